@@ -22,11 +22,11 @@ import numpy as np
 
 from benchmarks.common import arguments, report
 from benchmarks.common.peak import aligned, fraction_of_peak
+from hogbatch.config import optimizers
 from hogbatch.data.batch import dense_inputs, single_labels
 from hogbatch.kernels.contract import SOFTMAX, TOTALS, Hyper
 from hogbatch.kernels.cpu import network as compiled, team
 from hogbatch.kernels.cpu.barrier import new_barrier, own_lines
-from hogbatch.model import optimizers
 from hogbatch.model.network import Network
 
 Work = Callable[[], None]

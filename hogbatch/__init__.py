@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hogbatch.call import train as train
+    from hogbatch.api import train as train
     from hogbatch.estimators.classifier import HogbatchClassifier as HogbatchClassifier
     from hogbatch.estimators.multilabel import HogbatchMultilabel as HogbatchMultilabel
     from hogbatch.estimators.regressor import HogbatchRegressor as HogbatchRegressor
@@ -27,7 +27,7 @@ _MODULES = {
     "Model": "hogbatch.model.file",
     "Run": "hogbatch.run.results",
     "load_model": "hogbatch.model.file",
-    "train": "hogbatch.call",
+    "train": "hogbatch.api",
 }
 _ESTIMATORS = {
     "HogbatchClassifier": "hogbatch.estimators.classifier",

@@ -2,7 +2,7 @@
 
 import sys
 
-from hogbatch.cli import main
+from hogbatch.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -19,15 +19,15 @@ from typing import Any, Final, Literal
 from hogbatch.machine.cachedir import cache_root
 
 COMPILED_SOURCES = (  # with the tables that compiled constants are derived from
-    "model/layers.py",
-    "model/losses.py",
-    "model/optimizers.py",
+    "config/layers.py",
+    "config/losses.py",
+    "config/optimizers.py",
     "kernels/contract.py",
     "kernels/layers.py",
     "kernels/cpu/*.py",
     "kernels/cpu/lsh/*.py",
     "data/parse/*.py",
-    "rehearse/changes.py",
+    "simulate/rehearsal/changes.py",
 )
 MAX_CACHE_BYTES: Final = 1 << 26  # upper bound for all compiled kernels together
 MAX_FILE_BYTES: Final = 1 << 23  # upper bound for one of their files

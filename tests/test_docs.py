@@ -29,7 +29,7 @@ def test_every_reference_exists():
         ("[the web](https://example.org/gone.md)", None),
         ("`tests/test_docs.py`", None),
         ("`coordinator/state.py`", None),
-        ("`unit/test_cli.py`", None),
+        ("`unit/cli/test_main.py`", None),
         ("`state.py`", None),
         ("`coordinator/gone.py`", "coordinator/gone.py does not exist"),
         ("`gone.py`", "gone.py does not exist"),

@@ -3,7 +3,7 @@
     hogbatch worker cpu RUN_DIR --threads 2
     hogbatch worker cpu RUN_DIR --cores 0,2       one thread pinned to each core
 
-A lease is divided into one range of whole batches per team; see `hogbatch.compute.teams`. A team,
+A lease is divided into one range of whole batches per team; see `workers/compute/teams.py`. A team,
 which may be a single thread, that has finished its range continues with a range of the next lease,
 so teams never wait for one another.
 """
@@ -20,13 +20,6 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from hogbatch.compute.assignment import Assignment, run_sizes
-from hogbatch.compute.cpu_batch import largest_cpu_batch
-from hogbatch.compute.device_profile import Profile
-from hogbatch.compute.ranges import cut
-from hogbatch.compute.report import report
-from hogbatch.compute.teams import Teams, computes_together, divide
-from hogbatch.compute.thread_state import ThreadState, copy_slots, thread_state
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import (
@@ -39,14 +32,21 @@ from hogbatch.machine.topology import (
 )
 from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.wire.messages import Ready, Work
-from workers.cpu_profile import profile
-from workers.pinning import pin
-from workers.session import Post
-from workers.start import parser, run
+from hogbatch.workers.compute.assignment import Assignment, run_sizes
+from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
+from hogbatch.workers.compute.device_profile import Profile
+from hogbatch.workers.compute.ranges import cut
+from hogbatch.workers.compute.report import report
+from hogbatch.workers.compute.teams import Teams, computes_together, divide
+from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
+from hogbatch.workers.cpu_profile import profile
+from hogbatch.workers.pinning import pin
+from hogbatch.workers.session import Post
+from hogbatch.workers.start import parser, run
 
 if TYPE_CHECKING:
     from hogbatch.kernels.cpu.loops import CompiledLoop
-    from workers.hashed import HashedLayer
+    from hogbatch.workers.hashed import HashedLayer
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class CpuEngine:
         )
         self._line = assignment.fence
         if self._loop.name == "hashed":
-            from workers import hashed
+            from hogbatch.workers import hashed
 
             self._hashed = hashed.HashedLayer(assignment, self._loop.train, self.threads, post)
         self._warm_up()
@@ -136,7 +136,7 @@ class CpuEngine:
         """The loop for the calling thread, which is the first one of a team on these `cores`."""
         if self._teams.members == 1:
             return self._loop
-        from workers.team import ThreadTeam  # imports Numba
+        from hogbatch.workers.team import ThreadTeam  # imports Numba
 
         return ThreadTeam(self._loop, members, cores).as_loop
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hogbatch.compute.assignment import Assignment
-from hogbatch.compute.device_profile import Profile
-from hogbatch.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
-from hogbatch.compute.thread_state import thread_state
 from hogbatch.kernels.contract import TOTALS, Hyper
+from hogbatch.workers.compute.assignment import Assignment
+from hogbatch.workers.compute.device_profile import Profile
+from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
+from hogbatch.workers.compute.thread_state import thread_state
 
 if TYPE_CHECKING:
     from hogbatch.kernels.cpu.loops import CompiledLoop

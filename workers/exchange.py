@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.compute.merge_interval import IntervalTimes, MergeCost
-from hogbatch.compute.refused_changes import RefusedChanges
-from hogbatch.compute.report import MergeReport, report
 from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.store.model import SharedModel
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Work
-from workers.replica import Replica
-from workers.session import Post
-from workers.transfers import Transfers
+from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
+from hogbatch.workers.compute.refused_changes import RefusedChanges
+from hogbatch.workers.compute.report import MergeReport, report
+from hogbatch.workers.replica import Replica
+from hogbatch.workers.session import Post
+from hogbatch.workers.transfers import Transfers
 
 
 @dataclass(slots=True)

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.kernels.gpu.device import Device
-from workers.batch import Batch
-from workers.mapping import MappedSegment
-from workers.staged import staged_set
-from workers.transfers import Transfers
+from hogbatch.workers.batch import Batch
+from hogbatch.workers.mapping import MappedSegment
+from hogbatch.workers.staged import staged_set
+from hogbatch.workers.transfers import Transfers
 
 MAX_MEMORY_FRACTION = 0.7  # of the free memory for the set; scratch and graphs need the rest
 

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.kernels.gpu.device import Device, Shape
-from workers.mapping import MappedSegment
+from hogbatch.workers.mapping import MappedSegment
 
 MAX_THREADS = 8  # of the host; a core copies up to 12 GB/s, a PCIe 5.0 link up to 55 GB/s
 PART_ROWS = 1024  # minimum rows per thread

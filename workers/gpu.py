@@ -9,7 +9,8 @@ Two threads use the device, each with its own stream:
                         take 1          take 2          take 3
     exchange              │ merge 1 fetch │ merge 2 fetch │ …     (with the shared parameters)
 
-Optimizer slots stay on the device, except Adagrad's of a sparse input layer: see `workers.replica`.
+Optimizer slots stay on the device, except Adagrad's of a sparse input layer: see
+`hogbatch.workers.replica`.
 """
 
 import logging
@@ -21,10 +22,6 @@ from functools import partial
 
 import numpy as np
 
-from hogbatch.compute.assignment import Assignment, run_sizes
-from hogbatch.compute.device_profile import Profile, first_merge_interval, touches_few_rows
-from hogbatch.compute.merge_interval import IntervalTimes, MergeCost
-from hogbatch.compute.report import MergeReport, report
 from hogbatch.errors import DeviceError, HogbatchError
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
@@ -32,12 +29,16 @@ from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Ready, Work
-from workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
-from workers.profile import discard, profile
-from workers.session import Post
-from workers.speed_check import SpeedCheck
-from workers.start import parser, run
-from workers.trainer import UNSHUFFLED, Trainer
+from hogbatch.workers.compute.assignment import Assignment, run_sizes
+from hogbatch.workers.compute.device_profile import Profile, first_merge_interval, touches_few_rows
+from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
+from hogbatch.workers.compute.report import MergeReport, report
+from hogbatch.workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
+from hogbatch.workers.profile import discard, profile
+from hogbatch.workers.session import Post
+from hogbatch.workers.speed_check import SpeedCheck
+from hogbatch.workers.start import parser, run
+from hogbatch.workers.trainer import UNSHUFFLED, Trainer
 
 
 class GpuEngine:

@@ -1,6 +1,6 @@
 """The hashed output layer of a CPU worker: its threads, and a thread that builds hash tables.
 
-Training threads look up outputs in one of the two sets of tables of `hogbatch.compute.hash_tables`,
+Training threads look up outputs in one of the two sets of tables of `compute/hash_tables.py`,
 while a background thread builds the other one. The background thread waits until nobody looks up
 outputs in that set any more.
 """
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.compute.assignment import Assignment
-from hogbatch.compute.hash_tables import HashTables
-from hogbatch.compute.thread_state import ThreadState, thread_state
 from hogbatch.kernels.contract import UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
+from hogbatch.workers.compute.assignment import Assignment
+from hogbatch.workers.compute.hash_tables import HashTables
+from hogbatch.workers.compute.thread_state import ThreadState, thread_state
 
 if TYPE_CHECKING:
     from hogbatch.kernels.cpu.loops import CompiledLoop

@@ -12,7 +12,7 @@ from hogbatch.data.batch import Inputs
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.store.merge import MergeRule, damped_delta
 from hogbatch.store.staleness import DAMPING_SCALE
-from workers.transfers import Transfers
+from hogbatch.workers.transfers import Transfers
 
 HostFloats = NDArray[np.float32]
 REPETITIONS = 3  # of a measurement; the fastest is used, because noise only slows down

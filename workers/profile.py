@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hogbatch.compute.assignment import Assignment
-from hogbatch.compute.device_profile import Profile
-from hogbatch.compute.measured_batches import MIN_BATCH, densifying_is_faster, measure_sizes
+from hogbatch.config.layers import layer_to_file
 from hogbatch.kernels.gpu.device import memory_shortage
 from hogbatch.machine.cachedir import cache_root
-from hogbatch.model.layers import layer_to_file
 from hogbatch.version import version
-from workers import stored_profile
-from workers.stored_profile import StoredProfile
-from workers.trainer import Trainer
+from hogbatch.workers import stored_profile
+from hogbatch.workers.compute.assignment import Assignment
+from hogbatch.workers.compute.device_profile import Profile
+from hogbatch.workers.compute.measured_batches import MIN_BATCH, densifying_is_faster, measure_sizes
+from hogbatch.workers.stored_profile import StoredProfile
+from hogbatch.workers.trainer import Trainer
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 At the end of each interval (the batches between two merges) the training thread calls
     rejoin    replaces the base of the replica by the parameters fetched last,
     take      takes the change made in the interval.
-The next interval then starts immediately, while the exchange thread (:mod:`workers.exchange`) calls
+The next interval then starts immediately, while the exchange thread (`exchange.py`) calls
     merge     adds the change to the shared parameters,
     fetch     pulls the shared parameters for the next `rejoin`.
 No update is lost: `params - base` is always the change that has not been taken yet.
@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from hogbatch.compute.merge_interval import MergeCost
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.kernels.layers import LayerView
 from hogbatch.store.merge import MERGE_RULES
 from hogbatch.store.model import SharedModel
-from workers.parts import REPETITIONS, FlatPart, HostFloats, ReplicaPart, TouchedRowsPart
-from workers.transfers import Transfers
+from hogbatch.workers.compute.merge_interval import MergeCost
+from hogbatch.workers.parts import REPETITIONS, FlatPart, HostFloats, ReplicaPart, TouchedRowsPart
+from hogbatch.workers.transfers import Transfers
 
 
 class Replica:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from hogbatch.compute.assignment import Assignment
 from hogbatch.errors import HogbatchError, ProtocolError
 from hogbatch.jit import compiles
 from hogbatch.model.network import Network
@@ -37,6 +36,7 @@ from hogbatch.wire.messages import (
     Welcome,
     Work,
 )
+from hogbatch.workers.compute.assignment import Assignment
 
 BEAT_S = 1.0  # between heartbeats, until Welcome sets another interval
 WELCOME_WITHIN_S = 30.0

@@ -3,8 +3,8 @@
 from statistics import median
 from typing import NamedTuple
 
-from hogbatch.compute.device_profile import Profile
-from hogbatch.compute.merge_interval import IntervalTimes
+from hogbatch.workers.compute.device_profile import Profile
+from hogbatch.workers.compute.merge_interval import IntervalTimes
 
 MAX_DIFFERENCE = 0.25  # of the measured time
 ENOUGH_SECONDS, ENOUGH_BATCHES = 1.0, 50  # of one batch size; either is enough for a comparison

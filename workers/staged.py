@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples
 from hogbatch.kernels.gpu.device import Device
-from workers.batch import Batch
-from workers.gathering import Buffer, DeviceGathering, Gathering, HostGathering, RowSet
-from workers.mapping import MappedSegment, MappingError
-from workers.transfers import Transfers
+from hogbatch.workers.batch import Batch
+from hogbatch.workers.gathering import Buffer, DeviceGathering, Gathering, HostGathering, RowSet
+from hogbatch.workers.mapping import MappedSegment, MappingError
+from hogbatch.workers.transfers import Transfers
 
 BUFFERS = 2  # one is filled while the device trains on the other
 TRIAL_BYTES = 16 << 20  # per batch when gathering is measured

@@ -15,7 +15,7 @@ from hogbatch.machine.process import die_with
 from hogbatch.store.segment_server import fetch_segments
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer
-from workers.session import Engine, Session, leave_on_signals
+from hogbatch.workers.session import Engine, Session, leave_on_signals
 
 ATTACH_WITHIN_S = 10.0
 

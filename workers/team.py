@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.compute.ranges import cut
 from hogbatch.kernels.contract import TOTALS, add_totals
 from hogbatch.kernels.cpu import team as compiled
 from hogbatch.kernels.cpu.barrier import abandon, new_barrier, own_lines
 from hogbatch.kernels.cpu.dense import aligned
 from hogbatch.kernels.cpu.loops import CompiledLoop
 from hogbatch.machine.topology import Cores
-from workers.pinning import pin
+from hogbatch.workers.compute.ranges import cut
+from hogbatch.workers.pinning import pin
 
 Part = Callable[[int], None]  # called with the number of a member
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from hogbatch.compute.assignment import Assignment
 from hogbatch.kernels.contract import (
     IGNORES_ZEROS,
     LOSSES,
@@ -19,10 +18,11 @@ from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device, memory_shortage
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.wire.messages import Work
-from workers.feed import CachedSet, Feed, feed_for
-from workers.mapping import MappedSegment
-from workers.replica import Replica
-from workers.transfers import Transfers
+from hogbatch.workers.compute.assignment import Assignment
+from hogbatch.workers.feed import CachedSet, Feed, feed_for
+from hogbatch.workers.mapping import MappedSegment
+from hogbatch.workers.replica import Replica
+from hogbatch.workers.transfers import Transfers
 
 COPIES = 6  # of the parameters that a replica allocates later: gradients, and those for merges
 MEASUREMENTS = 3  # per batch size; the fastest counts, because noise only slows down

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.peers.contract import Problem, Rows, write_problem
+from hogbatch.config.losses import choose_loss
 from hogbatch.data.load import load
-from hogbatch.model.losses import choose_loss
 
 FILES: Final = "w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train,test}.svm.gz"
 DIRECTORY_HELP: Final = f"directory of the data sets: {FILES.replace('%', '%%')}"

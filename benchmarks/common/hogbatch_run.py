@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PROGRAM = (sys.executable, "-m", "hogbatch.cli")
+PROGRAM = (sys.executable, "-m", "hogbatch.cli.main")
 
 
 @dataclass(frozen=True, slots=True)

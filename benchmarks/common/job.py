@@ -68,11 +68,11 @@ class Job:
     def attach(self, kind: str = "cpu", *arguments: object) -> Process:
         """Start a worker by hand."""
         arguments = arguments or ("--threads", 1)
-        return self._start("hogbatch.cli", "worker", kind, self.run_dir, *arguments)
+        return self._start("hogbatch.cli.main", "worker", kind, self.run_dir, *arguments)
 
     def _begin(self, command: str, *arguments: object, **env: str) -> Process:
         arguments = ("--hidden", 32, *arguments, "--run-dir", self.run_dir)
-        self.coordinator = self._start("hogbatch.cli", command, *arguments, **env)
+        self.coordinator = self._start("hogbatch.cli.main", command, *arguments, **env)
         return self.coordinator
 
     def _start(self, module: str, *arguments: object, **env: str) -> Process:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from hogbatch.servers.description import read_server
+from hogbatch.simulate.hardware.description import read_server
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,5 +105,5 @@ def profile(stage: Stage) -> None:
 
 def hogbatch(*arguments: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
     """Run the command line of this checkout."""
-    command = [sys.executable, "-m", "hogbatch.cli", *arguments]
+    command = [sys.executable, "-m", "hogbatch.cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu_step.problem import SyntheticProblem
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import LOSS, SKIPPED, SOFTMAX, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice
 from hogbatch.kernels.gpu.graph import CapturedSteps
-from hogbatch.model.optimizers import OPTIMIZERS
-from workers.feed import CachedSet
+from hogbatch.workers.feed import CachedSet
 
 Multiply = Callable[..., None]  # as hogbatch.kernels.gpu.cublas.Cublas.multiply
 

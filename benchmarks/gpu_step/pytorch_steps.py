@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.gpu_step.problem import SyntheticProblem
-from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.config.optimizers import OPTIMIZERS
 
 WARM_STEPS = 3  # before a step is captured
 KINDS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}

@@ -43,7 +43,7 @@ from benchmarks.rehearsals.table import comparisons, failures, table
 from benchmarks.rehearsals.useful import LEAST, cpu_batches, members_of_teams, useful_range
 from hogbatch.data import samples
 from hogbatch.errors import INTERRUPTED, UsageError
-from hogbatch.servers.description import bundled_names
+from hogbatch.simulate.hardware.description import bundled_names
 
 Json = dict[str, Any]
 LARGEST_CPU_BATCH = 4096

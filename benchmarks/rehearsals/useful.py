@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.rehearsals.sets import SETS
-from hogbatch.compute.cpu_batch import largest_cpu_batch
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Training
@@ -18,13 +18,13 @@ from hogbatch.data.batch import Examples
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import load
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.policy.limits import useful_limits
-from hogbatch.rehearse.teams import teams_of
 from hogbatch.run.planning import network_for, plan_for
-from hogbatch.servers.description import read_server
-from hogbatch.servers.gpu_cost import GpuCost
-from hogbatch.servers.workload import Workload
+from hogbatch.simulate.hardware.description import read_server
+from hogbatch.simulate.hardware.gpu_cost import GpuCost
+from hogbatch.simulate.hardware.workload import Workload
+from hogbatch.simulate.rehearsal.teams import teams_of
+from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
 
 LEAST: Final = 16  # rows; smaller batches of a GPU are not tried
 STEPS: Final = 4  # least ratio of the largest to the smallest of the first batches of a GPU,

@@ -1,1 +1,1 @@
-"""Training on several servers: what is decided between them, without processes or connections."""
+"""Training on several servers: the process of a server, transfers between servers, and Ray."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from hogbatch.config.flags import Flag, Group, choice, flag
+from hogbatch.config.losses import LOSSES
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.values import (
     ABOVE_ONE,
     BATCH_LIMITS,
@@ -31,8 +33,6 @@ from hogbatch.config.values import (
     Damping,
     Workers,
 )
-from hogbatch.model.losses import LOSSES
-from hogbatch.model.optimizers import OPTIMIZERS
 
 TRACKERS: Final = ("csv", "tensorboard", "mlflow", "wandb")
 RUNS: Final = "runs"  # directory of the run directories that are named by hogbatch

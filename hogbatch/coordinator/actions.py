@@ -6,6 +6,7 @@ Slow actions run on background threads, which pass the events that follow to the
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from hogbatch.cluster.supplied import SuppliedCoordinator
 from hogbatch.coordinator.adapters import (
     CheckpointAdapter,
     RunAdapters,
@@ -16,8 +17,7 @@ from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import Command, MergeStep
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.coordinator.supplied import SuppliedCoordinator
-from hogbatch.telemetry.records import Evaluation, RunTotals
+from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.wire.messages import ToCoordinator
 
 

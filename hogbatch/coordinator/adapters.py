@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from hogbatch.coordinator.commands import MergeStep
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.store.segment_server import SegmentServer
-from hogbatch.telemetry.records import Evaluation, RunTotals
 from hogbatch.wire.channel import CoordinatorChannel
 from hogbatch.wire.messages import ToCoordinator, ToWorker
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.telemetry.records import Evaluation
+from hogbatch.events.records import Evaluation
 from hogbatch.wire.messages import ToCoordinator, ToServer, ToWorker
 
 Status = Literal["finished", "target", "time", "stopped", "failed"]

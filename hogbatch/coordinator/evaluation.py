@@ -9,7 +9,7 @@ from hogbatch.coordinator.leases import Leases
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery, too_many_skipped
-from hogbatch.telemetry.records import Evaluation
+from hogbatch.events.records import Evaluation
 
 
 class TestResult(NamedTuple):

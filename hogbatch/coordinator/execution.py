@@ -24,7 +24,7 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.telemetry.records import Evaluation
+from hogbatch.events.records import Evaluation
 from hogbatch.wire.messages import ToCoordinator, ToWorker
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 
+from hogbatch.cluster.supplied import SuppliedCoordinator
 from hogbatch.coordinator.actions import RunModel, Servers, UpstreamOrders
 from hogbatch.coordinator.adapters import (
     Adapters,
@@ -27,9 +28,8 @@ from hogbatch.coordinator.commands import Command, Finish
 from hogbatch.coordinator.execution import Executor
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.coordinator.supplied import SuppliedCoordinator
 from hogbatch.coordinator.workforce import Workforce
-from hogbatch.telemetry.records import RunTotals
+from hogbatch.events.records import RunTotals
 from hogbatch.wire.messages import ToCoordinator, ToWorker
 
 KILLED_WITHIN_MS = 200

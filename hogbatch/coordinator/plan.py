@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from operator import lt
 from typing import Final, Literal
 
-from hogbatch.cluster.settings import MergeSettings
+from hogbatch.cluster.decisions.settings import MergeSettings
+from hogbatch.config.layers import Layer
 from hogbatch.config.lsh import Lsh
-from hogbatch.model.layers import Layer
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.limits import MIN_UTILIZATION
 from hogbatch.wire.messages import Hello, Optimizer, Welcome

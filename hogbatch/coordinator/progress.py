@@ -3,12 +3,12 @@
 import math
 from dataclasses import dataclass, field, replace
 
+from hogbatch.config.losses import LOSSES, LossAndMetrics
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.model.losses import LOSSES, LossAndMetrics
+from hogbatch.events.records import Evaluation
 from hogbatch.policy.progress import best_interval
 from hogbatch.policy.throughput import FORWARD_FRACTION
-from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done
 
 EVALUATION_FRACTION = 5.0  # default training time between evaluations over the last one's duration

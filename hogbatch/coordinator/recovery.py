@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hogbatch.coordinator.commands import Command, Record, RollBack
 from hogbatch.coordinator.progress import LossSums
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, RollBacks
-from hogbatch.telemetry.skipped_rows import WARNING_FRACTION
+from hogbatch.events.skipped_rows import WARNING_FRACTION
 
 MAX_PAUSE = 16  # times `every`, between two attempts to write a checkpoint
 MAX_SKIPPED = 0.05  # fraction of rows; beyond it the model has diverged

@@ -10,6 +10,7 @@ from hogbatch.coordinator.holders import Holders
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.events.records import WorkerRecord
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.progress import pause_seconds
 from hogbatch.policy.ranking import Others, Ranking
@@ -22,7 +23,6 @@ from hogbatch.policy.throughput import (
     would_delay_epoch,
 )
 from hogbatch.store.fence import MAX_WORKERS
-from hogbatch.telemetry.records import WorkerRecord
 from hogbatch.wire.messages import Hello
 
 BEATS_PER_S = 50  # heartbeats of all workers together; with thousands, each sends fewer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hogbatch.coordinator.ledger import RowRange
 from hogbatch.coordinator.rollbacks import RollBacks
-from hogbatch.telemetry.records import Faults, RunTotals, WorkerRecord
+from hogbatch.events.records import Faults, RunTotals, WorkerRecord
 
 if TYPE_CHECKING:  # these modules import the commands, which carry a SavedState
     from hogbatch.coordinator.epochs import Epochs

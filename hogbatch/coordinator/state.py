@@ -34,6 +34,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hogbatch.cluster.decisions.server_merges import ServerMerges
+from hogbatch.cluster.server_figures import record_figures
 from hogbatch.coordinator.commands import (
     Command,
     Finish,
@@ -45,10 +47,8 @@ from hogbatch.coordinator.commands import (
     Status,
 )
 from hogbatch.coordinator.evaluation import Evaluator
-from hogbatch.coordinator.merges import ServerMerges
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.coordinator.server_figures import record_figures
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import TICK_S, Workforce
 from hogbatch.policy.base import BatchPolicy

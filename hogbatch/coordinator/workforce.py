@@ -1,7 +1,7 @@
 """Worker management that all coordinators have in common.
 
 :class:`Workforce` is the common part of :class:`hogbatch.coordinator.state.Coordinator` and
-:class:`hogbatch.coordinator.supplied.SuppliedCoordinator`: it admits workers, hands them leases,
+:class:`hogbatch.cluster.supplied.SuppliedCoordinator`: it admits workers, hands them leases,
 accounts for the results and removes workers that are lost.
 """
 
@@ -23,8 +23,8 @@ from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.saved_state import StateParts
 from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.events.records import RunTotals
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.telemetry.records import RunTotals
 from hogbatch.wire.messages import (
     Done,
     Failed,

@@ -8,11 +8,11 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.losses import LOSSES, encodings_for
 from hogbatch.data.batch import Labels, multi_labels, single_labels
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.printable import digits, quoted
-from hogbatch.model.losses import LOSSES, encodings_for
 
 ClassLabels = tuple[float | str | bool, ...]
 LabelKind = Literal["binary", "classes", "multilabel", "real"]

@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hogbatch.checkpoint.snapshots import ModelCopy
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -17,10 +16,11 @@ from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
 from hogbatch.model.file import Model
 from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.checkpoint.snapshots import ModelCopy
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.this_server import ThisServer
 from hogbatch.run.training import execute
-from hogbatch.telemetry.console import Console
+from hogbatch.views.console import Console
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config import losses, optimizers
 from hogbatch.data.batch import Inputs, Labels
-from hogbatch.model import losses, optimizers
 
 Floats = NDArray[np.float32]
 Operands = NDArray[Any]  # float32 like all others, unless a backend stores them in a shorter type
@@ -75,7 +75,7 @@ ROWS: Final = 2
 UPDATES: Final = 3
 ACTIVE: Final = 4  # outputs of a hashed layer that were computed, summed over updates
 SKIPPED_ROW: Final = 5  # not a sum: 1 + the highest number of a row skipped in training, else 0
-METRIC_SUMS: Final = 6  # and the next two: sums of the metrics (see hogbatch.model.losses)
+METRIC_SUMS: Final = 6  # and the next two: sums of the metrics (see hogbatch.config.losses)
 TOTALS: Final = 9
 
 
@@ -103,7 +103,7 @@ class Hyper(NamedTuple):
 class Slots(NamedTuple):
     """Optimizer slots of a tensor, in its shape; [0, 0] where the optimizer has none.
 
-    Their meaning is stated in hogbatch.model.optimizers.
+    Their meaning is stated in hogbatch.config.optimizers.
     """
 
     first: Floats
@@ -278,7 +278,7 @@ class Kernels(Protocol):
     ) -> None:
         """One optimizer step on a tensor of any shape, in place; g = gradient + l2 * weights.
 
-        The rules are stated in hogbatch.model.optimizers; the caller computes the bias correction.
+        The rules are stated in hogbatch.config.optimizers; the caller computes the bias correction.
         ADAPTIVE optimizers treat a `gradient` that is not below LARGEST, or not finite, as 0.
         """
 

@@ -1,6 +1,6 @@
 """A layer as kernels see it: where its parameters are stored, as plain integers.
 
-Derived from the description of the layer (`hogbatch.model.layers`) in one function,
+Derived from the description of the layer (`hogbatch.config.layers`) in one function,
 `hogbatch.model.network.layer_view`. Compiled code reads the same fields as the columns of an
 int64 table (`hogbatch.kernels.cpu.model`).
 """

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from hogbatch.checkpoint.files import replace_file
-from hogbatch.checkpoint.tensors import Arrays, crc32_of, header, in_file_order, pieces
+from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.finite import expect_in_range
@@ -45,9 +44,10 @@ from hogbatch.kernels.blocks import (
 )
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.machine.budget import require
-from hogbatch.model.losses import LOSSES, Loss
+from hogbatch.machine.files import replace_file
 from hogbatch.model.metrics import Frequencies as Frequencies
 from hogbatch.model.network import Network
+from hogbatch.model.tensors import Arrays, crc32_of, header, in_file_order, pieces
 from hogbatch.version import version
 
 Floats = NDArray[np.float32]

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.losses import Loss
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels, multi_labels
-from hogbatch.model.losses import Loss
 
 CUTOFFS: Final = (1, 3, 5)  # values of k of the metrics at k
 A, B = 0.55, 1.5  # from the paper, for data sets without values of their own

@@ -9,10 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.errors import UsageError
-from hogbatch.kernels.contract import ACTIVATIONS
-from hogbatch.kernels.layers import LayerView
-from hogbatch.model.layers import (
+from hogbatch.config.layers import (
     Activation,
     DenseLayer,
     Layer,
@@ -20,7 +17,10 @@ from hogbatch.model.layers import (
     layer_from_file,
     layer_to_file,
 )
-from hogbatch.model.losses import LOSSES
+from hogbatch.config.losses import LOSSES
+from hogbatch.errors import UsageError
+from hogbatch.kernels.contract import ACTIVATIONS
+from hogbatch.kernels.layers import LayerView
 from hogbatch.store.layout import stored_width, tensor_offsets
 
 Floats = NDArray[np.float32]

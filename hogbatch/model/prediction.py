@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels, RawInputs, multi_labels
 from hogbatch.data.cache import DataCache
@@ -21,7 +22,6 @@ from hogbatch.kernels.blocks import between, count
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import Floats, Model, load_model
-from hogbatch.model.losses import LOSSES, Loss
 from hogbatch.model.metrics import CUTOFFS, recall, top_metrics
 
 MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more

@@ -16,7 +16,7 @@ from hogbatch.data.table.given import test_set, training_set
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
 from hogbatch.run.resume import settings_file
-from hogbatch.telemetry.console import Console
+from hogbatch.views.console import Console
 
 FILES_ONLY: Final = ("test", "label", "index_base", "header", "features", "bad_lines")
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.interrupts import Interrupts
-from hogbatch.telemetry.records import Evaluation, RunTotals
+from hogbatch.events.records import Evaluation, RunTotals
 
 OnEvaluation = Callable[[Evaluation], object]
 OnWorker = Callable[[str, Mapping[str, Any]], object]

@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Self
 
-from hogbatch.checkpoint.rundir import RunDirectory
-from hogbatch.checkpoint.snapshots import Snapshots
-from hogbatch.compute.assignment import Assignment
 from hogbatch.coordinator.adapters import ProcessAdapter, RunAdapters
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.recorder import RefusalCounts, RunRecorder
+from hogbatch.events.records import RunTotals
+from hogbatch.events.skipped_rows import largest_feature, skipped_warning
 from hogbatch.policy.base import BatchPolicy
+from hogbatch.run.checkpoint.snapshots import Snapshots
 from hogbatch.run.resume import describe_checkpoint
+from hogbatch.run.rundir import RunDirectory
 from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import RunSetup
 from hogbatch.store.average import MovingMean
 from hogbatch.store.segment_server import SegmentServer
-from hogbatch.telemetry.console import Console
-from hogbatch.telemetry.recorder import RefusalCounts, RunRecorder
-from hogbatch.telemetry.records import RunTotals
-from hogbatch.telemetry.skipped_rows import largest_feature, skipped_warning
+from hogbatch.views.console import Console
 from hogbatch.wire.channel import CoordinatorChannel
 from hogbatch.wire.messages import Welcome
+from hogbatch.workers.compute.assignment import Assignment
 
 
 class Outcome(NamedTuple):

@@ -5,20 +5,18 @@ from typing import Final
 
 from msgspec import structs
 
-from hogbatch.compute.cpu_batch import largest_batch, largest_cpu_batch
-from hogbatch.compute.teams import gains_from_teams
+from hogbatch.cluster.divided.decide import DividedData
+from hogbatch.config.losses import can_hash, choose_loss
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
-from hogbatch.data.divided.decide import DividedData
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, whole_run
-from hogbatch.model.losses import can_hash, choose_loss
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.throughput import FORWARD_FRACTION
@@ -27,6 +25,8 @@ from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.version import version
 from hogbatch.wire.messages import Optimizer
+from hogbatch.workers.compute.cpu_batch import largest_batch, largest_cpu_batch
+from hogbatch.workers.compute.teams import gains_from_teams
 
 # One thread does as many in about the time in which a worker process starts; see docs/python.md.
 SMALL_RUN: Final = 2e10  # multiplications

@@ -9,7 +9,7 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import Factory
 from hogbatch.run.components import Outcome, RunComponents
-from hogbatch.telemetry.console import Console
+from hogbatch.views.console import Console
 
 
 class Platform(Protocol):

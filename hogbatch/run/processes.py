@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.launch.base import Launcher
-from hogbatch.launch.claims import pinning
-from hogbatch.launch.local import LEAVE_WITHIN_S, LocalLauncher
+from hogbatch.run.launch.base import Launcher
+from hogbatch.run.launch.claims import pinning
+from hogbatch.run.launch.local import LEAVE_WITHIN_S, LocalLauncher
 from hogbatch.run.segments import RunSegments
 from hogbatch.store.segment_server import SegmentManifest, SegmentServer, describe_segments
 from hogbatch.wire.address import Address, RunLock

@@ -14,22 +14,22 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.checkpoint import folder
-from hogbatch.checkpoint.files import replace_file
-from hogbatch.checkpoint.names import FOLDER, MODEL, SUMMARY
-from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.commands import Finish
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.source import ARRAYS
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
+from hogbatch.events.names import FOLDER, MODEL, SUMMARY
+from hogbatch.events.records import Evaluation
+from hogbatch.machine.files import replace_file
 from hogbatch.model.file import Frequencies, Model, save_model
 from hogbatch.model.network import Network
+from hogbatch.run.checkpoint import folder
 from hogbatch.run.components import RunComponents
+from hogbatch.run.rundir import RunDirectory
 from hogbatch.store.scan import first_not_finite
-from hogbatch.telemetry.console import Console
-from hogbatch.telemetry.records import Evaluation
 from hogbatch.version import version
+from hogbatch.views.console import Console
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__

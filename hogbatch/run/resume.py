@@ -8,19 +8,19 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from hogbatch.checkpoint import folder
-from hogbatch.checkpoint.folder import Checkpoint
-from hogbatch.checkpoint.names import CONFIG, FOLDER
-from hogbatch.checkpoint.rundir import located
-from hogbatch.checkpoint.tensors import Arrays
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.facts import DataFacts
 from hogbatch.errors import DataError, UsageError
+from hogbatch.events.names import CONFIG, FOLDER
+from hogbatch.events.recorder import RunRecorder
+from hogbatch.events.records import Evaluation
 from hogbatch.model.network import Network
+from hogbatch.model.tensors import Arrays
+from hogbatch.run.checkpoint import folder
+from hogbatch.run.checkpoint.folder import Checkpoint
+from hogbatch.run.rundir import located
 from hogbatch.store.quarantine import QuarantinedRows
-from hogbatch.telemetry.recorder import RunRecorder
-from hogbatch.telemetry.records import Evaluation
 from hogbatch.version import version
 
 AUTO: Final = "auto"

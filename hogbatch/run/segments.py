@@ -7,18 +7,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.checkpoint.snapshots import Arrays, ModelCopy
+from hogbatch.cluster.divided.decide import DividedData
+from hogbatch.cluster.divided.segment import DividedFiles, segment_of
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
-from hogbatch.data.divided.decide import DividedData
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import epoch_order, order_of_parts
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.run.checkpoint.snapshots import Arrays, ModelCopy
 from hogbatch.store import dataset
 from hogbatch.store.dataset import EpochOrders
-from hogbatch.store.divided import DividedFiles, segment_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel

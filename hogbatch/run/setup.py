@@ -8,19 +8,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hogbatch.checkpoint.rundir import RunDirectory
+from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.config.sources import to_toml
 from hogbatch.config.train import RUNS, TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.cache import DataCache
-from hogbatch.data.divided.decide import DividedData
 from hogbatch.data.load import LoadedData, load
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import ARRAYS, plain_name, shown
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
+from hogbatch.events.announced import description
 from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
@@ -34,13 +34,13 @@ from hogbatch.run.resume import (
     identity_of,
     resumed_dir,
 )
-from hogbatch.telemetry.announced import description
-from hogbatch.telemetry.console import Console
-from hogbatch.trackers.base import RunStart
-from hogbatch.trackers.choose import tracker_class
-from hogbatch.trackers.names import run_settings
-from hogbatch.trackers.tracking import Tracking
+from hogbatch.run.rundir import RunDirectory
 from hogbatch.version import version
+from hogbatch.views.console import Console
+from hogbatch.views.trackers.base import RunStart
+from hogbatch.views.trackers.choose import tracker_class
+from hogbatch.views.trackers.names import run_settings
+from hogbatch.views.trackers.tracking import Tracking
 from hogbatch.wire.endpoint import parse_listen
 
 RunData = LoadedData | DividedData

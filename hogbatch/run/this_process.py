@@ -12,16 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
-from hogbatch.checkpoint.names import CRASH
-from hogbatch.compute.assignment import Assignment
 from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.coordinator.background import Wakeup
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.errors import HogbatchError
+from hogbatch.events.crash import crash_report
+from hogbatch.events.names import CRASH
+from hogbatch.events.recorder import RefusalCounts
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
-from hogbatch.telemetry.crash import crash_report
-from hogbatch.telemetry.recorder import RefusalCounts
 from hogbatch.version import version
 from hogbatch.wire.messages import (
     Failed,
@@ -34,7 +33,8 @@ from hogbatch.wire.messages import (
     Welcome,
     Work,
 )
-from workers.cpu import CpuEngine
+from hogbatch.workers.compute.assignment import Assignment
+from hogbatch.workers.cpu import CpuEngine
 
 KEY = "this process"  # of the only worker
 

@@ -6,24 +6,24 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hogbatch.checkpoint.names import CRASH
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.plan import Plan
-from hogbatch.launch.find import check_workers, find_workers
+from hogbatch.events.crash import crash_report
+from hogbatch.events.names import CRASH
+from hogbatch.events.recorder import RefusalCounts
 from hogbatch.machine.environment import read_environment
 from hogbatch.machine.process import ProcessIdentity
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import Factory
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.launch.find import check_workers, find_workers
 from hogbatch.run.planning import is_small
 from hogbatch.run.processes import launched_workers, open_planes
 from hogbatch.run.this_process import train_here
-from hogbatch.telemetry.console import Console
-from hogbatch.telemetry.crash import crash_report
-from hogbatch.telemetry.recorder import RefusalCounts
+from hogbatch.views.console import Console
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from hogbatch.checkpoint.names import SERVERS
-from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.data.load import LoadedData
 from hogbatch.errors import HogbatchError
-from hogbatch.launch.local import log_name
+from hogbatch.events.names import SERVERS
+from hogbatch.events.observer import Observer
+from hogbatch.events.recorder import RunRecorder
 from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.policy.choose import find
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.launch.local import log_name
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.run.results import Run, build_model, conclude, exit_code
+from hogbatch.run.rundir import RunDirectory
 from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import (
     ReadData,
@@ -27,11 +29,9 @@ from hogbatch.run.setup import (
     prepare,
     print_cache_note,
 )
-from hogbatch.telemetry.console import Console, PlainConsole
-from hogbatch.telemetry.observer import Observer
-from hogbatch.telemetry.recorder import RunRecorder
-from hogbatch.trackers.choose import FILES
-from hogbatch.trackers.tracking import Tracking
+from hogbatch.views.console import Console, PlainConsole
+from hogbatch.views.trackers.choose import FILES
+from hogbatch.views.trackers.tracking import Tracking
 
 
 class OpenRun(NamedTuple):

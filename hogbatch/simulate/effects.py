@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.telemetry.records import Evaluation, RunTotals
+from hogbatch.events.records import Evaluation, RunTotals
 
 
 class Effects(Protocol):

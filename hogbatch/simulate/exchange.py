@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from hogbatch.cluster.estimate import ADD_SPEED, FLOAT, merge_by
-from hogbatch.cluster.link import ServerLink
-from hogbatch.cluster.reduction import Cost, halving_cost, ring_cost
+from hogbatch.cluster.decisions.estimate import ADD_SPEED, FLOAT, merge_by
+from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.cluster.decisions.reduction import Cost, halving_cost, ring_cost
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.wire.messages import Reduce
 

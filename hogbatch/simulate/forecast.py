@@ -9,6 +9,7 @@ from typing import Any
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.plan import Plan, StoppingCriteria
+from hogbatch.events.records import WorkerRecord
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.defaults import critical_batch
@@ -24,7 +25,6 @@ from hogbatch.simulate.scenario import simulated_plan, simulated_world, speed_of
 from hogbatch.simulate.simulated_model import Conditions
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.world import World
-from hogbatch.telemetry.records import WorkerRecord
 
 MAX_SHOWN = 4  # batch sizes of a worker in the table
 MAX_EVENTS = 6  # below it

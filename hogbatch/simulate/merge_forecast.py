@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from hogbatch.cluster.link import ServerLink
-from hogbatch.cluster.text import duration, size
+from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.cluster.decisions.plan_text import duration, size
 from hogbatch.coordinator.plan import Plan
 from hogbatch.errors import UsageError
 from hogbatch.simulate.audit import InvariantViolation

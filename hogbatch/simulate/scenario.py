@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from hogbatch.config.layers import DenseLayer
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.errors import HogbatchError
-from hogbatch.model.layers import DenseLayer
 from hogbatch.policy.base import BatchPolicy, PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.policy.learning_rate import LearningRate

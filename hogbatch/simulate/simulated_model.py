@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.simulate.link_quality import LinkQuality
-from hogbatch.telemetry.records import Evaluation, RunTotals
 from hogbatch.wire.messages import Work
 
 

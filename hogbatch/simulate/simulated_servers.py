@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from hogbatch.cluster.link import ServerLink
-from hogbatch.cluster.settings import LEASE_S, SHARE, MergeSettings, rows_between_merges
+from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.cluster.decisions.settings import LEASE_S, SHARE, MergeSettings, rows_between_merges
 from hogbatch.coordinator.commands import Command
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator

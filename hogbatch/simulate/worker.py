@@ -1,6 +1,6 @@
 """A simulated worker: sends what a real one would send, at the same times.
 
-It is the counterpart of `workers.session.Session`; an engine computes.
+It is the counterpart of `hogbatch.workers.session.Session`; an engine computes.
 """
 
 from collections.abc import Callable

@@ -11,13 +11,13 @@ from hogbatch.coordinator.commands import Command, Finish
 from hogbatch.coordinator.execution import Executor
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.records import Evaluation
 from hogbatch.simulate.audit import Audit
 from hogbatch.simulate.effects import Checkpoints, Effects
 from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import LinkQuality
 from hogbatch.simulate.worker import SimulatedWorker
-from hogbatch.telemetry.records import Evaluation
 from hogbatch.wire.messages import Done, Hello, ToCoordinator, ToWorker, Work
 
 E = TypeVar("E", bound=Effects)

@@ -20,8 +20,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from hogbatch.config.layers import Layer, layer_from
 from hogbatch.config.lsh import Lsh
-from hogbatch.model.layers import Layer, layer_from
 
 # Bounds are part of the protocol: the decoder rejects numbers outside them, so no other code has
 # to handle a negative count or a NaN.
@@ -113,7 +113,7 @@ class Done(Message, frozen=True):
     seconds: Amount  # computing time, mean over the worker's threads, excluding the wait for work
     loss: Amount  # summed over the rows
     skipped: Count  # rows skipped by the finite-gradient guard
-    metric_sums: tuple[Amount, ...]  # evaluation only; see hogbatch.model.losses
+    metric_sums: tuple[Amount, ...]  # evaluation only; see hogbatch.config.losses
     staleness: Amount = 0.0  # updates by other workers between pull and merge, mean over merges
     refused: Count = 0  # rejected merges with NaN or Inf; their rows count as skipped
     active: Amount = 0.0  # active outputs of a hashed output layer, mean over updates

@@ -5,9 +5,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.store.merge import MERGE_RULES
+from hogbatch.workers.trainer import UNSHUFFLED, Trainer
 from tests.support.assignments import assignment, examples
 from tests.support.gpu_engine_driver import ROWS, WIDE, Rehearsal, epochs
-from workers.trainer import UNSHUFFLED, Trainer
 
 pytestmark = pytest.mark.gpu
 

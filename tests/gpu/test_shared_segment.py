@@ -82,7 +82,7 @@ def test_an_engine_trains_in_a_segment(make_cuda, segment, nothing_measured):
 def test_hogbatch_train_with_a_gpu_worker(cuda, tmp_path):
     run_dir = tmp_path / "run"
     flags = ["--workers", "gpu:0", "--hidden", "8", "--epochs", "2", "--gpu-batch", "256:512"]
-    command = [sys.executable, "-m", "hogbatch.cli", "train", "a9a", *flags]
+    command = [sys.executable, "-m", "hogbatch.cli.main", "train", "a9a", *flags]
     command += ["--run-dir", str(run_dir), "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import Inputs, Labels
 from hogbatch.store import dataset
+from hogbatch.workers import feed
+from hogbatch.workers.gathering import RowSet
+from hogbatch.workers.mapping import MappedSegment, MappingError
+from hogbatch.workers.staged import StagedSet, stage, staged_set
 from tests.support.assignments import examples
 from tests.support.gpu_engine_driver import ROWS as ENGINE_ROWS
 from tests.support.row_sets import (
@@ -21,10 +25,6 @@ from tests.support.row_sets import (
     trained,
     worker_segment,
 )
-from workers import feed
-from workers.gathering import RowSet
-from workers.mapping import MappedSegment, MappingError
-from workers.staged import StagedSet, stage, staged_set
 
 pytestmark = pytest.mark.gpu
 

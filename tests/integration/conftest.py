@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from hogbatch import cli as command_line
+from hogbatch.cli import main as command_line
 from tests.support.fault_injection import Job, cli
 
 

@@ -12,7 +12,7 @@ ROWS = 32_561  # of a9a
 
 IMPOSTOR = """
 import sys
-from workers import cpu, session
+from hogbatch.workers import cpu, session
 {change}
 sys.argv[1:] = [{run_dir!r}, "--threads", "1"]
 cpu.main()

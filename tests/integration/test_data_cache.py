@@ -89,7 +89,7 @@ def test_a_large_file_in_the_cache_is_evaluated_without_the_compiler(write, keep
     model = tmp_path / "run" / "model.safetensors"
     done = cli("train", write("small.svm", ROWS), *FLAGS, "--run-dir", model.parent)
     assert done.returncode == 0, done.stderr
-    code = "import sys; from hogbatch.cli import main; main(); print('numba' in sys.modules)"
+    code = "import sys; from hogbatch.cli.main import main; main(); print('numba' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code, "evaluate", model, path, *flags],
         capture_output=True,

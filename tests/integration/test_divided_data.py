@@ -7,11 +7,11 @@ import signal
 
 import pytest
 
+from hogbatch.cluster.choose import choose_platform
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.samples import SAMPLES
-from hogbatch.distributed.choose import choose_platform
 from hogbatch.run.planning import network_for, plan_for
-from hogbatch.telemetry.console import PlainConsole
+from hogbatch.views.console import PlainConsole
 from tests.integration.test_several_servers import (
     ENDLESS,
     LOCAL,

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from hogbatch.doctor.command import CHECKS
+from hogbatch.cli.doctor.command import CHECKS
 
 BLOCKED = """
 import sys
 
 for name in sys.argv[1].split(","):
     sys.modules[name] = None  # imports of it fail
-from hogbatch.cli import main
+from hogbatch.cli.main import main
 
 sys.exit(main(["doctor", "--json"]))
 """

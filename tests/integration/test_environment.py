@@ -128,8 +128,8 @@ SCARCE = """
 import sys
 from pathlib import Path
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
-from workers.gpu import GpuEngine
-from workers.start import run
+from hogbatch.workers.gpu import GpuEngine
+from hogbatch.workers.start import run
 
 device = HostDevice(1 << 30)
 
@@ -190,8 +190,8 @@ def test_a_worker_that_joins_trains_and_leaves_while_the_run_goes_on(job):
 SLOW = """
 import sys, time
 from pathlib import Path
-from workers.cpu import CpuEngine
-from workers.start import run
+from hogbatch.workers.cpu import CpuEngine
+from hogbatch.workers.start import run
 
 class Engine(CpuEngine):
     def _compute(self, work, *arguments):

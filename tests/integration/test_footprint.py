@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.values import parse_workers
 from hogbatch.model.footprint import RunSizes, total, whole_run
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.fault_injection import WITHIN_S, wait_for
 from tests.support.memory_cgroup import memory_cgroup
 from tests.support.other_user import as_root
@@ -101,7 +101,7 @@ def on_a_nearly_full_machine(module, *arguments):
 def test_a_run_that_does_not_fit_is_refused_before_it_takes_anything(tmp_path, file):
     run_dir = tmp_path / "run"
     flags = ("--workers", "cpu:2", "-q", "--run-dir", run_dir)
-    refused = on_a_nearly_full_machine("hogbatch.cli", "train", file, *flags)
+    refused = on_a_nearly_full_machine("hogbatch.cli.main", "train", file, *flags)
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
     assert "of free memory for this run (" in refused.stderr
@@ -125,7 +125,7 @@ def test_a_worker_that_does_not_fit_is_refused_and_the_run_goes_on(job, device):
 @as_root
 def test_a_run_beyond_its_cgroup_is_refused_and_none_of_it_is_killed(tmp_path, file):
     flags = ("--workers", "cpu:2", "--hidden", f"{HIDDEN},{HIDDEN}", "-q")
-    train = [sys.executable, "-m", "hogbatch.cli", "train", str(file), *flags]
+    train = [sys.executable, "-m", "hogbatch.cli.main", "train", str(file), *flags]
     with memory_cgroup(400 << 20) as group:
         enter = f"echo $$ > {group}/cgroup.procs && exec "
         ran = subprocess.run(

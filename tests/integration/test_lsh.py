@@ -101,8 +101,8 @@ def test_a_cpu_and_a_gpu_worker_train_one_model(job, data):
 VICTIM = """
 import os, signal, sys
 from pathlib import Path
-from workers.cpu import CpuEngine
-from workers.start import run
+from hogbatch.workers.cpu import CpuEngine
+from hogbatch.workers.start import run
 
 class Engine(CpuEngine):
     def _compute(self, work, *arguments):

@@ -7,8 +7,8 @@ SCARCE = """
 import sys
 from pathlib import Path
 from hogbatch.kernels.gpu.device import HostDevice
-from workers.gpu import GpuEngine
-from workers.start import run
+from hogbatch.workers.gpu import GpuEngine
+from hogbatch.workers.start import run
 
 memory = int(sys.argv[2])
 run(Path(sys.argv[1]), GpuEngine("gpu:host", lambda precision: HostDevice(memory)), None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.distributed.planes.nixl import unavailable
+from hogbatch.cluster.planes.nixl import unavailable
 from tests.support.nixl_server import PATIENCE_S, Server
 
 SIZE = 700_000  # more than one piece of a ring for each of three servers

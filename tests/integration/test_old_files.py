@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hogbatch.checkpoint import folder
+from hogbatch.run.checkpoint import folder
 from tests.support.fault_injection import cli
 
 VERSIONS = sorted((Path(__file__).parent / "files").glob("version-*"))

@@ -55,7 +55,7 @@ def test_probabilities_go_with_the_labels(run_dir):
 def test_a_model_is_used_without_the_packages_of_training(command, run_dir):
     code = f"""
 import sys
-from hogbatch.cli import main
+from hogbatch.cli.main import main
 assert main([{command!r}, {str(run_dir / "model.safetensors")!r}, "a9a"]) == 0
 print(*sorted({{"numba", "zmq", "cupy", "scipy", "msgspec"}} & sys.modules.keys()), file=sys.stderr)
 """
@@ -66,7 +66,7 @@ print(*sorted({{"numba", "zmq", "cupy", "scipy", "msgspec"}} & sys.modules.keys(
 
 
 def test_whoever_stops_reading_gets_no_traceback(run_dir):
-    command = [sys.executable, "-m", "hogbatch.cli", "predict", run_dir / "model.safetensors"]
+    command = [sys.executable, "-m", "hogbatch.cli.main", "predict", run_dir / "model.safetensors"]
     with subprocess.Popen(
         [*command, "a9a"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -16,11 +16,11 @@ import pytest
 import scipy.sparse
 
 import hogbatch
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import merge_sources
 from hogbatch.data.order import epoch_order
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.run.this_server import ThisServer
 from hogbatch.run.training import execute
 from tests.support import plain_sgd

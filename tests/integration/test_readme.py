@@ -58,7 +58,7 @@ def share_packages(folder):
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / ".venv")}))
     (packages / "shared.pth").write_text(f"{folder}\n{sysconfig.get_path('purelib')}\n")
     program = folder / ".venv" / "bin" / "hogbatch"
-    program.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -m hogbatch.cli "$@"\n')
+    program.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -m hogbatch.cli.main "$@"\n')
     program.chmod(0o755)
     for extras in ("base", "test"):
         (folder / ".venv" / f"installed-{extras}").touch()

@@ -145,7 +145,7 @@ def test_wrong_input_is_one_sentence(main, tmp_path, flags, words):
 
 def test_an_interrupt_ends_a_rehearsal_with_a_model(tmp_path):
     run_dir = tmp_path / "run"
-    command = [sys.executable, "-m", "hogbatch.cli", "rehearse", "a9a", "--server", SERVER]
+    command = [sys.executable, "-m", "hogbatch.cli.main", "rehearse", "a9a", "--server", SERVER]
     flags = [*NETWORK, "--max-seconds", "1e6", "--run-dir", str(run_dir)]
     with subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, text=True) as process:
         try:

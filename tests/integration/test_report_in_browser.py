@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from hogbatch.report.page import page
-from hogbatch.report.reported import Bin, Quality
+from hogbatch.views.report.page import page
+from hogbatch.views.report.reported import Bin, Quality
 from tests.support.fault_injection import WITHIN_S
 from tests.unit.report.conftest import TWO_WORKERS, reported
 from tests.unit.status.conftest import ended, evaluation, event, joined, lease, ready, started

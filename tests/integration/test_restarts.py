@@ -13,7 +13,7 @@ ROWS = 32_561  # of a9a
 FAILING = """
 import os, sys
 from hogbatch import cli
-from hogbatch.launch import local, restarts
+from hogbatch.run.launch import local, restarts
 
 restarts.MAX_PAUSE_S = 0.1
 started = local.command
@@ -39,7 +39,7 @@ if os.path.getsize("attempts") > int(failures):
 AT_START = "print('no device', flush=True); os._exit(12)"
 KILLED = "os.kill(os.getpid(), 9)"
 AT_WORK = """
-from workers import gpu
+from hogbatch.workers import gpu
 gpu.GpuEngine.submit = lambda self, work: os._exit(12)
 sys.argv = [worker[0], *worker[4:]]
 gpu.main()

@@ -9,9 +9,19 @@ import pytest
 from tests.support.fault_injection import WITHIN_S
 from tests.support.other_user import as_root
 
-TRAIN = ("hogbatch.cli", "train", "a9a", "--workers", "cpu:1", "--hidden", "8", "--epochs", "1")
-COORDINATOR = ("hogbatch.cli", "coordinator", "a9a", "--hidden", "8", "--epochs", "1")
-WORKER = ("workers.cpu",)
+TRAIN = (
+    "hogbatch.cli.main",
+    "train",
+    "a9a",
+    "--workers",
+    "cpu:1",
+    "--hidden",
+    "8",
+    "--epochs",
+    "1",
+)
+COORDINATOR = ("hogbatch.cli.main", "coordinator", "a9a", "--hidden", "8", "--epochs", "1")
+WORKER = ("hogbatch.workers.cpu",)
 
 
 def complaint(tmp_path, before, module, *arguments):

@@ -6,8 +6,8 @@ import signal
 import numpy as np
 import pytest
 
-from hogbatch.checkpoint import folder
 from hogbatch.model.file import load_model
+from hogbatch.run.checkpoint import folder
 from tests.support.fault_injection import WITHIN_S, cli, wait_for
 
 ROWS = 32_561  # of a9a
@@ -180,7 +180,7 @@ def test_a_full_disk_does_not_stop_training(job):
 KILLER = """
 import os, sys
 import numpy as np
-from workers import cpu
+from hogbatch.workers import cpu
 
 compute = cpu.CpuEngine._compute
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hogbatch.checkpoint import folder
 from hogbatch.model.file import load_model
+from hogbatch.run.checkpoint import folder
 from tests.support.fault_injection import WITHIN_S, cli, wait_for
 
 SHORT = ("--workers", "cpu:1", "--epochs", 1)

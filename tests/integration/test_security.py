@@ -177,7 +177,7 @@ from hogbatch.wire import codec, sockets
 codec.PROTOCOL = sockets.PROTOCOL = {version}
 codec.PREFIX = codec.MAGIC + struct.pack("<H", {version})
 sys.argv[1:] = [{run_dir!r}, "--threads", "1"]
-from workers import cpu
+from hogbatch.workers import cpu
 cpu.main()
 """
 
@@ -302,7 +302,7 @@ def test_a_second_coordinator_is_told_since_when_the_directory_is_held(job):
 def test_a_small_dev_shm_does_not_matter(tmp_path):
     mounts = "mount -t tmpfs -o size=8m tmpfs /dev/shm && exec "
     flags = ("--workers", "cpu:1", "--hidden", "1600,1600", "--max-seconds", "0.1", "-q")
-    train = [sys.executable, "-m", "hogbatch.cli", "train", "a9a", *flags]
+    train = [sys.executable, "-m", "hogbatch.cli.main", "train", "a9a", *flags]
     command = ["unshare", "-m", "sh", "-c", mounts + '"$@"', "sh", *train]
     if subprocess.run(["unshare", "-m", "sh", "-c", mounts + "true"]).returncode:
         pytest.skip("this root may not mount")

@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from hogbatch.distributed.planes import nixl
+from hogbatch.cluster.planes import nixl
 from tests.support.fault_injection import WITHIN_S, wait_for
 
 ROWS = 32_561  # of the training set of a9a
@@ -85,8 +85,8 @@ def test_the_files_of_each_server_are_kept(job, train):
 PRINT_LOADED = """
 import sys
 
-if "hogbatch.distributed.server" in sys.orig_argv:
-    from hogbatch.distributed.model_merges import ModelMerges
+if "hogbatch.cluster.server" in sys.orig_argv:
+    from hogbatch.cluster.model_merges import ModelMerges
 
     load = ModelMerges._load
 
@@ -193,10 +193,10 @@ def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train
 FAULTY = """
 import sys
 
-if "hogbatch.distributed.server" in sys.orig_argv:
+if "hogbatch.cluster.server" in sys.orig_argv:
     import numpy as np
 
-    from hogbatch.distributed.model_merges import ModelMerges
+    from hogbatch.cluster.model_merges import ModelMerges
 
     collect, noise = ModelMerges._collect, np.random.default_rng(0)
 

@@ -19,7 +19,7 @@ FLAGS = ("--workers", "cpu:1", "--epochs", 1, "--hidden", 8, "--deterministic")
 def piped(content, *arguments, cwd=None):
     """Run one hogbatch command with standard input."""
     return subprocess.run(
-        [sys.executable, "-m", "hogbatch.cli", *map(str, arguments)],
+        [sys.executable, "-m", "hogbatch.cli.main", *map(str, arguments)],
         input=content,
         cwd=cwd,
         capture_output=True,
@@ -73,7 +73,7 @@ READ = """
 import os, sys
 with open(sys.argv[1] + "/cgroup.procs", "w") as procs:
     procs.write(str(os.getpid()))
-from hogbatch.cli import main
+from hogbatch.cli.main import main
 sys.exit(main(["evaluate", sys.argv[2], sys.argv[3]]))
 """
 

@@ -26,7 +26,7 @@ def status(main):
 
 def follow(job):
     """Start `hogbatch status --follow` as a job of its own."""
-    return job._start("hogbatch.cli", "status", job.run_dir, "--follow")
+    return job._start("hogbatch.cli.main", "status", job.run_dir, "--follow")
 
 
 def test_a_run_is_followed_through_a_kill_and_a_resumption_to_its_end(job, main, status):

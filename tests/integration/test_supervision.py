@@ -159,7 +159,7 @@ def test_the_second_ctrl_c_ends_the_run_at_once(job, hammered):
 
 
 def test_a_run_whose_output_nobody_reads_any_more_goes_on(job):
-    command = [sys.executable, "-m", "hogbatch.cli", "train", "a9a", "--hidden", "16"]
+    command = [sys.executable, "-m", "hogbatch.cli.main", "train", "a9a", "--hidden", "16"]
     flags = ["--workers", "cpu:1", "--epochs", "4", "--eval-seconds", "0.01"]
     with subprocess.Popen(
         [*command, *flags, "--run-dir", job.run_dir],
@@ -181,7 +181,7 @@ _, nohup, *flags = sys.argv
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 if nohup:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-os.execv(sys.executable, [sys.executable, "-m", "hogbatch.cli", "train", *flags])
+os.execv(sys.executable, [sys.executable, "-m", "hogbatch.cli.main", "train", *flags])
 """
 
 

@@ -26,8 +26,8 @@ TAGS = {
 PATIENT = """
 import sys
 
-if "hogbatch.cli" in sys.orig_argv:
-    from hogbatch.trackers import tracking
+if "hogbatch.cli.main" in sys.orig_argv:
+    from hogbatch.views.trackers import tracking
 
     tracking.PATIENCE_S = 120.0
 """
@@ -98,7 +98,7 @@ def test_small_data_are_logged_from_python(plane, tmp_path):
 def test_a_missing_package_is_refused_before_anything_is_written(
     plane, tmp_path, main, monkeypatch
 ):
-    monkeypatch.delitem(sys.modules, "hogbatch.trackers.wandb_run", raising=False)
+    monkeypatch.delitem(sys.modules, "hogbatch.views.trackers.wandb_run", raising=False)
     monkeypatch.setitem(sys.modules, "wandb", None)
     refused = main("train", plane, "--log", "csv,wandb", "--run-dir", tmp_path / "run")
     assert refused.returncode == 2 and list(tmp_path.iterdir()) == []

@@ -3,10 +3,10 @@
 from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
-from hogbatch.live.activity import Activity, running
-from hogbatch.live.capabilities import Capabilities, Size
-from hogbatch.live.frame import View, frame
-from hogbatch.status.state import RunState, condition_of
+from hogbatch.events.state import RunState, condition_of
+from hogbatch.views.live.activity import Activity, running
+from hogbatch.views.live.capabilities import Capabilities, Size
+from hogbatch.views.live.frame import View, frame
 from tests.support.property_tests import max_examples
 from tests.unit.status.conftest import (
     ended,

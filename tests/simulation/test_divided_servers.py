@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hogbatch.cluster.link import ServerLink
+from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.audit import InvariantViolation

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from hogbatch.cluster.estimate import Task, merge_of, parameters_of, predict
-from hogbatch.cluster.link import ServerLink
+from hogbatch.cluster.decisions.estimate import Task, merge_of, parameters_of, predict
+from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.coordinator.ledger import Ledger
-from hogbatch.coordinator.merges import ServerMerges
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.scenario import simulated_plan

@@ -6,16 +6,16 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from hogbatch.compute.assignment import Assignment
 from hogbatch.config.lsh import defaults
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.data.order import epoch_order
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.wire.messages import Optimizer, Welcome
+from hogbatch.workers.compute.assignment import Assignment
 
 FEATURES, LABELS = 12, 4
 NEURONS, WIDE_ROWS = 40, 60  # of an assignment whose outputs are hashed

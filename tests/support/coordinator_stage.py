@@ -3,10 +3,10 @@
 import math
 from collections import defaultdict
 
+from hogbatch.config.layers import DenseLayer
 from hogbatch.coordinator.commands import Finish, Revoke, RollBack, Send, Shuffle, Snapshot
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.model.layers import DenseLayer
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.learning_rate import LearningRate

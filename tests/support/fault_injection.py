@@ -12,7 +12,7 @@ __all__ = ["WITHIN_S", "Job", "cli", "wait_for"]
 def cli(*arguments, cwd=None, env=None):
     """Run one hogbatch command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "hogbatch.cli", *map(str, arguments)],
+        [sys.executable, "-m", "hogbatch.cli.main", *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, **(env or {})},
         stdin=subprocess.DEVNULL,

@@ -7,9 +7,9 @@ import numpy as np
 
 from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.workers.gpu import GpuEngine
+from hogbatch.workers.start import parser, run
 from tests.support.limited_devices import Kernels
-from workers.gpu import GpuEngine
-from workers.start import parser, run
 
 
 class Spoiling(HostDevice):

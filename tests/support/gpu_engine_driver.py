@@ -6,7 +6,7 @@ from itertools import pairwise
 from benchmarks.common.job import WITHIN_S
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.wire.messages import Work
-from workers.gpu import GpuEngine
+from hogbatch.workers.gpu import GpuEngine
 
 ROWS = 600
 SPARSE = {"sparse": True}

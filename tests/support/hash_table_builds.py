@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 
-from hogbatch.compute import hash_tables
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
+from hogbatch.workers.compute import hash_tables
 from tests.support.assignments import NEURONS
 
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from hogbatch.distributed.buffers import ExchangeBuffers
-from hogbatch.distributed.planes.base import PlaneError
+from hogbatch.cluster.buffers import ExchangeBuffers
+from hogbatch.cluster.planes.base import PlaneError
 
 _windows: Final = dict[bytes, "_MemoryWindow"]()  # by address
 _counter: Final = itertools.count()

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from benchmarks.common.job import WITHIN_S
-from hogbatch.cluster.areas import ALL
-from hogbatch.distributed.buffers import ExchangeBuffers
-from hogbatch.distributed.exchange import ChangeExchange
+from hogbatch.cluster.buffers import ExchangeBuffers
+from hogbatch.cluster.decisions.areas import ALL
+from hogbatch.cluster.exchange import ChangeExchange
 from tests.support.memory_plane import MemoryPlane
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common.job import WITHIN_S
-from hogbatch.cluster.transfers import Reduction
-from hogbatch.distributed.buffers import ExchangeBuffers
-from hogbatch.distributed.exchange import ChangeExchange, PlaneError
-from hogbatch.distributed.planes.nixl import NixlPlane
+from hogbatch.cluster.buffers import ExchangeBuffers
+from hogbatch.cluster.decisions.transfers import Reduction
+from hogbatch.cluster.exchange import ChangeExchange, PlaneError
+from hogbatch.cluster.planes.nixl import NixlPlane
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = WITHIN_S / 2  # of a server, with those that live

@@ -10,12 +10,12 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
+from hogbatch.workers.feed import CachedSet
+from hogbatch.workers.gathering import DeviceGathering, HostGathering, RowSet
+from hogbatch.workers.mapping import MappedSegment
+from hogbatch.workers.staged import StagedSet
 from tests.support.assignments import assignment, examples
 from tests.support.gpu_engine_driver import Rehearsal, epochs
-from workers.feed import CachedSet
-from workers.gathering import DeviceGathering, HostGathering, RowSet
-from workers.mapping import MappedSegment
-from workers.staged import StagedSet
 
 ROWS = 23
 SETS = {  # with rows that have no values, and no labels

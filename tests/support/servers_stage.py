@@ -10,7 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 
-from hogbatch.cluster.settings import MergeSettings
+from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.coordinator.commands import (
     Finish,
     LimitRestarts,

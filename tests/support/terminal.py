@@ -35,7 +35,7 @@ class Terminal:
     `history` has the lines that have scrolled off the top, `raw` all bytes that were written.
     """
 
-    COMMAND = (sys.executable, "-m", "hogbatch.cli")
+    COMMAND = (sys.executable, "-m", "hogbatch.cli.main")
 
     def __init__(self, *arguments, columns=80, lines=24, cwd=None, stderr=None, **env):
         self.raw = b""

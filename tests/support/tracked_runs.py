@@ -1,7 +1,7 @@
 """Evaluations and workers of a run, as trackers are given them."""
 
-from hogbatch.telemetry.records import Evaluation, Faults, RunTotals, WorkerRecord
-from hogbatch.trackers.base import RunStart
+from hogbatch.events.records import Evaluation, Faults, RunTotals, WorkerRecord
+from hogbatch.views.trackers.base import RunStart
 
 
 def worker(name="cpu-0", **fields):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hogbatch import kernels
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import Labels
 from hogbatch.kernels.contract import LOSSES, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu import exact
@@ -14,7 +15,6 @@ from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_cases import csr_set, dense_set, labels_for, read_only
 from tests.support.stored import to_stored
 

@@ -1,7 +1,7 @@
 """One message of every type, for tests of the wire package."""
 
+from hogbatch.config.layers import DenseLayer
 from hogbatch.config.lsh import defaults
-from hogbatch.model.layers import DenseLayer
 from hogbatch.wire.messages import (
     Applied,
     Apply,

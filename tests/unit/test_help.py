@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hogbatch import cli
+from hogbatch.cli import main as cli
 from hogbatch.config.flags import Group
 from hogbatch.config.train import FLAGS
-from workers import cpu, gpu
+from hogbatch.workers import cpu, gpu
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WORKERS = {"worker_cpu": cpu, "worker_gpu": gpu}

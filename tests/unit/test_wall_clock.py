@@ -7,14 +7,14 @@ import pytest
 from tests.test_layers import SOURCES, within
 
 ALLOWED = [
-    "hogbatch.telemetry",  # time stamps of events and reports
+    "hogbatch.events",  # time stamps of events and reports
     "hogbatch.store.quarantine",  # time stamps of quarantined rows
     "hogbatch.run.setup",  # the name of a new run directory, and when the run began
     "hogbatch.run.processes",  # the time at which the coordinator started
     "hogbatch.run.this_server",  # time stamps of events
-    "hogbatch.distributed.platform",  # the same
-    "hogbatch.servers.profile.command",  # the date of a description
-    "workers.stored_profile",  # the age of measurements
+    "hogbatch.cluster.platform",  # the same
+    "hogbatch.simulate.profile.command",  # the date of a description
+    "hogbatch.workers.stored_profile",  # the age of measurements
     "hogbatch.data.cache",  # the ages of files, which file systems measure by the wall clock
 ]
 WALL = {

@@ -13,9 +13,9 @@ from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, single_label
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
-from workers.gathering import DeviceGathering, Gathering, HostGathering, RowSet
-from workers.mapping import MappedSegment, MappingError
-from workers.staged import StagedSet, stage
+from hogbatch.workers.gathering import DeviceGathering, Gathering, HostGathering, RowSet
+from hogbatch.workers.mapping import MappedSegment, MappingError
+from hogbatch.workers.staged import StagedSet, stage
 
 SET_BYTES, QUICK_SET_BYTES = 128 << 20, 1 << 18  # the caches do not hold the set
 BATCH_BYTES, QUICK_BATCH_BYTES = 16 << 20, 1 << 15

@@ -17,6 +17,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from hogbatch.config import optimizers
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import OPTIMIZERS, Slots
 from hogbatch.kernels.cpu import library
@@ -32,7 +33,6 @@ from hogbatch.kernels.cpu.simd import (
     Values,
     number,
 )
-from hogbatch.model import optimizers
 
 # Names in the library.
 FORWARD: Final = f"hogbatch_forward_rows_{WIDTH}"

@@ -5,9 +5,9 @@
     RULES       traced with vectors by `kernels.cpu.rows`: touched rows of a sparse input layer
 
 A rule is a function of (numbers, g, slots...) that returns the step, which is subtracted from the
-weight, and the new slots; g is the gradient with weight decay. hogbatch.model.optimizers states the
-formulas. Compiled, a rule is inlined into the loops here. Called from Python with a `Vector` for
-each number, it writes the same operations, in the same order, into a micro-kernel.
+weight, and the new slots; g is the gradient with weight decay. hogbatch.config.optimizers states
+the formulas. Compiled, a rule is inlined into the loops here. Called from Python with a `Vector`
+for each number, it writes the same operations, in the same order, into a micro-kernel.
 
 `step_row` has one loop per optimizer: each is vectorised, and reads no slots that its optimizer
 does not have. `step_cell` writes the weight in each branch, and its last branch is an `else`, on

@@ -6,7 +6,7 @@ backward pass of a layer passes the gradient down with the weights as they are t
 them in place. All stages at once compute a batch to the bit as `train` of its loop does.
 
 With `read`, all gradients are computed at once, on one state of the model; the backward passes that
-follow only update. Rehearsals (`hogbatch.rehearse`) use both ways.
+follow only update. Rehearsals (`hogbatch.simulate.rehearsal`) use both ways.
 """
 
 from collections.abc import Callable

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from hogbatch.config import losses, optimizers as optim
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.sources import merge_sources, to_toml
 from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest, parse_workers
 from hogbatch.errors import UsageError
 from hogbatch.kernels import contract
-from hogbatch.model import losses, optimizers as optim
 from hogbatch.policy import learning_rate as schedules
 from tests.support.property_tests import max_examples
 

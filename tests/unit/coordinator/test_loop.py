@@ -13,10 +13,10 @@ from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.commands import Finish, Shuffle
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.launch import local, restarts
-from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
+from hogbatch.run.launch import local, restarts
+from hogbatch.run.launch.local import LocalLauncher
 from hogbatch.store.fence import Fences
 from tests.support.coordinator_stage import make_plan
 from tests.support.loopback import Loopback

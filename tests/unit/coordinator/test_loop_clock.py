@@ -11,9 +11,9 @@ from hogbatch.coordinator import loop
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.launch.local import LocalLauncher
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
+from hogbatch.run.launch.local import LocalLauncher
 from hogbatch.wire.messages import Done, Heartbeat, Hello, Ready, Welcome, Work
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
 from tests.support.loopback import Loopback

@@ -2,9 +2,9 @@
 
 import pytest
 
+from hogbatch.config.layers import DenseLayer
 from hogbatch.coordinator import roster
 from hogbatch.coordinator.commands import Kill, Revoke, Send
-from hogbatch.model.layers import DenseLayer
 from hogbatch.wire.messages import Failed, Heartbeat, Refused, Stop, Welcome
 from tests.support.coordinator_stage import is_send, of_kind, records, works
 

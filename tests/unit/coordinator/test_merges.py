@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.cluster.outliers import IN_A_ROW, KNOWN_AFTER
+from hogbatch.cluster.decisions.outliers import IN_A_ROW, KNOWN_AFTER
 from hogbatch.coordinator.state import MIN_TICK_S
 from hogbatch.coordinator.workforce import TICK_S
 from hogbatch.wire.messages import Collect, Collected, Hello, Reduce

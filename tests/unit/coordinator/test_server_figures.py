@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.coordinator.server_figures import EVENT, RECORD_S, figures_of
+from hogbatch.cluster.server_figures import EVENT, RECORD_S, figures_of
 from hogbatch.wire.messages import MAX_LISTED, Heartbeat, ServerWorkers
 from tests.support.coordinator_stage import Stage, records
 from tests.support.servers_stage import ServersStage

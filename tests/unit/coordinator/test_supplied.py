@@ -2,8 +2,8 @@
 
 import pytest
 
+from hogbatch.cluster.supplied import SuppliedCoordinator
 from hogbatch.coordinator.commands import Answer, Finish, MergeStep, Send, Shuffle
-from hogbatch.coordinator.supplied import SuppliedCoordinator
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.policy.learning_rate import LearningRate

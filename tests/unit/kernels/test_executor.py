@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import dense_inputs, multi_labels, single_labels
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import (
@@ -26,7 +27,6 @@ from hogbatch.kernels.contract import (
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
-from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width, tensor_offsets
 from tests.support.kernel_backends import KERNELS, Backend
 from tests.support.kernel_cases import (

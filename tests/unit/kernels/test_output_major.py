@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import LOSS, LOSSES, SGD, SKIPPED, SKIPPED_ROW, TOTALS, Floats, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_backends import KERNELS, Backend
 from tests.support.kernel_cases import FORMS, csr_set, dense_set, labels_for, overflowing, some_rows
 from tests.support.pairs import pairs

@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, MOMENTUM, RELU, SGD, Links, Slots
 from hogbatch.kernels.cpu import sparse
-from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.store.layout import stored_width
 from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import (

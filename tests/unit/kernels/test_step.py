@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import FURTHEST, OPTIMIZERS as KINDS
 from hogbatch.kernels.cpu.rules import RULES
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import (
     HYPER,

@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from hogbatch.cli import COMMANDS, main
+from hogbatch.cli.main import COMMANDS, main
 from hogbatch.errors import UsageError
 from hogbatch.machine import limits
 from hogbatch.machine.limits import DEFAULT_FILES, MIN_FILES, check_limits, explain_limit

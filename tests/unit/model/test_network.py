@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
+from hogbatch.config.layers import DenseLayer, Layer
 from hogbatch.data.batch import dense_inputs
 from hogbatch.errors import UsageError
 from hogbatch.kernels import executor as loop, load
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.model import network as models
-from hogbatch.model.layers import DenseLayer, Layer
 from hogbatch.model.network import Network, layer_view
 from tests.support.stored import to_stored
 

@@ -12,13 +12,13 @@ import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 from pandas import DataFrame
 
+from hogbatch.config.losses import LOSSES
 from hogbatch.data.batch import csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
 from hogbatch.model import file as checkpoint
 from hogbatch.model.file import Model, save_model
-from hogbatch.model.losses import LOSSES
 from hogbatch.model.network import Network
 from tests.support.trained_models import ENCODINGS, SCALER, expected_scores, model_for
 

@@ -1,19 +1,19 @@
 """No module but the tables and the kernels' rules depends on which losses and optimizers exist.
 
 Elsewhere a comparison with a name, or with the number of one loss or optimizer, must be a property
-in the tables of hogbatch.model.losses and hogbatch.model.optimizers instead.
+in the tables of hogbatch.config.losses and hogbatch.config.optimizers instead.
 """
 
 import ast
 
 import pytest
 
+from hogbatch.config.losses import LOSSES
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels import contract
-from hogbatch.model.losses import LOSSES
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.tracked_files import ROOT, python_files
 
-TABLES = {"hogbatch/model/losses.py", "hogbatch/model/optimizers.py"}
+TABLES = {"hogbatch/config/losses.py", "hogbatch/config/optimizers.py"}
 FORMULAS = {  # of losses and of update rules: they compare the numbers of single ones
     "hogbatch/kernels/contract.py",
     "hogbatch/kernels/reference.py",

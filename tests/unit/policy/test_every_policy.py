@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.cli import main
+from hogbatch.cli.main import main
 from hogbatch.policy.base import PolicySettings, WorkerView
 from hogbatch.policy.choose import POLICIES, choose
 

@@ -1,8 +1,7 @@
 import pytest
 
-from hogbatch.compute.cpu_batch import largest_cpu_batch
-from hogbatch.model.losses import LOSSES
-from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.config.losses import LOSSES
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.policy.learning_rate import SCALINGS
 from hogbatch.run.defaults import (
     EPOCHS,
@@ -18,6 +17,7 @@ from hogbatch.run.defaults import (
     scaling,
     weight_decay,
 )
+from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
 
 
 def rate(optimizer, loss="logistic", linear=True, mean_square=1.0, value_square=1.0):

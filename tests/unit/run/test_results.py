@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hogbatch.checkpoint import folder
-from hogbatch.checkpoint.rundir import RunDirectory
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.model.file import load_model
+from hogbatch.run.checkpoint import folder
 from hogbatch.run.results import Run, save_results, write_summary
+from hogbatch.run.rundir import RunDirectory
 from tests.unit.model.test_file import model_for, same
 
 SUMMARY = {"status": "finished", "test": None}

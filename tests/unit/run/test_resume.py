@@ -4,8 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hogbatch.checkpoint import folder
 from hogbatch.errors import DataError, UsageError
+from hogbatch.events.records import Evaluation, WorkerRecord
+from hogbatch.run.checkpoint import folder
 from hogbatch.run.resume import (
     FOLDER,
     expect_checkpoints,
@@ -13,7 +14,6 @@ from hogbatch.run.resume import (
     resumed_dir,
     settings_file,
 )
-from hogbatch.telemetry.records import Evaluation, WorkerRecord
 from tests.unit.checkpoint.test_snapshots import SAVED
 
 EVALUATION = Evaluation(1.5, 2.0, 180, 0.4, 0.5, {"accuracy": 0.75})

@@ -12,7 +12,7 @@ import hogbatch
 from benchmarks.common.job import WITHIN_S
 from hogbatch.errors import NoWorkers
 from hogbatch.run import this_server
-from workers.cpu import CpuEngine
+from hogbatch.workers.cpu import CpuEngine
 
 ROWS, FEATURES = 120, 5
 

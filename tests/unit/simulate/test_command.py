@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hogbatch.cli import main
+from hogbatch.cli.main import main
 from hogbatch.simulate import command
 
 CREW = "cpu:4x2000rows/s,gpu:1x20000rows/s"

@@ -5,8 +5,8 @@ from random import Random
 import msgspec
 import pytest
 
-from hogbatch.cluster.estimate import Task, merge_of
-from hogbatch.cluster.link import ServerLink
+from hogbatch.cluster.decisions.estimate import Task, merge_of
+from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.exchange import Exchange, MergedModel, TrainedRows

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.common.job import WITHIN_S
+from hogbatch.config.layers import DenseLayer
 from hogbatch.data.batch import Examples, dense_inputs, single_labels
-from hogbatch.model.layers import DenseLayer
 from hogbatch.store import dataset
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.fence import Fences
@@ -17,8 +17,8 @@ from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.store.segment_server import FetchedSegments, SegmentManifest, describe_segments
 from hogbatch.wire.messages import Heartbeat, Optimizer, Ready, Welcome
+from hogbatch.workers.session import Session
 from tests.support.loopback import Loopback
-from workers.session import Session
 
 FEATURES, ROWS, PARAMETERS = 3, 5, 64
 

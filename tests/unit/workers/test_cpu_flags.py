@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from workers import cpu
+from hogbatch.workers import cpu
 
 
 @pytest.fixture

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.compute.refused_changes import MAX_REFUSED
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import LOSS
 from hogbatch.kernels.gpu import device as host
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Failed, Work
+from hogbatch.workers import exchange
+from hogbatch.workers.compute.refused_changes import MAX_REFUSED
+from hogbatch.workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
+from hogbatch.workers.replica import Replica
 from tests.support.assignments import shared_model
 from tests.support.limited_devices import Clocked, Kernels, SimulatedTime
 from tests.unit.workers.conftest import WITHIN_S
-from workers import exchange
-from workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
-from workers.replica import Replica
 
 PARAMETERS, FENCE = 16, 5
 

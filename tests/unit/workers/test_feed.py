@@ -7,6 +7,11 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store import dataset
+from hogbatch.workers import gathering, staged
+from hogbatch.workers.feed import CachedSet, feed_for
+from hogbatch.workers.gathering import HostGathering, RowSet
+from hogbatch.workers.mapping import MappedSegment
+from hogbatch.workers.staged import StagedSet, stage, staged_set
 from tests.support.assignments import examples
 from tests.support.limited_devices import Kernels, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
@@ -22,11 +27,6 @@ from tests.support.row_sets import (
     small_bytes,
     worker_segment,
 )
-from workers import gathering, staged
-from workers.feed import CachedSet, feed_for
-from workers.gathering import HostGathering, RowSet
-from workers.mapping import MappedSegment
-from workers.staged import StagedSet, stage, staged_set
 
 every_set = pytest.mark.parametrize("name", SETS)
 every_feed = pytest.mark.parametrize("kind", FEEDS)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, TOTALS
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.workers import staged as staged_module
 from tests.support.assignments import assignment, examples
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
 from tests.support.limited_devices import Kernels, Unmapped
-from workers import staged as staged_module
 
 TEST_ROWS = 90
 every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from hogbatch.compute import hash_tables
-from hogbatch.compute.thread_state import thread_state
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.wire.messages import Done, Failed, Work
+from hogbatch.workers.compute import hash_tables
+from hogbatch.workers.compute.thread_state import thread_state
+from hogbatch.workers.cpu import CpuEngine
+from hogbatch.workers.cpu_profile import profile
+from hogbatch.workers.hashed import HashedLayer
 from tests.support.assignments import NEURONS, WIDE_ROWS, wide
 from tests.support.hash_table_builds import RecordedBuilds, in_tables, output_weights, true_codes
 from tests.unit.workers.conftest import WITHIN_S
-from workers.cpu import CpuEngine
-from workers.cpu_profile import profile
-from workers.hashed import HashedLayer
 
 HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
 

@@ -5,7 +5,7 @@ import pytest
 
 from hogbatch.kernels.contract import SKIPPED_ROW, TOTALS
 from hogbatch.wire.messages import Work
-from workers.cpu import LeaseTotals
+from hogbatch.workers.cpu import LeaseTotals
 
 WORK = Work(1, "train", 0, 0, 10, 1, 0.1, 0)
 

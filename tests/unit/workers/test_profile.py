@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from numpy.testing import assert_array_equal
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
-from hogbatch.model.optimizers import OPTIMIZERS
+from hogbatch.workers import stored_profile
+from hogbatch.workers.profile import discard, profile
+from hogbatch.workers.trainer import Trainer
 from tests.support.assignments import assignment, examples
-from workers import stored_profile
-from workers.profile import discard, profile
-from workers.trainer import Trainer
 
 ROWS = 1000
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -13,12 +13,12 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
 from hogbatch.store.merge import MERGE_RULES
 from hogbatch.store.staleness import DAMPING_SCALE
+from hogbatch.workers import parts
+from hogbatch.workers.parts import FlatPart
+from hogbatch.workers.replica import Replica
 from tests.support.assignments import shared_model
 from tests.support.limited_devices import Kernels, SimulatedTime, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
-from workers import parts
-from workers.parts import FlatPart
-from workers.replica import Replica
 
 FEATURES, WIDTH, BIASES = 6, 2, 4
 FIRST = LayerView(0, FEATURES * WIDTH, FEATURES, WIDTH, WIDTH, LINEAR)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from hogbatch.compute.refused_changes import MAX_REFUSED
-from hogbatch.compute.thread_state import copy_slots, thread_state
 from hogbatch.wire.messages import Done
+from hogbatch.workers.compute.refused_changes import MAX_REFUSED
+from hogbatch.workers.compute.thread_state import copy_slots, thread_state
+from hogbatch.workers.cpu import CpuEngine
 from tests.support.assignments import NEURONS, assignment, examples, wide
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, lease
 from tests.support.hash_table_builds import in_tables, output_weights, true_codes
 from tests.unit.workers.conftest import WITHIN_S
 from tests.unit.workers.test_hashed import Rig, wait_for
-from workers.cpu import CpuEngine
 
 every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
 
@@ -175,7 +175,7 @@ def test_a_poisoned_model_is_not_blamed_on_the_device(data):
 @pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])
 def test_a_skipped_row_is_reported_by_its_number_in_the_set(data, staged, monkeypatch):
     if staged:
-        monkeypatch.setattr("workers.feed.MAX_MEMORY_FRACTION", 0.0)
+        monkeypatch.setattr("hogbatch.workers.feed.MAX_MEMORY_FRACTION", 0.0)
     given = given_for(data)
     bad = int(given.orders.row_order(1)[77])
     values = given.train.labels.values

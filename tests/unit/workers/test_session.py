@@ -3,8 +3,8 @@ import threading
 import msgspec
 import pytest
 
+from hogbatch.config.layers import DenseLayer
 from hogbatch.errors import DeviceError, HogbatchError, ProtocolError
-from hogbatch.model.layers import DenseLayer
 from hogbatch.model.network import Network
 from hogbatch.version import version
 from hogbatch.wire.messages import (
@@ -18,8 +18,8 @@ from hogbatch.wire.messages import (
     Stop,
     Work,
 )
+from hogbatch.workers import session
 from tests.unit.workers.conftest import FEATURES, ROWS, WITHIN_S, welcome
-from workers import session
 
 WORK = Work(1, "train", 0, 0, ROWS, 2, 0.1, 0)
 DONE = Done(1, ROWS, 3, 0.5, 1.5, 0, ())

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hogbatch.compute.merge_interval import IntervalTimes, MergeCost
-from workers.speed_check import (
+from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
+from hogbatch.workers.speed_check import (
     ENOUGH_BATCHES,
     ENOUGH_INTERVALS,
     MAX_DIFFERENCE,

@@ -3,11 +3,11 @@
 import pytest
 from numpy.testing import assert_allclose
 
+from hogbatch.workers import feed, gathering
 from tests.support.assignments import examples
 from tests.support.gpu_engine_driver import ROWS, SPARSE
 from tests.support.limited_devices import Unpinned
 from tests.support.row_sets import trained
-from workers import feed, gathering
 
 every_form = pytest.mark.parametrize("data", [{}, SPARSE], ids=["dense", "sparse"])
 every_labels = pytest.mark.parametrize("several", [False, True], ids=["labels", "lists"])

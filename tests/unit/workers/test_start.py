@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.errors import DeviceError, HogbatchError
-from workers.start import finish
+from hogbatch.workers.start import finish
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.compute import measured_batches
 from hogbatch.kernels.contract import ROWS as ROWS_DONE, TOTALS
 from hogbatch.kernels.cpu.loops import CompiledLoop
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.machine.topology import Topology
 from hogbatch.wire.messages import Done, Ready, Work
+from hogbatch.workers import cpu, team
+from hogbatch.workers.compute import measured_batches
+from hogbatch.workers.cpu import CpuEngine
 from tests.support.assignments import assignment, examples
 from tests.unit.workers.conftest import WITHIN_S
-from workers import cpu, team
-from workers.cpu import CpuEngine
 
 ROWS, BATCH = 90, 8
 LEASES = [(0, 40), (40, 90)]  # the last batch is smaller

@@ -6,17 +6,23 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, TOTALS
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.model.optimizers import OPTIMIZERS
 from hogbatch.wire.messages import Work
+from hogbatch.workers import feed
+from hogbatch.workers.profile import profile
+from hogbatch.workers.trainer import (
+    MAX_TOGETHER,
+    MEASUREMENTS,
+    MIN_TOGETHER,
+    SPARSEST_DENSE,
+    Trainer,
+)
+from hogbatch.workers.transfers import Transfers
 from tests.support.assignments import FEATURES, assignment, examples
 from tests.support.limited_devices import Clocked
-from workers import feed
-from workers.profile import profile
-from workers.trainer import MAX_TOGETHER, MEASUREMENTS, MIN_TOGETHER, SPARSEST_DENSE, Trainer
-from workers.transfers import Transfers
 
 ROWS, TEST_ROWS = 60, 25
 either_feed = pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])

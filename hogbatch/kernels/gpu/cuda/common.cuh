@@ -97,7 +97,7 @@ __device__ void shrink_far(double moved, int H, Operand* grad)
     EACH_COLUMN(h, H) grad[h] = operand_of(fraction * value_of(grad[h]));
 }
 
-// One cell of `Kernels.step`: the update rules, as hogbatch/model/optimizers.py states them. 1 - beta is
+// One cell of `Kernels.step`: the update rules, as hogbatch/config/optimizers.py states them. 1 - beta is
 // computed in double, where it is exact enough. The rate is read when the kernel runs, because a
 // captured step is replayed with other rates.
 __device__ void step_cell(long long kind, const double* rate, double l2, double momentum,

@@ -6,7 +6,7 @@ from benchmarks.common.servers import Processors
 from benchmarks.rehearsals.methods import KINDS, batch_of, kinds_of, neighbours
 from benchmarks.rehearsals.search import Batches, Place, Search
 from benchmarks.rehearsals.useful import Range, cpu_batches, members_of_teams, useful_range
-from hogbatch.rehearse import teams
+from hogbatch.simulate.rehearsal import teams
 from tests.support.rehearsed_cells import BATCHES, BOTH, SAMPLES, SERVER, SMT, result
 
 

@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch import kernels
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import (
     LOSS,
     LOSSES,
@@ -21,7 +22,6 @@ from hogbatch.kernels.contract import (
 from hogbatch.kernels.cpu import linear, model as compiled
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_cases import csr_set, labels_for, overflowing, read_only
 from tests.support.pairs import pairs
 

@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch import kernels
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import dense_inputs
 from hogbatch.kernels.contract import (
     LOSS,
@@ -29,7 +30,6 @@ from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support import plain_sgd
 from tests.support.kernel_cases import (
     FORMS,

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.compute.thread_state import thread_state
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import SUMMED_SLOTS, TOTALS, Slots
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import corrected
 from hogbatch.kernels.cpu.staged import staged_loop
+from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
 from tests.unit.rehearse.conftest import BATCH, KINDS, batch_rows, given, settings, tables_of
 

@@ -10,10 +10,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from benchmarks.common.job import WITHIN_S
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import ROWS, SKIPPED, SKIPPED_ROW, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.cpu.barrier import ARRIVED, PASSED, abandon, new_barrier, wait_for_all
 from hogbatch.kernels.cpu.team import Team, memory_for, train
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.pairs import pairs
 from tests.unit.kernels.cpu.test_network import AXES, BATCH, STEPS, Case
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import LOSS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.kernels.cpu import wide
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
 from tests.support.wide_networks import BATCH, HIDDEN, SET, WIDE_LOSSES, Case

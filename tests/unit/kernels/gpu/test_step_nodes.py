@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import LOSSES, SKIPPED, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.model.network import Network
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_cases import csr_set, dense_set, labels_for
 
 BATCH, ROWS = 6, 9

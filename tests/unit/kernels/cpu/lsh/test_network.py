@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import multi_labels
 from hogbatch.kernels.contract import ACTIVE, LOSS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, SelectionRule
-from hogbatch.model.optimizers import OPTIMIZERS
 from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
 from tests.support.stored import to_stored

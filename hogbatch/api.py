@@ -1,0 +1,75 @@
+"""Training from Python: `hogbatch.train`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hogbatch.cluster.choose import choose_platform, reader
+from hogbatch.config.sources import merge_sources
+from hogbatch.errors import UsageError
+from hogbatch.run.arrays import GivenArrays, settings_for_arrays
+from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
+from hogbatch.run.results import Run
+from hogbatch.run.resume import settings_file
+from hogbatch.run.training import execute
+
+
+def train(
+    data: Any,
+    y: Any = None,
+    *,
+    X_test: Any = None,
+    y_test: Any = None,
+    sample_weight: Any = None,
+    on_evaluation: OnEvaluation | None = None,
+    on_worker: OnWorker | None = None,
+    on_end: Callable[[Run], object] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train on files or arrays and return the finished run.
+
+    `data` is the path of a file, the name of the bundled sample, or X [N, F]: a matrix of numbers,
+    a SciPy sparse matrix, a data frame (pandas, Polars, Arrow) or a dictionary of columns. With X,
+    `y` has the labels: numbers, text or booleans [N], or 0 and 1 [N, C], or a list of label numbers
+    per row. `X_test` and `y_test` replace the test set that is split off X. A row with twice the
+    `sample_weight` [N] is trained on twice as often. Arrays are copied.
+
+    Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
+    ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``, or for several servers
+    ``cluster="auto", servers=4``. `data` may be a `ray.data.Dataset` then, or otherwise, whose
+    labels are in the column `label` (default: the last one).
+
+    `on_evaluation` is called with each Evaluation: `seconds`, `epochs`, `rows`, `train_loss`,
+    `test_loss`, `test_values` and `utilization`. `on_worker` is called with the name and the fields
+    of each event of a worker, as in events.jsonl, and `on_end` with the finished run. The run ends
+    with the status "stopped" if one of the first two returns True, or if it raises an exception,
+    which is raised again when the model is saved.
+
+    Raises UsageError or DataError for invalid settings or data, NoWorkers if no worker is left, and
+    SaveError if the model cannot be written: its message contains the path where the model was
+    saved instead, and its attribute `run` has the model. An interrupted run (Ctrl-C) returns with
+    the status "stopped"; it has no model if no row was trained on.
+    """
+    if type(data).__module__.startswith("ray.data"):
+        from hogbatch.cluster.ray.dataset import read_dataset  # here: Ray is optional
+
+        data, y = read_dataset(data, settings.pop("label", None))
+    arrays = GivenArrays(data, y, X_test, y_test, sample_weight)
+    if not isinstance(data, str | Path):
+        config, read = settings_for_arrays(settings), arrays.load
+    elif any(each is not None for each in (y, X_test, y_test, sample_weight)):
+        raise UsageError(
+            "y, X_test, y_test and sample_weight need an array X; a file contains its labels, and "
+            "`test` names a test file"
+        )
+    else:
+        values = {"data": str(data), **settings}
+        config, read = merge_sources(values, settings_file(values)), None
+    callbacks = Callbacks(on_evaluation, on_worker)
+    platform = choose_platform(config, launch=True, callbacks=callbacks)
+    run = execute(config, platform, read or reader(config, platform))
+    if callbacks.error is not None:
+        raise callbacks.error
+    if on_end is not None:
+        on_end(run)
+    return run

@@ -1,0 +1,131 @@
+"""The command `hogbatch doctor`, and the table of its checks."""
+
+import os
+import platform
+import pwd
+import resource
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from hogbatch.cli.doctor import checks, reading
+from hogbatch.cli.doctor.checks import Status, Verdict
+from hogbatch.cli.doctor.text import CheckResult, redacted, to_json, to_text
+from hogbatch.errors import UsageError
+from hogbatch.jit import VECTOR_VARIABLE
+from hogbatch.machine import linux
+from hogbatch.machine.cachedir import find_cache_root
+from hogbatch.machine.limits import check_limits
+from hogbatch.machine.printable import encodable
+from hogbatch.version import version
+
+
+def _processor() -> Verdict:
+    features, floats = reading.read_vectors()
+    forced = os.environ.get(VECTOR_VARIABLE, "")
+    return checks.processor(linux.processor_name(), features, floats, forced, platform.machine())
+
+
+def _cores() -> Verdict:
+    topology = linux.read_topology()
+    logical = os.cpu_count() or len(topology.cores)
+    return checks.cores(topology, logical, len(reading.read_gpus().usable))
+
+
+def _governor() -> Verdict:
+    governors = reading.read_governors(linux.read_topology().cores)
+    return checks.governor(governors, reading.frequency_driver())
+
+
+def _load() -> Verdict:
+    cores = linux.read_topology().cores
+    return checks.load(*reading.measure_load(cores), len(cores))
+
+
+def _memory() -> Verdict:
+    return checks.memory(linux.free_memory(), linux.total_memory(), linux.memory_quota())
+
+
+def _huge_pages() -> Verdict:
+    moved = reading.try_huge_page()
+    return checks.huge_pages(moved, "" if moved else reading.read_huge_page_setting())
+
+
+def _limits() -> Verdict:
+    check_limits()
+    return checks.ok(f"{resource.getrlimit(resource.RLIMIT_NOFILE)[0]} open files")
+
+
+CHECKS: Final[dict[str, dict[str, Callable[[], Verdict]]]] = {
+    "processor": {
+        "processor": _processor,
+        "cores": _cores,
+        "CPU quota": lambda: checks.quota(linux.read_topology()),
+        "governor": _governor,
+        "load": _load,
+    },
+    "memory": {
+        "memory": _memory,
+        "shared memory": lambda: checks.shared_memory(reading.try_memfd()),
+        "huge pages": _huge_pages,
+    },
+    "GPU": {
+        "GPUs": lambda: checks.gpus(reading.read_gpus()),
+        "driver": lambda: checks.driver(reading.read_gpus()),
+        "CuPy": lambda: checks.cupy(reading.read_gpus()),
+    },
+    "caches": {
+        "kernels": lambda: checks.kernels(reading.read_kernel_folder(), find_cache_root().note),
+        "data": lambda: checks.data(reading.read_data_folder()),
+    },
+    "software": {
+        "packages": lambda: checks.packages(reading.read_versions(), reading.import_errors()),
+        "extras": lambda: checks.extras(reading.read_versions()),
+        "limits": _limits,
+    },
+}
+
+
+def execute(*, json: bool) -> int:
+    """Print the report; warnings do not change the exit code."""
+    home, user = _private_names()
+    rows = [
+        CheckResult(group, name, redacted(attempt(decide), home, user))
+        for group, members in CHECKS.items()
+        for name, decide in members.items()
+    ]
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    if json:
+        about = {"hogbatch": version(), "python": python, "system": system}
+        report = to_json(about | reading.read_versions(), rows)
+    else:
+        report = to_text(f"hogbatch {version()}, {python}, {system}", rows)
+    print(encodable(report, sys.stdout))
+    return 0
+
+
+def attempt(decide: Callable[[], Verdict]) -> Verdict:
+    """Apply a check; UsageError is what a run would be refused with.
+
+    Every exception is caught, because the report is needed most where something unexpected is
+    wrong.
+    """
+    try:
+        return decide()
+    except UsageError as error:
+        return checks.warn(str(error), "no run can start")
+    except Exception as error:
+        return Verdict(Status.UNKNOWN, f"unknown: {reading.reason(error)}")
+
+
+def _private_names() -> tuple[str, str]:
+    """The home directory and the name of this user, as far as they are known."""
+    home = user = ""
+    with suppress(RuntimeError, OSError):
+        home = str(Path.home())
+    with suppress(KeyError):
+        user = pwd.getpwuid(os.getuid()).pw_name
+    return home, user

@@ -1,0 +1,119 @@
+"""The command line: finds the command, and turns errors into one sentence and an exit code."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, NoReturn
+
+from hogbatch.cli import cluster, models, report, simulated, status, training
+from hogbatch.cli.doctor import arguments as doctor
+from hogbatch.cli.parser import Usage
+from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
+from hogbatch.machine.printable import printable, printable_lines
+from hogbatch.version import version
+
+LESS_MEMORY: Final = "use fewer rows, a smaller network, or a machine with more memory"
+
+
+class Command(NamedTuple):
+    """One command of the program."""
+
+    usage: Usage
+    run: Callable[[Sequence[str]], int]  # takes the arguments after its name; returns an exit code
+
+
+COMMANDS: Final = {
+    command.usage.command: command
+    for command in (
+        Command(training.TRAIN, training.train),
+        Command(training.COORDINATOR, training.coordinate),
+        Command(training.WORKER, training.worker),
+        Command(status.STATUS, status.status),
+        Command(status.LIST, status.runs),
+        Command(report.REPORT, report.report),
+        Command(models.EVALUATE, models.evaluate),
+        Command(models.PREDICT, models.predict),
+        Command(simulated.SIMULATE, simulated.simulate),
+        Command(simulated.REHEARSE, simulated.rehearse),
+        Command(simulated.PROFILE, simulated.profile),
+        Command(cluster.PLAN, cluster.plan),
+        Command(doctor.DOCTOR, doctor.doctor),
+    )
+}
+
+
+def _overview() -> str:
+    lines = [f"  {name:12} {command.usage.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: hogbatch COMMAND [options]",
+            "",
+            "Train one model with all CPU cores and GPUs of a server at the same time.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "options:",
+            "  -h, --help   show this help message and exit",
+            "  --version    show the version and exit",
+            "",
+            "'hogbatch COMMAND --help' lists the options of a command.",
+        ]
+    )
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    match arguments:
+        case [] | ["--help" | "-h", *_]:
+            print(_overview())
+            return 0
+        case ["--version", *_]:
+            print(f"hogbatch {version()}")
+            return 0
+        case [command, *rest] if command in COMMANDS:
+            return COMMANDS[command].run(rest)
+    known = ", ".join(COMMANDS)
+    raise UsageError(f"unknown command {arguments[0]!r}; expected one of {known}")
+
+
+def _interrupt_once(*_: object) -> NoReturn:
+    """Handle the first Ctrl-C and ignore later ones, which would print a traceback at exit."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. An error is printed as one sentence on stderr."""
+    if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt_once)
+    # PyArrow, if it is imported, then returns the memory of large columns to Linux.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    try:
+        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+    except HogbatchError as error:
+        print(f"hogbatch: {printable_lines(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except MemoryError as error:
+        reason = printable(str(error)) or "an allocation failed"
+        print(f"hogbatch: not enough memory ({reason}); {LESS_MEMORY}", file=sys.stderr)
+        return UsageError.exit_code
+    except KeyboardInterrupt:
+        with suppress(OSError):  # the terminal may be closed
+            print("hogbatch: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of the output has closed it, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        from hogbatch.machine.limits import explain_limit
+
+        if not (sentence := explain_limit(error)):
+            raise
+        print(f"hogbatch: {sentence}", file=sys.stderr)
+        return UsageError.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

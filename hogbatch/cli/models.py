@@ -1,0 +1,105 @@
+"""`hogbatch evaluate` and `predict`: what a trained model says about data."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from hogbatch.cli.parser import Parser, Usage
+from hogbatch.config.arguments import add_flags
+from hogbatch.config.flags import Group
+from hogbatch.machine.printable import rounded
+
+if TYPE_CHECKING:
+    from hogbatch.model.prediction import DataFile
+
+EVALUATE: Final = Usage(
+    "evaluate", "MODEL DATA [options]", "Print the loss and metrics of a model on labelled data."
+)
+PREDICT: Final = Usage(
+    "predict", "MODEL DATA [options]", "Print the predictions of a model, one line per row."
+)
+
+
+def evaluate(arguments: Sequence[str]) -> int:
+    """`hogbatch evaluate`."""
+    options = _read_model_flags(_model_parser(EVALUATE, "bad_lines"), arguments)
+    from hogbatch.model.prediction import evaluate_file, write_lines
+
+    data, hashing = _data_file(options), {"approximate": options.approximate, "lsh": options.lsh}
+    results = evaluate_file(options.model, data, **hashing)
+    write_lines((f"{name} {rounded(value)}" for name, value in results.items()), None)
+    return 0
+
+
+def predict(arguments: Sequence[str]) -> int:
+    """`hogbatch predict`."""
+    parser = _model_parser(PREDICT)
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    form = output.add_mutually_exclusive_group()
+    form.add_argument("--proba", action="store_true", help="probabilities instead of labels")
+    form.add_argument(
+        "--top",
+        type=int,
+        metavar="K",
+        help="the K most likely labels of each row; as XMC text for a multi-label model",
+    )
+    output.add_argument("--output", metavar="FILE", help="output file (default: standard output)")
+    options = _read_model_flags(parser, arguments)
+    from hogbatch.model.prediction import predict_file, write_lines
+
+    data, hashing = _data_file(options), {"approximate": options.approximate, "lsh": options.lsh}
+    lines = predict_file(options.model, data, proba=options.proba, top=options.top, **hashing)
+    write_lines(lines, options.output)
+    return 0
+
+
+def _model_parser(usage: Usage, *flags: str) -> Parser:
+    """A parser with the arguments that `evaluate` and `predict` share, and `flags` of `train`."""
+    parser = Parser(usage)
+    parser.add_argument(
+        "model", metavar="MODEL", help="model file (model.safetensors in the run directory)"
+    )
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        help="data: file, - for standard input, or name of the bundled sample",
+    )
+    groups = add_flags(parser, ["header", "data_cache", *flags])
+    parser.set_defaults(header="auto", data_cache="auto", bad_lines="0")
+    groups[Group.DATA].add_argument(
+        "--label", metavar="NAME", help="label column of a CSV file (default: as in training)"
+    )
+    hashing = parser.add_argument_group("hashed output layer")
+    hashing.add_argument(
+        "--approximate",
+        action="store_true",
+        help="scores of the outputs found in hash tables only, as in training, instead of all",
+    )
+    hashing.add_argument(
+        "--lsh",
+        metavar="FAMILY:KEY=VALUE,...",
+        help="hashing settings of --approximate (default: as in training)",
+    )
+    return parser
+
+
+def _data_file(options: argparse.Namespace) -> "DataFile":
+    """The data file of `evaluate` or `predict`. Notes go to stderr, results to stdout."""
+    from hogbatch.config.sources import flag_value
+    from hogbatch.data.cache import DataCache
+    from hogbatch.model.prediction import DataFile
+
+    def print_note(line: str) -> None:
+        print(f"hogbatch: note: {line}", file=sys.stderr)
+
+    bad_lines = flag_value("bad_lines", options.bad_lines)
+    cache = DataCache.of(options.data_cache)
+    return DataFile(options.data, options.label, options.header, cache, print_note, bad_lines)
+
+
+def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    options = parser.read(arguments)
+    if options.lsh is not None and not options.approximate:
+        parser.error("--lsh requires --approximate; add --approximate, or omit --lsh")
+    return options

@@ -1,0 +1,56 @@
+"""`hogbatch report`: one HTML file about one or several runs."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hogbatch.cli.parser import Parser, Usage
+from hogbatch.config.flags import Group
+from hogbatch.machine.printable import encodable, printable
+
+REPORT: Final = Usage(
+    "report",
+    "RUN_DIR... [options]",
+    "Write an HTML file with the figures and tables of one or several runs.",
+)
+
+
+def report(arguments: Sequence[str]) -> int:
+    """`hogbatch report`."""
+    parser = Parser(REPORT)
+    parser.epilog = (
+        "The file needs no network and no other file. A report of a run in progress shows the run "
+        "as it is now. An earlier report is replaced; any other existing file is refused."
+    )
+    parser.add_argument(
+        "run_dirs",
+        nargs="+",
+        metavar="RUN_DIR",
+        type=Path,
+        help="run directory; several are shown side by side, with the settings that differ",
+    )
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument(
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help="file to write (default: RUN_DIR/report.html; for several runs report.html)",
+    )
+    output.add_argument("--open", action="store_true", help="open the file in the browser")
+    options = parser.read(arguments)
+    from hogbatch.views.report.command import write_report
+
+    path = write_report(options.run_dirs, options.output)
+    size = path.stat().st_size / 1000
+    print(encodable(f"report: {printable(str(path))} ({size:,.0f} kB)", sys.stdout))
+    if options.open:
+        _open(path)
+    return 0
+
+
+def _open(path: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(path.resolve().as_uri()):
+        print("hogbatch: note: no browser was found to open the report", file=sys.stderr)

@@ -1,0 +1,131 @@
+"""`hogbatch status` and `runs`: what run directories say about their runs."""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hogbatch.cli.parser import Parser, Usage
+from hogbatch.config.flags import Group
+from hogbatch.config.train import RUNS
+from hogbatch.machine.printable import encodable
+
+if TYPE_CHECKING:
+    from hogbatch.views.status.run_files import RunReport
+
+POLL_S: Final = 0.5
+MIN_WIDTH: Final = 60  # columns
+
+STATUS: Final = Usage(
+    "status", "RUN_DIR [options]", "Show the state of a run, from the files in its directory."
+)
+LIST: Final = Usage(
+    "runs", "[DIR] [options]", "List the runs in a directory with results and differing settings."
+)
+
+
+def status(arguments: Sequence[str]) -> int:
+    """`hogbatch status`."""
+    parser = Parser(STATUS)
+    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="run directory")
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument(
+        "--follow",
+        action="store_true",
+        help="until the run has ended: on a terminal a live view, else a new report after each "
+        "evaluation and event of a worker; a killed run may be resumed, so Ctrl-C ends this",
+    )
+    output.add_argument(
+        "--plain",
+        action="store_true",
+        help="with --follow, reports on a terminal, too, in place of the live view",
+    )
+    output.add_argument(
+        "--json", action="store_true", help="one JSON object; with --follow one per line"
+    )
+    options = parser.read(arguments)
+    from hogbatch.views.status.run_files import RunFollower, expect_run
+
+    expect_run(options.run_dir)
+    follower = RunFollower(options.run_dir)
+    if options.follow:
+        _follow(follower.look, as_json=options.json, plain=options.plain or options.json)
+    else:
+        _print(_lines(follower.look(), as_json=options.json, indent=2))
+    return 0
+
+
+def runs(arguments: Sequence[str]) -> int:
+    """`hogbatch runs`."""
+    parser = Parser(LIST)
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        metavar="DIR",
+        default=Path(RUNS),
+        help="directory with run directories (default: %(default)s)",
+    )
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument(
+        "--sort",
+        choices=("newest", "loss", "time"),
+        default="newest",
+        help="order: newest first, lowest test loss first, or least training time first (default: "
+        "%(default)s)",
+    )
+    output.add_argument("--limit", metavar="N", help="at most N runs (default: all)")
+    output.add_argument("--json", action="store_true", help="all runs as one JSON object")
+    options = parser.read(arguments)
+    from hogbatch.views.status.listing import listed_runs, read_limit, table_lines
+
+    found = listed_runs(options.directory, options.sort, read_limit(options.limit))
+    if options.json:
+        _print([json.dumps({"directory": str(options.directory), "runs": found}, indent=2)])
+    elif found:
+        _print(table_lines(found, _width()))
+    else:
+        _print([f"{options.directory} contains no runs"])
+    return 0
+
+
+def _follow(look: Callable[[], "RunReport"], *, as_json: bool, plain: bool) -> None:
+    """Show the run until it has ended: in a live view, or a report whenever there is news."""
+    from hogbatch.views.live.terminal import live_screen
+
+    if not plain and (found := live_screen()):
+        from hogbatch.views.live.follow import follow
+
+        follow(look, *found)
+        return
+    shown: object = None
+    while True:
+        report = look()
+        run = report.run
+        news = (run.started, len(run.history), list(run.notices)[-1:], report.condition)
+        if news != shown:
+            lines = _lines(report, as_json=as_json, indent=None)
+            _print(["", *lines] if shown is not None and not as_json else lines)
+            shown = news
+        if report.condition.over:
+            return
+        time.sleep(POLL_S)
+
+
+def _lines(report: "RunReport", *, as_json: bool, indent: int | None) -> list[str]:
+    from hogbatch.views.status.text import report_fields, report_lines
+
+    if as_json:
+        return [json.dumps(report_fields(report), indent=indent)]
+    return report_lines(report, _width())
+
+
+def _width() -> int:
+    return max(MIN_WIDTH, shutil.get_terminal_size().columns)
+
+
+def _print(lines: Sequence[str]) -> None:
+    print(encodable("\n".join(lines), sys.stdout), flush=True)

@@ -1,0 +1,105 @@
+"""`hogbatch train`, `coordinator` and `worker`: the processes of a training run."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from hogbatch.cli.parser import Parser, Usage, add_config
+from hogbatch.config.arguments import add_flags
+from hogbatch.config.sources import merge_sources
+from hogbatch.config.train import FLAGS
+from hogbatch.errors import UsageError
+from hogbatch.machine.process import worker_environment
+
+ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
+    "workers",
+    "pin",
+    "cluster",
+    "servers",
+    "per_server",
+    "data_copies",
+    "merge_rows",
+    "server_merge",
+    "server_momentum",
+    "transfer",
+    "robust",
+    "plane",
+)
+
+TRAIN: Final = Usage(
+    "train", "[DATA] [options]", "Train a model with all CPU cores and GPUs of this server."
+)
+COORDINATOR: Final = Usage(
+    "coordinator",
+    "[DATA] [options]",
+    "Coordinate a training run to which workers are attached by hand.",
+)
+WORKER: Final = Usage(
+    "worker", "cpu|gpu RUN_DIR [options]", "Attach a worker process to a running coordinator."
+)
+WORKER_HELP: Final = f"""\
+usage: hogbatch worker {WORKER.arguments}
+
+{WORKER.summary}
+
+  cpu   a worker with threads on CPU cores
+  gpu   a worker on one GPU
+
+'hogbatch worker cpu --help' and 'hogbatch worker gpu --help' list the options."""
+
+
+def train(arguments: Sequence[str]) -> int:
+    """`hogbatch train`."""
+    return _run(TRAIN, arguments)
+
+
+def coordinate(arguments: Sequence[str]) -> int:
+    """`hogbatch coordinator`."""
+    return _run(COORDINATOR, arguments)
+
+
+def _run(usage: Usage, arguments: Sequence[str]) -> int:
+    launch = usage is TRAIN
+    parser = Parser(usage)
+    add_config(parser)
+    add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
+    options = vars(parser.read(arguments))
+    config = merge_sources(options, options.pop("config") or _settings_of_resumed_run(options))
+    sys.path.append("")  # --policy module:Class may name a module in the working directory
+    from hogbatch.cluster.choose import (  # here: help does not need these
+        choose_platform,
+        reader,
+    )
+    from hogbatch.run.training import execute
+    from hogbatch.views.live.terminal import console_for
+
+    platform = choose_platform(config, launch=launch)
+    with console_for(quiet=config.quiet, plain=config.plain) as console:
+        return execute(config, platform, reader(config, platform), console).exit_code
+
+
+def _settings_of_resumed_run(options: Mapping[str, object]) -> Path | None:
+    """The settings of the run to resume, which apply where no flag is given; None without one."""
+    if options.get("resume") is None:
+        return None
+    from hogbatch.run.resume import settings_file
+
+    return settings_file(options)
+
+
+def worker(arguments: Sequence[str]) -> int:
+    """`hogbatch worker`: replace this process by `python -m hogbatch.workers.DEVICE`."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(WORKER_HELP)
+        return 0
+    if not arguments or arguments[0] not in ("cpu", "gpu"):
+        got = repr(arguments[0]) if arguments else "nothing"
+        raise UsageError(
+            f"hogbatch worker expects cpu or gpu, then RUN_DIR; got {got}; see hogbatch worker "
+            "--help"
+        )
+    device, *rest = arguments
+    program = [sys.executable, "-P", "-m", f"hogbatch.workers.{device}", *rest]
+    os.execve(sys.executable, program, worker_environment())

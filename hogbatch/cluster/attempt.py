@@ -1,0 +1,180 @@
+"""One attempt of a merge: sending to the servers that take part, and waiting for what they send.
+
+Each message has a note with the merge, the attempt, the step and the piece of the step. Notes of
+earlier attempts are dropped, those of later ones are kept until this server gets there.
+"""
+
+import struct
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from hogbatch.cluster.buffers import FLOAT, ExchangeBuffers
+from hogbatch.cluster.planes.base import Plane, PlaneError, pauses_between_polls
+from hogbatch.errors import HogbatchError
+
+_NOTE = struct.Struct("<QIII")
+
+
+class MergeAborted(HogbatchError):
+    """The attempt was to end before it was complete; the change of this server is unchanged."""
+
+
+class MessageKey(NamedTuple):
+    """A message of one attempt."""
+
+    sender: int  # number of the server
+    step: int
+    piece: int
+
+
+class Mailbox:
+    """The messages that have arrived and are still waited for."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self._arrived = defaultdict[tuple[int, int], set[MessageKey]](set)  # by merge and attempt
+
+    def arrived(self, when: tuple[int, int]) -> set[MessageKey]:
+        """The messages of this attempt, to be removed by the caller; forgets earlier attempts."""
+        for each in [each for each in self._arrived if each < when]:
+            del self._arrived[each]
+        return self._arrived[when]
+
+    def read(self) -> None:
+        """Read the notes that have arrived."""
+        for sender, note in self._plane.notes():
+            if len(note) == _NOTE.size:
+                merge, attempt, step, piece = _NOTE.unpack(note)
+                self._arrived[merge, attempt].add(MessageKey(sender, step, piece))
+
+
+class Attempt:
+    """What the steps of a reduction need; servers are given by their ranks."""
+
+    def __init__(
+        self,
+        buffers: ExchangeBuffers,
+        plane: Plane,
+        mailbox: Mailbox,
+        numbers: Sequence[int],  # by rank
+        rank: int,  # of this server
+        when: tuple[int, int],  # merge, attempt
+        limits: tuple[threading.Event, float],  # set to abort; seconds to wait for a message
+    ) -> None:
+        self.buffers = buffers
+        self.rank = rank
+        self.servers = len(numbers)
+        self._plane, self._mailbox, self._numbers = plane, mailbox, numbers
+        self._when, (self._abort, self._timeout_s) = when, limits
+        self._arrived = mailbox.arrived(when)
+
+    @property
+    def others(self) -> list[int]:
+        """The places of all other servers, from the next one on, so that all are equally busy."""
+        return [(self.rank + each) % self.servers for each in range(1, self.servers)]
+
+    def send(
+        self,
+        rank: int,
+        source: tuple[str, int, int],
+        target: tuple[str, int],
+        step: int,
+        piece: int = 0,
+    ) -> None:
+        """Start to write numbers [start, stop) of an area to one of another server.
+
+        `source` is (area, start, stop), `target` (area, offset), counted in float32 numbers. They
+        may be changed after :meth:`finish`. PlaneError or MergeAborted.
+        """
+        area, start, stop = source
+        first = self.buffers.offset(area)
+        into = self.buffers.offset(target[0]) + FLOAT * target[1]
+        self.send_bytes(rank, (first + FLOAT * start, first + FLOAT * stop), into, step, piece)
+
+    def send_bytes(
+        self, rank: int, source: tuple[int, int], target: int, step: int, piece: int = 0
+    ) -> None:
+        """The same for bytes [start, stop) of the buffers."""
+        note = _NOTE.pack(*self._when, step, piece)
+        with self._errors():
+            self._plane.start(self._numbers[rank], source, target, note)
+
+    def finish(self) -> None:
+        """Wait until everything is sent; errors as of :meth:`send`."""
+        with self._errors():
+            self._plane.finish()
+
+    def poll(self) -> None:
+        """Look for messages that have arrived; errors as of :meth:`send`."""
+        with self._errors():
+            self._mailbox.read()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """MergeAborted instead of PlaneError if the attempt has been given up."""
+        self._check()
+        try:
+            yield
+        except PlaneError:
+            self._check()
+            raise
+
+    def message(self, rank: int, step: int, piece: int = 0) -> MessageKey:
+        """The message of the server at `rank`."""
+        return MessageKey(self._numbers[rank], step, piece)
+
+    def take_one_of(self, awaited: Set[MessageKey]) -> MessageKey | None:
+        """One of these messages, if it has arrived; each is taken once."""
+        self.poll()
+        found = awaited & self._arrived
+        if not found:
+            return None
+        first = min(found)
+        self._arrived.remove(first)
+        return first
+
+    def wait_for_one_of(self, awaited: Set[MessageKey]) -> MessageKey:
+        """Wait for one of these messages; PlaneError if none comes in time, or MergeAborted."""
+        found: list[MessageKey] = []
+
+        def arrived() -> bool:
+            message = self.take_one_of(awaited)
+            found.extend([] if message is None else [message])
+            return message is not None
+
+        wait_until(arrived, min(awaited).sender, self._timeout_s, self._check)
+        return found[0]
+
+    def wait(self, rank: int, step: int, piece: int = 0) -> None:
+        """Wait for a message; errors as of :meth:`wait_for_one_of`."""
+        self.wait_for_one_of({self.message(rank, step, piece)})
+
+    def invalid(self, rank: int, what: str) -> PlaneError:
+        """The error of a server that has sent something invalid."""
+        return PlaneError(self._numbers[rank], f"sent {what}")
+
+    def _check(self) -> None:
+        if self._abort.is_set():
+            merge, attempt = self._when
+            raise MergeAborted(f"attempt {attempt} of merge {merge} was aborted")
+
+
+def wait_until(
+    arrived: Callable[[], bool], sender: int, timeout_s: float, check: Callable[[], None]
+) -> None:
+    """Wait until `arrived` is true, with pauses; PlaneError if that takes more than `timeout_s`.
+
+    `check` is called before each pause, and raises if there is no more reason to wait.
+    """
+    deadline = time.monotonic() + timeout_s
+    for pause in pauses_between_polls():
+        if arrived():
+            return
+        check()
+        if time.monotonic() > deadline:
+            raise PlaneError(sender, f"did not answer within {timeout_s:g} s")
+        time.sleep(pause)

@@ -1,0 +1,268 @@
+"""The servers of a run as the workers of its coordinator: messages, restarts, models."""
+
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.cluster.decisions.outliers import MOST_RESTARTS
+from hogbatch.cluster.host import ModelArrays
+from hogbatch.cluster.servers import Cluster, ServerHandle
+from hogbatch.coordinator.adapters import NotRestarted, Restarted
+from hogbatch.coordinator.background import Wakeup
+from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.run.launch.restarts import Restarts
+from hogbatch.wire.channel import CoordinatorChannel
+from hogbatch.wire.codec import encode
+from hogbatch.wire.messages import (
+    Done,
+    Failed,
+    Goodbye,
+    Loaded,
+    Servers,
+    ToCoordinator,
+    ToWorker,
+    Welcome,
+)
+from hogbatch.wire.sockets import new_identity
+
+T = TypeVar("T")
+
+LOST: Final = (HogbatchError, OSError)
+MAX_REASON: Final = 1000  # characters of a reason that are reported
+
+
+@dataclass(slots=True)
+class ServerPlace:
+    """A place for a server, and the server that has it."""
+
+    number: int
+    handle: ServerHandle | None = None
+    restarts: Restarts = field(default_factory=Restarts)
+    worked: bool = False  # its server has trained since it was started
+    ended: bool = False  # its server has ended; `start_due` decides what follows
+    outliers: int = 0  # servers in this place whose changes were too large
+    given_up: str | None = None  # why no server is started here any more
+
+
+class ServerFiles(NamedTuple):
+    """The files of a server that has ended."""
+
+    key: str  # of the server
+    folder: str  # for them
+    contents: dict[str, bytes]  # by name
+
+
+class ServersChannel:
+    """The coordinator's channel to all servers, which it starts, and starts again if they fail.
+
+    It is a CoordinatorChannel and a ProcessAdapter. Used by the thread of the coordinator's loop,
+    except `failed`, `read_model`, `read_mean` and `handle`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, router: CoordinatorChannel, start: Callable[[int, str], bytes]
+    ) -> None:
+        """`start` returns the encoded ServerStart of the server at a place, given its key.
+
+        `router` has the connections with all servers; it is not closed here.
+        """
+        self._cluster, self._router, self._start = cluster, router, start
+        self._failures: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._wakeup = Wakeup()
+        router.watch(self._wakeup.fd)
+        self._places = [ServerPlace(number) for number in range(cluster.size)]
+        self._by_key: dict[str, ServerPlace] = {}
+        self._numbers: dict[int, str] = {}  # as in Welcome → key
+        self._loaded: list[str] = []  # keys of the servers that have the model
+
+    def begin(self) -> None:
+        """Start all servers."""
+        for place in self._places:
+            self._start_server(place)
+
+    def failed(self, key: str, reason: str) -> None:
+        """Server `key` has failed or ended; may be called on any thread."""
+        self._failures.put((key, reason))
+        self._wakeup.set()
+
+    # The channel ------------------------------------------------------------------------------
+
+    @property
+    def refused(self) -> int:
+        return self._router.refused
+
+    def watch(self, fd: int) -> None:
+        self._router.watch(fd)
+
+    def unwatch(self, fd: int) -> None:
+        self._router.unwatch(fd)
+
+    def wait(self, timeout_s: float) -> list[int]:
+        return self._router.wait(timeout_s if self._failures.empty() else 0.0)
+
+    def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
+        for key, message in self._router.receive():
+            if (place := self._by_key.get(key)) is None:
+                continue  # it was killed
+            place.worked |= isinstance(message, Done)
+            if isinstance(message, Loaded) and key not in self._loaded:
+                self._loaded.append(key)
+            if isinstance(message, Failed | Goodbye):
+                self._forget(key)
+            yield key, message
+        self._wakeup.clear()
+        while not self._failures.empty():
+            key, reason = self._failures.get_nowait()
+            if key in self._by_key:
+                self._forget(key)
+                yield key, Failed(reason[:MAX_REASON])
+
+    def send(self, worker: str, message: ToWorker) -> bool:
+        place = self._by_key.get(worker)
+        if place is None or place.handle is None:
+            return False
+        if isinstance(message, Welcome):
+            self._numbers[message.worker] = worker
+        if isinstance(message, Servers):
+            self._introduce(place.handle, message)
+        else:
+            self._router.send(worker, message)
+        return True  # that it cannot be reached is reported by its handle
+
+    def _introduce(self, handle: ServerHandle, servers: Servers) -> None:
+        peers = {number: self._handle(number) for number in servers.numbers}
+        own = next(number for number, each in peers.items() if each is handle)
+        others = {number: each for number, each in peers.items() if each and number != own}
+        handle.introduce(own, servers.version, others, encode(servers))
+
+    def _handle(self, number: int) -> ServerHandle | None:
+        place = self._by_key.get(self._numbers[number])
+        return place.handle if place else None
+
+    def close(self) -> None:
+        """Kill all servers."""
+        for key in list(self._by_key):
+            self.kill(key)
+        self._router.unwatch(self._wakeup.fd)
+        self._wakeup.close()
+
+    # Servers that end -------------------------------------------------------------------------
+
+    def revoke(self, worker: int) -> None:
+        """End the server with this number: it takes no part in merges any more."""
+        if (key := self._numbers.pop(worker, None)) is not None:
+            self.kill(key)
+
+    def limit_restarts(self, key: str, reason: str) -> None:
+        """Server `key`, which is about to be revoked, has harmed the model; see LimitRestarts."""
+        if (place := self._by_key.get(key)) is None:
+            return
+        place.outliers += 1
+        if place.outliers > MOST_RESTARTS:
+            place.given_up = (
+                f"{reason}, as before it was restarted; check its data, memory and devices"
+            )
+
+    def kill(self, key: str) -> None:
+        """End server `key` now."""
+        place = self._by_key.get(key)
+        if place is not None and place.handle is not None:
+            handle = place.handle
+            self._forget(key)
+            with suppress(*LOST):
+                handle.kill()
+
+    def _forget(self, key: str) -> None:
+        place = self._by_key.pop(key, None)
+        if key in self._loaded:
+            self._loaded.remove(key)
+        if place is not None:
+            if place.handle is not None:
+                with suppress(*LOST):
+                    place.handle.kill()
+            place.handle, place.ended = None, True
+
+    def pids(self) -> list[int]:
+        return []
+
+    def cause_of_death(self, pid: int) -> str:
+        return f"process {pid} exited"
+
+    def died(self, pid: int, worked: bool, now: float) -> NotRestarted | None:
+        return None
+
+    def start_due(self, now: float) -> Iterator[Restarted | NotRestarted]:
+        """Start servers again, some time after they have ended."""
+        for place in self._places:
+            if place.ended and place.given_up:
+                place.ended = False
+                yield NotRestarted(f"server {place.number}", place.given_up)
+            elif place.ended:
+                place.restarts.died(now, place.worked)
+                place.worked = place.ended = False
+                if place.restarts.due_at is None:
+                    yield NotRestarted(f"server {place.number}", str(place.restarts))
+            elif place.handle is None and place.restarts.is_due(now):
+                place.restarts.start()
+                self._start_server(place)
+                times, most = place.restarts.times, place.restarts.maximum
+                yield Restarted(f"server {place.number}", 0, times, most)
+
+    def all_ended(self) -> str | None:
+        alive = (place.handle or place.ended or place.restarts.due_at for place in self._places)
+        return None if any(alive) else "no server can be started any more"
+
+    def _start_server(self, place: ServerPlace) -> None:
+        key = new_identity().hex()
+        self._by_key[key] = place
+        try:
+            start = self._start(place.number, key)
+            place.handle = self._cluster.start(place.number, key, start)
+        except UsageError:
+            raise
+        except LOST as error:
+            self.failed(key, f"it could not be started: {error}")
+
+    # Models -----------------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> list[ServerHandle]:
+        """The servers that have the model."""
+        places = [self._by_key.get(key) for key in list(self._loaded)]
+        return [place.handle for place in places if place is not None and place.handle is not None]
+
+    def handle(self, key: str) -> ServerHandle | None:
+        """Server `key`; None if it has ended."""
+        place = self._by_key.get(key)
+        return place.handle if place else None
+
+    def read_model(self) -> ModelArrays | None:
+        """The model of a server that has it; None if none has."""
+        return self._read(lambda handle: handle.read_model())
+
+    def read_mean(self) -> NDArray[np.float32] | None:
+        """A copy of the moving mean of a server that has the model; None if none has."""
+        mean = self._read(lambda handle: handle.read_mean())
+        return None if mean is None else np.array(mean)
+
+    def _read(self, read: Callable[[ServerHandle], T]) -> T | None:
+        for handle in self.loaded:
+            try:
+                return read(handle)
+            except LOST:
+                continue
+        return None
+
+    # End --------------------------------------------------------------------------------------
+
+    def stop(self) -> Iterator[ServerFiles]:
+        """Wait for the end of all servers, one after the other; yield the files of each."""
+        for key, place in list(self._by_key.items()):
+            if place.handle is not None:
+                with suppress(*LOST):
+                    yield ServerFiles(key, f"server-{place.number}", place.handle.stop())

@@ -1,0 +1,96 @@
+"""Which cluster a run trains on, and which settings have no meaning there."""
+
+from importlib.util import find_spec
+from typing import Final
+
+from hogbatch.cluster.local import LocalCluster
+from hogbatch.cluster.platform import SeveralServers
+from hogbatch.cluster.resources import PerServer
+from hogbatch.cluster.servers import Cluster
+from hogbatch.config.train import TrainConfig
+from hogbatch.errors import UsageError
+from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.platform import Platform
+from hogbatch.run.setup import ReadData, load_data
+from hogbatch.run.this_server import ThisServer
+
+# Settings of workers and sockets of this process, which has none; and those that the servers lack.
+ONE_SERVER: Final = ("deterministic", "workers", "start_with", "listen", "insecure")
+
+
+def choose_platform(
+    config: TrainConfig, *, launch: bool, callbacks: Callbacks | None = None
+) -> Platform:
+    """What a run trains on: this server, where `launch` starts its workers, or several servers.
+
+    UsageError if there is no such cluster, or if settings exclude each other.
+    """
+    callbacks = callbacks or Callbacks()
+    if config.cluster is None:
+        for name in ("servers", "data_copies"):
+            if (given := getattr(config, name)) != getattr(TrainConfig(), name):
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} {given} needs --cluster auto, ADDRESS or local")
+        return ThisServer(launch, callbacks)
+    return several_servers(config, callbacks)
+
+
+def several_servers(config: TrainConfig, callbacks: Callbacks) -> SeveralServers:
+    """The platform of a run with `config.cluster`; UsageError if that or other settings are bad."""
+    usual = TrainConfig()
+    for name in ONE_SERVER:
+        if getattr(config, name) != getattr(usual, name):
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag} has no meaning with --cluster; remove it")
+    if config.robust == "median" and config.transfer != "float32":
+        raise UsageError(
+            f"--robust median sends parts of changes as float32; got --transfer {config.transfer}"
+        )
+    _check_division(config)
+    return SeveralServers(open_cluster(config), callbacks)
+
+
+def reader(config: TrainConfig, platform: Platform) -> ReadData:
+    """How the data that `config` names are read: by this process, or by servers."""
+    if config.data_copies is None:
+        return load_data
+    assert isinstance(platform, SeveralServers), "choose_platform has checked it"
+    return platform.read_divided
+
+
+def _check_division(config: TrainConfig) -> None:
+    """UsageError if the data cannot be divided among the servers."""
+    if config.data_copies is None:
+        return
+    if config.data_copies > config.servers:
+        raise UsageError(
+            f"--data-copies {config.data_copies}: expected at most as many as --servers, "
+            f"{config.servers}"
+        )
+    if config.scale == "quantile":
+        raise UsageError(
+            "--scale quantile needs a table, but with --data-copies only numbers are read; use "
+            "another --scale, or train without --data-copies"
+        )
+    for name in ("drop", "categorical", "numeric", "text"):
+        if getattr(config, name):
+            raise UsageError(
+                f"--{name} has no meaning with --data-copies, with which only numbers are read; "
+                "remove one of them"
+            )
+
+
+def open_cluster(config: TrainConfig) -> Cluster:
+    """The servers of `config`. UsageError if there is no such cluster, or too few servers."""
+    assert config.cluster is not None, "the caller trains on one server otherwise"
+    per_server = PerServer.parse(config.per_server)
+    if config.cluster == "local":
+        return LocalCluster(config.servers, per_server)
+    if find_spec("ray") is None:
+        raise UsageError(
+            f"--cluster {config.cluster} needs Ray: pip install 'hogbatch[ray]'; or use "
+            "--cluster local to try it out on this machine"
+        )
+    from hogbatch.cluster.ray.cluster import RayCluster  # here: Ray is optional, and slow
+
+    return RayCluster(config.cluster, config.servers, per_server)

@@ -1,0 +1,419 @@
+"""When the models of several servers are merged, and which servers take part.
+
+A server is a worker with a model of its own. A merge has these steps, each of which begins when all
+servers have finished the one before, while all of them train on:
+
+=========  ==================================================================  =========
+step       what a server does                                                  answer
+=========  ==================================================================  =========
+collect    copies the change of its model since the last merge                 Collected
+connect    connects with the others, if there are other servers than before    Connected
+reduce     takes part in summing the changes of all servers                    Reduced
+apply      adds the sum, without its own change, to its model                  Applied
+=========  ==================================================================  =========
+
+Between servers that are connected, the steps "collect" and "reduce" are one message, unless the
+weights of the changes depend on what was collected. If a server is lost in this step, or its model
+is not finite, the others begin again with "collect". If the change of a server is an outlier, the
+others sum theirs again without it.
+
+When all servers have the sum, the merge counts: the rows whose updates are in the changes are
+acknowledged. A server that is lost before that takes its change with it, and its rows return to the
+queue; the others repeat the step without it. So each row of an epoch is in the merged model once.
+
+A server that joins gets the model of another one between two merges, and takes part from then on.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, sum_scales
+from hogbatch.cluster.decisions.outliers import OutlierDetector, ServerChange
+from hogbatch.cluster.decisions.pace import MergePace
+from hogbatch.cluster.decisions.reduction import fastest
+from hogbatch.cluster.decisions.settings import MergeSettings
+from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
+from hogbatch.coordinator.epochs import Epochs
+from hogbatch.coordinator.roster import Roster
+from hogbatch.coordinator.worker import Worker
+from hogbatch.wire.messages import (
+    Applied,
+    Apply,
+    Collect,
+    Collected,
+    Connected,
+    FromServer,
+    Loaded,
+    Ready,
+    Reduce,
+    Reduced,
+    Servers,
+    ToServer,
+    UseModel,
+)
+
+Step = Literal["collect", "connect", "reduce", "apply"]
+
+SAMPLE_S: Final = 0.1  # between two samples of the moving mean
+
+PATIENCE_S: Final = 30.0  # for the answers to a step; longer if the last merge took long
+PATIENCE_FACTOR: Final = 20.0  # times the seconds of the last merge
+
+
+@dataclass(slots=True)
+class ServerMerges:
+    """The merges of the servers in `roster`; `settings` is None for a run on one server."""
+
+    settings: MergeSettings | None
+    roster: Roster
+    epochs: Epochs
+    number: int = 0  # of the last merge that was begun
+    step: Step | None = None  # of the merge that is under way
+    attempt: int = 0  # of its step "reduce"
+    poisoned: bool = False  # no server has a finite model
+    plane: str | None = None  # by which the last server that joined moves its changes
+    version: int = 0  # of the servers that are connected
+    outliers: dict[str, str] = field(default_factory=dict)  # in the last merge: reasons by key
+    _detector: OutlierDetector = field(default_factory=OutlierDetector)
+    _judged: int = 0  # the last merge in which it has seen the changes
+    _members: dict[str, Ready] = field(default_factory=dict)  # by key, in the order of joining
+    _addresses: dict[str, bytes] = field(default_factory=dict)  # of these, for the next connection
+    _connected: list[str] = field(default_factory=list)  # keys, in the last step "connect"
+    _waiting: dict[str, Ready] = field(default_factory=dict)  # for a model
+    _loading: str | None = None  # the key of the server that a model is being written to
+    _failures: int = 0  # to write it, in a row
+    _copied: bool = True  # whether this process has the merged model, too
+    _asked: list[str] = field(default_factory=list)  # servers in the current step
+    _answers: dict[str, FromServer] = field(default_factory=dict)  # to the current step
+    _collected: dict[str, Collected] = field(default_factory=dict)
+    _weights: list[float] = field(default_factory=list)
+    _rows: int = 0  # that the merge acknowledged
+    _step_began: float = 0.0
+    _sampled: float = -math.inf  # when the moving mean had its last sample
+    _pace: MergePace = field(default_factory=MergePace)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a merge is under way, or a model is being written to a server."""
+        return bool(self.step or self._loading)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all servers have the same model, which contains all rows trained on so far."""
+        return not self.busy and not self.epochs.rows.unmerged
+
+    # Servers that join and leave ------------------------------------------------------------------
+
+    def wait_for_model(self, key: str, ready: Ready) -> None:
+        """Server `key` is ready, except that it needs the model."""
+        self._waiting[key] = ready
+
+    def written(self, key: str) -> list[Command]:
+        """The model was written to the memory of server `key`."""
+        self._failures = 0
+        return [Send(key, UseModel())] if key == self._loading else []
+
+    def not_written(self, key: str) -> bool:
+        """Writing the model to server `key` has failed; whether that was its own fault.
+
+        The server that the model was read from may have been lost, so others are tried first.
+        """
+        self._failures += 1
+        at_fault = key == self._loading and self._failures > len(self._members)
+        self._loading = None
+        self._failures = 0 if at_fault else self._failures
+        return at_fault
+
+    def copied(self) -> None:
+        """This process has a copy of the model, which all servers have."""
+        self._copied = True
+
+    @property
+    def model_is_lost(self) -> bool:
+        """Whether the merged model was lost together with the last server that had it."""
+        return not self._members and not self._copied
+
+    def loaded(self, key: str) -> tuple[Ready, list[Command]] | None:
+        """Server `key` uses the model: return its Ready; None if it was not given a model."""
+        if key != self._loading:
+            return None
+        self._loading = None
+        ready = self._members[key] = self._waiting.pop(key)
+        self._addresses[key] = ready.address
+        if ready.plane == self.plane:
+            return ready, []
+        self.plane = ready.plane
+        return ready, [Record("plane", {"plane": ready.plane})]
+
+    def removed(self, key: str, now: float) -> list[Command]:
+        """Server `key` has left or is lost; its leases have been taken back."""
+        self._waiting.pop(key, None)
+        if self._loading == key:
+            self._loading = None
+        self._members.pop(key, None)
+        self._addresses.pop(key, None)
+        self._detector.forget(key)
+        if key not in self._asked:
+            return []
+        self._asked.remove(key)
+        self._answers.pop(key, None)
+        self._collected.pop(key, None)
+        if not self._asked:
+            self.step = None
+        elif self.step == "reduce":
+            collected = all(each in self._collected for each in self._asked)
+            return self._reduce(now) if collected else self._collect(list(self._asked), now)
+        return self._next_step(now)
+
+    # Merges ---------------------------------------------------------------------------------------
+
+    def train(self, now: float) -> None:
+        """Training begins, or goes on after a pause, with the same model on all servers."""
+        self._pace.train(now)
+
+    def advance(self, now: float, *, draining: bool, may_load: bool) -> list[Command]:
+        """Begin what is due: writing the model to a server, or a merge.
+
+        `draining`: no more rows are handed out before the next merge. `may_load`: the model of a
+        server may be copied to another one.
+        """
+        if self.settings is None or self.busy or self.poisoned:
+            return []
+        if self._waiting and may_load:
+            self._loading = next(iter(self._waiting))
+            sources = list(self._members)
+            source = sources[self._failures % len(sources)] if sources else None
+            return [LoadServer(self._loading, source)]
+        if self.due_at(draining=draining) > now:
+            return []
+        self._pace.begin(now)
+        self.number += 1
+        self._collected.clear()
+        members = list(self._members)
+        if self.settings.rule != "average" and (members == self._connected or len(members) == 1):
+            return self._sum(members, [1.0] * len(members), now, collect=True)
+        return self._collect(members, now)
+
+    def _collect(self, members: Sequence[str], now: float) -> list[Command]:
+        self._collected.clear()
+        return self._begin("collect", members, Collect(self.number), now)
+
+    def due_at(self, *, draining: bool) -> float:
+        """When the next merge begins; infinity if that depends on what servers will have done."""
+        if self.settings is None or self.busy or self.poisoned:
+            return math.inf
+        rows = self.epochs.rows
+        if not rows.held and (draining or not self.roster.can_take(rows)):
+            # Nothing is left to train on before, or only rows of parts that no server holds.
+            return -math.inf if rows.unmerged else math.inf
+        if draining or not rows.remaining:  # one that training waits for follows soon
+            return math.inf
+        if rows.unmerged_rows >= self.settings.rows:
+            return self._pace.earliest(self.settings, rows.unmerged_rows)
+        # A merge follows soon if few rows are left. Adaptive SGD's weights depend on updates, which
+        # are counted when leases end.
+        few = rows.remaining < self.settings.rows
+        if few or not rows.held or self.settings.rule == "average" or len(self._members) < 2:
+            return math.inf
+        return self._pace.expected(self.settings, self.roster.rows_per_second)
+
+    def _begin(
+        self, step: Step, asked: Sequence[str], message: ToServer, now: float
+    ) -> list[Command]:
+        self.step, self._asked, self._step_began = step, list(asked), now
+        self._answers.clear()
+        return [Send(key, message) for key in asked]
+
+    def receive(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
+        """Handle the answer of `worker` to the current step; others are ignored."""
+        match message:
+            case Collected(merge):
+                expected = self.step == "collect" and merge == self.number
+            case Connected(version):
+                expected = self.step == "connect" and version == self.version
+            case Reduced(merge, attempt, unreachable):
+                current = (self.step, merge, attempt) == ("reduce", self.number, self.attempt)
+                expected = current and unreachable < 0
+                if expected and message.collected is not None:
+                    if not message.collected.finite:
+                        return self._collect(list(self._asked), now)
+                    self._collected[worker.key] = message.collected
+            case Applied(merge):
+                expected = self.step == "apply" and merge == self.number
+            case Loaded():
+                expected = False
+        if not expected or worker.key not in self._asked:
+            return []
+        self._answers[worker.key] = message
+        return self._next_step(now)
+
+    def unreachable(self, message: FromServer) -> str | None:
+        """The key of the server that another one could not reach in the current step, if any.
+
+        A merge with it cannot succeed, so it counts as lost.
+        """
+        if isinstance(message, Connected):
+            current = (self.step, self.version) == ("connect", message.version)
+        elif isinstance(message, Reduced):
+            sent = message.merge, message.attempt
+            current = self.step == "reduce" and sent == (self.number, self.attempt)
+        else:
+            return None
+        attached = self.roster.attached
+        found = [key for key in self._asked if attached[key].number == message.unreachable]
+        return found[0] if current and found else None
+
+    def late(self, now: float) -> list[str]:
+        """Keys of the servers that have not answered the current step in time."""
+        patience = max(PATIENCE_S, PATIENCE_FACTOR * self._pace.seconds)
+        if not self.step or now - self._step_began <= patience:
+            return []
+        return [key for key in self._asked if key not in self._answers]
+
+    def _next_step(self, now: float) -> list[Command]:
+        """Begin the next step if all servers have answered the current one."""
+        if len(self._answers) < len(self._asked):
+            return []
+        match self.step:
+            case "collect":
+                answers = self._answers.items()
+                self._collected = {
+                    key: answer for key, answer in answers if isinstance(answer, Collected)
+                }
+                return self._reduce(now)
+            case "connect":
+                for key, answer in self._answers.items():
+                    assert isinstance(answer, Connected), "other answers were ignored"
+                    self._addresses[key] = answer.address
+                return self._reduce(now)
+            case "reduce":
+                return self._reduce(now) if self._find_outliers() else self._apply(now)
+            case "apply":
+                return self._end(now)
+        return []
+
+    def _reduce(self, now: float) -> list[Command]:
+        """Sum the changes of the servers that are still there, once they are connected.
+
+        Those that are not finite, and outliers, are left out.
+        """
+        assert self.settings is not None
+        self._find_outliers()
+        usable = (key for key, collected in self._collected.items() if collected.finite)
+        finite = [key for key in usable if key not in self.outliers]
+        if not finite:
+            self.step, self.poisoned = None, bool(self._collected)
+            return []
+        if len(finite) > 1 and list(self._members) != self._connected:
+            return self._connect(now)
+        return self._sum(finite, self._weigh([self._collected[key] for key in finite]), now)
+
+    def _find_outliers(self) -> bool:
+        """Find the servers whose changes are too large, once per merge; whether there are any."""
+        if self._judged == self.number:
+            return False
+        self._judged = self.number
+        changes = {
+            key: ServerChange(math.sqrt(sum(each.squares)), each.updates, each.rows)
+            for key, each in self._collected.items()
+            if each.finite
+        }
+        self.outliers = self._detector.find(changes)
+        return bool(self.outliers)
+
+    def _sum(
+        self, keys: Sequence[str], weights: list[float], now: float, *, collect: bool = False
+    ) -> list[Command]:
+        assert self.settings is not None
+        self._weights = weights
+        self.attempt += 1
+        message = Reduce(
+            self.number,
+            self.attempt,
+            tuple(self.roster.attached[key].number for key in keys),
+            tuple(weights),
+            fastest(len(keys), self.settings.parameters),
+            self.settings.transfer,
+            self.settings.robust,
+            collect,
+        )
+        return self._begin("reduce", keys, message, now)
+
+    def _connect(self, now: float) -> list[Command]:
+        self._connected = list(self._members)
+        self.version += 1
+        numbers = tuple(self.roster.attached[key].number for key in self._connected)
+        addresses = tuple(self._addresses[key] for key in self._connected)
+        message = Servers(self.version, numbers, addresses)
+        return self._begin("connect", self._connected, message, now)
+
+    def _weigh(self, done: Sequence[Collected]) -> list[float]:
+        """Weights of the changes: 1 if they are added, or those of Adaptive SGD."""
+        assert self.settings is not None
+        if self.settings.rule != "average":
+            return [1.0] * len(done)
+        return merge_weights([MegaBatch(each.updates, each.batch_size, each.norm) for each in done])
+
+    def _apply(self, now: float) -> list[Command]:
+        """All servers have the sum: the merge counts."""
+        assert self.settings is not None
+        self._copied = False
+        self._rows = sum(self._acknowledge(key) for key in self._asked)
+        sample = now - self._sampled >= SAMPLE_S
+        self._sampled = now if sample else self._sampled
+        message = Apply(self.number, self.settings.momentum, sample, self._scales())
+        return self._begin("apply", self._asked, message, now)
+
+    def _scales(self) -> tuple[float, ...]:
+        """Factors of the sum; those of the first server, so that all use the same bits."""
+        assert self.settings is not None
+        summed = self._answers[self._asked[0]]
+        if self.settings.rule != "adasum" or not isinstance(summed, Reduced):
+            return ()
+        squares = [self._collected[key].squares for key in self._asked]
+        return tuple(sum_scales(squares, summed.squares))
+
+    def _acknowledge(self, key: str) -> int:
+        """Acknowledge the rows whose updates are in the change of server `key`."""
+        worker = self.roster.attached[key]
+        count = self._collected[key].leases - worker.merged_leases
+        merged, worker.unmerged = worker.unmerged[:count], worker.unmerged[count:]
+        worker.merged_leases += len(merged)
+        return self.epochs.rows.merge(merged)
+
+    def _end(self, now: float) -> list[Command]:
+        seconds = busy_seconds = 0.0
+        for key, answer in self._answers.items():
+            assert isinstance(answer, Applied), "other answers were ignored"
+            seconds = max(seconds, answer.seconds)
+            busy = answer.cpu_seconds / self.roster.attached[key].threads
+            busy_seconds = max(busy_seconds, busy)
+        self._pace.end(seconds, busy_seconds, now)
+        self.step = None
+        fields = {
+            "merge": self.number,
+            "servers": [self.roster.attached[key].name for key in self._asked],
+            "weights": [round(weight, 6) for weight in self._weights],
+            "rows": self._rows,
+            "merge_seconds": round(seconds, 6),
+            "busy_seconds": round(busy_seconds, 6),
+        }
+        return [Record("servers_merged", fields)]
+
+    def not_finite(self) -> list[str]:
+        """Keys of the servers that were left out of the last sum: their models are not finite."""
+        return [
+            key
+            for key, collected in self._collected.items()
+            if not collected.finite and key in self._members and not self.poisoned
+        ]
+
+    def rolled_back(self) -> None:
+        """All servers have been given the last good model; changes since then are discarded."""
+        self.poisoned = False
+        for worker in self.roster.attached.values():
+            worker.merged_leases += len(worker.unmerged)
+            worker.unmerged.clear()
+        self.epochs.rows.merge(list(self.epochs.rows.unmerged))

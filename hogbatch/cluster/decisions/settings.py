@@ -1,0 +1,41 @@
+"""Settings of training on several servers."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hogbatch.cluster.decisions.link import ServerLink
+
+LEASE_S: Final = 0.1  # of a server; it has two at a time
+MERGES_PER_EPOCH: Final = 500  # at most, unless --merge-rows is given
+SHARE: Final = 0.3  # largest fraction of the time in which a merge is under way
+
+
+def rows_between_merges(train_rows: int) -> int:
+    """The rows that all servers train on between two merges, unless --merge-rows is given."""
+    return max(1, train_rows // MERGES_PER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """How the models of several servers are merged."""
+
+    rows: int  # of all servers between two merges, at least
+    parameters: int  # of the model
+    rule: Literal["adasum", "sum", "average"] = "adasum"  # see hogbatch.cluster.decisions.merging
+    momentum: float = 0.0  # of the merged model; 0: none
+    transfer: Literal["float32", "bfloat16", "top-k"] = "float32"
+    robust: Literal["none", "median"] = "none"
+    share: float = SHARE
+    load: float = 0.04  # largest fraction of the threads of a server that merges take ...
+    load_if_rare: float = 0.1  # ... and if there are more than 3 times `rows` between two merges
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedServers:
+    """The number of servers, and how they merge their models."""
+
+    count: int
+    link: ServerLink
+    merge_rows: int | None  # of all servers between two merges; None: a hundredth of all rows
+    merge: Literal["adasum", "sum", "average"]  # see hogbatch.cluster.decisions.merging
+    momentum: float  # of the merged model; 0: none

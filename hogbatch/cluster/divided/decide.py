@@ -1,0 +1,195 @@
+"""Facts that a run on divided data derives from the surveys of all parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from pathlib import Path
+
+import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
+
+from hogbatch.cluster.divided.agreement import expect_same_form
+from hogbatch.cluster.divided.labels import frequencies, joined_labels
+from hogbatch.cluster.divided.reading import sizes_of
+from hogbatch.cluster.divided.records import (
+    HeldOutFile,
+    HeldOutSurvey,
+    Part,
+    PartOptions,
+    PartReading,
+    PartSurvey,
+    StoredScaler,
+)
+from hogbatch.data.digest import of_arrays
+from hogbatch.data.encode import Encoding, explain, infer_encoding
+from hogbatch.data.raw import Columns, ReadOptions
+from hogbatch.data.scale import ColumnMoments, Scaler, scaler_for
+from hogbatch.data.sizes import SetSizes
+from hogbatch.data.source import shown
+from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.errors import DataError
+
+
+@dataclass(frozen=True)  # no slots: cached_property needs a __dict__
+class DividedData:
+    """The data of a run in several files, without the rows; satisfies `facts.DataFacts`."""
+
+    folder: Path
+    parts: tuple[Part, ...]  # by number
+    reading: PartReading  # how they are read
+    mean_square: float  # over the training rows, of the squared norm of their scaled features
+    label_frequencies: NDArray[np.int64] | None  # [C] training rows with each label, or None
+    fingerprint: str  # 32 hex digits; equal for equal files, options and test rows
+    skipped: int  # lines in all files
+    notes: tuple[str, ...]  # for the user, one line each
+    test: HeldOutFile | None = None  # if there is a separate test file
+    weights: NDArray[np.float64] | None = None  # files have no weights
+    table: TableEncoding | None = None  # only numbers are read
+
+    @property
+    def train_sizes(self) -> SetSizes:
+        """The sizes of the training rows of all parts."""
+        return self._sizes[0]
+
+    @property
+    def test_sizes(self) -> SetSizes | None:
+        """The sizes of the test rows; None if there are none."""
+        return self._sizes[1]
+
+    @cached_property
+    def _sizes(self) -> tuple[SetSizes, SetSizes | None]:
+        return sizes_of(self.parts, self.test)
+
+    @property
+    def encoding(self) -> Encoding:
+        """How labels are encoded."""
+        return self.reading.encoding
+
+    @cached_property
+    def scaler(self) -> Scaler | None:
+        """How features are scaled."""
+        return self.reading.scaler
+
+    @property
+    def index_base(self) -> int | None:
+        """The number of the first feature in libsvm files."""
+        return self.reading.index_base
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the files if they are CSV."""
+        return self.reading.columns
+
+
+def parts_to_survey_again(surveys: Sequence[PartSurvey]) -> tuple[int, ...]:
+    """The numbers of the parts that must be surveyed again, with the option `index_base` 0.
+
+    In a libsvm file without index 0, features are counted from 1. If another file has index 0, they
+    are counted from 0 in all files.
+    """
+    if all(each.index_base != 0 for each in surveys):
+        return ()
+    return tuple(each.part.number for each in surveys if each.index_base == 1)
+
+
+def decide(
+    folder: Path,
+    surveys: Sequence[PartSurvey],
+    options: ReadOptions,
+    *,
+    loss: str = "auto",
+    scale: str = "auto",
+    test_fraction: float,
+    seed: int,
+) -> DividedData:
+    """Choose encoding and scaler for all parts of `folder`, as `load` does for one file.
+
+    `options`, `test_fraction` and `seed` are those of the surveys, and `loss` and `scale` those of
+    `load`. DataError names the first file that does not fit to the others.
+    """
+    surveys = sorted(surveys, key=lambda each: each.part.number)
+    expect_same_form(surveys)
+    sparse = surveys[0].part.train.sparse
+    features = max(each.part.train.features for each in surveys)
+    if not features:
+        raise DataError(f"{shown(folder)}: no row has a feature")
+    labels = joined_labels(folder, surveys, loss)
+    encoding = infer_encoding(labels, loss)
+    moments = reduce(ColumnMoments.merged, (each.moments.restored(features) for each in surveys))
+    scaler, scale_note = scaler_for(scale, moments.statistics, sparse=sparse)
+    kind_note = explain(labels, encoding) if loss == "auto" else None
+    reading = PartReading(
+        options=PartOptions.of(options),
+        index_base=surveys[0].index_base,
+        columns=surveys[0].columns,
+        features=features,
+        sparse=sparse,
+        encoding=encoding,
+        stored_scaler=None if scaler is None else StoredScaler.of(scaler),
+        test_fraction=test_fraction,
+        seed=seed,
+    )
+    parts = tuple(_encoded(each.part, encoding, features) for each in surveys)
+    return DividedData(
+        folder,
+        parts,
+        reading,
+        moments.mean_square(scaler),
+        frequencies(surveys, encoding, test_fraction, seed),
+        _fingerprint(parts, reading, scaler),
+        skipped=sum(each.skipped for each in surveys),
+        notes=(*_messages(surveys), *filter(None, [kind_note, scale_note])),
+    )
+
+
+def with_held_out(data: DividedData, found: HeldOutSurvey) -> DividedData:
+    """`data` with a separate test file; no rows of the parts are split off for testing."""
+    assert data.test_sizes is None, "parts are surveyed with test fraction 0"
+    digest = of_arrays(f"{data.fingerprint} {found.file.digest.hex()}", ())
+    return replace(
+        data,
+        test=found.file,
+        fingerprint=digest.hexdigest(),
+        skipped=data.skipped + found.skipped,
+        notes=(*data.notes, *found.messages),
+    )
+
+
+def _encoded(part: Part, encoding: Encoding, features: int) -> Part:
+    """`part` with the sizes of its arrays after encoding."""
+
+    def sizes(found: SetSizes) -> SetSizes:
+        found = replace(found, features=features)
+        if encoding.kind != "multilabel" or found.lists:
+            return found
+        return replace(found, lists=True, listed=found.rows, max_listed=1)
+
+    test = None if part.test is None else sizes(part.test)
+    return structs.replace(part, train=sizes(part.train), test=test)
+
+
+def _fingerprint(parts: Sequence[Part], reading: PartReading, scaler: Scaler | None) -> str:
+    """Digest of what determines the rows and their order; not of paths, which may change."""
+    described = (
+        reading.features,
+        reading.encoding,
+        reading.test_fraction,
+        reading.seed,
+        [part.digest.hex() for part in parts],
+    )
+    arrays = () if scaler is None else (scaler.mean, scaler.scale)
+    return of_arrays(repr(described), arrays).hexdigest()
+
+
+def _messages(surveys: Sequence[PartSurvey]) -> list[str]:
+    """Messages about the files; one about several files names only the first of them."""
+    files = dict[str, list[str]]()
+    for each in surveys:
+        for note in each.notes:
+            files.setdefault(note, []).append(shown(each.part.path))
+    found = []
+    for note, (first, *others) in files.items():
+        more = f" and {len(others)} more" if others else ""
+        found.append(f"{first}{more}: {note}")
+    return [*found, *(line for each in surveys for line in each.skipped_lines)]

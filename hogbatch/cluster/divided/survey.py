@@ -1,0 +1,130 @@
+"""Reading a part, and what a plan needs to know about it."""
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.cluster.divided.records import (
+    ListedLabels,
+    Part,
+    PartSurvey,
+    SingleLabels,
+    StoredMoments,
+)
+from hogbatch.data import csr
+from hogbatch.data.cache import DataCache
+from hogbatch.data.digest import of_arrays
+from hogbatch.data.encode import expect_labelled
+from hogbatch.data.load import (
+    SplitRows,
+    expect_test_fraction,
+    require_memory_for_copy,
+    split_rows,
+    with_declared,
+)
+from hogbatch.data.order import RowNumbers
+from hogbatch.data.raw import RawSet, ReadOptions
+from hogbatch.data.readers import is_csv_with_text, read_as
+from hogbatch.data.scale import ColumnMoments
+from hogbatch.data.sizes import SetSizes
+from hogbatch.data.table.numbers import NotNumbers
+from hogbatch.errors import DataError
+
+ONLY_NUMBERS: Final = (
+    "data that are divided over servers (--data-copies) must be numbers without missing values, "
+    "in CSV files separated by commas or tabs; convert the files, or train without --data-copies"
+)
+
+
+def survey(
+    path: str | Path,
+    number: int,
+    options: ReadOptions,
+    *,
+    test_fraction: float,
+    seed: int,
+    cache: DataCache | None = None,
+) -> PartSurvey:
+    """Read part `number` (from 0) and return what is needed to plan a run.
+
+    `test_fraction` of its rows are for testing (0 with a separate test file). DataError for an
+    invalid file, or one with text. UsageError if it does not fit into memory, or for a fraction
+    outside [0, 1).
+    """
+    expect_test_fraction(test_fraction)
+    raw = read_rows(path, options, cache)
+    expect_labelled(raw)
+    require_memory_for_copy(raw.inputs)
+    training, testing = split_part(raw.rows, test_fraction, seed, number)
+    return PartSurvey(
+        part=Part(
+            number=number,
+            path=str(path),
+            index_base=options.index_base,
+            digest=digest_of(raw),
+            train=_sizes(raw, training),
+            test=None if testing is None else _sizes(raw, testing),
+        ),
+        index_base=raw.index_base,
+        columns=raw.columns,
+        classes_hint=raw.classes_hint,
+        labels=_labels(raw, training),
+        moments=StoredMoments.of(ColumnMoments.of(raw.inputs, raw.features, training)),
+        skipped=raw.skipped.total,
+        notes=raw.notes,
+        skipped_lines=raw.skipped.notes(raw.source, raw.rows),
+    )
+
+
+def read_rows(path: str | Path, options: ReadOptions, cache: DataCache | None) -> RawSet:
+    """Read the rows of a part; DataError says what to do about text and missing values."""
+    try:
+        return with_declared(read_as(path, options, cache), options.declared)
+    except DataError as error:
+        if isinstance(error, NotNumbers) or is_csv_with_text(path, options):
+            raise DataError(f"{error}; {ONLY_NUMBERS}") from None
+        raise
+
+
+def split_part(rows: int, test_fraction: float, seed: int, number: int) -> SplitRows:
+    """The training rows (None: all) and the test rows (None: none) of part `number`."""
+    return split_rows(rows, test_fraction, (seed, number))
+
+
+def digest_of(raw: RawSet) -> bytes:
+    """A digest of rows as they were read."""
+    labels = () if raw.labels is None else (raw.labels,)
+    arrays = (*raw.inputs, *labels, *(raw.label_lists or ()))
+    return of_arrays(repr((raw.features, raw.label_names)), arrays).digest()
+
+
+def _sizes(raw: RawSet, rows: RowNumbers | None) -> SetSizes:
+    """The sizes of `rows`; None: all."""
+    lists = raw.label_lists
+    return SetSizes(
+        raw.rows if rows is None else len(rows),
+        raw.features,
+        len(raw.inputs.indptr) > 0,
+        *_entries(raw.inputs.indptr, rows),
+        lists is not None,
+        *((0, 0) if lists is None else _entries(lists.indptr, rows)),
+    )
+
+
+def _entries(indptr: NDArray[np.int64], rows: RowNumbers | None) -> tuple[int, int]:
+    """The entries of `rows` of a CSR matrix, and the largest number in one; 0 if it is empty."""
+    if not len(indptr):
+        return 0, 0
+    lengths = np.diff(indptr) if rows is None else np.diff(indptr)[rows]
+    return int(lengths.sum()), int(lengths.max())
+
+
+def _labels(raw: RawSet, training: RowNumbers | None) -> SingleLabels | ListedLabels:
+    if raw.labels is not None:
+        return SingleLabels(raw.labels.tobytes(), raw.label_names)
+    assert raw.label_lists is not None
+    indptr, indices = raw.label_lists
+    own = indices if training is None else indices[csr.positions(indptr, training)[1]]
+    return ListedLabels.of(raw.label_lists, own)

@@ -1,0 +1,287 @@
+"""Starts the process of a server on this machine, and connects it with the rest of the run.
+
+A :class:`ServerHost` is part of the process that trains (servers on this machine), or of an actor
+of Ray. It reports the end of the server's process, tells it who the other servers are, and maps its
+memory, so that models can be read and written without its help. All other messages go directly
+between the process and the coordinator of all servers.
+"""
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.cluster.buffers import ExchangeBuffers
+from hogbatch.cluster.frames import FrameSocket
+from hogbatch.cluster.planes.socket_relay import Note, Written, decode_write, encode
+from hogbatch.cluster.start import ServerMemory, decode_memory, decode_start
+from hogbatch.errors import HogbatchError
+from hogbatch.events.names import EVENTS, SUMMARY
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
+from hogbatch.wire.codec import MAGIC, decode_to_coordinator
+from hogbatch.wire.messages import Failed
+
+SHOWN_WITHIN_S: Final = 10.0  # after it was asked for
+POLL_S: Final = 0.002
+LAST_LINES: Final = 20  # of the log of a process that has failed
+ENDS_WITHIN_S: Final = 6.0  # after it was told to stop
+LOG: Final = "server.log"
+MODEL_ARRAYS: Final = ("params", "first", "second")
+
+ModelArrays = dict[str, NDArray[np.float32]]
+# (sender, version, target offset, bytes, note): writes to another server; returns why that failed.
+WriteTo = Callable[[int, int, int, NDArray[np.uint8], bytes], str | None]
+
+
+class ServerHost:
+    """One server. Its methods may be called from any thread."""
+
+    def __init__(
+        self, start: bytes, data: NDArray[np.uint8], weights: NDArray[np.float64] | None
+    ) -> None:
+        """Start the process; `start` is an encoded ServerStart, `data` its segment's contents."""
+        self._frames, theirs = FrameSocket.pair()
+        self._relay, their_relay = FrameSocket.pair()
+        self._failures: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._run_dir = Path(tempfile.mkdtemp(prefix="hogbatch-server-"))
+        self._peers: dict[int, WriteTo] = {}
+        self._number, self._version = -1, 0
+        self._membership = threading.Lock()  # held while others write to the buffers
+        self._mapped = threading.Event()
+        self._model: SharedModel | None = None
+        self._buffers: ExchangeBuffers | None = None
+        self._stopping = False
+        self.plane: str | None = None
+        started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._segments = _segments(start, data, weights)
+        self._thread = threading.Thread(
+            target=self._run, args=(theirs, their_relay, start, started), daemon=True
+        )
+        self._thread.start()
+        if error := started.get():
+            raise error
+        threading.Thread(target=self._serve_relay, daemon=True).start()
+
+    # Messages -------------------------------------------------------------------------------
+
+    def failures(self, timeout_s: float) -> list[str]:
+        """Why the process has failed or ended; waits for that up to `timeout_s`, else empty."""
+        found: list[str] = []
+        with suppress(queue.Empty):
+            found.append(self._failures.get(timeout=timeout_s))
+            while True:
+                found.append(self._failures.get_nowait())
+        return found
+
+    def introduce(
+        self, number: int, version: int, peers: Mapping[int, WriteTo], message: bytes
+    ) -> None:
+        """The server is `number` among those of a merge; `peers` write to the others.
+
+        Servers of earlier versions can no longer write to this one. The server's process gets
+        `message` after that; one that has ended gets nothing.
+        """
+        with self._membership:
+            self._number, self._version, self._peers = number, version, dict(peers)
+        with suppress(OSError):
+            self._frames.send(message)
+
+    # Memory ---------------------------------------------------------------------------------
+
+    def read_model(self) -> ModelArrays:
+        """Copy the last merged model and the optimizer slots."""
+        model, buffers = self._memory()
+        return {
+            "params": buffers.merged.copy(),
+            "first": model.first.copy(),
+            "second": model.second.copy(),
+        }
+
+    def read_mean(self) -> NDArray[np.float32]:
+        """Copy the moving mean, once the server shows it; HogbatchError if it does not in time."""
+        model, buffers = self._memory()
+        deadline = time.monotonic() + SHOWN_WITHIN_S
+        while not buffers.mean_is_shown[0]:
+            if time.monotonic() > deadline or self._stopping:
+                raise HogbatchError(f"no moving mean was shown within {SHOWN_WITHIN_S:.0f} s")
+            time.sleep(POLL_S)
+        return model.params.copy()
+
+    def write_model(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        """Overwrite the model; the server trains on it after a Load."""
+        model, _ = self._memory()
+        for name in MODEL_ARRAYS:
+            getattr(model, name)[:] = arrays[name]
+
+    def write(
+        self, sender: int, version: int, target: int, array: NDArray[np.uint8], note: bytes
+    ) -> str | None:
+        """Write what another server sends to the buffers, then pass on the note.
+
+        Returns why it was refused, if it was: it belongs to another membership than this server's.
+        """
+        _, buffers = self._memory()
+        with self._membership:
+            if version != self._version:
+                return f"is connected with other servers ({version}, expected {self._version})"
+            buffers.memory[target : target + len(array)] = array
+            self._relay.send(encode(Note(sender, note)))
+        return None
+
+    def _memory(self) -> tuple[SharedModel, ExchangeBuffers]:
+        if not self._mapped.wait(ENDS_WITHIN_S) or self._model is None or self._buffers is None:
+            raise HogbatchError("the process of a server has no memory yet, or has ended")
+        return self._model, self._buffers
+
+    # End ------------------------------------------------------------------------------------
+
+    def stop(self) -> dict[str, bytes]:
+        """Wait for the end of the process, kill it if necessary; return the files of its run."""
+        self._stopping = True
+        try:
+            self._process.wait(ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._thread.join()
+        names = (SUMMARY, EVENTS, LOG, *(path.name for path in self._run_dir.glob("worker-*.log")))
+        files = {}
+        for name in names:
+            with suppress(OSError):
+                files[name] = (self._run_dir / name).read_bytes()
+        self.kill()
+        return files
+
+    def kill(self) -> None:
+        """End the process now, and remove its files."""
+        self._stopping = True
+        self._process.kill()
+        self._thread.join()
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+
+    # Threads --------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        theirs: Any,
+        their_relay: Any,
+        start: bytes,
+        started: "queue.SimpleQueue[BaseException | None]",
+    ) -> None:
+        """Start the process, receive its messages, and wait for its end.
+
+        The kernel kills the process when this thread ends.
+        """
+        try:
+            fds = [theirs.fileno(), their_relay.fileno(), *(each.fd for each in self._segments)]
+            with (self._run_dir / LOG).open("ab") as log:
+                self._process = subprocess.Popen(
+                    _command(self._run_dir, fds),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=fds,
+                )
+            self._frames.send(start)
+        except BaseException as error:
+            started.put(error)
+            return
+        finally:
+            for each in (theirs, their_relay, *self._segments):
+                each.close()
+        started.put(None)
+        while frame := self._frames.wait():
+            self._received(frame)
+        code = self._process.wait()
+        if not self._stopping:
+            self._failures.put(self._failure(code))
+
+    def _received(self, frame: bytes) -> None:
+        if frame.startswith(MAGIC):
+            failed = decode_to_coordinator(frame)
+            assert isinstance(failed, Failed), "other messages go to the coordinator"
+            self._failures.put(failed.reason)
+            return
+        try:
+            self._map(decode_memory(frame))
+        except (msgspec.DecodeError, OSError) as error:
+            self._failures.put(f"its memory cannot be mapped: {error}")
+        self._mapped.set()
+
+    def _map(self, memory: ServerMemory) -> None:
+        """Map the memory of the process, whose descriptors are visible to the same user."""
+        shared, exchange = (
+            os.open(f"/proc/{self._process.pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+            for fd in (memory.shared, memory.exchange)
+        )
+        self._model = SharedModel.of(Segment.attach(shared, memory.layout, writable=True))
+        self._buffers = ExchangeBuffers.attach(exchange)
+        self.plane = memory.plane
+
+    def _failure(self, code: int) -> str:
+        """Why the process has ended, with the last lines of its log."""
+        try:
+            lines = (self._run_dir / LOG).read_text(errors="replace").splitlines()[-LAST_LINES:]
+        except OSError:
+            lines = []
+        ended = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return "\n".join([f"the process of the server {ended}", *lines])
+
+    def _serve_relay(self) -> None:
+        """Write to other servers what the process asks for."""
+        while frame := self._relay.wait():
+            asked = decode_write(frame)
+            _, buffers = self._memory()
+            peer = self._peers.get(asked.to)
+            if peer is None:
+                failure: str | None = "is not connected"
+            else:
+                array = buffers.memory[asked.start : asked.stop]
+                failure = peer(self._number, self._version, asked.target, array, asked.note)
+            with suppress(OSError):
+                self._relay.send(encode(Written(failure)))
+
+
+def _segments(
+    start: bytes, data: NDArray[np.uint8], weights: NDArray[np.float64] | None
+) -> list[Segment]:
+    """The segments that the process inherits: its data, and the weights of the rows if any."""
+    described = decode_start(start)
+    segments = [Segment.create("data", described.data)]
+    segments[0].memory[:] = data
+    if weights is not None and described.weights is not None:
+        segments.append(Segment.create("weights", described.weights))
+        segments[1].array("weights")[:] = weights
+    for segment in segments:
+        segment.make_read_only()
+    return segments
+
+
+def _command(run_dir: Path, fds: list[int]) -> list[str]:
+    # -P: modules in the working directory must not shadow ours
+    names = ("--socket", "--relay", "--data", "--weights")
+    flags = [text for pair in zip(names, map(str, fds), strict=False) for text in pair]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "hogbatch.cluster.server",
+        "--run-dir",
+        str(run_dir),
+        "--launched",
+        str(os.getpid()),
+        *flags,
+    ]

@@ -1,0 +1,198 @@
+"""A server's part of a merge: copying its change, summing it with others, applying the sum.
+
+The workers of the server train on meanwhile, without locks, as when a GPU merges: the sum is added
+to the parameters, and the server's own change, which they contain already, is subtracted.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from hogbatch.cluster.buffers import ExchangeBuffers, Floats
+from hogbatch.cluster.decisions.transfers import Reduction
+from hogbatch.cluster.exchange import ChangeExchange, MergeAborted
+from hogbatch.cluster.planes.base import Plane, PlaneError
+from hogbatch.coordinator.commands import MergeStep
+from hogbatch.store.average import MovingMean
+from hogbatch.store.model import SharedModel
+from hogbatch.wire.messages import (
+    Applied,
+    Apply,
+    Collect,
+    Collected,
+    Connected,
+    FromServer,
+    Loaded,
+    Reduce,
+    Reduced,
+    Servers,
+    UseMean,
+    UseModel,
+)
+
+CHUNK: Final = 1 << 15  # floats: 128 KB of each array, so that several fit into the cache
+
+
+class ModelMerges:
+    """The merges of one server, whose number is `number`; used by one thread, except `abort`."""
+
+    def __init__(
+        self,
+        model: SharedModel,
+        tensors: Sequence[slice],
+        buffers: ExchangeBuffers,
+        plane: Plane,
+        number: int,
+    ) -> None:
+        """`tensors` are the places of the network's tensors in the parameters."""
+        self.mean = MovingMean(model, sampled=buffers.merged)
+        self._model, self._buffers, self._plane, self._number = model, buffers, plane, number
+        self._chunks = [_chunks(each) for each in tensors]
+        self._exchange = ChangeExchange(buffers, plane, number)
+        self._abort = threading.Event()
+        self._asked = self._begun = 0  # messages
+        self._lock = threading.Lock()  # of these three
+        self._before = np.zeros(0, np.float32)  # [P] the step before; without momentum [0]
+        self._known: frozenset[int] = frozenset()  # servers
+        self._began = self._cpu_began = 0.0  # the merge; seconds, CPU seconds
+        self._finite = True
+        self._updates = self._rows = 0  # at the last copy
+        np.copyto(buffers.merged, model.params)
+        for area in (buffers.change, buffers.sum, buffers.staging):
+            area.fill(0.0)  # the kernel allocates the memory now, not in the first merge
+
+    def abort(self) -> None:
+        """Another message has arrived: end a sum that is in progress, or waits for its turn."""
+        with self._lock:
+            self._asked += 1
+            self._abort.set()
+
+    def carry_out(self, asked: MergeStep) -> FromServer | None:
+        """Do what the coordinator of all servers asks for; return the answer, if there is one.
+
+        To be called once after each call of :meth:`abort`.
+        """
+        with self._lock:
+            self._begun += 1
+            if self._begun >= self._asked:  # no other message waits
+                self._abort.clear()
+        match asked.message:
+            case Servers():
+                return self._connect(asked.message)
+            case Collect(merge):
+                return self._collect(merge, asked)
+            case Reduce():
+                return self._reduce(asked.message, asked)
+            case Apply():
+                return self._apply(asked.message)
+            case UseModel():
+                return self._load()
+            case UseMean(used):
+                self._buffers.mean_is_shown[0] = 0
+                self.mean.show(used)
+                self._buffers.mean_is_shown[0] = used
+                return None
+
+    def _connect(self, servers: Servers) -> Connected:
+        """Connect with the others. A new one has no samples of the mean, so all begin again."""
+        numbers = frozenset(servers.numbers)
+        if numbers - self._known:
+            self.mean.reset()
+        self._known = numbers
+        pairs = zip(servers.numbers, servers.addresses, strict=True)
+        try:
+            self._plane.connect({number: each for number, each in pairs if number != self._number})
+        except PlaneError as error:
+            return Connected(servers.version, self._plane.address, error.server)
+        return Connected(servers.version, self._plane.address)
+
+    def _collect(self, merge: int, asked: MergeStep) -> Collected:
+        self._began, self._cpu_began = time.perf_counter(), time.thread_time()
+        change, merged, params = self._buffers.change, self._buffers.merged, self._model.params
+        squares, model_square = [], 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for chunks in self._chunks:
+                square = 0.0
+                for c in chunks:
+                    np.subtract(params[c], merged[c], out=change[c])
+                    square += float(np.dot(change[c], change[c]))
+                    model_square += float(np.dot(merged[c], merged[c]))
+                squares.append(square)
+        updates, rows = asked.updates - self._updates, asked.rows - self._rows
+        self._updates, self._rows = asked.updates, asked.rows
+        finite = math.isfinite(sum(squares))
+        return Collected(
+            merge,
+            asked.leases,
+            max(0, updates),
+            max(1, rows // max(1, updates)),
+            math.sqrt(model_square) / len(params) if math.isfinite(model_square) else 0.0,
+            finite,
+            tuple(squares) if finite else (),
+        )
+
+    def _reduce(self, asked: Reduce, step: MergeStep) -> Reduced | None:
+        collected = self._collect(asked.merge, step) if asked.collect else None
+        attempt = asked.merge, asked.attempt
+        if collected is not None and not collected.finite:
+            return Reduced(*attempt, collected=collected)
+        weight = dict(zip(asked.numbers, asked.weights, strict=True))[self._number]
+        how = Reduction(asked.schedule, asked.transfer, asked.robust)
+        try:
+            self._exchange.reduce(*attempt, asked.numbers, weight, how, self._abort)
+        except MergeAborted:
+            return None
+        except PlaneError as error:
+            return Reduced(*attempt, error.server)
+        squares = tuple(map(self._square_of_sum, self._chunks))
+        return Reduced(*attempt, squares=squares, collected=collected)
+
+    def _square_of_sum(self, chunks: Sequence[slice]) -> float:
+        return sum(_square(self._buffers.sum[c]) for c in chunks)
+
+    def _apply(self, asked: Apply) -> Applied:
+        buffers, params = self._buffers, self._model.params
+        if asked.momentum and not len(self._before):
+            self._before = np.zeros_like(params)
+        momentum = np.float32(asked.momentum)
+        scales = asked.scales or (1.0,) * len(self._chunks)
+        for chunks, scale in zip(self._chunks, scales, strict=True):
+            for c in chunks:
+                step = buffers.sum[c] * np.float32(scale)
+                if asked.momentum:
+                    step = self._before[c] = step + momentum * self._before[c]
+                params[c] += step - buffers.change[c]
+                buffers.merged[c] += step
+        self._model.merges[0] += 1
+        self._exchange.commit()
+        if asked.sample:
+            self.mean.sample()
+        seconds, cpu_seconds = (
+            time.perf_counter() - self._began,
+            time.thread_time() - self._cpu_began,
+        )
+        return Applied(asked.merge, seconds, cpu_seconds)
+
+    def _load(self) -> Loaded:
+        """Begin with the model that was written to the shared memory."""
+        changed = not np.array_equal(self._buffers.merged, self._model.params)
+        np.copyto(self._buffers.merged, self._model.params)
+        self._before = np.zeros(0, np.float32)
+        self.mean.reset()
+        return Loaded(changed)
+
+
+def _square(values: Floats) -> float:
+    """Their squared norm, also if it is too large for float32, as that of a sum may be."""
+    with np.errstate(over="ignore"):
+        square = float(np.dot(values, values))
+    return square if math.isfinite(square) else float(np.square(values, dtype=np.float64).sum())
+
+
+def _chunks(tensor: slice) -> list[slice]:
+    starts = range(tensor.start, tensor.stop, CHUNK)
+    return [slice(start, min(start + CHUNK, tensor.stop)) for start in starts]

@@ -1,0 +1,251 @@
+"""A plane of NIXL: one-sided writes through UCX, over shared memory, RDMA or TCP.
+
+NVIDIA's Inference Transfer Library (https://github.com/ai-dynamo/nixl) with its backend UCX, which
+chooses the transport; the environment variable UCX_TLS limits the choice ("tcp"). NIXL works
+without PyTorch, although its wheels want it: ``pip install --no-deps nixl nixl-cu12``.
+
+**Fencing.** That NIXL deregisters memory does not keep earlier servers from writing to it: on one
+machine UCX writes with process_vm_writev(2), which checks nothing but addresses (measured with NIXL
+1.5.1: writes to deregistered memory arrive). So :meth:`NixlPlane.connect` makes the addresses of
+the earlier membership inaccessible, and ends its agent, which closes its connections and makes the
+keys of RDMA invalid. For the next membership the buffers are mapped at new addresses, and
+registered with a new agent. Of a copy that the kernel has begun in that moment, up to 2 MiB may
+still arrive while `connect` ends the agent. With buffers of 400 MB all this takes 37 ms, and half a
+second for the first agent of a process.
+
+**Errors.** UCX does not watch its connections here (error handling mode "none"): otherwise it uses
+no shared memory for notes but TCP, and ends no write before the other server has made progress,
+which costs a scheduling delay per write (measured: 50 us instead of 300 us for 1 MB while the other
+one adds, and never while it sleeps). A server that has died is noticed by writes that fail, or by
+the timeout.
+
+NIXL has no thread for progress here, because it would spin: in an idle process it takes all the
+time that it can get of one core. Instead, `write` and `notes` make progress. So a server can write
+to another one only while that one is writing or asks for notes, at least until they are connected.
+One thread at a time may use a plane.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.cluster.buffers import ExchangeBuffers
+from hogbatch.cluster.planes.base import TIMEOUT_S, PlaneError, pauses_between_polls
+from hogbatch.store.pages import make_inaccessible, map_shared
+
+BACKEND: Final = "UCX"
+INSTALL: Final = "pip install --no-deps nixl nixl-cu12"
+OPTIONS: Final = {"ucx_error_handling_mode": "none"}  # see Errors
+# Both libraries print their errors to stdout or stderr, in the middle of our output. They reach
+# us as return values too.
+QUIET: Final = {"NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "fatal"}
+
+_inaccessible: Final = list[NDArray[np.uint8]]()  # so that their addresses are not used again
+
+
+class _Address(msgspec.Struct, frozen=True, array_like=True):
+    """What others need to write to a window."""
+
+    metadata: bytes  # of the agent
+    start: int  # address of the buffers
+    size: int  # bytes
+
+
+class _Peer(msgspec.Struct, frozen=True):
+    """Another server."""
+
+    agent: str  # its name
+    start: int
+    size: int
+
+
+class _Started(NamedTuple):
+    """A write to a server that has not ended."""
+
+    to: int
+    transfer: Any  # NIXL's handle
+    deadline: float
+
+
+def unavailable() -> str | None:
+    """Why NIXL cannot be used here, in a sentence; None if it can. Does not import PyTorch."""
+    if find_spec("nixl") is None:
+        return f"NIXL is not installed: {INSTALL}"
+    try:
+        nixl = _load()
+        # an agent without backends, which takes less than a millisecond
+        agent = nixl.nixl_agent("hogbatch", nixl.nixl_agent_config(backends=[]))
+        plugins = agent.get_plugin_list()
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"NIXL cannot be loaded ({error}): {INSTALL}"
+    return None if BACKEND in plugins else f"NIXL has no plugin {BACKEND}; it has {plugins}"
+
+
+class NixlPlane:
+    """Registers the buffers of one server, and writes to those of others."""
+
+    name = "NIXL (UCX)"
+
+    def __init__(self, buffers: ExchangeBuffers, timeout_s: float = TIMEOUT_S) -> None:
+        """`timeout_s` is how long a write may take. ImportError if NIXL is not installed."""
+        self._buffers = buffers
+        self._timeout_s = timeout_s
+        self._errors = _errors()
+        self._present: _NixlWindow | None = None
+        self._next: _NixlWindow | None = None
+        self._others = dict[int, _Peer]()
+        self._started = list[_Started]()
+
+    @property
+    def address(self) -> bytes:
+        """See `base.Plane`: in msgpack, the agent's metadata, and where the buffers are."""
+        if self._next is None:
+            self._next = _NixlWindow(self._buffers)
+        return self._next.address
+
+    def connect(self, others: Mapping[int, bytes]) -> None:
+        """See `base.Plane`."""
+        for each in list(self._started):
+            self._forget(each)
+        if self._present:
+            self._present.close()
+        self._present = self._next or _NixlWindow(self._buffers)
+        self._next, self._others = None, {}
+        for number, address in others.items():
+            given = msgspec.msgpack.decode(address, type=_Address)
+            try:
+                agent = self._present.agent.add_remote_agent(given.metadata)
+            except self._errors as error:
+                raise PlaneError(number, f"cannot be reached by NIXL ({error})") from error
+            name = agent.decode() if isinstance(agent, bytes) else agent
+            self._others[number] = _Peer(name, given.start, given.size)
+
+    def write(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
+        """See `base.Plane`. Returns when the bytes have arrived."""
+        self.start(to, source, target, note)
+        self.finish()
+
+    def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
+        """See `base.Plane`."""
+        peer = self._others.get(to)
+        if peer is None or self._present is None:
+            raise PlaneError(to, "is not connected")
+        start, stop = source
+        if not 0 <= target <= target + stop - start <= peer.size:
+            raise PlaneError(to, f"has {peer.size} bytes of memory; got [{target}, ...) to write")
+        agent = self._present.agent
+        try:
+            if start == stop:
+                agent.send_notif(peer.agent, note, BACKEND)
+                return
+            transfer = agent.initialize_xfer(
+                "WRITE",
+                agent.get_xfer_descs([(self._present.start + start, stop - start, 0)], "DRAM"),
+                agent.get_xfer_descs([(peer.start + target, stop - start, 0)], "DRAM"),
+                peer.agent,
+                note,
+            )
+            self._started.append(_Started(to, transfer, time.monotonic() + self._timeout_s))
+            agent.transfer(transfer)  # an error shows when its state is asked for
+        except self._errors as error:
+            raise PlaneError(to, f"cannot be written to by NIXL ({error})") from error
+
+    def finish(self) -> None:
+        """See `base.Plane`."""
+        for pause in pauses_between_polls():
+            self._progress()
+            if not self._started:
+                return
+            time.sleep(pause)
+
+    def _progress(self) -> None:
+        """Look which writes have ended. NIXL sends the note of a write only now."""
+        for each in list(self._started):
+            assert self._present
+            try:
+                state = self._present.agent.check_xfer_state(each.transfer)
+            except self._errors as error:
+                self._forget(each)
+                raise PlaneError(each.to, f"cannot be written to by NIXL ({error})") from error
+            if state == "PROC" and time.monotonic() < each.deadline:
+                continue
+            self._forget(each)
+            if state == "PROC":
+                raise PlaneError(each.to, f"did not accept a write within {self._timeout_s:g} s")
+            if state != "DONE":
+                raise PlaneError(each.to, "cannot be written to by NIXL")
+
+    def _forget(self, write: _Started) -> None:
+        self._started.remove(write)
+        with suppress(*self._errors):  # if NIXL cannot, it does so at the end of the agent
+            write.transfer.release()
+
+    def notes(self) -> Iterator[tuple[int, bytes]]:
+        """See `base.Plane`."""
+        if self._present is None:
+            return
+        self._progress()
+        numbers = {peer.agent: number for number, peer in self._others.items()}
+        for agent, notes in self._present.agent.get_new_notifs().items():
+            name = agent.decode() if isinstance(agent, bytes) else agent
+            if name in numbers:
+                yield from ((numbers[name], note) for note in notes)
+
+    def close(self) -> None:
+        """See `base.Plane`."""
+        for each in list(self._started):
+            self._forget(each)
+        for window in (self._present, self._next):
+            if window:
+                window.close()
+        self._present, self._next, self._others = None, None, {}
+
+
+class _NixlWindow:
+    """A second mapping of the buffers and an agent to which it is registered, until closed."""
+
+    def __init__(self, buffers: ExchangeBuffers) -> None:
+        nixl = _load()
+        self.memory = map_shared(buffers.fd, buffers.memory.size, writable=True)
+        self.start = self.memory.ctypes.data
+        config = nixl.nixl_agent_config(backends=[], enable_prog_thread=False)
+        self.agent = nixl.nixl_agent(f"hogbatch-{os.getpid()}-{secrets.token_hex(8)}", config)
+        self.agent.create_backend(BACKEND, OPTIONS)
+        regions = [(self.start, self.memory.size, 0, "")]
+        self._registered = self.agent.register_memory(regions, "DRAM", [BACKEND])
+        self._errors = _errors()
+        self.address = msgspec.msgpack.encode(
+            _Address(self.agent.get_agent_metadata(), self.start, self.memory.size)
+        )
+
+    def close(self) -> None:
+        """Nothing can be written to the buffers through this window any more."""
+        make_inaccessible(self.memory)
+        _inaccessible.append(self.memory)
+        with suppress(*self._errors):  # UCX may notice that the addresses are inaccessible
+            self.agent.deregister_memory(self._registered)
+        del self.agent  # ends its connections
+
+
+def _load() -> Any:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    return import_module("nixl")
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """The exceptions of NIXL, which have no base class of their own."""
+    return tuple(
+        each
+        for each in vars(_load()).values()
+        if isinstance(each, type) and issubclass(each, Exception)
+    )

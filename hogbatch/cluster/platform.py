@@ -1,0 +1,198 @@
+"""A run on several servers."""
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hogbatch.cluster.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
+from hogbatch.cluster.channel import ServerFiles, ServersChannel
+from hogbatch.cluster.decisions.division import divide
+from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_between_merges
+from hogbatch.cluster.divided.decide import DividedData
+from hogbatch.cluster.last_figures import last_figures
+from hogbatch.cluster.server_figures import EVENT, event_fields
+from hogbatch.cluster.servers import Cluster, ServerArrays
+from hogbatch.cluster.start import ServerStart, UpstreamAddress, encode, plan_of_server
+from hogbatch.cluster.surveys import survey_folder
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest, parse_workers
+from hogbatch.coordinator.commands import Finish
+from hogbatch.coordinator.loop import coordinator_loop
+from hogbatch.coordinator.plan import Plan
+from hogbatch.data.source import shown
+from hogbatch.events.crash import crash_report
+from hogbatch.events.names import CRASH, SERVERS, SUMMARY
+from hogbatch.events.recorder import RefusalCounts
+from hogbatch.events.records import RunTotals
+from hogbatch.machine.environment import read_environment
+from hogbatch.machine.files import replace_file
+from hogbatch.machine.process import ProcessIdentity
+from hogbatch.model.network import Network
+from hogbatch.policy.choose import Factory
+from hogbatch.policy.fixed import Fixed
+from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.planning import policy_settings
+from hogbatch.store.layout import arrange
+from hogbatch.views.console import Console
+from hogbatch.wire.sockets import Router
+
+
+@dataclass(slots=True)
+class SeveralServers:
+    """Trains on the servers of `cluster`, whose models are merged (Platform)."""
+
+    cluster: Cluster
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    _server_plan: Plan | None = None
+    _divided: DividedData | None = None
+
+    @property
+    def prefix(self) -> str:
+        return ""
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        return {"servers": self.cluster.size}
+
+    @property
+    def process(self) -> Mapping[str, Any]:
+        return asdict(ProcessIdentity.own())
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return read_environment()
+
+    def now(self) -> float:
+        return time.time()
+
+    def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
+        console.say(self.cluster.line)
+        return ()
+
+    def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
+        return workers
+
+    def read_divided(self, config: TrainConfig, console: Console) -> DividedData:
+        """Survey the files of the folder that `config` names on the machines of the servers."""
+        console.busy("reading the data on the servers")
+        self._divided = survey_folder(config, self.cluster.size, self.cluster.survey)
+        for note in self._divided.notes:
+            console.say(note)
+        return self._divided
+
+    def policy(self, chosen: Factory) -> Factory:
+        return Fixed
+
+    def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
+        self._server_plan = plan
+        merging = MergeSettings(
+            rows=config.merge_rows or rows_between_merges(plan.train_rows),
+            parameters=network.parameters,
+            rule=config.server_merge,  # type: ignore[arg-type]  # its choices are these
+            momentum=config.server_momentum,
+            transfer=config.transfer,  # type: ignore[arg-type]
+            robust=config.robust,  # type: ignore[arg-type]
+        )
+        plan = replace(plan, merging=merging, lease_seconds=LEASE_S, start_with=self.cluster.size)
+        if (data := self._divided) is None:
+            return plan
+        tests = [0 if part.test is None else part.test.rows for part in data.parts]
+        return replace(
+            plan,
+            train_parts=tuple(part.train.rows for part in data.parts),
+            test_parts=() if data.test or not any(tests) else tuple(tests),
+            part_names=tuple(shown(part.path) for part in data.parts),
+        )
+
+    def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
+        with closing(Router(components.setup.run_dir, listen=self.cluster.listen)) as router:
+            finish, totals = self._train(components, router)
+        return Outcome(finish, totals, RefusalCounts(router.refused, router.rejected))
+
+    def _train(self, components: RunComponents, router: Router) -> tuple[Finish, RunTotals]:
+        """Train on servers whose messages `router` receives."""
+        setup, segments = components.setup, components.segments
+
+        def start(place: int, key: str) -> bytes:
+            to = UpstreamAddress(router.address, router.keys, bytes.fromhex(key))
+            return self._start(components, place, to)
+
+        channel = ServersChannel(self.cluster, router, start)
+        self.cluster.begin(ServerArrays(segments.data.memory, setup.data.weights), channel.failed)
+        model = ModelOfServers(segments.model, channel)
+        mean = MeanOfServers(components.recorder.keep, channel)
+        try:
+            channel.begin()
+            adapters = replace(
+                components.adapters(channel, None, channel),
+                fences=channel,
+                snapshots=SnapshotsOfServers(components.snapshots, model),
+                show_mean=mean.show,
+                keep=mean.keep,
+                servers=model,
+            )
+            loop = coordinator_loop(
+                components.coordinator, self.callbacks.wrapped(adapters), self.callbacks.interrupts
+            )
+            with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
+                finish, totals = loop.run()
+            for files in channel.stop():
+                _write(setup.run_dir / SERVERS / files.folder, files.contents)
+                _record_last(components, files)
+        finally:
+            mean.close()
+            channel.close()
+            self.cluster.close()
+        return finish, totals
+
+    def _start(self, components: RunComponents, place: int, upstream: UpstreamAddress) -> bytes:
+        """The encoded start of the server at `place`."""
+        setup, data = components.setup, components.setup.data
+        assert self._server_plan is not None, "plan comes first"
+        workers = self.cluster.workers(place)
+        count = len(parse_workers(workers))
+        weights = data.weights
+        start = ServerStart(
+            run=setup.run_dir.name,
+            upstream=upstream,
+            settings=setup.settings,
+            workers=workers,
+            plan=plan_of_server(self._server_plan, count),
+            policy=policy_settings(setup.config, data, setup.network),
+            data=components.segments.data.layout,
+            parts=self._parts(setup.config, place),
+            weights=None if weights is None else arrange({"weights": ("<f8", weights.shape)}),
+            features=data.train_sizes.features,
+            mean_square=data.mean_square,
+            fingerprint=data.fingerprint,
+            plane=setup.config.plane,
+            relay=self.cluster.relay,
+            servers=self.cluster.size,
+        )
+        return encode(start)
+
+    def _parts(self, config: TrainConfig, place: int) -> tuple[int, ...] | None:
+        """The parts of divided data that the server at `place` has; None: it has all rows."""
+        if self._divided is None or config.data_copies is None:
+            return None
+        rows = [part.train.rows for part in self._divided.parts]
+        return divide(rows, self.cluster.size, config.data_copies)[place]
+
+
+def _record_last(components: RunComponents, files: ServerFiles) -> None:
+    """Record the last figures of the workers of a server, from its summary."""
+    server = components.coordinator.workers.get(files.key)
+    figures = last_figures(files.contents.get(SUMMARY, b""))
+    if server is not None and figures is not None:
+        components.recorder.record(EVENT, event_fields(server.name, figures))
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of a server's run directory."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, content in files.items():
+        replace_file(folder / name, [content])

@@ -1,0 +1,120 @@
+"""The actor of one server: it starts the server's process and reads and writes its memory.
+
+Arguments and results of its methods are bytes, text, numbers and arrays, so that nothing but these
+is unpickled. Ray itself uses pickle between its processes; see docs/cluster.md, "Security".
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayError
+
+from hogbatch.cluster.host import ModelArrays, ServerHost
+from hogbatch.cluster.planes.base import TIMEOUT_S
+from hogbatch.errors import HogbatchError
+
+SILENCE_S: Final = 30.0  # without a call of the driver; then this server is of no use
+
+# Calls of one group are made in order, on one thread, and do not wait for those of others.
+GROUPS: Final = {"failures": 1, "introduce": 1, "memory": 1, "write": 2}
+
+
+def _method(group: str) -> Callable[[Any], Any]:
+    """Mark a method of the actor as one of a group of GROUPS."""
+    return ray.method(concurrency_group=group)
+
+
+class ServerActor:
+    """See `ServerHost`, whose methods the driver calls through it."""
+
+    def __init__(self) -> None:
+        self._host: ServerHost | None = None
+        self._called = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def begin(
+        self, start: bytes, data: NDArray[np.uint8], weights: NDArray[np.float64] | None
+    ) -> str:
+        """Start the process of the server; return the name of this machine."""
+        self._host = ServerHost(start, data, weights)
+        return os.uname().nodename
+
+    @_method("failures")
+    def failures(self, timeout_s: float) -> list[str]:
+        """See `ServerHost.failures`."""
+        self._called = time.monotonic()
+        return self._hosted.failures(timeout_s)
+
+    @_method("introduce")
+    def introduce(
+        self, number: int, version: int, peers: Mapping[int, Any], message: bytes
+    ) -> None:
+        """See `ServerHost.introduce`; `peers` are actors."""
+        writes = {each: partial(_write, peer) for each, peer in peers.items()}
+        self._hosted.introduce(number, version, writes, message)
+
+    @_method("write")
+    def write(
+        self, sender: int, version: int, target: int, array: NDArray[np.uint8], note: bytes
+    ) -> str | None:
+        """See `ServerHost.write`; called by the actors of other servers."""
+        try:
+            return self._hosted.write(sender, version, target, array, note)
+        except (HogbatchError, OSError) as error:
+            return f"cannot be reached: {error}"
+
+    @_method("memory")
+    def read_model(self) -> ModelArrays:
+        """See `ServerHost.read_model`."""
+        return self._hosted.read_model()
+
+    @_method("memory")
+    def read_mean(self) -> NDArray[np.float32]:
+        """See `ServerHost.read_mean`."""
+        return self._hosted.read_mean()
+
+    @_method("memory")
+    def write_model(self, arrays: ModelArrays) -> None:
+        """See `ServerHost.write_model`."""
+        self._hosted.write_model(arrays)
+
+    @_method("memory")
+    def stop(self) -> dict[str, bytes]:
+        """See `ServerHost.stop`."""
+        return self._hosted.stop()
+
+    @property
+    def _hosted(self) -> ServerHost:
+        if self._host is None:
+            raise HogbatchError("the process of this server was not started")
+        return self._host
+
+    def _watch(self) -> None:
+        """End this actor, and with it its server, if the driver cannot be reached any more.
+
+        The driver calls `failures` every second; without it, the others go on without this server.
+        """
+        while time.monotonic() - self._called < SILENCE_S:
+            time.sleep(1.0)
+        if self._host is not None:
+            self._host.kill()
+        os._exit(1)
+
+
+def _write(
+    peer: Any, sender: int, version: int, target: int, array: NDArray[np.uint8], note: bytes
+) -> str | None:
+    """Write to the server of another actor, through the object store."""
+    try:
+        written = peer.write.remote(sender, version, target, array, note)
+        failure: str | None = ray.get(written, timeout=TIMEOUT_S)
+    except RayError as error:
+        return f"cannot be reached: {type(error).__name__}"
+    return failure

@@ -1,0 +1,264 @@
+"""The servers of a run on a Ray cluster: placed by Ray, one on each of several machines."""
+
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from hogbatch.cluster.host import ENDS_WITHIN_S, ModelArrays
+from hogbatch.cluster.ray.actor import GROUPS, ServerActor
+from hogbatch.cluster.resources import PerServer
+from hogbatch.cluster.servers import ServerArrays, ServerFailed, ServerHandle
+from hogbatch.cluster.surveys import answer
+from hogbatch.errors import HogbatchError, UsageError
+
+WATCH_S: Final = 1.0  # of a call that waits for the end of a server
+ANSWERS_WITHIN_S: Final = 10.0  # after that; else the server counts as lost
+PLACED_WITHIN_S: Final = 60.0
+MODEL_WITHIN_S: Final = 120.0  # for a model to be copied
+RETRY_S: Final = 1.0  # between two attempts to start an actor on a machine that is gone
+
+T = TypeVar("T")
+Actor: Any = ray.remote(concurrency_groups=GROUPS, max_restarts=0)(ServerActor)  # type: ignore[call-overload]
+Answer: Any = ray.remote(num_cpus=0)(answer)
+
+
+class Machine(NamedTuple):
+    """A machine of the cluster."""
+
+    cpus: int
+    gpus: int
+
+
+class RayServer:
+    """A server on the machine of a bundle of the placement group.
+
+    It may have to wait until Ray has found another machine for the bundle of a lost one.
+    """
+
+    def __init__(
+        self, key: str, name: str, create: Callable[[], Any], begin: Any, failed: ServerFailed
+    ) -> None:
+        """`create` returns a new actor; `begin` are the arguments of its method `begin`."""
+        self.key, self.name = key, name
+        self._create, self._begin, self._failed = create, begin, failed
+        self._actor: Any = None
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @property
+    def actor(self) -> Any:
+        """The actor, once it has been started."""
+        return self._actor
+
+    def introduce(
+        self, number: int, version: int, peers: Mapping[int, ServerHandle], message: bytes
+    ) -> None:
+        actors = {each: peer.actor for each, peer in peers.items() if isinstance(peer, RayServer)}
+        self._actor.introduce.remote(number, version, actors, message)
+
+    def read_model(self) -> ModelArrays:
+        arrays: ModelArrays = self._get(self._actor.read_model.remote(), MODEL_WITHIN_S)
+        return arrays
+
+    def read_mean(self) -> NDArray[np.float32]:
+        mean: NDArray[np.float32] = self._get(self._actor.read_mean.remote(), MODEL_WITHIN_S)
+        return mean
+
+    def write_model(self, arrays: ModelArrays) -> None:
+        self._get(self._actor.write_model.remote(arrays), MODEL_WITHIN_S)
+
+    def stop(self) -> dict[str, bytes]:
+        self._ended.set()
+        stopped = self._actor.stop.remote()
+        files: dict[str, bytes] = self._get(stopped, ENDS_WITHIN_S + ANSWERS_WITHIN_S)
+        ray.kill(self._actor)
+        return files
+
+    def kill(self) -> None:
+        self._ended.set()
+        if self._actor is not None:
+            ray.kill(self._actor)
+
+    def _get(self, reference: Any, timeout_s: float) -> Any:
+        """The result of a call; OSError if the server is lost."""
+        try:
+            return ray.get(reference, timeout=timeout_s)
+        except RayError as error:
+            raise OSError(f"{self.name} is lost: {type(error).__name__}") from None
+
+    def _run(self) -> None:
+        """Start the actor, then wait until it fails."""
+        if not self._start():
+            return
+        while not self._ended.is_set():
+            try:
+                waiting = self._actor.failures.remote(WATCH_S)
+                reasons = ray.get(waiting, timeout=WATCH_S + ANSWERS_WITHIN_S)
+            except GetTimeoutError:
+                self._lost(f"no answer for {ANSWERS_WITHIN_S:.0f} s")
+            except RayError as error:
+                self._lost(f"its machine or its actor has failed ({type(error).__name__})")
+            else:
+                for reason in reasons:
+                    self._failed(self.key, reason)
+
+    def _start(self) -> bool:
+        """Start the actor; whether that succeeded. Its machine may be gone, or not exist yet."""
+        while not self._ended.is_set():
+            self._actor = self._create()
+            try:
+                ray.get(self._actor.begin.remote(*self._begin))
+                return True
+            except RayTaskError as error:  # an exception of `begin`
+                self._lost(f"it could not be started: {error.cause}")
+            except RayActorError:
+                time.sleep(RETRY_S)
+            except RayError as error:
+                self._lost(f"it could not be started: {type(error).__name__}")
+        return False
+
+    def _lost(self, reason: str) -> None:
+        if not self._ended.is_set():
+            self._failed(self.key, reason)
+        self._ended.set()
+
+
+class RayCluster:
+    """`size` servers on different machines of a Ray cluster, each with the same workers."""
+
+    relay = "the object store of Ray"
+
+    def __init__(self, address: str, size: int, per_server: PerServer) -> None:
+        """UsageError if there is no such cluster, or if it has too few machines."""
+        self.size = size
+        self._owned = not ray.is_initialized()
+        if self._owned:
+            _connect(address)
+        machines = _machines()
+        if len(machines) < size:
+            raise UsageError(
+                f"--servers {size}: the Ray cluster has {len(machines)} machines with processors; "
+                "give fewer servers, or add machines"
+            )
+        cpus, gpus = (min(each) for each in zip(*machines, strict=True))
+        self._threads, self._gpus = per_server.threads(cpus), per_server.gpus(gpus)
+        if self._threads > cpus or self._gpus > gpus:
+            raise UsageError(
+                f"--per-server {per_server}: the smallest machine of the Ray cluster has "
+                f"{cpus} CPUs and {gpus} GPUs"
+            )
+        self.listen: str | None = _listen()
+        self._group = _place(size, {"CPU": self._threads, "GPU": self._gpus})
+        self._begin: tuple[Any, ...] = ()
+        self._failed: ServerFailed | None = None
+
+    @property
+    def line(self) -> str:
+        return f"{self.size} servers of a Ray cluster, each with {self.workers(0)}"
+
+    def workers(self, place: int) -> str:
+        gpus = [f"gpu:{number}" for number in range(self._gpus)]  # as Ray makes them visible
+        return ",".join([f"cpu:{self._threads}", *gpus])
+
+    def survey(self, requests: Sequence[bytes]) -> list[bytes]:
+        answers = [
+            Answer.options(scheduling_strategy=self._where(place)).remote(request)
+            for place, request in enumerate(requests)
+        ]
+        try:
+            surveys: list[bytes] = ray.get(answers)
+        except RayTaskError as error:
+            if isinstance(error.cause, HogbatchError):
+                raise error.cause from None
+            raise UsageError(f"a server could not read its files: {error.cause}") from None
+        except RayError as error:
+            lost = type(error).__name__
+            raise UsageError(f"a server was lost while it read its files ({lost})") from None
+        return surveys
+
+    def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
+        self._begin = tuple(None if each is None else ray.put(each) for each in arrays)
+        self._failed = failed
+
+    def start(self, place: int, key: str, start: bytes) -> ServerHandle:
+        assert self._failed is not None, "begin comes first"
+        arguments = (start, *self._begin)
+        return RayServer(
+            key, f"server {place}", lambda: self._actor(place), arguments, self._failed
+        )
+
+    def _actor(self, place: int) -> Any:
+        options = {"num_cpus": self._threads, "num_gpus": self._gpus}
+        return Actor.options(scheduling_strategy=self._where(place), **options).remote()
+
+    def _where(self, place: int) -> PlacementGroupSchedulingStrategy:
+        """On the machine of the server at `place`."""
+        return PlacementGroupSchedulingStrategy(
+            placement_group=self._group, placement_group_bundle_index=place
+        )
+
+    def close(self) -> None:
+        self._begin = ()
+        remove_placement_group(self._group)
+        if self._owned:
+            ray.shutdown()
+
+
+def _connect(address: str) -> None:
+    """Connect with the cluster; UsageError if there is none."""
+    try:
+        _expect_listener(address)  # Ray itself would wait for a minute
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, ValueError, RuntimeError, RayError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(
+            f"--cluster {address}: cannot connect with a Ray cluster ({first}); start one with "
+            "'ray start --head', or give its address"
+        ) from None
+
+
+def _expect_listener(address: str) -> None:
+    """OSError if `address` is that of a machine and port to which nothing listens."""
+    if found := re.fullmatch(r"([^:/]+):(\d{1,5})", address):
+        with socket.create_connection((found[1], int(found[2])), timeout=ANSWERS_WITHIN_S):
+            pass
+
+
+def _listen() -> str:
+    """Any port of the address by which other machines of the cluster reach this one."""
+    address = ip_address(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    return f"tcp://[{address}]:*" if address.version == 6 else f"tcp://{address}:*"
+
+
+def _machines() -> list[Machine]:
+    """The machines with processors that are alive."""
+    nodes: list[Any] = ray.nodes()  # type: ignore[no-untyped-call]
+    found = [each["Resources"] for each in nodes if each["Alive"]]
+    machines = [Machine(int(each.get("CPU", 0)), int(each.get("GPU", 0))) for each in found]
+    return [each for each in machines if each.cpus > 0]
+
+
+def _place(size: int, resources: Mapping[str, int]) -> PlacementGroup:
+    """Reserve `resources` on `size` different machines; UsageError if they are in use."""
+    bundle = {name: float(count) for name, count in resources.items() if count}
+    group: PlacementGroup = placement_group([bundle] * size, strategy="STRICT_SPREAD")
+    if not group.wait(PLACED_WITHIN_S):
+        remove_placement_group(group)
+        wanted = " and ".join(f"{count} {name}s" for name, count in resources.items() if count)
+        raise UsageError(
+            f"--servers {size}: no {size} machines of the Ray cluster had {wanted} to spare within "
+            f"{PLACED_WITHIN_S:.0f} s; give fewer, or end other jobs"
+        )
+    return group

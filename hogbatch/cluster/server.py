@@ -1,0 +1,220 @@
+"""The process of one server of several: its workers, their coordinator, and its merges.
+
+    python -m hogbatch.cluster.server --socket FD --run-dir DIR --launched PID
+
+For the coordinator of all servers, this process is a worker that connects over ZeroMQ. The process
+that starts it (:mod:`hogbatch.cluster.host`) tells it how, and who the other servers are.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tomllib
+import traceback
+from collections.abc import Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hogbatch.cluster.buffers import ExchangeBuffers
+from hogbatch.cluster.decisions.areas import reductions_of
+from hogbatch.cluster.divided.segment import files_in
+from hogbatch.cluster.frames import FrameSocket
+from hogbatch.cluster.model_merges import ModelMerges
+from hogbatch.cluster.planes.choose import open_plane
+from hogbatch.cluster.server_rows import ServerRows
+from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start, encode
+from hogbatch.cluster.supplied import SuppliedCoordinator
+from hogbatch.cluster.upstream import Upstream, join_run, while_alive
+from hogbatch.config.optimizers import OPTIMIZERS
+from hogbatch.config.sources import merge_sources
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest, parse_workers
+from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.commands import Finish
+from hogbatch.coordinator.loop import server_loop
+from hogbatch.data.cache import DataCache
+from hogbatch.errors import HogbatchError, ProtocolError, UsageError
+from hogbatch.events.event_log import EventLog
+from hogbatch.events.names import EVENTS, SUMMARY
+from hogbatch.events.records import RunTotals
+from hogbatch.machine.files import replace_file
+from hogbatch.machine.printable import printable_lines
+from hogbatch.machine.process import die_with
+from hogbatch.model.network import Network
+from hogbatch.policy.choose import find
+from hogbatch.run.launch.find import check_workers
+from hogbatch.run.launch.local import log_name
+from hogbatch.run.processes import launched_workers, open_planes
+from hogbatch.run.rundir import RunDirectory
+from hogbatch.run.segments import RunSegments, TrainingRows
+from hogbatch.store.segment import Segment
+from hogbatch.wire.codec import encode as encode_message
+from hogbatch.wire.messages import Failed
+from hogbatch.wire.sockets import Dealer
+
+
+class Inherited(NamedTuple):
+    """What the process has inherited."""
+
+    frames: FrameSocket  # to the process that has started this one
+    relay: FrameSocket  # to the process that writes to other servers
+    data: Segment  # the training and test set, or the files of divided data
+    weights: Segment | None  # of the rows
+
+
+def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
+    """Train until the coordinator of all servers ends the run; return the exit code."""
+    frames = inherited.frames
+    config = merge_sources(tomllib.loads(start.settings))
+    requests = _workers(start)
+    with ExitStack() as cleanup:
+        to = start.upstream
+        dealer = cleanup.enter_context(closing(Dealer(to.control, to.keys, to.identity)))
+        welcome = join_run(dealer, start, requests)
+        network = Network(start.features, welcome.layers, welcome.loss)
+        logs = [log_name(number) for number in range(len(requests))]
+        directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
+        own = _server_rows(inherited.data, start)
+        segments = RunSegments(
+            inherited.data if own is None else _read(own, config, dealer),
+            _rows(start, config, inherited.weights, own),
+            network,
+            OPTIMIZERS[config.optimizer].slots,
+            run_dir,
+        )
+        cleanup.callback(segments.close)
+        used = config.transfer, config.robust
+        reductions = reductions_of(*used)  # type: ignore[arg-type]  # as the choices
+        buffers = ExchangeBuffers.create(network.parameters, reductions, start.servers)
+        cleanup.callback(buffers.close)
+        plane = open_plane(start.plane, buffers, inherited.relay, start.relay)
+        cleanup.callback(plane.close)
+        memory = ServerMemory(segments.shared.fd, segments.shared.layout, buffers.fd, plane.name)
+        frames.send(encode(memory))
+        merges = ModelMerges(segments.model, _tensors(network), buffers, plane, welcome.worker)
+        policy = find(config.policy)(start.policy)
+        coordinator = SuppliedCoordinator(
+            start.plan, policy, address=plane.address, plane=plane.name, servers=start.servers
+        )
+        log = cleanup.enter_context(closing(EventLog(run_dir / EVENTS)))
+        router, segment_server = cleanup.enter_context(
+            open_planes(config, run_dir, segments, directory.run_lock)
+        )
+        router.watch(dealer)
+        router.watch(frames.fileno())
+        launcher = cleanup.enter_context(launched_workers(requests, run_dir, config.pin))
+        adapters = Adapters(
+            endpoint=router,
+            segment_server=segment_server,
+            fences=segments.fences,
+            processes=launcher,
+            shuffle=segments.shuffle,
+            quarantine=segments.quarantine,
+            record=log.write,
+        )
+        upstream = Upstream(dealer, frames, merges, own)
+        finish, totals = server_loop(coordinator, adapters, upstream).run()
+        write_summary(run_dir, finish, totals)
+    return 0 if finish.status != "failed" else ProtocolError.exit_code
+
+
+def _tensors(network: Network) -> list[slice]:
+    """Where the tensors are in the parameters, each with the padding after it."""
+    starts = [tensor.offset for tensor in network.tensors()]
+    return [slice(*pair) for pair in pairwise([*starts, network.parameters])]
+
+
+def _server_rows(data: Segment, start: ServerStart) -> ServerRows | None:
+    """The rows that this server reads itself; None: `data` contains the rows of all servers."""
+    return None if start.parts is None else ServerRows(files_in(data), start.parts)
+
+
+def _read(own: ServerRows, config: TrainConfig, dealer: Dealer) -> Segment:
+    """Read the rows of this server."""
+    cache = DataCache.of(config.data_cache)
+    return while_alive(dealer, lambda: own.read(cache))
+
+
+def _rows(
+    start: ServerStart, config: TrainConfig, weights: Segment | None, own: ServerRows | None
+) -> TrainingRows:
+    known = start.features, start.fingerprint, config.seed
+    if own is not None:
+        return TrainingRows(own.train_rows, *known, mean_square=start.mean_square, parts=own.parts)
+    row_weights = None if weights is None else weights.array("weights")
+    return TrainingRows(start.plan.train_rows, *known, row_weights, start.mean_square)
+
+
+def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:
+    requests = parse_workers(start.workers)
+    assert requests != "auto", "the process that starts a server knows its processors"
+    return check_workers(requests).workers
+
+
+def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
+    """Write the summary of this server; without room on the disk, print one sentence."""
+    summary: Mapping[str, Any] = {
+        "status": finish.status,
+        "reason": finish.reason or "",
+        "train_seconds": totals.seconds,
+        "rows": totals.rows,
+        "workers": [asdict(worker) for worker in totals.workers],
+        "faults": asdict(totals.faults),
+    }
+    text = json.dumps(summary, indent=2) + "\n"
+    try:
+        replace_file(run_dir / SUMMARY, [text.encode()])
+    except OSError as error:  # the run has its results elsewhere
+        with suppress(OSError):  # the log is on the same disk
+            print(f"hogbatch server: cannot write the summary: {error}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run the server that the arguments describe, then exit without waiting for threads."""
+    made = argparse.ArgumentParser(prog="hogbatch.cluster.server", allow_abbrev=False)
+    made.add_argument("--socket", type=int, required=True)
+    made.add_argument("--relay", type=int, required=True)
+    made.add_argument("--data", type=int, required=True)
+    made.add_argument("--weights", type=int)
+    made.add_argument("--run-dir", type=Path, required=True)
+    made.add_argument("--launched", type=int, required=True)
+    options = made.parse_args()
+    die_with(options.launched)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    frames = FrameSocket.inherited(options.socket)
+    try:
+        start = decode_start(frames.wait())
+        weights = None
+        if options.weights is not None and start.weights is not None:
+            weights = Segment.attach(options.weights, start.weights, writable=False)
+        data = Segment.attach(options.data, start.data, writable=False)
+        inherited = Inherited(frames, FrameSocket.inherited(options.relay), data, weights)
+        code = serve(inherited, start, options.run_dir)
+    except BaseException as error:
+        code = _explain(error, frames)
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _explain(error: BaseException, frames: FrameSocket) -> int:
+    """Print the error, and tell the process that has started this one; return the exit code."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, HogbatchError):
+        text = str(error)
+        print(f"hogbatch server: {printable_lines(text)}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    with suppress(OSError):
+        frames.send(encode_message(Failed(text[:1000])))
+    return error.exit_code if isinstance(error, HogbatchError) else UsageError.exit_code - 1
+
+
+if __name__ == "__main__":
+    main()

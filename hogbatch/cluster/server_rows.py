@@ -1,0 +1,73 @@
+"""The rows that a server reads itself, if the data are divided among servers.
+
+The coordinator of all servers numbers the rows of all parts; a server has only some of the parts in
+its memory, one after the other.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from msgspec import structs
+
+from hogbatch.cluster.divided.reading import read_in_turn, sizes_of
+from hogbatch.cluster.divided.segment import DividedFiles
+from hogbatch.data.cache import DataCache
+from hogbatch.store import dataset
+from hogbatch.store.layout import arrange
+from hogbatch.store.segment import Segment
+from hogbatch.wire.messages import Work
+
+
+class Positions:
+    """Converts positions among the rows of all parts to positions among those of some parts."""
+
+    def __init__(self, sizes: Sequence[int], own: Sequence[int]) -> None:
+        """All parts have `sizes` rows; those with the numbers `own` are here, in this order."""
+        self._starts = list(accumulate(sizes, initial=0))
+        local = accumulate((sizes[part] for part in own), initial=0)
+        self._local = dict(zip(own, local, strict=False))
+
+    def local(self, start: int) -> int:
+        """Where position `start` is here; its part must be here."""
+        part = bisect_right(self._starts, start) - 1
+        return self._local[part] + start - self._starts[part]
+
+
+class ServerRows:
+    """The rows of the parts `own` of `files`."""
+
+    def __init__(self, files: DividedFiles, own: Sequence[int]) -> None:
+        self._files = files
+        self._own = [files.parts[number] for number in own]
+        # (number, training rows) of each
+        self.parts = tuple((number, files.parts[number].train.rows) for number in own)
+        tests = [0 if each.test is None else each.test.rows for each in files.parts]
+        self._train = Positions([each.train.rows for each in files.parts], own)
+        self._test = None if files.test else Positions(tests, own)
+
+    @property
+    def train_rows(self) -> int:
+        """Training rows of these parts."""
+        return sum(rows for _, rows in self.parts)
+
+    def read(self, cache: DataCache | None) -> Segment:
+        """Read the files, one after the other, into a new segment.
+
+        DataError if one is invalid or has changed, UsageError if there is too little memory.
+        """
+        files = self._files
+        layout = arrange(dataset.fields_of(*sizes_of(self._own, files.test)))
+        segment = Segment.create("data", layout)
+        dataset.fill_in_turn(segment, read_in_turn(self._own, files.test, files.reading, cache))
+        segment.make_read_only()
+        return segment
+
+    def local(self, work: Work) -> Work:
+        """The lease `work`, with positions among the rows of this server."""
+        tests = work.task == "evaluate" and work.rows_of == "test"
+        positions = self._test if tests else self._train
+        if positions is None:
+            return work
+        start = positions.local(work.start)
+        return structs.replace(work, start=start, stop=start + work.stop - work.start)

@@ -1,0 +1,249 @@
+"""The coordinator of one of several servers: another coordinator decides which rows it trains on.
+
+For the coordinator of all servers, a server is a worker. It is given leases of many rows, which
+:class:`SuppliedCoordinator` divides among its own workers. What else is decided for all servers,
+such as epochs, evaluations, merges and the end, it only carries out.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from hogbatch.cluster.server_figures import figures_of, seconds_between
+from hogbatch.cluster.supply import Supply
+from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Send
+from hogbatch.coordinator.epochs import Epochs
+from hogbatch.coordinator.ledger import Ledger, Rows
+from hogbatch.coordinator.progress import LossSums
+from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.coordinator.workforce import Workforce
+from hogbatch.policy.utilization import peak_speed
+from hogbatch.wire.messages import (
+    Done,
+    Failed,
+    Heartbeat,
+    Loaded,
+    Ready,
+    Refused,
+    ServerWorkers,
+    Stop,
+    ToCoordinator,
+    ToServer,
+    ToWorker,
+    UseMean,
+    UseModel,
+    Welcome,
+    Work,
+)
+
+BEAT_S: Final = 1.0  # between two heartbeats to the coordinator of all servers
+
+
+@dataclass(slots=True)
+class SuppliedEpochs(Epochs):
+    """Epochs whose rows are added as they are supplied.
+
+    All servers train in the same order of the rows, so rows that kill workers stay in it, and are
+    excluded again in the next epoch.
+    """
+
+    excluded: list[Rows] = field(default_factory=list)  # since the list was last emptied
+
+    def __post_init__(self) -> None:
+        self.rows = Ledger(0, grows=True)
+        self.number = -1  # until rows of an epoch are supplied
+
+    def supply(self, epoch: int, start: int, stop: int) -> list[Command]:
+        """Add rows [start, stop) of the order of `epoch`; the epochs before it are finished."""
+        commands: list[Command] = []
+        if epoch != self.number:
+            self.number, self.rows = epoch, Ledger(0, grows=True)
+            self._ready = {each: 0 for each in self._ready if each == epoch}
+            self._requested = {each: 0 for each in self._requested if each == epoch}
+            commands = [*self._request(epoch, 0), *self._request(epoch + 1, 0)]
+        self.rows.extend(start, stop)
+        return commands
+
+    @property
+    def ready(self) -> bool:
+        return self.number in self._ready
+
+    def _quarantine(self, start: int, stop: int) -> None:
+        self.quarantined += stop - start
+        self.excluded.append((start, stop))
+
+
+@dataclass(slots=True)
+class SuppliedCoordinator(Workforce):
+    """The state of one of several servers. Every public method takes an event and returns commands.
+
+    `address` is where other servers write to the memory of this one, through `plane`; `servers` is
+    the number of servers of the run.
+    """
+
+    epochs: SuppliedEpochs = field(init=False)
+    address: bytes = b""
+    plane: str | None = None
+    servers: int = 1
+    phase: Literal["waiting", "train", "evaluate", "finished"] = "waiting"
+    supply: Supply = field(default_factory=Supply)
+    _exchanges: int = 0  # under way
+    _loads: int = 0  # of these
+    _beat_at: float = -math.inf
+    _figures: ServerWorkers = field(default_factory=ServerWorkers)  # as sent the last time
+    _figures_due: float = -math.inf  # when others may be sent
+
+    def _add_parts(self) -> None:
+        self.leases.evaluated.grows = True
+
+    def _new_epochs(self) -> SuppliedEpochs:
+        return SuppliedEpochs(self.plan.train_rows)
+
+    @property
+    def finished(self) -> bool:
+        return self.phase == "finished"
+
+    # Events -----------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> list[Command]:
+        """Start waiting for workers."""
+        self.ending.no_workers(now)
+        return []
+
+    def order(self, message: ToWorker, now: float) -> list[Command]:
+        """Carry out what the coordinator of all servers orders."""
+        match message:
+            case Work():
+                return [*self._supply(message, now), *self._advance(now)]
+            case Stop():
+                return self._finish(Finish("finished"), now)
+            case Refused(reason):
+                return self._finish(Finish("failed", f"this server was refused: {reason}"), now)
+            case Welcome():  # it came before the first worker was started
+                return []
+            case _:
+                return self._begin_exchange(message)
+
+    def exchanged(
+        self, asked: MergeStep, answer: ToCoordinator | None, now: float
+    ) -> list[Command]:
+        """What a message has asked for is done."""
+        self._exchanges -= 1
+        self._loads -= isinstance(asked.message, UseModel)
+        if (
+            isinstance(answer, Loaded) and answer.changed
+        ):  # copies that workers have are out of date
+            self.recovery.rollbacks.total += 1
+        answers: list[Command] = [] if answer is None else [Answer(answer)]
+        return answers + self._advance(now)
+
+    def order_ready(self, epoch: int, without: int, now: float) -> list[Command]:
+        """The row order of `epoch` is written."""
+        self.epochs.order_ready(epoch, without)
+        return self._advance(now)
+
+    def _check_deadlines(self, now: float) -> list[Command]:
+        if now < self._beat_at or self.finished:
+            return []
+        self._beat_at = now + BEAT_S
+        return [Answer(self._beat(now))]
+
+    def _beat(self, now: float) -> Heartbeat | ServerWorkers:
+        """What is sent once a second: the figures of the workers, if they are due and others."""
+        if now < self._figures_due:
+            return Heartbeat()
+        before, self._figures = self._figures, figures_of(self.roster, self.progress.seconds(now))
+        if self._figures == before:
+            return Heartbeat()
+        self._figures_due = now + seconds_between(self.servers)
+        return self._figures
+
+    def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
+        """End this server's part of the run; its rows go to other servers."""
+        return self._finish(Finish("stopped", reason), now)
+
+    def abandon(self, reason: str, now: float) -> list[Command]:
+        if self.finished:
+            return []
+        return [Answer(Failed(reason[:1000])), *self._finish(Finish("failed", reason), now)]
+
+    # Rows -------------------------------------------------------------------------------------
+
+    def _supply(self, work: Work, now: float) -> list[Command]:
+        """Add the rows of a lease to those that the workers are given."""
+        if self.finished:
+            return []
+        self.supply.add(work, now)
+        if work.task == "evaluate":
+            if self.leases.evaluated.finished:
+                self.leases.rows_of = work.rows_of
+                self.leases.evaluated = Ledger(0, grows=True)
+                self.progress.evaluated = {"train": LossSums(), "test": LossSums()}
+            self.leases.evaluated.extend(work.start, work.stop)
+            return []
+        # The plan is that of the other coordinator, so the rates differ by its roll-backs only.
+        usual = self.plan.learning_rate.at(min(work.batch_size, work.stop - work.start))
+        self.recovery.rollbacks.counted = round(math.log2(usual / work.learning_rate))
+        return self.epochs.supply(work.epoch, work.start, work.stop)
+
+    def _credited(self, worker: Worker, lease: Lease, done: Done) -> list[Command]:
+        return [Answer(each) for each in self.supply.credit(lease, done, worker.last_seen)]
+
+    def _removed(self, worker: Worker, now: float) -> list[Command]:
+        excluded, self.epochs.excluded = self.epochs.excluded, []
+        return [
+            Answer(done)
+            for start, stop in excluded
+            for done in self.supply.exclude(start, stop, now)
+        ]
+
+    def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
+        if self.decisions.failure and not self.finished:
+            return self.abandon(self.decisions.failure, now)
+        commands: list[Command] = []
+        if self.phase == "waiting" and self.roster.enough_ready(self.plan, now):
+            self.phase = "train"
+            commands.append(Answer(self._ready()))
+        if self.phase in ("train", "evaluate"):
+            evaluating = not self.leases.evaluated.finished
+            if evaluating != (self.phase == "evaluate"):
+                self.phase, to = "evaluate" if evaluating else "train", None
+            self._set_clock(now)
+        if self._loads or (self.phase == "evaluate" and self._exchanges):
+            return commands  # the model is still being put in place
+        return [*commands, *self.leases.hand_out(self.phase, now, to)]
+
+    def _set_clock(self, now: float) -> None:
+        """Let the training clock run while there are rows to train on."""
+        if self.phase == "train" and not self.epochs.rows.finished:
+            self.progress.clock.run(now)
+        else:
+            self.progress.clock.pause(now)
+
+    def _ready(self) -> Ready:
+        """What this server reports about itself: the speed of its workers together."""
+        peaks = [peak_speed(each.profile, each.teams) or 0.0 for each in self.workers.values()]
+        # of one row, since those of batches are their own matter: the time of a lease follows
+        profile = ((1, 1 / sum(peaks)),) if sum(peaks) > 0 else ()
+        return Ready(profile=profile, address=self.address, plane=self.plane)
+
+    # Merges -----------------------------------------------------------------------------------
+
+    def _begin_exchange(self, message: ToServer) -> list[Command]:
+        self._loads += isinstance(message, UseModel)
+        if isinstance(message, UseMean) and not self.plan.stopping.average:
+            return []
+        self._exchanges += 1
+        updates = sum(worker.updates for worker in [*self.workers.values(), *self.roster.departed])
+        return [MergeStep(message, self.supply.trained, updates, self.progress.rows)]
+
+    # End --------------------------------------------------------------------------------------
+
+    def _finish(self, end: Finish, now: float) -> list[Command]:
+        if self.finished:
+            return []
+        self.progress.clock.pause(now)
+        self.phase = "finished"
+        self.ending.status = end.status
+        return [*[Send(key, Stop()) for key in self.workers], end]

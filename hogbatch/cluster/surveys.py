@@ -1,0 +1,118 @@
+"""Surveys of divided data: the files of a folder are read by the servers, a part by each.
+
+The process that trains learns from them what it needs to know of the rows, and never has the rows
+themselves. When a server starts, it reads its files again, encoded as all rows are
+(:mod:`hogbatch.cluster.server_rows`).
+"""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from hogbatch.cluster.decisions.division import divide
+from hogbatch.cluster.divided.decide import (
+    DividedData,
+    decide,
+    parts_to_survey_again,
+    with_held_out,
+)
+from hogbatch.cluster.divided.files import list_parts
+from hogbatch.cluster.divided.reading import survey_held_out
+from hogbatch.cluster.divided.records import HeldOutSurvey, PartReading, PartSurvey
+from hogbatch.cluster.divided.survey import survey
+from hogbatch.config.sources import merge_sources, to_toml
+from hogbatch.config.train import TrainConfig
+from hogbatch.data.cache import DataCache
+from hogbatch.run.setup import read_options
+
+# Answers requests on the machines of the servers: request i on that of server i.
+Survey = Callable[[Sequence[bytes]], list[bytes]]
+
+
+class SurveyRequest(msgspec.Struct, frozen=True, tag=True):
+    """Files to read on one machine."""
+
+    settings: str  # as TOML: those of `hogbatch train`
+    parts: tuple[tuple[int, str], ...]  # number and path of each
+    index_base: int | None  # of their features; None: as detected in each
+
+
+class HeldOutRequest(msgspec.Struct, frozen=True, tag=True):
+    """The file with the test rows, which all servers have."""
+
+    settings: str
+    path: str
+    reading: PartReading
+
+
+def answer(request: bytes) -> bytes:
+    """Read the files of an encoded request on this machine; DataError if they are invalid."""
+    asked = msgspec.msgpack.decode(request, type=SurveyRequest | HeldOutRequest)
+    config = merge_sources(tomllib.loads(asked.settings))
+    cache = DataCache.of(config.data_cache)
+    if isinstance(asked, HeldOutRequest):
+        return msgspec.msgpack.encode(survey_held_out(Path(asked.path), asked.reading, cache))
+    options = read_options(config)
+    if asked.index_base is not None:
+        options = replace(options, index_base=asked.index_base)
+    read = partial(survey, test_fraction=_test_fraction(config), seed=config.seed, cache=cache)
+    surveys = [read(Path(path), number, options) for number, path in asked.parts]
+    return msgspec.msgpack.encode(surveys)
+
+
+def survey_folder(config: TrainConfig, servers: int, ask: Survey) -> DividedData:
+    """Survey the folder DATA on the machines of `servers` servers, and decide how it is encoded.
+
+    DataError if the folder or a file is invalid, UsageError if it cannot be divided.
+    """
+    folder, options = Path(config.data).absolute(), read_options(config)
+    files = list_parts(folder)
+    places = divide([file.stat().st_size for file in files], servers, copies=1)
+    surveys = _ask_for_parts(config, files, places, ask)
+    if again := set(parts_to_survey_again(surveys)):  # those have features from 0, too
+        left = [tuple(number for number in place if number in again) for place in places]
+        redone = {each.part.number: each for each in _ask_for_parts(config, files, left, ask, 0)}
+        surveys = [redone.get(each.part.number, each) for each in surveys]
+    data = decide(
+        folder,
+        surveys,
+        options,
+        loss=config.loss,
+        scale=config.scale,
+        test_fraction=_test_fraction(config),
+        seed=config.seed,
+    )
+    if config.test is None:
+        return data
+    path = str(Path(config.test).absolute())
+    request = HeldOutRequest(to_toml(config), path, data.reading)
+    (test,) = ask([msgspec.msgpack.encode(request)])
+    return with_held_out(data, msgspec.msgpack.decode(test, type=HeldOutSurvey))
+
+
+def _ask_for_parts(
+    config: TrainConfig,
+    files: Sequence[Path],
+    places: Sequence[Sequence[int]],
+    ask: Survey,
+    index_base: int | None = None,
+) -> list[PartSurvey]:
+    """The surveys of the files with the numbers `places` of each server, in order of numbers."""
+    settings = to_toml(config)
+    requests = (
+        SurveyRequest(settings, tuple((number, str(files[number])) for number in place), index_base)
+        for place in places
+    )
+    answers = ask([msgspec.msgpack.encode(request) for request in requests])
+    surveys = (msgspec.msgpack.decode(each, type=list[PartSurvey]) for each in answers)
+    return sorted(chain.from_iterable(surveys), key=lambda survey: survey.part.number)
+
+
+def _test_fraction(config: TrainConfig) -> float:
+    """The fraction of the rows of each file that are test rows."""
+    return 0.0 if config.test is not None else config.test_fraction

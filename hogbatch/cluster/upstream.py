@@ -1,0 +1,109 @@
+"""The connection of a server with the coordinator of all servers, for which it is a worker."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Final, TypeVar
+
+from msgspec import structs
+
+from hogbatch.cluster.frames import FrameSocket
+from hogbatch.cluster.model_merges import ModelMerges
+from hogbatch.cluster.server_rows import ServerRows
+from hogbatch.cluster.start import ServerStart
+from hogbatch.cluster.supplied import BEAT_S
+from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.commands import MergeStep
+from hogbatch.errors import ProtocolError
+from hogbatch.version import version
+from hogbatch.wire.codec import decode_to_worker
+from hogbatch.wire.messages import (
+    Done,
+    Heartbeat,
+    Hello,
+    Refused,
+    Stop,
+    ToCoordinator,
+    ToWorker,
+    Welcome,
+    Work,
+)
+from hogbatch.wire.sockets import Dealer
+
+T = TypeVar("T")
+
+ANSWER_WITHIN_S: Final = 30.0  # of the coordinator of all servers
+
+
+def join_run(dealer: Dealer, start: ServerStart, requests: tuple[WorkerRequest, ...]) -> Welcome:
+    """Join the run as a worker; ProtocolError if it is refused, or if nobody answers."""
+    threads = sum(request.threads for request in requests)
+    dealer.send(
+        Hello(
+            device="server",
+            name=f"{socket.gethostname()} ({start.workers})",
+            threads=max(1, threads),
+            pid=os.getpid(),
+            package=version(),
+            fingerprint=start.fingerprint,
+            parts=start.parts or (),
+        )
+    )
+    deadline = time.monotonic() + ANSWER_WITHIN_S
+    while (answer := dealer.receive()) is None:
+        if (rest := deadline - time.monotonic()) <= 0.0:
+            raise ProtocolError(
+                f"the coordinator of all servers at {start.upstream.control} has not answered "
+                f"within {ANSWER_WITHIN_S:.0f} s: allow TCP connections between all machines"
+            )
+        dealer.wait(rest)
+    match answer:
+        case Welcome() as welcome:
+            return welcome
+        case Refused(reason):
+            raise ProtocolError(f"the run has refused this server: {reason}")
+        case other:
+            raise ProtocolError(f"expected a Welcome; got {type(other).__name__}")
+
+
+def while_alive(dealer: Dealer, call: Callable[[], T]) -> T:
+    """Call `call`, which may take long, and tell the coordinator that this server is alive."""
+    with ThreadPoolExecutor(1) as pool:
+        called = pool.submit(call)
+        while not wait([called], BEAT_S).done:
+            dealer.send(Heartbeat())
+        return called.result()
+
+
+class Upstream:
+    """The coordinator of all servers, as this server's coordinator sees it (UpstreamAdapter)."""
+
+    def __init__(
+        self, dealer: Dealer, frames: FrameSocket, merges: ModelMerges, own: ServerRows | None
+    ) -> None:
+        """`dealer` is connected with the coordinator, `frames` with the process that started us.
+
+        `own` are the rows of this server; None: it has all.
+        """
+        self._dealer, self._frames, self._merges, self._own = dealer, frames, merges, own
+
+    def receive(self) -> Iterator[ToWorker]:
+        yield from map(decode_to_worker, self._frames.frames())
+        if self._frames.ended:
+            yield Stop()
+        while (message := self._dealer.receive()) is not None:
+            own = self._own
+            yield message if own is None or not isinstance(message, Work) else own.local(message)
+
+    def send(self, message: ToCoordinator) -> None:
+        if self._own is not None and isinstance(message, Done):
+            message = structs.replace(message, skipped_row=0)  # its number is not that in all rows
+        self._dealer.send(message)
+
+    def exchange(self, asked: MergeStep) -> ToCoordinator | None:
+        return self._merges.carry_out(asked)
+
+    def interrupt_exchange(self) -> None:
+        self._merges.abort()

@@ -1,1 +1,0 @@
-"""Training on several servers: the process of a server, transfers between servers, and Ray."""

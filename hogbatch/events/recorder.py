@@ -1,0 +1,143 @@
+"""Records of a run: events, evaluations, and the parameters to save."""
+
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.events.event_log import EventLog
+from hogbatch.events.observer import Observer
+from hogbatch.events.records import Evaluation, RunTotals
+
+
+class RefusalCounts(NamedTuple):
+    """Frames and connections that were refused before they reached the coordinator's state."""
+
+    frames: int
+    connections: int
+
+
+class RunRecorder:
+    """Records one run; `params`[P] are the shared parameters, which :meth:`keep` copies."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        observers: Sequence[Observer],
+        params: NDArray[np.float32],
+        append: bool = False,
+        marks: Mapping[str, Any] = MappingProxyType({}),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`marks` are fields of every event and of the summary, `now` is the time of events."""
+        self.log = EventLog(run_dir / "events.jsonl", append, marks, now)
+        self.marks = marks
+        self.history: list[Evaluation] = []
+        self.kept: Evaluation | None = None  # of the kept parameters
+        self._observers = observers
+        self._shared = params
+        self._copy: NDArray[np.float32] | None = None
+        self._lent: weakref.ref[NDArray[np.float32]] | None = None  # a view held by a caller
+
+    def resume(
+        self,
+        history: list[Evaluation],
+        kept: Evaluation | None,
+        params: NDArray[np.float32] | None,
+    ) -> None:
+        """Continue with the history and the kept parameters of a resumed run."""
+        self.history, self.kept, self._copy = history, kept, params
+
+    def record(self, event: str, fields: Mapping[str, object]) -> None:
+        """Log an event, and tell the observers."""
+        logged = self.log.write(event, fields)
+        for observer in self._observers:
+            observer.event(logged)
+
+    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
+        """Log one evaluation, and tell the observers."""
+        self.history.append(evaluation)
+        self.record("evaluation", asdict(evaluation))
+        for observer in self._observers:
+            observer.report(evaluation, totals)
+
+    def keep(
+        self, evaluation: Evaluation | None, params: NDArray[np.float32] | None = None
+    ) -> None:
+        """Copy the shared parameters, or keep the array `params`, which is not copied.
+
+        `evaluation` is theirs, None if they were not evaluated.
+        """
+        if params is not None:
+            self._copy = params
+        elif self._copy is None or (self._lent is not None and self._lent() is not None):
+            self._copy = self._shared.copy()  # a checkpoint of the previous copy is being written
+        else:
+            np.copyto(self._copy, self._shared)
+        self.kept = evaluation
+
+    @property
+    def kept_params(self) -> NDArray[np.float32] | None:
+        """The kept parameters[P]; None before there are any.
+
+        The array does not change as long as the caller holds it.
+        """
+        if self._copy is None:
+            return None
+        view = self._copy.view()
+        self._lent = weakref.ref(view)
+        return view
+
+    @property
+    def params(self) -> NDArray[np.float32]:
+        """The parameters to save: those kept, or the current shared ones if none were kept."""
+        return self._shared if self._copy is None else self._copy
+
+    def summary(
+        self, status: str, reason: str, totals: RunTotals, refused: RefusalCounts
+    ) -> dict[str, Any]:
+        """The contents of summary.json."""
+        faults = replace(
+            totals.faults,
+            messages_refused=totals.faults.messages_refused + refused.frames,
+            connections_refused=refused.connections,
+        )
+        kept = self.kept
+        return {
+            **self.marks,
+            "status": status,
+            "reason": reason,
+            "train_seconds": totals.seconds,
+            "epochs": totals.epochs,
+            "rows": totals.rows,
+            "train_loss": self.history[-1].train_loss if self.history else None,
+            "test": _test(kept) if kept else None,
+            "saved": {"seconds": kept.seconds, "epochs": kept.epochs} if kept else None,
+            "history": [_entry(evaluation) for evaluation in self.history],
+            "workers": [asdict(worker) for worker in totals.workers],
+            "faults": asdict(faults),
+        }
+
+
+def _entry(evaluation: Evaluation) -> dict[str, Any]:
+    """An entry of `history`; `test_value` is the first metric."""
+    return {**asdict(evaluation), "test_value": next(iter(evaluation.test_values.values()), None)}
+
+
+def _test(kept: Evaluation) -> dict[str, Any] | None:
+    """Test results of the kept model; None without a test set."""
+    if kept.test_loss is None:
+        return None
+    metric, value = next(iter(kept.test_values.items()))
+    return {
+        "loss": kept.test_loss,
+        "metric": metric,
+        "value": value,
+        "values": kept.test_values,
+    }

@@ -1,0 +1,367 @@
+"""The picture of a run that its events give: the only place where events are interpreted.
+
+:class:`RunState` takes the events of events.jsonl in their order. It has no files and no clock, so
+a run that is looked at while it trains, and one that ended long ago, give the same picture.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from hogbatch.config.losses import LOSSES
+from hogbatch.events.announced import ANNOUNCED, sentence
+from hogbatch.events.records import Evaluation
+from hogbatch.events.worker_figures import Counter, FiguresOfServer, LeaseDone, ObservedWorker
+
+MAX_NOTICES: Final = 100
+TIMED: Final = ("checkpoint", "resumed", "poisoned", "out_of_memory")  # whose times are kept
+REASONS: Final = {  # of a status that has no reason of its own
+    "finished": "all epochs",
+    "target": "the target loss is reached",
+    "time": "the maximum training time is over",
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The event "started": data, network, and when the run ends or may end."""
+
+    at: float
+    data: str
+    train_rows: int
+    test_rows: int
+    sparse: bool
+    network: str
+    loss: str
+    by_metric: bool = False  # the best model is that with the highest metric
+    epochs: int | None = None
+    max_seconds: float | None = None
+    patience: float = 0
+    target_loss: float | None = None
+    process: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)  # as `machine.environment` reads it
+    rehearsed: str | None = None  # the name of the simulated server
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The event "ended"; `rows` are those of the run, if it has ended without an error."""
+
+    status: str
+    reason: str
+    rows: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedRows:
+    """The event "evaluation_begins": how many rows of a set are evaluated."""
+
+    rows: int
+    of: str = "test"  # or "train"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An event in words."""
+
+    at: float
+    text: str
+    seconds: float  # of training
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run as far as its events have been applied."""
+
+    started: Started | None = None  # of the last life of the coordinator
+    ended: Ended | None = None  # None: it is in progress, or was killed
+    first_at: float | None = None  # of the first event, in Unix seconds
+    last_at: float | None = None  # of the last event
+    trains: bool = False  # a lease has been done since the start, or since it was resumed
+    seconds: float = 0.0  # of training
+    rows: Counter = field(default_factory=Counter)
+    train_rows: int = 0  # of the training set; 0: not known yet
+    history: list[Evaluation] = field(default_factory=list)
+    best: Evaluation | None = None
+    workers: list[ObservedWorker] = field(default_factory=list)  # in the order in which they joined
+    notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=MAX_NOTICES))
+    occurrences: dict[str, list[float]] = field(  # training seconds of the events TIMED
+        default_factory=lambda: {name: [] for name in TIMED}
+    )
+    checkpoint_at: float | None = None  # training seconds of the state that the last one has
+    evaluates: EvaluatedRows | None = None  # an evaluation has begun and not ended
+    saves: bool = False  # a checkpoint is being written
+    damaged: int = 0  # events with fields that are missing or of another type
+
+    @property
+    def epochs(self) -> float | None:
+        """Passes over the training set; None while its size is not known."""
+        return self.rows.value / self.train_rows if self.train_rows else None
+
+    @property
+    def present(self) -> list[ObservedWorker]:
+        """The workers that have not left."""
+        return [worker for worker in self.workers if worker.left_at is None]
+
+    @property
+    def updates(self) -> int:
+        """Updates of all workers."""
+        return sum(worker.updates.value for worker in self.workers)
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """Recent speed; after the end that of the whole run. None before it has trained."""
+        if self.ended is None:
+            return self.rows.speed(self.seconds)
+        return self.rows.value / self.seconds if self.seconds else None
+
+    def share_of(self, worker: ObservedWorker) -> float | None:
+        """The part of all updates that a worker has done; None before there are any.
+
+        Updates of workers of a server may be known before those of the server.
+        """
+        return min(1.0, worker.updates.value / self.updates) if self.updates else None
+
+    def speed_of(self, worker: ObservedWorker) -> float | None:
+        """Recent rows per second of a worker; after the end of the run, or its own, its mean.
+
+        That of a worker of a server is of the time until its last figures.
+        """
+        ends = [end for end in (worker.left_at, worker.measured_at) if end is not None]
+        until = min(ends, default=self.seconds)
+        if self.ended is None and worker.left_at is None:
+            return worker.rows.speed(until)
+        elapsed = until - worker.joined_at
+        return worker.rows.value / elapsed if elapsed > 0 else None
+
+    def seconds_left(self) -> float | None:
+        """Training seconds until the run ends at the latest; None if that is not known."""
+        started, speed = self.started, self.rows_per_second
+        if started is None or self.ended is not None:
+            return None
+        left = []
+        if started.max_seconds is not None:
+            left.append(started.max_seconds - self.seconds)
+        if started.epochs is not None and speed:
+            left.append((started.epochs * started.train_rows - self.rows.value) / speed)
+        return max(0.0, min(left)) if left else None
+
+    @property
+    def epoch_fraction(self) -> float | None:
+        """The part of the current epoch that is done; None while its size is not known."""
+        if not self.train_rows:
+            return None
+        done, rest = divmod(self.rows.value, self.train_rows)
+        return 1.0 if self.ended is not None and done and not rest else rest / self.train_rows
+
+    def patience_left(self) -> float | None:
+        """Epochs without a better model after which the run ends; None if it does not."""
+        started = self.started
+        if started is None or not started.patience or not self.history or self.ended is not None:
+            return None
+        since = self.history[-1].rows - (self.best.rows if self.best else 0)
+        return max(0.0, started.patience - since / started.train_rows)
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        """Apply the next event; one that is damaged is counted and otherwise ignored."""
+        try:
+            self._apply(event["event"], event)
+        except (KeyError, TypeError, ValueError, msgspec.ValidationError):
+            self.damaged += 1
+            return
+        self.last_at = event["at"]
+        if self.first_at is None:
+            self.first_at = self.last_at
+
+    def _apply(self, name: str, event: Mapping[str, Any]) -> None:
+        match name:
+            case "started":
+                self._begin(_converted(event, Started))
+            case "resumed":
+                self._roll_back(event)
+            case "ended":
+                self.ended = _converted(event, Ended)
+                self.evaluates, self.saves = None, False
+                if self.ended.seconds is not None:
+                    self.seconds = self.ended.seconds
+            case "lease":
+                self._credit(_converted(event, LeaseDone))
+            case "evaluation":
+                self._evaluated(_converted(event, Evaluation))
+            case "epoch":
+                self.train_rows = self.train_rows or event["rows"]
+            case "evaluation_begins":
+                self.evaluates = _converted(event, EvaluatedRows)
+            case "checkpoint_begins":
+                self.saves = True
+            case "checkpoint":
+                self.checkpoint_at = float(event["seconds"])
+                self.saves = False
+            case "checkpoint_failed" | "poisoned":  # a model that is not finite is not written
+                self.saves = False
+            case _:
+                self._change_worker(name, event)
+        if name in TIMED:
+            self.occurrences[name].append(self.seconds)
+        if name in ANNOUNCED:
+            self._note(event["at"], sentence(name, event))
+
+    def _change_worker(self, name: str, event: Mapping[str, Any]) -> None:
+        match name:
+            case "worker_joined":
+                self.workers.append(
+                    ObservedWorker(event["worker"], event["runs_on"], self.seconds, event["pid"])
+                )
+            case "worker_compiles":
+                self._worker(event).state = "compiles"
+            case "worker_ready":
+                self._worker(event).become_ready(int(event["batch_size"]), self.seconds)
+            case "worker_parked":
+                self._worker(event).park(True, event["reason"], self.seconds)
+            case "worker_unparked":
+                self._worker(event).park(False, "", self.seconds)
+            case "server_workers":
+                figures = _converted(event, FiguresOfServer)
+                self._worker(event).take_figures(figures, self.seconds)
+            case "out_of_memory":
+                self._worker(event).resize(int(event["to"]), self.seconds)
+            case "worker_lost":
+                self._worker(event).leave("lost", event["reason"], self.seconds)
+            case "goodbye" | "worker_left":
+                self._worker(event).leave("left", "", self.seconds)
+
+    def _worker(self, event: Mapping[str, Any]) -> ObservedWorker:
+        """The last worker with the name that the event has; KeyError if there is none."""
+        for worker in reversed(self.workers):
+            if worker.name == event["worker"]:
+                return worker
+        raise KeyError(event["worker"])
+
+    def _begin(self, started: Started) -> None:
+        self.started, self.ended = started, None
+        self.train_rows = started.train_rows
+        self.trains, self.evaluates, self.saves = False, None, False
+        self._dismiss_workers()
+        self.rows.begin(self.seconds)
+
+    def _dismiss_workers(self) -> None:
+        """Their coordinator is gone, perhaps without having recorded that they left."""
+        for worker in self.workers:
+            worker.leave("left", "", self.seconds)
+
+    def _roll_back(self, resumed: Mapping[str, Any]) -> None:
+        """Work after the checkpoint is repeated, so it is forgotten."""
+        rows, seconds = int(resumed["rows"]), float(resumed["seconds"])
+        self._dismiss_workers()
+        self.seconds = self.checkpoint_at = seconds
+        self.workers = [worker for worker in self.workers if worker.joined_at <= seconds]
+        for worker in self.workers:
+            worker.roll_back(seconds)
+        for name, moments in self.occurrences.items():
+            self.occurrences[name] = [moment for moment in moments if moment <= seconds]
+        # An evaluation with the rows of the checkpoint may have followed it, and is then repeated.
+        history, self.history, self.best = self.history[: resumed.get("evaluations")], [], None
+        for evaluation in history:
+            if evaluation.rows <= rows:
+                self._remember(evaluation)
+        self.rows.roll_back(seconds)
+        self.rows.value = rows
+        self.rows.begin(seconds)
+        self._note(resumed["at"], f"resumed from {resumed['checkpoint']}")
+
+    def _credit(self, lease: LeaseDone) -> None:
+        self.trains = True
+        self.seconds = max(self.seconds, lease.seconds)
+        self.rows.add(lease.rows[1] - lease.rows[0], lease.seconds)
+        self._worker({"worker": lease.worker}).credit(lease)
+
+    def _evaluated(self, evaluation: Evaluation) -> None:
+        self._remember(evaluation)
+        self.evaluates = None
+        self.seconds = max(self.seconds, evaluation.seconds)
+        for worker in self.present:
+            if (measured := evaluation.utilization.get(worker.name)) is not None:
+                worker.utilization.append((evaluation.seconds, measured))
+
+    def _remember(self, evaluation: Evaluation) -> None:
+        self.history.append(evaluation)
+        if evaluation.epochs:
+            self.train_rows = self.train_rows or round(evaluation.rows / evaluation.epochs)
+        if self._is_best(evaluation):
+            self.best = evaluation
+
+    def _is_best(self, evaluation: Evaluation) -> bool:
+        """Whether this is the best model so far, by the rule of the coordinator."""
+        best = self.best
+        if self.started is not None and self.started.by_metric and evaluation.test_values:
+            ranking = LOSSES[self.started.loss].ranking
+            return best is None or ranking(evaluation.test_values) < ranking(best.test_values)
+        if evaluation.test_loss is None:
+            return False
+        return best is None or best.test_loss is None or evaluation.test_loss < best.test_loss
+
+    def _note(self, at: float, text: str) -> None:
+        self.notices.append(Notice(at, text, self.seconds))
+
+
+def _converted(event: Mapping[str, Any], kind: type[T]) -> T:
+    """The fields of an event; ValidationError if one is missing or of another type."""
+    return msgspec.convert(event, kind)
+
+
+class Condition(NamedTuple):
+    """The state of a run, and why or what it waits for.
+
+    The state is "preparing", "waiting", "training", "finished", "stopped", "failed" or "killed?".
+    """
+
+    state: str
+    reason: str
+
+    @property
+    def active(self) -> bool:
+        """The run may still train."""
+        return self.state in ("waiting", "training")
+
+    @property
+    def over(self) -> bool:
+        """The run has ended and recorded it; one that was killed may be resumed."""
+        return self.state in ("finished", "stopped", "failed")
+
+
+def condition_of(run: RunState, running: bool | None, crash: str | None = None) -> Condition:
+    """The condition of a run whose coordinator is `running`; None: that cannot be seen.
+
+    `crash` names the crash report of the run, if there is one.
+    """
+    if run.ended is not None:
+        status, reason = run.ended.status, run.ended.reason
+        state = status if status in ("failed", "stopped") else "finished"
+        return Condition(state, reason or REASONS.get(status, status))
+    if running is False and crash:
+        return Condition("failed", f"a bug; see {crash}")
+    if running is False:
+        resume = "hogbatch train --resume RUN_DIR continues it"
+        advice = "it has no checkpoint" if run.checkpoint_at is None else resume
+        return Condition("killed?", f"no process and no result; {advice}")
+    if run.first_at is None:
+        return Condition("preparing", "no events yet: it reads its data, or ended before training")
+    unseen = "" if running else "whether its process runs cannot be seen from this machine"
+    if run.trains:
+        return Condition("training", unseen)
+    return Condition("waiting", unseen or _awaited(run.present))
+
+
+def _awaited(workers: list[ObservedWorker]) -> str:
+    """What a run with these workers waits for before it trains."""
+    if not workers:
+        return "for workers"
+    if any(worker.state == "compiles" for worker in workers):
+        return "for workers that compile their kernels"
+    return "for workers to be ready"

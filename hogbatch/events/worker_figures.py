@@ -1,0 +1,181 @@
+"""The workers of a run, as its events describe them."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from hogbatch.events.trace import DIGITS, Trace
+from hogbatch.wire.messages import WorkerFigures
+
+WINDOW_S: Final = 10.0  # training seconds over which a recent speed is measured
+
+
+@dataclass(slots=True)
+class Counter:
+    """A number that only grows: its value, its course, and its growth per training second."""
+
+    value: int = 0
+    course: Trace = field(default_factory=Trace)
+    _recent: deque[tuple[float, int]] = field(default_factory=deque)  # of about WINDOW_S
+
+    def begin(self, seconds: float) -> None:
+        """Measure speeds from training second `seconds` on."""
+        self._recent.clear()
+        self._recent.append((seconds, self.value))
+
+    def add(self, amount: int, seconds: float) -> None:
+        """Add `amount` at training second `seconds`."""
+        self.set(self.value + amount, seconds)
+        self.course.add(seconds, self.value)
+
+    def set(self, value: int, seconds: float) -> None:
+        """Set the value at training second `seconds`; the course is not kept."""
+        self.value = value
+        self._recent.append((seconds, value))
+        while len(self._recent) > 2 and self._recent[1][0] <= seconds - WINDOW_S:
+            self._recent.popleft()
+
+    def speed(self, now: float) -> float | None:
+        """The recent speed at training second `now`; None before anything was measured."""
+        if not self._recent:
+            return None
+        before = [point for point in self._recent if point[0] <= now - WINDOW_S]
+        start, value = before[-1] if before else self._recent[0]
+        return (self.value - value) / (now - start) if now > start else None
+
+    def roll_back(self, seconds: float) -> None:
+        """Restore the value of training second `seconds`, as far as the course has it."""
+        keep_until(self.course, seconds)
+        self.value = self.course.points[-1][1] if self.course.points else 0
+
+
+def keep_until(trace: Trace, seconds: float) -> None:
+    """Remove what a trace has after training second `seconds`."""
+    last = round(seconds, DIGITS)  # as the trace rounds a change at this very moment
+    trace.points = [point for point in trace.points if point[0] <= last]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseDone:
+    """The fields of an event "lease" that are used."""
+
+    seconds: float
+    rows: tuple[int, int]
+    worker: str
+    batch_size: int
+    updates: int
+    staleness: float | None = None
+
+
+class RecordedWorker(WorkerFigures, frozen=True):
+    """A worker of a server in an event "server_workers"."""
+
+    state: str  # another version may have other ones
+
+
+@dataclass(frozen=True, slots=True)
+class FiguresOfServer:
+    """The fields of an event "server_workers"."""
+
+    worker: str  # the server
+    workers: list[RecordedWorker]
+    others: int = 0  # workers that are not listed
+
+
+@dataclass(slots=True)
+class ObservedWorker:
+    """One worker, present or gone, with its values over the training seconds."""
+
+    name: str
+    device: str  # with its threads or number: "cpu:2", "gpu:0"
+    joined_at: float  # training seconds; of a worker of a server, those of the server
+    pid: int | None = None
+    state: str = "starts"  # then "compiles", "trains", "parked", and at last "left" or "lost"
+    reason: str = ""  # why it is parked or lost
+    left_at: float | None = None  # training seconds; None if it is present
+    batch_size: int | None = None
+    batch_sizes: Trace = field(default_factory=Trace)
+    rows: Counter = field(default_factory=Counter)
+    updates: Counter = field(default_factory=Counter)
+    parked: Trace = field(default_factory=Trace)  # 1 from when it is parked, 0 from its end
+    utilization: list[tuple[float, float]] = field(default_factory=list)  # at evaluations
+    staleness: float | None = None  # mean over its updates, of a GPU
+    # of a GPU: updates by others between its pulls and merges, summed over its updates
+    missed: Counter = field(default_factory=Counter)
+    # of a server: its own workers. What they have done is part of what the server has done.
+    workers: list["ObservedWorker"] = field(default_factory=list)
+    others: int = 0  # of its own workers that are not known
+    # of a worker of a server: what follows is not known of others
+    measured_at: float | None = None  # training seconds of its figures
+    busy: float | None = None  # fraction of its training seconds spent computing
+
+    @property
+    def last_utilization(self) -> float | None:
+        """The utilization before the last evaluation; None if it was not measured."""
+        return self.utilization[-1][1] if self.utilization else None
+
+    def become_ready(self, batch_size: int, seconds: float) -> None:
+        """It has its first batch size, at training second `seconds`."""
+        self.state, self.joined_at = "trains", seconds
+        self.resize(batch_size, seconds)
+        self.rows.begin(seconds)
+
+    def resize(self, batch_size: int, seconds: float) -> None:
+        """It uses batches of this size from training second `seconds` on."""
+        if batch_size != self.batch_size:
+            self.batch_size = batch_size
+            self.batch_sizes.add(seconds, batch_size)
+
+    def park(self, parked: bool, reason: str, seconds: float) -> None:
+        """From training second `seconds` on, it only evaluates if it is `parked`, else trains."""
+        self.state, self.reason = "parked" if parked else "trains", reason
+        self.parked.add(seconds, int(parked))
+
+    def credit(self, lease: LeaseDone) -> None:
+        """Add a lease that it has done."""
+        self.resize(lease.batch_size, lease.seconds)
+        self.rows.add(lease.rows[1] - lease.rows[0], lease.seconds)
+        self.updates.add(lease.updates, lease.seconds)
+        if lease.staleness is not None:
+            self.missed.add(round(lease.staleness * lease.updates), lease.seconds)
+            self.staleness = self.missed.value / max(1, self.updates.value)
+
+    def leave(self, state: str, reason: str, seconds: float) -> None:
+        """It is gone at training second `seconds`."""
+        if self.left_at is None:
+            self.state, self.reason, self.left_at = state, reason, seconds
+        for worker in self.workers:
+            worker.leave("left", "", seconds)
+
+    def take_figures(self, figures: FiguresOfServer, seconds: float) -> None:
+        """It is a server, whose own workers have these figures at training second `seconds`."""
+        known = {worker.name: worker for worker in self.workers}
+        self.others, self.workers = figures.others, []
+        for each in figures.workers:
+            worker = known.get(each.name)
+            if worker is None:
+                device = f"cpu:{each.threads}" if each.device == "cpu" else each.device
+                worker = ObservedWorker(each.name, device, self.joined_at)
+                worker.rows.value = each.rows if known else 0  # it may have been among the others
+                worker.rows.begin(seconds if known else self.joined_at)
+            worker.measured_at, worker.busy = seconds, each.busy
+            # Without their courses, which nothing shows: a run may have 16 such workers per server.
+            worker.rows.set(each.rows, seconds)
+            worker.updates.value = each.updates
+            worker.batch_size = each.batch_size or None
+            if each.state == "left":
+                worker.leave("left", "", seconds)
+            else:
+                worker.state = each.state
+            self.workers.append(worker)
+
+    def roll_back(self, seconds: float) -> None:
+        """Forget what it did after training second `seconds`."""
+        for counter in (self.rows, self.updates, self.missed):
+            counter.roll_back(seconds)
+        keep_until(self.batch_sizes, seconds)
+        keep_until(self.parked, seconds)
+        self.utilization = [point for point in self.utilization if point[0] <= seconds]
+        self.workers, self.others = [], 0  # their figures contain what is forgotten
+        if self.left_at is not None:
+            self.left_at = min(self.left_at, seconds)

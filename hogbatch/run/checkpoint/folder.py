@@ -1,0 +1,314 @@
+"""Checkpoints of a run on disk: numbered directories, each either complete or absent.
+
+    000012/tensors.safetensors    the arrays, readable by any safetensors reader
+    000012/manifest.json          one JSON object, in this order:
+        crc32          eight hex digits: checksum of the text after them, from the blank on
+        format         "hogbatch-checkpoint-1"
+        description    JSON from the caller
+        header         of the safetensors file including its length: bytes and crc32
+        tensors        in file order: name to dtype, shape and crc32
+
+Every byte of both files is covered by a checksum and is used only after the checksum was verified.
+
+The safetensors file is written and read here, not by the safetensors package: the package writes
+through a named file, which a killed process leaves behind, and reports no errno for a full disk;
+and it reads through mmap, where a failing disk causes a SIGBUS.
+"""
+
+import json
+import logging
+import math
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.errors import DataError, SaveError, UsageError
+from hogbatch.machine.budget import byte_size, require
+from hogbatch.machine.files import TEMPORARY_SUFFIX, sync_directory, write_directory
+from hogbatch.model.tensors import Arrays, header, in_file_order, pieces
+
+FORMAT: Final = "hogbatch-checkpoint-1"
+TENSORS: Final = "tensors.safetensors"
+MANIFEST: Final = "manifest.json"
+NUMBER: Final = re.compile(r"[0-9]{6,}")
+LEFTOVER: Final = re.compile(rf"\.{NUMBER.pattern}\..*{re.escape(TEMPORARY_SUFFIX)}")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """The contents of one checkpoint directory."""
+
+    path: Path
+    arrays: Arrays  # of any shape and dtype in DTYPES; owned by the caller
+    description: dict[str, Any]  # JSON
+
+
+def write(
+    folder: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    description: Mapping[str, Any],
+    check: Callable[[], None] = lambda: None,
+) -> Path:
+    """Write a checkpoint with the next number into `folder`, creating it (0700) if missing.
+
+    The checkpoint is on disk when this returns. No other process may write into `folder` meanwhile.
+    Arrays may change while they are written; each piece is stored as it was when it was copied.
+    `check` is called after all arrays are written, and if it raises, nothing appears in `folder`.
+    SaveError when writing fails; earlier checkpoints stay unchanged. TypeError if safetensors does
+    not support the dtype of an array, or if `description` is not JSON.
+    """
+    tensors = in_file_order(arrays)
+    head = header(tensors)
+    needed = len(head) + len(json.dumps(dict(description)))
+    needed += sum(array.nbytes for array in tensors.values())
+    checksums: dict[str, int] = {}
+
+    def content() -> Iterator[bytes]:
+        yield head
+        for name, array in tensors.items():
+            checksums[name] = 0
+            for piece in pieces(array):
+                checksums[name] = zlib.crc32(piece, checksums[name])
+                yield piece
+
+    def manifest() -> list[bytes]:
+        check()
+        return [_manifest(tensors, checksums, head, description)]
+
+    try:
+        _create_folder(folder)
+        path = folder / f"{_next_number(folder):06d}"
+        write_directory(path, {TENSORS: content, MANIFEST: manifest})
+    except OSError as error:
+        reason = f"{error.strerror or error} ({_disk_space(folder, needed)})"
+        intact = "; earlier ones are intact" if _has_checkpoints(folder) else ""
+        raise SaveError(f"{folder}: cannot save a checkpoint: {reason}{intact}") from error
+    return path
+
+
+def read(path: Path, into: Arrays | None = None) -> Checkpoint:
+    """Read the checkpoint in directory `path`; DataError names the damaged file and tensor.
+
+    With `into`, only the arrays named there are read, in place and without allocating memory; after
+    a DataError their contents are undefined. Without it, UsageError if there is not enough memory.
+    """
+    file = path / MANIFEST
+    try:
+        manifest = _parse_manifest(file.read_bytes(), file)
+        file = path / TENSORS
+        with file.open("rb") as opened:
+            arrays = dict(_read_tensors(opened, manifest, into))
+        return Checkpoint(path, arrays, manifest["description"])
+    except OSError as error:
+        raise DataError(f"{file}: cannot read the checkpoint: {error.strerror or error}") from None
+    except UsageError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path / MANIFEST}: the manifest is incomplete: {error!r}") from None
+
+
+def newest_intact(folder: Path, into: Arrays | None = None) -> tuple[Checkpoint | None, list[str]]:
+    """Read the newest intact checkpoint with :func:`read`; None if there is none.
+
+    Also returns one sentence for each newer checkpoint, newest first, that says why it is unusable.
+    """
+    bad: list[str] = []
+    try:
+        found = paths(folder)
+    except OSError as error:
+        return None, [f"{folder}: cannot list checkpoints: {error.strerror}"]
+    for path in found:
+        try:
+            return read(path, into), bad
+        except DataError as error:
+            bad.append(str(error))
+    return None, bad
+
+
+def paths(folder: Path) -> list[Path]:
+    """All entries with the name of a checkpoint, newest first; OSError if listing fails."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    numbers = [name for name in names if NUMBER.fullmatch(name)]
+    return [folder / number for number in sorted(numbers, key=int, reverse=True)]
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Remove all but the `keep` newest checkpoints, and incomplete ones of killed processes.
+
+    No other process may write into `folder` meanwhile. Failures to remove are logged.
+    """
+    with _logged(folder):
+        for path in paths(folder)[keep:]:
+            remove(path)
+        for left in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+            if LEFTOVER.fullmatch(left.name):
+                with _logged(left):
+                    _remove(left)
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        log.warning("%s: cannot remove it: %s", path, error.strerror or error)
+
+
+def remove(path: Path) -> None:
+    """Remove a checkpoint; keep it and log a warning if that fails or it contains other files."""
+    with _logged(path):
+        if others := sorted(set(os.listdir(path)) - {TENSORS, MANIFEST}):
+            log.warning("%s: not removed, because it also contains %s", path, ", ".join(others))
+            return
+        # renamed first, so that readers never find an incomplete one
+        left = path.with_name(f".{path.name}.old{TEMPORARY_SUFFIX}")
+        os.rename(path, left)
+        _remove(left)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a directory of files."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink()
+        return
+    with ExitStack() as held:
+        for file in path.iterdir():
+            # Held open, so that its blocks are freed after all names are removed. Freeing may
+            # take long, and a process killed meanwhile then leaves nothing behind.
+            held.callback(os.close, os.open(file, os.O_RDONLY | os.O_CLOEXEC))
+            file.unlink()
+        path.rmdir()
+
+
+def _create_folder(folder: Path) -> None:
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+        sync_directory(folder.parent)
+
+
+def _next_number(folder: Path) -> int:
+    return max((int(path.name) for path in paths(folder)), default=0) + 1
+
+
+def _disk_space(folder: Path, needed: int) -> str:
+    """Needed and free disk space, determined after an incomplete checkpoint was removed."""
+    text = f"needs {byte_size(needed)}"
+    with suppress(OSError):
+        text += f", {byte_size(shutil.disk_usage(folder).free)} free"
+    return text
+
+
+def _has_checkpoints(folder: Path) -> bool:
+    """Whether there are checkpoints in `folder`."""
+    with suppress(OSError):
+        return bool(paths(folder))
+    return False
+
+
+def _manifest(
+    tensors: Arrays, checksums: Mapping[str, int], head: bytes, description: Mapping[str, Any]
+) -> bytes:
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "description": dict(description),
+            "header": {"bytes": len(head), "crc32": zlib.crc32(head)},
+            "tensors": {
+                name: {
+                    "dtype": array.dtype.name,
+                    "shape": array.shape,
+                    "crc32": checksums[name],
+                }
+                for name, array in tensors.items()
+            },
+        }
+    )
+    rest = f" {text[1:]}\n".encode()
+    return _seal(rest) + rest
+
+
+def _seal(rest: bytes) -> bytes:
+    """The start of a manifest whose remaining text is `rest`."""
+    return b'{"crc32": "%08x",' % zlib.crc32(rest)
+
+
+def _parse_manifest(text: bytes, file: Path) -> dict[str, Any]:
+    """Parse a manifest; DataError if it is damaged or not a manifest."""
+    seal, rest = text[: len(_seal(b""))], text[len(_seal(b"")) :]
+    if seal != _seal(rest):
+        raise DataError(f"{file}: damaged, or not a checkpoint manifest (CRC-32 mismatch)")
+    manifest: dict[str, Any] = json.loads(text)
+    if manifest.get("format") != FORMAT:
+        raise DataError(f"{file}: expected the format {FORMAT}; got {manifest.get('format')}")
+    return manifest
+
+
+def _read_tensors(
+    file: BufferedReader, manifest: Mapping[str, Any], into: Arrays | None
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Read tensors of a safetensors file; DataError if it differs from its manifest."""
+    head = manifest["header"]
+    if zlib.crc32(file.read(head["bytes"])) != head["crc32"]:
+        raise DataError(f"{file.name}: the header is damaged (CRC-32 mismatch)")
+    tensors = manifest["tensors"]
+    if into is None:
+        require(sum(map(_size, tensors.values())), f"reading {file.name}", "close other programs")
+    for name, stored in tensors.items():
+        array = _place(name, stored, into, file.name)
+        if array is None:
+            file.seek(_size(stored), os.SEEK_CUR)
+            continue
+        got = file.readinto(_bytes(array))
+        if got != array.nbytes:
+            raise DataError(
+                f"{file.name}: tensor {name} is truncated: expected {array.nbytes} bytes; got {got}"
+            )
+        if zlib.crc32(_bytes(array)) != stored["crc32"]:
+            raise DataError(f"{file.name}: tensor {name} is damaged (CRC-32 mismatch)")
+        yield name, array
+    if file.read(1):
+        raise DataError(f"{file.name}: longer than stated in its manifest")
+
+
+def _size(stored: Mapping[str, Any]) -> int:
+    """Bytes of a tensor according to its manifest."""
+    count: int = math.prod(stored["shape"])
+    return count * int(np.dtype(stored["dtype"]).itemsize)
+
+
+def _place(
+    name: str, stored: Mapping[str, Any], into: Arrays | None, file: str
+) -> NDArray[Any] | None:
+    """The array to read tensor `name` into; None to skip it."""
+    if into is None:
+        return np.empty(stored["shape"], stored["dtype"])
+    array = into.get(name)
+    if array is not None and (list(array.shape), array.dtype.name) != (
+        list(stored["shape"]),
+        stored["dtype"],
+    ):
+        raise DataError(
+            f"{file}: tensor {name}: expected {array.dtype}{list(array.shape)}; "
+            f"got {stored['dtype']}{stored['shape']}"
+        )
+    return array
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    """View the bytes of a contiguous array."""
+    return array.reshape(-1).view(np.uint8).data

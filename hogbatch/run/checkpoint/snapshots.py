@@ -1,0 +1,197 @@
+"""Snapshots of a model during training, for roll-backs and checkpoints."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.errors import HogbatchError, SaveError
+from hogbatch.model.footprint import LARGE
+from hogbatch.model.network import Network
+from hogbatch.run.checkpoint import folder
+from hogbatch.store.model import SharedModel
+from hogbatch.store.scan import first_not_finite
+
+MAX_CHECKPOINTS = 3  # older ones are removed
+Arrays = dict[str, NDArray[Any]]
+Saving = Callable[[], AbstractContextManager[None]]  # a context for each write; may raise SaveError
+
+
+class ModelCopy(NamedTuple):
+    """A copy of a :class:`SharedModel`; workers may write the model while it is copied."""
+
+    params: NDArray[np.float32]  # [P]
+    first: NDArray[np.float32]
+    second: NDArray[np.float32]
+    steps: NDArray[np.int64]  # [1]
+    merges: NDArray[np.int64]  # [1]
+
+    @classmethod
+    def of(cls, model: SharedModel) -> "ModelCopy":
+        """Copy `model`."""
+        return cls(*(getattr(model, name).copy() for name in cls._fields))
+
+    @classmethod
+    def views(cls, model: SharedModel) -> "ModelCopy":
+        """Views of `model` itself, which keeps changing."""
+        return cls(*(getattr(model, name) for name in cls._fields))
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return sum(array.nbytes for array in self)
+
+    def read(self, model: SharedModel) -> None:
+        """Overwrite this copy with the values of `model`."""
+        for name in self._fields:
+            getattr(self, name)[:] = getattr(model, name)
+
+    def copy_into(self, model: SharedModel) -> None:
+        """Overwrite `model`; no worker may write it meanwhile."""
+        for name in self._fields:
+            getattr(model, name)[:] = getattr(self, name)
+
+    def not_finite(self, network: Network) -> str | None:
+        """The place of the first NaN or Inf, such as "layers.1.weight[3, 5]", if any."""
+        for name in ("params", "first", "second"):
+            if (index := first_not_finite(getattr(self, name))) is not None:
+                place = network.place(index)
+                return place if name == "params" else f"the optimizer's slot of {place}"
+        return None
+
+
+@dataclass(slots=True)
+class PendingCheckpoint:
+    """A checkpoint to be written."""
+
+    into: Path
+    description: Mapping[str, Any]
+    arrays: Arrays
+    about: Mapping[str, object]  # for the event log
+    saving: Saving = nullcontext
+    done: bool = False  # whether it was written, or could not be
+    _failure: str | None = None  # why it could not be written
+
+    def write(self, find_nonfinite: Callable[[], str | None] = lambda: None) -> str | None:
+        """Write the checkpoint once and remove old ones; return an error message if that failed.
+
+        `find_nonfinite` is called after writing, for arrays that change meanwhile; it returns the
+        place of the first NaN or Inf.
+        """
+        if not self.done:
+            self._failure = self._write(find_nonfinite)
+            self.done = True
+        return self._failure
+
+    def _write(self, find_nonfinite: Callable[[], str | None]) -> str | None:
+        def check() -> None:
+            if where := find_nonfinite():
+                raise SaveError(f"not saving a checkpoint of a model with NaN or Inf at {where}")
+
+        try:
+            with self.saving():
+                folder.write(self.into, self.arrays, self.description, check)
+        except HogbatchError as error:
+            return str(error)
+        finally:
+            self.arrays = {}  # free memory, possibly gigabytes
+        folder.prune(self.into, MAX_CHECKPOINTS)
+        return None
+
+
+class Snapshots:
+    """Snapshots and checkpoints of one run's model.
+
+    `describe` returns the state of the run that is not in the coordinator's state, as JSON and as
+    arrays; `initialise` writes the initial weights into the model; `after_roll_back` is called
+    after the model was restored.
+
+    No snapshot is kept of models larger than LARGE, because a copy may not fit into memory: the
+    shared model is checked for NaN and Inf in place, checkpoints are written directly from it, and
+    a roll-back restores the last checkpoint.
+    """
+
+    def __init__(
+        self,
+        model: SharedModel,
+        network: Network,
+        into: Path,
+        describe: Callable[[], tuple[dict[str, Any], Arrays]],
+        initialise: Callable[[], None],
+        after_roll_back: Callable[[], None],
+        saving: Saving = nullcontext,
+    ) -> None:
+        self._model, self._network, self._into = model, network, into
+        self._describe, self._initialise, self._after_roll_back = (
+            describe,
+            initialise,
+            after_roll_back,
+        )
+        self._saving = saving
+        self._large = ModelCopy.views(model).nbytes > LARGE
+        self._copies: list[ModelCopy] = []
+        self._last: ModelCopy | None = None  # of these copies
+        self._written: ModelCopy | None = None  # of these copies: the last one of a checkpoint,
+        self._checkpoint: PendingCheckpoint | None = None  # which may not have been written yet
+        self._kept = False
+
+    def draft(self, saved: SavedState) -> PendingCheckpoint:
+        """Begin a checkpoint with the current state, without the model."""
+        description, arrays = self._describe()
+        about = {"epoch": saved.epoch, "rows": saved.rows, "seconds": round(saved.seconds, 4)}
+        state = {**description, "state": asdict(saved)}
+        return PendingCheckpoint(self._into, state, arrays, about, self._saving)
+
+    def copy(self, draft: PendingCheckpoint | None = None) -> str | None:
+        """Take a snapshot, also for `draft`; return the place of the first NaN or Inf, if any."""
+        self._kept = False
+        views = ModelCopy.views(self._model)
+        taken = views if self._large else self._taken()
+        if where := taken.not_finite(self._network):
+            return where
+        if not self._large:
+            self._last, self._kept = taken, True
+        if draft is not None:
+            draft.arrays.update(taken._asdict())
+            self._checkpoint, self._written = draft, taken
+            if self._large:  # immediately: an evaluation, which may show the mean, waits for this
+                self._kept = draft.write(lambda: views.not_finite(self._network)) is None
+        return None
+
+    def _taken(self) -> ModelCopy:
+        """Copy the model into memory that is no longer in use; the first call allocates two copies.
+
+        Writing to new memory takes several times as long, and from the second call on training
+        waits.
+        """
+        while len(self._copies) < 2:
+            self._copies.append(ModelCopy.of(self._model))
+        taken = next((copy for copy in self._copies if not self._in_use(copy)), None)
+        if taken is None:
+            taken = ModelCopy.of(self._model)
+            self._copies.append(taken)
+        else:
+            taken.read(self._model)
+        return taken
+
+    def _in_use(self, copy: ModelCopy) -> bool:
+        pending = self._checkpoint is not None and not self._checkpoint.done
+        return copy is self._last or (pending and copy is self._written)
+
+    @property
+    def kept(self) -> bool:
+        """Whether a roll-back would restore what the last call of `copy` has copied."""
+        return self._kept
+
+    def roll_back(self) -> None:
+        """Restore the model from the last snapshot; no worker may write it meanwhile."""
+        if self._last is not None:
+            self._last.copy_into(self._model)
+        elif folder.newest_intact(self._into, ModelCopy.views(self._model)._asdict())[0] is None:
+            self._initialise()
+        self._after_roll_back()

@@ -1,0 +1,138 @@
+"""The seconds that a batch and a merge take on a GPU, from the description of a server.
+
+A product keeps the device busy only if its result has enough cells: with `fill_cells` cells it runs
+at half of its speed. Every operation of a batch takes at least the time of a launch. `gpu:host` is
+described by the same figures, measured with NumPy.
+"""
+
+from typing import NamedTuple
+
+from hogbatch.kernels.layers import LayerView
+from hogbatch.simulate.hardware.cpu_cost import FLOAT
+from hogbatch.simulate.hardware.description import Cpu, ServerGpu
+from hogbatch.simulate.hardware.workload import Workload, weights
+from hogbatch.workers.compute.device_profile import Profile
+from hogbatch.workers.compute.measured_batches import densifying_is_faster, measure_sizes
+
+CELL_PASSES = 6  # reads and writes of a cell of activations or scores in a batch
+REJOIN_AND_TAKE = 9  # arrays of parameters that the two operations read or write
+KEEP_SEEN = 2  # the same for the copy that damping by weights needs
+DAMP_ON_HOST = 4  # times the seconds of an addition, measured on two cores
+SPARSE_LINE = 32  # bytes; the least that the link transfers
+
+
+class MergeTimes(NamedTuple):
+    """The seconds of one merge."""
+
+    blocking: float  # rejoin and take, during which the device does not train
+    merge: float  # the change is copied to the host and added to the shared parameters
+    fetch: float  # the shared parameters are copied to the device
+    pull: float  # before an interval that does not follow another: a fetch, and the touched rows
+
+
+class GpuCost:
+    """Costs of batches and merges on one GPU.
+
+    `damps_weights`: whether changes are damped by weights (--staleness-damping per-weight).
+    """
+
+    def __init__(
+        self, gpu: ServerGpu, cpu: Cpu, workload: Workload, *, damps_weights: bool = False
+    ) -> None:
+        self._gpu, self._cpu, self._workload = gpu, cpu, workload
+        self._damps_weights = damps_weights
+        self.densify = workload.may_densify and densifying_is_faster(
+            self._train_seconds, workload.rows
+        )
+
+    def train_seconds(self, rows: int) -> float:
+        """Seconds of one batch."""
+        return self._train_seconds(rows, self.densify)
+
+    def evaluate_seconds(self, rows: int) -> float:
+        """Seconds of the scores and losses of `rows` rows."""
+        gpu, workload = self._gpu, self._workload
+        seconds = gpu.step_seconds
+        for index, layer in enumerate(workload.layers):
+            seconds += self._cell_seconds(layer, rows) / 2 + gpu.launch_seconds
+            if index == 0 and workload.sparse:
+                seconds += self._value_seconds(layer, rows) / 2
+            else:
+                seconds += self._product(rows, layer.fan_out, layer.fan_in)
+        return seconds
+
+    def profile(self, rows: int) -> Profile:
+        """(rows, seconds) of the batch sizes that a worker measures before it trains on `rows`."""
+        return tuple(measure_sizes(self.train_seconds, rows))
+
+    def merge(self, touched: int | None) -> MergeTimes:
+        """Times of a merge of all parameters, or of `touched` rows of a sparse first layer only.
+
+        The sums of Adagrad that belong to the weights of a sparse first layer are merged with them.
+        """
+        first, gpu = self._workload.layers[0], self._gpu
+        cells, slots = self._workload.parameters, self._workload.exchanged_slots
+        if touched is None:
+            damped = cells if self._damps_weights else 0
+            return self._flat(cells + slots * weights(first), damped)
+        flat = self._flat(cells - weights(first))
+        nbytes = touched * max(FLOAT * first.fan_out, SPARSE_LINE) * (1 + slots)
+        on_device = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 3 * gpu.launch_seconds
+        pulled = nbytes / gpu.mapped_speed + gpu.link_seconds
+        added = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
+        blocking, merge = flat.blocking + on_device + pulled, flat.merge + added
+        return MergeTimes(blocking, merge, flat.fetch, flat.fetch + pulled)
+
+    def _flat(self, cells: int, damped: int = 0) -> MergeTimes:
+        """Times of a merge of `cells` parameters, added by the device or by the host.
+
+        The changes of `damped` of them are damped by weights.
+        """
+        gpu, nbytes = self._gpu, FLOAT * cells
+        blocking = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 2 * gpu.launch_seconds
+        copy = nbytes / gpu.link_speed + gpu.link_seconds
+        by_host = copy + nbytes / gpu.host_add_speed
+        by_device = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
+        if damped:
+            blocking += KEEP_SEEN * FLOAT * damped / gpu.exchange_speed + gpu.launch_seconds
+            by_host += FLOAT * damped / gpu.link_speed + gpu.link_seconds
+            by_host += DAMP_ON_HOST * FLOAT * damped / gpu.host_add_speed
+        return MergeTimes(blocking, min(by_host, by_device), copy, copy)
+
+    def _train_seconds(self, rows: int, densify: bool) -> float:
+        gpu, workload = self._gpu, self._workload
+        sparse = workload.sparse and not densify
+        seconds = gpu.step_seconds
+        stepped = 0.0
+        for index, layer in enumerate(workload.layers):
+            seconds += self._cell_seconds(layer, rows) + 3 * gpu.launch_seconds
+            if index == 0 and sparse:
+                touched = min(rows * workload.stored, workload.touched(rows)) * layer.fan_out
+                seconds += self._value_seconds(layer, rows) + touched * gpu.touched_seconds
+            else:
+                seconds += self._product(rows, layer.fan_out, layer.fan_in)
+                seconds += self._product(layer.fan_in, layer.fan_out, rows)
+                if index > 0:
+                    seconds += self._product(rows, layer.fan_in, layer.fan_out)
+                stepped += weights(layer)
+        if workload.sparse and densify:
+            seconds += FLOAT * rows * workload.layers[0].fan_in / gpu.memory_speed
+        # The gradient is written and read, the weights and each slot are read and written.
+        arrays = 4 + 2 * workload.slots
+        return seconds + FLOAT * stepped * arrays / gpu.memory_speed
+
+    def _product(self, rows: float, columns: float, inner: float) -> float:
+        """Seconds of a product with rows x columns cells, each a sum of `inner` terms."""
+        return 2 * inner * (rows * columns + self._gpu.fill_cells) / self._gpu.flops
+
+    def _cell_seconds(self, layer: LayerView, rows: int) -> float:
+        cells = rows * layer.fan_out
+        scores = cells if layer is self._workload.layers[-1] else 0
+        passes = CELL_PASSES * FLOAT * cells / self._gpu.memory_speed
+        return passes + scores * self._gpu.score_seconds
+
+    def _value_seconds(self, layer: LayerView, rows: int) -> float:
+        """Forward and step of a sparse first layer."""
+        gpu = self._gpu
+        each = gpu.value_seconds + layer.fan_out * gpu.cell_seconds
+        return rows * self._workload.stored * each

@@ -1,0 +1,159 @@
+"""Measures batches of probe networks on CPU threads that share one model."""
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.config.optimizers import OPTIMIZERS as SPECS
+from hogbatch.kernels.contract import ACTIVE, LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.simulate.hardware.cpu_cost import mean_found
+from hogbatch.simulate.profile.networks import ProbeNetwork
+
+RATE = 1e-6  # so low that all numbers stay finite
+FENCE = 1
+REPETITIONS = 3
+MAX_REPETITIONS = 25
+UNDISTURBED = 1.15  # seconds that pass for each second of computing
+STARTED_QUICKLY = 8  # threads; more take longer to start, so they train for longer
+
+
+class Measured(NamedTuple):
+    """The mean batch of one thread."""
+
+    seconds: float
+    stored: float
+    active: float
+    found: float
+
+
+def measure(probe: ProbeNetwork, batch: int, threads: int, seconds: float) -> Measured | None:
+    """Return the fastest repetition of about `seconds` of training on `threads` threads.
+
+    Repetitions take longer with more than STARTED_QUICKLY threads. None if other processes kept
+    interrupting the threads.
+    """
+    runs = [_Run(probe, batch, number, threads) for number in range(threads)]
+    runs[0].train(runs[0].draw(batch))  # compiles
+    count = _batches(runs[0], batch, seconds * max(1.0, threads / STARTED_QUICKLY))
+    clocks = _undisturbed(runs, count * batch)
+    if not clocks:
+        return None
+    totals = runs[0].totals
+    rows, updates = max(totals[ROWS], 1.0), max(totals[UPDATES], 1.0)
+    stored = probe.workload.stored * rows / updates if probe.examples.sparse else 0.0
+    return Measured(min(clocks) / count, stored, float(totals[ACTIVE] / updates), runs[0].found)
+
+
+def _batches(run: "_Run", batch: int, seconds: float) -> int:
+    """The number of batches that take about `seconds` on one thread."""
+    count = 1
+    while True:
+        rows = run.draw(count * batch)
+        began = time.perf_counter()
+        run.train(rows)
+        took = time.perf_counter() - began
+        if took > seconds / 4:
+            return max(1, round(count * seconds / took))
+        count *= 4
+
+
+def _undisturbed(runs: list["_Run"], rows: int) -> list[float]:
+    """Seconds of computing of REPETITIONS repetitions that other processes hardly interrupted.
+
+    Interruptions of a single thread do not matter: its clock stops until it continues. Threads that
+    take turns on one core do not compete for the weights, so what they measure says nothing about
+    threads that run at the same time.
+    """
+    found: list[float] = []
+    for _ in range(MAX_REPETITIONS):
+        computing, passed = _together(runs, rows)
+        if len(runs) == 1 or passed <= UNDISTURBED * computing:
+            found.append(computing)
+        if len(found) == REPETITIONS:
+            break
+    return found
+
+
+def _together(runs: list["_Run"], rows: int) -> tuple[float, float]:
+    """Train all runs at the same time, each on a core of its own if there are enough.
+
+    Returns the mean seconds of computing of a thread, and the seconds from the first start to the
+    last end.
+    """
+    took: list[tuple[float, float, float]] = []
+    barrier = threading.Barrier(len(runs))
+    cores = sorted(os.sched_getaffinity(0))
+
+    def work(run: "_Run", core: int) -> None:
+        if 1 < len(runs) <= len(cores):
+            os.sched_setaffinity(0, {core})  # of this thread
+        drawn = run.draw(rows)  # in Python, in which threads take turns
+        barrier.wait()
+        began, computing = time.perf_counter(), time.thread_time()
+        run.train(drawn)
+        took.append((time.thread_time() - computing, began, time.perf_counter()))
+
+    pairs = zip(runs, itertools.cycle(cores), strict=False)
+    threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    computing, begins, ends = zip(*took, strict=True)
+    return sum(computing) / len(took), max(ends) - min(begins)
+
+
+class _Run:
+    """One thread's view of a probe network."""
+
+    def __init__(self, probe: ProbeNetwork, batch: int, number: int, threads: int) -> None:
+        from hogbatch.kernels.cpu.loops import loop_for
+        from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
+
+        network, examples = probe.network, probe.examples
+        layers = network.layer_views()
+        slots = probe.first, probe.second
+        own = slots if number == 0 else (probe.first.copy(), probe.second.copy())
+        steps = np.zeros(1, np.int64)
+        model = ModelView(layer_table(layers), probe.params, *slots, steps, *own)
+        spec = SPECS[probe.sizes.optimizer]
+        hyper = Hyper(RATE, 0.0, spec.momentum, spec.beta2, spec.epsilon)
+        kinds = LOSSES[network.loss], OPTIMIZERS[spec.name]
+        settings = BatchSettings(batch, *kinds, FENCE, threads)
+        fence = np.full(8, FENCE, np.int64)
+        head = np.full(layers[0].fan_in, -1, np.int32)
+        self.totals = np.zeros(TOTALS)
+        self.found = 0.0  # outputs of a hashed layer in the buckets of a row, on average
+        self._random = np.random.default_rng(number)
+        self._order = self._random.permutation(examples.rows)
+        loop = loop_for(layers, sparse=examples.sparse, hashed=probe.lsh is not None)
+        before: tuple[Any, ...] = (model,)
+        own_state: Any = head
+        if probe.lsh is not None:
+            from hogbatch.simulate.profile.hashed import hashed_state
+
+            finder, own_state = hashed_state(probe, batch, number, head)
+            self.found = mean_found(finder.tables.counts, probe.lsh.bucket)
+            before = (model, finder)
+        self.train: Callable[[NDArray[np.int64]], None] = lambda rows: loop.train(
+            *before,
+            examples.inputs,
+            examples.labels,
+            rows,
+            settings,
+            hyper,
+            own_state,
+            fence,
+            self.totals,
+        )
+
+    def draw(self, rows: int) -> NDArray[np.int64]:
+        """Return the numbers of `rows` random rows, to train on."""
+        start = int(self._random.integers(len(self._order)))
+        return np.resize(np.roll(self._order, -start), rows)

@@ -1,0 +1,159 @@
+"""The networks on which a machine is measured, with random rows in memory.
+
+None of them is a network of the benchmarks: a description must predict networks that it has not
+been fitted to.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.config.lsh import Lsh, defaults
+from hogbatch.config.optimizers import OPTIMIZERS
+from hogbatch.data.batch import (
+    Examples,
+    Labels,
+    csr_inputs,
+    dense_inputs,
+    multi_labels,
+    single_labels,
+)
+from hogbatch.model.network import Network
+from hogbatch.simulate.hardware.workload import Workload
+
+DENSE_VALUES = 1 << 24  # of a dense set: twice as large as most caches
+SPARSE_VALUES = 1 << 22
+MAX_ROWS = 1 << 17
+COMMON = 1.1  # exponent of the frequencies of features and labels: frequency ~ rank^-COMMON
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A network to measure. `stored` values per row of sparse inputs; 0: dense inputs."""
+
+    widths: tuple[int, ...]
+    loss: str
+    optimizer: str
+    stored: int = 0
+    labels: int = 0  # per row; 0: one class
+    activation: str = "relu"
+    hashed: bool = False
+
+    @property
+    def name(self) -> str:
+        """Widths, kind and optimizer, for messages."""
+        kind = "hashed" if self.hashed else "sparse" if self.stored else "dense"
+        return f"{'-'.join(map(str, self.widths))} {kind} {self.optimizer}"
+
+
+DENSE = (
+    Sizes((40, 256, 256, 5), "softmax", "sgd"),
+    Sizes((40, 256, 256, 5), "softmax", "adagrad"),
+    Sizes((200, 384, 384, 384, 384, 10), "softmax", "sgd"),
+    Sizes((200, 384, 384, 384, 384, 10), "softmax", "adagrad"),
+    Sizes((100, 768, 400), "multilabel", "adagrad", labels=10),
+    Sizes((120, 640, 640, 3), "softmax", "adam"),
+    Sizes((256, 1024, 1024, 1024, 8), "softmax", "adagrad"),
+    Sizes((128, 2048, 2048, 16), "softmax", "adagrad"),
+    Sizes((80, 320, 320, 320, 2), "softmax", "adagrad", activation="sigmoid"),
+)
+SPARSE = (
+    Sizes((30_000, 96, 2), "softmax", "sgd", stored=80),
+    Sizes((30_000, 96, 2), "softmax", "adagrad", stored=80),
+    Sizes((60_000, 192, 20), "softmax", "adagrad", stored=200),
+    Sizes((90_000, 64, 2), "softmax", "adagrad", stored=120),
+    Sizes((30_000, 1), "logistic", "adagrad", stored=80),
+    Sizes((60_000, 1), "logistic", "sgd", stored=200),
+)
+HASHED = (
+    Sizes((8_000, 96, 20_000), "multilabel-softmax", "adagrad", stored=60, labels=4, hashed=True),
+    Sizes((8_000, 160, 40_000), "multilabel-softmax", "adagrad", stored=60, labels=4, hashed=True),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity
+class ProbeNetwork:
+    """A network, its rows, and its parameters with slots."""
+
+    sizes: Sizes
+    network: Network
+    examples: Examples
+    params: NDArray[np.float32]
+    first: NDArray[np.float32]
+    second: NDArray[np.float32]
+    lsh: Lsh | None
+
+    @property
+    def workload(self) -> Workload:
+        """The sizes on which costs depend."""
+        spec = OPTIMIZERS[self.sizes.optimizer]
+        return Workload.of(
+            self.network,
+            self.examples,
+            spec.slots,
+            self.lsh,
+            may_densify=spec.ignores_zeros,
+            exchanges_sums=spec.summed_slots,
+        )
+
+
+def build(sizes: Sizes, fraction: float = 1.0) -> ProbeNetwork:
+    """Build a network with random parameters, and `fraction` of the usual number of rows."""
+    random = np.random.default_rng(0)
+    features, *hidden, outputs = sizes.widths
+    network = Network.build(
+        features, tuple(hidden), outputs, sizes.activation, sizes.loss, sizes.hashed
+    )
+    params = _aligned(network.parameters)
+    for tensor in network.tensors():
+        spread = 1 / np.sqrt(tensor.shape[0] if len(tensor.shape) > 1 else 1e6)
+        tensor.view(params)[...] = random.standard_normal(tensor.shape, np.float32) * spread
+    values = SPARSE_VALUES if sizes.stored else DENSE_VALUES
+    rows = min(MAX_ROWS, max(64, int(values * fraction) // (sizes.stored or features)))
+    examples = _examples(sizes, rows, random)
+    slots = OPTIMIZERS[sizes.optimizer].slots
+    first, second = (_aligned(network.parameters if slots > n else 0) for n in range(2))
+    first += 1.0  # a usual sum of squares: steps stay small
+    second += 1.0
+    lsh = defaults("dwta", outputs, 0) if sizes.hashed else None
+    return ProbeNetwork(sizes, network, examples, params, first, second, lsh)
+
+
+def _aligned(size: int) -> NDArray[np.float32]:
+    """Zeros on a cache line of their own."""
+    cells = np.zeros(size + 16, np.float32)
+    start = -(cells.ctypes.data // 4) % 16
+    return cells[start : start + size]
+
+
+def _examples(sizes: Sizes, rows: int, random: np.random.Generator) -> Examples:
+    features = sizes.widths[0]
+    labels = _labels(sizes, rows, random)
+    if not sizes.stored:
+        dense = random.standard_normal((rows, features), np.float32)
+        return Examples(dense_inputs(dense), labels, features).read_only()
+    indptr = np.arange(rows + 1, dtype=np.int64) * sizes.stored
+    indices = _ranks(features, rows * sizes.stored, random).reshape(rows, -1)
+    indices.sort(axis=1)
+    values = np.ones(indices.size, np.float32)
+    return Examples(csr_inputs(indptr, indices.reshape(-1), values), labels, features).read_only()
+
+
+def _labels(sizes: Sizes, rows: int, random: np.random.Generator) -> Labels:
+    outputs = sizes.widths[-1]
+    if not sizes.labels:
+        return single_labels(random.integers(0, max(outputs, 2), rows).astype(np.float32))
+    indptr = np.arange(rows + 1, dtype=np.int64) * sizes.labels
+    indices = _ranks(outputs, rows * sizes.labels, random).reshape(rows, -1)
+    indices.sort(axis=1)
+    return multi_labels(indptr, indices.reshape(-1))
+
+
+def _ranks(count: int, size: int, random: np.random.Generator) -> NDArray[np.int32]:
+    """Draw int32[size] below `count`: some numbers are frequent, most are rare, like words."""
+    shares = np.cumsum(np.arange(1, count + 1) ** -COMMON)
+    order = random.permutation(count)
+    drawn = np.searchsorted(shares, random.random(size) * shares[-1])
+    ranks: NDArray[np.int32] = order[np.minimum(drawn, count - 1)].astype(np.int32)
+    return ranks

@@ -1,0 +1,245 @@
+"""The shared model as seen by threads whose batches overlap in time.
+
+A batch is a sequence of stages (`kernels.cpu.staged`). Each runs on the parameters and optimizer
+slots as they are at that moment, in place, with the kernels of a real run; between two stages of a
+batch, stages of other batches run.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.config.lsh import Lsh
+from hogbatch.data.batch import Examples
+from hogbatch.kernels.contract import ACTIVE, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.cpu.loops import CompiledLoop, loop_for
+from hogbatch.kernels.cpu.model import BatchSettings
+from hogbatch.kernels.cpu.staged import StagedLoop, staged_loop
+from hogbatch.model.network import Network
+from hogbatch.store.model import SharedModel
+from hogbatch.workers.compute.assignment import Assignment
+from hogbatch.workers.compute.hash_tables import HashTables
+from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
+
+# What runs between two stages of other batches: the pass of a layer, or of all layers.
+Interleave = Literal["layer", "batch"]
+
+
+class Thread:
+    """A thread or a team of threads that trains, with the slots that it keeps for itself."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        state: ThreadState,
+        tables: HashTables | None,
+        *,
+        delayed: bool,
+    ) -> None:
+        self.assignment = assignment
+        self.state = state
+        self.delayed = delayed  # whether all gradients of a batch are computed before its updates
+        self.tables = tables  # of its worker; None if no layer is hashed
+        self.pinned: int | None = None  # the set of `tables` to look up in; None: the current one
+
+    def reset(self) -> None:
+        """Take over the shared optimizer slots again, after the model was rolled back."""
+        copy_slots(self.assignment, self.state)
+
+
+class LoopKernels(NamedTuple):
+    """The compiled functions for a network."""
+
+    loop: CompiledLoop
+    staged: StagedLoop
+    layers: int
+
+
+class StagedBatch(ABC):
+    """A batch of a thread, in stages. Nothing runs if the fence moves before its first stage."""
+
+    stages = 2
+
+    def __init__(
+        self,
+        kernels: LoopKernels,
+        train: Examples,
+        thread: Thread,
+        rows: NDArray[np.int64],
+        settings: BatchSettings,
+        hyper: Hyper,
+    ) -> None:
+        self._kernels, self._data = kernels, (train.inputs, train.labels, rows)
+        self._settings, self._hyper, self._fence = settings, hyper, thread.assignment.fence
+        self._own: Any = thread.state.head
+        self._model: tuple[Any, ...] = (thread.state.model,)
+        self._thread = thread
+        self._kept: Any = None  # intermediates of the kernels, once the batch has begun
+        self.done = 0  # stages
+        self.totals = np.zeros(TOTALS)  # [TOTALS] of the kernels
+        self.stored = 0  # values in the rows; 0 if the inputs are dense
+        if train.sparse:
+            indptr = train.inputs.indptr
+            self.stored = int((indptr[rows + 1] - indptr[rows]).sum())
+
+    @property
+    def active(self) -> int:
+        """Outputs of a hashed layer that are computed; 0 before they are known."""
+        return int(self.totals[ACTIVE])
+
+    def run(self, stop: int) -> None:
+        """Run the stages up to `stop`, on the model as it is now."""
+        first, self.done = self.done, stop
+        if first == 0:
+            self._look_up()
+        if first < stop:
+            self._run(first, stop)
+
+    @abstractmethod
+    def _run(self, first: int, stop: int) -> None:
+        """Run the stages [first, stop), of which there is at least one."""
+
+    def _look_up(self) -> None:
+        """Use the hash tables of this moment."""
+        tables = self._thread.tables
+        if tables is not None:
+            pinned = self._thread.pinned
+            finder = tables.finder(tables.current if pinned is None else pinned)
+            self._model = *self._model, finder
+            self._own = tables.thread(self._thread.state, self._settings.batch_size)
+
+    def _train(self) -> None:
+        """All stages at once, as in a real thread."""
+        self._kernels.loop.train(
+            *self._model,
+            *self._data,
+            self._settings,
+            self._hyper,
+            self._own,
+            self._fence,
+            self.totals,
+        )
+
+    def _open(self) -> None:
+        """Allocate the intermediates, unless the fence has moved."""
+        if self._fence[0] == self._settings.fence:
+            self._kept = self._kernels.staged.open(*self._model, *self._data, self._hyper)
+
+    @property
+    def _arguments(self) -> tuple[Any, ...]:
+        """The first arguments of the functions of a StagedLoop."""
+        return *self._model, *self._data, self._settings, self.totals, self._kept, self._own
+
+
+class WholeBatch(StagedBatch):
+    """A batch that is computed when it begins; its second stage does nothing."""
+
+    def _run(self, first: int, stop: int) -> None:
+        if first == 0:
+            self._train()
+
+
+class LayerBatch(StagedBatch):
+    """The stages are the forward and the backward passes of the layers."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.stages = 2 * self._kernels.layers
+
+    def _run(self, first: int, stop: int) -> None:
+        if first == 0 and stop == self.stages:
+            self._train()
+            return
+        if first == 0:
+            self._open()
+        if self._kept is not None:
+            self._kernels.staged.run(*self._arguments, first, stop, True)
+
+
+class DelayedBatch(StagedBatch):
+    """The first stage computes all gradients; the others update the layers, last to first.
+
+    `steps`[1] counts the updates of the shared model.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given[:-1])
+        self._steps = given[-1]
+        self.stages = 1 + self._kernels.layers
+
+    def _run(self, first: int, stop: int) -> None:
+        if first == 0:
+            self._open()
+        if self._kept is None:
+            return
+        if first == 0:
+            self._model[0].steps[0] = self._steps[0]
+            self._kernels.staged.read(*self._arguments)
+        if first <= 1 < stop:
+            self._steps[0] += int(self.totals[UPDATES])
+        before = self._kernels.layers - 1  # stages of the kernels that the first one replaces
+        if stop > 1:
+            begin = before + max(first, 1)
+            self._kernels.staged.run(*self._arguments, begin, before + stop, False)
+
+
+class ConcurrentModel:
+    """The parameters, and the optimizer slots that threads share, with overlapping batches.
+
+    `train` is the training set, and `lsh` has the settings of the hash tables, if the output layer
+    is hashed. With `alone`, only one thread or one team trains, so no batches overlap: `interleave`
+    is "batch", and batches are computed by the loop of a real run when they begin.
+    """
+
+    def __init__(
+        self,
+        model: SharedModel,
+        network: Network,
+        train: Examples,
+        *,
+        lsh: Lsh | None,
+        alone: bool,
+        interleave: Interleave = "layer",
+    ) -> None:
+        self._model, self._train, self._alone = model, train, alone
+        self.interleave: Interleave = "batch" if alone else interleave
+        layers = network.layer_views()
+        loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
+        self._kernels = LoopKernels(loop, staged_loop(loop.name), len(layers))
+        self._steps = np.zeros(1, np.int64)  # of the batch that reads the model in one stage
+        self._head = np.full(layers[0].fan_in, -1, np.int32)  # only one stage runs at a time
+
+    def thread(
+        self,
+        assignment: Assignment,
+        number: int,
+        tables: HashTables | None = None,
+        *,
+        team: bool = False,
+    ) -> Thread:
+        """Return thread `number` of the worker with `assignment`, with slots of its own.
+
+        `tables` are those of the worker, if the output layer is hashed. `team`: this is team
+        `number` of several threads.
+        """
+        state = thread_state(assignment, number)
+        delayed = not self._alone and (team or self.interleave == "batch")
+        if not self._alone:
+            state = state._replace(head=self._head)
+        if delayed:
+            state = state._replace(model=state.model._replace(steps=self._steps))
+        return Thread(assignment, state, tables, delayed=delayed)
+
+    def batch(
+        self, thread: Thread, rows: NDArray[np.int64], settings: BatchSettings, hyper: Hyper
+    ) -> StagedBatch:
+        """Return a batch of `rows`[B] of the training set, of which no stage has run."""
+        assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
+        given = self._kernels, self._train, thread, rows.copy(), settings, hyper
+        if self._alone:
+            return WholeBatch(*given)
+        if thread.delayed:
+            return DelayedBatch(*given, self._model.steps)
+        return LayerBatch(*given)

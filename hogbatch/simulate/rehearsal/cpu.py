@@ -1,0 +1,283 @@
+"""A rehearsed CPU worker: real gradients, at the simulated times of a described CPU.
+
+The counterpart of `hogbatch.workers.cpu`. A thread reads and writes a layer of the shared model
+when a real thread computes it, or reads all layers when its batch begins and writes them when it
+ends. A team of threads reads all layers in the middle of its first phase, and writes each when it
+updates it.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, UPDATES, Hyper, add_totals
+from hogbatch.kernels.cpu.loops import loop_for
+from hogbatch.kernels.cpu.model import BatchSettings
+from hogbatch.simulate.engine import Host, Prepared
+from hogbatch.simulate.hardware.cpu_cost import CpuCost
+from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, StagedBatch, Thread
+from hogbatch.simulate.rehearsal.cores import Action, Cores, WorkerCores
+from hogbatch.simulate.rehearsal.hashed import RehearsedTables
+from hogbatch.simulate.rehearsal.noise import Noise
+from hogbatch.simulate.rehearsal.stages import StageGroup, next_end, next_pass, next_phase
+from hogbatch.wire.messages import Ready, Welcome, Work
+from hogbatch.workers.compute.assignment import Assignment
+from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
+from hogbatch.workers.compute.device_profile import Profile
+from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
+from hogbatch.workers.compute.ranges import cut
+from hogbatch.workers.compute.report import report
+from hogbatch.workers.compute.teams import Teams
+
+
+@dataclass(slots=True)
+class LeaseSums:
+    """The sums of a lease, while some of its ranges are still being computed."""
+
+    work: Work
+    remaining: int  # ranges
+    totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Range:
+    """Rows [start, stop) of a lease, for one team; `start` moves forward batch by batch."""
+
+    lease: LeaseSums
+    start: int
+    stop: int
+    began: float = 0.0
+    totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
+
+
+@dataclass(slots=True)
+class _SimulatedTeam:
+    """A team; of a single thread, if threads compute on their own."""
+
+    threads: range  # of the worker
+    own: Thread
+    rollbacks: int = 0
+
+
+@dataclass(slots=True)
+class _BatchInFlight:
+    batch: StagedBatch
+    rows: int
+    factor: float  # of its seconds
+    elapsed: float = 0.0  # seconds of a core's time
+    seconds: Sequence[float] = ()  # of its stages
+    active: int = -1  # outputs of a hashed layer for which `seconds` was computed
+
+
+class RehearsedCpu:
+    """Leases on simulated threads, which are divided into `teams`; `threads` may be more than that.
+
+    `assign` returns what a worker with this Welcome works on; all workers share `model` and
+    `cores`, on which this worker's threads have the numbers from `first` on, and the thread that
+    builds its hash tables the number `first` + `builder`.
+    """
+
+    device: Literal["cpu"] = "cpu"
+
+    def __init__(
+        self,
+        threads: int,
+        teams: Teams,
+        cost: CpuCost,
+        model: ConcurrentModel,
+        assign: Callable[[Welcome], Assignment],
+        noise: Noise,
+        cores: Cores,
+        first: int,
+        builder: int,
+    ) -> None:
+        self._server_cores, self._first, self._builder = cores, first, builder
+        self.threads, self._teams = threads, teams
+        self.label = f"cpu:{threads}"
+        self._cost, self._model, self._assign, self._noise = cost, model, assign, noise
+        self._ranges: deque[Range] = deque()
+        self._idle: deque[_SimulatedTeam] = deque()
+        self._hashed: RehearsedTables | None = None  # of a hashed output layer
+
+    def prepare(self, welcome: Welcome, host: Host) -> Prepared:
+        self._host = host
+        assignment = self._assignment = self._assign(welcome)
+        self._loop = loop_for(
+            assignment.network.layer_views(),
+            sparse=assignment.train.sparse,
+            hashed=welcome.lsh is not None,
+        )
+        self._kinds = LOSSES[assignment.network.loss], OPTIMIZERS[welcome.optimizer.name]
+        self._cores = WorkerCores(self._server_cores, self._first, host)
+        tables, startup = None, 0.0
+        if welcome.lsh is not None:
+            run = partial(self._cores.run, self._builder)
+            hashed = RehearsedTables(assignment, run, self._cost.rebuild_seconds)
+            startup = hashed.start() / self.threads
+            self._hashed, tables = hashed, hashed.tables
+        count, members = self._teams.count, self._teams.members
+        for number in range(count):
+            own = self._model.thread(assignment, number, tables, team=members > 1)
+            threads = range(number * members, (number + 1) * members)
+            self._idle.append(_SimulatedTeam(threads, own))
+        # The state of team 0 for evaluation: on the shared parameters themselves.
+        self._evaluating = self._idle[0].own.state.model._replace(params=assignment.model.params)
+        return Prepared(startup, Ready(self._profile(), teams=count, members=members))
+
+    def _profile(self) -> Profile:
+        """The seconds of batches of one team, as a worker measures them before training."""
+        params, train = self._assignment.model.params, self._assignment.train
+        if params.nbytes > MAX_CPU_MODEL_BYTES:
+            return ()
+
+        def seconds_of(rows: int) -> float:
+            stored = int(train.inputs.indptr[rows]) if train.sparse else 0
+            return self._cost.train_seconds(rows, stored)
+
+        largest = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
+        return measure_cpu_sizes(seconds_of, largest)
+
+    def submit(self, work: Work) -> None:
+        ranges = cut(work.stop - work.start, work.batch_size, self._teams.count)
+        lease = LeaseSums(work, len(ranges))
+        self._ranges.extend(Range(lease, work.start + a, work.start + b) for a, b in ranges)
+        while self._idle and self._ranges:
+            self._begin_range(self._idle.popleft())
+
+    # A team ---------------------------------------------------------------------------------
+
+    def _begin_range(self, team: _SimulatedTeam) -> None:
+        if not self._ranges:
+            self._idle.append(team)
+            return
+        part = self._ranges.popleft()
+        work, part.began = part.lease.work, self._host.now
+        building = 0.0
+        if work.rollbacks != team.rollbacks:
+            building = self._reset(team, work.rollbacks)
+        if work.task == "evaluate":
+            self._evaluate(team, part)
+            return
+        if self._hashed is not None:
+            self._hashed.enter(team.own)
+        self._cores.run_together(team.threads, building, lambda: self._train(team, part))
+
+    def _reset(self, team: _SimulatedTeam, rollbacks: int) -> float:
+        """Discard the state of a model that was rolled back; return seconds of building tables."""
+        team.rollbacks = rollbacks
+        team.own.reset()
+        return 0.0 if self._hashed is None else self._hashed.reset(rollbacks)
+
+    def _train(self, team: _SimulatedTeam, part: Range) -> None:
+        """Begin the next batch of `part`."""
+        work = part.lease.work
+        if part.start >= part.stop or self._host.fence != work.fence:
+            self._end_range(team, part)
+            return
+        stop = min(part.start + work.batch_size, part.stop)
+        rows = self._assignment.orders.row_order(work.epoch)[part.start : stop]
+        settings = self._assignment.welcome.optimizer
+        hyper = Hyper(
+            work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
+        )
+        if self._hashed is not None:
+            self._hashed.begin()
+        batch = self._model.batch(team.own, rows, self._settings(work), hyper)
+        part.start = stop
+        self._advance(team, part, _BatchInFlight(batch, len(rows), self._noise.factor()))
+
+    def _advance(self, team: _SimulatedTeam, part: Range, flight: _BatchInFlight) -> None:
+        """Go on to the next stages of a batch, or to its end."""
+        batch = flight.batch
+        if batch.active != flight.active:
+            flight.seconds, flight.active = self._seconds(flight), batch.active
+        if batch.done == batch.stages:
+            end = sum(flight.seconds)
+            self._at(end, team, flight, lambda: self._end_batch(team, part, batch))
+            return
+        step = self._next_stages(flight)
+
+        def run() -> None:
+            batch.run(step.stop)
+            self._advance(team, part, flight)
+
+        self._at(step.at, team, flight, run)
+
+    def _next_stages(self, flight: _BatchInFlight) -> StageGroup:
+        """The next stages of a batch that run at one moment."""
+        if self._model.interleave == "batch":
+            return next_end(flight.seconds, flight.batch.done, flight.batch.stages)
+        next_stages = next_phase if self._teams.members > 1 else next_pass
+        return next_stages(flight.seconds, flight.batch.done)
+
+    def _at(
+        self, seconds: float, team: _SimulatedTeam, flight: _BatchInFlight, then: Action
+    ) -> None:
+        """Let the team compute until it has worked for `seconds` on its batch; then, `then`."""
+        remaining = seconds - flight.elapsed
+        if remaining > 0.0:
+            flight.elapsed = seconds
+            self._cores.run_together(team.threads, remaining, then)
+        else:
+            then()
+
+    def _seconds(self, flight: _BatchInFlight) -> Sequence[float]:
+        """The seconds of the stages of a batch; of one that is delayed, of both together."""
+        found = 0.0 if self._hashed is None else self._hashed.found
+        work = flight.rows, flight.batch.stored, flight.batch.active, found
+        if self._model.interleave == "batch":
+            return (flight.factor * self._cost.train_seconds(*work),)
+        usual = self._cost.stage_seconds(*work)
+        return [flight.factor * seconds for seconds in usual]
+
+    def _end_batch(self, team: _SimulatedTeam, part: Range, batch: StagedBatch) -> None:
+        add_totals(batch.totals, part.totals)
+        building = 0.0
+        if self._hashed is not None:
+            building = self._hashed.end(int(batch.totals[UPDATES]))
+        if building > 0.0:
+            self._cores.run_together(team.threads, building, lambda: self._train(team, part))
+        else:
+            self._train(team, part)
+
+    def _evaluate(self, team: _SimulatedTeam, part: Range) -> None:
+        work = part.lease.work
+        chosen = self._assignment.evaluated(work)
+        rows = np.arange(part.start, part.stop)
+        self._loop.evaluate(
+            self._evaluating,
+            chosen.inputs,
+            chosen.labels,
+            rows,
+            self._settings(work),
+            self._assignment.fence,
+            part.totals,
+        )
+        stored, members = 0, self._teams.members  # each of which evaluates its own rows
+        if chosen.sparse:
+            stored = int(chosen.inputs.indptr[part.stop] - chosen.inputs.indptr[part.start])
+        own = math.ceil(len(rows) / members), math.ceil(stored / members)
+        seconds = self._cost.evaluate_seconds(*own) * self._noise.factor()
+        self._cores.run_together(team.threads, seconds, lambda: self._end_range(team, part))
+
+    def _end_range(self, team: _SimulatedTeam, part: Range) -> None:
+        lease = part.lease
+        if self._hashed is not None:
+            self._hashed.leave(team.own)
+        add_totals(part.totals, lease.totals)
+        lease.seconds += self._host.now - part.began
+        lease.remaining -= 1
+        if lease.remaining == 0:
+            self._host.post(report(lease.work, lease.totals, lease.seconds / self._teams.count))
+        self._begin_range(team)
+
+    def _settings(self, work: Work) -> BatchSettings:
+        loss, optimizer = self._kinds
+        return BatchSettings(work.batch_size, loss, optimizer, work.fence, self._teams.count)

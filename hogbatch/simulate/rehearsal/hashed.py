@@ -1,0 +1,111 @@
+"""When the hash tables of a rehearsed CPU worker are built; see `hogbatch.workers.hashed`.
+
+A build reads the weights at its start, and its tables are used when its simulated time has passed.
+"""
+
+from collections.abc import Callable
+
+from hogbatch.simulate.hardware.cpu_cost import mean_found
+from hogbatch.simulate.rehearsal.concurrent_model import Thread
+from hogbatch.workers.compute.assignment import Assignment
+from hogbatch.workers.compute.hash_tables import HashTables
+
+# Runs for that many simulated seconds of a core, then calls the function.
+Run = Callable[[float, Callable[[], object]], None]
+
+
+class RehearsedTables:
+    """The hash tables of one worker, which are built in the background if its settings say so.
+
+    `run` runs the thread that builds them in the background; `seconds` returns the time of a build
+    that hashes a number of outputs (`CpuCost.rebuild_seconds`).
+    """
+
+    def __init__(self, assignment: Assignment, run: Run, seconds: Callable[[int], float]) -> None:
+        assert assignment.welcome.lsh is not None, "`assignment` has a hashed output layer"
+        self.tables = HashTables(assignment)
+        self._background = assignment.welcome.lsh.background
+        self._run, self._seconds = run, seconds
+        self._users = [0, 0]  # threads that look up outputs, for each set
+        self._due = self._building = False
+        self.found = 0.0  # outputs in the buckets of a row, on average
+
+    def start(self) -> float:
+        """Build the first tables; return the seconds that one thread takes."""
+        return self._build_now()
+
+    def enter(self, thread: Thread) -> None:
+        """Let `thread` use the current tables until `leave`, for one range of a lease.
+
+        A thread that builds tables itself uses the new ones immediately.
+        """
+        if self._background:
+            thread.pinned = self.tables.current
+            self._users[thread.pinned] += 1
+
+    def leave(self, thread: Thread) -> None:
+        """End the use of the tables that began with `enter`."""
+        if thread.pinned is not None:
+            self._users[thread.pinned] -= 1
+            thread.pinned = None
+            self._build_if_possible()
+
+    def begin(self) -> None:
+        """Count a batch that begins."""
+        self.tables.begin(1)
+
+    def end(self, updates: int) -> float:
+        """Count the `updates` of a batch that ends, 0 or 1.
+
+        Returns the seconds for which its thread builds tables itself: 0, unless that is done in the
+        foreground, where the thread must be the only one.
+        """
+        return self._rebuild() if self.tables.end(1, updates) else 0.0
+
+    def reset(self, rollbacks: int) -> float:
+        """Hash all outputs again after roll-back number `rollbacks`; returns seconds as `end`.
+
+        Every thread may call this; only the first call for a roll-back has an effect.
+        """
+        return self._rebuild() if self.tables.reset(rollbacks) else 0.0
+
+    def _rebuild(self) -> float:
+        if not self._background:
+            return self._build_now()
+        self._due = True
+        self._build_if_possible()
+        return 0.0
+
+    def _build_now(self) -> float:
+        hashed: list[int] = []
+        self.tables.rebuild(lambda function, count: _counted(hashed, function, count))
+        self.found = self._mean_found()
+        return self._seconds(hashed[0])
+
+    def _mean_found(self) -> float:
+        tables = self.tables.finder(self.tables.current).tables
+        return mean_found(tables.counts, tables.buckets.shape[2])
+
+    def _build_if_possible(self) -> None:
+        """Start a build that is due, if no thread uses the tables that it fills."""
+        if not self._due or self._building or self._users[self.tables.other]:
+            return
+        self._due, self._building = False, True
+        hashed: list[int] = []
+        built = self.tables.build(
+            self.tables.plan(), lambda function, count: _counted(hashed, function, count)
+        )
+
+        def swap() -> None:
+            self.tables.swap(built)
+            self.found = self._mean_found()
+            self._building = False
+            self._build_if_possible()
+
+        self._run(self._seconds(hashed[0]), swap)
+
+
+def _counted(counts: list[int], function: Callable[[int, int], None], count: int) -> None:
+    """Run all in one part; the first count of a build is the number of outputs that it hashes."""
+    counts.append(count)
+    function(0, count)

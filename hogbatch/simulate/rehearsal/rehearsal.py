@@ -1,0 +1,249 @@
+"""A run on a simulated server: the real coordinator, policies, data and gradients.
+
+Only the clock, the network and the speeds of the processors are simulated. One core of this machine
+computes all batches, in the order and with the staleness that the simulated clock gives them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from hogbatch.config.optimizers import OPTIMIZERS
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.interrupts import Interrupts
+from hogbatch.coordinator.plan import Plan
+from hogbatch.errors import UsageError
+from hogbatch.events.crash import crash_report
+from hogbatch.events.names import CRASH
+from hogbatch.events.recorder import RefusalCounts
+from hogbatch.machine.allocator import keep_freed_memory
+from hogbatch.machine.topology import training_threads
+from hogbatch.model.network import Network
+from hogbatch.policy.choose import Factory
+from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.simulate.engine import SimulatedEngine
+from hogbatch.simulate.event_queue import EventQueue
+from hogbatch.simulate.hardware.cpu_cost import CpuCost
+from hogbatch.simulate.hardware.description import Server, ServerGpu
+from hogbatch.simulate.hardware.gpu_cost import GpuCost
+from hogbatch.simulate.hardware.host_cost import HostCost
+from hogbatch.simulate.hardware.workload import Workload
+from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, Interleave
+from hogbatch.simulate.rehearsal.cores import Cores
+from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
+from hogbatch.simulate.rehearsal.effects import RehearsedEffects
+from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
+from hogbatch.simulate.rehearsal.noise import Noise
+from hogbatch.simulate.rehearsal.teams import teams_of
+from hogbatch.simulate.world import World
+from hogbatch.store.average import INTERVAL_S, MAX_LOAD
+from hogbatch.store.merge import MERGE_RULES
+from hogbatch.views.console import Console
+from hogbatch.workers.compute.teams import Teams
+
+SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
+THREADS_OF_HOST = 2  # of gpu:host: training and exchange
+PASSES_OF_A_SAMPLE = 3  # over the parameters: a sample of the moving mean reads two, writes one
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a rehearsal is."""
+
+    seconds: float  # simulated
+    rows: int  # trained on
+
+
+class Rehearsal:
+    """A platform that simulates `server`.
+
+    `observe` is called after every simulated event, with a function that returns how far it is.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        interleave: Interleave,
+        observe: Callable[[Callable[[], Reached]], None] = lambda progress: None,
+        queue: EventQueue | None = None,
+    ) -> None:
+        """Servers that are simulated together have one `queue`."""
+        self._server, self._interleave, self._observe = server, interleave, observe
+        self._queue = queue or EventQueue()
+
+    @property
+    def prefix(self) -> str:
+        return "rehearsed: "
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        return {"rehearsed": self._server.name}
+
+    @property
+    def process(self) -> Mapping[str, Any]:
+        return {}  # two rehearsals with one seed have equal events
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return {}
+
+    def now(self) -> float:
+        return self._queue.now
+
+    def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
+        requests = requested_workers(self._server, config)
+        console.say(
+            f"all times below are those of a simulated server, {self._server.name} "
+            f"({self._server.about})"
+        )
+        console.say(f"workers: {','.join(map(str, requests))}")
+        return requests
+
+    def policy(self, chosen: Factory) -> Factory:
+        return chosen
+
+    def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
+        return plan
+
+    def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
+        return tuple(replace(w, ordinal="host") if w.device == "gpu" else w for w in workers)
+
+    def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
+        world = self.begin(components, workers)
+        interrupts, setup = Interrupts(), components.setup
+        crashes = crash_report(setup.run_dir / CRASH, setup.settings, ())
+        with interrupts.counted(), crashes:
+            while world.finish is None and self._queue.step():
+                if interrupts.count:
+                    world.interrupt()
+                self._observe(
+                    lambda: Reached(self._queue.now, components.coordinator.progress.rows)
+                )
+        assert world.finish is not None, "the coordinator ticks until it finishes"
+        return Outcome(world.finish, world.state.totals(self._queue.now), RefusalCounts(0, 0))
+
+    def begin(
+        self, components: RunComponents, workers: tuple[WorkerRequest, ...]
+    ) -> World[RehearsedEffects]:
+        """Begin the run at the present simulated time."""
+        keep_freed_memory()  # a batch of 512 rows on 50,000 outputs allocates 200 MB
+        effects, world = self._world(components, workers)
+        world.begin()
+        if components.setup.plan.stopping.average:
+            self._keep_sampling(components, effects.cost)
+        return world
+
+    def _world(
+        self, components: RunComponents, workers: tuple[WorkerRequest, ...]
+    ) -> tuple[RehearsedEffects, World[RehearsedEffects]]:
+        setup, segments = components.setup, components.segments
+        teams = teams_of(
+            self._server.cpu,
+            workers,
+            setup.plan.training,
+            setup.network,
+            setup.loaded.train,
+            pin=setup.config.pin,
+        )
+        alone = len(workers) == 1 and teams[0] is not None and teams[0].count == 1
+        model = ConcurrentModel(
+            segments.model,
+            setup.network,
+            setup.loaded.train,
+            lsh=setup.plan.training.lsh,
+            alone=alone,
+            interleave=self._interleave,
+        )
+        effects = RehearsedEffects(components, HostCost(self._server.cpu))
+        rng = Random(setup.config.seed)
+        world = World(components.coordinator, effects, rng, queue=self._queue)
+        cores = Cores(self._server.cpu.threads, self._server.cpu.slice_seconds, self._queue)
+        threads = sum(each.threads for each in teams if each)
+        engines = EngineFactory(self._server, components, model, rng, cores, threads)
+        first = 0
+        for request, own in zip(workers, teams, strict=True):
+            world.start(partial(engines.create, request, own, first))
+            first += own.threads if own else 0
+        return effects, world
+
+    def _keep_sampling(self, components: RunComponents, cost: HostCost) -> None:
+        """Sample the moving mean as `MovingMean.sampling` does, at simulated times."""
+        nbytes = PASSES_OF_A_SAMPLE * components.segments.model.params.nbytes
+        pause = max(INTERVAL_S, cost.copy_seconds(nbytes) / MAX_LOAD)
+
+        def sample() -> None:
+            components.moving_mean.sample_change()
+            self._queue.after(pause, sample)
+
+        self._queue.after(pause, sample)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFactory:
+    """Creates the engines of the workers of one rehearsal."""
+
+    server: Server
+    components: RunComponents
+    model: ConcurrentModel
+    rng: Random
+    cores: Cores
+    threads: int  # of all CPU workers, without those that are not used
+
+    def create(self, request: WorkerRequest, teams: Teams | None, first: int) -> SimulatedEngine:
+        """The engine of a worker, whose first thread has the number `first` in the run.
+
+        `teams` are those of a CPU worker.
+        """
+        setup, noise = self.components.setup, Noise(self.rng, SPREAD)
+        spec, rule = OPTIMIZERS[setup.config.optimizer], MERGE_RULES[setup.config.merge]
+        workload = Workload.of(
+            setup.network,
+            setup.loaded.train,
+            spec.slots,
+            setup.plan.training.lsh,
+            may_densify=spec.ignores_zeros and setup.plan.training.optimizer.l2 == 0.0,
+            exchanges_sums=spec.summed_slots and rule.additive,
+        )
+        if teams is not None:
+            cost = CpuCost(self.server.cpu, workload, self.threads, teams.members)
+            builder = self.threads  # of all workers: no two threads have the same number
+            own = self.model, self.components.assign, noise, self.cores, first, builder
+            return RehearsedCpu(request.threads, teams, cost, *own)
+        gpu = described_gpu(self.server, request)
+        damps_weights = rule.additive and setup.plan.training.staleness_damping == "per-weight"
+        gpu_cost = GpuCost(gpu, self.server.cpu, workload, damps_weights=damps_weights)
+        busy = self.threads + THREADS_OF_HOST
+        shares_core = gpu.ordinal == "host" and busy > self.server.cpu.threads
+        return RehearsedGpu(
+            str(request), gpu_cost, self.components.assign, noise, shares_core=shares_core
+        )
+
+
+def requested_workers(server: Server, config: TrainConfig) -> tuple[WorkerRequest, ...]:
+    """The workers of `config` on `server`; by default those that a real run would start there.
+
+    UsageError if `server` does not have a requested GPU, or if a GPU is requested twice.
+    """
+    if config.workers == "auto":
+        gpus = [gpu for gpu in server.gpus if gpu.ordinal != "host"]
+        threads = training_threads(server.cpu.threads, server.cpu.cores, len(gpus))
+        requests = [WorkerRequest("cpu", threads=threads)]
+        return (*requests, *(WorkerRequest("gpu", ordinal=gpu.ordinal) for gpu in gpus))
+    wanted = [request for request in config.workers if request.device == "gpu"]
+    for number, request in enumerate(wanted):
+        described_gpu(server, request)
+        if request in wanted[:number]:
+            raise UsageError(f"--workers {request} is given twice; a GPU has one worker")
+    return config.workers
+
+
+def described_gpu(server: Server, request: WorkerRequest) -> ServerGpu:
+    """The GPU of a worker; UsageError if `server` does not have it."""
+    for gpu in server.gpus:
+        if gpu.ordinal == request.ordinal:
+            return gpu
+    known = ", ".join(f"gpu:{gpu.ordinal}" for gpu in server.gpus) or "no GPU"
+    raise UsageError(f"--workers {request}: {server.name} has {known}; omit it")

@@ -1,0 +1,222 @@
+"""Rehearsals of several servers, which train on parts of the data and merge their models.
+
+Each server has a coordinator, workers, a copy of the model and every Nth row of the training set.
+All are simulated under one clock. The first server is the run that is shown: it evaluates its copy
+of the model, and the rehearsal ends with it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+
+from hogbatch.cluster.decisions.estimate import Task, merge_of
+from hogbatch.cluster.decisions.merging import (
+    Floats,
+    MegaBatch,
+    merge_weights,
+    merged_step,
+    sum_scales,
+)
+from hogbatch.cluster.decisions.settings import RehearsedServers
+from hogbatch.config.train import TrainConfig
+from hogbatch.config.values import WorkerRequest
+from hogbatch.data.batch import Examples
+from hogbatch.data.load import LoadedData
+from hogbatch.data.order import take
+from hogbatch.data.scale import scaled
+from hogbatch.errors import UsageError
+from hogbatch.run.checkpoint.snapshots import ModelCopy
+from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.setup import load_data
+from hogbatch.run.training import open_run
+from hogbatch.simulate.event_queue import EventQueue
+from hogbatch.simulate.hardware.description import Server
+from hogbatch.simulate.rehearsal.concurrent_model import Interleave
+from hogbatch.simulate.rehearsal.rehearsal import Reached, Rehearsal
+from hogbatch.views.console import Console, PlainConsole
+
+POLL_S: Final = 1e-4  # simulated seconds between two checks whether a merge is due
+UNLIMITED: Final = 1_000_000_000  # epochs, and seconds between evaluations, of the other servers
+
+
+class RehearsedMerges:
+    """Merges the models of `runs` in the background, at simulated times.
+
+    While the changes since the last merge are on their way, the servers train on. Then each adds
+    what the others have changed. Optimizer slots stay with the server that they belong to.
+    """
+
+    def __init__(
+        self,
+        servers: RehearsedServers,
+        runs: Sequence[RunComponents],
+        queue: EventQueue,
+        rows_between: int,
+    ) -> None:
+        """Merge after each `rows_between` rows of all servers; their models are equal now."""
+        self._servers, self._runs, self._queue = servers, runs, queue
+        self._rows_between = rows_between
+        self.merges = 0
+        self._merged = runs[0].segments.model.params.copy()
+        self._step = np.zeros_like(self._merged)
+        self._counted = [(0, 0)] * len(runs)
+        task = Task(len(self._merged), 1, 1.0, 1.0)
+        self._seconds = merge_of(task, len(runs), servers.link).seconds
+
+    def begin(self) -> None:
+        """Check for the next merge from now on."""
+        self._queue.after(POLL_S, self._check)
+
+    @property
+    def rows(self) -> int:
+        """Rows that all servers have trained on."""
+        return sum(run.coordinator.progress.rows for run in self._runs)
+
+    def _check(self) -> None:
+        counted = [_rows_and_updates(run) for run in self._runs]
+        done = [
+            (rows - before, updates - earlier)
+            for (rows, updates), (before, earlier) in zip(counted, self._counted, strict=True)
+        ]
+        if sum(rows for rows, _ in done) < self._rows_between or self._evaluating:
+            self.begin()
+            return
+        self._counted = counted
+        changes = [run.segments.model.params - self._merged for run in self._runs]
+        weights = self._weights(done)
+        self._queue.after(self._seconds, lambda: self._end(changes, weights))
+
+    def _weights(self, done: Sequence[tuple[int, int]]) -> list[float]:
+        if self._servers.merge != "average":
+            return [1.0] * len(done)
+        batches = [MegaBatch(updates, max(1, rows // max(1, updates))) for rows, updates in done]
+        return merge_weights(batches, delta=0.0)
+
+    @property
+    def _evaluating(self) -> bool:
+        """Whether a model must not change, because it is evaluated or replaced by its mean."""
+        return any(run.coordinator.phase in ("inspect", "evaluate") for run in self._runs)
+
+    def _end(self, changes: Sequence[Floats], weights: Sequence[float]) -> None:
+        if self._evaluating:
+            self._queue.after(POLL_S, lambda: self._end(changes, weights))
+            return
+        step = merged_step(changes, weights, self._step, self._servers.momentum)
+        if self._servers.merge == "adasum":
+            self._scale(changes, step)
+        for run, change in zip(self._runs, changes, strict=True):
+            params = run.segments.model.params
+            params += step - change
+        self._merged += step
+        self._step = step
+        self.merges += 1
+        self.begin()
+
+    def _scale(self, changes: Sequence[Floats], step: Floats) -> None:
+        """Multiply the sum of the changes by the factors of its tensors."""
+        starts = [tensor.offset for tensor in self._runs[0].setup.network.tensors()]
+        tensors = [slice(*pair) for pair in pairwise([*starts, len(step)])]
+        scales = sum_scales(
+            [_squares(change, tensors) for change in changes], _squares(step, tensors)
+        )
+        for tensor, scale in zip(tensors, scales, strict=True):
+            step[tensor] *= np.float32(scale)
+
+
+def _squares(values: Floats, tensors: Sequence[slice]) -> list[float]:
+    """The squared norm of each tensor."""
+    return [float(np.dot(values[tensor], values[tensor])) for tensor in tensors]
+
+
+def _rows_and_updates(run: RunComponents) -> tuple[int, int]:
+    workers = run.coordinator.workers.values()
+    return run.coordinator.progress.rows, sum(worker.updates for worker in workers)
+
+
+class RehearsalOfServers(Rehearsal):
+    """The platform of the first server, which starts the others."""
+
+    def __init__(
+        self,
+        server: Server,
+        interleave: Interleave,
+        observe: Callable[[Callable[[], Reached]], None],
+        servers: RehearsedServers,
+    ) -> None:
+        super().__init__(server, interleave, observe)
+        self._servers = servers
+        self._data: LoadedData | None = None
+        self.merges: RehearsedMerges | None = None
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        return {**super().marks, "servers": self._servers.count}
+
+    def read(self, config: TrainConfig, console: Console) -> LoadedData:
+        """Read the data, and return them with the training rows of the first server."""
+        self._data = data = load_data(config, console)
+        if data.train.rows < self._servers.count:
+            raise UsageError(
+                f"--servers {self._servers.count}: there are only {data.train.rows} training rows"
+            )
+        return self._part(0)
+
+    def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
+        servers = self._servers
+        with ExitStack() as stack:
+            runs = [components]
+            for number in range(1, servers.count):
+                runs.append(stack.enter_context(self._other(number, components)))
+            rows = servers.merge_rows or max(1, self._all_rows // 100)
+            self.merges = RehearsedMerges(servers, runs, self._queue, rows)
+            self.merges.begin()
+            outcome = super().run(components, workers)
+            components.console.say(
+                f"{servers.count} servers: {self.merges.rows:,} rows in all, "
+                f"{self.merges.merges:,} merges"
+            )
+        return outcome
+
+    @contextmanager
+    def _other(self, number: int, first: RunComponents) -> Iterator[RunComponents]:
+        """Begin the run of another server; its run directory is temporary."""
+        platform = Rehearsal(self._server, self._interleave, queue=self._queue)
+        with TemporaryDirectory(prefix="hogbatch-server-") as folder:
+            own = replace(
+                first.setup.config,
+                run_dir=str(Path(folder) / "run"),
+                quiet=True,
+                log=(),
+                epochs=UNLIMITED,
+                eval_seconds=float(UNLIMITED),
+                max_seconds=None,
+                target_loss=None,
+                patience=0,
+                average="off",
+            )
+            console = PlainConsole(quiet=True)
+            with open_run(own, platform, lambda *_: self._part(number), console) as opened:
+                components = opened.components
+                components.segments.start_from(ModelCopy.of(first.segments.model))
+                platform.begin(components, opened.workers)
+                yield components
+
+    @property
+    def _all_rows(self) -> int:
+        assert self._data is not None, "read comes first"
+        return self._data.train.rows
+
+    def _part(self, number: int) -> LoadedData:
+        """The data with every Nth training row."""
+        assert self._data is not None, "read comes first"
+        whole, count = self._data.train, self._servers.count
+        rows = np.arange(number, whole.rows, count)
+        weights = self._data.weights
+        train = Examples(scaled(whole.inputs, None, rows), take(whole.labels, rows), whole.features)
+        return replace(self._data, train=train, weights=None if weights is None else weights[rows])

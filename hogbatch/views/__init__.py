@@ -1,0 +1,1 @@
+"""Readers of events: the console, the live view, status, reports and trackers."""

@@ -1,0 +1,100 @@
+"""Output for the user while a run trains."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol, TextIO
+
+from hogbatch.data.progress import ReadProgress
+from hogbatch.events.announced import ANNOUNCED, sentence
+from hogbatch.events.observer import Observer
+from hogbatch.events.records import Evaluation, RunTotals, WorkerRecord
+from hogbatch.machine.printable import encodable, printable_lines
+
+
+class Console(Observer, Protocol):
+    """Shows a run to the user. Stops, without an error, when its stream is closed."""
+
+    def say(self, line: str) -> None:
+        """Print one line that stays."""
+
+    def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
+        """The run is busy with `activity` until the next call or event.
+
+        `progress` is that of the files which are read meanwhile.
+        """
+
+
+class PlainConsole(Console):
+    """Prints one line per evaluation, and per event in ANNOUNCED, that starts with `prefix`.
+
+    `stream` is by default the current stdout.
+    """
+
+    def __init__(self, quiet: bool, stream: TextIO | None = None, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._stream = None if quiet else stream or sys.stdout
+        self._last = (0.0, 0)  # training seconds and rows at the last line
+
+    def say(self, line: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            text = printable_lines(self._prefix + line)
+            print(encodable(text, self._stream), file=self._stream, flush=True)
+        except OSError:  # a closed pipe or terminal
+            self._stream = None
+
+    def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
+        pass
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        if event["event"] in ANNOUNCED:
+            self.say(sentence(event["event"], event))
+
+    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
+        seconds, rows = self._last
+        self._last = (evaluation.seconds, evaluation.rows)
+        elapsed = evaluation.seconds - seconds
+        speed = (evaluation.rows - rows) / elapsed if elapsed > 0 else 0.0
+        self.say(line(evaluation, totals, speed))
+
+
+def line(evaluation: Evaluation, totals: RunTotals, rows_per_second: float) -> str:
+    """The progress line: seconds, epochs, rows/s, losses, metrics, then all workers."""
+    parts = [
+        f"{evaluation.seconds:8.2f} s",
+        f"epoch {evaluation.epochs:.2f}",
+        speed_text(rows_per_second),
+        *result_parts(evaluation),
+    ]
+    parts += [
+        _worker(worker, evaluation.utilization.get(worker.name))
+        for worker in totals.workers
+        if worker.left_at is None
+    ]
+    return "  ".join(parts)
+
+
+def speed_text(rows_per_second: float) -> str:
+    """A speed as in progress lines."""
+    return f"{rows_per_second:,.0f} rows/s"
+
+
+def result_parts(evaluation: Evaluation) -> list[str]:
+    """Losses and metrics as in progress lines."""
+    parts = [f"train {loss_text(evaluation.train_loss)}"]
+    if evaluation.exact_train_loss is not None:
+        parts[0] += f" (exact {loss_text(evaluation.exact_train_loss)})"
+    if evaluation.test_loss is not None:
+        parts.append(f"test {loss_text(evaluation.test_loss)}")
+    return parts + [f"{name} {value:.4f}" for name, value in evaluation.test_values.items()]
+
+
+def loss_text(loss: float | None) -> str:
+    """A loss as in progress lines."""
+    return "-" if loss is None else f"{loss:.4f}"
+
+
+def _worker(worker: WorkerRecord, utilization: float | None) -> str:
+    shown = f"{worker.name} batch {worker.batch_size} updates {worker.update_share:.0%}"
+    return shown if utilization is None else f"{shown} utilization {utilization:.0%}"

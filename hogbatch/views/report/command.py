@@ -1,0 +1,122 @@
+"""Reads run directories and writes their report."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hogbatch.config.losses import LOSSES
+from hogbatch.errors import DataError, HogbatchError, UsageError
+from hogbatch.events import marker
+from hogbatch.events.names import MODEL, REPORT
+from hogbatch.events.state import RunState
+from hogbatch.machine.files import replace_file
+from hogbatch.version import version
+from hogbatch.views.report.page import is_report, page
+from hogbatch.views.report.reported import LeftOut, Quality, ReportedRun
+from hogbatch.views.status.run_files import RunFollower, expect_run, read_settings, read_summary
+
+MAX_RUNS: Final = 24
+HEAD: Final = 2048  # bytes by which a report is recognised
+
+
+def write_report(run_dirs: Sequence[Path], output: Path | None) -> Path:
+    """Write the report of some runs and return its path.
+
+    The path is `output` if given, else RUN_DIR/report.html for one run, and report.html in the
+    working directory for several. UsageError if a path is not a run directory, if there are too
+    many, or if the file exists and is not a report, or cannot be written.
+    """
+    if len(run_dirs) > MAX_RUNS:
+        raise UsageError(f"expected at most {MAX_RUNS} run directories; got {len(run_dirs)}")
+    for run_dir in run_dirs:
+        expect_run(run_dir)
+    path = output or (run_dirs[0] / REPORT if len(run_dirs) == 1 else Path(REPORT))
+    _expect_replaceable(path)
+    names = distinct_names(run_dirs)
+    runs = [read_run(run_dir, name) for run_dir, name in zip(run_dirs, names, strict=True)]
+    _write(path, page(runs, version()).encode())
+    return path
+
+
+def distinct_names(run_dirs: Sequence[Path]) -> list[str]:
+    """The names of the directories, with their parents or numbers where that is needed."""
+    names = [run_dir.resolve().name for run_dir in run_dirs]
+    if len(set(names)) < len(names):
+        names = [str(run_dir) for run_dir in run_dirs]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
+    return names
+
+
+def read_run(run_dir: Path, name: str) -> ReportedRun:
+    """A run as it is now. DataError if its events cannot be read."""
+    report = RunFollower(run_dir).look()
+    settings: dict[str, Any] = {}
+    problem = None
+    try:
+        settings = read_settings(run_dir)
+    except DataError as error:
+        problem = str(error)
+    return ReportedRun(name, report, settings, problem, quality(run_dir, report.run))
+
+
+def quality(run_dir: Path, run: RunState) -> Quality | LeftOut | None:
+    """The predictions of the saved model; None if the run has no test set or no classes."""
+    started = run.started
+    if started is None or started.loss not in LOSSES or not started.test_rows:
+        return None
+    if LOSSES[started.loss].encoding not in ("binary", "classes"):
+        return None
+    if not (run_dir / MODEL).is_file():
+        return LeftOut("the run has not saved a model.")
+    try:
+        test = (read_summary(run_dir) or {}).get("test")
+        if run.ended is None or not isinstance(test, dict):
+            return LeftOut("the run has not recorded the test loss of its model.")
+        from hogbatch.views.report.evaluation import (
+            measure,
+        )  # here: it needs NumPy, and to read data Numba
+
+        found = measure(run_dir, float(test["loss"]), started.test_rows)
+    except MemoryError:
+        return LeftOut("there is not enough memory for the test set.")
+    except (HogbatchError, OSError, KeyError, TypeError, ValueError) as error:
+        return LeftOut(f"{error}")
+    return found
+
+
+def _expect_replaceable(path: Path) -> None:
+    """UsageError if there is something at `path` that is not a report."""
+    advice = "give another file with --output"
+    try:
+        if not os.path.lexists(path):
+            return
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                if is_report(file.read(HEAD).decode("utf-8", "replace")):
+                    return
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; {advice}") from None
+    raise UsageError(f"{path} exists and is not a report of hogbatch; {advice}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        _list_in_marker(path)
+        replace_file(path, [content])
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(
+            f"{path}: cannot write the report: {reason}; give another file with --output"
+        ) from None
+
+
+def _list_in_marker(path: Path) -> None:
+    """Add the report to the files of a run by a version that did not know it; OSError.
+
+    A later run in the directory would otherwise refuse to replace it.
+    """
+    known = marker.listed(path.parent) if path.name == REPORT else None
+    if known is not None and REPORT not in known and not os.path.lexists(path):
+        marker.extend(path.parent, [REPORT])

@@ -1,0 +1,139 @@
+"""Computes the predictions of a saved model on the test set of its run, if that is cheap."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.config.sources import merge_sources
+from hogbatch.config.train import TrainConfig
+from hogbatch.data.batch import Examples
+from hogbatch.data.encode import label_text
+from hogbatch.data.load import LoadedData
+from hogbatch.data.samples import SAMPLES
+from hogbatch.data.scale import Scaler
+from hogbatch.data.source import ARRAYS
+from hogbatch.events.names import CONFIG, MODEL
+from hogbatch.kernels import load as load_kernels
+from hogbatch.kernels.blocks import count
+from hogbatch.kernels.contract import LOSS, SKIPPED, TOTALS
+from hogbatch.model.file import Floats, Model, load_model
+from hogbatch.run.setup import load_data
+from hogbatch.views.console import PlainConsole
+from hogbatch.views.report.reported import Bin, LeftOut, Quality
+
+MAX_LABELS: Final = 20
+MAX_BYTES: Final = 100_000_000  # of the data files
+MAX_MULTIPLICATIONS: Final = 1e11  # one or two seconds on a few cores
+BINS: Final = 10
+TOLERANCE: Final = 1e-3  # between the loss that the run has recorded and that found here
+CHANGED: Final = "the data are not those of the run any more."
+
+
+def measure(run_dir: Path, test_loss: float, test_rows: int) -> Quality | LeftOut | None:
+    """The predictions of the saved model of a run, or why they are left out.
+
+    None if the model has neither classes nor two labels, or more than MAX_LABELS. `test_loss` of
+    `test_rows` was recorded for the saved model; other data are recognised by it. Errors as of
+    `load_model` and `load`, OSError, MemoryError.
+    """
+    model = load_model(run_dir / MODEL)
+    if model.encoding.kind not in ("binary", "classes") or model.encoding.outputs > MAX_LABELS:
+        return None
+    config = merge_sources({"quiet": True}, run_dir / CONFIG)
+    if problem := _unreadable(config):
+        return LeftOut(problem)
+    weights = sum(tensor.size for tensor in model.tensors.values())
+    if weights * test_rows > MAX_MULTIPLICATIONS:
+        return LeftOut("the predictions would take long; hogbatch evaluate computes the metrics.")
+    data = load_data(config, PlainConsole(quiet=True))
+    if data.test is None or not _same(model, data, test_rows):
+        return LeftOut(CHANGED)
+    scores = _scores(model, data.test)
+    loss = _loss(model, data.test, scores)
+    if not math.isclose(loss, test_loss, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
+        return LeftOut(CHANGED)
+    return quality_of(model, scores, data.test.labels.values.astype(np.int64))
+
+
+def _unreadable(config: TrainConfig) -> str | None:
+    """Why the data of a run cannot be read again cheaply, if they cannot."""
+    if config.data == ARRAYS:
+        return "the run was trained on arrays in Python."
+    size = 0
+    for name in filter(None, (config.data, config.test)):
+        path = Path(name)
+        if name in SAMPLES and not path.exists():
+            continue
+        if not path.exists():
+            return f"{name} is no longer there."
+        if not (path.is_file() or path.is_dir()):
+            return f"{name} can be read only once."
+        files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+        size += sum(file.stat().st_size for file in files)
+    if size > MAX_BYTES:
+        return f"the data have more than {MAX_BYTES // 1_000_000} MB; hogbatch evaluate reads them."
+    return None
+
+
+def _same(model: Model, data: LoadedData, test_rows: int) -> bool:
+    """Whether the data have the labels, features and number of test rows of the run."""
+    assert data.test is not None
+    return (
+        data.encoding == model.encoding
+        and _same_scaler(model.scaler, data.scaler)
+        and data.test.features == model.network.features
+        and count(data.test.inputs) == test_rows
+    )
+
+
+def _same_scaler(one: Scaler | None, other: Scaler | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.allclose(one.mean, other.mean) and np.allclose(one.scale, other.scale)
+
+
+def _scores(model: Model, test: Examples) -> Floats:
+    """The scores [N, C] of rows that are scaled and encoded already."""
+    plain = replace(model, scaler=None, table=None, feature_names=None)
+    scores: Floats = plain.scores(test.inputs)
+    return scores
+
+
+def _loss(model: Model, test: Examples, scores: Floats) -> float:
+    """The mean loss of the rows whose loss is finite; nan if there are none."""
+    totals, rows = np.zeros(TOTALS), len(scores)
+    kernels = load_kernels("reference")
+    kernels.loss_and_metrics(
+        model.loss.kind, test.labels, np.arange(rows), scores.shape[1], scores, totals
+    )
+    counted = rows - int(totals[SKIPPED])
+    return float(totals[LOSS] / counted) if counted else math.nan
+
+
+def quality_of(model: Model, scores: Floats, true: NDArray[np.int64]) -> Quality:
+    """The confusion matrix of scores[N, C] of rows with labels true[N], and the calibration."""
+    labels = model.encoding.classes
+    predicted: NDArray[Any] = model.loss.predict(scores)
+    size = len(labels)
+    counts = np.bincount(true * size + predicted, minlength=size * size).reshape(size, size)
+    bins: tuple[Bin, ...] = ()
+    if size == 2 and model.loss.has_probabilities:
+        bins = calibration_bins(model.loss.probabilities(scores)[:, -1], true)
+    confusion = tuple(tuple(int(each) for each in row) for row in counts)
+    return Quality(tuple(map(label_text, labels)), confusion, bins)
+
+
+def calibration_bins(probabilities: Floats, true: NDArray[np.int64]) -> tuple[Bin, ...]:
+    """Rows in BINS intervals of equal width by their probabilities [N]; empty ones are left out."""
+    places = np.minimum((probabilities * BINS).astype(np.int64), BINS - 1)
+    found = []
+    for place in range(BINS):
+        inside = places == place
+        if rows := int(inside.sum()):
+            mean = float(probabilities[inside].mean(dtype=np.float64))
+            found.append(Bin(mean, float(true[inside].mean()), rows))
+    return tuple(found)

@@ -1,0 +1,159 @@
+"""The tables of one run. Numbers are those of the progress lines of `hogbatch train`."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from hogbatch.events.state import MAX_NOTICES, Notice, RunState
+from hogbatch.events.worker_figures import ObservedWorker
+from hogbatch.views.report.figure import ReportTable
+from hogbatch.views.report.reported import ReportedRun
+from hogbatch.views.status.text import WorkerTable, report_parts, rows_of, shown
+
+MAX_WORKERS: Final = 200  # rows of the table
+WORKER_HEADER: Final = (
+    "worker",
+    "device",
+    "state",
+    "rows",
+    "updates",
+    "share",
+    "rows/s",
+    "utilization",
+    "staleness",
+    "batch",
+    "ready at",
+    "left at",
+)
+GIB: Final = 1 << 30
+
+
+def result_table(each: ReportedRun) -> ReportTable:
+    """State and results, as `hogbatch status` shows them."""
+    run, parts = each.run, report_parts(each.report)
+    rows = [(label, ", ".join(texts)) for label, texts in parts.items() if label != "run"]
+    if run.last_at is not None:
+        when = clock(run.last_at, simulated=each.rehearsed is not None)
+        rows.append(("last event", when if each.rehearsed else f"{when} UTC"))
+    return ReportTable("Result", ("", ""), tuple(rows))
+
+
+def worker_table(each: ReportedRun) -> ReportTable:
+    """All workers, in the order in which they joined, and those of servers beneath these."""
+    run, active = each.run, each.report.condition.active
+    cells = partial(_worker_cells, run=run, active=active)
+    rows = [row for worker in run.workers for row in rows_of(worker, cells)]
+    kept, left_out = WorkerTable(rows, 0).limited(MAX_WORKERS)
+    return ReportTable(
+        "Workers",
+        WORKER_HEADER,
+        tuple(row.cells for row in kept),
+        frozenset(range(3, len(WORKER_HEADER))),
+        words=2 if any(worker.reason for worker in run.workers) else None,
+        note=f"{left_out:,} more workers are not shown." if left_out else "",
+        beneath=frozenset(n for n, row in enumerate(kept) if row.beneath),
+    )
+
+
+def _worker_cells(worker: ObservedWorker, run: RunState, *, active: bool) -> tuple[str, ...]:
+    state = f"{worker.state}: {worker.reason}" if worker.reason else worker.state
+    if worker.state == "trains" and not active:
+        state = "-"
+    return (
+        worker.name,
+        worker.device,
+        state,
+        f"{worker.rows.value:,}",
+        f"{worker.updates.value:,}",
+        shown(run.share_of(worker), ".0%"),
+        shown(run.speed_of(worker), ",.0f"),
+        shown(worker.last_utilization, ".0%"),
+        shown(worker.staleness, ".1f"),
+        shown(worker.batch_size, ",d"),
+        "-" if worker.measured_at is not None else f"{seconds_text(worker.joined_at)} s",
+        "-" if worker.left_at is None else f"{seconds_text(worker.left_at)} s",
+    )
+
+
+def event_table(each: ReportedRun) -> ReportTable:
+    """The last events in words."""
+    simulated = each.rehearsed is not None
+    notices = list(each.run.notices)
+    when = "simulated time" if simulated else "time (UTC)"
+    return ReportTable(
+        "Events",
+        (when, "seconds", "event"),
+        tuple(_event_row(notice, simulated=simulated) for notice in notices),
+        frozenset({1}),
+        words=2,
+        note=f"The last {MAX_NOTICES}." if len(notices) == MAX_NOTICES else "",
+    )
+
+
+def _event_row(notice: Notice, *, simulated: bool) -> tuple[str, ...]:
+    return clock(notice.at, simulated=simulated), seconds_text(notice.seconds), notice.text
+
+
+def seconds_text(seconds: float) -> str:
+    """Seconds as in progress lines, with more digits for a fraction of a second."""
+    return f"{seconds:.4f}" if 0 < seconds < 0.1 else f"{seconds:.2f}"
+
+
+def clock(at: float, *, simulated: bool) -> str:
+    """The time of an event."""
+    if simulated:
+        return f"{seconds_text(at)} s"
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # a damaged line
+        return "-"
+
+
+def settings_table(each: ReportedRun) -> ReportTable:
+    """The settings of config.toml; flags with other values than the defaults are among them."""
+    rows = [(key, setting_text(value)) for key, value in each.settings.items()]
+    note = each.settings_problem or ("" if rows else "There is no config.toml.")
+    return ReportTable("Settings", ("setting", "value"), tuple(rows), note=note)
+
+
+def setting_text(value: object) -> str:
+    """A value of config.toml as it is written after a flag."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return shown or "none"
+
+
+def environment_table(run: RunState) -> ReportTable:
+    """Versions and hardware, as the last start of the run has recorded them."""
+    facts = run.started.environment if run.started is not None else {}
+    rows = [*_hardware(facts), *_versions(facts)]
+    note = "" if rows else "The run has not recorded its environment."
+    return ReportTable("Environment", ("", ""), tuple(rows), note=note)
+
+
+def _hardware(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Rows about the hardware; a fact of another type than expected is left out."""
+    rows = []
+    if isinstance(facts.get("processor"), str):
+        rows.append(("processor", facts["processor"]))
+    cores, logical = facts.get("cores"), facts.get("logical_cores")
+    if isinstance(cores, int) and isinstance(logical, int):
+        rows.append(("cores", f"{cores}, {logical} logical"))
+    if isinstance(facts.get("memory"), int):
+        rows.append(("memory", f"{facts['memory'] / GIB:.1f} GiB"))
+    if isinstance(facts.get("gpus"), list):
+        rows.append(("GPUs", ", ".join(map(str, facts["gpus"])) or "none"))
+    if isinstance(facts.get("driver"), str):
+        rows.append(("NVIDIA driver", facts["driver"]))
+    return rows
+
+
+def _versions(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    versions = facts.get("versions")
+    if not isinstance(versions, Mapping):
+        return []
+    return [(str(package), str(found)) for package, found in versions.items()]

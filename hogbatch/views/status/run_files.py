@@ -1,0 +1,206 @@
+"""Reads a run directory, and never writes to it or connects to the run."""
+
+import json
+import os
+import tomllib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from hogbatch.errors import DataError, UsageError
+from hogbatch.events import marker
+from hogbatch.events.names import CONFIG, CRASH, EVENTS, SUMMARY
+from hogbatch.events.state import Condition, Ended, RunState, condition_of
+from hogbatch.events.worker_figures import ObservedWorker
+from hogbatch.machine.process import ProcessIdentity
+
+TAIL: Final = 1 << 16  # bytes; longer than the first and the last event of a run
+
+Event = dict[str, Any]
+
+
+class RunReport(NamedTuple):
+    """A run at one moment."""
+
+    run_dir: Path
+    run: RunState
+    condition: Condition
+    damaged: int  # lines of events.jsonl that are not events
+
+
+def is_run(path: Path) -> bool:
+    """The path is a run directory. OSError."""
+    return (path / marker.NAME).is_file()
+
+
+def expect_run(path: Path) -> None:
+    """UsageError if `path` is not a run directory."""
+    expected = "expected a run directory, which hogbatch train creates"
+    try:
+        if is_run(path):
+            return
+        if not path.is_dir():
+            found = "is a file" if path.exists() else "does not exist"
+            raise UsageError(f"{path} {found}; {expected}; hogbatch runs lists them")
+        has_runs = any(is_run(each) for each in path.iterdir() if each.is_dir())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; {expected}") from None
+    advice = f"hogbatch runs {path} lists the runs in it" if has_runs else "give another directory"
+    raise UsageError(f"{path} is not a run directory (it has no {marker.NAME}); {advice}")
+
+
+class RunFollower:
+    """The run in a directory, which may be in progress."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._dir = run_dir
+        self._path = run_dir / EVENTS
+        self._begin(b"")
+
+    def _begin(self, first: bytes) -> None:
+        self._run = RunState()
+        self._first = first  # line of the file, by which it is recognised
+        self._position = self._damaged = 0
+
+    def look(self) -> RunReport:
+        """The run as it is now. DataError if a file is damaged or cannot be read."""
+        self._read()
+        running = self._is_running()
+        if running is False:  # what it has written since the last read is complete now
+            self._read()
+        run = self._run
+        if run.ended is None and run.started is None:
+            run = self._with_summary()
+        crash = self._crash() if running is False else None
+        damaged = self._damaged + run.damaged
+        return RunReport(self._dir, run, condition_of(run, running, crash), damaged)
+
+    def _read(self) -> None:
+        """Apply the events written since the last call; all of them if the file was replaced.
+
+        An incomplete last line is read when it is complete. A coordinator that resumes the run
+        removes it.
+        """
+        try:
+            with self._path.open("rb") as file:
+                first = file.readline()
+                if not first.endswith(b"\n"):
+                    return
+                if first != self._first or file.seek(0, os.SEEK_END) < self._position:
+                    self._begin(first)
+                file.seek(self._position)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return
+                    self._position += len(line)
+                    event = parse(line)
+                    if event is None:
+                        self._damaged += 1
+                    else:
+                        self._run.apply(event)
+        except FileNotFoundError:  # it does not exist yet, or is being replaced
+            return
+        except OSError as error:
+            raise DataError(f"{self._path}: cannot read the events: {error.strerror}") from None
+
+    def _is_running(self) -> bool | None:
+        """Look for the coordinator; None if it cannot be seen from here."""
+        started = self._run.started
+        identity = started and ProcessIdentity.of(started.process)
+        return identity.is_running() if identity else None
+
+    def _with_summary(self) -> RunState:
+        """The run of a version that did not record its start and end, as its summary has it."""
+        summary = read_summary(self._dir)
+        return self._run if summary is None else summarised(self._dir, summary)
+
+    def _crash(self) -> str | None:
+        """The crash report of the last life of the coordinator, if there is one."""
+        path, started = self._dir / CRASH, self._run.started
+        try:
+            return str(path) if started and path.stat().st_mtime >= started.at else None
+        except OSError:
+            return None
+
+
+def parse(line: bytes) -> Event | None:
+    """The event on a line; None if it is damaged."""
+    try:
+        event = json.loads(line)  # accepts NaN and Infinity, which json.dumps writes
+    except (ValueError, RecursionError):
+        return None
+    named = isinstance(event, dict) and isinstance(event.get("event"), str)
+    return event if named and isinstance(event.get("at"), int | float) else None
+
+
+def read_summary(run_dir: Path) -> dict[str, Any] | None:
+    """The content of summary.json; None if there is none. DataError if it is damaged."""
+    summary = _content(run_dir / SUMMARY, json.loads)
+    if summary is None or {"status", "reason", "rows"} <= summary.keys():
+        return summary
+    raise DataError(f"{run_dir / SUMMARY}: this is not the summary of a run")
+
+
+def read_settings(run_dir: Path) -> dict[str, Any]:
+    """The settings of config.toml; none if the run has not written it. DataError if damaged."""
+    return _content(run_dir / CONFIG, tomllib.loads) or {}
+
+
+def _content(path: Path, parse_text: Callable[[str], object]) -> dict[str, Any] | None:
+    """The content of a file; None if it does not exist. DataError if it is damaged."""
+    try:
+        found = parse_text(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(f"{path}: the file is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: the file is damaged: expected an object")
+    return found
+
+
+def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:
+    """The run that a summary describes; DataError if it is damaged."""
+    run = RunState()
+    try:
+        for entry in summary["history"]:
+            run.apply({**entry, "event": "evaluation", "at": 0.0})
+        for each in summary["workers"]:
+            device = f"cpu:{each['threads']}" if each["device"] == "cpu" else each["device"]
+            worker = ObservedWorker(each["name"], device, 0.0, left_at=each["left_at"])
+            worker.rows.value, worker.updates.value = each["rows"], each["updates"]
+            run.workers.append(worker)
+        run.rows.value = summary["rows"]
+        run.train_rows = round(summary["rows"] / summary["epochs"]) if summary["epochs"] else 0
+        saved = summary["saved"] or {}
+        run.best = next((e for e in run.history if e.seconds == saved.get("seconds")), None)
+        run.seconds = float(summary["train_seconds"])
+        run.ended = Ended(str(summary["status"]), str(summary["reason"]), summary["rows"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{run_dir / SUMMARY}: the summary is damaged: {error!r}") from None
+    run.first_at = run.last_at = None
+    return run
+
+
+def glance(run_dir: Path) -> RunReport:
+    """The run as it is now, from its summary if it has ended: its events may be many.
+
+    A summary is not that of a run which was resumed since, so the last event must agree with it.
+    Errors as from :meth:`RunFollower.look`.
+    """
+    first = last = None
+    with suppress(OSError), (run_dir / EVENTS).open("rb") as file:
+        first = parse(file.readline(TAIL))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+        last = parse(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
+    if first is None or last is None or last["event"] != "ended":
+        return RunFollower(run_dir).look()
+    summary = read_summary(run_dir)
+    if summary is None or any(summary[key] != last.get(key) for key in ("status", "rows")):
+        return RunFollower(run_dir).look()
+    run = summarised(run_dir, summary)
+    run.first_at = first["at"]
+    return RunReport(run_dir, run, condition_of(run, None), 0)

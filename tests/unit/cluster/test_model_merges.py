@@ -1,0 +1,57 @@
+"""What one server does in a merge; alone, and without the process that it belongs to."""
+
+import numpy as np
+import pytest
+
+from hogbatch.cluster.buffers import ExchangeBuffers
+from hogbatch.cluster.model_merges import ModelMerges
+from hogbatch.coordinator.commands import MergeStep
+from hogbatch.store.layout import arrange
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
+from hogbatch.wire.codec import decode_to_coordinator, encode
+from hogbatch.wire.messages import Reduce
+from tests.support.memory_plane import MemoryPlane
+
+SIZE = 100
+
+
+@pytest.fixture
+def model():
+    segment = Segment.create("shared", arrange(SharedModel.fields(SIZE, 0)))
+    yield SharedModel.of(segment)
+    segment.close()
+
+
+@pytest.fixture
+def reduce(model):
+    """Change the model, and sum the change with this weight; returns the answer."""
+    buffers = ExchangeBuffers.create(SIZE, servers=1)
+    plane = MemoryPlane(buffers)
+    merges = ModelMerges(model, [slice(0, 60), slice(60, SIZE)], buffers, plane, 7)
+
+    def reduce_alone(change, weight):
+        model.params[:] += change
+        asked = Reduce(1, 1, (7,), (weight,), "ring", "float32", "none", collect=True)
+        return merges.carry_out(MergeStep(asked, leases=2, updates=4, rows=256))
+
+    yield reduce_alone
+    plane.close()
+    buffers.close()
+
+
+def test_the_squares_of_the_sum_are_returned(reduce):
+    change = np.arange(SIZE, dtype=np.float32)
+    answer = reduce(change, 0.5)
+    squares = [float(change[part] @ change[part]) for part in (slice(0, 60), slice(60, SIZE))]
+    assert answer.collected.squares == pytest.approx(squares)
+    assert answer.squares == pytest.approx([0.25 * each for each in squares])
+    assert (answer.collected.batch_size, answer.collected.updates) == (64, 4)
+
+
+def test_squares_that_are_too_large_for_float32_can_be_sent(reduce):
+    """Else the answer would be invalid, and all servers would seem not to answer."""
+    answer = reduce(np.float32(1e18), 100.0)
+    assert answer.collected.finite
+    assert decode_to_coordinator(encode(answer)) == answer
+    assert sum(answer.squares) == pytest.approx(1e42, rel=1e-3)

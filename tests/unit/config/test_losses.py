@@ -1,0 +1,212 @@
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.config.losses import LOSSES, Loss, can_hash, choose_loss, encodings_for, kinds_where
+from hogbatch.config.train import FLAGS
+from hogbatch.data.encode import ENCODERS
+from hogbatch.errors import UsageError
+from hogbatch.kernels import contract, reference
+from hogbatch.model.prediction import measure_numbers
+from tests.support.kernel_cases import SET, labels_for, score_width
+
+losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+finite_scores = st.lists(
+    st.lists(st.floats(-300, 300, width=32), min_size=3, max_size=3), min_size=1, max_size=5
+).map(lambda rows: np.array(rows, np.float32))
+
+
+def test_everything_that_lists_losses_lists_those_of_the_table():
+    assert {name: loss.kind for name, loss in LOSSES.items()} == contract.LOSSES
+    assert FLAGS["loss"].choices == ("auto", *LOSSES)
+    assert {loss.encoding for loss in LOSSES.values()} == set(ENCODERS)
+
+
+def test_every_loss_has_a_number_of_its_own():
+    assert sorted(loss.kind for loss in LOSSES.values()) == list(range(len(LOSSES)))
+
+
+@losses
+def test_bounded_gradients_are_at_most_1(loss):
+    random, rows, width = np.random.default_rng(0), np.arange(SET), score_width(loss.kind, 6)
+    scores = 1e6 * random.standard_normal((SET, width))
+    labels, gradient = labels_for(random, loss.kind, width), np.empty_like(scores)
+    sums = np.zeros(contract.TOTALS)
+    reference.loss_gradient(loss.kind, labels, rows, rows, width, scores, gradient, sums)
+    assert (abs(gradient * SET).max() < 1.001) == loss.bounded_gradient
+
+
+def test_the_table_can_be_read_without_numpy():
+    program = "import sys, hogbatch.config.train, hogbatch.config.losses; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd="/")
+    assert "hogbatch.config.losses" in ran.stdout.split()
+    assert not {"numpy", "numba", "msgspec"} & set(ran.stdout.split())
+
+
+def test_no_loss_has_more_metrics_than_the_kernels_have_sums():
+    most = max(len(loss.metrics) for loss in LOSSES.values())
+    assert most == contract.TOTALS - contract.METRIC_SUMS
+
+
+@pytest.mark.parametrize("encoding", ENCODERS)
+@pytest.mark.parametrize("hashed", [False, True])
+def test_each_kind_of_labels_has_one_automatic_loss(encoding, hashed):
+    chosen = choose_loss("auto", encoding, hashed=hashed)
+    assert chosen.encoding == encoding
+    fitting = [loss for loss in LOSSES.values() if loss.encoding == encoding]
+    assert sum(loss.automatic for loss in fitting) == 1
+    assert sum(loss.automatic_if_hashed for loss in fitting) <= 1
+
+
+def test_the_automatic_losses():
+    chosen = {encoding: choose_loss("auto", encoding).name for encoding in ENCODERS}
+    assert chosen == {
+        "binary": "logistic",
+        "classes": "softmax",
+        "multilabel": "multilabel",
+        "real": "squared",
+    }
+    assert choose_loss("auto", "multilabel", hashed=True).name == "multilabel-softmax"
+    assert choose_loss("auto", "classes", hashed=True).name == "softmax"
+
+
+def test_only_the_loss_over_all_labels_keeps_an_output_layer_from_being_hashed():
+    assert [name for name in ("auto", *LOSSES) if not can_hash(name)] == ["multilabel"]
+
+
+def test_a_named_loss_overrides_the_automatic_one():
+    assert choose_loss("hinge", "binary").name == "hinge"
+
+
+@losses
+def test_a_loss_is_chosen_by_its_name_for_its_labels(loss):
+    assert choose_loss(loss.name, loss.encoding) is loss
+    assert loss.encoding in encodings_for(loss.name)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"), [("classes", "softmax"), ("multilabel", "multilabel-softmax")]
+)
+def test_softmax_names_the_softmax_of_classes_and_of_lists(encoding, name):
+    assert choose_loss("softmax", encoding).name == name
+
+
+def test_a_loss_that_cannot_learn_the_labels_names_those_that_can():
+    with pytest.raises(UsageError, match=r"hinge expects binary labels; got classes .* softmax"):
+        choose_loss("hinge", "classes")
+
+
+def test_sets_of_numbers_follow_a_property():
+    lists = {LOSSES[name].kind for name in ("multilabel", "multilabel-softmax")}
+    assert set(kinds_where(lambda loss: loss.label_lists)) == lists == set(contract.LABEL_LISTS)
+    softmaxes = {LOSSES[name].kind for name in ("softmax", "multilabel-softmax")}
+    assert set(contract.NORMALISED) == softmaxes
+    assert (LOSSES["squared"].kind,) == contract.NUMBERS
+
+
+@pytest.mark.parametrize("name", ["logistic", "hinge", "softmax"])
+def test_accuracy_is_the_fraction_of_correct_rows(name):
+    assert LOSSES[name].metric_values((3.0, 0.0, 0.0), 4) == {"accuracy": 0.75}
+
+
+@pytest.mark.parametrize("name", ["multilabel", "multilabel-softmax"])
+def test_precisions_are_means_over_rows(name):
+    values = LOSSES[name].metric_values((4.0, 2.0, 1.0), 4)
+    assert values == {"P@1": 1.0, "P@3": 0.5, "P@5": 0.25}
+
+
+def test_rmse_is_the_root_of_the_mean_squared_error():
+    assert LOSSES["squared"].metric_values((36.0, 0.0, 0.0), 4) == {"rmse": 3.0}
+
+
+@losses
+def test_metrics_of_no_rows_are_nan_and_keep_their_names(loss):
+    values = loss.metric_values((0.0, 0.0, 0.0), 0)
+    assert tuple(values) == loss.metrics
+    assert all(math.isnan(value) for value in values.values())
+
+
+@losses
+def test_a_better_leading_metric_ranks_lower(loss):
+    worse, better = sorted((0.2, 0.4), reverse=not loss.higher_is_better)
+    assert loss.ranking({loss.metrics[0]: better}) < loss.ranking({loss.metrics[0]: worse})
+
+
+@losses
+def test_only_a_loss_of_real_labels_depends_on_their_unit(loss):
+    metrics = dict.fromkeys(loss.metrics, 0.5)
+    scaled = loss.in_units(2.0, metrics, 3.0)
+    if loss.encoding == "real":
+        assert scaled == (18.0, {"rmse": 1.5})
+    else:
+        assert scaled == (2.0, metrics)
+
+
+def test_a_squared_loss_measures_predictions_and_skips_rows_that_are_not_finite():
+    predicted, labels = np.array([1.0, 5.0, np.inf]), np.array([2.0, 2.0, 0.0])
+    measured = measure_numbers(LOSSES["squared"], predicted, labels)
+    assert measured == {"loss": 2.5, "rmse": pytest.approx(math.sqrt(5))}
+
+
+def test_logistic_probabilities_have_the_second_class_last():
+    got = LOSSES["logistic"].probabilities(np.array([[0.0], [math.log(3)]], np.float32))
+    assert_allclose(got, [[0.5, 0.5], [0.25, 0.75]], rtol=1e-6)
+    assert got.dtype == np.float32
+
+
+@given(finite_scores, st.sampled_from(["softmax", "multilabel-softmax"]))
+def test_softmax_probabilities_sum_to_one_and_keep_the_order(scores, name):
+    got = LOSSES[name].probabilities(scores)
+    assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
+    best = np.take_along_axis(got, scores.argmax(axis=1)[:, None], axis=1)
+    assert (best[:, 0] == got.max(axis=1)).all()
+
+
+@given(finite_scores)
+def test_multilabel_probabilities_are_sigmoids_of_each_score(scores):
+    expected = 1 / (1 + np.exp(-scores.astype(np.float64)))
+    got = LOSSES["multilabel"].probabilities(scores)
+    assert got.dtype == np.float32
+    assert_allclose(got, expected, rtol=2e-5, atol=1e-37)
+
+
+@losses
+def test_large_scores_neither_overflow_nor_give_nan(loss):
+    scores = np.array([[-3e38, 3e38]], np.float32) / 2
+    if loss.has_probabilities:
+        assert np.isfinite(loss.probabilities(scores)).all()
+
+
+@losses
+def test_losses_without_probabilities_point_to_decision_values(loss):
+    if loss.has_probabilities:
+        loss.expect_probabilities()
+        return
+    with pytest.raises(
+        UsageError, match=f"{loss.name} does not define probabilities.* decision values"
+    ):
+        loss.probabilities(np.zeros((1, 1), np.float32))
+
+
+PREDICTED = {  # of the scores below, by kind of labels
+    "binary": [1, 0, 0],
+    "classes": [0, 1, 0],
+    "multilabel": [[1, 0], [0, 1], [0, 0]],
+    "real": [0.5, -1.0, 0.0],
+}
+
+
+@losses
+def test_predictions_are_labels_as_kernels_take_them(loss: Loss):
+    scores = np.array([[0.5, -2], [-1, 3], [0, 0]], np.float32)
+    if loss.label_lists and loss.normalised:
+        with pytest.raises(UsageError, match=f"{loss.name} ranks labels"):
+            loss.expect_predictions()
+        return
+    loss.expect_predictions()
+    assert_array_equal(loss.predict(scores), PREDICTED[loss.encoding])

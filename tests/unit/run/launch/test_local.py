@@ -1,0 +1,276 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.common.job import WITHIN_S, wait_for
+from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.adapters import NotRestarted, Restarted
+from hogbatch.run.launch import local
+from hogbatch.run.launch.local import LocalLauncher, command
+
+CPU = WorkerRequest("cpu", threads=2)
+NEVER = "import time; time.sleep(600)"
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ignoring", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch):
+    """Starts processes that run the given Python texts; returns their launcher."""
+    launcher = LocalLauncher()
+
+    def start(*texts):
+        for text in texts:
+            monkeypatch.setattr(
+                local, "command", lambda *_, text=text: [sys.executable, "-c", text]
+            )
+            launcher.start(CPU, tmp_path)
+        return launcher
+
+    yield start
+    launcher.stop(0.0)
+
+
+def die(launcher, number=0, worked=False, now=0.0):
+    """Wait for the exit of a worker, and report it as the loop does."""
+    return launcher.died(launcher.pids()[number], worked, now)
+
+
+def ending(launcher):
+    return launcher.cause_of_death(launcher.pids()[0])
+
+
+def runs(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("request_", "end"),
+    [
+        (
+            CPU,
+            [
+                "-P",
+                "-m",
+                "hogbatch.workers.cpu",
+                "runs/one",
+                "--launched",
+                str(os.getpid()),
+                "--threads",
+                "2",
+            ],
+        ),
+        (
+            WorkerRequest("gpu", ordinal=3),
+            [
+                "-P",
+                "-m",
+                "hogbatch.workers.gpu",
+                "runs/one",
+                "--launched",
+                str(os.getpid()),
+                "--device",
+                "3",
+            ],
+        ),
+        (
+            WorkerRequest("gpu", ordinal="host"),
+            [
+                "-P",
+                "-m",
+                "hogbatch.workers.gpu",
+                "runs/one",
+                "--launched",
+                str(os.getpid()),
+                "--device",
+                "host",
+            ],
+        ),
+    ],
+    ids=["cpu", "gpu", "host"],
+)
+def test_a_worker_is_started_by_this_interpreter(request_, end, tmp_path):
+    assert command(request_, "runs/one") == [sys.executable, *end]
+
+
+def test_a_cpu_worker_gets_its_cores():
+    assert command(CPU, "runs/one", (0, 4, 5))[-4:] == ["--threads", "2", "--cores", "0,4-5"]
+
+
+def test_a_launcher_without_workers_has_lost_none():
+    launcher = LocalLauncher()
+    assert launcher.all_ended() is None
+    launcher.stop()
+
+
+def test_each_worker_has_a_log_with_its_output(launch, tmp_path):
+    launcher = launch("print('one')", "import sys; print('two', file=sys.stderr)")
+    die(launcher, 0)
+    die(launcher, 1)
+    assert (tmp_path / "worker-0.log").read_text() == "one\n"
+    assert (tmp_path / "worker-1.log").read_text() == "two\n"
+
+
+def test_all_ended_is_none_while_one_worker_runs(launch):
+    launcher = launch("pass", NEVER)
+    die(launcher)
+    assert launcher.all_ended() is None
+
+
+def test_when_all_have_exited_the_last_lines_of_the_log_are_shown(launch):
+    launcher = launch("for k in range(100): print('line', k)\nraise SystemExit(2)")
+    die(launcher)
+    why = launcher.all_ended()
+    assert "the last one exited with code 2" in why
+    assert "worker-0.log ends with:\nline 80\n" in why
+    assert why.endswith("line 99")
+
+
+def test_a_log_that_is_not_utf8_is_shown(launch):
+    launcher = launch("import os; os.write(1, b'\\xff\\xfe end')")
+    die(launcher)
+    assert launcher.all_ended().endswith(" end")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGKILL, "SIGKILL (out of memory? see dmesg)"),
+        (signal.SIGSEGV, "SIGSEGV (see worker-0.log)"),
+        (signal.SIGBUS, "SIGBUS (see worker-0.log)"),
+        (signal.SIGRTMIN + 1, f"signal {signal.SIGRTMIN + 1} (see worker-0.log)"),
+    ],
+)
+def test_the_cause_of_death_names_the_signal(launch, number, said):
+    launcher = launch(NEVER)
+    (pid,) = launcher.pids()
+    os.kill(pid, number)
+    assert launcher.cause_of_death(pid) == f"process {pid} was killed by {said}"
+
+
+def test_the_cause_of_death_names_the_exit_code_and_the_log(launch):
+    launcher = launch("raise SystemExit(7)")
+    assert ending(launcher).endswith(" exited with code 7 (see worker-0.log)")
+
+
+def test_a_log_that_was_removed_is_not_shown(launch, tmp_path):
+    launcher = launch("raise SystemExit(2)")
+    (tmp_path / "worker-0.log").unlink()
+    assert die(launcher) == NotRestarted("cpu:2", "exited with code 2")
+
+
+def test_the_cause_of_death_of_an_unknown_process_is_unknown(launch):
+    assert launch("pass").cause_of_death(1) == "process 1 exited"
+
+
+def test_stop_lets_a_worker_exit_by_itself(launch):
+    launcher = launch("import time; time.sleep(0.2)")
+    launcher.stop(WITHIN_S)
+    assert "exited with code 0" in ending(launcher)
+
+
+def test_stop_terminates_a_worker_that_stays(launch):
+    launcher = launch(NEVER)
+    launcher.stop(0.0)
+    assert "killed by SIGTERM" in ending(launcher)
+
+
+def test_stop_kills_workers_that_ignore_it(launch, tmp_path):
+    launcher = launch(STUBBORN, STUBBORN)
+    logs = [tmp_path / f"worker-{number}.log" for number in (0, 1)]
+    wait_for(lambda: all(log.read_text() for log in logs), "both ignore it")
+    launcher.stop(0.0)
+    assert "killed by SIGKILL" in ending(launcher)
+    assert not any(map(runs, launcher.pids()))
+    launcher.stop()  # once more does no harm
+
+
+def test_ctrl_c_while_waiting_kills_the_workers(launch, monkeypatch):
+    launcher = launch(STUBBORN, STUBBORN)
+
+    def interrupted(*_):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launcher.stop(600.0)
+    assert not any(map(runs, launcher.pids()))
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_workers(launch):
+    launcher = launch(NEVER)
+    assert os.getsid(launcher.pids()[0]) != os.getsid(0)
+
+
+@pytest.mark.parametrize("code", [1, 11, 12])
+def test_a_worker_that_failed_is_restarted_after_a_second(launch, code):
+    launcher = launch(f"raise SystemExit({code})")
+    (pid,) = launcher.pids()
+    assert die(launcher, now=5.0) is None
+    assert launcher.all_ended() is None
+    assert list(launcher.start_due(5.9)) == []
+    (restart,) = launcher.start_due(6.0)
+    assert restart == Restarted("cpu:2", launcher.pids()[0], 1, 3)
+    assert restart.pid != pid
+    assert launcher.died(pid, False, 7.0) is None, "it is another process now"
+    assert list(launcher.start_due(99.0)) == []
+
+
+def test_a_worker_that_was_killed_after_some_work_is_restarted_immediately(launch):
+    launcher = launch(NEVER)
+    os.kill(launcher.pids()[0], signal.SIGKILL)
+    assert die(launcher, worked=True, now=5.0) is None
+    assert [restart.times for restart in launcher.start_due(5.0)] == [1]
+
+
+@pytest.mark.parametrize("code", [0, 2, 4])
+def test_a_worker_that_would_fail_in_the_same_way_is_not_restarted(launch, tmp_path, code):
+    launcher = launch(f"print('no such flag'); raise SystemExit({code})", NEVER)
+    given_up = die(launcher, worked=True)
+    assert list(launcher.start_due(99.0)) == []
+    if code == 0:
+        assert given_up is None
+    else:
+        log = tmp_path / "worker-0.log"
+        said = f"exited with code {code}; {log} ends with:\nno such flag"
+        assert given_up == NotRestarted("cpu:2", said)
+
+
+def test_each_worker_is_restarted_three_times(launch, tmp_path):
+    launcher = launch("pass", "print('failed'); raise SystemExit(12)")
+    die(launcher)
+    for now, times in ((0.0, 1), (1.0, 2), (3.0, 3)):
+        assert die(launcher, 1, now=now) is None
+        assert launcher.all_ended() is None
+        assert [restart.times for restart in launcher.start_due(now + 2.0 ** (times - 1))] == [
+            times
+        ]
+    given_up = die(launcher, 1, now=7.0)
+    assert given_up.reason.startswith("4 deaths in 7 s without a finished lease; ")
+    assert given_up.reason.endswith("/worker-1.log ends with:" + "\nfailed" * 4)
+    assert list(launcher.start_due(99.0)) == []
+    assert "the last one exited with code 12" in launcher.all_ended()
+    assert (tmp_path / "worker-1.log").read_text() == "failed\n" * 4
+
+
+def test_a_failing_restart_is_retried_a_limited_number_of_times(launch, monkeypatch):
+    launcher = launch("raise SystemExit(12)")
+    die(launcher)
+    monkeypatch.setattr(local, "command", lambda *_: ["/no/such/program"])
+    assert list(launcher.start_due(1.0)) == []
+    assert list(launcher.start_due(3.0)) == []
+    (given_up,) = launcher.start_due(7.0)
+    assert given_up.runs_on == "cpu:2" and given_up.reason.startswith("4 deaths in 7 s")
+    assert "the last one exited with code 12" in launcher.all_ended()

@@ -1,0 +1,44 @@
+"""Workloads to predict: networks of the benchmarks, with random rows."""
+
+import numpy as np
+import pytest
+
+from hogbatch.config.lsh import defaults
+from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, single_labels
+from hogbatch.model.network import Network
+from hogbatch.simulate.hardware.description import read_server
+from hogbatch.simulate.hardware.workload import Workload
+
+
+def dense_workload(widths=(54, 512, 512, 512, 7), slots=1):
+    features, *hidden, outputs = widths
+    network = Network.build(features, tuple(hidden), outputs, "relu", "softmax")
+    rows = 1000
+    inputs = dense_inputs(np.zeros((rows, features), np.float32))
+    train = Examples(inputs, single_labels(np.zeros(rows, np.float32)), features)
+    return Workload.of(network, train, slots, None)
+
+
+def sparse_workload(widths=(2000, 64, 2), stored=20, slots=1, hashed=False, exchanges_sums=False):
+    features, *hidden, outputs = widths
+    network = Network.build(features, tuple(hidden), outputs, "relu", "softmax", hashed)
+    rows, random = 500, np.random.default_rng(0)
+    indices = np.sort(random.zipf(1.3, (rows, stored)) % features, axis=1).astype(np.int32)
+    indptr = np.arange(rows + 1, dtype=np.int64) * stored
+    inputs = csr_inputs(indptr, indices.reshape(-1), np.ones(indices.size, np.float32))
+    train = Examples(inputs, single_labels(np.zeros(rows, np.float32)), features)
+    lsh = defaults("dwta", outputs, 0) if hashed else None
+    return Workload.of(network, train, slots, lsh, exchanges_sums=exchanges_sums)
+
+
+WORKLOADS = {
+    "dense": dense_workload(),
+    "sparse": sparse_workload(),
+    "linear": sparse_workload((2000, 1)),
+    "hashed": sparse_workload((2000, 64, 12_000), hashed=True),
+}
+
+
+@pytest.fixture(scope="session")
+def server():
+    return read_server("epyc-2cores")

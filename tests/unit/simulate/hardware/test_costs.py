@@ -1,0 +1,325 @@
+"""Predicted times depend on sizes as real ones do."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from hogbatch.simulate.hardware.cpu_cost import CpuCost, barrier_seconds, mean_found
+from hogbatch.simulate.hardware.description import bundled_names, read_server
+from hogbatch.simulate.hardware.gpu_cost import GpuCost
+from hogbatch.simulate.hardware.host_cost import HostCost
+from hogbatch.simulate.hardware.workload import weights
+from tests.unit.servers.conftest import WORKLOADS, dense_workload, sparse_workload
+
+BATCHES = st.integers(1, 4096)
+NAMES = st.sampled_from(sorted(WORKLOADS))
+SERVERS = st.sampled_from(bundled_names())
+WIDE = sparse_workload((44_798, 128, 2), stored=100)
+
+
+def stored(workload, rows):
+    return round(workload.stored * rows) if workload.sparse else 0
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, NAMES, BATCHES, st.integers(1, 64))
+def test_a_larger_batch_takes_longer_but_less_per_row(name, kind, rows, threads):
+    workload = WORKLOADS[kind]
+    cost = CpuCost(read_server(name).cpu, workload, threads)
+    one = cost.train_seconds(rows, stored(workload, rows), active=200)
+    two = cost.train_seconds(2 * rows, stored(workload, 2 * rows), active=200)
+    assert one < two <= 2 * one * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, NAMES, BATCHES, st.integers(1, 63))
+def test_more_threads_never_make_one_thread_faster(name, kind, rows, threads):
+    """Up to the share of the other threads whose caches are near, which grows with siblings."""
+    workload, cpu = WORKLOADS[kind], read_server(name).cpu
+    fewer, more = (
+        CpuCost(cpu, workload, count).train_seconds(rows, stored(workload, rows))
+        for count in (threads, threads + 1)
+    )
+    tolerance = 0.01 if threads >= cpu.cores else 1e-9
+    assert fewer <= more * (1 + tolerance)
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, BATCHES)
+def test_a_gpu_takes_longer_for_more_rows_but_less_per_row(name, rows):
+    server = read_server(name)
+    for gpu in server.gpus:
+        cost = GpuCost(gpu, server.cpu, WORKLOADS["dense"])
+        one, two = cost.train_seconds(rows), cost.train_seconds(2 * rows)
+        assert one < two <= 2 * one
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_evaluation_takes_less_than_training(server, kind):
+    workload = WORKLOADS[kind]
+    cost = CpuCost(server.cpu, workload, 1)
+    values = stored(workload, 256)
+    assert 0 < cost.evaluate_seconds(256, values) < cost.train_seconds(256, values)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_optimizer_slots_cost_time(server, slots):
+    costs = [
+        CpuCost(server.cpu, dense_workload(slots=count), 1).train_seconds(16, 0)
+        for count in (slots - 1, slots)
+    ]
+    assert costs[0] < costs[1]
+
+
+def test_a_core_of_twice_the_speed_takes_half_of_the_time_in_large_batches(server):
+    fast = replace(server.cpu, dense=replace(server.cpu.dense, flops=2 * server.cpu.dense.flops))
+    slow, half = (
+        CpuCost(cpu, dense_workload(slots=0), 1).train_seconds(4096, 0)
+        for cpu in (server.cpu, fast)
+    )
+    assert 0.5 < half / slow < 0.6
+
+
+def test_two_threads_compete_for_the_weights_of_small_batches(server):
+    workload = dense_workload()
+    one, two = (CpuCost(server.cpu, workload, count) for count in (1, 2))
+    small, large = (two.train_seconds(b, 0) / one.train_seconds(b, 0) for b in (1, 256))
+    assert small > 1.3
+    assert 1 <= large < 1.1
+
+
+TEAMS = st.sampled_from([(1, 2), (1, 16), (2, 8), (1, 64), (4, 16), (8, 8)])
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, st.sampled_from(["dense", "sparse"]), st.integers(1, 64), TEAMS)
+def test_a_larger_batch_of_a_team_takes_longer_but_less_per_row(name, kind, own, team):
+    workload, (count, members) = WORKLOADS[kind], team
+    cost, rows = CpuCost(read_server(name).cpu, workload, count * members, members), own * members
+    one = cost.train_seconds(rows, stored(workload, rows))
+    two = cost.train_seconds(2 * rows, stored(workload, 2 * rows))
+    assert one < two < 2 * one
+
+
+def test_two_cores_of_a_team_are_nearly_twice_as_fast_as_one_in_large_batches(server):
+    one, team = (CpuCost(server.cpu, WORKLOADS["dense"], count, count) for count in (1, 2))
+    assert 1.7 < one.train_seconds(1024, 0) / team.train_seconds(1024, 0) < 2
+
+
+def test_a_team_on_several_caches_waits_longer_for_its_barriers_and_its_rows():
+    cpu = replace(read_server("epyc-64cores").cpu, cores_per_cache=64)
+    split = replace(cpu, cores_per_cache=8)
+    together, apart = (
+        CpuCost(each, WORKLOADS["dense"], 16, 16).train_seconds(256, 0) for each in (cpu, split)
+    )
+    assert apart > 1.05 * together
+    near, far = (barrier_seconds(cpu.memory, *others) for others in ((15, 0), (7, 8)))
+    assert far == pytest.approx((7 + 8 * 2) / 15 * near, rel=1e-3)
+
+
+def test_only_other_teams_make_a_team_fetch_all_weights(server):
+    cpu = replace(server.cpu, threads=16, cores=16, cores_per_cache=16)
+    slow = replace(cpu, memory=replace(cpu.memory, near_speed=1e6))  # nothing else takes as long
+    cells = sum(weights(layer) for layer in WORKLOADS["dense"].layers)
+    one, four = (
+        CpuCost(slow, WORKLOADS["dense"], 16, members).stage_seconds(1, 0)[0] for members in (16, 4)
+    )
+    assert one == pytest.approx(15 / 16 * 4 * cells / 1e6, rel=0.01)
+    assert four == pytest.approx(4 * cells / 1e6, rel=0.01)
+
+
+def test_touched_features_never_exceed_the_stored_values_or_the_features():
+    workload = sparse_workload()
+    touched = [workload.touched(rows) for rows in (1, 10, 100, 100_000)]
+    assert touched == sorted(touched)
+    assert touched[0] <= 20
+    assert touched[-1] == pytest.approx(sum(count for count, _ in workload.frequencies), rel=0.01)
+    others = workload.touched_by_others(10, 2)
+    assert workload.touched_by_others(10, 1) == 0
+    assert touched[1] / 2 <= others < touched[1]
+
+
+def test_hash_tables_take_time_in_proportion_to_their_outputs(server):
+    cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
+    assert cost.rebuild_seconds(2000) == pytest.approx(2 * cost.rebuild_seconds(1000))
+    assert CpuCost(server.cpu, WORKLOADS["dense"], 1).rebuild_seconds(1000) == 0
+
+
+def test_active_outputs_cost_time(server):
+    cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
+    assert cost.train_seconds(64, 1280, 100) < cost.train_seconds(64, 1280, 1000)
+
+
+def test_fuller_buckets_take_longer(server):
+    cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
+    assert cost.train_seconds(64, 1280, 100, 200.0) < cost.train_seconds(64, 1280, 100, 900.0)
+
+
+def test_outputs_found_are_those_of_an_average_output_not_of_an_average_bucket():
+    counts = np.array([[3, 1, 0, 0], [0, 2, 2, 0]], np.int32)
+    assert mean_found(counts, 8) == (9 + 1) / 4 + (4 + 4) / 4
+    assert mean_found(counts, 2) == (4 + 1) / 3 + (4 + 4) / 4
+    assert mean_found(np.zeros((2, 4), np.int32), 8) == 0.0
+
+
+def test_the_profile_doubles_from_16_rows_until_there_is_no_gain():
+    server = read_server("h100-16cores")
+    cost = GpuCost(server.gpus[0], server.cpu, WORKLOADS["dense"])
+    profile = cost.profile(1 << 20)
+    assert [rows for rows, _ in profile] == [16 << n for n in range(len(profile))]
+    assert all(seconds == cost.train_seconds(rows) for rows, seconds in profile)
+    assert cost.profile(40)[-1][0] == 40
+    assert cost.profile(5) == ((5, cost.train_seconds(5)),)
+
+
+def test_a_merge_of_few_rows_is_faster_than_one_of_all():
+    server = read_server("h100-16cores")
+    workload = sparse_workload((100_000, 64, 2))
+    cost = GpuCost(server.gpus[0], server.cpu, workload)
+    few, everything = cost.merge(100), cost.merge(None)
+    assert few.merge < everything.merge
+    assert few.fetch < everything.fetch
+    assert min(few) > 0
+
+
+def test_damping_by_weights_takes_time_where_all_parameters_are_merged():
+    server, workload = read_server("k80-28cores"), sparse_workload((100_000, 64, 2))
+    costs = [
+        GpuCost(server.gpus[0], server.cpu, workload, damps_weights=each) for each in (False, True)
+    ]
+    plain, damped = (cost.merge(None) for cost in costs)
+    assert damped.blocking > plain.blocking
+    assert damped.merge >= plain.merge
+    assert damped.fetch == plain.fetch
+    assert costs[0].merge(100) == costs[1].merge(100)
+
+
+def test_the_sums_of_adagrad_are_merged_with_the_first_layer():
+    server = read_server("h100-16cores")
+    gpu = replace(server.gpus[0], link_seconds=1e-12, launch_seconds=1e-12)
+    plain, summed = (
+        sparse_workload((100_000, 64, 2), exchanges_sums=sums) for sums in (False, True)
+    )
+    first = 100_000 * 64
+    for touched, ratio in ((None, 1 + first / plain.parameters), (50_000, 2)):
+        one, two = (GpuCost(gpu, server.cpu, each).merge(touched) for each in (plain, summed))
+        for name in ("blocking", "merge", "pull"):
+            assert getattr(two, name) / getattr(one, name) == pytest.approx(ratio, rel=0.01)
+
+
+def test_dense_rows_have_no_sums_to_exchange():
+    workload = sparse_workload(exchanges_sums=True)
+    assert workload.exchanged_slots == 1
+    assert sparse_workload(slots=1).exchanged_slots == 0  # as momentum has
+    assert WORKLOADS["dense"].exchanged_slots == 0
+
+
+def test_a_pull_of_touched_rows_takes_time_in_proportion_to_them():
+    server = read_server("h100-16cores")
+    cost = GpuCost(server.gpus[0], server.cpu, sparse_workload((100_000, 64, 2)))
+    one, two, everything = cost.merge(10_000), cost.merge(20_000), cost.merge(None)
+    assert two.pull - one.pull == pytest.approx(10_000 * 64 * 4 / server.gpus[0].mapped_speed)
+    assert one.pull > one.fetch
+    assert everything.pull == everything.fetch
+
+
+def test_the_passes_before_a_merge_have_a_speed_of_their_own():
+    server = read_server("h100-16cores")
+    gpu = replace(server.gpus[0], exchange_speed=server.gpus[0].exchange_speed / 2)
+    slow, usual = (GpuCost(each, server.cpu, WORKLOADS["dense"]) for each in (gpu, server.gpus[0]))
+    assert slow.merge(None).blocking > 1.5 * usual.merge(None).blocking
+    assert slow.train_seconds(64) == usual.train_seconds(64)
+
+
+@settings(deadline=None, max_examples=100)
+@given(SERVERS, st.sampled_from(["sparse", "hashed"]), BATCHES, st.integers(1, 64), st.data())
+def test_more_stored_values_take_longer(name, kind, rows, threads, data):
+    cost = CpuCost(read_server(name).cpu, WORKLOADS[kind], threads)
+    values = sorted(data.draw(st.lists(st.integers(0, 40 * rows), min_size=2, max_size=5)))
+    seconds = [cost.train_seconds(rows, each) for each in values]
+    assert seconds[0] > 0
+    assert seconds == sorted(seconds)
+
+
+@settings(deadline=None, max_examples=50)
+@given(SERVERS, st.integers(1, 256), st.integers(0, 400), st.integers(1, 64))
+def test_slower_cache_lines_never_make_a_batch_faster(name, rows, values, threads):
+    """Not even if a batch has fewer stored values than usual; without any, it waits for no line."""
+    cpu = read_server(name).cpu
+    sparse = cpu.sparse
+    lines = replace(sparse, line_seconds=2 * sparse.line_seconds)
+    fetched = replace(sparse, fetch_seconds=2 * sparse.fetch_seconds)
+    usual, *slower = (
+        CpuCost(replace(cpu, sparse=each), WIDE, threads).train_seconds(rows, values)
+        for each in (sparse, lines, fetched)
+    )
+    for seconds in slower:
+        assert seconds >= usual > 0
+        assert values or seconds == usual
+
+
+def test_siblings_share_the_caches_of_their_cores(server):
+    """16 cores with two threads each, of which eight share a cache."""
+    cpu = replace(server.cpu, threads=32, cores=16, cores_per_cache=8, smt_gain=2.0)
+    memory = replace(cpu.memory, near_speed=1e8, far_speed=1e6)  # nothing else takes as long
+    cpu, workload = replace(cpu, memory=memory), dense_workload(slots=0)
+    times = [CpuCost(cpu, workload, threads).train_seconds(1, 0) for threads in (16, 32)]
+    # Of 31 other threads, 15 are near: nearly the share of 7 among 15, not that of 7 among 31.
+    assert times[1] / times[0] == pytest.approx((16 / 31) / (8 / 15), rel=0.02)
+
+
+def test_siblings_compete_for_their_private_cache(server):
+    workload = dense_workload((54, 160, 7))
+    footprint = 4 * workload.parameters * 2
+    memory = replace(server.cpu.memory, private_cache=footprint, shared_speed=1e6)
+    cpu = replace(server.cpu, memory=memory, threads=4, smt_gain=2.0)
+    alone, siblings = (CpuCost(cpu, workload, count).train_seconds(16, 0) for count in (2, 4))
+    assert siblings > 5 * alone
+
+
+def test_only_workloads_that_allow_it_are_made_dense(server):
+    workload = sparse_workload()
+    gpu = replace(server.gpus[0], cell_seconds=1e-3)
+    assert GpuCost(gpu, server.cpu, workload).densify
+    assert not GpuCost(gpu, server.cpu, replace(workload, may_densify=False)).densify
+    assert not GpuCost(server.gpus[0], server.cpu, WORKLOADS["dense"]).densify
+
+
+def test_host_costs_are_in_proportion(server):
+    cost = HostCost(server.cpu)
+    assert cost.copy_seconds(2_000_000) == pytest.approx(2 * cost.copy_seconds(1_000_000))
+    assert 0 < cost.shuffle_seconds(1000) < 1e-3
+
+
+@settings(deadline=None, max_examples=100)
+@given(SERVERS, st.sampled_from(["dense", "sparse"]), BATCHES, TEAMS)
+def test_the_stages_of_a_team_take_the_time_of_its_batch(name, kind, rows, team):
+    workload, (count, members) = WORKLOADS[kind], team
+    cost = CpuCost(read_server(name).cpu, workload, count * members, members)
+    values = stored(workload, rows)
+    stages = cost.stage_seconds(rows, values)
+    assert len(stages) == 1 + len(workload.layers)
+    assert min(stages) > 0
+    assert sum(stages) == pytest.approx(cost.train_seconds(rows, values), rel=1e-9)
+
+
+@settings(deadline=None, max_examples=100)
+@given(SERVERS, NAMES, BATCHES, st.integers(1, 64), st.integers(0, 500))
+def test_the_stages_of_a_batch_take_its_time(name, kind, rows, threads, active):
+    workload = WORKLOADS[kind]
+    cost, values = CpuCost(read_server(name).cpu, workload, threads), stored(workload, rows)
+    stages = cost.stage_seconds(rows, values, active)
+    assert len(stages) == 2 * len(workload.layers)
+    assert min(stages) > 0
+    assert sum(stages) == pytest.approx(cost.train_seconds(rows, values, active), rel=1e-9)
+
+
+def test_a_backward_pass_takes_twice_as_long_as_the_forward_pass_of_its_layer():
+    workload = dense_workload()
+    stages = CpuCost(read_server("epyc-2cores").cpu, workload, 1).stage_seconds(4096, 0)
+    layers = len(workload.layers)
+    for layer in range(1, layers - 1):
+        forward, backward = stages[layer], stages[2 * layers - 1 - layer]
+        assert backward / forward == pytest.approx(2, rel=0.2)

@@ -1,0 +1,270 @@
+"""`hogbatch profile` measures this machine, and finds the figures that probes were made with."""
+
+import os
+from dataclasses import replace
+from functools import partial
+from threading import Lock
+
+import pytest
+
+from benchmarks.common.job import wait_for
+from hogbatch.cli.main import main
+from hogbatch.machine.topology import Topology
+from hogbatch.simulate.hardware.cpu_cost import CpuCost
+from hogbatch.simulate.hardware.description import read_server
+from hogbatch.simulate.hardware.gpu_cost import GpuCost
+from hogbatch.simulate.profile import command, cpu as on_cpu, machine
+from hogbatch.simulate.profile.barrier import measure_barrier
+from hogbatch.simulate.profile.cpu import Measured, measure
+from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
+from hogbatch.simulate.profile.gpu import TransferSpeeds
+from hogbatch.simulate.profile.machine import cores_per_cache, fit_measured
+from hogbatch.simulate.profile.networks import DENSE, SPARSE
+from tests.unit.servers.conftest import dense_workload
+
+CORES = sorted(os.sched_getaffinity(0))
+
+
+def test_a_quick_profile_writes_a_description(tmp_path, capsys):
+    file = tmp_path / "mine.toml"
+    assert main(["profile", "--quick", "--name", "mine", "--output", str(file)]) == 0
+    server = read_server(str(file))
+    assert server.name == "mine"
+    assert "host" in [gpu.ordinal for gpu in server.gpus]
+    assert "hogbatch profile --quick" in server.cpu.source
+    memory = server.cpu.memory
+    assert memory.far_speed == pytest.approx(memory.near_speed / 2, rel=1e-3)
+    assert list(tmp_path.iterdir()) == [file]
+    err = capsys.readouterr().err
+    assert "CPU: " in err
+    assert "probes, median error" in err
+
+
+@pytest.fixture
+def measured(monkeypatch, server):
+    """The names of what `hogbatch profile` measures, with fixed results."""
+    found, probes = [], [Probe("one", 1.0, lambda _: 1.0)]
+    results = {"describe_cpu": server.cpu, "describe_host": server.gpus[0]}
+    for name, described in results.items():
+
+        def describe(*_, name=name, described=described):
+            found.append(name)
+            return described, probes
+
+        monkeypatch.setattr(command, name, describe)
+    return found
+
+
+def test_a_description_is_printed_without_an_output(measured, capsys):
+    assert main(["profile", "--name", "other"]) == 0
+    assert capsys.readouterr().out.startswith('name = "other"')
+    assert measured == ["describe_cpu", "describe_host"]
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [("gone/mine.toml", "gone does not exist"), (".", "is a folder"), ("a.toml", "not writable")],
+)
+def test_an_output_is_checked_before_measuring(
+    tmp_path, monkeypatch, measured, capsys, output, problem
+):
+    if problem == "not writable":
+        monkeypatch.setattr(command.os, "access", lambda folder, mode: folder != tmp_path)
+    assert main(["profile", "--output", str(tmp_path / output)]) == 2
+    assert measured == []
+    err = capsys.readouterr().err
+    assert "--output" in err and problem in err
+    assert err.count("\n") == 1
+
+
+def seconds(workload, rows, cpu):
+    return CpuCost(cpu, workload, 1).train_seconds(rows, 0)
+
+
+def test_a_fit_finds_the_figures_of_its_probes(server):
+    figures = ("dense.flops", "memory.private_speed", "dense.step_seconds")
+    true = server.cpu
+    probes = [
+        Probe(f"{widths} {rows}", seconds(workload, rows, true), partial(seconds, workload, rows))
+        for widths in ((54, 512, 512, 7), (300, 256, 2), (80, 1024, 1024, 10))
+        for workload in (dense_workload(widths), dense_workload(widths, slots=0))
+        for rows in (1, 16, 256)
+    ]
+    start = replace(
+        true,
+        dense=replace(true.dense, flops=true.dense.flops / 3, step_seconds=1e-10),
+        memory=replace(true.memory, private_speed=1e11),
+    )
+    fitted = fit(start, figures, probes)
+    assert fitted.dense.flops == pytest.approx(true.dense.flops, rel=0.05)
+    for probe in probes:
+        assert probe.predict(fitted) == pytest.approx(probe.seconds, rel=0.05)
+
+
+def test_one_disturbed_probe_hardly_changes_a_fit(server):
+    workload = dense_workload(slots=0)
+    probes = [
+        Probe(f"{rows}", seconds(workload, rows, server.cpu), partial(seconds, workload, rows))
+        for rows in (64, 128, 256, 512, 1024)
+    ]
+    probes[2] = probes[2]._replace(seconds=20 * probes[2].seconds)
+    fitted = fit(server.cpu, ("dense.flops",), probes)
+    assert fitted.dense.flops == pytest.approx(server.cpu.dense.flops, rel=0.15)
+
+
+def test_a_figure_that_no_probe_determines_keeps_its_value_and_is_labelled(server):
+    workload = dense_workload(slots=0)
+    probes = [
+        Probe(f"{rows}", 2 * seconds(workload, rows, server.cpu), partial(seconds, workload, rows))
+        for rows in (1, 64, 256, 1024)
+    ]
+    figures = ("dense.flops", "dense.exp_seconds", "memory.near_speed")
+    start = replace(server.cpu, dense=replace(server.cpu.dense, source="measured", sources={}))
+    cpu = fit_measured(start, figures, probes)
+    assert cpu.dense.flops < start.dense.flops
+    assert cpu.dense.sources == {"exp_seconds": NOT_MEASURED}
+    assert cpu.dense.exp_seconds == start.dense.exp_seconds
+    assert cpu.memory.sources["near_speed"] == NOT_MEASURED  # there is only one thread
+
+
+def test_a_figure_that_was_found_to_be_negligible_is_measured(server):
+    workload = dense_workload((54, 2048, 7), slots=0)
+    true = replace(server.cpu, dense=replace(server.cpu.dense, cell_seconds=1e-15))
+    probes = [
+        Probe(f"{rows}", seconds(workload, rows, true), partial(seconds, workload, rows))
+        for rows in (1, 64, 256, 1024)
+    ]
+    cpu = fit_measured(server.cpu, ("dense.cell_seconds",), probes)
+    assert cpu.dense.cell_seconds < server.cpu.dense.cell_seconds / 10
+    assert "cell_seconds" not in cpu.dense.sources
+
+
+def test_a_figure_of_a_gpu_is_labelled(server):
+    gpu = server.gpus[0]
+
+    def predict(described):
+        return GpuCost(described, server.cpu, dense_workload()).train_seconds(256)
+
+    fitted = fit_measured(gpu, ("flops", "value_seconds"), [Probe("one", predict(gpu), predict)])
+    assert fitted.sources["value_seconds"] == NOT_MEASURED
+    assert "flops" not in fitted.sources
+
+
+class FixedRun:
+    """A thread of a probe network that records in `log` what it does."""
+
+    def __init__(self, log, lock):
+        self.log, self.lock = log, lock
+
+    def draw(self, rows):
+        with self.lock:
+            self.log.append("draw")
+
+    def train(self, drawn):
+        with self.lock:
+            self.log.append("train")
+
+
+def test_threads_draw_their_rows_before_any_of_them_trains():
+    log, lock = [], Lock()
+    runs = [FixedRun(log, lock) for _ in range(16)]
+    for _ in range(20):
+        on_cpu._together(runs, 10)
+        assert log == 16 * ["draw"] + 16 * ["train"]
+        log.clear()
+
+
+@pytest.mark.parametrize(("threads", "factor"), [(1, 1.0), (8, 1.0), (32, 4.0)])
+def test_more_threads_train_for_longer(monkeypatch, threads, factor):
+    asked = []
+    monkeypatch.setattr(on_cpu, "_Run", lambda *_: FixedRun([], Lock()))
+    monkeypatch.setattr(on_cpu, "_batches", lambda run, batch, seconds: asked.append(seconds) or 1)
+    monkeypatch.setattr(on_cpu, "_undisturbed", lambda runs, rows: [])
+    assert measure(None, 4, threads, 0.01) is None
+    assert asked == [pytest.approx(0.01 * factor)]
+
+
+@pytest.fixture
+def few_effort(monkeypatch):
+    """Two networks with fixed times, without those of several threads."""
+    networks = {"DENSE": DENSE[:1], "SPARSE": SPARSE[:1], "HASHED": ()}
+    for name, sizes in networks.items():
+        monkeypatch.setattr(machine, name, sizes)
+    times = {1: Measured(1e-3, 320.0, 0.0, 0.0)}
+    monkeypatch.setattr(machine, "measure", lambda probe, batch, threads, _: times.get(threads))
+    monkeypatch.setattr(machine, "measure_barrier", lambda cores, seconds: None)
+    monkeypatch.setattr(
+        machine,
+        "read_topology",
+        lambda: Topology(frozenset(range(4)), (), tuple(frozenset({core}) for core in range(4))),
+    )
+    return replace(machine.QUICK, batches=(4, 64))
+
+
+def test_missing_probes_of_several_threads_are_noted(few_effort):
+    lines = []
+    cpu, _ = machine.describe_cpu(few_effort, "measured", lines.append)
+    assert "4 of 4 probes of 4 threads are missing" in lines[-1]
+    assert cpu.memory.sources["near_speed"] == NOT_MEASURED
+    assert cpu.sparse.sources["fetch_seconds"] == NOT_MEASURED
+    assert cpu.memory.sources["barrier_seconds"] == NOT_MEASURED
+
+
+def test_the_barrier_of_a_core_each_is_measured(few_effort, monkeypatch):
+    """Four cores, of which two share a cache: each far thread counts twice."""
+    asked = []
+    monkeypatch.setattr(machine, "cores_per_cache", lambda core: 2)
+    monkeypatch.setattr(machine, "measure_barrier", lambda cores, _: asked.append(cores) or 5e-6)
+    cpu, _ = machine.describe_cpu(few_effort, "measured", lambda line: None)
+    assert asked == [[0, 1, 2, 3]]
+    assert cpu.memory.barrier_seconds == pytest.approx(1e-6, rel=0.05)
+    assert "barrier_seconds" not in cpu.memory.sources
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_a_barrier_takes_time():
+    def measured():  # again, if other processes have interrupted it
+        found = measure_barrier(CORES[:2], 0.001)
+        return found is not None and 1e-9 < found < 1e-4
+
+    wait_for(measured, "the barrier is measured")
+
+
+def test_one_core_has_no_barrier():
+    assert measure_barrier(CORES[:1], 0.001) is None
+
+
+def test_leaving_the_private_cache_is_never_free(server):
+    """A shared cache that seems to be faster than the private one is an error of the fit."""
+    memory = replace(server.cpu.memory, shared_speed=10 * server.cpu.memory.private_speed)
+    limited = machine._limited(replace(server.cpu, memory=memory))
+    assert limited.memory.shared_speed == memory.private_speed
+    assert limited.memory.sources["shared_speed"].startswith("limited to private_speed")
+
+
+@pytest.mark.parametrize(
+    ("shared", "siblings", "cores"),
+    [("0-15", "0,8", 8), ("0-7", "0", 8), ("0-7", None, 8), ("0-1", "0-1", 1), (None, "0", 1)],
+)
+def test_a_cache_is_shared_by_physical_cores(tmp_path, shared, siblings, cores):
+    for name, text in (
+        ("cache/index0/shared_cpu_list", shared and siblings),
+        ("cache/index3/shared_cpu_list", shared),
+        ("topology/thread_siblings_list", siblings),
+    ):
+        if text is not None:
+            file = tmp_path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text + "\n")
+    assert cores_per_cache(tmp_path) == cores
+
+
+def test_passes_before_a_merge_are_not_part_of_the_fit(monkeypatch, server):
+    speeds = TransferSpeeds(1e9, 2e9, 1e-6, 3e9, 4e9)
+    monkeypatch.setattr(machine.on_gpu, "measure_transfers", lambda *_: speeds)
+    monkeypatch.setattr(machine, "DENSE", DENSE[:2])
+    for name in ("SPARSE", "HASHED"):
+        monkeypatch.setattr(machine, name, ())
+    effort = replace(machine.QUICK, networks=2)
+    gpu, _ = machine.describe_host(server.cpu, effort, "measured", lambda _: None)
+    assert gpu.exchange_speed == speeds.exchange_speed

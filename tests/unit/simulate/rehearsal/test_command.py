@@ -1,0 +1,41 @@
+from types import SimpleNamespace
+
+import numba
+import pytest
+
+from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.config.train import TrainConfig
+from hogbatch.simulate.rehearsal import command
+
+
+def double(x):
+    return 2 * x
+
+
+@pytest.fixture
+def rehearse(monkeypatch, capsys):
+    """Rehearse a run that compiles `kernels` kernels and does nothing else; return its stderr."""
+
+    def run(kernels, *, quiet=False):
+        def compile_kernels(settings, platform):
+            for _ in range(kernels):
+                assert numba.njit(double)(1) == 2  # not cached
+            return SimpleNamespace(exit_code=0)
+
+        monkeypatch.setattr(command, "run_on", compile_kernels)
+        config = TrainConfig(data="a9a", quiet=quiet)
+        link = ServerLink(latency=50e-6, speed=1e9)
+        command.execute(config, server="epyc-2cores", interleave="layer", json=False, link=link)
+        return capsys.readouterr().err
+
+    return run
+
+
+def test_a_rehearsal_that_compiles_kernels_says_so_once(rehearse):
+    line = rehearse(kernels=2)
+    assert line.startswith("compiling kernels, which takes") and line.count("\n") == 1
+    assert rehearse(kernels=2, quiet=True) == ""
+
+
+def test_a_rehearsal_that_compiles_nothing_does_not_say_so(rehearse):
+    assert rehearse(kernels=0) == ""

@@ -1,0 +1,93 @@
+"""Threads take turns on cores as under a fair scheduler."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from hogbatch.simulate.event_queue import EventQueue
+from hogbatch.simulate.rehearsal.cores import Cores, WorkerCores
+from tests.support.simulated_host import SimulatedHost
+
+
+def ends(cores, slice_seconds, works):
+    """When each of `works` ends, a list of seconds for each thread."""
+    queue, found = EventQueue(), {}
+    server = Cores(cores, slice_seconds, queue)
+
+    def begin(thread, rest):
+        if rest:
+            server.run(thread, rest[0], lambda: done(thread, rest))
+
+    def done(thread, rest):
+        found.setdefault(thread, []).append(queue.now)
+        begin(thread, rest[1:])
+
+    for thread, seconds in enumerate(works):
+        begin(thread, seconds)
+    while queue.step():
+        pass
+    return [found.get(thread, []) for thread in range(len(works))]
+
+
+def approximately(times):
+    return [pytest.approx(each) for each in times]
+
+
+def test_a_thread_with_a_core_of_its_own_is_never_interrupted():
+    assert ends(2, 0.003, [[0.01, 0.02], [0.005]]) == approximately([[0.01, 0.03], [0.005]])
+
+
+def test_two_threads_on_one_core_take_turns():
+    assert ends(1, 0.003, [[0.004], [0.002]]) == approximately([[0.006], [0.005]])
+
+
+def test_a_thread_keeps_its_core_between_short_batches():
+    found = ends(1, 0.003, [[0.001] * 4, [0.001] * 4])
+    assert found == approximately([[0.001, 0.002, 0.003, 0.007], [0.004, 0.005, 0.006, 0.008]])
+
+
+def test_a_thread_that_has_nothing_to_do_leaves_its_core():
+    assert ends(1, 0.003, [[0.001], [0.01]]) == approximately([[0.001], [0.011]])
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.lists(st.floats(1e-4, 0.02), min_size=1, max_size=5), min_size=1, max_size=7),
+)
+def test_no_time_is_lost_or_invented(cores, works):
+    found = ends(cores, 0.003, works)
+    for thread, seconds in enumerate(works):
+        assert len(found[thread]) == len(seconds)
+        assert found[thread][-1] >= sum(seconds) - 1e-6
+    for core in range(cores):
+        own = range(core, len(works), cores)
+        busy = sum(sum(works[thread]) for thread in own)
+        assert max((found[thread][-1] for thread in own), default=0.0) == pytest.approx(busy)
+
+
+def test_workers_share_the_cores_of_a_server():
+    host = SimulatedHost()
+    server, ends = Cores(2, 0.003, host.queue), []
+    for first in (0, 2):
+        worker = WorkerCores(server, first, host)
+        for thread in range(2):
+            worker.run(thread, 0.006, lambda: ends.append(host.now))
+    host.run()
+    assert sorted(ends) == pytest.approx([0.009, 0.009, 0.012, 0.012])
+
+
+def test_threads_that_run_together_end_with_the_last_one():
+    host, ends = SimulatedHost(), []
+    worker = WorkerCores(Cores(2, 0.003, host.queue), 0, host)
+    worker.run(2, 0.006, lambda: None)  # takes turns with thread 0
+    worker.run_together(range(2), 0.006, lambda: ends.append(host.now))
+    host.run()
+    assert ends == pytest.approx([0.012])
+
+
+def test_the_threads_of_a_dead_worker_do_nothing_more():
+    host, called = SimulatedHost(), []
+    worker = WorkerCores(Cores(1, 0.003, host.queue), 0, host)
+    worker.run(0, 0.001, lambda: called.append(0))
+    host.exit("killed")
+    host.run()
+    assert called == []

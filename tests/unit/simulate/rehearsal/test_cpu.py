@@ -1,0 +1,249 @@
+"""A rehearsed CPU worker: leases, batches and reports at simulated times."""
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+
+from hogbatch.simulate.rehearsal import cpu
+from hogbatch.simulate.rehearsal.cores import Cores
+from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
+from hogbatch.simulate.rehearsal.noise import Noise
+from hogbatch.wire.messages import Done, Failed, Work
+from hogbatch.workers.compute.teams import Teams
+from tests.support.assignments import wide
+from tests.support.simulated_host import SimulatedHost
+from tests.unit.rehearse.conftest import concurrent, given
+
+ROW_S, EVALUATED_ROW_S = 0.001, 0.0001
+STAGES = 6  # of the networks with three layers
+
+
+class FixedCost:
+    """Batches in proportion to their rows."""
+
+    def train_seconds(self, rows, stored, active=0, found=0.0):
+        return rows * ROW_S
+
+    def stage_seconds(self, rows, stored, active=0, found=0.0):
+        return (rows * ROW_S / STAGES,) * STAGES
+
+    def evaluate_seconds(self, rows, stored):
+        return rows * EVALUATED_ROW_S
+
+    def rebuild_seconds(self, outputs):
+        return 0.01
+
+
+class FixedTeamCost(FixedCost):
+    """The first phase takes half of the time, and so do the updates of all layers."""
+
+    def stage_seconds(self, rows, stored, active=0, found=0.0):
+        half = rows * ROW_S / 2
+        return (half, *(2 * [half / 4]), half / 2)
+
+
+class Driver:
+    """An engine in a host, on an assignment of `kind`."""
+
+    def __init__(
+        self,
+        kind="dense",
+        threads=2,
+        interleave="layer",
+        spread=0.0,
+        cores=4,
+        background=False,
+        members=1,
+        alone=False,
+    ):
+        self.assignment = given(kind)
+        self.assignment = replace(self.assignment, test=self.assignment.train)
+        if background:
+            self.assignment = wide(sparse=True, optimizer="sgd", background=True)
+        self.host = SimulatedHost(self.assignment)
+        model = concurrent(self.assignment, interleave=interleave, alone=alone)
+        noise, teams = Noise(Random(0), spread), Teams(threads // members, members)
+        cost = FixedCost() if members == 1 else FixedTeamCost()
+        self.engine = RehearsedCpu(
+            *(threads, teams, cost, model, lambda welcome: self.assignment, noise),
+            *(Cores(cores, 0.003, self.host.queue), 0, threads),
+        )
+        self.ready = self.engine.prepare(self.assignment.welcome, self.host).ready
+        assert (self.ready.teams, self.ready.members) == (teams.count, members)
+
+    def submit(self, start, stop, batch=5, lease=1, **fields):
+        usual = {"task": "train", "epoch": 0, "learning_rate": 0.05, "fence": 0}
+        work = Work(lease=lease, start=start, stop=stop, batch_size=batch, **usual | fields)
+        self.engine.submit(work)
+
+    @property
+    def params(self):
+        return self.assignment.model.params
+
+    def layers_updated(self, before):
+        """Which layers have other parameters than `before`."""
+        starts = [view.weights for view in self.assignment.network.layer_views()]
+        ranges = pairwise([*starts, len(before)])
+        return [bool((self.params[a:b] != before[a:b]).any()) for a, b in ranges]
+
+
+@pytest.mark.parametrize("given", [{}, {"members": 2}, {"kind": "hashed"}])
+def test_the_batches_that_a_worker_measures_are_predicted(given):
+    profile = Driver(**given).ready.profile
+    assert profile == tuple((rows, rows * ROW_S) for rows in (8, 4, 2, 1))
+
+
+def test_a_worker_with_a_large_model_measures_nothing(monkeypatch):
+    monkeypatch.setattr(cpu, "MAX_CPU_MODEL_BYTES", 1000)
+    assert Driver().ready.profile == ()
+
+
+def test_threads_share_a_lease():
+    driver = Driver()
+    driver.submit(0, 20)
+    driver.host.run()
+    ((at, done),) = driver.host.posted
+    assert isinstance(done, Done)
+    assert (done.rows, done.updates, done.lease) == (20, 4, 1)
+    assert at == done.seconds == pytest.approx(10 * ROW_S)
+    assert done.loss > 0
+
+
+def test_a_delayed_batch_changes_the_model_when_it_ends():
+    driver = Driver(threads=1, interleave="batch")
+    before = driver.params.copy()
+    driver.submit(0, 10)
+    driver.host.run(4.9 * ROW_S)
+    np.testing.assert_array_equal(driver.params, before)
+    driver.host.run(5.1 * ROW_S)
+    first = driver.params.copy()
+    assert (first != before).any()
+    driver.host.run()
+    assert (driver.params != first).any()
+
+
+def test_layers_are_updated_last_to_first_in_the_middle_of_their_backward_passes():
+    driver = Driver(threads=1)
+    layers, before = len(driver.assignment.network.layer_views()), driver.params.copy()
+    driver.submit(0, 5)
+    stage = 5 * ROW_S / STAGES
+    for passes, expected in [(3.4, 0), (3.6, 1), (4.4, 1), (4.6, 2), (5.4, 2), (5.6, 3)]:
+        driver.host.run(passes * stage)
+        assert driver.layers_updated(before) == [False] * (layers - expected) + [True] * expected
+    assert not driver.host.posted
+    driver.host.run()
+    assert driver.host.posted[0][0] == pytest.approx(5 * ROW_S)
+
+
+def test_a_layer_that_another_thread_has_updated_is_read():
+    """Two threads, half a batch apart, differ from two that read the model at the same times."""
+    results = []
+    for interleave in ("layer", "batch"):
+        driver = Driver(threads=2, interleave=interleave)
+        driver.submit(0, 5, lease=1)
+        driver.host.run(2.5 * ROW_S)
+        driver.submit(5, 10, lease=2)
+        driver.host.run()
+        results.append(driver.params)
+    assert (results[0] != results[1]).any()
+
+
+def test_leases_follow_each_other_without_a_pause():
+    driver = Driver()
+    driver.submit(0, 20, lease=1)
+    driver.submit(20, 40, lease=2)
+    driver.host.run()
+    assert [done.lease for _, done in driver.host.posted] == [1, 2]
+    assert [at for at, _ in driver.host.posted] == pytest.approx([10 * ROW_S, 20 * ROW_S])
+
+
+def test_a_revoked_lease_fails_and_changes_nothing_more():
+    driver = Driver(threads=1)
+    driver.submit(0, 40)
+    driver.host.run(12 * ROW_S)  # two batches are done, the third is computed
+    driver.assignment.fence[0] = 1
+    driver.host.run()
+    ((_, failed),) = driver.host.posted
+    assert isinstance(failed, Failed) and "revoked after 15 rows" in failed.reason
+
+
+def test_evaluation_leaves_the_model_as_it_is():
+    driver = Driver("hashed", threads=2)
+    before = driver.params.copy()
+    driver.submit(0, 60, batch=30, task="evaluate", learning_rate=0.0)
+    driver.host.run()
+    ((at, done),) = driver.host.posted
+    assert (done.rows, len(done.metric_sums)) == (60, 3)
+    assert at == pytest.approx(30 * EVALUATED_ROW_S)
+    np.testing.assert_array_equal(driver.params, before)
+
+
+def test_building_hash_tables_in_the_background_uses_a_core():
+    def seconds(cores):
+        driver = Driver(threads=1, cores=cores, background=True)
+        driver.submit(0, 60)
+        driver.host.run()
+        ((_, done),) = driver.host.posted
+        return done.seconds
+
+    building = FixedCost().rebuild_seconds(0)
+    assert seconds(cores=2) == pytest.approx(60 * ROW_S)
+    assert seconds(cores=1) > 60 * ROW_S + building / 4
+
+
+def test_a_team_updates_its_layers_in_the_second_phase_from_gradients_of_the_first():
+    driver = Driver(threads=4, members=2)  # two teams
+    layers, before = len(driver.assignment.network.layer_views()), driver.params.copy()
+    driver.submit(0, 5)
+    seconds = 5 * ROW_S
+    for part, expected in [(0.5, 0), (0.6, 1), (0.65, 1), (0.7, 2), (0.85, 2), (0.9, 3)]:
+        driver.host.run(part * seconds)
+        assert driver.layers_updated(before) == [False] * (layers - expected) + [True] * expected, (
+            part
+        )
+    driver.host.run()
+    assert driver.host.posted[0][0] == pytest.approx(seconds)
+
+
+def test_a_batch_of_a_team_is_one_update():
+    one, team = Driver(threads=1, alone=True), Driver(threads=3, members=3)
+    for driver in (one, team):
+        driver.submit(0, 20)
+        driver.host.run()
+        ((_, done),) = driver.host.posted
+        assert (done.rows, done.updates) == (20, 4)
+    np.testing.assert_allclose(team.params, one.params, rtol=0, atol=1e-6)
+
+
+def test_all_threads_of_teams_evaluate():
+    driver = Driver(threads=4, members=2)
+    driver.submit(0, 60, batch=15, task="evaluate", learning_rate=0.0)
+    driver.host.run()
+    ((at, _),) = driver.host.posted
+    assert at == pytest.approx(15 * EVALUATED_ROW_S)
+
+
+def test_a_team_waits_for_a_thread_that_shares_its_core():
+    driver = Driver(threads=4, members=2, cores=3)  # threads 0 and 3 share a core
+    driver.submit(0, 5)
+    driver.submit(5, 10, lease=2)
+    driver.host.run()
+    for at, _ in driver.host.posted:  # 5 rows each on cores of their own
+        assert 7 * ROW_S < at < 11 * ROW_S
+
+
+@pytest.mark.parametrize("interleave", ["layer", "batch"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "hashed"])
+def test_a_seed_gives_the_same_model_again(kind, interleave):
+    def trained():
+        driver = Driver(kind, threads=3, spread=0.3, interleave=interleave)
+        driver.submit(0, 45, batch=4)
+        driver.host.run()
+        return driver.host.posted, driver.params
+
+    (first, params), (second, again) = trained(), trained()
+    assert first == second
+    np.testing.assert_array_equal(params, again)

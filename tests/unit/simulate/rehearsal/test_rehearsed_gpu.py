@@ -1,0 +1,406 @@
+"""The simulated times at which a GPU worker trains, merges, fetches and reports."""
+
+from functools import partial
+from random import Random
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hogbatch.kernels.contract import LOSS
+from hogbatch.simulate.hardware.gpu_cost import MergeTimes
+from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
+from hogbatch.simulate.rehearsal.noise import Noise
+from hogbatch.simulate.rehearsal.replica import RehearsedReplica
+from hogbatch.wire.messages import Done, Failed, Work
+from tests.support.assignments import assignment, examples
+from tests.support.simulated_host import SimulatedHost
+
+ROWS, BATCH = 64, 8
+BATCH_S, BLOCKING_S, MERGE_S, FETCH_S, EVALUATE_S = 1.0, 0.25, 0.5, 0.125, 0.0625
+ONE_ROW_S = BATCH_S / BATCH
+
+
+class FixedCost:
+    """Times that float64 adds exactly."""
+
+    densify = False
+
+    def __init__(self, merge_s=MERGE_S, pull_s=FETCH_S):
+        self.merge_s, self.pull_s = merge_s, pull_s
+
+    def train_seconds(self, rows):
+        return rows * ONE_ROW_S
+
+    def evaluate_seconds(self, rows):
+        return rows * EVALUATE_S
+
+    def profile(self, rows):
+        return ((BATCH, BATCH_S),)
+
+    def merge(self, touched):
+        return MergeTimes(BLOCKING_S, self.merge_s, FETCH_S, self.pull_s)
+
+
+class Rig:
+    """One engine, and the times of all calls of its replica in `log`."""
+
+    def __init__(
+        self, monkeypatch, given, label="gpu:0", cost=None, seed=0, spread=0.0, **settings
+    ):
+        self.given, self.host, self.log = given, SimulatedHost(given), []
+        for name in ("begin", "take", "merge", "fetch", "reset"):
+            monkeypatch.setattr(RehearsedReplica, name, self._logged(name))
+        self.engine = RehearsedGpu(
+            label,
+            cost or FixedCost(),
+            lambda welcome: given,
+            Noise(Random(seed), spread),
+            **settings,
+        )
+        self.prepared = self.engine.prepare(given.welcome, self.host)
+        self.log.clear()
+
+    def _logged(self, name):
+        original = getattr(RehearsedReplica, name)
+        original = getattr(original, "original", original)
+
+        def call(replica, *arguments):
+            self.log.append((self.host.now, name))
+            return original(replica, *arguments)
+
+        call.original = original
+        return call
+
+    def at(self, time, action):
+        self.host.queue.at(time, action)
+
+    def submit(self, time, *works):
+        for work in works:
+            self.at(time, partial(self.engine.submit, work))
+
+    @property
+    def times(self):
+        """The times of the calls, by name."""
+        return {name: [t for t, called in self.log if called == name] for _, name in self.log}
+
+    @property
+    def done(self):
+        return [message for _, message in self.host.posted]
+
+
+def lease(number=0, start=0, stop=32, **fields):
+    """A lease to train on."""
+    known = {"task": "train", "epoch": 0, "batch_size": BATCH, "learning_rate": 0.1, "fence": 0}
+    return Work(**{"lease": number, "start": start, "stop": stop, **known, **fields})
+
+
+def dense(**fields):
+    return assignment(
+        examples(ROWS),
+        examples(20, seed=1),
+        **{"merge_every": 2, "staleness_damping": "off", **fields},
+    )
+
+
+def test_the_change_of_an_interval_is_merged_while_the_next_one_is_trained(monkeypatch):
+    rig = Rig(monkeypatch, dense())
+    rig.submit(1.0, lease())  # two intervals of two batches
+    rig.host.run()
+    # Pulled at 1, trained from 1.125 to 3.125, taken until 3.375; then the second interval begins.
+    assert rig.log == [
+        (1.0, "begin"),
+        (3.125, "take"),
+        (3.875, "merge"),
+        (3.875, "fetch"),
+        (5.375, "take"),
+        (6.125, "merge"),
+        (6.125, "fetch"),
+    ]
+    ((time, done),) = rig.host.posted
+    assert time == 6.25
+    assert (done.rows, done.updates, done.staleness, done.refused) == (32, 2, 0, 0)
+    assert done.seconds == 5.25
+    assert done.merge_seconds == 2 * BLOCKING_S
+    assert done.transfer_seconds == 2 * (MERGE_S + FETCH_S)
+    assert done.transferred == 2 * 2 * rig.given.model.params.nbytes
+    assert rig.given.model.merges[0] == 2
+
+
+def test_the_first_interval_waits_for_the_pull_of_its_rows(monkeypatch):
+    rig = Rig(monkeypatch, dense(), cost=FixedCost(pull_s=3.0))
+    rig.submit(1.0, lease())
+    rig.host.run()
+    assert rig.times["take"] == [
+        6.0,
+        8.25,
+    ]  # two batches after the pull; two more and the first take
+
+
+def test_a_slow_merge_delays_the_next_one(monkeypatch):
+    rig = Rig(monkeypatch, dense(), cost=FixedCost(merge_s=4.0))
+    rig.submit(0.0, lease())
+    rig.host.run()
+    # The second interval is trained until 4.375, but the first merge and fetch end at 6.5.
+    assert rig.times["take"] == [2.125, 6.5]
+    assert rig.times["merge"] == [6.375, 10.75]
+    assert rig.done[0].merge_seconds == BLOCKING_S + (6.5 - 4.375) + BLOCKING_S
+
+
+def test_a_lease_that_waits_continues_the_pipeline(monkeypatch):
+    """No pull between the leases: the first interval of the second one begins at the take."""
+    rig = Rig(monkeypatch, dense())
+    rig.submit(0.0, lease(0, 0, 32), lease(1, 32, 64))
+    rig.host.run()
+    assert rig.times["begin"] == [0.0]
+    assert rig.times["take"] == [2.125, 4.375, 6.625, 8.875]
+    assert [time for time, _ in rig.host.posted] == [5.25, 9.75]
+    assert [done.seconds for done in rig.done] == [5.25, 4.5]
+
+
+def test_without_a_waiting_lease_the_merge_completes_before_the_next_pull(monkeypatch):
+    """The thread runs ahead of the device: it looks for a lease when both intervals are queued."""
+    rig = Rig(monkeypatch, dense())
+    rig.submit(0.0, lease(0, 0, 32))
+    rig.submit(3.0, lease(1, 32, 64))
+    rig.host.run()
+    assert rig.times["take"][:2] == [2.125, 4.375]
+    assert rig.times["begin"] == [0.0, 5.25]
+    assert [time for time, _ in rig.host.posted] == [5.25, 10.5]
+
+
+def test_on_the_host_a_lease_that_arrives_during_the_last_interval_is_in_time(monkeypatch):
+    rig = Rig(monkeypatch, dense(), label="gpu:host")
+    rig.submit(0.0, lease(0, 0, 32))
+    rig.submit(3.0, lease(1, 32, 64))
+    rig.host.run()
+    assert rig.times["begin"] == [0.0]
+    assert rig.times["take"] == [2.125, 4.375, 6.625, 8.875]
+
+
+def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
+    rig = Rig(monkeypatch, dense(), label="gpu:host", shares_core=True)
+    rig.submit(0.0, lease(0, 0, 32))
+    rig.host.run()
+    first = FETCH_S + 2 * BATCH_S
+    exchange = MERGE_S + FETCH_S
+    second = first + BLOCKING_S + 2 * BATCH_S + exchange
+    assert rig.times["take"] == [first, second]
+    assert rig.times["merge"][0] == first + BLOCKING_S + 2 * MERGE_S
+    assert rig.times["fetch"][0] == rig.times["merge"][0]
+    assert rig.host.posted[0][0] == second + BLOCKING_S + exchange  # nothing else is trained
+
+
+def test_evaluation_waits_for_the_merge(monkeypatch):
+    rig = Rig(monkeypatch, dense())
+    rig.submit(0.0, lease(0, 0, 32), lease(1, 0, 20, task="evaluate", batch_size=6))
+    rig.host.run()
+    assert [time for time, _ in rig.host.posted] == [5.25, 5.25 + FETCH_S + 20 * EVALUATE_S]
+    done = rig.done[1]
+    assert (done.rows, done.updates) == (20, 0)
+    assert done.metric_sums[0] > 0 and done.loss > 0
+    assert done.seconds == FETCH_S + 20 * EVALUATE_S
+    assert done.transferred == rig.given.model.params.nbytes
+
+
+@pytest.mark.parametrize(("merge", "sums"), [("delta", 1), ("average", 0)])
+@pytest.mark.parametrize("densify", [False, True])
+def test_an_evaluation_copies_the_sums_that_are_exchanged(monkeypatch, merge, sums, densify):
+    train = examples(ROWS, sparse=True, features=200, stored=0.005)
+    cost = FixedCost()
+    cost.densify = densify
+    given = assignment(train, train, optimizer="adagrad", merge=merge)
+    rig = Rig(monkeypatch, given, cost=cost)
+    rig.submit(0.0, lease(0, 0, 20, task="evaluate"))
+    rig.host.run()
+    first = given.network.layer_views()[0]
+    cells = given.model.params.size + sums * first.fan_in * first.fan_out
+    assert rig.done[0].transferred == 4 * cells
+
+
+def test_an_incomplete_batch_takes_less_time(monkeypatch):
+    rig = Rig(monkeypatch, dense())
+    rig.submit(0.0, lease(0, 0, 20))  # intervals of 16 and of 4 rows
+    rig.host.run()
+    assert rig.times["take"] == [2.125, 2.375 + max(0.5, MERGE_S + FETCH_S)]
+    assert rig.done[0].rows == 20
+
+
+@pytest.mark.parametrize(("damping", "weight"), [("off", 1.0), ("root", 0.5)])
+def test_staleness_is_counted_when_the_merge_begins(monkeypatch, damping, weight):
+    rig = Rig(monkeypatch, dense(staleness_damping=damping))
+    model, weights = rig.given.model, []
+    merge = RehearsedReplica.merge
+    monkeypatch.setattr(RehearsedReplica, "merge", lambda r, w: (weights.append(w), merge(r, w)))
+
+    def others(count):
+        model.steps[0] += count
+
+    rig.at(1.0, partial(others, 3))  # after the pull, before the take
+    rig.at(2.4, partial(others, 5))  # after the first merge began, before its fetch
+    rig.at(3.0, partial(others, 2))  # after the fetch at 2.875
+    rig.submit(0.0, lease())
+    rig.host.run()
+    # The second interval started from parameters that were pulled at 0, and rejoined at 4.375.
+    assert rig.done[0].staleness == (3 + 10) / 2
+    assert weights[0] == weight
+
+
+def test_the_third_interval_is_based_on_the_first_fetch(monkeypatch):
+    rig = Rig(monkeypatch, dense())
+
+    def others():
+        rig.given.model.steps[0] += 1
+
+    rig.at(2.5, others)  # before the first fetch, at 2.875
+    rig.submit(0.0, lease(0, 0, 48))
+    rig.host.run()
+    assert rig.done[0].staleness == (0 + 1 + 0) / 3
+
+
+def test_a_revoked_lease_is_not_merged(monkeypatch):
+    rig = Rig(monkeypatch, dense())
+    start = rig.given.model.params.copy()
+
+    def revoke():
+        rig.given.fence[0] = 1
+
+    rig.at(2.0, revoke)
+    rig.submit(0.0, lease())
+    rig.host.run()
+    assert "merge" not in rig.times
+    assert_array_equal(rig.given.model.params, start)
+    (failed,) = rig.done
+    assert failed == Failed("lease 0 was revoked after 0 rows")
+
+
+def test_a_lease_revoked_between_two_merges_keeps_the_first(monkeypatch):
+    rig = Rig(monkeypatch, dense())
+
+    def revoke():
+        rig.given.fence[0] = 1
+
+    rig.at(4.0, revoke)
+    rig.submit(0.0, lease())
+    rig.host.run()
+    assert len(rig.times["merge"]) == 1
+    assert rig.done == [Failed("lease 0 was revoked after 16 rows")]
+
+
+def diverge(monkeypatch, times):
+    """Make the changes not finite that are taken after `times` calls of `train`."""
+    train, calls = RehearsedReplica.train, []
+
+    def broken(replica, rows, batch, rate):
+        train(replica, rows, batch, rate)
+        calls.append(rows)
+        if len(calls) in times:
+            replica.params[0] = np.nan
+
+    monkeypatch.setattr(RehearsedReplica, "train", broken)
+
+
+def test_a_change_that_is_not_finite_is_refused(monkeypatch):
+    """The next interval started from the same replica, so its rows are skipped as well."""
+    diverge(monkeypatch, {1})
+    rig = Rig(monkeypatch, dense())
+    rig.submit(0.0, lease(0, 0, 64))
+    rig.host.run()
+    (done,) = rig.done
+    assert (done.rows, done.refused, done.skipped, done.updates) == (64, 1, 32, 2)
+    assert np.isfinite(rig.given.model.params).all()
+    # Refused at 2.375, fetched until 2.5; the second interval ends at 4.375.
+    assert rig.times["reset"] == [4.375]
+    assert rig.times["begin"] == [0.0, 4.375]
+
+
+def test_three_refused_changes_in_a_row_are_a_failure(monkeypatch):
+    diverge(monkeypatch, range(100))
+    rig = Rig(monkeypatch, dense())
+    rig.submit(0.0, *(lease(number, 0, 64) for number in range(2)))
+    rig.host.run()
+    assert rig.done[-1] == Failed("HogbatchError: 3 merges in a row were not finite")
+
+
+def test_refusals_do_not_count_while_the_model_itself_is_not_finite(monkeypatch):
+    rig = Rig(monkeypatch, dense())
+    rig.given.model.params[0] = np.nan
+    rig.submit(0.0, *(lease(number, 0, 64) for number in range(2)))
+    rig.host.run()
+    assert [done.refused for done in rig.done] == [2, 2]
+
+
+def test_a_roll_back_resets_the_replica(monkeypatch):
+    given = dense(optimizer="momentum")
+    rig = Rig(monkeypatch, given)
+    rig.submit(0.0, lease(0, 0, 32), lease(1, 32, 64, rollbacks=1))
+    rig.host.run()
+    assert rig.times["reset"] == [5.25]
+    assert rig.times["begin"] == [0.0, 5.25]
+    assert [done.rows for done in rig.done] == [32, 32]
+
+
+def test_the_interval_follows_from_the_times(monkeypatch):
+    """Blocking may take a tenth of the time: 0.25 s of merging for 2.5 s, three batches of 1 s."""
+    rig = Rig(monkeypatch, dense(merge_every=0))
+    rig.submit(0.0, lease(0, 0, 64))
+    rig.host.run()
+    assert rig.times["take"][0] == 3.125
+    assert rig.done[0].updates == 3
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_touched_rows_are_exchanged_if_a_batch_touches_few(monkeypatch, optimizer):
+    results = []
+    for densify in (False, True):
+        train = examples(ROWS, sparse=True, features=200, stored=0.005)
+        cost = FixedCost()
+        cost.densify, asked = densify, []
+        merge = cost.merge
+        cost.merge = lambda touched, asked=asked, merge=merge: (
+            asked.append(touched),
+            merge(touched),
+        )[1]
+        given = assignment(train, optimizer=optimizer, merge_every=2, staleness_damping="off")
+        rig = Rig(monkeypatch, given, cost=cost)
+        rig.submit(0.0, lease(0, 0, 64), lease(1, 0, 64, epoch=1))
+        rig.host.run()
+        assert all((touched is None) == densify for touched in asked)
+        results.append(given.model.params)
+    assert_allclose(*results, atol=1e-6)
+
+
+def test_one_worker_trains_as_on_one_thread(monkeypatch):
+    """Without other workers, the sum of all changes is what plain training gives."""
+    rig = Rig(monkeypatch, dense(merge_every=3))
+    rig.submit(0.0, lease(0, 0, 64))
+    rig.host.run()
+    plain = dense()
+    replica = RehearsedReplica(plain, by_rows=False)
+    replica.begin(np.arange(1))
+    replica.train(plain.orders.row_order(0), BATCH, 0.1)
+    assert_allclose(rig.given.model.params, replica.params, atol=1e-6)
+    assert_allclose(rig.done[0].loss, replica.totals[LOSS], rtol=1e-5)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.1])
+def test_repeatable_to_the_bit(monkeypatch, spread):
+    runs = []
+    for _ in range(2):
+        rig = Rig(monkeypatch, dense(optimizer="adam"), seed=5, spread=spread)
+        rig.submit(0.0, *(lease(number, 0, 64, epoch=number) for number in range(2)))
+        rig.host.run()
+        runs.append((rig.log, rig.host.posted, rig.given.model.params.tobytes()))
+    assert runs[0] == runs[1]
+    assert len(runs[0][1]) == 2 and all(isinstance(done, Done) for _, done in runs[0][1])
+
+
+def test_times_vary_with_the_seed(monkeypatch):
+    ends = set()
+    for seed in range(3):
+        rig = Rig(monkeypatch, dense(), seed=seed, spread=0.1)
+        rig.submit(0.0, lease())
+        rig.host.run()
+        ends.add(rig.host.posted[0][0])
+    assert len(ends) == 3
+    assert all(0.7 * 5.25 < end < 1.4 * 5.25 for end in ends)

@@ -1,0 +1,121 @@
+"""When hash tables are built from which weights, and when threads use them."""
+
+import numpy as np
+from numpy.testing import assert_array_equal
+
+from hogbatch.simulate.event_queue import EventQueue
+from hogbatch.simulate.rehearsal.hashed import RehearsedTables
+from tests.support.assignments import NEURONS, wide
+from tests.support.hash_table_builds import in_tables, true_codes
+from tests.unit.rehearse.conftest import BATCH, batch_rows, concurrent, settings
+
+EACH_S = 0.25  # seconds per hashed output
+
+
+class Rig:
+    """Tables of one worker with some threads, at simulated times."""
+
+    def __init__(self, threads=1, **lsh):
+        self.given = wide(sparse=True, optimizer="sgd", **lsh)
+        self.queue = EventQueue()
+        self.rehearsed = RehearsedTables(self.given, self.queue.after, lambda n: EACH_S * n)
+        self.model = concurrent(self.given)
+        self.tables = self.rehearsed.tables
+        self.threads = [self.model.thread(self.given, n, self.tables) for n in range(threads)]
+        self.started = self.rehearsed.start()
+
+    def train(self, batches, thread=0):
+        """Train one range of a lease, in no time; return the seconds in the foreground."""
+        seconds, own = 0.0, self.threads[thread]
+        self.rehearsed.enter(own)
+        for number in range(batches):
+            self.rehearsed.begin()
+            batch = self.model.batch(own, batch_rows(number), *settings(self.given))
+            batch.run(batch.stages)
+            seconds += self.rehearsed.end(1)
+        self.rehearsed.leave(own)
+        return seconds
+
+    def codes(self):
+        """The buckets in the current tables, and those of the current weights."""
+        finder = self.tables.finder(self.tables.current)
+        return in_tables(finder), true_codes(self.given, finder.functions)
+
+
+def test_the_first_build_hashes_all_outputs():
+    rig = Rig()
+    assert rig.started == EACH_S * NEURONS
+    assert_array_equal(*rig.codes())
+
+
+def test_a_build_takes_time_and_reads_the_weights_at_its_start():
+    rig = Rig(background=True)
+    first = rig.tables.current
+    rig.train(4)  # then a build is due
+    _, then = rig.codes()
+    assert rig.tables.current == first
+    marked = rig.tables.thread(rig.threads[0].state, BATCH).changed
+    rig.given.model.params[:] = -rig.given.model.params
+    assert not marked.any()  # the build has read them
+    assert rig.queue.step()
+    assert 0 < rig.queue.now <= EACH_S * NEURONS
+    assert rig.tables.current != first
+    built, now = rig.codes()
+    assert_array_equal(built, then)
+    assert (now != then).any()
+    assert not rig.queue.step()
+
+
+def test_a_build_waits_until_no_thread_uses_the_tables_that_it_fills():
+    rig = Rig(threads=2, background=True)
+    slow = rig.threads[1]
+    rig.rehearsed.enter(slow)
+    used = slow.pinned
+    rig.train(4)
+    assert rig.queue.step()  # the other set has been built and is used
+    assert rig.tables.current != used == slow.pinned
+    rig.train(4)  # due again, but `slow` still uses the set to be filled
+    assert not rig.queue.step()
+    rig.rehearsed.leave(slow)
+    assert slow.pinned is None
+    assert rig.queue.step()
+    assert rig.tables.current == used
+
+
+def test_builds_that_are_due_during_a_build_are_one():
+    rig = Rig(background=True)
+    rig.train(12)
+    steps = 0
+    while rig.queue.step():
+        steps += 1
+    assert steps == 2
+
+
+def test_in_the_foreground_the_thread_builds_itself():
+    rig = Rig(background=False)
+    first = rig.tables.current
+    own = rig.threads[0]
+    seconds = []
+    rig.rehearsed.enter(own)
+    for number in range(4):
+        rig.rehearsed.begin()
+        batch = rig.model.batch(own, batch_rows(number), *settings(rig.given))
+        batch.run(batch.stages)
+        seconds.append(rig.rehearsed.end(1))
+    assert own.pinned is None  # it looks up in the new tables
+    assert seconds[:3] == [0.0] * 3
+    assert 0 < seconds[3] <= EACH_S * NEURONS
+    assert rig.tables.current != first
+    assert_array_equal(*rig.codes())
+    assert not rig.queue.step()
+
+
+def test_after_a_roll_back_all_outputs_are_hashed_once():
+    rig = Rig(background=True)
+    rig.given.model.params[:] = np.roll(rig.given.model.params, 64)
+    for _ in range(3):
+        assert rig.rehearsed.reset(1) == 0.0
+    assert rig.queue.step()
+    assert rig.queue.now == EACH_S * NEURONS
+    assert_array_equal(*rig.codes())
+    assert not rig.queue.step()

@@ -1,0 +1,149 @@
+"""The page: complete, harmless and without links, for runs in any state."""
+
+from html.parser import HTMLParser
+
+import pytest
+
+from hogbatch.views.report.page import is_report, page
+from hogbatch.views.report.reported import Bin, LeftOut, Quality
+from tests.unit.report.conftest import TWO_WORKERS, reported
+from tests.unit.report.test_markup import HOSTILE
+from tests.unit.status.conftest import ON_SERVERS, ended, evaluation, event, joined, started
+
+VOID = {"meta"}
+LINKS = {"src", "href", "xlink:href", "srcset", "action", "data", "poster", "background"}
+
+
+class ParsedPage(HTMLParser):
+    """The tags, attributes and text of a page; fails if tags are not nested."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.tags, self.attributes, self.words, self._open = [], [], [], []
+        self.feed(content)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if self._open and self._open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(self.words)
+
+
+def parsed(*runs):
+    """The page of these runs, which is checked to be harmless."""
+    content = page(runs, "0.1.0")
+    assert is_report(content[:2048])
+    found = ParsedPage(content)
+    assert not {"script", "link", "iframe", "object", "embed", "img", "base", "form"} & {
+        *found.tags
+    }
+    names = {name for name, _ in found.attributes}
+    assert not names & LINKS and not any(name.startswith("on") for name in names)
+    assert not any(
+        "://" in (value or "") or "url(" in (value or "") for _, value in found.attributes
+    )
+    assert "://" not in content.partition("<body>")[0] and "@import" not in content
+    return found
+
+
+def test_a_run_has_all_figures_and_tables(two_workers):
+    found = parsed(two_workers)
+    assert found.tags.count("figure") == 7
+    assert found.tags.count("title") == 8, "that of the page and of each figure"
+    assert found.tags.count("desc") == 7
+    assert found.tags.count("caption") == found.tags.count("table")
+    for words in ("finished", "AMD EPYC", "NVIDIA H100", "8.0 GiB", "64,64", "it is slow"):
+        assert words in found.text
+    assert "cpu-0 was lost: process 7 was killed" in found.text
+
+
+def test_everything_from_a_run_is_escaped():
+    run = reported(
+        started(
+            data=HOSTILE, network=HOSTILE, environment={"processor": HOSTILE, "gpus": [HOSTILE]}
+        ),
+        joined(HOSTILE, HOSTILE),
+        event("worker_ready", worker=HOSTILE, batch_size=16),
+        evaluation(1.0, 1000, 0.5, utilization={HOSTILE: 0.5}, test_values={HOSTILE: 0.5}),
+        event("worker_lost", worker=HOSTILE, reason=HOSTILE),
+        ended("failed", HOSTILE),
+        name=HOSTILE,
+        settings={HOSTILE: HOSTILE, "list": [HOSTILE]},
+        quality=LeftOut(HOSTILE),
+    )
+    for found in (parsed(run), parsed(run, reported(*TWO_WORKERS))):
+        assert "script" not in found.tags
+        assert "<script>alert('1')</script>" in found.text
+
+
+def test_workers_of_servers_are_indented():
+    found = parsed(reported(*ON_SERVERS))
+    assert found.attributes.count(("class", "beneath")) == 4
+    assert ".beneath {" in page([reported(*ON_SERVERS)], "0.1.0")
+
+
+def test_labels_are_escaped():
+    quality = Quality((HOSTILE, "b"), ((3, 1), (0, 2)), (Bin(0.1, 0.2, 4), Bin(0.9, 0.8, 2)))
+    found = parsed(reported(*TWO_WORKERS, quality=quality))
+    assert "5 of 6 test rows are predicted correctly (83.33%)." in found.text
+    assert found.tags.count("figure") == 8
+
+
+def test_the_policy_of_the_page_forbids_scripts_and_resources(two_workers):
+    content = page([two_workers], "0.1.0")
+    policy = content.partition('Content-Security-Policy" content="')[2].partition('"')[0]
+    assert policy.split("; ")[:2] == ["default-src 'none'", "style-src 'unsafe-inline'"]
+    assert content.index("Content-Security-Policy") < content.index("<style")
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ((), "preparing"),
+        ((started(),), "There is no evaluation yet."),
+        ((started(test_rows=0), evaluation(0.0, 0, None)), "no test set"),
+        ((started(rehearsed="h100"), evaluation(1.0, 10, 0.5)), "all times are simulated"),
+        ((started(), evaluation(1.0, 10, None, train_loss=None)), "There is no evaluation yet."),
+        ((started(), ended("failed", "no worker is left")), "failed: no worker is left"),
+        ((started(environment={"versions": 3, "cores": "x"}),), "has not recorded its environment"),
+        ((*TWO_WORKERS, event("resumed", checkpoint="c", rows=0, seconds=0.0)), "resumed from c"),
+        ((started(), evaluation(1.0, 10, 1e308)), "waiting"),
+    ],
+)
+def test_a_run_in_any_state_has_a_page(events, words):
+    assert words in parsed(reported(*events)).text
+    both = parsed(reported(*events), reported(*TWO_WORKERS, name="other"))
+    assert "2 runs" in both.text
+
+
+def test_damaged_lines_and_settings_are_mentioned():
+    run = reported(*TWO_WORKERS, damaged=3, settings_problem="config.toml: the file is damaged")
+    found = parsed(run)
+    assert "3 lines of events.jsonl, ignored" in found.text
+    assert "the file is damaged" in found.text
+
+
+def test_several_runs_are_folded_below_their_comparison(two_workers):
+    others = [reported(*TWO_WORKERS, name=name) for name in ("b", "c")]
+    found = parsed(two_workers, *others)
+    assert found.tags.count("details") == found.tags.count("summary") == 3
+    assert found.tags.count("figure") == 4 + 3 * 7
+
+
+def test_an_equal_run_has_an_equal_page(two_workers):
+    assert page([two_workers], "1") == page(
+        [reported(*TWO_WORKERS, settings=two_workers.settings)], "1"
+    )

@@ -1,0 +1,106 @@
+"""Reading the events of a run while it writes them, and its other files."""
+
+import json
+
+import pytest
+
+from hogbatch.errors import DataError, UsageError
+from hogbatch.events.event_log import EventLog
+from hogbatch.views.status.run_files import TAIL, RunFollower, expect_run, glance
+from tests.unit.status.conftest import TRAINING, ended, lease, started
+
+TEXT = "".join(json.dumps(each) + "\n" for each in TRAINING)
+NEXT = json.dumps(lease(3.0, 0, 500)) + "\n"
+
+
+def rows(follower):
+    return follower.look().run.rows.value
+
+
+def test_each_event_is_read_once_and_an_incomplete_line_when_it_is_complete(write_run):
+    run_dir = write_run()
+    path, follower = run_dir / "events.jsonl", RunFollower(run_dir)
+    assert rows(follower) == 0
+    for text, expected in ((TEXT, 1000), (TEXT + NEXT[:9], 1000), (TEXT + NEXT, 1500)):
+        path.write_text(text)
+        assert rows(follower) == rows(follower) == expected
+
+
+def test_a_run_that_is_resumed_replaces_the_incomplete_line_of_its_predecessor(write_run):
+    run_dir = write_run()
+    path, follower = run_dir / "events.jsonl", RunFollower(run_dir)
+    path.write_text(TEXT + NEXT[:9])
+    assert rows(follower) == 1000
+    log = EventLog(path, append=True, now=lambda: 3.0)
+    log.write("resumed", {"checkpoint": "c/1", "rows": 400, "seconds": 1.0})
+    log.close()
+    assert rows(follower) == 400
+
+
+@pytest.mark.parametrize("leases", [0, 50], ids=["shorter", "longer"])
+def test_a_run_that_replaces_another_one_is_shown_alone(write_run, leases):
+    run_dir = write_run(*TRAINING, ended())
+    path, follower = run_dir / "events.jsonl", RunFollower(run_dir)
+    assert follower.look().condition.over
+    path.unlink()
+    assert rows(follower) == 1000, "it is being replaced"
+    path.write_text(json.dumps(started(data="w8a")) + "\n" + NEXT * leases)
+    run = follower.look().run
+    assert (run.started.data, run.workers) == ("w8a", [])
+
+
+def test_a_new_run_that_begins_alike_is_recognised_by_its_length(write_run):
+    run_dir = write_run(*TRAINING)
+    follower = RunFollower(run_dir)
+    assert rows(follower) == 1000
+    (run_dir / "events.jsonl").write_text("".join(TEXT.splitlines(keepends=True)[:4]))
+    assert rows(follower) == 400
+
+
+@pytest.mark.parametrize("damaged", ["{", "[1]", '{"at": 1}', '{"event": "x", "at": "y"}', "\xff"])
+def test_a_damaged_line_is_counted_and_left_out(write_run, damaged):
+    run_dir = write_run()
+    (run_dir / "events.jsonl").write_bytes(f"{TEXT}{damaged}\n{NEXT}".encode("latin-1"))
+    report = RunFollower(run_dir).look()
+    assert (report.damaged, report.run.rows.value) == (1, 1500)
+
+
+def test_a_number_that_is_not_finite_is_accepted(write_run):
+    run_dir = write_run(*TRAINING[:4], TRAINING[5] | {"train_loss": float("nan")})
+    assert RunFollower(run_dir).look().damaged == 0
+
+
+def test_a_file_that_cannot_be_read_is_named(write_run):
+    run_dir = write_run()
+    (run_dir / "events.jsonl").mkdir()
+    with pytest.raises(DataError, match=r"events\.jsonl: cannot read the events: Is a directory"):
+        RunFollower(run_dir).look()
+
+
+def test_of_a_run_that_has_ended_only_the_summary_is_read(write_run, monkeypatch):
+    summary = {"status": "finished", "reason": "", "train_seconds": 3.0, "epochs": 1.0}
+    summary |= {"rows": 1000, "saved": None, "workers": [], "history": []}
+    events = (started(), *[lease(1.0, 0, 1)] * (TAIL // 100), ended(rows=1000))
+    run_dir = write_run(*events, summary=json.dumps(summary))
+    report = glance(run_dir)
+    assert (report.condition.state, report.run.rows.value) == ("finished", 1000)
+    assert report.run.first_at == started()["at"]
+    with (run_dir / "events.jsonl").open("a") as file:  # it was resumed
+        file.write(json.dumps(started()) + "\n")
+    assert glance(run_dir).condition.state == "waiting"
+
+
+def test_a_directory_that_is_no_run_is_named_with_advice(write_run, tmp_path):
+    run_dir = write_run()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "file").write_text("")
+    for path, found in (
+        (tmp_path / "gone", "does not exist; expected a run directory"),
+        (tmp_path / "file", "is a file; expected a run directory"),
+        (tmp_path / "other", "is not a run directory (it has no run.json); give another directory"),
+        (tmp_path, "is not a run directory (it has no run.json); hogbatch runs"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            expect_run(path)
+        assert str(raised.value).startswith(f"{path} {found}")
+    expect_run(run_dir)

@@ -1,0 +1,134 @@
+"""The table of runs, the settings in which they differ, and what is wrong with a directory."""
+
+import json
+
+import pytest
+
+from hogbatch.errors import UsageError
+from hogbatch.views.status.listing import as_flags, differing, listed_runs, read_limit, table_lines
+from tests.unit.status.conftest import GONE, TRAINING, ended, evaluation, started
+
+SETTINGS = 'data = "a9a"\nhidden = [512, 512]\npin = true\nlr = 0.1\nquiet = false\n'
+OTHERS = 'data = "w 8a"\nhidden = []\npin = false\nquiet = true\n'
+
+
+def summary(loss, seconds, rows=1000):
+    values = {"seconds": seconds, "epochs": 1.0, "rows": rows, "train_loss": 0.5}
+    entry = {**values, "test_loss": loss, "test_values": {"accuracy": 0.8}, "utilization": {}}
+    return json.dumps(
+        {
+            "status": "finished",
+            "reason": "",
+            "train_seconds": seconds,
+            "epochs": 1.0,
+            "rows": rows,
+            "history": [entry],
+            "saved": values,
+            "workers": [],
+        }
+    )
+
+
+def end(rows=1000):
+    return ended(seconds=2.0, epochs=1.0, rows=rows)
+
+
+@pytest.fixture
+def three(write_run, tmp_path):
+    """Three runs, the newest first: "c" (killed), "b" and "a"."""
+    write_run(started(), end(), name="a", summary=summary(0.3, 4.0), config=SETTINGS)
+    later = started() | {"at": started()["at"] + 100}
+    write_run(later, end(), name="b", summary=summary(0.4, 1.0), config=OTHERS)
+    last = started(process=GONE) | {"at": started()["at"] + 200}
+    write_run(last, *TRAINING[1:5], evaluation(2.0, 1000, 0.35), name="c", config=SETTINGS)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "file").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("order", "names"), [("newest", "cba"), ("loss", "acb"), ("time", "bca"), ("loss", "a")]
+)
+def test_the_order_of_runs(three, order, names):
+    found = listed_runs(three, order, len(names))
+    assert "".join(run["run_dir"][-1] for run in found) == names
+
+
+def test_equal_settings_are_not_shown(three):
+    lines = table_lines(listed_runs(three, "newest", None), 80)
+    assert lines[0].split() == ["run", "state", "test", "loss", "metric", "seconds", "rows/s"]
+    assert lines[1].split() == ["c", "killed?", "0.3500", "accuracy", "0.8000", "2.00", "500"]
+    assert lines[2].endswith("  cpu:2  a9a  --hidden 512,512  --pin  --lr 0.1")
+    assert lines[3].split() == ["b", "finished", "0.4000", "accuracy", "0.8000", "1.00", "1,000"]
+    assert lines[4].endswith("  'w 8a'  --hidden ''  --no-pin")
+    alike = table_lines(listed_runs(three, "loss", 2), 80)
+    assert not any("--" in line or "a9a" in line for line in alike)
+
+
+def test_a_summary_that_is_older_than_the_run_is_not_used(write_run, tmp_path):
+    write_run(started(), end(), started(), *TRAINING[1:], name="resumed", summary=summary(0.1, 1.0))
+    write_run(started(), *TRAINING[1:], end(2000), name="unsaved", summary=summary(0.1, 1.0))
+    found = listed_runs(tmp_path, "newest", None)
+    assert {run["run_dir"]: (run["state"], run["test_loss"]) for run in found} == {
+        str(tmp_path / "resumed"): ("training", 0.4),
+        str(tmp_path / "unsaved"): ("finished", 0.4),
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"summary": "{"}, "summary.json: the file is damaged"),
+        ({"config": "a = = b"}, "config.toml: the file is damaged"),
+        ({"run": "[]"}, "run.json: expected a list of a run's files"),
+    ],
+)
+def test_a_damaged_run_is_listed_with_the_reason(write_run, three, files, problem):
+    path = write_run(started(), end(), name="damaged", **{"summary": summary(0.1, 1.0), **files})
+    found = listed_runs(three, "newest", None)
+    assert any(run["run_dir"] == str(path) and problem in run["problem"] for run in found)
+    lines = table_lines(found, 80)
+    assert any(line.startswith("    damaged: ") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_table_fits_into_80_columns(write_run, tmp_path):
+    long = "hidden = [" + "512, " * 30 + "1]\n"
+    name = "20261123-120000-a9a-a1b2"
+    write_run(started(), end(), name=name, summary=summary(123.4567, 98765.43), config=long)
+    write_run(started(), end(), name="b", summary=summary(0.1, 1.0), config=SETTINGS)
+    lines = table_lines(listed_runs(tmp_path, "newest", None), 80)
+    assert max(map(len, lines)) <= 80
+
+
+def test_runs_as_objects(three):
+    killed, finished, _ = listed_runs(three, "newest", None)
+    assert killed["state"] == "killed?" and killed["settings"]["lr"] == 0.1
+    assert finished["test_loss"] == 0.4 and finished["settings"]["lr"] is None
+    assert finished["settings"].keys() == {"data", "hidden", "pin", "lr"}
+
+
+def test_settings_that_do_not_change_a_run_are_not_compared():
+    assert differing([{"quiet": True, "lr": 1}, {"quiet": False, "lr": 1}]) == []
+    assert differing([{"lr": 1}, {}]) == ["lr"]
+    assert differing([{"record": False, "lr": 1}, {"lr": 1}]) == []  # of an earlier version
+    assert differing([]) == []
+    assert as_flags({"pin": False, "hidden": [3, 4], "l2": None}) == ["--no-pin", "--hidden 3,4"]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
+def test_a_limit_is_a_positive_number(text):
+    with pytest.raises(UsageError, match=r"^limit: expected a whole number of 1 or more; got '"):
+        read_limit(text)
+
+
+def test_a_directory_that_has_no_runs_is_named_with_advice(three):
+    for path, found in (
+        (three / "gone", "does not exist; expected a directory with run directories"),
+        (three / "file", "is a file; expected a directory"),
+        (three / "a", "is a run directory; expected a directory with run directories"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            listed_runs(path, "newest", None)
+        assert str(raised.value).startswith(f"{path} {found}")
+    assert listed_runs(three / "other", "newest", None) == []

@@ -1,0 +1,212 @@
+"""The hash tables of a worker: what they are built from, and when."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.cpu.lsh import network
+from hogbatch.kernels.cpu.model import BatchSettings
+from hogbatch.workers.compute.hash_tables import HashTables
+from hogbatch.workers.compute.thread_state import thread_state
+from tests.support.assignments import NEURONS, WIDE_ROWS, wide
+from tests.support.hash_table_builds import RecordedBuilds, in_tables, output_weights, true_codes
+
+HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
+
+
+class Rig:
+    """Tables that have been built once, and one thread; `builds` lists what was hashed later."""
+
+    def __init__(self, monkeypatch, given, run_parts=None):
+        self.given, self.builds = given, RecordedBuilds(monkeypatch)
+        self.tables = HashTables(given)
+        self.tables.rebuild(run_parts)
+        self.builds.clear()
+        self.thread = thread_state(given, 0)
+
+    @property
+    def finder(self):
+        return self.tables.finder(self.tables.current)
+
+    def train(self, updates, batch=3):
+        """Make this number of updates, of `batch` rows each, with a rebuild whenever it is due."""
+        rows = np.random.default_rng(len(self.builds)).integers(0, WIDE_ROWS, (updates, batch))
+        totals, kind = np.zeros(TOTALS), OPTIMIZERS[self.given.welcome.optimizer.name]
+        settings = BatchSettings(batch, LOSSES[self.given.network.loss], kind, 0, 1)
+        own, train = self.tables.thread(self.thread, batch), self.given.train
+        for part in rows:
+            self.tables.begin(1)
+            network.train(
+                *(self.thread.model, self.finder, train.inputs, train.labels, part),
+                *(settings, HYPER, own, self.given.fence, totals),
+            )
+            if self.tables.end(1, 1):
+                self.tables.rebuild()
+        return totals
+
+    def has_true_codes(self, functions):
+        assert_array_equal(in_tables(self.finder), true_codes(self.given, functions))
+
+
+def in_parts(parts):
+    """A function that divides a range into so many parts, and computes the last one first."""
+
+    def run(function, count):
+        edges = [count * part // parts for part in range(parts + 1)]
+        for first, last in reversed(list(pairwise(edges))):
+            function(first, last)
+
+    return run
+
+
+# --- what is built --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [None, in_parts(1), in_parts(3), in_parts(NEURONS + 5)])
+@pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
+def test_the_first_tables_contain_every_neuron_in_its_bucket(monkeypatch, parts, insertion):
+    rig = Rig(monkeypatch, wide(insertion=insertion), parts)
+    rig.has_true_codes(rig.finder.functions)
+
+
+@pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
+def test_tables_do_not_depend_on_the_parts(monkeypatch, insertion):
+    """With buckets that are too small, so that the order of insertion matters."""
+    given = wide(insertion=insertion, bucket=1, bits=2)
+    first, second = (Rig(monkeypatch, given, in_parts(parts)).finder.tables for parts in (1, 4))
+    held = np.minimum(first.counts, 1) > 0
+    assert held.any() and (first.counts > 1).any()
+    assert_array_equal(first.counts, second.counts)
+    assert_array_equal(first.buckets[held], second.buckets[held])
+
+
+def test_a_later_build_hashes_only_changed_neurons(monkeypatch):
+    rig = Rig(monkeypatch, wide(most=3, random=1))
+    rig.train(3)
+    changed = np.flatnonzero(rig.tables.thread(rig.thread, 3).changed)
+    assert 0 < len(changed) < NEURONS and not rig.builds
+    output_weights(rig.given)[changed] *= -1  # so that they belong in other buckets
+    rig.train(1)
+    ((functions, ids),) = rig.builds
+    assert set(changed) <= set(ids.tolist()) and len(ids) < NEURONS
+    assert not rig.tables.thread(rig.thread, 3).changed.any()
+    assert rig.finder.functions is functions
+    rig.has_true_codes(functions)
+
+
+def test_a_build_leaves_the_current_tables_as_they_are(monkeypatch):
+    rig = Rig(monkeypatch, wide())
+    current, old = rig.tables.current, rig.finder
+    before = old.tables.counts.copy(), old.tables.buckets.copy()
+    output_weights(rig.given)[:] *= -1
+    rig.given.model.merges[0] += 1
+    built = rig.tables.build(rig.tables.plan())
+    assert rig.tables.current == current and rig.finder is old
+    assert_array_equal(old.tables.counts, before[0])
+    assert_array_equal(old.tables.buckets, before[1])
+    rig.tables.swap(built)
+    assert rig.tables.other == current and rig.finder is built
+    rig.has_true_codes(built.functions)
+
+
+def test_all_neurons_are_hashed_after_another_worker_has_written(monkeypatch):
+    rig = Rig(monkeypatch, wide(most=3, random=0))
+    rig.given.model.merges[0] += 1
+    output_weights(rig.given)[:] *= -1
+    rig.train(4)
+    rig.has_true_codes(rig.builds[0][0])
+    rig.train(4)
+    first, second = rig.builds.counts
+    assert first == NEURONS and second < NEURONS
+
+
+def test_updates_of_batches_in_progress_are_not_counted_as_those_of_other_workers(monkeypatch):
+    """The build happens in the middle of a lease, as in the background."""
+    rig, steps = Rig(monkeypatch, wide(rehash=100)), 5
+    for others in (0, steps + 1):
+        rig.tables.begin(steps)
+        rig.given.model.steps[0] += steps
+        rig.given.model.merges[0] += others
+        rig.tables.rebuild()
+        assert not rig.tables.end(steps, steps)
+    assert rig.builds.counts == [0, NEURONS]
+
+
+def test_many_small_changes_of_other_workers_are_detected(monkeypatch):
+    rig = Rig(monkeypatch, wide(rehash=100))
+    for _ in range(7):
+        rig.tables.begin(5)
+        rig.given.model.merges[0] += 1
+        rig.tables.rebuild()
+        rig.tables.end(5, 0)
+    assert rig.builds.counts == [0] * 5 + [NEURONS, 0]
+
+
+def test_all_neurons_get_new_functions_every_rebuild_interval(monkeypatch):
+    rig = Rig(monkeypatch, wide(rehash=2, rebuild=3, most=3, random=0))
+    functions = [rig.finder.functions]
+    rig.train(2 * 7)
+    assert [count == NEURONS for count in rig.builds.counts] == [n % 3 == 2 for n in range(7)]
+    functions += [each for each, _ in rig.builds]
+    new = [not (a.bins == b.bins).all() for a, b in pairwise(functions)]
+    assert new == [n % 3 == 2 for n in range(7)]
+    assert rig.finder.functions is functions[-1]
+    rig.has_true_codes(functions[-1])
+
+
+def test_tables_are_rebuilt_when_nothing_has_changed(monkeypatch):
+    """The rows have no labels, and no outputs are found for them."""
+    rig = Rig(monkeypatch, wide(most=0, random=0))
+    rig.given.train.labels.indptr.flags.writeable = True
+    rig.given.train.labels.indptr[:] = 0
+    rig.given.train.labels.indptr.flags.writeable = False
+    rig.train(4)
+    assert rig.builds.counts == [0]
+
+
+def test_all_neurons_are_hashed_once_after_a_roll_back(monkeypatch):
+    rig = Rig(monkeypatch, wide(most=3, random=1))
+    rig.train(3)
+    output_weights(rig.given)[:] *= -1
+    assert [rig.tables.reset(1) for _ in range(3)] == [True, False, False]  # as three threads do
+    rig.tables.rebuild()
+    assert rig.builds.counts == [NEURONS]
+    rig.has_true_codes(rig.builds[0][0])
+    assert rig.tables.reset(2)
+    rig.tables.rebuild()
+    rig.tables.rebuild()
+    _, second, third = rig.builds.counts
+    assert second == NEURONS and third == 0
+
+
+# --- when -----------------------------------------------------------------------------------------
+
+
+def test_intervals_between_builds_grow(monkeypatch):
+    rig = Rig(monkeypatch, wide(rehash=4, growth=1.5))
+    steps, before = [], rig.given.model.steps
+    rig.builds.before = lambda: steps.append(int(before[0]))
+    rig.train(4 + 6 + 9 + 13 + 20 - 1)
+    assert steps == [4, 10, 19, 32] and rig.tables.updates_until_due == 1
+    rig.train(1)
+    assert steps == [4, 10, 19, 32, 52]
+
+
+# --- the state of a thread ------------------------------------------------------------------------
+
+
+def test_larger_batches_get_more_memory(monkeypatch):
+    rig = Rig(monkeypatch, wide())
+    for batch in (1, 50, 7):
+        assert rig.train(2, batch)[ROWS] == 2 * batch
+    kept = rig.tables.thread(rig.thread, 7)
+    assert len(kept.space.sizes) >= 50 and rig.tables.thread(rig.thread, 50) is kept
+
+
+def test_settings_beyond_the_number_of_neurons_take_no_memory(monkeypatch):
+    huge = 2**31 - 1
+    rig = Rig(monkeypatch, wide(most=huge, random=huge, top=huge, seen=huge, sampling="union"))
+    assert rig.train(2)[UPDATES] == 2

@@ -1,0 +1,90 @@
+import pytest
+
+from hogbatch.workers.compute.measured_batches import (
+    DENSIFY_TEST_ROWS,
+    MAX_BATCH_SECONDS,
+    MAX_CPU_SECONDS,
+    densifying_is_faster,
+    measure_cpu_sizes,
+    measure_sizes,
+)
+
+ROWS = 1000
+
+
+def measured(seconds_of, rows=ROWS):
+    """The batch sizes that are measured."""
+    return [size for size, _ in measure_sizes(seconds_of, rows)]
+
+
+def test_measuring_stops_after_two_doublings_without_speedup():
+    times = {16: 1e-3, 32: 1e-3, 64: 1e-3, 128: 2e-3, 256: 4e-3}  # 128 rows are not faster
+    assert dict(measure_sizes(times.__getitem__, ROWS)) == times
+
+
+def test_measuring_continues_after_a_single_doubling_without_speedup():
+    times = {16: 1e-3, 32: 2.5e-3, 64: 3e-3, 128: 3e-3, 256: 6e-3, 512: 12e-3}
+    assert measured(times.__getitem__) == list(times)
+
+
+def test_measuring_stops_at_a_batch_that_takes_too_long():
+    assert measured(lambda rows: 1.1 * MAX_BATCH_SECONDS if rows == 64 else 0.2) == [16, 32, 64]
+
+
+def test_measuring_stops_before_a_batch_that_does_not_fit():
+    assert measured(lambda rows: None if rows > 64 else 1e-3) == [16, 32, 64]
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(100, [16, 32, 64, 100]), (16, [16]), (5, [5])])
+def test_measuring_stops_at_all_rows(rows, sizes):
+    assert measured(lambda batch: 1e-3, rows) == sizes
+
+
+@pytest.mark.parametrize(
+    ("sparse", "dense", "faster"),
+    [
+        *((1.0, 0.5, True), (1.0, 1.0, False)),
+        *((None, 1.0, True), (1.0, None, False), (None, None, False)),
+    ],
+)
+def test_rows_are_densified_if_a_batch_is_faster_or_only_then_fits(sparse, dense, faster):
+    assert densifying_is_faster(lambda rows, densify: dense if densify else sparse, ROWS) == faster
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(ROWS, ROWS), (10**6, DENSIFY_TEST_ROWS)])
+def test_dense_and_sparse_rows_are_compared_in_one_batch(rows, batch):
+    asked = []
+    densifying_is_faster(lambda *given: asked.append(given), rows)
+    assert asked == [(batch, False), (batch, True)]
+
+
+@pytest.mark.parametrize(
+    ("largest", "sizes"),
+    [
+        *((240, [240, 120, 60, 30, 15, 7, 3, 1]), (64, [64, 32, 16, 8, 4, 2, 1])),
+        *((8, [8, 4, 2, 1]), (1, [1])),
+    ],
+)
+def test_a_cpu_measures_its_largest_batch_and_smaller_ones(largest, sizes):
+    measured = measure_cpu_sizes(lambda rows: 1e-5 * rows, largest)
+    assert measured == tuple((rows, 1e-5 * rows) for rows in sizes)
+
+
+def test_the_fastest_repetition_of_a_cpu_batch_counts():
+    seconds = iter([3e-3, 2e-3, 9e-3, 1e-3, 4e-3] + 10 * [5e-3])
+    assert measure_cpu_sizes(lambda rows: next(seconds), 1) == ((1, 1e-3),)
+
+
+def test_all_sizes_of_a_cpu_are_measured_in_turn_until_the_time_is_over():
+    called = []
+
+    def seconds_of(rows):
+        called.append(rows)
+        return MAX_CPU_SECONDS / 6.5
+
+    assert [rows for rows, _ in measure_cpu_sizes(seconds_of, 8)] == [8, 4, 2, 1]
+    assert called == [8, 4, 2, 1, 8, 4, 2]
+
+
+def test_a_cpu_batch_that_takes_all_the_time_is_the_only_one():
+    assert measure_cpu_sizes(lambda rows: 2 * MAX_CPU_SECONDS, 64) == ((64, 2 * MAX_CPU_SECONDS),)
