@@ -31,9 +31,9 @@ from hogbatch.machine.topology import (
     training_threads,
 )
 from hogbatch.model.footprint import cpu_worker, expect_memory
+from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.wire.messages import Ready, Work
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
-from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.ranges import cut
 from hogbatch.workers.compute.report import report

@@ -18,13 +18,13 @@ from hogbatch.data.batch import Examples
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import load
 from hogbatch.model.network import Network
+from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.policy.limits import useful_limits
 from hogbatch.run.planning import network_for, plan_for
 from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.rehearsal.teams import teams_of
-from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
 
 LEAST: Final = 16  # rows; smaller batches of a GPU are not tried
 STEPS: Final = 4  # least ratio of the largest to the smallest of the first batches of a GPU,

@@ -4,12 +4,14 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hogbatch.cluster.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
 from hogbatch.cluster.channel import ServerFiles, ServersChannel
 from hogbatch.cluster.decisions.division import divide
+from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_between_merges
 from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.last_figures import last_figures
@@ -97,7 +99,12 @@ class SeveralServers:
             transfer=config.transfer,  # type: ignore[arg-type]
             robust=config.robust,  # type: ignore[arg-type]
         )
-        plan = replace(plan, merging=merging, lease_seconds=LEASE_S, start_with=self.cluster.size)
+        plan = replace(
+            plan,
+            merging=partial(ServerMerges, merging),
+            lease_seconds=LEASE_S,
+            start_with=self.cluster.size,
+        )
         if (data := self._divided) is None:
             return plan
         tests = [0 if part.test is None else part.test.rows for part in data.parts]

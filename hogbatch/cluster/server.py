@@ -26,6 +26,7 @@ from hogbatch.cluster.divided.segment import files_in
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.model_merges import ModelMerges
 from hogbatch.cluster.planes.choose import open_plane
+from hogbatch.cluster.server_loop import server_loop
 from hogbatch.cluster.server_rows import ServerRows
 from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start, encode
 from hogbatch.cluster.supplied import SuppliedCoordinator
@@ -36,7 +37,6 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.adapters import Adapters
 from hogbatch.coordinator.commands import Finish
-from hogbatch.coordinator.loop import server_loop
 from hogbatch.data.cache import DataCache
 from hogbatch.errors import HogbatchError, ProtocolError, UsageError
 from hogbatch.events.event_log import EventLog

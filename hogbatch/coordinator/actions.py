@@ -1,24 +1,21 @@
-"""Groups of actions of a real run: for the model, for servers, and for the coordinator of all.
+"""Groups of actions of a real run: for the model, and for servers whose models are merged.
 
 Slow actions run on background threads, which pass the events that follow to the coordinator.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
-from hogbatch.cluster.supplied import SuppliedCoordinator
 from hogbatch.coordinator.adapters import (
     CheckpointAdapter,
     RunAdapters,
     ServersAdapter,
-    UpstreamAdapter,
 )
 from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.commands import Command, MergeStep
+from hogbatch.coordinator.commands import Command
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.records import Evaluation, RunTotals
-from hogbatch.wire.messages import ToCoordinator
 
 
 class RunModel:
@@ -81,27 +78,3 @@ class Servers:
 
     def _load(self, worker: str, source: str | None) -> Event:
         return partial(self._state.model_written, worker, self._servers.load(worker, source))
-
-
-class UpstreamOrders:
-    """The connection to the coordinator of all servers (UpstreamActions)."""
-
-    def __init__(
-        self, state: SuppliedCoordinator, upstream: UpstreamAdapter, background: BackgroundTasks
-    ) -> None:
-        self._state, self._upstream, self._background = state, upstream, background
-
-    def events(self) -> Iterator[Event]:
-        """Yield the events of the orders received since the last call."""
-        for order in self._upstream.receive():
-            yield partial(self._state.order, order)
-
-    def answer(self, message: ToCoordinator) -> None:
-        self._upstream.send(message)
-
-    def exchange(self, asked: MergeStep) -> None:
-        self._upstream.interrupt_exchange()
-        self._background.exchanges.submit(self._exchange, asked)
-
-    def _exchange(self, asked: MergeStep) -> Event:
-        return partial(self._state.exchanged, asked, self._upstream.exchange(asked))

@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hogbatch.coordinator.commands import MergeStep
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.store.segment_server import SegmentServer
 from hogbatch.wire.channel import CoordinatorChannel
-from hogbatch.wire.messages import ToCoordinator, ToWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +99,6 @@ class ServersAdapter(Protocol):
 
     def limit_restarts(self, worker: str, reason: str) -> None:
         """Server `worker` has harmed the model because of `reason`; see LimitRestarts."""
-
-
-class UpstreamAdapter(Protocol):
-    """The coordinator of all servers, for which this process is a worker."""
-
-    def receive(self) -> Iterator[ToWorker]:
-        """Yield received messages, without waiting; the endpoint watches for them."""
-
-    def send(self, message: ToCoordinator) -> None:
-        """Send `message` without waiting."""
-
-    def exchange(self, asked: MergeStep) -> ToCoordinator | None:
-        """Do what `asked` asks for; return the answer, if there is one. May take long."""
-
-    def interrupt_exchange(self) -> None:
-        """End a call of `exchange` that is in progress on another thread, as it waits in vain."""
 
 
 @dataclass(frozen=True, slots=True)

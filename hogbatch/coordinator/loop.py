@@ -13,19 +13,18 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from typing import Protocol
 
-from hogbatch.cluster.supplied import SuppliedCoordinator
-from hogbatch.coordinator.actions import RunModel, Servers, UpstreamOrders
+from hogbatch.coordinator.actions import RunModel, Servers
 from hogbatch.coordinator.adapters import (
     Adapters,
     NotRestarted,
     Restarted,
     RunAdapters,
-    UpstreamAdapter,
 )
 from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import Command, Finish
-from hogbatch.coordinator.execution import Executor
+from hogbatch.coordinator.execution import Executor, UpstreamActions
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.workforce import Workforce
@@ -34,6 +33,13 @@ from hogbatch.wire.messages import ToCoordinator, ToWorker
 
 KILLED_WITHIN_MS = 200
 MAX_RECEIVED = 1000
+
+
+class Upstream(UpstreamActions, Protocol):
+    """The coordinator of all servers, for which the coordinator of this loop is a worker."""
+
+    def events(self) -> Iterable[Event]:
+        """The events of the orders received since the last call."""
 
 
 class Loop:
@@ -48,7 +54,7 @@ class Loop:
         *,
         model: RunModel | None = None,
         servers: Servers | None = None,
-        upstream: UpstreamOrders | None = None,
+        upstream: Upstream | None = None,
     ) -> None:
         self._state = state
         self._adapters = adapters
@@ -211,10 +217,3 @@ def coordinator_loop(
     if adapters.servers is not None:
         servers = Servers(state, adapters.servers, background)
     return Loop(state, adapters, background, interrupts, model=model, servers=servers)
-
-
-def server_loop(state: SuppliedCoordinator, adapters: Adapters, upstream: UpstreamAdapter) -> Loop:
-    """The loop of the coordinator of one of several servers."""
-    background = BackgroundTasks()
-    orders = UpstreamOrders(state, upstream, background)
-    return Loop(state, adapters, background, upstream=orders)

@@ -1,16 +1,21 @@
 """The plan of a run: settings that are fixed before it starts and never change."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import lt
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.config.layers import Layer
 from hogbatch.config.lsh import Lsh
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.limits import MIN_UTILIZATION
 from hogbatch.wire.messages import Hello, Optimizer, Welcome
+
+if TYPE_CHECKING:  # these modules import this one
+    from hogbatch.coordinator.epochs import Epochs
+    from hogbatch.coordinator.merges import Merges
+    from hogbatch.coordinator.roster import Roster
 
 MAX_NAMED_PARTS: Final = 20  # in a message
 
@@ -118,7 +123,8 @@ class Plan:
     beta: float = 1.0  # weight of a CPU worker's update in policies
     start_with: int = 1  # workers that must be ready before training starts
     checkpoint_seconds: float = math.inf  # between two checkpoints
-    merging: MergeSettings | None = None  # None: the workers share one model
+    # Makes the merges of workers with models of their own; None: the workers share one model.
+    merging: "Callable[[Roster, Epochs], Merges] | None" = None
     # Rows of each part of divided data, in the order of an epoch; (): all workers have all rows.
     # The numbers of the parts in Hello.parts hold for both sets.
     train_parts: tuple[int, ...] = ()

@@ -34,8 +34,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hogbatch.cluster.decisions.server_merges import ServerMerges
-from hogbatch.cluster.server_figures import record_figures
 from hogbatch.coordinator.commands import (
     Command,
     Finish,
@@ -47,6 +45,7 @@ from hogbatch.coordinator.commands import (
     Status,
 )
 from hogbatch.coordinator.evaluation import Evaluator
+from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.worker import Worker
@@ -63,12 +62,13 @@ class Coordinator(Workforce):
 
     phase: Literal["waiting", "train", "drain", "inspect", "evaluate", "finished"] = "waiting"
     evaluator: Evaluator = field(init=False)
-    merges: ServerMerges = field(init=False)
+    merges: Merges = field(init=False)
 
     def _add_parts(self) -> None:
         parts = self.progress, self.recovery, self.leases, self.ending
         self.evaluator = Evaluator(self.plan, *parts)
-        self.merges = ServerMerges(self.plan.merging, self.roster, self.epochs)
+        merging = self.plan.merging
+        self.merges = merging(self.roster, self.epochs) if merging else Merges()
 
     @classmethod
     def resumed(cls, plan: Plan, policy: BatchPolicy, saved: SavedState) -> "Coordinator":
@@ -249,15 +249,14 @@ class Coordinator(Workforce):
     # Servers --------------------------------------------------------------------------------
 
     def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
-        if worker.device != "server":
-            return self._prepare(worker, ready, now)
-        self.merges.wait_for_model(worker.key, ready)
-        return self._advance(now, [])
+        if self.merges.wait_for_model(worker, ready):
+            return self._advance(now, [])
+        return self._prepare(worker, ready, now)
 
     def _record_figures(self, worker: Worker, message: ServerWorkers, now: float) -> list[Command]:
         if worker.device != "server":
             return self._refuse_message()
-        return record_figures(worker, message, now)
+        return self.merges.receive(worker, message, now)
 
     def _from_server(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
         """Handle a message about a merge, or about the model that was written to a server."""
@@ -268,16 +267,11 @@ class Coordinator(Workforce):
                 return []
             ready, commands = loaded
             return commands + self._prepare(worker, ready, now)
-        unreachable = self.merges.unreachable(message)
         commands = self.merges.receive(worker, message, now)
-        if unreachable:
-            commands += self.lose(unreachable, f"{worker.name} cannot reach it", now, died=False)
-        for key in self.merges.not_finite():
-            commands += self.lose(key, "its model is not finite", now, died=False)
-        for key, reason in self.merges.outliers.items():
-            if key in self.workers:
+        for key, reason, restart in self.merges.unusable():
+            if not restart:
                 commands.append(LimitRestarts(key, reason))
-                commands += self.lose(key, reason, now, died=False)
+            commands += self.lose(key, reason, now, died=False)
         return commands + self._advance(now)
 
     def _missing_parts(self, now: float) -> Collection[int]:

@@ -8,12 +8,12 @@ from hogbatch.coordinator.plan import Limits
 from hogbatch.events.records import WorkerRecord
 from hogbatch.events.trace import Trace
 from hogbatch.policy.base import WorkerView
+from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.policy.limits import smallest_cpu_batch, useful_limits
 from hogbatch.policy.progress import batch_seconds
 from hogbatch.policy.throughput import FORWARD_FRACTION, SecondsPerRow
 from hogbatch.policy.utilization import peak_speed, utilization
 from hogbatch.wire.messages import Done, Heartbeat, Ready, Work
-from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
 
 Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measured
 

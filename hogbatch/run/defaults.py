@@ -4,7 +4,7 @@ import math
 
 from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.config.optimizers import OPTIMIZERS, OptimizerSpec, Scaling
-from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
+from hogbatch.policy.cpu_batch import largest_cpu_batch
 
 # Bounds of the learning rate of a linear model.
 MIN_RATE = 1e-4

@@ -5,7 +5,6 @@ from typing import Final
 
 from msgspec import structs
 
-from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.config.losses import can_hash, choose_loss
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
 from hogbatch.config.optimizers import OPTIMIZERS
@@ -13,11 +12,13 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.data.facts import DataFacts
+from hogbatch.data.load import LoadedData
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, whole_run
 from hogbatch.model.network import Network
 from hogbatch.policy.base import PolicySettings
+from hogbatch.policy.cpu_batch import largest_batch, largest_cpu_batch
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.run import defaults as recommend
@@ -25,7 +26,6 @@ from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.version import version
 from hogbatch.wire.messages import Optimizer
-from hogbatch.workers.compute.cpu_batch import largest_batch, largest_cpu_batch
 from hogbatch.workers.compute.teams import gains_from_teams
 
 # One thread does as many in about the time in which a worker process starts; see docs/python.md.
@@ -212,7 +212,7 @@ def memory_for(
         members = max((worker.threads for worker in workers), default=1)  # if all are in one team
     largest = plan.limits.cpu[1] if plan.limits.cpu else largest_cpu_batch(train.rows, members)
     batch = max(EVALUATION_ROWS, largest)
-    divided = isinstance(data, DividedData)  # their rows and row orders are on other servers
+    divided = not isinstance(data, LoadedData)  # their rows and row orders are on other servers
     sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,

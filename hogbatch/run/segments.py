@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.cluster.divided.decide import DividedData
-from hogbatch.cluster.divided.segment import DividedFiles, segment_of
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.facts import DataFacts
@@ -24,6 +22,16 @@ from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.quarantine import QuarantinedRows
 from hogbatch.store.segment import Segment
+
+
+class DataOfServers(DataFacts, Protocol):
+    """Data whose rows are read by the servers that train on them."""
+
+    def segment(self) -> Segment:
+        """A read-only segment with what a server needs to read its rows."""
+
+
+RunData = LoadedData | DataOfServers
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +84,12 @@ class RunSegments:
         self.initialise_model()
 
     @classmethod
-    def of(
-        cls, config: TrainConfig, data: LoadedData | DividedData, network: Network, run_dir: Path
-    ) -> Self:
+    def of(cls, config: TrainConfig, data: RunData, network: Network, run_dir: Path) -> Self:
         """The segments of a run on `data`, whose rows are copied, unless they are divided."""
         slots, training = OPTIMIZERS[config.optimizer].slots, TrainingRows.of(config, data)
-        if isinstance(data, DividedData):
+        if not isinstance(data, LoadedData):
             training = replace(training, rows=0, parts=())  # they have their order on the servers
-            return cls(segment_of(DividedFiles.of(data)), training, network, slots, run_dir)
+            return cls(data.segment(), training, network, slots, run_dir)
         segment = Segment.create("data", arrange(dataset.fields(data.train, data.test)))
         dataset.fill(segment, data.train, data.test)
         segment.make_read_only()

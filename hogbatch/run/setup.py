@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.config.sources import to_toml
 from hogbatch.config.train import RUNS, TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -35,6 +34,7 @@ from hogbatch.run.resume import (
     resumed_dir,
 )
 from hogbatch.run.rundir import RunDirectory
+from hogbatch.run.segments import RunData
 from hogbatch.version import version
 from hogbatch.views.console import Console
 from hogbatch.views.trackers.base import RunStart
@@ -43,7 +43,6 @@ from hogbatch.views.trackers.names import run_settings
 from hogbatch.views.trackers.tracking import Tracking
 from hogbatch.wire.endpoint import parse_listen
 
-RunData = LoadedData | DividedData
 ReadData = Callable[[TrainConfig, Console], RunData]  # prints notes about the data
 
 

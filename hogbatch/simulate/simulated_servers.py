@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 
 from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, SHARE, MergeSettings, rows_between_merges
 from hogbatch.coordinator.commands import Command
 from hogbatch.coordinator.plan import Plan
@@ -126,7 +127,7 @@ def servers_world(
 
     `restarts` is the number of restarts of all servers together; None: unlimited.
     """
-    plan = replace(plan, merging=merging, lease_seconds=LEASE_S)
+    plan = replace(plan, merging=partial(ServerMerges, merging), lease_seconds=LEASE_S)
 
     coordinator = Coordinator(plan, Fixed(PolicySettings()))
     rng, queue = Random(seed), EventQueue()

@@ -11,7 +11,7 @@ import webbrowser
 import pytest
 
 from tests.support.fault_injection import cli
-from tests.unit.report.test_page import ParsedPage
+from tests.unit.views.report.test_page import ParsedPage
 
 NETWORK = ("--hidden", 32, "--workers", "cpu:1")
 

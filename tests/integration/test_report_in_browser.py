@@ -9,8 +9,8 @@ import pytest
 from hogbatch.views.report.page import page
 from hogbatch.views.report.reported import Bin, Quality
 from tests.support.fault_injection import WITHIN_S
-from tests.unit.report.conftest import TWO_WORKERS, reported
-from tests.unit.status.conftest import ended, evaluation, event, joined, lease, ready, started
+from tests.unit.views.report.conftest import TWO_WORKERS, reported
+from tests.unit.views.status.conftest import ended, evaluation, event, joined, lease, ready, started
 
 WITHIN_MS = 1000 * WITHIN_S
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -8,7 +8,7 @@ from hogbatch.views.live.activity import Activity, running
 from hogbatch.views.live.capabilities import Capabilities, Size
 from hogbatch.views.live.frame import View, frame
 from tests.support.property_tests import max_examples
-from tests.unit.status.conftest import (
+from tests.unit.views.status.conftest import (
     ended,
     evaluation,
     event,

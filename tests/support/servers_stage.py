@@ -8,8 +8,10 @@ import heapq
 import math
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, count
 
+from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.coordinator.commands import (
     Finish,
@@ -83,7 +85,7 @@ class ServersStage:
     def __init__(self, *, merge_rows=100, rule="adasum", share=0.05, saved=None, **plan):
         self.settings = MergeSettings(merge_rows, 10, rule, share=share)
         parts = {name: plan.pop(name, ()) for name in ("train_parts", "test_parts", "part_names")}
-        made = replace(make_plan(**plan), merging=self.settings, **parts)
+        made = replace(make_plan(**plan), merging=partial(ServerMerges, self.settings), **parts)
         self.state = self._coordinator(made, saved)
         self.now, self._order = 0.0, count()
         self._events = []

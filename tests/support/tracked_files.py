@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def tracked_files() -> frozenset[Path]:
-    """Absolute paths of the files that git tracks and that exist.
+    """Absolute paths of the files that git tracks and that exist, without links.
 
     Skips the test, or the module, in a copy of the sources that is not a git repository.
     """
@@ -20,7 +20,8 @@ def tracked_files() -> frozenset[Path]:
     # A checkout may be owned by another user, which git refuses without this setting.
     command = ("git", "-c", "safe.directory=*", "ls-files", "-z")
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    return frozenset(ROOT / name for name in listed.split("\0") if name and (ROOT / name).exists())
+    found = (ROOT / name for name in listed.split("\0") if name)
+    return frozenset(file for file in found if file.exists() and not file.is_symlink())
 
 
 @cache

@@ -2,11 +2,18 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
 import hogbatch
 from hogbatch.version import version
+from tests.support.tracked_files import ROOT, tracked_files
+
+
+PACKAGE = ROOT / "hogbatch"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = PROJECT["tool"]["setuptools"]
 
 
 def run(*arguments):
@@ -23,6 +30,20 @@ def test_the_import_does_not_load_other_packages():
     loaded = ["numpy", "numba", "zmq", "msgspec", "safetensors", "importlib.metadata"]
     program = f"import sys, hogbatch; print([name for name in {loaded} if name in sys.modules])"
     assert run("-c", program).stdout == "[]\n"
+
+
+def test_nothing_but_the_package_is_installed():
+    """The folder `workers` of the repository is installed as `hogbatch.workers`."""
+    assert SETUPTOOLS["packages"]["find"]["include"] == ["hogbatch*"]
+    assert (ROOT / "hogbatch" / "workers").resolve() == ROOT / "workers"
+
+
+def test_every_file_of_the_package_is_installed():
+    installed = {
+        file for each in SETUPTOOLS["package-data"]["hogbatch"] for file in PACKAGE.glob(each)
+    }
+    files = {file for file in tracked_files() if PACKAGE in file.parents}
+    assert {file for file in files if file.suffix != ".py"} <= installed <= files
 
 
 def test_the_package_can_be_executed():

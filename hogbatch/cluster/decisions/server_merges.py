@@ -25,7 +25,7 @@ A server that joins gets the model of another one between two merges, and takes 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -34,8 +34,10 @@ from hogbatch.cluster.decisions.outliers import OutlierDetector, ServerChange
 from hogbatch.cluster.decisions.pace import MergePace
 from hogbatch.cluster.decisions.reduction import fastest
 from hogbatch.cluster.decisions.settings import MergeSettings
+from hogbatch.cluster.server_figures import record_figures
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
 from hogbatch.coordinator.epochs import Epochs
+from hogbatch.coordinator.merges import LostServer, Merges
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
 from hogbatch.wire.messages import (
@@ -50,6 +52,7 @@ from hogbatch.wire.messages import (
     Reduce,
     Reduced,
     Servers,
+    ServerWorkers,
     ToServer,
     UseModel,
 )
@@ -63,10 +66,10 @@ PATIENCE_FACTOR: Final = 20.0  # times the seconds of the last merge
 
 
 @dataclass(slots=True)
-class ServerMerges:
-    """The merges of the servers in `roster`; `settings` is None for a run on one server."""
+class ServerMerges(Merges):
+    """The merges of the servers in `roster`."""
 
-    settings: MergeSettings | None
+    settings: MergeSettings
     roster: Roster
     epochs: Epochs
     number: int = 0  # of the last merge that was begun
@@ -93,6 +96,7 @@ class ServerMerges:
     _step_began: float = 0.0
     _sampled: float = -math.inf  # when the moving mean had its last sample
     _pace: MergePace = field(default_factory=MergePace)
+    _unreachable: LostServer | None = None  # as the last answer says
 
     @property
     def busy(self) -> bool:
@@ -101,25 +105,20 @@ class ServerMerges:
 
     @property
     def settled(self) -> bool:
-        """Whether all servers have the same model, which contains all rows trained on so far."""
         return not self.busy and not self.epochs.rows.unmerged
 
     # Servers that join and leave ------------------------------------------------------------------
 
-    def wait_for_model(self, key: str, ready: Ready) -> None:
-        """Server `key` is ready, except that it needs the model."""
-        self._waiting[key] = ready
+    def wait_for_model(self, worker: Worker, ready: Ready) -> bool:
+        self._waiting[worker.key] = ready
+        return True
 
     def written(self, key: str) -> list[Command]:
-        """The model was written to the memory of server `key`."""
         self._failures = 0
         return [Send(key, UseModel())] if key == self._loading else []
 
     def not_written(self, key: str) -> bool:
-        """Writing the model to server `key` has failed; whether that was its own fault.
-
-        The server that the model was read from may have been lost, so others are tried first.
-        """
+        # The server that the model was read from may have been lost, so others are tried first.
         self._failures += 1
         at_fault = key == self._loading and self._failures > len(self._members)
         self._loading = None
@@ -127,16 +126,13 @@ class ServerMerges:
         return at_fault
 
     def copied(self) -> None:
-        """This process has a copy of the model, which all servers have."""
         self._copied = True
 
     @property
     def model_is_lost(self) -> bool:
-        """Whether the merged model was lost together with the last server that had it."""
         return not self._members and not self._copied
 
     def loaded(self, key: str) -> tuple[Ready, list[Command]] | None:
-        """Server `key` uses the model: return its Ready; None if it was not given a model."""
         if key != self._loading:
             return None
         self._loading = None
@@ -148,7 +144,6 @@ class ServerMerges:
         return ready, [Record("plane", {"plane": ready.plane})]
 
     def removed(self, key: str, now: float) -> list[Command]:
-        """Server `key` has left or is lost; its leases have been taken back."""
         self._waiting.pop(key, None)
         if self._loading == key:
             self._loading = None
@@ -170,16 +165,10 @@ class ServerMerges:
     # Merges ---------------------------------------------------------------------------------------
 
     def train(self, now: float) -> None:
-        """Training begins, or goes on after a pause, with the same model on all servers."""
         self._pace.train(now)
 
     def advance(self, now: float, *, draining: bool, may_load: bool) -> list[Command]:
-        """Begin what is due: writing the model to a server, or a merge.
-
-        `draining`: no more rows are handed out before the next merge. `may_load`: the model of a
-        server may be copied to another one.
-        """
-        if self.settings is None or self.busy or self.poisoned:
+        if self.busy or self.poisoned:
             return []
         if self._waiting and may_load:
             self._loading = next(iter(self._waiting))
@@ -201,8 +190,7 @@ class ServerMerges:
         return self._begin("collect", members, Collect(self.number), now)
 
     def due_at(self, *, draining: bool) -> float:
-        """When the next merge begins; infinity if that depends on what servers will have done."""
-        if self.settings is None or self.busy or self.poisoned:
+        if self.busy or self.poisoned:
             return math.inf
         rows = self.epochs.rows
         if not rows.held and (draining or not self.roster.can_take(rows)):
@@ -226,8 +214,16 @@ class ServerMerges:
         self._answers.clear()
         return [Send(key, message) for key in asked]
 
-    def receive(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
-        """Handle the answer of `worker` to the current step; others are ignored."""
+    def receive(
+        self, worker: Worker, message: FromServer | ServerWorkers, now: float
+    ) -> list[Command]:
+        """Handle the answer of `worker` to the current step; others are ignored.
+
+        Record what it tells about its own workers.
+        """
+        if isinstance(message, ServerWorkers):
+            return record_figures(worker, message, now)
+        self._unreachable = self._find_unreachable(worker, message)
         match message:
             case Collected(merge):
                 expected = self.step == "collect" and merge == self.number
@@ -249,8 +245,18 @@ class ServerMerges:
         self._answers[worker.key] = message
         return self._next_step(now)
 
-    def unreachable(self, message: FromServer) -> str | None:
-        """The key of the server that another one could not reach in the current step, if any.
+    def unusable(self) -> Iterator[LostServer]:
+        if self._unreachable:
+            yield self._unreachable
+        for key, collected in list(self._collected.items()):
+            if not collected.finite and key in self._members and not self.poisoned:
+                yield LostServer(key, "its model is not finite", restart=True)
+        for key, reason in self.outliers.items():
+            if key in self.roster.attached:
+                yield LostServer(key, reason, restart=False)
+
+    def _find_unreachable(self, worker: Worker, message: FromServer) -> LostServer | None:
+        """The server that `worker` could not reach in the current step, if any.
 
         A merge with it cannot succeed, so it counts as lost.
         """
@@ -263,10 +269,11 @@ class ServerMerges:
             return None
         attached = self.roster.attached
         found = [key for key in self._asked if attached[key].number == message.unreachable]
-        return found[0] if current and found else None
+        if not (current and found):
+            return None
+        return LostServer(found[0], f"{worker.name} cannot reach it", restart=True)
 
     def late(self, now: float) -> list[str]:
-        """Keys of the servers that have not answered the current step in time."""
         patience = max(PATIENCE_S, PATIENCE_FACTOR * self._pace.seconds)
         if not self.step or now - self._step_began <= patience:
             return []
@@ -299,7 +306,6 @@ class ServerMerges:
 
         Those that are not finite, and outliers, are left out.
         """
-        assert self.settings is not None
         self._find_outliers()
         usable = (key for key, collected in self._collected.items() if collected.finite)
         finite = [key for key in usable if key not in self.outliers]
@@ -326,7 +332,6 @@ class ServerMerges:
     def _sum(
         self, keys: Sequence[str], weights: list[float], now: float, *, collect: bool = False
     ) -> list[Command]:
-        assert self.settings is not None
         self._weights = weights
         self.attempt += 1
         message = Reduce(
@@ -351,14 +356,12 @@ class ServerMerges:
 
     def _weigh(self, done: Sequence[Collected]) -> list[float]:
         """Weights of the changes: 1 if they are added, or those of Adaptive SGD."""
-        assert self.settings is not None
         if self.settings.rule != "average":
             return [1.0] * len(done)
         return merge_weights([MegaBatch(each.updates, each.batch_size, each.norm) for each in done])
 
     def _apply(self, now: float) -> list[Command]:
         """All servers have the sum: the merge counts."""
-        assert self.settings is not None
         self._copied = False
         self._rows = sum(self._acknowledge(key) for key in self._asked)
         sample = now - self._sampled >= SAMPLE_S
@@ -368,7 +371,6 @@ class ServerMerges:
 
     def _scales(self) -> tuple[float, ...]:
         """Factors of the sum; those of the first server, so that all use the same bits."""
-        assert self.settings is not None
         summed = self._answers[self._asked[0]]
         if self.settings.rule != "adasum" or not isinstance(summed, Reduced):
             return ()
@@ -402,16 +404,7 @@ class ServerMerges:
         }
         return [Record("servers_merged", fields)]
 
-    def not_finite(self) -> list[str]:
-        """Keys of the servers that were left out of the last sum: their models are not finite."""
-        return [
-            key
-            for key, collected in self._collected.items()
-            if not collected.finite and key in self._members and not self.poisoned
-        ]
-
     def rolled_back(self) -> None:
-        """All servers have been given the last good model; changes since then are discarded."""
         self.poisoned = False
         for worker in self.roster.attached.values():
             worker.merged_leases += len(worker.unmerged)

@@ -21,6 +21,7 @@ from hogbatch.cluster.divided.records import (
     PartSurvey,
     StoredScaler,
 )
+from hogbatch.cluster.divided.segment import DividedFiles, segment_of
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, explain, infer_encoding
 from hogbatch.data.raw import Columns, ReadOptions
@@ -29,11 +30,12 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import shown
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError
+from hogbatch.store.segment import Segment
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__
 class DividedData:
-    """The data of a run in several files, without the rows; satisfies `facts.DataFacts`."""
+    """The data of a run in several files, without the rows (`run.segments.DataOfServers`)."""
 
     folder: Path
     parts: tuple[Part, ...]  # by number
@@ -80,6 +82,10 @@ class DividedData:
     def columns(self) -> Columns:
         """The columns of the files if they are CSV."""
         return self.reading.columns
+
+    def segment(self) -> Segment:
+        """The files, which servers read."""
+        return segment_of(DividedFiles(self.parts, self.test, self.reading))
 
 
 def parts_to_survey_again(surveys: Sequence[PartSurvey]) -> tuple[int, ...]:

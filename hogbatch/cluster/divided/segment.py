@@ -3,7 +3,6 @@
 import msgspec
 import numpy as np
 
-from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.divided.records import HeldOutFile, Part, PartReading
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
@@ -17,11 +16,6 @@ class DividedFiles(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
     test: HeldOutFile | None  # that all servers read; None: test rows are in the parts, or nowhere
     reading: PartReading
-
-    @classmethod
-    def of(cls, data: DividedData) -> "DividedFiles":
-        """The files of `data`."""
-        return cls(data.parts, data.test, data.reading)
 
 
 def segment_of(files: DividedFiles) -> Segment:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, UPDATES, Hyper, add_totals
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
+from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, StagedBatch, Thread
@@ -28,7 +29,6 @@ from hogbatch.simulate.rehearsal.noise import Noise
 from hogbatch.simulate.rehearsal.stages import StageGroup, next_end, next_pass, next_phase
 from hogbatch.wire.messages import Ready, Welcome, Work
 from hogbatch.workers.compute.assignment import Assignment
-from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
 from hogbatch.workers.compute.ranges import cut

@@ -1,9 +1,9 @@
 """Reads run directories and writes their report."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.errors import DataError, HogbatchError, UsageError
@@ -17,14 +17,22 @@ from hogbatch.views.report.reported import LeftOut, Quality, ReportedRun
 from hogbatch.views.status.run_files import RunFollower, expect_run, read_settings, read_summary
 
 MAX_RUNS: Final = 24
+if TYPE_CHECKING:  # these need NumPy
+    from hogbatch.config.train import TrainConfig
+    from hogbatch.data.load import LoadedData
+    from hogbatch.views.console import Console
+
+    ReadData = Callable[[TrainConfig, Console], LoadedData]
+
 HEAD: Final = 2048  # bytes by which a report is recognised
 
 
-def write_report(run_dirs: Sequence[Path], output: Path | None) -> Path:
+def write_report(run_dirs: Sequence[Path], output: Path | None, read_data: "ReadData") -> Path:
     """Write the report of some runs and return its path.
 
     The path is `output` if given, else RUN_DIR/report.html for one run, and report.html in the
-    working directory for several. UsageError if a path is not a run directory, if there are too
+    working directory for several. `read_data` reads the data of a run, for the predictions of its
+    model. UsageError if a path is not a run directory, if there are too
     many, or if the file exists and is not a report, or cannot be written.
     """
     if len(run_dirs) > MAX_RUNS:
@@ -34,7 +42,8 @@ def write_report(run_dirs: Sequence[Path], output: Path | None) -> Path:
     path = output or (run_dirs[0] / REPORT if len(run_dirs) == 1 else Path(REPORT))
     _expect_replaceable(path)
     names = distinct_names(run_dirs)
-    runs = [read_run(run_dir, name) for run_dir, name in zip(run_dirs, names, strict=True)]
+    named = zip(run_dirs, names, strict=True)
+    runs = [read_run(run_dir, name, read_data) for run_dir, name in named]
     _write(path, page(runs, version()).encode())
     return path
 
@@ -49,7 +58,7 @@ def distinct_names(run_dirs: Sequence[Path]) -> list[str]:
     return names
 
 
-def read_run(run_dir: Path, name: str) -> ReportedRun:
+def read_run(run_dir: Path, name: str, read_data: "ReadData") -> ReportedRun:
     """A run as it is now. DataError if its events cannot be read."""
     report = RunFollower(run_dir).look()
     settings: dict[str, Any] = {}
@@ -58,10 +67,11 @@ def read_run(run_dir: Path, name: str) -> ReportedRun:
         settings = read_settings(run_dir)
     except DataError as error:
         problem = str(error)
-    return ReportedRun(name, report, settings, problem, quality(run_dir, report.run))
+    predictions = quality(run_dir, report.run, read_data)
+    return ReportedRun(name, report, settings, problem, predictions)
 
 
-def quality(run_dir: Path, run: RunState) -> Quality | LeftOut | None:
+def quality(run_dir: Path, run: RunState, read_data: "ReadData") -> Quality | LeftOut | None:
     """The predictions of the saved model; None if the run has no test set or no classes."""
     started = run.started
     if started is None or started.loss not in LOSSES or not started.test_rows:
@@ -74,11 +84,10 @@ def quality(run_dir: Path, run: RunState) -> Quality | LeftOut | None:
         test = (read_summary(run_dir) or {}).get("test")
         if run.ended is None or not isinstance(test, dict):
             return LeftOut("the run has not recorded the test loss of its model.")
-        from hogbatch.views.report.evaluation import (
-            measure,
-        )  # here: it needs NumPy, and to read data Numba
+        # Imported here: it needs NumPy, and reading data needs Numba.
+        from hogbatch.views.report.evaluation import measure
 
-        found = measure(run_dir, float(test["loss"]), started.test_rows)
+        found = measure(run_dir, float(test["loss"]), started.test_rows, read_data)
     except MemoryError:
         return LeftOut("there is not enough memory for the test set.")
     except (HogbatchError, OSError, KeyError, TypeError, ValueError) as error:

@@ -1,6 +1,7 @@
 """Computes the predictions of a saved model on the test set of its run, if that is cheap."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,7 @@ from hogbatch.kernels import load as load_kernels
 from hogbatch.kernels.blocks import count
 from hogbatch.kernels.contract import LOSS, SKIPPED, TOTALS
 from hogbatch.model.file import Floats, Model, load_model
-from hogbatch.run.setup import load_data
-from hogbatch.views.console import PlainConsole
+from hogbatch.views.console import Console, PlainConsole
 from hogbatch.views.report.reported import Bin, LeftOut, Quality
 
 MAX_LABELS: Final = 20
@@ -33,12 +33,17 @@ TOLERANCE: Final = 1e-3  # between the loss that the run has recorded and that f
 CHANGED: Final = "the data are not those of the run any more."
 
 
-def measure(run_dir: Path, test_loss: float, test_rows: int) -> Quality | LeftOut | None:
+def measure(
+    run_dir: Path,
+    test_loss: float,
+    test_rows: int,
+    read_data: Callable[[TrainConfig, Console], LoadedData],
+) -> Quality | LeftOut | None:
     """The predictions of the saved model of a run, or why they are left out.
 
     None if the model has neither classes nor two labels, or more than MAX_LABELS. `test_loss` of
     `test_rows` was recorded for the saved model; other data are recognised by it. Errors as of
-    `load_model` and `load`, OSError, MemoryError.
+    `load_model` and `read_data`, OSError, MemoryError.
     """
     model = load_model(run_dir / MODEL)
     if model.encoding.kind not in ("binary", "classes") or model.encoding.outputs > MAX_LABELS:
@@ -49,7 +54,7 @@ def measure(run_dir: Path, test_loss: float, test_rows: int) -> Quality | LeftOu
     weights = sum(tensor.size for tensor in model.tensors.values())
     if weights * test_rows > MAX_MULTIPLICATIONS:
         return LeftOut("the predictions would take long; hogbatch evaluate computes the metrics.")
-    data = load_data(config, PlainConsole(quiet=True))
+    data = read_data(config, PlainConsole(quiet=True))
     if data.test is None or not _same(model, data, test_rows):
         return LeftOut(CHANGED)
     scores = _scores(model, data.test)

@@ -2,6 +2,7 @@ import pytest
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.optimizers import OPTIMIZERS
+from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.policy.learning_rate import SCALINGS
 from hogbatch.run.defaults import (
     EPOCHS,
@@ -17,7 +18,6 @@ from hogbatch.run.defaults import (
     scaling,
     weight_decay,
 )
-from hogbatch.workers.compute.cpu_batch import largest_cpu_batch
 
 
 def rate(optimizer, loss="logistic", linear=True, mean_square=1.0, value_square=1.0):

@@ -14,7 +14,7 @@ from hogbatch.run.resume import (
     resumed_dir,
     settings_file,
 )
-from tests.unit.checkpoint.test_snapshots import SAVED
+from tests.unit.run.checkpoint.test_snapshots import SAVED
 
 EVALUATION = Evaluation(1.5, 2.0, 180, 0.4, 0.5, {"accuracy": 0.75})
 IDENTITY = {"network": "5-4-1 relu", "seed": 0}

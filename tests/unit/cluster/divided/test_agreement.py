@@ -11,7 +11,7 @@ from hogbatch.cluster.divided.reading import read_part
 from hogbatch.cluster.divided.survey import survey
 from hogbatch.data.raw import ReadOptions
 from hogbatch.errors import DataError, UsageError
-from tests.unit.data.divided.folders import divided, pieces_of, surveys_of
+from tests.unit.cluster.divided.folders import divided, pieces_of, surveys_of
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
-from tests.unit.data.divided.folders import (
+from tests.unit.cluster.divided.folders import (
     WRITERS,
     contents,
     divided,

@@ -7,7 +7,7 @@ from hogbatch.cluster.divided.reading import read_held_out, survey_held_out
 from hogbatch.data.load import load
 from hogbatch.data.raw import ReadOptions
 from hogbatch.errors import DataError
-from tests.unit.data.divided.folders import contents, divided, pieces_of, sent
+from tests.unit.cluster.divided.folders import contents, divided, pieces_of, sent
 
 
 def held_out(folder, test, options=ReadOptions(), **settings):  # noqa: B008 (frozen)

@@ -7,7 +7,7 @@ from hogbatch.cluster.divided.records import PartOptions, PartReading, StoredMom
 from hogbatch.data.encode import Encoding
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import ColumnMoments, Scaler
-from tests.unit.data.divided.folders import sent, surveys_of
+from tests.unit.cluster.divided.folders import sent, surveys_of
 
 
 def reading(encoding, scaler=None):

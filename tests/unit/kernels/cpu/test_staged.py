@@ -11,7 +11,14 @@ from hogbatch.kernels.cpu.model import corrected
 from hogbatch.kernels.cpu.staged import staged_loop
 from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
-from tests.unit.rehearse.conftest import BATCH, KINDS, batch_rows, given, settings, tables_of
+from tests.unit.simulate.rehearsal.conftest import (
+    BATCH,
+    KINDS,
+    batch_rows,
+    given,
+    settings,
+    tables_of,
+)
 
 OPTIMIZERS = "sgd", "momentum", "adagrad", "adam"
 

@@ -11,7 +11,7 @@ import pytest
 
 from hogbatch.errors import SaveError
 from hogbatch.run.checkpoint.folder import newest_intact, paths, prune, read, write
-from tests.unit.checkpoint.test_folder import ARRAYS, names
+from tests.unit.run.checkpoint.test_folder import ARRAYS, names
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import bundled_names, read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
-from tests.unit.servers.conftest import dense_workload
+from tests.unit.simulate.hardware.conftest import dense_workload
 
 COVTYPE = dense_workload()
 

@@ -11,7 +11,7 @@ from hogbatch.simulate.hardware.description import bundled_names, read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.host_cost import HostCost
 from hogbatch.simulate.hardware.workload import weights
-from tests.unit.servers.conftest import WORKLOADS, dense_workload, sparse_workload
+from tests.unit.simulate.hardware.conftest import WORKLOADS, dense_workload, sparse_workload
 
 BATCHES = st.integers(1, 4096)
 NAMES = st.sampled_from(sorted(WORKLOADS))

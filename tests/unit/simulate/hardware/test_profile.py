@@ -20,7 +20,7 @@ from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
 from hogbatch.simulate.profile.gpu import TransferSpeeds
 from hogbatch.simulate.profile.machine import cores_per_cache, fit_measured
 from hogbatch.simulate.profile.networks import DENSE, SPARSE
-from tests.unit.servers.conftest import dense_workload
+from tests.unit.simulate.hardware.conftest import dense_workload
 
 CORES = sorted(os.sched_getaffinity(0))
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.contract import ROWS, TOTALS, UPDATES
 from tests.support.pairs import pairs
-from tests.unit.rehearse.conftest import (
+from tests.unit.simulate.rehearsal.conftest import (
     BATCH,
     KINDS,
     CopiedModel,

@@ -15,7 +15,7 @@ from hogbatch.wire.messages import Done, Failed, Work
 from hogbatch.workers.compute.teams import Teams
 from tests.support.assignments import wide
 from tests.support.simulated_host import SimulatedHost
-from tests.unit.rehearse.conftest import concurrent, given
+from tests.unit.simulate.rehearsal.conftest import concurrent, given
 
 ROW_S, EVALUATED_ROW_S = 0.001, 0.0001
 STAGES = 6  # of the networks with three layers

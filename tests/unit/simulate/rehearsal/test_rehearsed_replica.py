@@ -14,7 +14,7 @@ from hogbatch.wire.messages import Work
 from hogbatch.workers.trainer import Trainer
 from tests.support.assignments import assignment, examples
 from tests.support.pairs import pairs
-from tests.unit.rehearse.conftest import (
+from tests.unit.simulate.rehearsal.conftest import (
     KINDS,
     ROWS as TRAINING_ROWS,
     concurrent,

@@ -7,7 +7,7 @@ from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.rehearsal.hashed import RehearsedTables
 from tests.support.assignments import NEURONS, wide
 from tests.support.hash_table_builds import in_tables, true_codes
-from tests.unit.rehearse.conftest import BATCH, batch_rows, concurrent, settings
+from tests.unit.simulate.rehearsal.conftest import BATCH, batch_rows, concurrent, settings
 
 EACH_S = 0.25  # seconds per hashed output
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hogbatch.events.state import condition_of
-from tests.unit.status.conftest import (
+from tests.unit.views.status.conftest import (
     TRAINING,
     evaluation,
     joined,

@@ -8,7 +8,7 @@ from hogbatch.views.live.activity import Activity, Preparation, preparing
 from hogbatch.views.live.capabilities import Capabilities, Size
 from hogbatch.views.live.console import ActivityClock, LiveConsole
 from hogbatch.views.live.screen import Screen
-from tests.unit.status.conftest import TRAINING, ended, started
+from tests.unit.views.status.conftest import TRAINING, ended, started
 
 
 class RecordingScreen(Screen):

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from hogbatch.views.live.activity import Activity, running
 from hogbatch.views.live.capabilities import Capabilities, Size
 from hogbatch.views.live.frame import View, frame
-from tests.unit.live.conftest import SIZES, in_progress
-from tests.unit.status.conftest import (
+from tests.unit.views.live.conftest import SIZES, in_progress
+from tests.unit.views.status.conftest import (
     ON_SERVERS,
     ended,
     evaluation,

@@ -4,7 +4,7 @@ import pytest
 
 from hogbatch.views.live.capabilities import Size
 from hogbatch.views.live.layout import Wanted, layout
-from tests.unit.live.conftest import SIZES
+from tests.unit.views.live.conftest import SIZES
 
 ALL = Wanted(progress=3, figures=True, curves=True, workers=3, events=20)
 

@@ -7,7 +7,7 @@ import pytest
 from hogbatch.events.state import condition_of
 from hogbatch.views.report.reported import ReportedRun
 from hogbatch.views.status.run_files import RunReport
-from tests.unit.status.conftest import (
+from tests.unit.views.status.conftest import (
     ended,
     evaluation,
     event,

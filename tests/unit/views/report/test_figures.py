@@ -12,8 +12,8 @@ from hogbatch.views.report.comparison import (
 from hogbatch.views.report.figure import MAX_CURVES, Style, curve, thinned
 from hogbatch.views.report.plots import COLOURS, DASHES, MARKERS
 from hogbatch.views.report.run_figures import main_workers, run_figures, timeline
-from tests.unit.report.conftest import TWO_WORKERS, reported
-from tests.unit.status.conftest import (
+from tests.unit.views.report.conftest import TWO_WORKERS, reported
+from tests.unit.views.status.conftest import (
     evaluation,
     event,
     joined,

@@ -6,9 +6,9 @@ import pytest
 
 from hogbatch.views.report.page import is_report, page
 from hogbatch.views.report.reported import Bin, LeftOut, Quality
-from tests.unit.report.conftest import TWO_WORKERS, reported
-from tests.unit.report.test_markup import HOSTILE
-from tests.unit.status.conftest import ON_SERVERS, ended, evaluation, event, joined, started
+from tests.unit.views.report.conftest import TWO_WORKERS, reported
+from tests.unit.views.report.test_markup import HOSTILE
+from tests.unit.views.status.conftest import ON_SERVERS, ended, evaluation, event, joined, started
 
 VOID = {"meta"}
 LINKS = {"src", "href", "xlink:href", "srcset", "action", "data", "poster", "background"}

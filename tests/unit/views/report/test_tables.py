@@ -1,8 +1,8 @@
 """The table of workers, with those of servers beneath these."""
 
 from hogbatch.views.report.tables import MAX_WORKERS, WORKER_HEADER, worker_table
-from tests.unit.report.conftest import reported
-from tests.unit.status.conftest import (
+from tests.unit.views.report.conftest import reported
+from tests.unit.views.status.conftest import (
     ON_SERVERS,
     ended,
     event,

@@ -8,7 +8,7 @@ import pytest
 from hogbatch.errors import DataError
 from hogbatch.views.status.run_files import RunFollower
 from hogbatch.views.status.text import duration, report_fields, report_lines
-from tests.unit.status.conftest import (
+from tests.unit.views.status.conftest import (
     GONE,
     ON_SERVERS,
     START,

@@ -7,7 +7,7 @@ import pytest
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events.event_log import EventLog
 from hogbatch.views.status.run_files import TAIL, RunFollower, expect_run, glance
-from tests.unit.status.conftest import TRAINING, ended, lease, started
+from tests.unit.views.status.conftest import TRAINING, ended, lease, started
 
 TEXT = "".join(json.dumps(each) + "\n" for each in TRAINING)
 NEXT = json.dumps(lease(3.0, 0, 500)) + "\n"

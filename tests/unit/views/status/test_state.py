@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.status.conftest import (
+from tests.unit.views.status.conftest import (
     ON_SERVERS,
     TRAINING,
     ended,

@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.workers.compute.cpu_batch import (
+from hogbatch.policy.cpu_batch import (
     LARGEST_BATCH,
     LARGEST_USEFUL_BATCH,
     ROWS_PER_MEMBER,
