@@ -21,8 +21,9 @@ from hogbatch.kernels import load
 from hogbatch.kernels.blocks import between, count
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
 from hogbatch.machine.printable import printable
-from hogbatch.model.file import Floats, Model, load_model
+from hogbatch.model.file import load_model
 from hogbatch.model.metrics import CUTOFFS, recall, top_metrics
+from hogbatch.model.trained import Floats, Model
 
 MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more
 

@@ -21,7 +21,8 @@ from hogbatch.events.names import CONFIG, MODEL
 from hogbatch.kernels import load as load_kernels
 from hogbatch.kernels.blocks import count
 from hogbatch.kernels.contract import LOSS, SKIPPED, TOTALS
-from hogbatch.model.file import Floats, Model, load_model
+from hogbatch.model.file import load_model
+from hogbatch.model.trained import Floats, Model
 from hogbatch.views.console import Console, PlainConsole
 from hogbatch.views.report.reported import Bin, LeftOut, Quality
 

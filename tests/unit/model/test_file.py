@@ -14,8 +14,10 @@ from hogbatch.data.encode import Encoding
 from hogbatch.data.raw import Columns
 from hogbatch.errors import DataError, SaveError
 from hogbatch.model import file as checkpoint
-from hogbatch.model.file import Frequencies, Model, load_model, save_model
+from hogbatch.model.file import load_model, save_model
+from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
+from hogbatch.model.trained import Model
 from tests.support.trained_models import ENCODINGS, SCALER, model_for
 
 

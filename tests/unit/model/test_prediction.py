@@ -10,8 +10,9 @@ import pytest
 from hogbatch.data.encode import Encoding
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import blocks
-from hogbatch.model import file as checkpoint
-from hogbatch.model.file import Frequencies, Model, save_model
+from hogbatch.model import trained
+from hogbatch.model.file import save_model
+from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.prediction import (
     DataFile,
@@ -21,6 +22,7 @@ from hogbatch.model.prediction import (
     predict_file,
     write_lines,
 )
+from hogbatch.model.trained import Model
 
 FEATURES, LABELS, ROWS, TRAINED = 6, 30, 40, 100
 EVERYTHING = f"simhash:K=1,L=40,bits=1,bucket={LABELS}"  # any two share one of so many buckets
@@ -133,7 +135,7 @@ class TestEvaluate:
 
     def test_parts_change_nothing(self, case, monkeypatch):
         whole = case.evaluate()
-        monkeypatch.setattr(checkpoint, "CHUNK", 16 * 3)  # three rows of the hidden layer
+        monkeypatch.setattr(trained, "CHUNK", 16 * 3)  # three rows of the hidden layer
         assert case.evaluate() == pytest.approx(whole, rel=1e-5)
         approximate = case.evaluate(approximate=True)
         assert {name: approximate[name] for name in whole} == pytest.approx(whole, rel=1e-5)

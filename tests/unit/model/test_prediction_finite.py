@@ -10,7 +10,7 @@ from hogbatch.data import finite
 from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
-from hogbatch.model import file as checkpoint
+from hogbatch.model import trained
 from tests.support.pairs import pairs
 from tests.support.trained_models import model_for
 
@@ -81,7 +81,7 @@ def test_scores_that_overflow_make_no_class(method):
 
 
 def test_the_row_is_the_callers_in_a_later_chunk_too(monkeypatch):
-    monkeypatch.setattr(checkpoint, "CHUNK", 15)  # 3 rows of 5 features
+    monkeypatch.setattr(trained, "CHUNK", 15)  # 3 rows of 5 features
     monkeypatch.setattr(finite, "BLOCK_VALUES", 2)
     for value, said in (
         (np.nan, "got nan in row 5, column 3"),
@@ -100,7 +100,7 @@ def test_models_of_every_kind_name_them(loss):
 
 
 def test_results_that_do_not_fit_into_memory_are_refused_before_they_are_allocated(monkeypatch):
-    monkeypatch.setattr(checkpoint, "LARGE", 50)
+    monkeypatch.setattr(trained, "LARGE", 50)
     monkeypatch.setattr(budget, "free_memory", lambda: 80)
     with pytest.raises(UsageError, match="84 B of free memory for results for 7 rows and 3"):
         model_for().scores(rows(1.0))

@@ -17,9 +17,10 @@ from hogbatch.data.batch import csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
-from hogbatch.model import file as checkpoint
-from hogbatch.model.file import Model, save_model
+from hogbatch.model import trained
+from hogbatch.model.file import save_model
 from hogbatch.model.network import Network
+from hogbatch.model.trained import Model
 from tests.support.trained_models import ENCODINGS, SCALER, expected_scores, model_for
 
 
@@ -92,7 +93,7 @@ class TestPrediction:
         model = model_for(scaler=scaler if scaled else None)
         given = scipy.sparse.csr_array(rows) if sparse else rows
         whole, best = model.scores(given), model.top(given, 2)
-        monkeypatch.setattr(checkpoint, "CHUNK", 15)  # 3 rows of 5 features
+        monkeypatch.setattr(trained, "CHUNK", 15)  # 3 rows of 5 features
         assert_allclose(model.scores(given), whole, rtol=1e-5, atol=1e-6)
         assert_array_equal(model.top(given, 2), best)
 
