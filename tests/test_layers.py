@@ -63,7 +63,6 @@ IMPURE_EXCEPTIONS = [
     "hogbatch.coordinator.interrupts",
     "hogbatch.coordinator.loop",
     "hogbatch.simulate.profile",
-    "hogbatch.simulate.rehearsal.command",
 ]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
 ONLY_IN = {  # outside package: the modules that may import it

@@ -1,11 +1,11 @@
-"""The command `hogbatch doctor`, and the table of its checks."""
+"""`hogbatch doctor`: what this machine and this installation offer, and what to improve."""
 
 import os
 import platform
 import pwd
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,8 @@ from typing import Final
 from hogbatch.cli.doctor import checks, reading
 from hogbatch.cli.doctor.checks import Status, Verdict
 from hogbatch.cli.doctor.text import CheckResult, redacted, to_json, to_text
+from hogbatch.cli.parser import Parser, Usage
+from hogbatch.config.flags import Group
 from hogbatch.errors import UsageError
 from hogbatch.jit import VECTOR_VARIABLE
 from hogbatch.machine import linux
@@ -58,6 +60,12 @@ def _limits() -> Verdict:
     return checks.ok(f"{resource.getrlimit(resource.RLIMIT_NOFILE)[0]} open files")
 
 
+DOCTOR: Final = Usage(
+    "doctor",
+    "[options]",
+    "Check this machine and this installation, and print what to improve.",
+)
+
 CHECKS: Final[dict[str, dict[str, Callable[[], Verdict]]]] = {
     "processor": {
         "processor": _processor,
@@ -88,8 +96,20 @@ CHECKS: Final[dict[str, dict[str, Callable[[], Verdict]]]] = {
 }
 
 
-def execute(*, json: bool) -> int:
-    """Print the report; warnings do not change the exit code."""
+def doctor(arguments: Sequence[str]) -> int:
+    """`hogbatch doctor`."""
+    parser = Parser(DOCTOR)
+    parser.epilog = (
+        "Each check is ok, warn, or unknown (?) if something cannot be read. The exit code is 0 "
+        "also if there are warnings."
+    )
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument(
+        "--json",
+        action="store_true",
+        help="all checks and versions as JSON, for bug reports; without names of users",
+    )
+    options = parser.read(arguments)
     home, user = _private_names()
     rows = [
         CheckResult(group, name, redacted(attempt(decide), home, user))
@@ -98,7 +118,7 @@ def execute(*, json: bool) -> int:
     ]
     python = f"{platform.python_implementation()} {platform.python_version()}"
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    if json:
+    if options.json:
         about = {"hogbatch": version(), "python": python, "system": system}
         report = to_json(about | reading.read_versions(), rows)
     else:

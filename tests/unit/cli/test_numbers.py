@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.cli.numbers import positive, up_to_one, whole
+from hogbatch.cli.parser import positive, up_to_one, whole
 from hogbatch.errors import UsageError
 
 

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hogbatch.cli.numbers import positive, whole
-from hogbatch.cli.parser import Parser, Usage
+from hogbatch.cli.parser import Parser, Usage, add_link, link_of, positive, whole
 from hogbatch.config.arguments import ArgumentGroup
 from hogbatch.config.flags import Group
 from hogbatch.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from hogbatch.cluster.decisions.estimate import Task
-    from hogbatch.cluster.decisions.link import ServerLink
 
 PLAN: Final = Usage(
     "plan",
@@ -156,30 +154,6 @@ def _sizes(text: str) -> list[int]:
             f"got {text!r}"
         )
     return sizes
-
-
-def add_link(group: ArgumentGroup) -> None:
-    """Add the flags for the link between two servers."""
-    group.add_argument(
-        "--gbit",
-        metavar="X",
-        default="10",
-        help="speed of a link between two servers in Gbit/s (default: %(default)s)",
-    )
-    group.add_argument(
-        "--latency-us",
-        metavar="US",
-        default="50",
-        help="latency of a transfer between two servers in microseconds (default: %(default)s)",
-    )
-
-
-def link_of(gbit: str, latency_us: str) -> "ServerLink":
-    """The link that the flags describe."""
-    from hogbatch.cluster.decisions.link import ServerLink
-
-    speed, latency = positive("--gbit", gbit), positive("--latency-us", latency_us)
-    return ServerLink(1e-6 * latency, 1e9 / 8 * speed)
 
 
 def _counts(text: str) -> list[int]:
