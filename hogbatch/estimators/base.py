@@ -8,6 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import Encoding
 from hogbatch.data.memory import RowLabels, inputs_of, weights_of
 from hogbatch.data.raw import Columns, RawSet
@@ -166,21 +167,8 @@ class HogbatchEstimator(BaseEstimator):
 
     def _settings(self, rows: int, earlier: Trained | None) -> dict[str, Any]:
         """The settings of the run, as for `hogbatch.train`."""
-        names = (
-            "activation",
-            "optimizer",
-            "lr",
-            "l2",
-            "epochs",
-            "patience",
-            "max_seconds",
-            "cpu_batch",
-            "gpu_batch",
-            "scale",
-            "workers",
-            "policy",
-        )
-        given = {name: _plain(getattr(self, name)) for name in names}
+        parameters = self.get_params(deep=False)
+        given = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
         given["hidden"] = _widths(self.hidden, rows, earlier)
         given["test_fraction"] = _plain(self.validation_fraction)
         given["seed"] = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

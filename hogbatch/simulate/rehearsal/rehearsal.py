@@ -14,16 +14,14 @@ from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
-from hogbatch.coordinator.plan import Plan
 from hogbatch.errors import UsageError
 from hogbatch.events.crash import crash_report
 from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
 from hogbatch.machine.allocator import keep_freed_memory
 from hogbatch.machine.topology import training_threads
-from hogbatch.model.network import Network
-from hogbatch.policy.choose import Factory
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.platform import Platform
 from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
@@ -57,7 +55,7 @@ class Reached:
     rows: int  # trained on
 
 
-class Rehearsal:
+class Rehearsal(Platform):
     """A platform that simulates `server`.
 
     `observe` is called after every simulated event, with a function that returns how far it is.
@@ -101,12 +99,6 @@ class Rehearsal:
         )
         console.say(f"workers: {','.join(map(str, requests))}")
         return requests
-
-    def policy(self, chosen: Factory) -> Factory:
-        return chosen
-
-    def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
-        return plan
 
     def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
         return tuple(replace(w, ordinal="host") if w.device == "gpu" else w for w in workers)
