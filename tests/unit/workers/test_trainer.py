@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, TOTALS
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import HostDevice
@@ -55,29 +54,6 @@ def evaluated(given):
     rows, loss = np.arange(given.test.rows), LOSSES[given.network.loss]
     network.evaluate_batch(given.test.inputs, given.test.labels, rows, loss, totals)
     return totals
-
-
-@either_feed
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_training_lowers_the_loss(staged, sparse):
-    trainer, _ = make(examples(ROWS, sparse=sparse), staged=staged)
-    losses = []
-    for _ in range(8):
-        train(trainer, (0, ROWS, 7), rate=0.5)
-        losses.append(trainer.replica.totals[LOSS])
-        trainer.replica.totals.fill(0)
-    assert losses[-1] < 0.5 * losses[0]
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_a_staged_set_trains_as_a_cached_one_does(sparse, optimizer):
-    rows = examples(ROWS, sparse=sparse)
-    trained = [
-        train(make(rows, staged=staged, optimizer=optimizer)[0], (0, ROWS, 7), (5, 40, 16))
-        for staged in (False, True)
-    ]
-    assert_allclose(*trained, atol=1e-6)
 
 
 @either_feed
@@ -158,27 +134,10 @@ def test_evaluation_uses_smaller_batches_when_memory_is_short():
     device.xp.limit -= device.free_bytes() - 100  # enough for three rows
     all_at_once = Work(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0)
     assert_allclose(trainer.evaluate(all_at_once), evaluated(given), rtol=1e-6)
-
-
-def test_evaluation_fails_if_not_even_one_row_fits():
-    trainer, _ = make(examples(ROWS), examples(TEST_ROWS, seed=1))
-    device = trainer.device
-    device.xp.limit -= device.free_bytes() - 100
+    trainer, _ = make(examples(ROWS), test)
+    trainer.device.xp.limit -= trainer.device.free_bytes() - 100  # not enough for one
     with pytest.raises(MemoryError):
-        trainer.evaluate(Work(0, "evaluate", 0, 0, TEST_ROWS, 8, 0.0, 0))
-
-
-@either_feed
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_measuring_changes_only_the_slots(staged, optimizer):
-    trainer, given = make(examples(ROWS), staged=staged, optimizer=optimizer)
-    start = given.model.params.copy()
-    assert trainer.seconds(16) > 0
-    assert_array_equal(given.model.params, start)
-    assert_array_equal(trainer.replica.params, start)
-    trainer.replica.reset()
-    assert not any(slot.any() for slot in trainer.replica.slots)
-    assert trainer.replica.steps == 0 and not trainer.replica.totals.any()
+        trainer.evaluate(one)
 
 
 class Timed(Clocked):
@@ -208,7 +167,7 @@ class Timed(Clocked):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "count"), [(0.00015, 134), (0.0015, 14), (0.019, 3), (0.5, 3), (1e-6, MAX_TOGETHER)]
+    ("seconds", "count"), [(0.0015, 14), (0.019, 3), (0.5, 3), (1e-6, MAX_TOGETHER)]
 )
 def test_a_measurement_takes_long_enough_and_is_timed_by_the_device(seconds, count):
     device = Timed(seconds)
