@@ -33,50 +33,46 @@ def siblings(core):
     return f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
 
 
-def sets(*members):
-    return tuple(map(frozenset, members))
-
-
-def test_two_nodes_with_smt(server):
-    files = {node(0): "0-1,4-5", node(1): "2-3,6-7"}
-    files |= {siblings(core): f"{core % 4},{core % 4 + 4}" for core in range(8)}
-    topology = read_topology(server(files))
-    assert topology.cores == set(range(8))
-    assert topology.nodes == sets({0, 1, 4, 5}, {2, 3, 6, 7})
-    assert topology.siblings == sets({0, 4}, {1, 5}, {2, 6}, {3, 7})
-    assert topology.quota is None
-
-
-def test_only_cores_of_the_mask_are_included(server):
-    files = {node(0): "0-3", node(1): "4-7", siblings(2): "2-3", siblings(3): "2-3"}
-    topology = read_topology(server(files, mask=[1, 2]))
-    assert topology.nodes == sets({1, 2})
-    assert topology.siblings == sets({1}, {2})
-
-
-def test_nodes_without_cores_are_left_out(server):
-    topology = read_topology(server({node(0): "0-7", node(1): ""}))
-    assert topology.nodes == sets(range(8))
-
-
-def test_without_files_all_cores_are_equal(server):
-    topology = read_topology(server({}, mask=[3, 5]))
-    assert topology.nodes == sets({3, 5})
-    assert topology.siblings == sets({3}, {5})
-    assert topology.quota is None
-
-
-def test_cores_without_a_node_form_a_node(server):
-    assert read_topology(server({node(0): "0-5"})).nodes == sets(range(6), {6, 7})
-
-
-def test_invalid_files_are_ignored(server):
-    files = {node(0): "all", siblings(0): "0-", "proc/self/cgroup": "0::/", CGROUP + "cpu.max": "x"}
-    topology = read_topology(server(files, mask=[0]))
-    assert (topology.nodes, topology.siblings, topology.quota) == (sets({0}), sets({0}), None)
-
-
 CGROUP = "sys/fs/cgroup/"
+INVALID = {
+    node(0): "all",
+    siblings(0): "0-",
+    "proc/self/cgroup": "0::/",
+    CGROUP + "cpu.max": "x",
+}
+TWO_NODES = {node(0): "0-1,4-5", node(1): "2-3,6-7"}
+SMT = {siblings(core): f"{core % 4},{core % 4 + 4}" for core in range(8)}
+ONE_EACH = tuple({core} for core in range(8))
+
+
+@pytest.mark.parametrize(
+    ("files", "mask", "nodes", "groups"),
+    [
+        (
+            TWO_NODES | SMT,
+            range(8),
+            ({0, 1, 4, 5}, {2, 3, 6, 7}),
+            ({0, 4}, {1, 5}, {2, 6}, {3, 7}),
+        ),
+        (
+            {node(0): "0-3", node(1): "4-7", siblings(2): "2-3", siblings(3): "2-3"},
+            [1, 2],
+            ({1, 2},),
+            ({1}, {2}),
+        ),
+        ({node(0): "0-7", node(1): ""}, range(8), (set(range(8)),), ONE_EACH),
+        ({node(0): "0-5"}, range(8), (set(range(6)), {6, 7}), ONE_EACH),
+        ({}, [3, 5], ({3, 5},), ({3}, {5})),
+        (INVALID, [0], ({0},), ({0},)),
+    ],
+    ids=["two nodes with SMT", "mask", "no cores", "no node", "no files", "invalid"],
+)
+def test_cores_of_the_mask_are_read_with_their_nodes_and_siblings(
+    server, files, mask, nodes, groups
+):
+    topology = read_topology(server(files, mask))
+    assert topology.cores == set(mask) and topology.quota is None
+    assert (topology.nodes, topology.siblings) == (nodes, groups)
 
 
 @pytest.mark.parametrize(
@@ -195,11 +191,8 @@ def test_the_processor_has_a_name(server):
 def test_free_memory_is_the_estimate_of_the_kernel(server):
     files = {"proc/meminfo": "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 3 kB"}
     assert free_memory(server(files)) == 3072
-
-
-@pytest.mark.parametrize("files", [{}, {"proc/meminfo": ""}, {"proc/meminfo": "MemAvailable: x"}])
-def test_free_memory_is_known_without_an_estimate(server, files):
-    assert free_memory(server(files)) > 0
+    for text in ("", "MemAvailable: x"):
+        assert free_memory(server({"proc/meminfo": text})) > 0
 
 
 def test_this_machine_can_be_read():

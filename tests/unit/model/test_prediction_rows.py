@@ -50,7 +50,7 @@ def test_scores_are_the_formula(hidden, scaler, output_major, form, rows):
 
 
 def test_predictions_are_in_the_form_of_the_training_file(rows):
-    models = {loss: model_for(loss) for loss in ENCODINGS}
+    models = {loss: model_for(loss, hidden=()) for loss in ENCODINGS}
     scores = {loss: model.scores(rows) for loss, model in models.items()}
     classes = np.array(ENCODINGS["softmax"].classes)
     expected = {
