@@ -1,18 +1,21 @@
 """`hogbatch doctor`: what this machine and this installation offer, and what to improve."""
 
+import json
 import os
 import platform
 import pwd
+import re
 import resource
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hogbatch.cli.doctor import checks, reading
 from hogbatch.cli.doctor.checks import Status, Verdict
-from hogbatch.cli.doctor.text import CheckResult, redacted, to_json, to_text
 from hogbatch.cli.parser import Parser, Usage
 from hogbatch.config.flags import Group
 from hogbatch.errors import UsageError
@@ -20,7 +23,7 @@ from hogbatch.jit import VECTOR_VARIABLE
 from hogbatch.machine import linux
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
-from hogbatch.machine.printable import encodable
+from hogbatch.machine.printable import encodable, plural, printable
 from hogbatch.version import version
 
 
@@ -60,6 +63,7 @@ def _limits() -> Verdict:
     return checks.ok(f"{resource.getrlimit(resource.RLIMIT_NOFILE)[0]} open files")
 
 
+LABELS: Final = {Status.OK: "ok", Status.WARN: "warn", Status.UNKNOWN: "?"}
 DOCTOR: Final = Usage(
     "doctor",
     "[options]",
@@ -149,3 +153,57 @@ def _private_names() -> tuple[str, str]:
     with suppress(KeyError):
         user = pwd.getpwuid(os.getuid()).pw_name
     return home, user
+
+
+class CheckResult(NamedTuple):
+    """A verdict with its place in the report."""
+
+    group: str
+    name: str
+    verdict: Verdict
+
+
+def to_text(headline: str, rows: Sequence[CheckResult]) -> str:
+    """Show one line for each check, with its advice and command below."""
+    lines = [printable(headline)]
+    column = max(len(row.name) for row in rows)
+    for group, members in groupby(rows, lambda row: row.group):
+        lines += ["", group]
+        for _, name, verdict in members:
+            start = f"  {LABELS[verdict.status]:4}  {name:{column}}  "
+            lines.append(start + printable(verdict.value))
+            below = filter(None, (verdict.advice, verdict.command))
+            lines += [" " * len(start) + printable(text) for text in below]
+    count = sum(row.verdict.status is Status.WARN for row in rows)
+    summary = plural(count, "warning") if count else "no warnings"
+    return "\n".join([*lines, "", summary])
+
+
+def to_json(versions: Mapping[str, str | None], rows: Sequence[CheckResult]) -> str:
+    """Show all checks and versions as one JSON object."""
+    found = [
+        {
+            "group": group,
+            "name": name,
+            "status": verdict.status.value,
+            "value": verdict.value,
+            "advice": ": ".join(filter(None, (verdict.advice, verdict.command))),
+        }
+        for group, name, verdict in rows
+    ]
+    return json.dumps({"versions": dict(versions), "checks": found}, indent=2)
+
+
+def redacted(verdict: Verdict, home: str, user: str) -> Verdict:
+    """Remove the names of the user from a verdict."""
+    advice = None if verdict.advice is None else redact(verdict.advice, home, user)
+    return replace(verdict, value=redact(verdict.value, home, user), advice=advice)
+
+
+def redact(text: str, home: str, user: str) -> str:
+    """Shorten paths below the home directory to ~, and replace the user's name in others."""
+    if home not in ("", "/"):
+        text = re.sub(rf"(?<![\w./-]){re.escape(home)}(?![\w.-])", "~", text)
+    if user not in ("", "root"):
+        text = re.sub(rf"(?<=/){re.escape(user)}(?![\w.-])", "USER", text)
+    return text

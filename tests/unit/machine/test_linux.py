@@ -75,57 +75,36 @@ def test_cores_of_the_mask_are_read_with_their_nodes_and_siblings(
     assert (topology.nodes, topology.siblings) == (nodes, groups)
 
 
+AB = {"proc/self/cgroup": "0::/a/b"}
+CPU_JOB = {"proc/self/cgroup": "4:cpu,cpuacct:/job\n0::/"}
+
+
+def cpu_v1(group, quota, period=100000):
+    files = {"quota": quota, "period": period}
+    return {f"{CGROUP}{group}/cpu.cfs_{name}_us": text for name, text in files.items()}
+
+
+def cpu_v2(**limits):
+    """The limits of groups, by their names."""
+    return {
+        f"{CGROUP}{group.replace('_', '/')}/cpu.max".replace("root/", ""): f"{limit} 100000"
+        for group, limit in limits.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("files", "quota"),
     [
-        ({"proc/self/cgroup": "0::/a/b", CGROUP + "a/b/cpu.max": "150000 100000"}, 1.5),
-        ({"proc/self/cgroup": "0::/a/b", CGROUP + "a/b/cpu.max": "max 100000"}, None),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b",
-                CGROUP + "a/b/cpu.max": "max 100000",
-                CGROUP + "a/cpu.max": "400000 100000",
-            },
-            4.0,
-        ),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b",
-                CGROUP + "a/b/cpu.max": "300000 100000",
-                CGROUP + "a/cpu.max": "200000 100000",
-                CGROUP + "cpu.max": "500000 100000",
-            },
-            2.0,
-        ),
-        ({"proc/self/cgroup": "0::/docker/f00", CGROUP + "cpu.max": "50000 100000"}, 0.5),
-        ({"proc/self/cgroup": "0::/../other", CGROUP + "cpu.max": "100000 100000"}, 1.0),
-        (
-            {
-                "proc/self/cgroup": "4:cpu,cpuacct:/job\n0::/",
-                CGROUP + "cpu,cpuacct/job/cpu.cfs_quota_us": "250000",
-                CGROUP + "cpu,cpuacct/job/cpu.cfs_period_us": "100000",
-            },
-            2.5,
-        ),
-        (
-            {
-                "proc/self/cgroup": "4:cpu,cpuacct:/job",
-                CGROUP + "cpu/cpu.cfs_quota_us": "50000",
-                CGROUP + "cpu/cpu.cfs_period_us": "50000",
-                CGROUP + "cpu/job/cpu.cfs_quota_us": "-1",
-                CGROUP + "cpu/job/cpu.cfs_period_us": "100000",
-            },
-            1.0,
-        ),
-        (
-            {
-                "proc/self/cgroup": "3:cpuset:/\n1:cpuacct:/job",
-                CGROUP + "cpuacct/job/cpu.cfs_quota_us": "250000",
-                CGROUP + "cpuacct/job/cpu.cfs_period_us": "100000",
-            },
-            None,
-        ),
-        ({CGROUP + "cpu.max": "50000 100000"}, None),
+        (AB | cpu_v2(a_b=150000), 1.5),
+        (AB | cpu_v2(a_b="max"), None),
+        (AB | cpu_v2(a_b="max", a=400000), 4.0),
+        (AB | cpu_v2(a_b=300000, a=200000, root=500000), 2.0),
+        ({"proc/self/cgroup": "0::/docker/f00"} | cpu_v2(root=50000), 0.5),
+        ({"proc/self/cgroup": "0::/../other"} | cpu_v2(root=100000), 1.0),
+        (CPU_JOB | cpu_v1("cpu,cpuacct/job", 250000), 2.5),
+        (CPU_JOB | cpu_v1("cpu", 50000, 50000) | cpu_v1("cpu/job", -1), 1.0),
+        ({"proc/self/cgroup": "1:cpuacct:/job"} | cpu_v1("cpuacct/job", 250000), None),
+        (cpu_v2(root=50000), None),
         ({"proc/self/cgroup": "what is this"}, None),
     ],
     ids=[
@@ -150,7 +129,6 @@ def v1(group, limit, usage, unused=0):
     return {f"{CGROUP}{group}/memory.{name}": text for name, text in files.items()}
 
 
-AB = {"proc/self/cgroup": "0::/a/b"}
 JOB = {"proc/self/cgroup": "4:memory:/job\n5:cpu:/\n0::/"}
 
 

@@ -4,27 +4,21 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, TOTALS
-from hogbatch.kernels.executor import Executor
+from hogbatch.kernels.contract import LOSS, METRIC_SUMS
 from hogbatch.kernels.gpu.device import HostDevice
-from tests.support.assignments import assignment, examples
+from tests.support.assignments import assignment, evaluated, examples
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, epochs, lease
 from tests.support.limited_devices import Kernels, Unmapped, Unpinned
 
 TEST_ROWS = 90
 FORMS = {"dense": {}, "sparse": SPARSE, "wide": WIDE}
+pytestmark = pytest.mark.usefixtures("nothing_measured")
 every_data = pytest.mark.parametrize("data", FORMS.values(), ids=FORMS)
 each_data_and_rule = pytest.mark.parametrize(
     ("data", "merge"),
     list(zip(FORMS.values(), ["delta", "overwrite", "average"], strict=True)),
     ids=FORMS,
 )
-
-
-@pytest.fixture(autouse=True)
-def nothing_measured(tmp_path, monkeypatch):
-    """Use an empty cache, so that every engine measures its device."""
-    monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
 
 
 def train(given, leases, device=None):
@@ -106,16 +100,6 @@ def test_evaluation_includes_all_previous_leases(data, merge):
         assert report.metric_sums == pytest.approx(tuple(totals[METRIC_SUMS:]))
         losses.append(report.loss)
     assert losses[-1] != losses[0]
-
-
-def evaluated(given):
-    """The sums over the test set, directly from the shared parameters."""
-    device, none, totals = HostDevice(), np.zeros(0, np.float32), np.zeros(TOTALS)
-    plan, test = given.network.layer_views(), given.test
-    network = Executor(device.kernels, np, plan, given.model.params, none, none)
-    kind = LOSSES[given.network.loss]
-    network.evaluate_batch(test.inputs, test.labels, np.arange(TEST_ROWS), kind, totals)
-    return totals
 
 
 @every_data

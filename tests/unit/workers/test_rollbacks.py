@@ -17,11 +17,7 @@ from tests.support.hash_table_builds import in_tables, output_weights, true_code
 from tests.unit.workers.conftest import WITHIN_S
 from tests.unit.workers.test_hashed import Rig, wait_for
 
-
-@pytest.fixture(autouse=True)
-def nothing_measured(tmp_path, monkeypatch):
-    """Every GPU engine measures its device."""
-    monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("nothing_measured")
 
 
 def arrays(model):

@@ -2,16 +2,12 @@
 
 import math
 import queue
-import threading
 
 import msgspec
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels.contract import ROWS as ROWS_DONE, TOTALS
-from hogbatch.kernels.cpu.loops import CompiledLoop
-from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.machine.topology import Topology
 from hogbatch.wire.messages import Done, Ready, Work
 from hogbatch.workers import cpu, team
@@ -79,20 +75,6 @@ def test_a_team_evaluates_as_one_thread_does(sparse):
     assert other.rows == one.rows == 70 and other.updates == 0
     assert other.loss == pytest.approx(one.loss, rel=1e-5)
     assert_allclose(other.metric_sums, one.metric_sums, rtol=1e-5)
-
-
-def test_every_member_evaluates_some_batches():
-    seen, totals = {}, np.zeros(TOTALS)
-
-    def evaluate(model, inputs, labels, rows, lease, fence, totals):
-        seen[threading.get_ident()] = rows.tolist()
-        totals[ROWS_DONE] += len(rows)
-
-    crew = team.ThreadTeam(CompiledLoop("dense", evaluate, evaluate), 3)
-    settings = BatchSettings(16, 0, 0, 0, 1)
-    crew.evaluate(None, None, None, np.arange(70), settings, np.zeros(8, np.int64), totals)
-    assert sorted(seen.values()) == [[*range(16)], [*range(16, 48)], [*range(48, 70)]]
-    assert totals[ROWS_DONE] == 70
 
 
 @pytest.mark.parametrize(

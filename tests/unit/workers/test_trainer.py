@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, TOTALS
-from hogbatch.kernels.executor import Executor
+from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.wire.messages import Work
 from hogbatch.workers import feed
@@ -15,12 +14,10 @@ from hogbatch.workers.profile import profile
 from hogbatch.workers.trainer import (
     MAX_TOGETHER,
     MEASUREMENTS,
-    MIN_TOGETHER,
     SPARSEST_DENSE,
     Trainer,
 )
-from hogbatch.workers.transfers import Transfers
-from tests.support.assignments import FEATURES, assignment, examples
+from tests.support.assignments import FEATURES, assignment, evaluated, examples
 from tests.support.limited_devices import Clocked
 
 ROWS, TEST_ROWS = 60, 25
@@ -43,17 +40,6 @@ def train(trainer, *intervals, rate=0.1):
         trainer.reserve(batch)
         trainer.train(start, stop, batch, rate)
     return trainer.replica.params
-
-
-def evaluated(given):
-    """Return the sums over the test set by the reference."""
-    device, totals = HostDevice(), np.zeros(TOTALS)
-    none = np.zeros(0, np.float32)
-    layers = given.network.layer_views()
-    network = Executor(device.kernels, np, layers, given.model.params, none, none)
-    rows, loss = np.arange(given.test.rows), LOSSES[given.network.loss]
-    network.evaluate_batch(given.test.inputs, given.test.labels, rows, loss, totals)
-    return totals
 
 
 @either_feed
@@ -196,21 +182,6 @@ def test_a_device_is_warm_when_its_measurements_were_loaded(tmp_path, monkeypatc
         assert device.clock >= device.warm_up_seconds
         assert not trainer.replica.totals.any() and trainer.replica.steps == 0
     assert device.batches < 20 + len(measured.profile)  # of the second start
-
-
-def test_a_slow_device_is_measured_with_few_batches():
-    device = Timed(10.0)
-    Trainer(device, assignment(examples(ROWS))).seconds(16)
-    assert device.batches == 2 + 1 + MIN_TOGETHER + 1 + MEASUREMENTS * MIN_TOGETHER
-
-
-@either_feed
-def test_transfers_of_input_are_taken_from_the_training_set(staged):
-    trainer, _ = make(examples(ROWS), staged=staged)
-    trainer.input_transfers()
-    trainer._train_set.transfers = Transfers(1000, 0.5)
-    assert trainer.input_transfers() == Transfers(1000, 0.5)
-    assert trainer.input_transfers() == Transfers()
 
 
 def test_only_a_cached_sparse_set_travels_by_rows():
