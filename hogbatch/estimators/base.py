@@ -1,5 +1,6 @@
 """The common part of the three estimators."""
 
+from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import numpy as np
@@ -87,23 +88,12 @@ class HogbatchEstimator(BaseEstimator):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.optimizer = optimizer
-        self.lr = lr
-        self.l2 = l2
-        self.epochs = epochs
-        self.patience = patience
-        self.max_seconds = max_seconds
-        self.cpu_batch = cpu_batch
-        self.gpu_batch = gpu_batch
-        self.scale = scale
-        self.workers = workers
-        self.policy = policy
-        self.validation_fraction = validation_fraction
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+        self._keep(locals())
+
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Set the parameters as attributes, unchanged, as scikit-learn requires of `__init__`."""
+        for name in self._get_param_names():
+            setattr(self, name, given[name])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

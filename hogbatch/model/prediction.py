@@ -28,10 +28,6 @@ from hogbatch.model.trained import Floats, Model
 MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more
 
 
-def _ignore(line: str) -> None:
-    """Ignore a message."""
-
-
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A data file and how to read it; `report` receives messages for the user about it."""
@@ -40,7 +36,7 @@ class DataFile:
     label: str | None = None  # None: as in the training file
     header: str = "auto"  # whether a CSV file has a header: auto, yes or no
     cache: DataCache | None = None
-    report: Callable[[str], object] = _ignore
+    report: Callable[[str], object] = lambda line: None
     bad_lines: float = 0.0  # maximum fraction of malformed lines to skip
 
 

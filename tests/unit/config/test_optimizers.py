@@ -45,6 +45,7 @@ def test_everything_that_lists_optimizers_lists_those_of_the_table():
 @optimizers
 def test_constants_are_in_range(spec):
     assert spec.learning_rate > 0 and spec.scaling in SCALINGS
+    assert spec.scaling == ("sqrt" if spec.adaptive else "linear")
     assert 0 <= spec.momentum < 1 and 0 <= spec.beta2 < 1
     assert spec.slots in (0, 1, 2) and spec.bounded != spec.adaptive
     assert (spec.epsilon > 0) == spec.adaptive  # added to a root that is divided by

@@ -5,7 +5,6 @@ import pytest
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.policy.cpu_batch import largest_cpu_batch
-from hogbatch.policy.learning_rate import SCALINGS
 from hogbatch.run import defaults
 from hogbatch.run.defaults import MAX_RATE, MIN_RATE
 
@@ -56,12 +55,6 @@ def test_the_rate_of_a_linear_model_follows_its_data(optimizer, loss, data, expe
 def test_a_hashed_output_layer_has_rates_of_its_own():
     found = {name: rate(name, "softmax", False, hashed=True) for name in OPTIMIZERS}
     assert found == RATES | {"adagrad": 0.025, "adam": 0.002}
-
-
-def test_the_rate_grows_with_the_root_of_the_batch_if_the_optimizer_is_adaptive():
-    found = {name: defaults.scaling(name) for name in OPTIMIZERS}
-    assert found == {name: "sqrt" if name in ADAPTIVE else "linear" for name in OPTIMIZERS}
-    assert set(found.values()) <= set(SCALINGS)
 
 
 @pytest.mark.parametrize(

@@ -147,10 +147,11 @@ def test_patience_applies_unless_another_limit_is_given(flags, epochs, patience)
 
 @pytest.mark.parametrize(
     ("flags", "cpu", "l2"),  # None: the limit depends on the teams of each worker
-    [({}, None, 0.0198), ({"l2": 0.0, "cpu_batch": "2:32"}, (2, 32), 0.0)],
+    [({}, None, 0.0198), ({"l2": 0.0, "cpu_batch": "2:32", "lr_scaling": "none"}, (2, 32), 0.0)],
 )
 def test_limits_and_weight_decay_are_those_given_or_found(flags, cpu, l2):
     plan = planned(**flags)[-1]
+    assert plan.learning_rate.scaling == flags.get("lr_scaling", "sqrt")
     assert plan.limits.cpu == cpu and plan.training.optimizer.l2 == pytest.approx(l2)
 
 
