@@ -25,14 +25,14 @@ MOST_ROWS: Final = 10**15
 def plan(arguments: Sequence[str]) -> int:
     """`hogbatch plan`."""
     options = _parser().read(arguments)
-    counts = _counts(options.servers)
+    from hogbatch.cluster.decisions import plan_text as text
+    from hogbatch.cluster.decisions.estimate import MOST_SERVERS, predict
+
+    expected = f"whole numbers from 2 to {MOST_SERVERS} as in 2,8,100"
+    counts = _numbers("--servers", options.servers, expected, 1, range(2, MOST_SERVERS + 1))
     merges = positive("--merges-per-epoch", options.merges_per_epoch)
     link, share = link_of(options.gbit, options.latency_us), positive("--share", options.share)
-    task = _task(options, merges)
-    from hogbatch.cluster.decisions import plan_text as text
-    from hogbatch.cluster.decisions.estimate import predict
-
-    found = predict(task, link, share, counts)
+    found = predict(_task(options, merges), link, share, counts)
     if options.json:
         print(json.dumps(text.fields(found), indent=2))
     else:
@@ -112,8 +112,9 @@ def _task(options: Namespace, merges: float) -> "Task":
         )
     from hogbatch.cluster.decisions.estimate import Task, parameters_of
 
+    expected = "two or more sizes from 1 to 2^31 - 1 as in 54,512,512,7"
     return Task(
-        parameters_of(_sizes(options.network)),
+        parameters_of(_numbers("--network", options.network, expected, 2, range(1, 2**31))),
         whole("--rows", options.rows, 1, MOST_ROWS),
         positive("--rows-per-second", options.rows_per_second),
         merges,
@@ -142,31 +143,12 @@ def _task_of(run_dir: Path, merges: float) -> "Task":
     return Task(parameters, round(rows / epochs), rows / seconds, merges)
 
 
-def _sizes(text: str) -> list[int]:
-    """The sizes of the layers of a network."""
+def _numbers(flag: str, text: str, expected: str, least: int, allowed: range) -> list[int]:
+    """Numbers separated by commas, at least `least` of them; UsageError for others."""
     try:
-        sizes = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        sizes = []
-    if len(sizes) < 2 or not all(0 < size < 2**31 for size in sizes):
-        raise UsageError(
-            "--network: expected two or more sizes from 1 to 2^31 - 1 as in 54,512,512,7; "
-            f"got {text!r}"
-        )
-    return sizes
-
-
-def _counts(text: str) -> list[int]:
-    """The numbers of servers."""
-    from hogbatch.cluster.decisions.estimate import MOST_SERVERS
-
-    try:
-        counts = [int(part) for part in text.split(",")]
-    except ValueError:
-        counts = []
-    if not counts or not all(2 <= count <= MOST_SERVERS for count in counts):
-        raise UsageError(
-            f"--servers: expected whole numbers from 2 to {MOST_SERVERS} as in 2,8,100; "
-            f"got {text!r}"
-        )
-    return counts
+        numbers = []
+    if len(numbers) < least or not all(number in allowed for number in numbers):
+        raise UsageError(f"{flag}: expected {expected}; got {text!r}")
+    return numbers

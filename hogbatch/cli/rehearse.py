@@ -18,8 +18,6 @@ from hogbatch.jit import COMPILING, before_compiling
 if TYPE_CHECKING:
     from hogbatch.cluster.decisions.link import ServerLink
     from hogbatch.cluster.decisions.settings import RehearsedServers
-    from hogbatch.run.results import Run
-    from hogbatch.simulate.rehearsal.concurrent_model import Interleave
     from hogbatch.simulate.rehearsal.rehearsal import Reached
 
 # Flags of processes, sockets, checkpoints, live views and clusters: a rehearsal has none.
@@ -49,7 +47,38 @@ REHEARSE: Final = Usage(
 
 
 def rehearse(arguments: Sequence[str]) -> int:
-    """`hogbatch rehearse`."""
+    """`hogbatch rehearse`. All of several servers are of one kind."""
+    options = vars(_parser().read(arguments))
+    server, interleave, as_json = (options.pop(key) for key in ("server", "interleave", "json"))
+    link = link_of(options.pop("gbit"), options.pop("latency_us"))
+    config = merge_sources(options, options.pop("config"))
+    _expect_rehearsable(config)
+    sys.path.append("")  # --policy module:Class may name a module in the working directory
+    from hogbatch.run.training import execute
+    from hogbatch.simulate.hardware.description import read_server
+    from hogbatch.simulate.rehearsal.rehearsal import Rehearsal
+    from hogbatch.simulate.rehearsal.several_servers import RehearsalOfServers
+
+    described, servers = read_server(server), _servers(config, link)
+    progress, several = ProgressLines(quiet=config.quiet), {}
+    settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or as_json)
+    with before_compiling(progress.compiling):
+        if servers is None:
+            run = execute(settings, Rehearsal(described, interleave, progress.observe))
+        else:
+            platform = RehearsalOfServers(described, interleave, progress.observe, servers)
+            run = execute(settings, platform, platform.read)
+            if merges := platform.merges:
+                several = {"all_rows": merges.rows, "merges": merges.merges}
+    if as_json:
+        seconds = progress.seconds
+        rows = several.get("all_rows", run.summary["rows"])
+        cost = several | {"real_seconds": seconds, "rows_per_real_second": rows / seconds}
+        print(json.dumps({**run.summary, **cost, "run_dir": str(run.run_dir)}))
+    return run.exit_code
+
+
+def _parser() -> Parser:
     from hogbatch.simulate.hardware.description import bundled_names
 
     parser = Parser(REHEARSE)
@@ -75,48 +104,7 @@ def rehearse(arguments: Sequence[str]) -> int:
     groups[Group.OUTPUT].add_argument(
         "--json", action="store_true", help="the summary as JSON; progress on standard error"
     )
-    options = vars(parser.read(arguments))
-    server, interleave, as_json = (options.pop(key) for key in ("server", "interleave", "json"))
-    link = link_of(options.pop("gbit"), options.pop("latency_us"))
-    config = merge_sources(options, options.pop("config"))
-    _expect_rehearsable(config)
-    sys.path.append("")  # --policy module:Class may name a module in the working directory
-    progress = ProgressLines(quiet=config.quiet)
-    settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or as_json)
-    with before_compiling(progress.compiling):
-        run, several = _run(settings, server, interleave, progress, _servers(config, link))
-    if as_json:
-        seconds = progress.seconds
-        rows = several.get("all_rows", run.summary["rows"])
-        cost = several | {"real_seconds": seconds, "rows_per_real_second": rows / seconds}
-        print(json.dumps({**run.summary, **cost, "run_dir": str(run.run_dir)}))
-    return run.exit_code
-
-
-def _run(
-    settings: TrainConfig,
-    server: str,
-    interleave: "Interleave",
-    progress: "ProgressLines",
-    servers: "RehearsedServers | None",
-) -> "tuple[Run, dict[str, int]]":
-    """Rehearse on `server`, a bundled name or a file; also return figures of several servers.
-
-    With several servers, all are of this kind. UsageError if `server` does not exist or is not
-    valid.
-    """
-    from hogbatch.run.training import execute
-    from hogbatch.simulate.hardware.description import read_server
-    from hogbatch.simulate.rehearsal.rehearsal import Rehearsal
-    from hogbatch.simulate.rehearsal.several_servers import RehearsalOfServers
-
-    described = read_server(server)
-    if servers is None:
-        return execute(settings, Rehearsal(described, interleave, progress.observe)), {}
-    platform = RehearsalOfServers(described, interleave, progress.observe, servers)
-    run = execute(settings, platform, platform.read)
-    merges = platform.merges
-    return run, {"all_rows": merges.rows, "merges": merges.merges} if merges else {}
+    return parser
 
 
 def _servers(config: TrainConfig, link: "ServerLink") -> "RehearsedServers | None":

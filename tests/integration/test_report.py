@@ -185,8 +185,8 @@ def test_the_file_is_opened_in_the_browser(finished_run, main, tmp_path, monkeyp
 def test_a_report_without_predictions_does_not_import_what_trains(finished_job):
     (finished_job.run_dir / "model.safetensors").unlink()
     program = (
-        "import sys; from hogbatch import cli; "
-        f"code = cli.main(['report', {str(finished_job.run_dir)!r}]); "
+        "import sys; from hogbatch.cli.main import main; "
+        f"code = main(['report', {str(finished_job.run_dir)!r}]); "
         "heavy = {'numba', 'llvmlite', 'cupy', 'zmq', 'hogbatch.coordinator', 'hogbatch.kernels', "
         "'hogbatch.run', 'numpy'}; "
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr); sys.exit(code)"

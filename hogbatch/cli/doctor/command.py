@@ -27,37 +27,6 @@ from hogbatch.machine.printable import encodable, plural, printable
 from hogbatch.version import version
 
 
-def _processor() -> Verdict:
-    features, floats = reading.read_vectors()
-    forced = os.environ.get(VECTOR_VARIABLE, "")
-    return checks.processor(linux.processor_name(), features, floats, forced, platform.machine())
-
-
-def _cores() -> Verdict:
-    topology = linux.read_topology()
-    logical = os.cpu_count() or len(topology.cores)
-    return checks.cores(topology, logical, len(reading.read_gpus().usable))
-
-
-def _governor() -> Verdict:
-    governors = reading.read_governors(linux.read_topology().cores)
-    return checks.governor(governors, reading.frequency_driver())
-
-
-def _load() -> Verdict:
-    cores = linux.read_topology().cores
-    return checks.load(*reading.measure_load(cores), len(cores))
-
-
-def _memory() -> Verdict:
-    return checks.memory(linux.free_memory(), linux.total_memory(), linux.memory_quota())
-
-
-def _huge_pages() -> Verdict:
-    moved = reading.try_huge_page()
-    return checks.huge_pages(moved, "" if moved else reading.read_huge_page_setting())
-
-
 def _limits() -> Verdict:
     check_limits()
     return checks.ok(f"{resource.getrlimit(resource.RLIMIT_NOFILE)[0]} open files")
@@ -72,16 +41,33 @@ DOCTOR: Final = Usage(
 
 CHECKS: Final[dict[str, dict[str, Callable[[], Verdict]]]] = {
     "processor": {
-        "processor": _processor,
-        "cores": _cores,
+        "processor": lambda: checks.processor(
+            linux.processor_name(),
+            *reading.read_vectors(),
+            os.environ.get(VECTOR_VARIABLE, ""),
+            platform.machine(),
+        ),
+        "cores": lambda: checks.cores(
+            linux.read_topology(), os.cpu_count() or 1, len(reading.read_gpus().usable)
+        ),
         "CPU quota": lambda: checks.quota(linux.read_topology()),
-        "governor": _governor,
-        "load": _load,
+        "governor": lambda: checks.governor(
+            reading.read_governors(linux.read_topology().cores), reading.frequency_driver()
+        ),
+        "load": lambda: checks.load(
+            *reading.measure_load(linux.read_topology().cores), len(linux.read_topology().cores)
+        ),
     },
     "memory": {
-        "memory": _memory,
+        "memory": lambda: checks.memory(
+            linux.free_memory(), linux.total_memory(), linux.memory_quota()
+        ),
         "shared memory": lambda: checks.shared_memory(reading.try_memfd()),
-        "huge pages": _huge_pages,
+        "huge pages": lambda: (
+            checks.huge_pages(True, "")
+            if reading.try_huge_page()
+            else checks.huge_pages(False, reading.read_huge_page_setting())
+        ),
     },
     "GPU": {
         "GPUs": lambda: checks.gpus(reading.read_gpus()),

@@ -5,6 +5,7 @@ import pytest
 from hogbatch.machine.environment import installed, read_environment
 from hogbatch.machine.linux import nvidia_driver, nvidia_gpus
 from hogbatch.version import version
+from tests.support.machine_files import write_files
 
 NVRM = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:10:27 UTC 2026\n"
 
@@ -19,10 +20,7 @@ def server(tmp_path):
         "proc/driver/nvidia/gpus/0000:41:00.0/information": "Model: \t\t NVIDIA H100\nIRQ: 7\n",
         "proc/driver/nvidia/gpus/0000:51:00.0/information": "damaged",
     }
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    return tmp_path
+    return write_files(tmp_path, files)
 
 
 def test_versions_processor_memory_and_gpus_are_read_without_a_process(server, monkeypatch):

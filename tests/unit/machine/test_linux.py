@@ -9,6 +9,7 @@ from hogbatch.machine.linux import (
     processor_name,
     read_topology,
 )
+from tests.support.machine_files import write_files
 
 
 @pytest.fixture
@@ -16,11 +17,8 @@ def server(tmp_path, monkeypatch):
     """A function that creates the files of a simulated server; returns its root directory."""
 
     def make(files, mask=range(8)):
-        for path, text in files.items():
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(f"{text}\n")
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(mask))
-        return tmp_path
+        return write_files(tmp_path, files)
 
     return make
 
