@@ -265,7 +265,7 @@ DOOMED = """
 import os, shutil, signal, sys
 from pathlib import Path
 from hogbatch.run.rundir import RunDirectory
-from tests.unit.run.checkpoint.test_rundir import write_run
+from tests.unit.run.test_rundir import write_run
 
 CALLS = {"open", "write", "fsync", "close", "mkdir", "link", "rename", "replace", "unlink", "rmdir"}
 place, what = Path(sys.argv[1]), sys.argv[2]

@@ -79,7 +79,7 @@ DOOMED = """
 import errno, os, shutil, signal, sys
 from pathlib import Path
 import numpy as np
-from hogbatch.run.checkpoint import files
+from hogbatch.machine import files
 from hogbatch.run.checkpoint.folder import prune, write
 
 CALLS = {"open", "write", "flush", "fsync", "close", "mkdir", "link", "rename", "unlink", "rmdir"}
