@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 
+from hogbatch.data.load import rows_as
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.errors import DataError
@@ -19,6 +20,11 @@ def read_error(path, cache=None, **options):
     with pytest.raises(DataError) as caught:
         read(path, cache, **options)
     return str(caught.value)
+
+
+def read_for_model(path, features, cache=None, **options):
+    """Read rows for a model of `features` inputs."""
+    return rows_as(path, ReadOptions(features=features, **options), cache)
 
 
 def packed(name, content):

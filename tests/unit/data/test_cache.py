@@ -11,11 +11,11 @@ import pytest
 from benchmarks.common.job import WITHIN_S
 from hogbatch.data import cache as module
 from hogbatch.data.cache import DataCache
-from hogbatch.data.load import inputs_for, load
+from hogbatch.data.load import load
 from hogbatch.data.raw import Columns
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
-from tests.support.reading import packed, read, read_error
+from tests.support.reading import packed, read, read_error, read_for_model
 from tests.unit.data.conftest import LONG_AGO
 
 Disk = namedtuple("Disk", "total used free")
@@ -69,7 +69,7 @@ def test_rows_from_the_cache_can_be_trained_on_and_are_located_by_the_name_they_
     path = old_file("a.svm", TEXTS["a.svm"])
     first, second = (load(path, test_fraction=0, cache=cache).fingerprint for _ in range(2))
     assert first == second == load(path, test_fraction=0).fingerprint
-    assert inputs_for(path, 5, cache=cache).inputs.values.flags.writeable
+    assert read_for_model(path, 5, cache=cache).inputs.values.flags.writeable
     monkeypatch.chdir(path.parent)
     again = read("a.svm", cache)
     assert (again.locate(1), again.source) == ("a.svm:4", "a.svm")

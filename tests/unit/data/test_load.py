@@ -4,13 +4,13 @@ import pytest
 from hogbatch.data.batch import csr_inputs
 from hogbatch.data.csr import to_dense
 from hogbatch.data.encode import encode
-from hogbatch.data.load import inputs_for, load
+from hogbatch.data.load import load
 from hogbatch.data.order import split
 from hogbatch.data.raw import Columns, ReadOptions
 from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
-from tests.support.reading import packed
+from tests.support.reading import packed, read_for_model
 
 CSV = "a,b,y\n" + "".join(f"{i},{i * i % 7},{i % 3}\n" for i in range(20))
 SVM = "".join(f"{i % 2 * 2 - 1} 1:{i + 1} 3:1\n" for i in range(10))
@@ -21,7 +21,7 @@ def test_the_sample_goes_by_its_name_and_brings_its_test_set_and_its_source():
     assert (loaded.train.rows, loaded.test.rows, loaded.train.features) == (32561, 16281, 123)
     assert loaded.encoding.classes == (-1.0, 1.0)
     assert loaded.train.labels.values.sum() == 7841
-    assert inputs_for("a9a", 123, index_base=loaded.index_base).rows == 16281
+    assert read_for_model("a9a", 123, index_base=loaded.index_base).rows == 16281
     text = (SAMPLES["a9a"].train.parent / "README.md").read_text(encoding="utf-8")
     assert "Becker" in text and "CC BY 4.0" in text
 
@@ -83,7 +83,7 @@ def test_a_narrower_test_file_is_widened_and_features_that_training_never_saw_ar
     (note,) = loaded.notes
     ignored = "4 values of 2 features that the training data lack are ignored"
     assert note.startswith(f"{test}: {ignored}")
-    raw = inputs_for(test, 3, index_base=1)
+    raw = read_for_model(test, 3, index_base=1)
     assert raw.messages == loaded.notes
     assert raw.inputs.indptr.tolist() == loaded.test.inputs.indptr.tolist()
     narrow = load(write("a.svm", SVM), test=write("u.svm", "1 1:5\n-1 2:1\n"))
@@ -204,12 +204,11 @@ def test_the_fingerprint_tells_data_apart_but_not_names_and_compression(write):
 
 
 def test_rows_for_a_model_are_not_yet_scaled_and_keep_their_labels(write):
-    raw = inputs_for(write("new.csv", "3,1700000001\n"), 2)
+    raw = read_for_model(write("new.csv", "3,1700000001\n"), 2)
     assert raw.inputs.dense.tolist() == [[3, 1700000001]]
     assert (raw.labels, raw.features) == (None, 2)
-    raw = inputs_for(write("new.svm", "1 1:1\n-1\n"), 3, index_base=1)
+    raw = read_for_model(write("new.svm", "1 1:1\n-1\n"), 3, index_base=1)
     assert encode(raw, load(write("a.svm", SVM)).encoding).values.tolist() == [1, 0]
-    assert raw.features == 3
 
 
 def test_a_file_without_features_cannot_be_trained_on(write):

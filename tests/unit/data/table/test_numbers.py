@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hogbatch.data.load import inputs_for, load
+from hogbatch.data.load import load
 from hogbatch.errors import DataError
+from tests.support.reading import read_for_model
 
 FRAME = pd.DataFrame({"b": [2, 4.5], "extra": ["x", "y"], "y": [0, 1], "a": [1, 3]})
 
@@ -19,14 +20,14 @@ def train(write):
 def test_columns_are_matched_by_name_for_a_model_and_for_a_test_set(tmp_path, train, form):
     path, columns = tmp_path / "later", load(train, test_fraction=0).columns
     getattr(FRAME, form)(path)
-    raw = inputs_for(path, 2, columns=columns)
+    raw = read_for_model(path, 2, columns=columns)
     test = load(train, test=path, scale="none").test
     assert raw.inputs.dense.tolist() == test.inputs.dense.tolist() == [[1, 2], [3, 4.5]]
     assert raw.labels.tolist() == [0, 1]
     ignored = "1 column is ignored because the training data lack it: 'extra'"
     assert raw.messages == (f"{path}: {ignored}",)
     getattr(FRAME.drop(columns="y"), form)(path)
-    assert inputs_for(path, 2, columns=columns).labels is None
+    assert read_for_model(path, 2, columns=columns).labels is None
 
 
 @pytest.mark.parametrize(
@@ -43,4 +44,4 @@ def test_cells_that_are_not_numbers_and_missing_features_are_named(
     path = tmp_path / "later.parquet"
     frame.to_parquet(path)
     with pytest.raises(DataError, match=complaint):
-        inputs_for(path, 2, columns=load(train, test_fraction=0).columns)
+        read_for_model(path, 2, columns=load(train, test_fraction=0).columns)

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 import hogbatch.data.table
-from hogbatch.data.load import inputs_for, load
+from hogbatch.data.load import load
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import DataError, UsageError
-from tests.support.reading import packed
+from tests.support.reading import packed, read_for_model
 
 PLAIN = "size,color,y\n1.5,red,a\n2,blue,b\n3,red,a\n"
 LATE = "a,b,y\n" + "1,2,0\n2,3,1\n" * 500 + "NA,5,1\n"  # a missing value below many numbers
@@ -179,7 +179,7 @@ def test_all_files_give_the_same_features(tmp_path, kind):
     np.testing.assert_array_equal(loaded.train.inputs.dense, other.train.inputs.dense)
     shuffled = frame()[["day", "color", "n", "grade", "flag", "whole"]]
     later, whole = (
-        inputs_for(path, loaded.train.features, encoding=loaded.table)
+        read_for_model(path, loaded.train.features, encoding=loaded.table)
         for path in (save(shuffled, tmp_path / "later.csv"), stored)
     )
     np.testing.assert_array_equal(later.inputs.dense, whole.inputs.dense)
@@ -191,14 +191,14 @@ def test_later_tables_that_do_not_fit_are_errors_or_bad_lines(tmp_path):
     features, encoding = loaded.train.features, loaded.table
     less = save(frame().drop(columns="color"), tmp_path / "less.csv")
     with pytest.raises(DataError, match=r"less\.csv: expected the 6 features .* no column 'color'"):
-        inputs_for(less, features, encoding=encoding)
+        read_for_model(less, features, encoding=encoding)
     other = frame().astype({"whole": object})
     other.loc[3, "whole"] = "four"
     word = save(other, tmp_path / "word.csv")
     complaint = r"word\.csv:5: column 'whole': expected a number; got 'four'; correct the row, or l"
     with pytest.raises(DataError, match=complaint):
-        inputs_for(word, features, encoding=encoding)
-    raw = inputs_for(word, features, encoding=encoding, bad_lines=0.1)
+        read_for_model(word, features, encoding=encoding)
+    raw = read_for_model(word, features, encoding=encoding, bad_lines=0.1)
     assert raw.rows == len(other) - 1 == len(raw.labels)
     assert any("word.csv:5: column 'whole'" in message for message in raw.messages)
 
