@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from hogbatch.data import finite
+from hogbatch.data import memory
 from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
@@ -82,7 +82,7 @@ def test_scores_that_overflow_make_no_class(method):
 
 def test_the_row_is_the_callers_in_a_later_chunk_too(monkeypatch):
     monkeypatch.setattr(checkpoint, "CHUNK", 15)  # 3 rows of 5 features
-    monkeypatch.setattr(finite, "BLOCK_VALUES", 2)
+    monkeypatch.setattr(memory, "BLOCK_VALUES", 2)
     for value, said in (
         (np.nan, "got nan in row 5, column 3"),
         (1e300, "row 5, column 3"),
