@@ -50,16 +50,13 @@ def test_a_file_is_counted_once_though_it_is_read_twice_and_not_if_it_is_cached(
     assert len(progress.read) == 1 and progress.fraction is None
 
 
-def test_compressed_bytes_and_arrays_are_counted(write, tmp_path, progress):
+def test_compressed_bytes_arrays_and_pipes_are_counted(write, tmp_path, progress, pipe):
     np.savez(tmp_path / "x.npz", X=np.ones((1000, 50)), y=np.arange(1000) % 2)
     packed_file = write("x.svm.gz", packed("x.svm.gz", LINE * 10_000))
     for path in (packed_file, tmp_path / "x.npz"):
         read(path, progress=progress)
         _, size, done = progress.read[-1]
         assert size == path.stat().st_size <= done
-
-
-def test_a_pipe_has_bytes_but_no_fraction(pipe, progress):
     path = pipe("pipe", LINE.encode(), times=1000)
     with opened(path, progress):
         assert (progress.name, progress.size, progress.done) == (str(path), None, 1000 * len(LINE))

@@ -1,8 +1,6 @@
 import gzip
 import io
-import sqlite3
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -25,36 +23,12 @@ def archive(*names):
     return file.getvalue()
 
 
-def array():
-    """The bytes of a .npy file."""
-    file = io.BytesIO()
-    np.save(file, np.eye(3))
-    return file.getvalue()
-
-
-def tar():
-    """The bytes of a tar archive of a table."""
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        member = tarfile.TarInfo("a.csv")
-        member.size = len(TABLE)
-        archive.addfile(member, io.BytesIO(TABLE.encode()))
-    return file.getvalue()
-
-
-def database():
-    """The bytes of an SQLite database."""
-    connection = sqlite3.connect(":memory:")
-    connection.execute("create table a (b)")
-    return connection.serialize()
-
-
 NOISE = np.random.default_rng(0).bytes(5000)
 FILES = {  # content, and what the sentence says of it
     "a pickle": (b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00]\x94(K\x01K\x02e.", "never loads"),
     "an old pickle": (b"(lp0\nI1\naI2\na.", "a pickle; hogbatch never loads pickles"),
     "a pickled array": (b"cnumpy.core.multiarray\n_reconstruct\np0\n(", "a pickle"),
-    "npy": (array(), "a single NumPy array (.npy); save the arrays with numpy.savez"),
+    "npy": (b"\x93NUMPY\x01\0v\0{", "a single NumPy array (.npy); save the arrays"),
     "gzip of Parquet": (gzip.compress(b"PAR1\x15\x04\x15"), "a Parquet file; decompress"),
     "gzip of Arrow": (gzip.compress(b"ARROW1\0\0"), "an Arrow or Feather file"),
     "HDF5": (b"\x89HDF\r\n\x1a\n\0\0", "an HDF5 file"),
@@ -62,10 +36,10 @@ FILES = {  # content, and what the sentence says of it
     "xlsx": (archive("[Content_Types].xml", "xl/workbook.xml"), "an Excel file (.xlsx); export"),
     "zip": (archive("a.csv"), "a zip archive without NumPy arrays; decompress"),
     "safetensors": (save({"a": np.eye(2)}), "a safetensors file; is it a model?"),
-    "SQLite": (database(), "an SQLite database; export the table as CSV"),
+    "SQLite": (b"SQLite format 3\0\x10", "an SQLite database; export the table as CSV"),
     "Zstandard": (b"\x28\xb5\x2f\xfd\x04\x58", "Zstandard"),
     "gzip of gzip": (gzip.compress(gzip.compress(b"1,2\n")), "gzip data of gzip data"),
-    "tar": (tar(), "a tar archive"),
+    "tar": (TABLE.encode().ljust(257, b"\0") + b"ustar\x0000", "a tar archive"),
     "a program": (Path(sys.executable).resolve().read_bytes()[: 1 << 17], "a program (ELF)"),
     "HTML": (b"<!DOCTYPE html>\n<html>\n", "an HTML page; was the download refused?"),
     "UTF-16": (TABLE.encode("utf-16"), "UTF-16 text; convert it, e.g. with iconv -f UTF-16 -t"),
