@@ -88,14 +88,17 @@ def test_numbers_close_to_halfway_between_two(value, kept):
 
 
 @max_examples(200)
-@given(st.integers(2**53, 2**63), st.integers(0, 12))
-def test_exact_halves_go_to_the_even_number(whole, twos):
-    """Between 2^53 and 2^64 every odd multiple of half a step has at most 19 or 20 digits."""
-    step = 2 ** (whole.bit_length() - 53)
-    half = whole // step * step + step // 2
-    if len(str(half)) <= 19:
-        assert_nearest(str(half))
-        assert_nearest(f"{half}e-{twos}")
+@given(st.integers(-4, 23), st.integers(0, 2**53), st.integers(0, 9))
+def test_exact_halves_go_to_the_even_number(power, number, shift):
+    """An odd number of 54 bits is halfway; with these powers of ten, 19 digits can be one."""
+    if power < 0:
+        digits = ((2**53 + number) | 1) * 5**-power
+    else:
+        least = -(-(2**53) // 5**power)
+        odd = (least + number % least) | 1  # the product with 5^power has 54 bits
+        digits = odd << max(1, 54 - odd.bit_length()) + shift
+    if digits < 10**19:
+        assert_nearest(f"{digits}e{power}")
 
 
 @max_examples(100)

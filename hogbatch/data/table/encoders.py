@@ -241,7 +241,7 @@ class CategoryEncoder(StoredByField):
 
     @property
     def _unknown(self) -> int:
-        """The feature of unknown values, and of missing ones without a feature."""
+        """The feature of unknown values."""
         return self._own - 1 if self.hashed else self._own + bool(self.rare)
 
     @classmethod
@@ -285,7 +285,7 @@ class CategoryEncoder(StoredByField):
         """The feature of each code; the last one is that of NO_VALUE."""
         lookup = np.empty(len(categories.values) + 1, np.int32)
         lookup[:-1] = self._features(categories.values)
-        lookup[NO_VALUE] = self.width - 1 if self.missing else self._unknown
+        lookup[NO_VALUE] = self.width - 1  # without a feature of its own, that of unknown values
         return lookup
 
     def _features(self, values: Sequence[str]) -> NDArray[np.int64]:

@@ -118,14 +118,3 @@ def test_columns_are_found_by_their_names(write, content, labels):
     raw = read(write("a.csv", content), features=2, columns=KNOWN)
     assert raw.inputs.dense.tolist() == [[1, 2], [3, 4]] and raw.inputs.dense.flags.c_contiguous
     assert (raw.labels if labels is None else raw.labels.tolist()) == labels
-
-
-def test_lines_with_a_mistake_are_told_from_ignored_cells(write):
-    path = write("a.csv", "id,b,a\nx,1,2\ny,z,2\nx,1\n,3,4\n")
-    raw = read(path, features=2, columns=KNOWN, bad_lines=0.5)
-    assert raw.inputs.dense.tolist() == [[2, 1], [4, 3]]
-    assert [mistake.describe("a") for mistake in raw.skipped.first] == [
-        "a:3:3: column 1 (b): expected a number; got 'z'",
-        "a:4:4: 2 columns; expected 3 as in line 1",
-    ]
-    assert raw.messages[0] == f"{path}: 1 column is ignored because the training data lack it: 'id'"

@@ -114,20 +114,6 @@ def test_the_number_of_features_counts_from_the_index_base(write):
     assert (loaded.train.rows, loaded.train.features, loaded.skipped) == (3, 3, 1)
 
 
-@pytest.mark.parametrize(
-    ("header", "row"),
-    [("y,a,b", "{2},{0},{1}"), ("id,b,y,z,a", "no. {0},{1},{2},,{0}")],
-)
-def test_a_test_file_may_have_its_columns_in_another_order(write, header, row):
-    lines = [row.format(*line.split(",")) for line in CSV.splitlines()[1:]]
-    shuffled, train = write("u.csv", "\n".join([header, *lines]) + "\n"), write("a.csv", CSV)
-    plain, other = (load(train, test=test, scale="standard") for test in (train, shuffled))
-    np.testing.assert_array_equal(other.test.inputs.dense, plain.test.inputs.dense)
-    np.testing.assert_array_equal(other.test.labels.values, plain.test.labels.values)
-    assert other.fingerprint == plain.fingerprint
-    assert len(other.notes) - len(plain.notes) == ("id" in header)
-
-
 def test_a_label_given_by_number_is_found_by_its_name(write):
     first = write("a.csv", "y,a,b\n0,1,2\n1,3,4\n2,5,6\n")
     loaded = load(first, test=write("t.csv", CSV), options=ReadOptions(label="0"), scale="none")

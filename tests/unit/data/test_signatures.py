@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save
 
 from hogbatch.data.signatures import FIRST_BYTES, not_text
-from tests.support.reading import read, read_error
+from tests.support.reading import read_error
 
 TABLE = "a,b,y\n1,2,0\n3,4,1\n"
 
@@ -62,13 +62,6 @@ def test_what_is_no_text_is_named(write, kind):
         assert f"{name}: expected text or an .npz archive; got " in found and found.isprintable()
         gzip_as_archive = name == "a.npz" and kind.startswith("gzip")
         assert ("gzip data; decompress it first" if gzip_as_archive else what) in found
-
-
-def test_an_archive_of_arrays_may_have_any_name(tmp_path):
-    for name in ("a.csv", "a"):
-        with (tmp_path / name).open("wb") as file:
-            np.savez(file, X=np.eye(3), y=np.arange(3))
-        assert read(tmp_path / name).rows == 3
 
 
 @pytest.mark.parametrize(

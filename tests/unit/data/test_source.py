@@ -27,13 +27,6 @@ def test_a_pipe_is_read_as_a_file_is(pipe, tmp_path):
     assert open_descriptors() <= before
 
 
-def test_mistakes_in_a_pipe_are_placed(pipe):
-    found = read_error(pipe("a.csv", TABLE + b"1,x,0\n"))
-    assert "/a.csv:4:3: " in found and "got 'x'" in found
-    found = read_error(pipe("a.svm", b"1 1:1\n1,2 1:1\n2,3 2:1\n0.5 1:1\n"))
-    assert "/a.svm:4:1: labels are lists in this file" in found
-
-
 def test_streams_and_paths_of_descriptors_are_not_kept_in_the_cache(pipe, old_file, cache):
     read(pipe("a.csv", TABLE), cache)
     with open(old_file("b.csv", TABLE), "rb") as file:

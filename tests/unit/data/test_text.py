@@ -135,21 +135,6 @@ def test_the_first_mistake_ends_reading_where_none_is_allowed(opened, small, nam
     assert name == "a.svm" or len(form.parsed) <= 2 * text.MAX_WAITING
 
 
-@pairs(block=[40, 1 << 20], name=NAMES)
-def test_more_bad_lines_than_allowed_are_an_error(opened, small, name, block):
-    small(block)
-    content = b"1\nbad\n" * 50
-    assert parse(opened(content, name, bad_lines=0.5))[2].total == 50
-    with pytest.raises(DataError, match=r"50 of 100 lines \(50\.00%\).* --bad-lines 0\.4 allows: "):
-        parse(opened(content, name, bad_lines=0.4))
-
-
-def test_a_file_of_one_block_goes_line_by_line(opened):
-    form = Plain()
-    assert parse(opened(b"1\n2\n3\n"), form)[1] is None
-    assert form.parsed == [] and len(form.by_line) == 3
-
-
 def truncate(path):
     os.truncate(path, os.path.getsize(path) // 2)
 

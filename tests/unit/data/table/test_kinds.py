@@ -46,12 +46,13 @@ def test_constant_columns_empty_columns_and_columns_that_identify_rows_are_not_u
         same=["x"] * ROWS,
         one=[1] * ROWS,
         year=list(range(1990, 1990 + ROWS)),
+        paid=[1, 2] * (ROWS // 2),
         gaps=["x", "NA"] * (ROWS // 2),
     )
-    assert found == {"year": "number", "gaps": "category"}
+    assert found == {"year": "number", "paid": "number", "gaps": "category"}
     assert inspected.note == (
-        "columns: 1 numeric column (year), 1 categorical column (gaps); not used: id (numbers the "
-        "rows; --numeric uses it), name (text that differs in nearly every row; --text or "
+        "columns: 2 numeric columns (year, paid), 1 categorical column (gaps); not used: id "
+        "(numbers the rows; --numeric uses it), name (text that differs in nearly every row; --text or "
         "--categorical uses it), empty (no values), same (constant), one (constant)"
     )
 

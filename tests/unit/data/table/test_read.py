@@ -182,6 +182,28 @@ def test_all_files_give_the_same_features(tmp_path, kind):
     assert (later.labels, whole.label_names) == (None, ("u", "v"))
 
 
+def test_tables_without_names_are_matched_by_position(write):
+    options = ReadOptions(table=TableOptions(), label="1", header="no")
+    loaded = load(write("a.csv", "x,u,1.5\ny,v,3\n" * 5), options=options, test_fraction=0)
+    features, encoding = loaded.train.features, loaded.table
+    for content in ("y,v,3\nx,u,1.5\n", "y,3\nx,1.5\n"):  # with the label, and without
+        path = write("later.csv", content)
+        raw = read_for_model(path, features, encoding=encoding, header="no")
+        np.testing.assert_array_equal(raw.inputs.dense, loaded.train.inputs.dense[[1, 0]])
+    with pytest.raises(
+        DataError, match=r"later\.csv: 4 columns; expected the 3 columns of the tra"
+    ):
+        read_for_model(write("later.csv", "y,v,3,4\n"), features, encoding=encoding, header="no")
+
+
+def test_a_mistake_in_a_folder_is_placed_in_its_file(tmp_path):
+    for n, cell in enumerate(("1", "2", "three")):
+        (tmp_path / f"{n}.csv").write_text(f"a,b,y\n1,x,u\n{cell},z,v\n")
+    options = ReadOptions(table=TableOptions(numeric=("a",)))
+    with pytest.raises(DataError, match=r"/2\.csv:3: column 'a': expected a number; got 'three'"):
+        load(tmp_path, options=options)
+
+
 def test_later_tables_that_do_not_fit_are_errors_or_bad_lines(tmp_path):
     loaded = load(save(frame(), tmp_path / "a.parquet"), options=TABLE)
     features, encoding = loaded.train.features, loaded.table
