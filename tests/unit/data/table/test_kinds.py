@@ -51,9 +51,9 @@ def test_constant_columns_empty_columns_and_columns_that_identify_rows_are_not_u
     )
     assert found == {"year": "number", "paid": "number", "gaps": "category"}
     assert inspected.note == (
-        "columns: 2 numeric columns (year, paid), 1 categorical column (gaps); not used: id "
-        "(numbers the rows; --numeric uses it), name (text that differs in nearly every row; --text or "
-        "--categorical uses it), empty (no values), same (constant), one (constant)"
+        "columns: 2 numeric columns (year, paid), 1 categorical column (gaps); not used: "
+        "id (numbers the rows; --numeric uses it), name (text that differs in nearly every row; "
+        "--text or --categorical uses it), empty (no values), same (constant), one (constant)"
     )
 
 
