@@ -1,9 +1,63 @@
-"""The data of a run besides the values of its rows."""
+"""Facts about the data of a run besides the values of its rows."""
 
-from typing import TypeAlias
+from typing import Protocol
 
-from hogbatch.cluster.divided.decide import DividedData
-from hogbatch.data.load import LoadedData
+import numpy as np
+from numpy.typing import NDArray
 
-# Plans, results and checkpoints use only the attributes that both have.
-DataFacts: TypeAlias = LoadedData | DividedData
+from hogbatch.data.encode import Encoding
+from hogbatch.data.raw import Columns
+from hogbatch.data.scale import Scaler
+from hogbatch.data.sizes import SetSizes
+from hogbatch.data.table.encoding import TableEncoding
+
+
+class DataFacts(Protocol):
+    """What plans, results and checkpoints need to know about the data.
+
+    Implemented by `load.LoadedData`, which contains the rows, and by data of servers.
+    """
+
+    @property
+    def train_sizes(self) -> SetSizes:
+        """The sizes of the training rows."""
+
+    @property
+    def test_sizes(self) -> SetSizes | None:
+        """The sizes of the test rows; None if there are none."""
+
+    @property
+    def mean_square(self) -> float:
+        """Mean over the training rows of the squared norm of their scaled features."""
+
+    @property
+    def label_frequencies(self) -> NDArray[np.int64] | None:
+        """The number of training rows that have each label [C]; None unless labels are lists."""
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        """The weights of the training rows [N]; None if they are equal."""
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits, equal for equal data."""
+
+    @property
+    def encoding(self) -> Encoding:
+        """How labels are encoded."""
+
+    @property
+    def scaler(self) -> Scaler | None:
+        """How features are scaled."""
+
+    @property
+    def table(self) -> TableEncoding | None:
+        """How the columns of a table are encoded, if the data are one."""
+
+    @property
+    def index_base(self) -> int | None:
+        """The number of the first feature in libsvm files."""
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the training data if they are CSV."""
