@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, Hyper
 from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.workers.compute.hash_tables import HashTables
@@ -65,10 +65,9 @@ def in_parts(parts):
 # --- what is built --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parts", [None, in_parts(1), in_parts(3), in_parts(NEURONS + 5)])
-@pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
-def test_the_first_tables_contain_every_neuron_in_its_bucket(monkeypatch, parts, insertion):
-    rig = Rig(monkeypatch, wide(insertion=insertion), parts)
+@pytest.mark.parametrize("parts", [None, in_parts(3), in_parts(NEURONS + 5)])
+def test_the_first_tables_contain_every_neuron_in_its_bucket(monkeypatch, parts):
+    rig = Rig(monkeypatch, wide(), parts)
     rig.has_true_codes(rig.finder.functions)
 
 
@@ -198,15 +197,10 @@ def test_intervals_between_builds_grow(monkeypatch):
 # --- the state of a thread ------------------------------------------------------------------------
 
 
-def test_larger_batches_get_more_memory(monkeypatch):
-    rig = Rig(monkeypatch, wide())
+def test_larger_batches_get_more_memory_up_to_the_number_of_neurons(monkeypatch):
+    huge = 2**31 - 1
+    rig = Rig(monkeypatch, wide(most=huge, random=huge, top=huge, seen=huge, sampling="union"))
     for batch in (1, 50, 7):
         assert rig.train(2, batch)[ROWS] == 2 * batch
     kept = rig.tables.thread(rig.thread, 7)
     assert len(kept.space.sizes) >= 50 and rig.tables.thread(rig.thread, 50) is kept
-
-
-def test_settings_beyond_the_number_of_neurons_take_no_memory(monkeypatch):
-    huge = 2**31 - 1
-    rig = Rig(monkeypatch, wide(most=huge, random=huge, top=huge, seen=huge, sampling="union"))
-    assert rig.train(2)[UPDATES] == 2

@@ -11,28 +11,20 @@ from tests.support.property_tests import max_examples
 
 
 @pytest.mark.parametrize(
-    ("threads", "cores", "teams"),
+    ("wanted", "threads", "cores", "teams"),
     [
-        (1, 1, Teams(1, 1)),
-        (2, 2, Teams(1, 2)),
-        (16, 16, Teams(1, 16)),
-        (16, 8, Teams(1, 8)),  # a second thread on a core would compute no faster
-        (16, 0, Teams(16, 1)),  # not pinned: nobody waits for a thread without a core
-        (1, 0, Teams(1, 1)),
+        # automatically there is one team of threads with cores of their own
+        *((0, 1, 1, Teams(1, 1)), (0, 2, 2, Teams(1, 2)), (0, 16, 16, Teams(1, 16))),
+        (0, 16, 8, Teams(1, 8)),  # a second thread on a core would compute no faster
+        (0, 16, 0, Teams(16, 1)),  # not pinned: nobody waits for a thread without a core
+        # or as many as wanted
+        *((1, 8, 0, Teams(1, 8)), (2, 8, 4, Teams(2, 4)), (3, 8, 8, Teams(3, 2))),
+        (9, 8, 4, Teams(8, 1)),
     ],
 )
-def test_automatically_there_is_one_team_of_threads_with_cores_of_their_own(threads, cores, teams):
-    assert divide(0, threads, cores, together=True) == teams
-    assert divide(0, threads, cores, together=False) == Teams(threads, 1)
-
-
-@pytest.mark.parametrize("cores", [0, 4, 8])
-@pytest.mark.parametrize(
-    ("wanted", "teams"), [(1, Teams(1, 8)), (2, Teams(2, 4)), (3, Teams(3, 2)), (9, Teams(8, 1))]
-)
-def test_a_number_of_teams_is_as_wanted(wanted, teams, cores):
-    assert divide(wanted, 8, cores, together=True) == teams
-    assert divide(wanted, 8, cores, together=False) == Teams(8, 1)
+def test_threads_are_divided_into_teams(wanted, threads, cores, teams):
+    assert divide(wanted, threads, cores, together=True) == teams
+    assert divide(wanted, threads, cores, together=False) == Teams(threads, 1)
 
 
 @max_examples(200)
