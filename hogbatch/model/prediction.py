@@ -17,8 +17,7 @@ from hogbatch.data.encode import encode, label_text
 from hogbatch.data.load import expect_labels, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.errors import SaveError, UsageError
-from hogbatch.kernels import load
-from hogbatch.kernels.blocks import between, count
+from hogbatch.kernels.blocks import NUMPY_KERNELS, between, count
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import Floats, Model, load_model
@@ -88,7 +87,7 @@ def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str
     """Loss and metrics of a model with one output."""
     loss, totals, rows = LOSSES[model.network.loss], np.zeros(TOTALS), count(inputs)
     scores = model.scores(inputs)
-    load("reference").loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
+    NUMPY_KERNELS.loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
     counted = rows - int(totals[SKIPPED])
     mean = totals[LOSS] / counted if counted else float("nan")
     return {"loss": mean, **loss.metric_values(totals[METRIC_SUMS:].tolist(), counted)}

@@ -11,15 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
-from hogbatch.kernels.contract import (
-    LABEL_LISTS,
-    LOSSES,
-    NORMALISED,
-    NUMBERS,
-    TOTALS,
-    Hyper,
-    Slots,
-)
+from hogbatch.kernels.contract import LABEL_LISTS, LOSSES, NORMALISED, NUMBERS, TOTALS, Hyper, Slots
 from hogbatch.store.layout import stored_width
 from tests.support.property_tests import max_examples
 
