@@ -15,7 +15,7 @@ from hogbatch.kernels.contract import LABEL_LISTS, LOSSES, NORMALISED, NUMBERS, 
 from hogbatch.store.layout import stored_width
 from tests.support.property_tests import max_examples
 
-examples = max_examples(30)
+examples = max_examples(15)
 
 # Interpreted kernels (NUMBA_DISABLE_JIT=1) warn, as NumPy does; compiled kernels do not.
 overflowing = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
