@@ -26,7 +26,7 @@ from benchmarks.common import arguments, report
 from benchmarks.common.peak import aligned, fraction_of_peak
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import brgemm
-from hogbatch.kernels.cpu.brgemm import address, matrix, single_block, submatrix
+from hogbatch.kernels.cpu.brgemm import address, matrix, submatrix
 from hogbatch.kernels.cpu.dense import BLOCK_ROWS
 from hogbatch.kernels.cpu.tiles import ADD, STORE, Epilogue, Matrix
 from hogbatch.store.layout import stored_width
@@ -44,8 +44,7 @@ def forward(x, weights, y, sizes, times):
     m, k, h, layers = sizes
     for n in range(times):
         here = submatrix(matrix(weights), n % layers * k, 0)
-        epilogue = Epilogue(STORE, 1.0, 0, 0.0)
-        brgemm.multiply(m, h, k, matrix(x), here, matrix(y), single_block(), epilogue)
+        brgemm.multiply(m, h, k, matrix(x), here, matrix(y), Epilogue(STORE, 0, 0.0))
 
 
 @kernel
@@ -54,12 +53,12 @@ def backward(d, weights, e, packed, product, sizes, times):
     many = brgemm.packed_rows(m)
     turned, scratch = Matrix(address(packed), many, 1), Matrix(address(product), many, 1)
     for n in range(times):
-        brgemm.transpose(many, h, matrix(d), turned, 0)
+        brgemm.transpose(many, h, matrix(d), turned)
         for first in range(0, k, BLOCK_ROWS):
             rows = min(BLOCK_ROWS, k - first)
             here = submatrix(matrix(weights), n % layers * k + first, 0)
             below = submatrix(matrix(e), 0, first)
-            brgemm.multiply_transposed(m, rows, h, matrix(d), turned, here, below, scratch, 1.0, 0)
+            brgemm.multiply_transposed(m, rows, h, matrix(d), turned, here, below, scratch)
 
 
 @kernel
@@ -70,8 +69,8 @@ def update(x, d, weights, sizes, times):
         for first in range(0, k, BLOCK_ROWS):
             rows = min(BLOCK_ROWS, k - first)
             here = submatrix(matrix(weights), n % layers * k + first, 0)
-            columns, add = submatrix(left, first, 0), Epilogue(ADD, 1.0, 0, 0.0)
-            brgemm.multiply(rows, h, m, columns, matrix(d), here, single_block(), add)
+            columns, add = submatrix(left, first, 0), Epilogue(ADD, 0, 0.0)
+            brgemm.multiply(rows, h, m, columns, matrix(d), here, add)
 
 
 class ProductArrays:

@@ -11,7 +11,7 @@ HIDDEN: Final = 128  # units of the hidden layer
 
 
 def synthetic(text: str) -> SyntheticSettings:
-    """An argparse type: "labels=1000,rows=500", fields of hogbatch.data.synthetic.Settings."""
+    """An argparse type: "labels=1000,rows=500", fields of SyntheticSettings."""
     kinds: dict[str, Any] = {each.name: type(each.default) for each in fields(SyntheticSettings)}
     found: dict[str, Any] = {}
     for each in filter(None, text.split(",")):

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
 from hogbatch.data.encode import Encoding
-from hogbatch.data.finite import expect_in_range
 from hogbatch.data.frames import in_order, is_frame
-from hogbatch.data.memory import csr_of, inputs_of
+from hogbatch.data.memory import csr_of, expect_in_range, inputs_of
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.frames import table_of
+from hogbatch.data.table.given import table_of
 from hogbatch.errors import UsageError
 from hogbatch.kernels.blocks import (
     OUTPUTS,

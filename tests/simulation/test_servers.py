@@ -7,7 +7,6 @@ import pytest
 from hogbatch.cluster.decisions.estimate import Task, merge_of, parameters_of, predict
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.server_merges import ServerMerges
-from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.scenario import simulated_plan
@@ -77,7 +76,7 @@ def lose(world, seconds=0.02, count=10):
     return gone
 
 
-@pytest.mark.parametrize("parameters", [10_000, 1_000_000, 20_000_000])
+@pytest.mark.parametrize("parameters", [10_000, 20_000_000])
 def test_merges_take_the_predicted_time_and_bytes(parameters):
     world = world_of(parameters=parameters)
     merges = run(world)
@@ -106,17 +105,10 @@ def test_the_plan_says_up_to_which_speed_a_share_is_possible(factor, possible):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.1, 0.3])
-def test_merging_takes_at_most_its_share_of_the_time(share):
-    world = world_of(rows=20_000_000, share=share)
-    merges = run(world)
-    merging = sum(each.seconds for each in merges)
+def test_merging_takes_at_most_its_share_of_the_time():
+    world, share = world_of(rows=20_000_000, share=0.3), 0.3
+    merging = sum(each.seconds for each in run(world))
     assert 0.7 * share < merging / world.state.progress.seconds(world.queue.now) < 1.1 * share
-
-
-def test_more_rows_between_merges_make_them_rarer():
-    rare, often = (len(run(world_of(merge_rows=rows))) for rows in (2_500_000, 1000))
-    assert rare <= 2 * EPOCHS + 1 < often
 
 
 def test_each_merge_needs_few_messages_of_the_coordinator():
@@ -128,8 +120,7 @@ def test_each_merge_needs_few_messages_of_the_coordinator():
         assert world.messages[name] == SERVERS, "in the first merge only"
 
 
-@pytest.mark.parametrize("rule", ["adasum", "average"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("seed", "rule"), [(0, "adasum"), (1, "average")])
 def test_the_rows_of_lost_servers_are_merged_exactly_once(seed, rule):
     world = world_of(seed=seed, rule=rule)
     gone = lose(world)
@@ -189,26 +180,3 @@ def test_a_merge_that_acknowledges_too_many_rows_is_found(monkeypatch):
     lose(world, count=60)
     with pytest.raises(InvariantViolation, match="merged"):  # or lost
         run(world)
-
-
-def test_rows_that_are_not_returned_are_found(monkeypatch):
-    monkeypatch.setattr(Ledger, "discard", lambda self, leases: [])
-    world = world_of()
-    lose(world)
-    with pytest.raises(AssertionError):  # an invariant of the ledger
-        run(world, until=10.0)
-
-
-def test_a_lost_merge_is_found():
-    world = world_of(10, rows=100_000)
-    engines = []
-
-    def skip():
-        if not engines:
-            engines.append(engine_of(next(iter(world.processes.values()))))
-            engines[0].merged = type(engines[0].merged)(engines[0].merged)  # another model
-
-    while_training(world, skip, 0.05)
-    world.run(1000.0)
-    with pytest.raises(InvariantViolation, match="2 models"):
-        check_models(world)

@@ -19,7 +19,7 @@ from hogbatch.config.layers import (
 )
 from hogbatch.data.batch import dense_inputs, single_labels
 from hogbatch.errors import DataError, UsageError
-from hogbatch.kernels import load
+from hogbatch.kernels import reference
 from hogbatch.kernels.contract import ACTIVATIONS as NUMBERS, LOSSES, SGD, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor
 from hogbatch.model.file import load_model, save_model
@@ -65,7 +65,7 @@ def test_every_kind_trains_in_a_network(kind):
     params, none = np.empty(network.parameters, np.float32), np.empty(0, np.float32)
     network.initialise(params, 0)
     start = network.from_stored(params.copy())
-    executor = Executor(load("reference"), np, network.layer_views(), params, none, none)
+    executor = Executor(reference, np, network.layer_views(), params, none, none)
     inputs = dense_inputs(random.standard_normal((8, layer.fan_in), np.float32))
     labels = single_labels(np.arange(8, dtype=np.float32) % 2)
     totals, hyper = np.zeros(TOTALS), Hyper(0.1, 0.0, 0.0, 0.0, 0.0)

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 from hogbatch.config.layers import DenseLayer, Layer
 from hogbatch.data.batch import dense_inputs
 from hogbatch.errors import UsageError
-from hogbatch.kernels import executor as loop, load
+from hogbatch.kernels import executor as loop, reference
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.model import network as models
 from hogbatch.model.network import Network, layer_view
@@ -204,7 +204,7 @@ def test_the_executor_computes_the_layers_as_described():
     params = initialised(network)
     rows = np.random.default_rng(0).standard_normal((4, 5), np.float32)
     nothing = np.empty(0, np.float32)
-    runner = loop.Executor(load("reference"), np, network.layer_views(), params, nothing, nothing)
+    runner = loop.Executor(reference, np, network.layer_views(), params, nothing, nothing)
     got = runner.scores(dense_inputs(rows), np.arange(4))[:, : network.outputs]
     tensors = network.from_stored(params)
     for index in range(3):

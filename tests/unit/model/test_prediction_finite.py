@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from hogbatch.data import finite
+from hogbatch.data import memory
 from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
@@ -79,7 +79,7 @@ def test_scores_that_overflow_make_no_class(method):
 @pytest.mark.parametrize("loss", ["logistic", "squared", "multilabel", "softmax"])
 def test_models_of_every_kind_name_the_row_in_a_later_chunk_too(loss, monkeypatch):
     monkeypatch.setattr(trained, "CHUNK", 15)  # 3 rows of 5 features
-    monkeypatch.setattr(finite, "BLOCK_VALUES", 2)
+    monkeypatch.setattr(memory, "BLOCK_VALUES", 2)
     for value, said in (
         (np.nan, "got nan in row 5, column 3"),
         (1e300, "row 5, column 3"),

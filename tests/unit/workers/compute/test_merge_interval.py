@@ -78,11 +78,8 @@ def test_a_sudden_change_is_followed_in_steps():
     for earlier, later in pairwise(counts):
         assert earlier <= later <= MAX_FACTOR * earlier + 1
     assert counts[WINDOW // 2 + 1] > 2  # but the first step is made after half of the window
-
-
-def test_a_chosen_number_is_used():
-    interval = after(*[times(cost=(1.0, 1.0))] * ENOUGH, chosen=3)
-    assert interval.batches(SIZE) == interval.batches(1) == 3
+    chosen = after(*[times(cost=(1.0, 1.0))] * ENOUGH, chosen=3)
+    assert chosen.batches(SIZE) == chosen.batches(1) == 3
 
 
 def test_batch_sizes_have_their_own_estimates_and_the_costs_observed_last():

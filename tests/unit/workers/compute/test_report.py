@@ -40,8 +40,7 @@ def test_a_worker_with_a_replica_reports_more_fields():
     done = report(TRAIN, totals(rows=32, updates=1, skipped=16), 0.25, merge)
     assert done.rows == 32 and {name: getattr(done, name) for name in fields} == fields
     assert decode_to_coordinator(encode(done)) == done
-    message = report(TRAIN, totals(rows=16), 0.25, merge)
-    assert message == Failed("lease 7 was revoked after 16 rows")
+    assert isinstance(report(TRAIN, totals(rows=16), 0.25, merge), Failed)
 
 
 def test_an_interrupted_lease_has_failed():
