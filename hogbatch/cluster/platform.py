@@ -13,8 +13,7 @@ from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_between_merges
 from hogbatch.cluster.divided.decide import DividedData
-from hogbatch.cluster.last_figures import last_figures
-from hogbatch.cluster.server_figures import EVENT, event_fields
+from hogbatch.cluster.server_figures import EVENT, event_fields, last_figures
 from hogbatch.cluster.servers import Cluster, ServerArrays
 from hogbatch.cluster.start import ServerStart, UpstreamAddress, encode, plan_of_server
 from hogbatch.cluster.surveys import survey_folder

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hogbatch.cluster.buffers import ExchangeBuffers
-from hogbatch.cluster.decisions.areas import reductions_of
-from hogbatch.cluster.divided.segment import files_in
+from hogbatch.cluster.divided.records import files_in
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.model_merges import ModelMerges
-from hogbatch.cluster.planes.choose import open_plane
-from hogbatch.cluster.server_loop import server_loop
+from hogbatch.cluster.planes import nixl
+from hogbatch.cluster.planes.base import Plane
+from hogbatch.cluster.planes.relayed import RelayedPlane
 from hogbatch.cluster.server_rows import ServerRows
 from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start, encode
 from hogbatch.cluster.supplied import SuppliedCoordinator
@@ -36,7 +36,9 @@ from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.background import BackgroundTasks
 from hogbatch.coordinator.commands import Finish
+from hogbatch.coordinator.loop import Loop
 from hogbatch.data.cache import DataCache
 from hogbatch.errors import HogbatchError, ProtocolError, UsageError
 from hogbatch.events.event_log import EventLog
@@ -88,14 +90,14 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             run_dir,
         )
         cleanup.callback(segments.close)
-        used = config.transfer, config.robust
-        reductions = reductions_of(*used)  # type: ignore[arg-type]  # as the choices
-        buffers = ExchangeBuffers.create(network.parameters, reductions, start.servers)
+        buffers = ExchangeBuffers.create(
+            network.parameters, start.servers, config.transfer, config.robust
+        )
         cleanup.callback(buffers.close)
-        plane = open_plane(start.plane, buffers, inherited.relay, start.relay)
+        plane = _open_plane(start, buffers, inherited.relay)
         cleanup.callback(plane.close)
-        memory = ServerMemory(segments.shared.fd, segments.shared.layout, buffers.fd, plane.name)
-        frames.send(encode(memory))
+        shared = segments.shared.fd, segments.shared.layout
+        frames.send(encode(ServerMemory(*shared, buffers.fd, buffers.layout)))
         merges = ModelMerges(segments.model, _tensors(network), buffers, plane, welcome.worker)
         policy = find(config.policy)(start.policy)
         coordinator = SuppliedCoordinator(
@@ -117,8 +119,9 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             quarantine=segments.quarantine,
             record=log.write,
         )
-        upstream = Upstream(dealer, frames, merges, own)
-        finish, totals = server_loop(coordinator, adapters, upstream).run()
+        background = BackgroundTasks()
+        upstream = Upstream(coordinator, background, dealer, frames, merges, own)
+        finish, totals = Loop(coordinator, adapters, background, upstream=upstream).run()
         write_summary(run_dir, finish, totals)
     return 0 if finish.status != "failed" else ProtocolError.exit_code
 
@@ -127,6 +130,20 @@ def _tensors(network: Network) -> list[slice]:
     """Where the tensors are in the parameters, each with the padding after it."""
     starts = [tensor.offset for tensor in network.tensors()]
     return [slice(*pair) for pair in pairwise([*starts, network.parameters])]
+
+
+def _open_plane(start: ServerStart, buffers: ExchangeBuffers, relay: FrameSocket) -> Plane:
+    """The plane that is wanted; "auto": NIXL if it is installed, else the relay.
+
+    UsageError if NIXL is wanted but cannot be used.
+    """
+    if start.plane != "relay":
+        why_not = nixl.unavailable()
+        if why_not is None:
+            return nixl.NixlPlane(buffers)
+        if start.plane == "nixl":
+            raise UsageError(f"NIXL cannot be used: {why_not}")
+    return RelayedPlane(buffers, relay, start.relay)
 
 
 def _server_rows(data: Segment, start: ServerStart) -> ServerRows | None:

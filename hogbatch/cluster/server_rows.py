@@ -11,7 +11,7 @@ from itertools import accumulate
 from msgspec import structs
 
 from hogbatch.cluster.divided.reading import read_in_turn, sizes_of
-from hogbatch.cluster.divided.segment import DividedFiles
+from hogbatch.cluster.divided.records import DividedFiles
 from hogbatch.data.cache import DataCache
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange

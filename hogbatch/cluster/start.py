@@ -45,7 +45,7 @@ class ServerMemory(msgspec.Struct, frozen=True):
     shared: int  # descriptor
     layout: Layout  # of it
     exchange: int  # descriptor
-    plane: str  # by which models are merged: "NIXL (UCX)"
+    exchange_layout: Layout
 
 
 def plan_of_server(plan: Plan, workers: int) -> Plan:

@@ -9,9 +9,9 @@ import pandas as pd
 import scipy.sparse
 
 from hogbatch.cluster.divided.decide import decide, parts_to_survey_again
-from hogbatch.cluster.divided.files import list_parts
 from hogbatch.cluster.divided.reading import read_in_turn
 from hogbatch.cluster.divided.survey import survey
+from hogbatch.cluster.surveys import list_parts
 from hogbatch.data.raw import ReadOptions
 
 

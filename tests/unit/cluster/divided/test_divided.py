@@ -15,6 +15,7 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
+from tests.support.pairs import pairs
 from tests.unit.cluster.divided.folders import (
     WRITERS,
     contents,
@@ -34,10 +35,11 @@ LABELS = {
         sorted(set(random.integers(0, 40, random.integers(1, 4)).tolist())) for _ in range(ROWS)
     ],
 }
-CASES = [
-    *((form, kind) for form in WRITERS if form != "xmc" for kind in ("binary", "classes", "real")),
-    *(("svm", "multilabel"), ("xmc", "multilabel")),
-]
+SINGLE = {
+    "form": [form for form in WRITERS if form != "xmc"],
+    "kind": ["binary", "classes", "real"],
+}
+multilabel_forms = pytest.mark.parametrize("form", ["svm", "xmc"])
 
 
 def rows_of(kind, seed):
@@ -61,9 +63,17 @@ def write_parts(write, folder, values, labels, seed):
     return parts, next(folder.glob("all.*"))
 
 
-@pytest.mark.parametrize("scale", ["auto", "standard", "max", "none"])
-@pytest.mark.parametrize(("form", "kind"), CASES)
+@pairs(**SINGLE, scale=["auto", "standard", "max", "none"])
 def test_parts_have_the_rows_of_one_file(tmp_path, form, kind, scale):
+    expect_the_rows_of_one_file(tmp_path, form, kind, scale)
+
+
+@multilabel_forms
+def test_parts_with_lists_of_labels_have_the_rows_of_one_file(tmp_path, form):
+    expect_the_rows_of_one_file(tmp_path, form, "multilabel", "auto")
+
+
+def expect_the_rows_of_one_file(tmp_path, form, kind, scale):
     seed = len(form) + len(kind) + len(scale)
     values, labels = rows_of(kind, seed)
     folder, whole = write_parts(WRITERS[form], tmp_path, values, labels, seed)
@@ -92,26 +102,19 @@ def test_parts_have_the_rows_of_one_file(tmp_path, form, kind, scale):
     assert found[1] == known[1]
 
 
-@pytest.mark.parametrize(("form", "kind"), [("csv", "real"), ("svm", "multilabel")])
-def test_every_row_is_a_training_row_or_a_test_row(tmp_path, form, kind):
-    values, labels = rows_of(kind, 1)
-    folder, whole = write_parts(WRITERS[form], tmp_path, values, labels, 1)
-    data = divided(folder, test_fraction=0.3, seed=5, scale="none")
-    pieces = pieces_of(data)
-    tests = [piece.test for piece in pieces if piece.test is not None]
-    found = sorted_rows([*(piece.train for piece in pieces), *tests])
-    known = sorted_rows([load(whole, test_fraction=0, scale="none").train])
-    assert_allclose(found[0], known[0], rtol=1e-5, atol=1e-6)
-    assert found[1] == known[1]
-    assert data.test_sizes.rows == sum(each.rows for each in tests)
-    assert data.test_sizes.rows == sum(int(0.3 * part.rows) for part in data.parts)
-
-
-@pytest.mark.parametrize("test_fraction", [0.0, 0.3])
-@pytest.mark.parametrize(("form", "kind"), CASES)
+@pairs(**SINGLE, test_fraction=[0.0, 0.3])
 def test_a_segment_is_laid_out_from_sizes_and_filled_part_by_part(
     tmp_path, form, kind, test_fraction
 ):
+    expect_a_segment(tmp_path, form, kind, test_fraction)
+
+
+@multilabel_forms
+def test_a_segment_of_lists_of_labels(tmp_path, form):
+    expect_a_segment(tmp_path, form, "multilabel", 0.3)
+
+
+def expect_a_segment(tmp_path, form, kind, test_fraction):
     values, labels = rows_of(kind, 2)
     folder, _ = write_parts(WRITERS[form], tmp_path, values, labels, 2)
     data = divided(folder, test_fraction=test_fraction)
@@ -145,6 +148,8 @@ def test_statistics_and_frequencies_are_those_of_the_training_rows(tmp_path):
     values, labels = rows_of("multilabel", 3)
     folder, _ = write_parts(write_svm, tmp_path, values, labels, 3)
     data = divided(folder, test_fraction=0.4, scale="max")
+    assert data.train_sizes.rows + data.test_sizes.rows == ROWS
+    assert data.test_sizes.rows == sum(int(0.4 * part.rows) for part in data.parts)
     trained = [piece.train for piece in pieces_of(data)]
     largest = max(np.abs(contents(each)[0]).max(axis=0).max() for each in trained)
     assert largest == pytest.approx(1)

@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.cluster.resources import PerServer
+from hogbatch.cluster.servers import PerServer
 
 
 @pytest.mark.parametrize(
