@@ -42,12 +42,9 @@ def step_targets(*results):
     return target_results({"step": record(*results)})[:2]
 
 
-def test_without_measurements_every_target_is_unknown():
-    assert {each.state for each in target_results({})} == {UNKNOWN}
-
-
 def test_small_sizes_do_not_count():
-    assert target_results({"step": record(*all_steps(), quick=True)})[CEILING].state == UNKNOWN
+    quick = target_results({"step": record(*all_steps(), quick=True)})
+    assert {each.state for each in (*quick, *target_results({}))} == {UNKNOWN}
 
 
 def test_everything_measured_and_good_is_reached():
@@ -87,14 +84,16 @@ def test_a_size_that_is_missing_makes_the_target_unknown():
     assert "6 not measured" in alone.detail
 
 
-def test_small_batches_do_not_have_to_be_fast():
-    alone, _ = step_targets(*all_steps(), result(NETWORKS[0], "tf32", 64, ours=0.1))
-    assert alone.state == REACHED
-
-
-def test_a_later_measurement_without_a_graph_does_not_replace_one_with_it():
-    eager = result(NETWORKS[0], "tf32", 256, graph=None)
-    assert step_targets(*all_steps(), eager)[ALONE].state == REACHED
+@pytest.mark.parametrize(
+    ("network", "batch", "fields"),
+    [
+        (0, 64, {"ours": 0.1}),  # small batches do not have to be fast
+        (0, 256, {"graph": None}),  # does not replace an earlier measurement with a graph
+    ],
+)
+def test_measurements_that_do_not_count(network, batch, fields):
+    more = result(NETWORKS[network], "tf32", batch, **fields)
+    assert step_targets(*all_steps(), more)[ALONE].state == REACHED
 
 
 def runs(**fractions):
@@ -158,17 +157,8 @@ def test_failed_runs_and_missing_kinds_make_a_data_set_unknown():
     assert target_results({"together": one})[ADAPTIVE].detail.startswith("5 not measured")
 
 
-def test_an_adaptive_run_that_does_not_reach_the_target_is_missed():
-    values = [
-        {"set": "w8a", "name": name, "seconds": seconds}
-        for name, seconds in (("cpu", 4.0), ("gpu", None), ("adaptive", None))
-    ]
-    assert target_results({"together": record(*values)})[ADAPTIVE].state == MISSED
-
-
-def test_a_target_that_no_device_reaches_alone_is_unknown():
-    values = [
-        {"set": "w8a", "name": name, "seconds": seconds}
-        for name, seconds in (("cpu", None), ("gpu", None), ("adaptive", 1.0))
-    ]
-    assert target_results({"together": record(*values)})[ADAPTIVE].state == UNKNOWN
+@pytest.mark.parametrize(("cpu", "adaptive", "state"), [(4.0, None, MISSED), (None, 1.0, UNKNOWN)])
+def test_runs_that_do_not_reach_the_target(cpu, adaptive, state):
+    seconds = {"cpu": cpu, "gpu": None, "adaptive": adaptive}
+    values = [{"set": "w8a", "name": name, "seconds": each} for name, each in seconds.items()]
+    assert target_results({"together": record(*values)})[ADAPTIVE].state == state
