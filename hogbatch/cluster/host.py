@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.planes.relayed import Note, Written, decode_write, encode
-from hogbatch.cluster.start import ServerMemory, decode_memory, decode_start
+from hogbatch.cluster.start import ServerMemory, decode_start
 from hogbatch.errors import HogbatchError
 from hogbatch.events.names import EVENTS, SUMMARY
 from hogbatch.store.model import SharedModel
@@ -217,7 +217,7 @@ class ServerHost:
             self._failed(failed.reason)
             return
         try:
-            self._map(decode_memory(frame))
+            self._map(msgspec.msgpack.decode(frame, type=ServerMemory))
         except (msgspec.DecodeError, OSError) as error:
             self._failed(f"its memory cannot be mapped: {error}")
         self._mapped.set()
@@ -272,16 +272,6 @@ def _segments(
 
 def _command(run_dir: Path, fds: list[int]) -> list[str]:
     # -P: modules in the working directory must not shadow ours
-    names = ("--socket", "--relay", "--data", "--weights")
-    flags = [text for pair in zip(names, map(str, fds), strict=False) for text in pair]
-    return [
-        sys.executable,
-        "-P",
-        "-m",
-        "hogbatch.cluster.server",
-        "--run-dir",
-        str(run_dir),
-        "--launched",
-        str(os.getpid()),
-        *flags,
-    ]
+    command = [sys.executable, "-P", "-m", "hogbatch.cluster.server", "--run-dir", str(run_dir)]
+    inherited = ",".join(map(str, fds))
+    return [*command, "--inherited", inherited, "--launched", str(os.getpid())]

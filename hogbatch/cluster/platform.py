@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hogbatch.cluster.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
 from hogbatch.cluster.channel import ServerFiles, ServersChannel
 from hogbatch.cluster.decisions.division import divide
@@ -15,7 +17,7 @@ from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_bet
 from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.server_figures import EVENT, event_fields, last_figures
 from hogbatch.cluster.servers import Cluster, ServerArrays
-from hogbatch.cluster.start import ServerStart, UpstreamAddress, encode, plan_of_server
+from hogbatch.cluster.start import ServerStart, UpstreamAddress, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
@@ -159,7 +161,7 @@ class SeveralServers(Platform):
             relay=self.cluster.relay,
             servers=self.cluster.size,
         )
-        return encode(start)
+        return msgspec.msgpack.encode(start)
 
     def _parts(self, config: TrainConfig, place: int) -> tuple[int, ...] | None:
         """The parts of divided data that the server at `place` has; None: it has all rows."""

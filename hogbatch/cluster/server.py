@@ -1,6 +1,9 @@
 """The process of one server of several: its workers, their coordinator, and its merges.
 
-    python -m hogbatch.cluster.server --socket FD --run-dir DIR --launched PID
+    python -m hogbatch.cluster.server --inherited FD,FD,FD --run-dir DIR --launched PID
+
+The descriptors are those of the sockets of frames and of the relay, of the data, and of the weights
+of the rows, if there are any.
 
 For the coordinator of all servers, this process is a worker that connects over ZeroMQ. The process
 that starts it (:mod:`hogbatch.cluster.host`) tells it how, and who the other servers are.
@@ -20,6 +23,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.divided.records import files_in
 from hogbatch.cluster.frames import FrameSocket
@@ -28,7 +33,7 @@ from hogbatch.cluster.planes import nixl
 from hogbatch.cluster.planes.base import Plane
 from hogbatch.cluster.planes.relayed import RelayedPlane
 from hogbatch.cluster.server_rows import ServerRows
-from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start, encode
+from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start
 from hogbatch.cluster.supplied import SuppliedCoordinator
 from hogbatch.cluster.upstream import Upstream, join_run, while_alive
 from hogbatch.config.optimizers import OPTIMIZERS
@@ -81,7 +86,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         network = Network(start.features, welcome.layers, welcome.loss)
         logs = [log_name(number) for number in range(len(requests))]
         directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
-        own = _server_rows(inherited.data, start)
+        own = None if start.parts is None else ServerRows(files_in(inherited.data), start.parts)
         segments = RunSegments(
             inherited.data if own is None else _read(own, config, dealer),
             _rows(start, config, inherited.weights, own),
@@ -97,7 +102,8 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         plane = _open_plane(start, buffers, inherited.relay)
         cleanup.callback(plane.close)
         shared = segments.shared.fd, segments.shared.layout
-        frames.send(encode(ServerMemory(*shared, buffers.fd, buffers.layout)))
+        memory = ServerMemory(*shared, buffers.fd, buffers.layout)
+        frames.send(msgspec.msgpack.encode(memory))
         merges = ModelMerges(segments.model, _tensors(network), buffers, plane, welcome.worker)
         policy = find(config.policy)(start.policy)
         coordinator = SuppliedCoordinator(
@@ -146,11 +152,6 @@ def _open_plane(start: ServerStart, buffers: ExchangeBuffers, relay: FrameSocket
     return RelayedPlane(buffers, relay, start.relay)
 
 
-def _server_rows(data: Segment, start: ServerStart) -> ServerRows | None:
-    """The rows that this server reads itself; None: `data` contains the rows of all servers."""
-    return None if start.parts is None else ServerRows(files_in(data), start.parts)
-
-
 def _read(own: ServerRows, config: TrainConfig, dealer: Dealer) -> Segment:
     """Read the rows of this server."""
     cache = DataCache.of(config.data_cache)
@@ -194,23 +195,21 @@ def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
 def main() -> None:
     """Run the server that the arguments describe, then exit without waiting for threads."""
     made = argparse.ArgumentParser(prog="hogbatch.cluster.server", allow_abbrev=False)
-    made.add_argument("--socket", type=int, required=True)
-    made.add_argument("--relay", type=int, required=True)
-    made.add_argument("--data", type=int, required=True)
-    made.add_argument("--weights", type=int)
+    made.add_argument("--inherited", required=True)
     made.add_argument("--run-dir", type=Path, required=True)
     made.add_argument("--launched", type=int, required=True)
     options = made.parse_args()
     die_with(options.launched)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    frames = FrameSocket.inherited(options.socket)
+    socket, relay, *segments = map(int, options.inherited.split(","))
+    frames = FrameSocket.inherited(socket)
     try:
         start = decode_start(frames.wait())
+        data = Segment.attach(segments[0], start.data, writable=False)
         weights = None
-        if options.weights is not None and start.weights is not None:
-            weights = Segment.attach(options.weights, start.weights, writable=False)
-        data = Segment.attach(options.data, start.data, writable=False)
-        inherited = Inherited(frames, FrameSocket.inherited(options.relay), data, weights)
+        if start.weights is not None:
+            weights = Segment.attach(segments[1], start.weights, writable=False)
+        inherited = Inherited(frames, FrameSocket.inherited(relay), data, weights)
         code = serve(inherited, start, options.run_dir)
     except BaseException as error:
         code = _explain(error, frames)

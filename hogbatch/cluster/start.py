@@ -71,16 +71,6 @@ def plan_of_server(plan: Plan, workers: int) -> Plan:
     )
 
 
-def encode(message: ServerStart | ServerMemory) -> bytes:
-    """Encode one of these messages."""
-    return msgspec.msgpack.encode(message)
-
-
 def decode_start(frame: bytes) -> ServerStart:
     """Decode the first frame that a server receives; msgspec.DecodeError if it is another one."""
     return msgspec.msgpack.decode(frame, type=ServerStart, dec_hook=decode_layer)
-
-
-def decode_memory(frame: bytes) -> ServerMemory:
-    """Decode the first frame that a server sends; msgspec.DecodeError if it is another one."""
-    return msgspec.msgpack.decode(frame, type=ServerMemory)

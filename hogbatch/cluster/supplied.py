@@ -188,7 +188,8 @@ class SuppliedCoordinator(Workforce):
         return self.epochs.supply(work.epoch, work.start, work.stop)
 
     def _credited(self, worker: Worker, lease: Lease, done: Done) -> list[Command]:
-        return [Answer(each) for each in self.supply.credit(lease, done, worker.last_seen)]
+        credited = self.supply.credit(lease.task, lease.start, done, worker.last_seen)
+        return [Answer(each) for each in credited]
 
     def _removed(self, worker: Worker, now: float) -> list[Command]:
         excluded, self.epochs.excluded = self.epochs.excluded, []

@@ -1,10 +1,8 @@
 """The leases that a server was given, and how far its workers have done them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hogbatch.coordinator.worker import Lease
 from hogbatch.wire.messages import Done, Work
 
 Task = Literal["train", "evaluate"]
@@ -68,26 +66,26 @@ class Supply:
         """Add a lease."""
         self._leases[work.task].append(SuppliedLease(work, now))
 
-    def credit(self, lease: Lease, done: Done, now: float) -> Iterator[Done]:
-        """Add what a worker has done of its own `lease`; yield the message of what is complete."""
-        yield from self._add(lease.task, lease.start, done, now)
-
-    def exclude(self, start: int, stop: int, now: float) -> Iterator[Done]:
+    def exclude(self, start: int, stop: int, now: float) -> list[Done]:
         """Count training rows [start, stop), which kill workers, as skipped."""
         rows = stop - start
         none = Done(0, rows, updates=0, seconds=0.0, loss=0.0, skipped=rows, metric_sums=())
-        yield from self._add("train", start, none, now)
+        return self.credit("train", start, none, now)
 
-    def _add(self, task: Task, start: int, done: Done, now: float) -> Iterator[Done]:
+    def credit(self, task: Task, start: int, done: Done, now: float) -> list[Done]:
+        """Add what a worker has done from row `start` on; return the message of a complete lease.
+
+        The rows are those of one lease.
+        """
         found = (each for each in self._leases[task] if each.work.start <= start < each.work.stop)
         supplied = next(found)
         supplied.add(done)
         if supplied.remaining > 0:
-            return
+            return []
         leases = self._leases[task]
         leases.remove(supplied)
         if task == "train":
             self.trained += 1
         for other in leases:  # the workers begin with it only now
             other.since = max(other.since, now)
-        yield supplied.done(now)
+        return [supplied.done(now)]

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from hogbatch.cluster.start import (
     ServerStart,
     UpstreamAddress,
     decode_start,
-    encode,
     plan_of_server,
 )
 from hogbatch.config.layers import DenseLayer
@@ -34,7 +35,7 @@ def test_a_start_is_sent_as_it_is():
         relay="a thread",
         servers=2,
     )
-    found = decode_start(encode(sent))
+    found = decode_start(msgspec.msgpack.encode(sent))
     assert found == sent
     assert isinstance(found.plan.training.layers[0], DenseLayer)
     assert (found.plan.start_with, found.plan.stopping.target_loss) == (1, None)
