@@ -1,5 +1,4 @@
 import json
-import subprocess
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +6,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import benchmarks.slide.__main__ as slide
+from benchmarks.common.hogbatch_run import TrainResult
 from benchmarks.common.search import TunedSettings
 from benchmarks.peers import WIDE, peer
 from benchmarks.peers.contract import Problem, Rows
@@ -43,44 +43,39 @@ def test_chances_are_how_often_labels_are_active(law):
 
 
 def test_ours_are_told_data_network_and_output_layer(monkeypatch, tmp_path):
+    def worker(name, updates, active):
+        made = {"name": name, "threads": 2, "batch_size": 64}
+        return made | {"updates": updates, "active": active}
+
     summary = {
         "rows": 500,
         "history": [
             {"seconds": 0.0, "test_values": {}},
             {"seconds": 2.0, "test_values": {"P@1": 0.4, "P@3": 0.3, "P@5": 0.2}},
         ],
-        "workers": [
-            {"name": "cpu:2", "threads": 2, "batch_size": 64, "updates": 30, "active": 50.0},
-            {"name": "cpu:1", "threads": 1, "batch_size": 32, "updates": 10, "active": 10.0},
-            {"name": "gpu:host", "threads": 1, "batch_size": 8, "updates": 99, "active": None},
-        ],
+        "workers": [worker("a", 30, 50.0), worker("b", 10, 10.0), worker("gpu:host", 99, None)],
     }
     commands = []
 
-    def run(command, **given):
-        commands.append(command)
-        run_dir = slide.Path(command[command.index("--run-dir") + 1])
-        run_dir.mkdir()
-        (run_dir / "summary.json").write_text(json.dumps(summary))
-        return SimpleNamespace(returncode=0, stderr="")
+    def train(command):
+        commands.append(" ".join(command))
+        return TrainResult(0, "", 1.0, summary)
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(slide.hogbatch_run, "train", train)
     task = slide.XmcFiles("small", tmp_path / "train.xmc", tmp_path / "test.xmc")
-    arguments = SimpleNamespace(flags=["--lr", "0.1"], seconds=9.0)
-    done = slide.train_ours(task, 1000, "lsh", 3, arguments)
-    given = " ".join(commands[0])
+    given = SimpleNamespace(flags=["--lr", "0.1"], seconds=9.0)
+    done = slide.train_ours(task, 1000, "lsh", 3, given)
     for each in ("--loss softmax", "--hidden 128", "--output lsh", "--lr 0.1", "--seed 3"):
-        assert each in given
+        assert each in commands[0]
     assert done["curve"] == [[2.0, 0.4, 0.3, 0.2]] and done["rows"] == 500
-    assert done["workers"] == {"cpu:2": [2, 64], "cpu:1": [1, 32], "gpu:host": [1, 8]}
     assert done["active"] == 0.04
 
 
 def test_runs_that_cannot_be_are_in_the_table(monkeypatch, tmp_path, capsys):
     rows = tmp_path / "rows.xmc"
     rows.write_text("2 3 3\n0,1 0:1 2:1\n2 1:1\n")
-    done = SimpleNamespace(returncode=2, stderr="hogbatch: no such file\n")
-    monkeypatch.setattr(subprocess, "run", lambda *command, **given: done)
+    done = TrainResult(2, "hogbatch: no such file\n", 1.0, {})
+    monkeypatch.setattr(slide.hogbatch_run, "train", lambda command: done)
     monkeypatch.setattr(slide, "SETTINGS", TunedSettings(tmp_path / "none.json"))
     monkeypatch.setattr(slide, "installed", list)
     flags = ["--data", str(rows), "--test", str(rows), "--ours", "dense", "--seeds", "1"]

@@ -144,20 +144,17 @@ def test_cupy_is_that_of_the_driver(line, major, monkeypatch):
     assert packages.cuda_major() == major
 
 
-GPUS = ProbeResult((Gpu(0, "A", 1), Gpu(1, "B", 1)))
-
-
 @pytest.mark.parametrize(
-    ("found", "device", "sentence"),
+    ("gpus", "device", "sentence"),
     [
-        (GPUS, 1, None),
-        (GPUS, 3, "--device 3: no such GPU; there are 2 (0 to 1)"),
-        (GPUS, -1, "--device -1: no such GPU; there are 2 (0 to 1)"),
-        (ProbeResult(GPUS.devices[:1]), 1, "--device 1: no such GPU; there is 1 (0)"),
-        (ProbeResult(reason="no driver"), 0, "no driver"),
+        (2, 1, None),
+        (2, 3, "--device 3: no such GPU; there are 2 (0 to 1)"),
+        (1, -1, "--device -1: no such GPU; there is 1 (0)"),
+        (0, 0, "no driver"),
     ],
 )
-def test_a_gpu_that_is_not_there_is_named(found, device, sentence, monkeypatch):
+def test_a_gpu_that_is_not_there_is_named(gpus, device, sentence, monkeypatch):
+    found = ProbeResult(tuple(Gpu(n, "A", 1) for n in range(gpus)), "no driver")
     monkeypatch.setattr("hogbatch.kernels.gpu.probe.find_gpus", lambda timeout: found)
     assert no_gpu(device) == sentence
 

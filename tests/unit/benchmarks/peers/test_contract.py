@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,22 +23,13 @@ from hogbatch.data.batch import Examples, csr_inputs, multi_labels
 SCORES = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, -1.0]], np.float32)
 
 
-class Clock:
-    """Stands still but for what it is told."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    """Stands still but for what it is told."""
+    return SimpleNamespace(now=100.0)
 
 
-def watch_of(clock, losses, took=0.0, **settings):
+def watch_of(clock, losses, took=0.0):
     """A started watch whose evaluations give `losses` in turn and take `took` seconds."""
     found = iter(losses)
 
@@ -45,7 +37,7 @@ def watch_of(clock, losses, took=0.0, **settings):
         clock.now += took
         return next(found)
 
-    watch = Stopwatch(**{"target": 0.5, "limit_s": 10.0} | settings, clock=clock)
+    watch = Stopwatch(0.5, 10.0, clock=lambda: clock.now)
     watch.start(measure)
     return watch, measure
 

@@ -33,17 +33,14 @@ def error(found, points):
     return np.linalg.norm(found - mean) / np.linalg.norm(mean)
 
 
-@pytest.mark.parametrize("garbage", [1e6, -1e18, np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("garbage", [1e6, np.nan, np.inf, 1e30])
 def test_two_of_five_servers_with_garbage_change_little(garbage):
     points = honest(5)
     points[1] = garbage
     points[4, 7] = np.nan
     assert error(median(points), points[[0, 2, 3]]) < 0.3  # the noise of one server
-
-
-def test_two_huge_servers_of_five_that_agree_do_not_win():
     points = honest(5)
-    points[[0, 3]] = 1e12
+    points[[0, 3]] = 1e12  # two that agree
     assert error(median(points), points[[1, 2, 4]]) < 0.5
 
 

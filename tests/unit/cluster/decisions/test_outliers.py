@@ -80,16 +80,17 @@ def test_no_server_is_an_outlier_without_others_to_compare_it_with(two, merges):
     assert [two.find(changes(*norms)) for norms in merges] == [{}] * len(merges)
 
 
-def test_the_changes_of_outliers_do_not_become_usual(two):
+@pytest.mark.parametrize(
+    ("before", "then"),
+    [
+        ((1.0, 11.0), (1.0, 500.0)),  # changes of outliers do not become usual
+        ((1e-3, 1e-3), (1e-3, 0.5)),  # the usual change follows that of all servers
+    ],
+)
+def test_the_usual_change_is_that_of_the_last_merges(two, before, then):
     for _ in range(50):
-        two.find(changes(1.0, 11.0))
-    assert list(two.find(changes(1.0, 500.0))) == ["1"]
-
-
-def test_the_usual_change_follows_that_of_all_servers(two):
-    for _ in range(50):
-        two.find(changes(1e-3, 1e-3))
-    assert list(two.find(changes(1e-3, 0.5))) == ["1"]
+        two.find(changes(*before))
+    assert list(two.find(changes(*then))) == ["1"]
 
 
 def test_a_server_that_has_joined_is_compared_at_once(two):
@@ -120,12 +121,6 @@ def test_a_server_whose_leases_last_several_merges_is_judged_by_its_mean_work():
     for merge in range(40):
         work = (4000, 256_000) if merge % 4 == 0 else (0, 0)
         assert detector.find({"slow": slow, "fast": ServerChange(90.0, *work)}) == {}
-
-
-def test_a_server_that_trains_on_while_another_one_is_stopped_is_no_outlier(two):
-    """The merge waits for the stopped one, for a thousand times as long as usual."""
-    found = two.find({"0": ServerChange(0.1, 1, 64), "1": ServerChange(1e3, 10_000, 640_000)})
-    assert found == {}
 
 
 def test_a_server_whose_first_lease_lasts_several_merges_may_be_fast(two):

@@ -15,7 +15,6 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
-from tests.support.pairs import pairs
 from tests.unit.cluster.divided.folders import (
     WRITERS,
     contents,
@@ -35,11 +34,6 @@ LABELS = {
         sorted(set(random.integers(0, 40, random.integers(1, 4)).tolist())) for _ in range(ROWS)
     ],
 }
-SINGLE = {
-    "form": [form for form in WRITERS if form != "xmc"],
-    "kind": ["binary", "classes", "real"],
-}
-multilabel_forms = pytest.mark.parametrize("form", ["svm", "xmc"])
 
 
 def rows_of(kind, seed):
@@ -63,17 +57,16 @@ def write_parts(write, folder, values, labels, seed):
     return parts, next(folder.glob("all.*"))
 
 
-@pairs(**SINGLE, scale=["auto", "standard", "max", "none"])
+@pytest.mark.parametrize(
+    ("form", "kind", "scale"),
+    [
+        *(("svm", "binary", "auto"), ("svm", "classes", "max"), ("svm", "real", "none")),
+        *(("csv", "binary", "max"), ("csv", "classes", "standard"), ("csv", "real", "auto")),
+        *(("sparse npz", "binary", "none"), ("sparse npz", "real", "max")),
+        *(("svm", "multilabel", "max"), ("xmc", "multilabel", "auto")),
+    ],
+)
 def test_parts_have_the_rows_of_one_file(tmp_path, form, kind, scale):
-    expect_the_rows_of_one_file(tmp_path, form, kind, scale)
-
-
-@multilabel_forms
-def test_parts_with_lists_of_labels_have_the_rows_of_one_file(tmp_path, form):
-    expect_the_rows_of_one_file(tmp_path, form, "multilabel", "auto")
-
-
-def expect_the_rows_of_one_file(tmp_path, form, kind, scale):
     seed = len(form) + len(kind) + len(scale)
     values, labels = rows_of(kind, seed)
     folder, whole = write_parts(WRITERS[form], tmp_path, values, labels, seed)
@@ -102,19 +95,23 @@ def expect_the_rows_of_one_file(tmp_path, form, kind, scale):
     assert found[1] == known[1]
 
 
-@pairs(**SINGLE, test_fraction=[0.0, 0.3])
-def test_a_segment_is_laid_out_from_sizes_and_filled_part_by_part(
-    tmp_path, form, kind, test_fraction
-):
-    expect_a_segment(tmp_path, form, kind, test_fraction)
+@pytest.mark.parametrize(
+    ("form", "kind", "test_fraction"),
+    [
+        ("csv", "real", 0.0),
+        ("csv", "binary", 0.3),
+        ("svm", "classes", 0.3),
+        ("xmc", "multilabel", 0.3),
+    ],
+)
+def test_a_segment_is_filled_part_by_part(tmp_path, form, kind, test_fraction):
+    def expect_joined(examples, sizes, parts):
+        each = [contents(part) for part in parts]
+        values, labels = contents(examples)
+        assert examples.sizes == sizes
+        assert np.array_equal(values, np.concatenate([values for values, _ in each]))
+        assert labels == [label for _, labels in each for label in labels]
 
-
-@multilabel_forms
-def test_a_segment_of_lists_of_labels(tmp_path, form):
-    expect_a_segment(tmp_path, form, "multilabel", 0.3)
-
-
-def expect_a_segment(tmp_path, form, kind, test_fraction):
     values, labels = rows_of(kind, 2)
     folder, _ = write_parts(WRITERS[form], tmp_path, values, labels, 2)
     data = divided(folder, test_fraction=test_fraction)
@@ -123,25 +120,13 @@ def expect_a_segment(tmp_path, form, kind, test_fraction):
     segment = Segment.create("data", arrange(dataset.fields_of(*sizes)))
     pieces = [pieces_of(data)[number] for number in (3, 0)]
     dataset.fill_in_turn(segment, iter(pieces))
-    train = dataset.train_of(segment, FEATURES)
-    assert train.sizes == sizes[0]
-    expect_joined(train, [piece.train for piece in pieces])
-    tests = [piece.test for piece in pieces if piece.test is not None]
+    expect_joined(dataset.train_of(segment, FEATURES), sizes[0], [each.train for each in pieces])
+    test = dataset.test_of(segment, FEATURES)
     if test_fraction:
-        test = dataset.test_of(segment, FEATURES)
-        assert test.sizes == sizes[1]
-        expect_joined(test, tests)
+        expect_joined(test, sizes[1], [each.test for each in pieces])
     else:
-        assert tests == [] and dataset.test_of(segment, FEATURES) is None
+        assert test is None
     segment.close()
-
-
-def expect_joined(examples, parts):
-    """The rows are those of the parts, in their order."""
-    each = [contents(part) for part in parts]
-    values, labels = contents(examples)
-    assert np.array_equal(values, np.concatenate([values for values, _ in each]))
-    assert labels == [label for _, labels in each for label in labels]
 
 
 def test_statistics_and_frequencies_are_those_of_the_training_rows(tmp_path):
