@@ -78,7 +78,7 @@ class ServersChannel:
         self._places = [ServerPlace(number) for number in range(cluster.size)]
         self._by_key: dict[str, ServerPlace] = {}
         self._numbers: dict[int, str] = {}  # as in Welcome → key
-        self._loaded: list[str] = []  # keys of the servers that have the model
+        self._loaded: list[str] = []  # keys of the servers that got the model, also of ended ones
 
     def begin(self) -> None:
         """Start all servers."""
@@ -172,8 +172,6 @@ class ServersChannel:
     def _forget(self, key: str) -> None:
         """End server `key`, whose place gets another one."""
         place = self._by_key.pop(key)
-        if key in self._loaded:
-            self._loaded.remove(key)
         if place.handle is not None:
             with suppress(*LOST):
                 place.handle.kill()

@@ -3,12 +3,14 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import hogbatch.cluster.sums as sums
 from benchmarks.common.job import WITHIN_S
+from hogbatch.cluster import attempt
 from hogbatch.cluster.attempt import MergeAborted
 from hogbatch.cluster.planes.base import PlaneError
 from tests.support.merging_servers import Servers
@@ -114,6 +116,15 @@ def test_garbage_of_two_servers_of_five_is_outvoted(servers):
     assert error < 0.3 * np.linalg.norm(honest[merged])
 
 
+def test_messages_of_later_attempts_are_kept_and_those_of_earlier_ones_dropped():
+    arrived = [(11, attempt._NOTE.pack(1, number, 0, 0)) for number in (0, 1, 2)]
+    mailbox = attempt.Mailbox(SimpleNamespace(notes=lambda: arrived))
+    mailbox.read()
+    message = attempt.MessageKey(11, 0, 0)
+    for number, kept in ((1, {message}), (0, set()), (2, {message})):
+        assert mailbox.arrived((1, number)) == kept
+
+
 def test_a_merge_can_be_aborted(servers):
     cluster = servers(normal(2, 100), RING)
     with ThreadPoolExecutor(1) as pool:
@@ -133,12 +144,12 @@ def test_survivors_repeat_a_merge_without_a_lost_server(servers, how):
     survivors, lost = [10, 11, 12], 13
     errors = []
 
-    def attempt(number):
+    def attempt_on(number):
         with pytest.raises(PlaneError, match="did not answer within") as caught:
             cluster.start(number, [*survivors, lost], merge=5)
         errors.append(caught.value.server)
 
-    threads = [threading.Thread(target=attempt, args=(number,)) for number in survivors]
+    threads = [threading.Thread(target=attempt_on, args=(number,)) for number in survivors]
     for each in threads:
         each.start()
     for each in threads:

@@ -17,7 +17,7 @@ from tests.support.coordinator_stage import make_plan
 
 
 def test_a_start_is_sent_as_it_is():
-    plan = make_plan(epochs=None, target_loss=0.3)
+    plan = make_plan(epochs=None, target_loss=0.3, checkpoint_seconds=60.0)
     sent = ServerStart(
         run="a-run",
         upstream=UpstreamAddress("ipc://control", None, b"identity"),
@@ -39,6 +39,7 @@ def test_a_start_is_sent_as_it_is():
     assert found == sent
     assert isinstance(found.plan.training.layers[0], DenseLayer)
     assert (found.plan.start_with, found.plan.stopping.target_loss) == (1, None)
+    assert found.plan.checkpoint_seconds == float("inf")
     assert (
         replace(found.plan, stopping=plan.stopping, checkpoint_seconds=plan.checkpoint_seconds)
         == plan

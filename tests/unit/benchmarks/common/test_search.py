@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from benchmarks.common.search import BestSetting, ahead, climb, search
+from benchmarks.common.search import BestSetting, TunedSettings, ahead, climb, search, tune
 from benchmarks.peers.contract import Stopwatch, combine
 
 
@@ -15,6 +15,12 @@ class Fake:
 
     def __init__(self):
         self.seen = []
+
+    def grid(self, problem):
+        return combine(batch=(64, 16), lr=(0.2,), threads=(1,))
+
+    def close(self):
+        pass
 
     def train(self, setting, watch):
         """Take 640 / batch seconds, or 10 if the rate is low; two threads are twice as fast."""
@@ -106,3 +112,13 @@ def test_of_two_that_did_not_arrive_the_lower_one_at_the_same_time_is_ahead():
 def test_a_failed_run_is_never_ahead():
     assert not ahead([], [(0, 1.0)], target=0.5)
     assert ahead([(0, 1.0)], [], target=0.5)
+
+
+def test_the_setting_found_for_a_peer_is_stored(monkeypatch, tmp_path):
+    monkeypatch.setattr("benchmarks.peers.peer", lambda name: peer)
+    monkeypatch.setattr("benchmarks.common.search.PeerProcesses", lambda *given: peer)
+    peer, settings = Fake(), TunedSettings(tmp_path / "tuned.json")
+    watch = Stopwatch(0.5, 60.0)
+    tune("fake", settings, "w8a", None, tmp_path, watch, place={"device": "cuda:0"})
+    assert settings.setting("w8a", "fake") == {"batch": 64, "lr": 0.2, "threads": 1}
+    assert all(setting["device"] == "cuda:0" for setting, _ in peer.seen)

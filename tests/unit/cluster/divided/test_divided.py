@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 from hogbatch.cluster.divided import reading
 from hogbatch.cluster.divided.reading import read_in_turn, read_part, sizes_of
+from hogbatch.cluster.divided.survey import split_part
 from hogbatch.data.load import load
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.sizes import SetSizes
@@ -135,6 +136,8 @@ def test_statistics_and_frequencies_are_those_of_the_training_rows(tmp_path):
     data = divided(folder, test_fraction=0.4, scale="max")
     assert data.train_sizes.rows + data.test_sizes.rows == ROWS
     assert data.test_sizes.rows == sum(int(0.4 * part.rows) for part in data.parts)
+    first, second = (split_part(100, 0.4, 5, part)[1].tolist() for part in (0, 1))
+    assert first != second, "each part is split in its own way"
     trained = [piece.train for piece in pieces_of(data)]
     largest = max(np.abs(contents(each)[0]).max(axis=0).max() for each in trained)
     assert largest == pytest.approx(1)
