@@ -13,7 +13,7 @@ from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import SUSPECT_DEATHS, Lease, Worker
-from hogbatch.policy.throughput import rows_of_range
+from hogbatch.policy.throughput import LeaseSizing, evaluation_rows, lease_rows, rows_of_range
 
 SHORTEST = 0.1  # length of a lease before an evaluation, as a fraction of the usual length
 LEASES_IN_FLIGHT = 2  # per worker: one running, one waiting, which hides the round trip
@@ -58,7 +58,7 @@ class Leases:
         plan, roster = self.plan, self.roster
         if plan.merging is None:
             return True
-        if (plan.test_rows or plan.training.evaluate_train) and not roster.any_ready:
+        if (plan.test_rows or plan.training.evaluate_train) and not roster.ready_workers:
             return False
         return roster.holders.all_ready(self._evaluation_parts)
 
@@ -156,19 +156,53 @@ class Leases:
         Those of an evaluation may be more than `part` has: the length of leases depends on all rows
         that are left for the worker.
         """
-        seconds = self.plan.lease_seconds
         if part.deaths >= SUSPECT_DEATHS:
             return self._batch(worker, ledger)  # a single one, to find the rows that kill workers
         shared = part.number if ledger.divided else None
-        if ledger is self.epochs.rows:
-            seconds = min(seconds, max(self._left(worker, now), SHORTEST * seconds))
-            size, ahead = worker.batch_size, ledger.ahead(worker.parts)
-            wanted = self.roster.lease_rows(worker, size, seconds, ahead, shared)
-            return rows_of_range(wanted, size, part.next_rows)
+        if ledger is not self.epochs.rows:
+            return self._evaluation_rows(worker, ledger, shared)
+        usual = self.plan.lease_seconds
+        sizing = LeaseSizing(
+            batch_size=worker.batch_size,
+            teams=worker.teams,
+            seconds_per_row=worker.speed.value,
+            target_seconds=min(usual, max(self._left(worker, now), SHORTEST * usual)),
+            remaining=ledger.ahead(worker.parts),
+            fraction=self.roster.fraction(worker, shared),
+            merges=worker.device == "gpu",
+            workers=self.roster.ready_workers,
+            turn=worker.turn,
+        )
+        return rows_of_range(lease_rows(sizing), worker.batch_size, part.next_rows)
+
+    def _evaluation_rows(self, worker: Worker, ledger: Ledger, shared: int | None) -> int:
+        """Rows of the next evaluation lease of `worker`.
+
+        A worker that first fetches the model gets one lease, with which it ends at the same time as
+        the others, and none (0) if these would have evaluated all rows before it begins.
+        """
+        roster, batch, left = self.roster, worker.evaluation_batch, ledger.left(worker.parts)
         held = ledger.rows - ledger.acknowledged - ledger.remaining
-        batch = worker.evaluation_batch
-        left = ledger.left(worker.parts)
-        return self.roster.evaluation_rows(worker, batch, seconds, left, held, shared)
+        roster.rank(worker)
+        speeds = roster.evaluation_speed
+        if worker.evaluation_start > 0 and len(speeds) == roster.ready_workers and held:
+            if worker.leases:
+                return 0
+            others, own = speeds.of_others(worker.number), speeds.of(worker.number)
+            wanted = evaluation_rows(own, others, worker.evaluation_start, left + held)
+            rows = min(left, int(wanted))
+            return rows if rows < batch else rows - rows % batch
+        sizing = LeaseSizing(
+            batch_size=batch,
+            teams=worker.teams,
+            seconds_per_row=worker.evaluation_row_seconds,
+            target_seconds=self.plan.lease_seconds,
+            remaining=left,
+            fraction=roster.fraction(worker, shared, evaluating=True),
+            workers=roster.ready_workers,
+            turn=worker.turn,
+        )
+        return lease_rows(sizing)
 
     def _batch(self, worker: Worker, ledger: Ledger) -> int:
         return worker.batch_size if ledger is self.epochs.rows else worker.evaluation_batch

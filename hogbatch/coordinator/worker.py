@@ -21,6 +21,7 @@ MAX_SECONDS = 1e6  # of a measured batch or merge; a worker that sends more has 
 MAX_ROWS = 1 << 40
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
 SERVER_UNIT = 256  # leases of a server are multiples of this number of rows
+GOLDEN_RATIO = 0.618  # the fractional parts of its multiples are spread evenly over 0..1
 SUSPECT_DEATHS = 2  # deaths of workers on the same rows, after which the rows are isolated
 TRIAL_INTERVAL = 20  # batches; see Worker.trial_is_due
 MEMORY_FRACTION = 0.9  # of the size of a batch that did not fit: the largest size tried afterwards
@@ -170,6 +171,11 @@ class Worker:
             )
         self.limits = limits
         return None
+
+    @property
+    def turn(self) -> float:
+        """0..1, spread evenly over the workers: when it asks for leases, compared with others."""
+        return self.number * GOLDEN_RATIO % 1.0
 
     @property
     def _peak(self) -> float | None:
