@@ -1,7 +1,7 @@
 """The plan of a run: settings that are fixed before it starts and never change."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import lt
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
@@ -65,22 +65,8 @@ class Training:
 
     def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
         """The message that admits a worker as number `worker`."""
-        return Welcome(
-            run=run,
-            worker=worker,
-            name=name,
-            layers=self.layers,
-            loss=self.loss,
-            optimizer=self.optimizer,
-            merge=self.merge,
-            merge_every=self.merge_every,
-            staleness_damping=self.staleness_damping,
-            precision=self.precision,
-            lsh=self.lsh,
-            beat_seconds=beat_seconds,
-            cpu_teams=self.cpu_teams,
-            evaluate_train=self.evaluate_train,
-        )
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Welcome(run=run, worker=worker, name=name, beat_seconds=beat_seconds, **own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from hogbatch.config.layers import DenseLayer
-from hogbatch.coordinator import roster
+from hogbatch.coordinator import roster, workforce
 from hogbatch.coordinator.commands import Kill, Revoke, Send
 from hogbatch.wire.messages import Failed, Heartbeat, Refused, Stop, Welcome
 from tests.support.coordinator_stage import is_send, of_kind, records, works
@@ -69,7 +69,7 @@ def test_a_worker_of_another_package_version_is_refused(stage):
 
 
 def test_one_worker_too_many_is_refused(stage, monkeypatch):
-    monkeypatch.setattr(roster, "MAX_WORKERS", 2)
+    [monkeypatch.setattr(each, "MAX_WORKERS", 2) for each in (roster, workforce)]
     play = stage()
     play.attach("a", "b")
     (command,) = play.hello("c")
@@ -110,7 +110,7 @@ def test_the_fence_of_a_lost_worker_is_revoked_before_its_rows_are_handed_out(st
 
 
 def test_the_next_worker_with_the_same_fence_has_a_higher_value(stage, monkeypatch):
-    monkeypatch.setattr(roster, "MAX_WORKERS", 1)
+    [monkeypatch.setattr(each, "MAX_WORKERS", 1) for each in (roster, workforce)]
     play = stage()
     fences = []
     for key in "abc":
