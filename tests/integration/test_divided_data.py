@@ -113,7 +113,7 @@ def test_a_file_that_has_changed_is_noticed(job, train, data):
 
 
 def test_a_run_without_a_server_for_a_file_will_name_it(data):
-    """After --wait-for-workers; tests/unit/coordinator/test_divided_servers.py has the rest."""
+    """After --wait-for-workers; tests/unit/cluster/test_divided_servers.py has the rest."""
     config = TrainConfig(data=str(data), cluster="local", servers=2, data_copies=1)
     servers = choose_platform(config, launch=True)
     divided = servers.read_divided(config, PlainConsole(quiet=True))
