@@ -47,42 +47,6 @@ def test_every_row_is_in_the_model_once_though_no_server_has_all(copies):
         assert server.merged == rows_of(2, 5200)
 
 
-def test_with_copies_a_fast_server_does_more_of_the_parts_that_it_shares():
-    stage = stage_of(8000, 8000, joins=False)
-    stage.join("slow", row_seconds=3e-3, parts=(0, 1))
-    stage.join("fast", row_seconds=1e-3, parts=(0, 1))
-    stage.run()
-    slow, fast = (worker.rows for worker in stage.state.roster.attached.values())
-    assert 2.0 < fast / slow < 4.0
-
-
-def test_a_server_that_has_done_its_part_waits_for_the_others():
-    stage = stage_of(500, 6000, epochs=2)
-    stage.run(lambda stage: stage.state.epochs.rows.left((0,)) == 0)
-    began = stage.now
-    stage.run(lambda stage: stage.state.epoch == 1)
-    assert stage.now - began > 4.0
-    assert stage.state.workers["s0"].rows < 1000
-    stage.run()
-    assert stage.members[0].merged == rows_of(2, 6500)
-
-
-def test_leases_of_rows_that_no_other_server_has_stay_long_until_the_end():
-    stage = stage_of(*[20_000] * 4, lease_seconds=2.0)
-    sizes = []
-
-    def look(stage):
-        sizes.extend(len_of(each) for each in stage.servers["s0"].leases)
-        return stage.state.epochs.rows.left((0,)) < 2000
-
-    stage.run(look)
-    assert min(sizes[len(sizes) // 4 :]) >= 1792  # of 2000, once the speed is known
-
-
-def len_of(work):
-    return work.stop - work.start
-
-
 def test_the_others_go_on_and_merge_while_a_part_has_no_server():
     stage = stage_of(3000, 3000, 3000, wait_for_workers=30.0)
     stage.run(lambda stage: stage.now > 1.0)
@@ -136,15 +100,6 @@ def test_a_part_whose_rows_are_done_is_not_missed():
     stage.kill("s1")
     stage.run()
     assert stage.finish.status == "finished"
-
-
-def test_a_part_with_another_copy_is_not_missed():
-    stage = stage_of(2000, 2000, 2000, copies=2, epochs=2, wait_for_workers=0.5)
-    stage.run(lambda stage: stage.now > 1.0)
-    stage.kill("s1")
-    stage.run()
-    assert stage.finish.status == "finished"
-    assert all(each.merged == rows_of(2, 6000) for each in stage.members)
 
 
 # Evaluation -----------------------------------------------------------------------------------

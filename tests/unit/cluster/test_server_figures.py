@@ -66,31 +66,6 @@ def test_they_are_recorded_at_most_twice_a_second_for_each_server(servers):
     assert told(servers, "a") == []
 
 
-def test_they_change_nothing_else(servers):
-    state, now = servers.state, servers.now
-
-    def seen():
-        merges = state.merges.step, state.merges.number, state.merges.attempt
-        return state.totals(now), merges, dict(state.epochs.rows.held)
-
-    before = seen()
-    assert [command.event for command in told(servers, "a")] == [EVENT]
-    assert seen() == before
-
-
-def test_they_count_as_a_heartbeat(servers):
-    servers.silence("b")
-    for _ in range(12):
-        until = servers.now + 1.0
-        servers.run(lambda stage, until=until: stage.now > until)
-        told(servers, "b", ServerWorkers())
-    assert "b" in servers.state.workers, "it would be lost after 5 s without a message"
-
-
-def test_an_unknown_server_is_told_to_stop(servers):
-    assert records(told(servers, "stranger"), EVENT) == []
-
-
 def test_a_worker_that_is_no_server_is_refused():
     stage = Stage()
     stage.attach("w")

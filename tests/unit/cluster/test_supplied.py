@@ -6,7 +6,6 @@ from hogbatch.cluster.supplied import SuppliedCoordinator
 from hogbatch.coordinator.commands import Answer, Finish, MergeStep, Send, Shuffle
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
-from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.wire.messages import (
     Applied,
     Apply,
@@ -106,23 +105,6 @@ def test_a_lease_is_done_when_its_workers_have_done_its_rows(server):
     assert server.state.supply.trained == 2
 
 
-def test_rows_of_the_next_epoch_come_in_its_order(server):
-    server.order(lease(7, 0, 1000))
-    server.work_off()
-    server.order(lease(8, 0, 50, epoch=1))
-    assert {work.epoch for work in server.work} == {1}
-
-
-def test_rows_that_are_no_whole_batches_end_with_two_similar_batches():
-    rate = LearningRate(0.1, "linear", reference=10)
-    server = Server(learning_rate=rate)
-    server.attach()
-    server.order(lease(7, 0, 101, rate=rate.at(101)))
-    leases = [(each.stop - each.start, each.learning_rate) for each in server.work_off()]
-    assert {rate for _, rate in leases[:-2]} == {0.1}
-    assert leases[-2:] == [(6, pytest.approx(0.06)), (5, pytest.approx(0.05))]
-
-
 def test_the_learning_rate_follows_the_roll_backs_of_all_servers(server):
     server.order(lease(7, 0, 100, rate=0.1 / 4))
     assert {work.learning_rate for work in server.work} == {0.1 / 4}
@@ -178,11 +160,6 @@ def test_rows_that_kill_workers_are_excluded_and_reported(server):
     assert (done.lease, done.rows, done.skipped) == (7, 10, 10)
 
 
-def test_it_ends_when_it_is_told_to(server):
-    server.order(Stop())
-    assert server.finish.status == "finished"
-
-
 def test_without_workers_it_fails(server):
     alone = Server(wait_for_workers=5.0)
     for second in range(1, 7):
@@ -222,16 +199,6 @@ def test_one_of_many_servers_tells_rarely_and_sends_a_heartbeat_each_second(serv
         assert len(server.later(float(second))) == 1
     figures = [beat for beat in server.beats if isinstance(beat, ServerWorkers)]
     assert len(figures) == told and figures[-1].workers[0].rows > figures[0].workers[0].rows
-
-
-def test_figures_that_change_after_they_were_due_are_sent_at_the_next_beat():
-    server = Server(servers=30)
-    server.attach()
-    sent = [type(beat) for second in range(1, 6) for beat in server.later(float(second))]
-    assert sent == [ServerWorkers, *[Heartbeat] * 4]
-    server.order(lease(7, 0, 100))
-    server.work_off()
-    assert [type(each) for each in server.later(6.0)] == [ServerWorkers]
 
 
 def test_it_tells_nothing_after_its_end(server):

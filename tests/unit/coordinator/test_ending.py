@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.coordinator.commands import Finish, Keep, Kill, Report, Send, ShowMean
+from hogbatch.coordinator.commands import Finish, Keep, Report, Send, ShowMean
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.wire.messages import Stop
 from tests.support.coordinator_stage import is_send, of_kind, records, works
@@ -69,16 +69,6 @@ def test_every_test_row_is_evaluated_once(tested):
     assert play.work["a"][0].task == "train"
 
 
-def test_an_evaluation_changes_no_totals_of_training(tested):
-    play = tested()
-    until_evaluation(play)
-    before = play.state.totals(play.now)
-    assert {work.learning_rate for works in play.work.values() for work in works} == {0.0}
-    play.done("a")
-    after = play.state.totals(play.now)
-    assert (before.rows, before.workers) == (after.rows, after.workers)
-
-
 def test_the_training_clock_stops_during_an_evaluation(tested):
     play = tested()
     until_evaluation(play)
@@ -90,26 +80,6 @@ def test_the_training_clock_stops_during_an_evaluation(tested):
     assert report.evaluation.seconds == seconds
     play.later(0.5)
     assert play.state.totals(play.now).seconds == pytest.approx(seconds + 0.5)
-
-
-def test_test_rows_of_a_lost_worker_are_evaluated_by_another(tested):
-    play = tested()
-    until_evaluation(play)
-    play.lose("a")
-    (report,) = of_kind(end_evaluation(play), Report)
-    assert report.evaluation.test_loss == 0.5
-    assert play.state.phase == "train"
-
-
-def test_an_evaluation_reports_losses_and_metrics(tested):
-    play = tested()
-    until_evaluation(play)
-    commands = end_evaluation(play, loss=0.25, accuracy=0.75)
-    (report,) = of_kind(commands, Report)
-    assert report.evaluation.train_loss == 0.5
-    assert report.evaluation.test_loss == 0.25
-    assert report.evaluation.test_values == {"accuracy": 0.75}
-    assert report.evaluation.rows == play.state.progress.rows
 
 
 def test_keep_best_keeps_improvements_only(tested):
@@ -149,12 +119,6 @@ def test_without_a_test_set_the_last_model_is_the_best_there_is(stage):
     assert play.finish == Finish("finished")
 
 
-def test_a_model_is_kept_before_the_run_is_finished(tested):
-    play = tested(target_loss=0.3)
-    kinds = [type(command) for command in evaluate(play, 0.2)]
-    assert kinds.index(Keep) < kinds.index(Finish)
-
-
 def test_a_run_is_finished_after_its_epochs_and_a_last_evaluation(tested):
     play = tested(train_rows=1000, epochs=3, eval_seconds=1e9)
     play.work_on()
@@ -163,13 +127,6 @@ def test_a_run_is_finished_after_its_epochs_and_a_last_evaluation(tested):
     (report,) = of_kind(play.said, Report)
     assert (report.evaluation.epochs, report.evaluation.test_loss) == (3.0, 0.5)
     assert {c.worker for c in play.said if is_send(c, Stop)} == {"a", "b"}
-
-
-def test_by_epoch_each_epoch_ends_with_an_evaluation(tested):
-    play = tested(train_rows=1000, epochs=3, by_epoch=True)
-    play.work_on()
-    reports = of_kind(play.said, Report)
-    assert [report.evaluation.rows for report in reports] == [1000, 2000, 3000]
 
 
 def test_a_run_ends_when_the_target_loss_is_met(tested):
@@ -184,18 +141,6 @@ def test_a_run_ends_when_the_test_loss_has_not_improved_for_some_epochs(tested):
     ends = [of_kind(evaluate(play, loss), Finish) for loss in losses]
     assert ends[:4] == [[]] * 4
     assert ends[4] == [Finish("finished", "the test loss has not improved for 3 epochs")]
-
-
-def test_the_last_model_of_a_stalled_run_is_kept_with_keep_last(tested):
-    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, patience=1, keep="last")
-    evaluate(play, 0.4)
-    assert len(of_kind(evaluate(play, 0.6), Keep)) == 1
-
-
-def test_without_patience_a_run_continues_without_improvement(tested):
-    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, epochs=9)
-    for loss in (0.4, 0.5, 0.6, 0.7, 0.8):
-        assert of_kind(evaluate(play, loss), Finish) == []
 
 
 def test_a_resumed_run_remembers_its_last_improvement(tested):
@@ -338,14 +283,6 @@ def test_the_wait_for_workers_starts_again_when_the_last_one_leaves(stage):
     play.attach("b")
     play.later(50.0)
     assert play.finish is None
-
-
-def test_a_run_fails_when_its_last_worker_falls_silent(stage):
-    play = stage(wait_for_workers=5.0)
-    play.attach("a", pid=11)
-    assert of_kind(play.later(5.1, silent=["a"]), Kill) == [Kill(11)]
-    play.later(5.1)
-    assert play.finish == Finish("failed", "no worker for 5 s")
 
 
 def test_a_worker_that_joins_after_the_end_is_stopped(tested):

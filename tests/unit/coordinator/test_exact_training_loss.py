@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.coordinator.commands import Finish, Keep, Report, ShowMean
+from hogbatch.coordinator.commands import Finish, Keep, Report
 from tests.support.coordinator_stage import of_kind, works
 
 ROWS, TEST_ROWS = 5000, 300
@@ -98,13 +98,6 @@ def test_the_end_of_the_run_is_evaluated_within_an_epoch(stage):
     assert 0 < evaluation.epochs < 1 and evaluation.exact_train_loss == pytest.approx(0.2)
 
 
-def test_the_training_clock_does_not_run(play):
-    until(play, lambda: evaluates(play, "train"))
-    seconds = play.state.totals(play.now).seconds
-    until(play, lambda: reports(play))
-    assert reports(play)[0].seconds == seconds
-
-
 def test_the_interval_of_evaluations_depends_on_the_test_rows_only(play):
     until(play, lambda: evaluates(play, "train"))
     taken = play.state.progress.evaluation_seconds
@@ -126,11 +119,6 @@ def test_training_rows_of_a_lost_worker_are_evaluated_by_another(play):
     play.lose("a")
     until(play, lambda: reports(play))
     assert reports(play)[0].exact_train_loss == pytest.approx(0.2)
-
-
-def test_the_kept_evaluation_has_the_exact_loss(play):
-    until(play, lambda: play.finish)
-    assert of_kind(play.said, Keep)[0] == Keep(reports(play)[0])
 
 
 def test_an_interrupt_ends_the_run_without_the_exact_loss(play):
@@ -161,15 +149,6 @@ def test_a_failure_keeps_the_result_of_the_test_rows(play):
     assert of_kind(commands, Keep) == [Keep(report.evaluation)]
 
 
-def test_the_mean_is_evaluated_and_kept(stage):
-    play = stage(train_rows=ROWS, test_rows=TEST_ROWS, epochs=1, evaluate_train=True, average=True)
-    play.attach("a")
-    until(play, lambda: evaluates(play, "train"))
-    assert [each.shown for each in of_kind(play.said, ShowMean)] == [True]
-    until(play, lambda: play.finish)
-    assert [each.shown for each in of_kind(play.said, ShowMean)] == [True, False]
-
-
 def test_rows_that_kill_workers_are_not_evaluated(stage):
     play = stage(train_rows=ROWS, epochs=1, evaluate_train=True, cpu=(100, 100))
     play.attach("a")
@@ -190,10 +169,3 @@ def test_a_run_that_has_diverged_ends_at_once(play):
     until(play, lambda: play.finish)
     assert play.finish.diverged
     assert not any(work.rows_of == "train" for _, work in works(play.said))
-
-
-@pytest.mark.parametrize("evaluate_train", [False, True])
-def test_workers_are_told_whether_training_rows_are_evaluated(stage, evaluate_train):
-    play = stage(evaluate_train=evaluate_train)
-    (welcome,) = [c.message for c in play.hello("a") if hasattr(c, "message")]
-    assert welcome.evaluate_train == evaluate_train

@@ -1,15 +1,11 @@
 """Which worker gets which rows, in leases and batches of which size."""
 
-from itertools import pairwise
-
 import pytest
 
-from hogbatch.coordinator import roster
 from hogbatch.coordinator.commands import Shuffle
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.hogbatch import Hogbatch
 from hogbatch.policy.learning_rate import LearningRate
-from hogbatch.store import fence
 from tests.support.coordinator_stage import of_kind, records, works
 
 
@@ -24,17 +20,6 @@ class Sizes:
 
     def next_size(self, worker, others):
         return self.size
-
-
-def test_the_coordinator_admits_as_many_workers_as_there_are_fences():
-    assert roster.MAX_WORKERS == fence.MAX_WORKERS
-
-
-def test_no_worker_trains_before_it_is_ready(stage):
-    play = stage()
-    play.shuffle()
-    assert works(play.hello("a")) == []
-    assert works(play.ready("a"))
 
 
 def test_no_worker_trains_before_the_order_is_written(stage):
@@ -54,24 +39,6 @@ def test_the_first_two_orders_are_shuffled_before_they_are_needed(stage):
     assert of_kind(commands, Shuffle) == [Shuffle(2)]
 
 
-def test_the_next_epoch_waits_for_its_order(stage):
-    play = stage(epochs=2, train_rows=100)
-    play.shuffle()
-    play.hello("a")
-    play.ready("a")
-    while play.work["a"]:
-        play.done("a")
-    assert play.state.epoch == 1
-    assert {work.epoch for _, work in works(play.shuffle())} == {1}
-
-
-def test_a_worker_has_two_leases_in_flight(stage):
-    play = stage()
-    assert len(works(play.attach("a"))) == 2
-    assert len(works(play.done("a"))) == 1
-    assert len(play.work["a"]) == 2
-
-
 def test_the_first_lease_goes_to_all_before_the_second_to_any(stage):
     play = stage(lease_seconds=0.01)
     play.hello("a")
@@ -79,16 +46,6 @@ def test_the_first_lease_goes_to_all_before_the_second_to_any(stage):
     play.hello("b")
     play.ready("b")
     assert [key for key, _ in works(play.shuffle())] == ["a", "b", "a", "b"]
-
-
-def test_leases_of_an_epoch_cover_it_in_order(stage):
-    play = stage(train_rows=997)
-    play.attach("a", "b")
-    play.work_on()
-    ranges = [(work.start, work.stop) for _, work in works(play.said)]
-    assert ranges[0][0] == 0
-    assert ranges[-1][1] == 997
-    assert all(left[1] == right[0] for left, right in pairwise(ranges))
 
 
 def test_leases_shrink_at_the_end_of_an_epoch(stage):
@@ -135,16 +92,6 @@ def test_returned_rows_that_are_no_whole_batches_end_with_similar_batches(stage)
     assert sum(leases) == 10_008
 
 
-def test_a_faster_worker_gets_longer_leases(stage):
-    play = stage(train_rows=10_000_000)
-    play.attach("slow", "fast")
-    for _ in range(10):
-        play.done("slow", seconds=0.1)
-        play.done("fast", seconds=0.01)
-    slow, fast = (play.work[key][-1] for key in ("slow", "fast"))
-    assert fast.stop - fast.start > 5 * (slow.stop - slow.start)
-
-
 def test_done_in_no_time_is_no_division_by_zero(stage):
     play = stage()
     play.attach("a", "b")
@@ -163,14 +110,6 @@ def test_done_said_twice_is_counted_and_ignored(stage):
     assert play.receive("a", done) == []
     assert play.state.progress.rows == rows
     assert play.state.accounting.faults["messages_refused"] == 1
-
-
-def test_done_for_another_workers_lease_is_counted_and_ignored(stage):
-    play = stage()
-    play.attach("a", "b")
-    assert play.receive("b", play.answer(play.work["a"][0])) == []
-    assert play.state.accounting.faults["messages_refused"] == 1
-    assert play.state.progress.rows == 0
 
 
 @pytest.mark.parametrize("rows", [0, 9, 11, 10**9])
@@ -225,16 +164,6 @@ def test_a_policy_sees_all_other_ready_workers(stage):
     assert [other.updates for other in others] == [0]
 
 
-def test_a_policys_new_size_applies_from_the_next_lease_on(stage):
-    policy = Sizes(16)
-    play = stage(policy, cpu=(4, 64))
-    play.attach("a")
-    policy.size = 32
-    ((_, work),) = works(play.done("a"))
-    assert work.batch_size == 32
-    assert play.state.workers["a"].batch_trace.points == [(0.0, 16), (0.0, 32)]
-
-
 def test_every_finished_lease_is_recorded(stage):
     play = stage()
     play.attach("a")
@@ -250,14 +179,6 @@ def test_every_finished_lease_is_recorded(stage):
         "updates": (work.stop - work.start) // 10,
         "busy_seconds": 0.04,
     }
-
-
-def test_skipped_rows_are_counted(stage):
-    play = stage()
-    play.attach("a")
-    play.done("a", skipped=3)
-    play.done("a", skipped=2)
-    assert play.state.totals(play.now).faults.rows_skipped == 5
 
 
 def test_leases_end_when_an_evaluation_is_due(stage):

@@ -153,10 +153,6 @@ def test_a_worker_given_up_for_lost_is_told_to_stop(stage):
     assert play.lose("a") == []
 
 
-def test_an_unknown_worker_is_told_to_stop(stage):
-    assert stage().goodbye("nobody") == [Send("nobody", Stop())]
-
-
 def test_a_second_hello_admits_the_worker_again(stage):
     play = stage()
     play.attach("a")
@@ -189,13 +185,6 @@ def test_a_silent_worker_without_leases_has_more_time(stage):
     assert of_kind(play.later(0.1, silent=["a"]), Kill)
 
 
-def test_heartbeats_keep_a_worker_attached(stage):
-    play = stage()
-    play.attach("a")
-    assert of_kind(play.later(55.0), Kill) == []
-    assert "a" in play.state.workers
-
-
 def test_a_worker_that_beats_but_does_not_come_to_an_end_is_given_up(stage):
     play = stage(train_rows=100_000)
     play.attach("a")
@@ -204,23 +193,6 @@ def test_a_worker_that_beats_but_does_not_come_to_an_end_is_given_up(stage):
     assert "a" in play.state.workers
     (lost,) = records(play.later(2.0), "worker_lost")
     assert lost["reason"].startswith("did not finish lease ")
-
-
-def test_a_late_worker_starts_with_the_lowest_update_count(stage):
-    play = stage(train_rows=10_000)
-    play.attach("a", "b")
-    play.done("a", updates=500)
-    play.done("b", updates=300)
-    play.attach("late")
-    late = play.state.workers["late"]
-    assert late.view().updates == 300
-    assert late.updates == 0
-
-
-def test_the_first_worker_has_no_update_credit(stage):
-    play = stage()
-    play.attach("a")
-    assert play.state.workers["a"].update_credit == 0
 
 
 def test_a_gpu_without_given_limits_uses_what_it_measured(stage):
@@ -239,19 +211,6 @@ def test_the_batches_of_a_cpu_without_given_limits_follow_its_teams(stage, teams
     (ready, *_) = play.ready("a", teams=teams, members=members)
     assert ready.fields["limits"] == (1, largest) and ready.fields["teams"] == [teams, members]
     assert play.state.workers["a"].view().teams == teams
-
-
-def test_given_limits_hold_for_every_team(stage):
-    play = stage(cpu=(4, 32), train_rows=100_000)
-    play.attach("a", threads=16, members=16)
-    assert play.state.workers["a"].limits == (4, 32)
-
-
-def test_given_limits_take_precedence_over_measured_ones(stage):
-    play = stage(gpu=(32, 64))
-    play.hello("a", device="gpu")
-    play.ready("a", ((4096, 0.001),))
-    assert play.state.workers["a"].limits == (32, 64)
 
 
 @pytest.mark.parametrize("profile", [(), ((64, 0.0),), ((0, 1.0),)])
@@ -295,16 +254,3 @@ def test_a_late_worker_starts_level_in_weighted_updates(stage):
     play.done("first", updates=100)
     play.attach("late", device="cpu")
     assert play.state.workers["late"].update_credit == 200
-
-
-def test_the_busy_fraction_refers_to_the_time_attached(stage):
-    play = stage()
-    play.attach("a", "b")
-    play.shuffle()
-    play.later(1.0)
-    play.state.workers["a"].busy_seconds = 0.5
-    play.lose("a")
-    play.later(9.0)
-    gone = play.state.totals(play.now).workers[0]
-    assert (gone.name, gone.left_at) == ("cpu-0", pytest.approx(1.0))
-    assert gone.busy == pytest.approx(0.5)

@@ -23,18 +23,6 @@ def evaluate(made, now, took=0.0):
     return evaluation
 
 
-def test_the_clock_runs_from_its_start_and_stops_in_a_pause():
-    clock = TrainingClock()
-    assert clock.read(5.0) == 0.0
-    clock.start(10.0)
-    assert clock.read(12.0) == 2.0
-    clock.pause(13.0)
-    assert clock.read(50.0) == 3.0
-    clock.pause(60.0)
-    clock.start(70.0)
-    assert clock.read(71.0) == 4.0
-
-
 def test_a_mean_leaves_skipped_rows_out():
     sums = LossSums()
     sums.add(done(rows=100, loss=40.0, skipped=20, metric_sums=(60.0,)))
@@ -93,12 +81,6 @@ def test_evaluations_are_due_at_the_given_interval():
     evaluate(made, 103.0, took=50.0)
     assert not made.evaluation_is_due(154.9, 0.0)
     assert made.evaluation_is_due(155.0, 0.0)
-
-
-def test_by_default_the_first_evaluation_comes_early():
-    made = progress(eval_seconds=None)
-    assert not made.evaluation_is_due(100.19, 0.0)
-    assert made.evaluation_is_due(100.21, 0.0)
 
 
 def test_an_epoch_that_took_milliseconds_is_evaluated_too():
@@ -170,14 +152,6 @@ def test_by_epoch_depends_on_rows_and_not_on_the_clock():
     assert made.evaluation_is_due(100.0, 0.0)
     evaluate(made, 100.0)
     assert not made.evaluation_is_due(1e6, 0.0)
-
-
-def test_time_is_up_after_the_maximum_training_seconds():
-    made = progress(max_seconds=5.0)
-    evaluate(made, 102.0, took=50.0)
-    assert not made.time_is_up(154.9)
-    assert made.time_is_up(155.0)
-    assert not progress(max_seconds=None).time_is_up(1e9)
 
 
 @pytest.mark.parametrize(

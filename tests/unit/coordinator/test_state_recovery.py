@@ -7,7 +7,6 @@ import pytest
 
 from hogbatch.coordinator.commands import (
     Finish,
-    Keep,
     Kill,
     Quarantine,
     Report,
@@ -46,17 +45,6 @@ class TestSnapshots:
         commands = play.copy()
         assert works(commands)[0][1].task == "evaluate"
         assert records(commands, "evaluation_begins") == [{"of": "test", "rows": 10}]
-
-    def test_its_time_is_not_training_time(self):
-        play = Stage(test_rows=10, train_rows=10)
-        play.attach("a")
-        play.now += 2.0
-        play.at_once = False
-        play.done("a")
-        play.now += 5.0
-        assert play.state.progress.seconds(play.now) == 2.0
-        play.copy()
-        assert play.state.progress.seconds(play.now) == 2.0
 
     def test_an_evaluation_waits_for_a_copy_that_is_under_way(self):
         play = Stage(train_rows=30, test_rows=10, checkpoint_seconds=1.0)
@@ -101,11 +89,6 @@ class TestCheckpoints:
         play.attach("a")
         assert not checkpoints(play.later(10.0))
         assert checkpoints(play.done("a"))
-
-    def test_there_is_none_without_an_interval(self):
-        play = Stage(train_rows=100_000)
-        play.attach("a")
-        assert not checkpoints(play.later(500.0))
 
     def test_one_that_fails_is_told_of_and_tried_again_later(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
@@ -164,18 +147,6 @@ class TestPoison:
         assert named == ["cpu-0", [held.start, held.stop], 3, 7]
         assert "busy_seconds" not in suspect
 
-    def test_one_found_by_a_checkpoint_is_not_written_and_pauses_training(self):
-        play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
-        play.attach("a")
-        play.done("a")
-        play.bad = WHERE
-        play.later(10.2)
-        assert play.state.phase == "drain"
-        play.done("a")
-        commands = play.done("a")
-        assert of_kind(commands, RollBack)
-        assert play.state.phase == "train"
-
     def test_no_worker_writes_while_it_is_rolled_back(self):
         play = Stage(train_rows=100_000, checkpoint_seconds=10.0)
         play.attach("a", "b")
@@ -233,15 +204,6 @@ class TestPoison:
         train_epochs(play, 1)
         assert play.finish.diverged
 
-    def test_a_run_ends_with_a_finite_model(self):
-        play = Stage(train_rows=20, test_rows=10)
-        play.attach("a")
-        play.bad = WHERE
-        play.work_on()
-        kinds = [type(command) for command in play.said]
-        assert kinds.index(RollBack) < kinds.index(Report) < kinds.index(Keep)
-        assert play.finish == Finish("finished")
-
     def test_skipped_rows_are_told_of_with_one_of_them(self):
         play = Stage(train_rows=40)
         play.attach("a")
@@ -253,15 +215,6 @@ class TestPoison:
 
 
 class TestQuarantine:
-    def test_rows_on_which_one_worker_died_are_handed_out_again_as_usual(self):
-        play = Stage(train_rows=1000)
-        play.attach("a")
-        play.done("a")
-        held = [(work.start, work.stop) for work in play.work["a"]]
-        play.lose("a")
-        again = [(work.start, work.stop) for _, work in works(play.attach("b"))]
-        assert again[0][0] == held[0][0] and len(again) == 2
-
     def test_rows_on_which_two_workers_died_are_handed_out_alone_and_by_batches(self):
         play = Stage(train_rows=1000)
         play.attach("first")

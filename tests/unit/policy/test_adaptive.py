@@ -38,12 +38,6 @@ def test_a_cpu_beside_a_much_faster_gpu_is_parked():
     )
 
 
-def test_a_gpu_beside_a_much_faster_cpu_is_parked():
-    cpu, gpu = decide(CPU, slowed(FAST_GPU, 50))
-    assert cpu == Operation(256)
-    assert not gpu.trains
-
-
 def test_both_train_where_many_rows_may_be_in_flight():
     cpu, gpu = decide(slowed(CPU, 1 / 3), FAST_GPU, critical_batch=1e6)
     assert cpu.trains and gpu.trains and gpu.merge_every >= 2
@@ -146,12 +140,6 @@ def test_many_threads_on_their_own_use_smaller_batches(threads, rows):
     assert policy.first_size(worker) == rows
 
 
-def test_few_threads_use_their_largest_batch_even_if_a_smaller_one_was_measured_as_faster():
-    profile = ((64, 1e-3), (32, 0.4e-3), (16, 0.2e-3))
-    worker = WorkerView("cpu", 2, 1, 64, profile=profile)
-    assert decide(worker, critical_batch=1024.0) == [Operation(64)]
-
-
 @pytest.mark.parametrize(("critical", "rows"), [(2000.0, 448), (400.0, 224)])
 def test_a_team_uses_a_smaller_batch_than_its_largest_if_the_critical_batch_is_small(
     critical, rows
@@ -167,9 +155,3 @@ def test_a_batch_size_is_kept_unless_another_one_is_predicted_to_be_better():
     for kept in (448, 224):  # with this critical batch both learn about as fast
         current = replace(team, batch_size=kept)
         assert decide(current, critical_batch=800.0) == [Operation(kept)]
-
-
-@pytest.mark.parametrize("name", ["cpu", "gpu"])
-def test_a_worker_alone_trains(name):
-    worker = CPU if name == "cpu" else FAST_GPU
-    assert decide(replace(worker, trains=False))[0].trains

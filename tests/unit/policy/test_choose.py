@@ -143,12 +143,6 @@ def test_any_finite_number_is_a_valid_size(own, value):
     assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 3
 
 
-def test_a_size_beyond_all_limits_is_passed_on(own):
-    policy = choose("own_policies:Returns", PolicySettings())
-    sys.modules["own_policies"].Returns.value = 10**400
-    assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 10**400
-
-
 def test_a_method_that_fails_is_named_in_one_line(own):
     with pytest.raises(PolicyError, match="Raises: first_size failed with KeyError") as raised:
         choose("own_policies:Raises", PolicySettings()).first_size(WorkerView("cpu", 1, 1, 64))

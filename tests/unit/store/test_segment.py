@@ -30,33 +30,6 @@ def test_a_new_segment_is_full_of_zeros(segment):
     assert len(segment.memory) == LAYOUT.size
 
 
-def test_two_mappings_show_the_same_numbers(segment):
-    other = attached(segment, writable=True)
-    segment.array("a")[1, 2] = 5
-    other.array("b")[0] = 7
-    assert other.array("a")[1, 2] == 5
-    assert segment.array("b")[0] == 7
-    other.close()
-
-
-def test_arrays_start_on_cache_lines(segment):
-    assert [segment.array(name).ctypes.data % 64 for name in ("a", "b")] == [0, 0]
-
-
-def test_it_knows_its_arrays(segment):
-    assert "a" in segment
-    assert "c" not in segment
-    with pytest.raises(KeyError, match="c"):
-        segment.array("c")
-
-
-def test_an_array_attached_for_reading_cannot_be_written(segment):
-    other = attached(segment, writable=False)
-    with pytest.raises(ValueError, match="read-only"):
-        other.array("a")[0, 0] = 1
-    other.close()
-
-
 def test_a_device_can_pin_a_read_only_segment(segment):
     segment.make_read_only()
     before = open_descriptors()

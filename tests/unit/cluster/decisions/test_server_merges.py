@@ -28,16 +28,6 @@ def test_two_servers_have_the_same_model_with_every_row_once():
     assert not one.change and not two.change
 
 
-def test_merges_come_after_their_rows_and_take_a_part_of_the_time():
-    stage = ServersStage(train_rows=20_000, start_with=2, merge_rows=2000, lease_seconds=0.1)
-    stage.join("a"), stage.join("b")
-    stage.run()
-    merges = [fields for event, fields in stage.records if event == "servers_merged"]
-    assert 5 <= len(merges) <= 12
-    assert sum(fields["rows"] for fields in merges) == 20_000
-    assert all(fields["servers"] == ["server-0", "server-1"] for fields in merges)
-
-
 @pytest.mark.parametrize(("rule", "waits"), [("adasum", False), ("average", True)])
 def test_merges_wait_for_the_end_of_leases_only_to_count_updates(rule, waits):
     stage = ServersStage(
@@ -83,21 +73,6 @@ def test_the_next_tick_comes_when_a_merge_is_due():
     assert stage.state.until_tick(due) == MIN_TICK_S
 
 
-def test_a_faster_server_gets_more_rows():
-    stage = ServersStage(train_rows=20_000, start_with=2, merge_rows=500)
-    stage.join("slow", row_seconds=3e-3), stage.join("fast", row_seconds=1e-3)
-    stage.run()
-    slow, fast = (worker.rows for worker in stage.state.roster.attached.values())
-    assert 2.0 < fast / slow < 4.0
-
-
-def test_one_server_alone_trains_on_every_row():
-    stage = ServersStage(train_rows=3000, epochs=2)
-    only = stage.join("only")
-    stage.run()
-    assert only.merged == rows_of(2, 3000)
-
-
 def test_evaluations_wait_for_the_merge_and_are_divided_among_the_servers():
     stage = ServersStage(
         train_rows=4000, test_rows=1000, epochs=2, start_with=2, eval_seconds=0.5, merge_rows=500
@@ -116,18 +91,6 @@ def test_evaluations_wait_for_the_merge_and_are_divided_among_the_servers():
     assert stage.finish.status == "finished"
 
 
-@pytest.mark.parametrize("when", [0.3, 0.55, 1.01, 1.5])
-def test_the_rows_of_a_lost_server_are_trained_on_by_the_others(when):
-    stage = ServersStage(train_rows=5000, epochs=2, start_with=2, merge_rows=400)
-    one, two = stage.join("a"), stage.join("b")
-    stage.run(lambda stage: stage.now > when)
-    stage.kill("b")
-    stage.run()
-    assert stage.finish.status == "finished"
-    assert one.merged == rows_of(2, 5000)
-    assert two.merged != one.merged
-
-
 def test_a_silent_server_is_lost_in_ten_seconds():
     stage = ServersStage(train_rows=50_000, start_with=2, merge_rows=400)
     one, _ = stage.join("a"), stage.join("b")
@@ -136,16 +99,6 @@ def test_a_silent_server_is_lost_in_ten_seconds():
     stage.run(lambda stage: len(stage.state.workers) == 1, seconds=10.0)
     stage.run()
     assert one.merged == rows_of(1, 50_000)
-
-
-def test_a_server_that_joins_gets_the_model_between_two_merges():
-    stage = ServersStage(train_rows=20_000, epochs=2, merge_rows=500)
-    one = stage.join("a")
-    stage.run(lambda stage: stage.now > 2.0)
-    late = stage.join("b")
-    stage.run()
-    assert late.merged == one.merged == rows_of(2, 20_000)
-    assert stage.state.roster.attached["b"].rows > 5000
 
 
 def test_a_server_whose_model_is_not_finite_is_replaced():
@@ -205,28 +158,6 @@ def test_an_outlier_of_three_servers_is_left_out_of_the_first_merge_and_replaced
     assert merges[0] == ["server-0", "server-2"]
     assert merges[-1] == ["server-0", "server-2", "server-3"]
     assert servers[0].merged == servers[2].merged == new.merged == rows_of(2, 5000)
-
-
-def test_a_replaced_server_that_is_an_outlier_again_is_lost_again():
-    stage = ServersStage(train_rows=20_000, start_with=2, merge_rows=400)
-    one, two = stage.join("a"), stage.join("b")
-    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
-    two.norm = 1e3
-    stage.run(lambda stage: bool(stage.limited))
-    stage.join("again").norm = 1e3
-    stage.run()
-    assert [key for key, _ in stage.limited] == ["b", "again"]
-    assert one.merged == rows_of(1, 20_000)
-
-
-def test_no_server_is_left_out_if_the_changes_of_all_are_large():
-    stage = ServersStage(train_rows=5000, start_with=2, merge_rows=400)
-    one, two = stage.join("a"), stage.join("b")
-    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
-    one.norm, two.norm = 1e6, 2e6
-    stage.run()
-    assert not stage.limited
-    assert one.merged == two.merged == rows_of(1, 5000)
 
 
 def test_an_outlier_beside_a_server_whose_model_is_not_finite():
