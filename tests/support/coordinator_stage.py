@@ -79,7 +79,8 @@ def make_plan(
 class Stage:
     """Simulates the loop and the workers; checks the coordinator's invariants after each event."""
 
-    def __init__(self, policy=None, **plan):
+    def __init__(self, *workers, policy=None, **plan):
+        """`workers` have joined and are ready, and the row orders are written."""
         self.state = Coordinator(make_plan(**plan), policy or Fixed(PolicySettings()))
         self.now = 0.0
         self.seconds_per_row = 1e-3
@@ -92,6 +93,8 @@ class Stage:
         self.snapshots = []  # commanded, not taken yet
         self.at_once = True  # snapshots are taken as soon as they are commanded
         self._note(self.state.begin(self.now))
+        if workers:
+            self.attach(*workers)
 
     # Workers --------------------------------------------------------------------------------
 

@@ -64,10 +64,3 @@ def test_they_are_recorded_at_most_twice_a_second_for_each_server(servers):
     servers.now += 0.2 * RECORD_S
     assert told(servers, "a") and told(servers, "b")
     assert told(servers, "a") == []
-
-
-def test_a_worker_that_is_no_server_is_refused():
-    stage = Stage()
-    stage.attach("w")
-    assert stage.receive("w", FIGURES) == []
-    assert stage.state.totals(0.0).faults.messages_refused == 1

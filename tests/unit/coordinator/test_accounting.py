@@ -78,7 +78,7 @@ def test_a_worker_without_memory_for_one_row_is_lost(play):
 
 
 def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
-    play = stage(LargestFirst(), train_rows=100, test_rows=1000, gpu=(10, SIZE))
+    play = stage(policy=LargestFirst(), train_rows=100, test_rows=1000, gpu=(10, SIZE))
     play.attach("g", device="gpu")
     while play.work["g"][0].task == "train":
         play.done("g")

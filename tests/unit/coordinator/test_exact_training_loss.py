@@ -80,9 +80,14 @@ def test_training_rows_are_evaluated_after_the_test_rows_by_all_workers(play):
 
 def test_only_test_rows_are_evaluated_within_an_epoch(stage):
     play = stage(
-        train_rows=10 * ROWS, test_rows=TEST_ROWS, epochs=1, evaluate_train=True, eval_seconds=1.0
+        "a",
+        "b",
+        train_rows=10 * ROWS,
+        test_rows=TEST_ROWS,
+        epochs=1,
+        evaluate_train=True,
+        eval_seconds=1.0,
     )
-    play.attach("a", "b")
     until(play, lambda: play.finish)
     exact = [each.exact_train_loss for each in reports(play)]
     assert len(exact) > 2
@@ -90,8 +95,9 @@ def test_only_test_rows_are_evaluated_within_an_epoch(stage):
 
 
 def test_the_end_of_the_run_is_evaluated_within_an_epoch(stage):
-    play = stage(train_rows=10 * ROWS, test_rows=TEST_ROWS, max_seconds=2.0, evaluate_train=True)
-    play.attach("a", "b")
+    play = stage(
+        "a", "b", train_rows=10 * ROWS, test_rows=TEST_ROWS, max_seconds=2.0, evaluate_train=True
+    )
     until(play, lambda: play.finish)
     assert play.finish.status == "time"
     (evaluation,) = reports(play)
@@ -107,8 +113,7 @@ def test_the_interval_of_evaluations_depends_on_the_test_rows_only(play):
 
 
 def test_without_test_rows_the_training_rows_are_evaluated(stage):
-    play = stage(train_rows=ROWS, epochs=1, evaluate_train=True)
-    play.attach("a")
+    play = stage("a", train_rows=ROWS, epochs=1, evaluate_train=True)
     until(play, lambda: play.finish)
     (evaluation,) = reports(play)
     assert (evaluation.test_loss, evaluation.exact_train_loss) == (None, pytest.approx(0.2))
@@ -150,8 +155,7 @@ def test_a_failure_keeps_the_result_of_the_test_rows(play):
 
 
 def test_rows_that_kill_workers_are_not_evaluated(stage):
-    play = stage(train_rows=ROWS, epochs=1, evaluate_train=True, cpu=(100, 100))
-    play.attach("a")
+    play = stage("a", train_rows=ROWS, epochs=1, evaluate_train=True, cpu=(100, 100))
     for name in ("b", "c", "d"):
         play.lose(next(iter(play.state.workers)))
         play.attach(name)

@@ -49,8 +49,7 @@ def test_the_first_lease_goes_to_all_before_the_second_to_any(stage):
 
 
 def test_leases_shrink_at_the_end_of_an_epoch(stage):
-    play = stage(train_rows=10_000, lease_seconds=1.0)
-    play.attach("a", "b")
+    play = stage("a", "b", train_rows=10_000, lease_seconds=1.0)
     play.work_on()
     rows = [work.stop - work.start for _, work in works(play.said)]
     assert rows[4] == 1000  # a second of work, once the speed is known
@@ -71,8 +70,7 @@ def test_leases_are_whole_batches_for_every_team(stage, teams):
 
 def test_the_last_batches_of_an_epoch_are_of_similar_size_with_their_own_learning_rates(stage):
     rate = LearningRate(0.1, "linear", reference=10)
-    play = stage(train_rows=1001, learning_rate=rate)
-    play.attach("a")
+    play = stage("a", train_rows=1001, learning_rate=rate)
     play.work_on()
     leases = [(work.stop - work.start, work.learning_rate) for _, work in works(play.said)]
     assert {learning_rate for rows, learning_rate in leases[:-2]} == {0.1}
@@ -93,8 +91,7 @@ def test_returned_rows_that_are_no_whole_batches_end_with_similar_batches(stage)
 
 
 def test_done_in_no_time_is_no_division_by_zero(stage):
-    play = stage()
-    play.attach("a", "b")
+    play = stage("a", "b")
     play.done("a", seconds=0.0)
     play.done("b", seconds=5e-324)
     play.work_on(seconds=1e300)
@@ -102,8 +99,7 @@ def test_done_in_no_time_is_no_division_by_zero(stage):
 
 
 def test_done_said_twice_is_counted_and_ignored(stage):
-    play = stage()
-    play.attach("a")
+    play = stage("a")
     done = play.answer(play.work["a"][0])
     play.done("a")
     rows = play.state.progress.rows
@@ -114,8 +110,7 @@ def test_done_said_twice_is_counted_and_ignored(stage):
 
 @pytest.mark.parametrize("rows", [0, 9, 11, 10**9])
 def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
-    play = stage()
-    play.attach("a")
+    play = stage("a")
     commands = play.done("a", rows=rows)
     assert f"reported {rows} rows for lease 1" in records(commands, "worker_lost")[0]["reason"]
     assert play.state.progress.rows == 0
@@ -127,7 +122,7 @@ def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
 
 def test_the_learning_rate_follows_the_batch(stage):
     rate = LearningRate(0.1, "linear", reference=10, cap=8.0)
-    play = stage(Hogbatch(PolicySettings()), cpu=(10, 40), gpu=(20, 100), learning_rate=rate)
+    play = stage(policy=Hogbatch(PolicySettings()), cpu=(10, 40), gpu=(20, 100), learning_rate=rate)
     play.hello("cpu")
     play.ready("cpu")
     play.hello("gpu", device="gpu")
@@ -141,7 +136,7 @@ def test_the_learning_rate_follows_the_batch(stage):
     [(0, 4), (-5, 4), (10**12, 64), (32.7, 32), (float("nan"), 4), (float("inf"), 64)],
 )
 def test_sizes_of_a_users_policy_are_clamped(stage, wanted, size):
-    play = stage(Sizes(wanted), cpu=(4, 64))
+    play = stage(policy=Sizes(wanted), cpu=(4, 64))
     first = works(play.attach("a"))
     later = works(play.done("a"))
     assert {work.batch_size for _, work in first + later} == {size}
@@ -155,8 +150,7 @@ def test_a_policy_sees_all_other_ready_workers(stage):
             asked.append((worker, others))
             return worker.batch_size
 
-    play = stage(Curious(16), cpu=(4, 64))
-    play.attach("a", "b")
+    play = stage("a", "b", policy=Curious(16), cpu=(4, 64))
     play.hello("unready")
     play.done("a", updates=7)
     ((worker, others),) = asked
@@ -165,8 +159,7 @@ def test_a_policy_sees_all_other_ready_workers(stage):
 
 
 def test_every_finished_lease_is_recorded(stage):
-    play = stage()
-    play.attach("a")
+    play = stage("a")
     work = play.work["a"][0]
     play.now = 0.25
     (fields,) = records(play.done("a"), "lease")
@@ -182,8 +175,7 @@ def test_every_finished_lease_is_recorded(stage):
 
 
 def test_leases_end_when_an_evaluation_is_due(stage):
-    play = stage(train_rows=1_000_000, test_rows=10, eval_seconds=1.0, lease_seconds=0.5)
-    play.attach("a")
+    play = stage("a", train_rows=1_000_000, test_rows=10, eval_seconds=1.0, lease_seconds=0.5)
     play.done("a")  # its speed is known now: 1,000 rows/s
     play.now += 0.7
     while play.work["a"]:

@@ -45,8 +45,7 @@ def test_a_worker_that_compiles_its_kernels_is_reported_once(stage):
 
 
 def test_workers_are_numbered_by_device_and_names_are_not_reused(stage):
-    play = stage()
-    play.attach("a", "b", "c")
+    play = stage("a", "b", "c")
     play.lose("b")
     play.attach("d")
     play.hello("e", device="gpu")
@@ -54,24 +53,24 @@ def test_workers_are_numbered_by_device_and_names_are_not_reused(stage):
     assert names == {"a": "cpu-0", "c": "cpu-2", "d": "cpu-3", "e": "gpu-0"}
 
 
-def test_a_worker_with_another_dataset_is_refused(stage):
-    ((_, refused),) = [(c.worker, c.message) for c in stage().hello("a", fingerprint="other")]
-    assert isinstance(refused, Refused)
-    assert "dataset is abc123, this worker mapped other" in refused.reason
-
-
-def test_a_worker_of_another_package_version_is_refused(stage):
+@pytest.mark.parametrize(
+    ("hello", "reason"),
+    [
+        ({"fingerprint": "other"}, "dataset is abc123, this worker mapped other"),
+        ({"package": "9.9.9"}, "hogbatch 0.1.0, this worker 9.9.9: install the same"),
+        ({"device": "server"}, "expected a worker of this run"),
+    ],
+)
+def test_a_worker_with_other_data_or_of_another_version_is_refused(stage, hello, reason):
     play = stage()
-    (command,) = play.hello("a", package="9.9.9")
-    assert is_send(command, Refused)
-    assert "hogbatch 0.1.0, this worker 9.9.9: install the same" in command.message.reason
+    (command,) = play.hello("a", **hello)
+    assert is_send(command, Refused) and reason in command.message.reason
     assert not play.state.workers
 
 
 def test_one_worker_too_many_is_refused(stage, monkeypatch):
     [monkeypatch.setattr(each, "MAX_WORKERS", 2) for each in (roster, workforce)]
-    play = stage()
-    play.attach("a", "b")
+    play = stage("a", "b")
     (command,) = play.hello("c")
     assert "this run has 2 workers" in command.message.reason
     play.goodbye("a")
@@ -79,8 +78,7 @@ def test_one_worker_too_many_is_refused(stage, monkeypatch):
 
 
 def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
-    play = stage(train_rows=40)
-    play.attach("a")
+    play = stage("a", train_rows=40)
     lost = [[work.start, work.stop] for work in play.work["a"]]
     play.attach("b")
     while play.work["b"]:  # b does what is left and idles
@@ -99,8 +97,7 @@ def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
 
 
 def test_the_fence_of_a_lost_worker_is_revoked_before_its_rows_are_handed_out(stage):
-    play = stage(train_rows=40)
-    play.attach("a", "b")
+    play = stage("a", "b", train_rows=40)
     while play.work["b"]:
         play.done("b")
     commands = play.lose("a")
@@ -120,16 +117,14 @@ def test_the_next_worker_with_the_same_fence_has_a_higher_value(stage, monkeypat
 
 
 def test_a_new_worker_gets_the_fence_that_was_revoked_least(stage):
-    play = stage()
-    play.attach("a", "b")
+    play = stage("a", "b")
     play.lose("a")
     play.attach("c")
     assert play.numbers == {"b": 1, "c": 2}
 
 
 def test_a_worker_that_says_goodbye_is_not_lost(stage):
-    play = stage()
-    play.attach("a", "b")
+    play = stage("a", "b")
     commands = play.goodbye("a")
     assert of_kind(commands, Revoke) == [Revoke(0)]
     faults = play.state.totals(0.0).faults
@@ -137,15 +132,13 @@ def test_a_worker_that_says_goodbye_is_not_lost(stage):
 
 
 def test_a_worker_that_fails_is_lost_with_its_reason(stage):
-    play = stage()
-    play.attach("a")
+    play = stage("a")
     commands = play.receive("a", Failed("out of memory"))
     assert records(commands, "worker_lost") == [{"worker": "cpu-0", "reason": "out of memory"}]
 
 
 def test_a_worker_given_up_for_lost_is_told_to_stop(stage):
-    play = stage()
-    play.attach("a", "b")
+    play = stage("a", "b")
     late = play.answer(play.work["a"][0])
     play.lose("a")
     assert play.receive("a", late) == [Send("a", Stop())]
@@ -154,8 +147,7 @@ def test_a_worker_given_up_for_lost_is_told_to_stop(stage):
 
 
 def test_a_second_hello_admits_the_worker_again(stage):
-    play = stage()
-    play.attach("a")
+    play = stage("a")
     commands = play.hello("a")
     assert of_kind(commands, Revoke) == [Revoke(0)]
     assert is_send(commands[-2], Welcome)
@@ -186,8 +178,7 @@ def test_a_silent_worker_without_leases_has_more_time(stage):
 
 
 def test_a_worker_that_beats_but_does_not_come_to_an_end_is_given_up(stage):
-    play = stage(train_rows=100_000)
-    play.attach("a")
+    play = stage("a", train_rows=100_000)
     play.done("a")
     play.later(29.0)
     assert "a" in play.state.workers
@@ -223,8 +214,7 @@ def test_a_gpu_that_measured_nothing_is_lost_with_the_reason(stage, profile):
 
 
 def test_the_totals_contain_workers_that_have_left(stage):
-    play = stage(train_rows=10_000)
-    play.attach("a", "b")
+    play = stage("a", "b", train_rows=10_000)
     play.done("a", updates=30)
     play.lose("a")
     play.done("b", updates=10)
@@ -237,8 +227,7 @@ def test_the_totals_contain_workers_that_have_left(stage):
 
 
 def test_time_in_which_the_coordinator_was_stopped_extends_all_deadlines(stage):
-    play = stage(max_seconds=60.0)
-    play.attach("a")
+    play = stage("a", max_seconds=60.0)
     play.shuffle()
     play.later(3.0)
     before = play.state.progress.seconds(play.now)

@@ -35,7 +35,7 @@ class Parks:
 @pytest.fixture
 def play(stage):
     """A CPU worker "c" and a GPU worker "g"; the CPU is parked."""
-    play = stage(Parks(), epochs=2, test_rows=300)
+    play = stage(policy=Parks(), epochs=2, test_rows=300)
     play.attach("g", device="gpu")
     play.attach("c")
     return play
@@ -70,8 +70,7 @@ def test_a_parked_worker_trains_when_the_other_one_is_lost(play):
 
 
 def test_a_worker_that_joins_parks_those_that_train(stage):
-    play = stage(Parks("cpu"))
-    play.attach("c")
+    play = stage("c", policy=Parks("cpu"))
     held = list(play.work["c"])
     commands = play.attach("g", device="gpu")
     assert records(commands, "worker_parked") == [{"worker": "cpu-0", "reason": "slow"}]
@@ -82,7 +81,7 @@ def test_a_worker_that_joins_parks_those_that_train(stage):
 
 
 def test_merges_and_weights_are_part_of_each_lease(stage):
-    play = stage(Parks("none"), gpu=(100, 100), cpu=(10, 10))
+    play = stage(policy=Parks("none"), gpu=(100, 100), cpu=(10, 10))
     play.attach("g", device="gpu")
     play.attach("c")
     gpu, cpu = play.work["g"][0], play.work["c"][0]
@@ -97,8 +96,7 @@ def test_the_summary_has_the_seconds_for_which_a_worker_was_parked(play):
 
 
 def test_a_policy_that_fails_to_decide_ends_the_run(stage):
-    play = stage(Parks("broken"))
-    play.attach("c")
+    play = stage("c", policy=Parks("broken"))
     assert play.finish.by_policy and "decide failed" in play.finish.reason
 
 
@@ -107,8 +105,7 @@ class TestHandover:
 
     @pytest.fixture
     def parked(self, stage):
-        play = stage(Parks(), epochs=None, train_rows=100_000)
-        play.attach("c")
+        play = stage("c", policy=Parks(), epochs=None, train_rows=100_000)
         assert [work.task for work in play.work["c"]] == ["train", "train"]
         play.attach("g", device="gpu")
         return play
@@ -132,8 +129,7 @@ class TestHandover:
         assert worker(parked, "g").leases
 
     def test_a_worker_that_trains_already_goes_on(self, stage):
-        play = stage(Parks("none"), epochs=None, train_rows=100_000)
-        play.attach("c")
+        play = stage("c", policy=Parks("none"), epochs=None, train_rows=100_000)
         play.attach("g", device="gpu")
         play.done("g")
         play.state.decisions.policy.device = "cpu"

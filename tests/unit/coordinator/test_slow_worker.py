@@ -33,7 +33,7 @@ def run(play, seconds_per_row, until=lambda: False):
 @pytest.mark.parametrize("fast", [1, 3])
 def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_no_epoch(stage, fast):
     policy = PaperAdaptive(PolicySettings())
-    play = stage(policy, train_rows=ROWS, epochs=EPOCHS, cpu=(1, 64), lease_seconds=LEASE_S)
+    play = stage(policy=policy, train_rows=ROWS, epochs=EPOCHS, cpu=(1, 64), lease_seconds=LEASE_S)
     speed = {f"fast{n}": FAST for n in range(fast)} | {"slow": SLOW}
     play.attach(*speed)
     ends = run(play, speed)

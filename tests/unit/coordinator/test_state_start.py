@@ -33,15 +33,13 @@ def test_training_can_wait_for_more_workers(stage):
 
 
 def test_training_does_not_wait_for_a_worker_that_was_lost(stage):
-    play = stage(start_with=2)
-    play.attach("a")
+    play = stage("a", start_with=2)
     play.hello("b")
     assert {key for key, _ in works(play.lose("b"))} == {"a"}
 
 
 def test_training_does_not_wait_forever_for_missing_workers(stage):
-    play = stage(start_with=2, wait_for_workers=30.0)
-    play.attach("a")
+    play = stage("a", start_with=2, wait_for_workers=30.0)
     assert not works(play.later(30.0))
     assert works(play.later(2.0))
 

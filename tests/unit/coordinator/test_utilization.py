@@ -64,18 +64,6 @@ def test_an_evaluation_has_the_utilization_since_the_last_one(play):
         assert total(play, name).utilization == pytest.approx(rows / 2.5 / peak)
 
 
-def test_the_teams_of_a_worker_are_in_its_peak(play):
-    play.attach("a", profile=PROFILE, teams=3)
-    train(play, seconds=0.5)
-    assert finish_epoch(play).utilization == {"cpu-0": pytest.approx(60 / 0.5 / 600)}
-
-
-def test_a_worker_without_a_profile_has_none(play):
-    play.attach("a")
-    train(play)
-    assert finish_epoch(play).utilization == {} and total(play, "cpu-0").utilization is None
-
-
 def test_a_worker_that_joins_late_counts_from_when_it_is_ready(play):
     play.attach("a", profile=PROFILE)
     train(play, "a", seconds=1.0)
@@ -101,7 +89,7 @@ def test_a_worker_that_leaves_is_in_the_next_evaluation_only(play):
 
 
 def test_a_parked_worker_has_zero_while_it_is_parked(stage):
-    play = stage(Parks(), train_rows=60, epochs=100, by_epoch=True, gpu=(10, 10))
+    play = stage(policy=Parks(), train_rows=60, epochs=100, by_epoch=True, gpu=(10, 10))
     play.attach("a", profile=PROFILE)
     train(play, "a", seconds=1.0)
     play.attach("g", device="gpu", profile=((10, 0.01),))  # parks the CPU worker

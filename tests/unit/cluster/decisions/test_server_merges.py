@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.cluster.decisions.outliers import IN_A_ROW, KNOWN_AFTER
+from hogbatch.cluster.decisions.outliers import KNOWN_AFTER
 from hogbatch.coordinator.state import MIN_TICK_S
 from hogbatch.coordinator.workforce import TICK_S
-from hogbatch.wire.messages import Collect, Collected, Hello, Reduce
+from hogbatch.wire.messages import Collect, Collected, Hello, Reduce, ServerWorkers
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, Stage
 from tests.support.property_tests import max_examples
 from tests.support.servers_stage import ServersStage
@@ -44,7 +44,7 @@ def test_merges_wait_for_the_end_of_leases_only_to_count_updates(rule, waits):
 
 def test_no_merge_begins_shortly_before_one_that_training_waits_for():
     stage = ServersStage(
-        train_rows=20_000, test_rows=10, epochs=3, start_with=2, eval_seconds=1.7, lease_seconds=0.5
+        train_rows=6000, test_rows=10, epochs=3, start_with=2, eval_seconds=1.7, lease_seconds=0.5
     )
     stage.join("a"), stage.join("b", row_seconds=3e-3)
     waited = Counter()
@@ -132,19 +132,6 @@ def test_a_server_whose_change_is_far_too_large_is_left_out_of_the_merge(rule):
     assert merges[-1]["servers"] == ["server-0"]
 
 
-def test_a_server_whose_changes_stay_too_large_is_left_out_of_the_third_merge():
-    stage = ServersStage(train_rows=10_000, start_with=2, merge_rows=400)
-    one, two = stage.join("a"), stage.join("b")
-    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
-    stage.run(lambda stage: not stage.state.merges.busy)
-    before, two.norm = stage.state.merges.number, 20.0
-    stage.run(lambda stage: bool(stage.limited))
-    assert stage.state.merges.number == before + IN_A_ROW
-    stage.run()
-    assert one.merged == rows_of(1, 10_000)
-    assert [key for key, _ in stage.limited] == ["b"]
-
-
 def test_an_outlier_of_three_servers_is_left_out_of_the_first_merge_and_replaced():
     stage = ServersStage(train_rows=5000, epochs=2, start_with=3, merge_rows=400)
     servers = [stage.join(key) for key in "abc"]
@@ -158,16 +145,6 @@ def test_an_outlier_of_three_servers_is_left_out_of_the_first_merge_and_replaced
     assert merges[0] == ["server-0", "server-2"]
     assert merges[-1] == ["server-0", "server-2", "server-3"]
     assert servers[0].merged == servers[2].merged == new.merged == rows_of(2, 5000)
-
-
-def test_an_outlier_beside_a_server_whose_model_is_not_finite():
-    stage = ServersStage(train_rows=5000, start_with=3, merge_rows=400)
-    one, two, three = (stage.join(key) for key in "abc")
-    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
-    two.norm, three.finite = 1e6, False
-    stage.run()
-    assert [key for key, _ in stage.limited] == ["b"]
-    assert one.merged == rows_of(1, 5000)
 
 
 def test_a_server_that_does_not_answer_to_a_step_is_lost():
@@ -231,24 +208,20 @@ def test_connected_servers_collect_and_sum_at_once():
     )
 
 
-def test_a_worker_of_another_kind_is_refused():
-    stage = Stage()
-    stage.hello("server", device="server")
-    assert "expected a worker of this run" in str(stage.said[-1])
-    servers = ServersStage()
+def test_a_worker_that_is_no_server_is_refused():
     hello = Hello("cpu", "cpu:2", 1, 7, PACKAGE, FINGERPRINT)
-    (refused,) = servers.state.receive("x", hello, 0.0)
+    (refused,) = ServersStage().state.receive("x", hello, 0.0)
     assert "expected a server" in str(refused)
 
 
-def test_a_message_about_a_merge_from_an_ordinary_worker_is_counted_and_ignored():
-    stage = Stage()
-    stage.attach("w")
-    stage.receive("w", Collected(1, 1, 1, 1, 0.0, True))
+@pytest.mark.parametrize("message", [Collected(1, 1, 1, 1, 0.0, True), ServerWorkers()])
+def test_a_message_of_a_server_from_a_worker_that_is_none_is_counted_and_ignored(message):
+    stage = Stage("w")
+    assert stage.receive("w", message) == []
     assert stage.state.accounting.faults["messages_refused"] == 1
 
 
-@max_examples(200)
+@max_examples(60)
 @given(
     st.lists(
         st.tuples(
