@@ -125,6 +125,10 @@ class ServersStage:
         """Let the server stop, as if its network were cut."""
         self.servers[key].alive = False
 
+    def recorded(self, event):
+        """The fields of every record of `event`."""
+        return [fields for name, fields in self.records if name == event]
+
     @property
     def members(self):
         return [each for each in self.servers.values() if each.alive and each.loaded]

@@ -38,15 +38,6 @@ def all_evaluated(stage, rows_of_set, rows):
     return [found[row] for row in range(rows)]
 
 
-@pytest.mark.parametrize("copies", [1, 2])
-def test_every_row_is_in_the_model_once_though_no_server_has_all(copies):
-    stage = stage_of(2000, 0, 1500, 1700, epochs=2, copies=copies)
-    stage.run()
-    assert stage.finish.status == "finished"
-    for server in stage.members:
-        assert server.merged == rows_of(2, 5200)
-
-
 def test_the_others_go_on_and_merge_while_a_part_has_no_server():
     stage = stage_of(3000, 3000, 3000, wait_for_workers=30.0)
     stage.run(lambda stage: stage.now > 1.0)

@@ -2,11 +2,8 @@
 
 import pytest
 
-from hogbatch.coordinator.commands import Shuffle
-from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.hogbatch import Hogbatch
 from hogbatch.policy.learning_rate import LearningRate
-from tests.support.coordinator_stage import of_kind, records, works
+from tests.support.coordinator_stage import records, works
 
 
 class Sizes:
@@ -27,16 +24,6 @@ def test_no_worker_trains_before_the_order_is_written(stage):
     play.hello("a")
     assert works(play.ready("a")) == []
     assert works(play.shuffle())
-
-
-def test_the_first_two_orders_are_shuffled_before_they_are_needed(stage):
-    play = stage(epochs=None, train_rows=100)
-    assert play.orders == [Shuffle(0)]
-    play.attach("a")
-    assert [command.epoch for command in of_kind(play.said, Shuffle)] == [0, 1]
-    while play.state.epoch == 0:
-        commands = play.done("a")
-    assert of_kind(commands, Shuffle) == [Shuffle(2)]
 
 
 def test_the_first_lease_goes_to_all_before_the_second_to_any(stage):
@@ -118,17 +105,6 @@ def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
     play.work_on()
     assert play.finish.status == "finished"
     assert play.state.progress.rows == 1000
-
-
-def test_the_learning_rate_follows_the_batch(stage):
-    rate = LearningRate(0.1, "linear", reference=10, cap=8.0)
-    play = stage(policy=Hogbatch(PolicySettings()), cpu=(10, 40), gpu=(20, 100), learning_rate=rate)
-    play.hello("cpu")
-    play.ready("cpu")
-    play.hello("gpu", device="gpu")
-    play.ready("gpu")
-    rates = {key: (w.batch_size, w.learning_rate) for key, w in works(play.shuffle())}
-    assert rates == {"cpu": (10, 0.1), "gpu": (100, pytest.approx(0.8))}
 
 
 @pytest.mark.parametrize(

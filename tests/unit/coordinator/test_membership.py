@@ -77,13 +77,14 @@ def test_one_worker_too_many_is_refused(stage, monkeypatch):
     assert is_send(play.hello("c")[0], Welcome)
 
 
-def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
+def test_rows_of_a_lost_worker_are_reassigned_after_its_fence_is_revoked(stage):
     play = stage("a", train_rows=40)
     lost = [[work.start, work.stop] for work in play.work["a"]]
     play.attach("b")
     while play.work["b"]:  # b does what is left and idles
         play.done("b")
     commands = play.lose("a")
+    assert works(commands[: commands.index(Revoke(0))]) == []
     assert [(key, work.start, work.stop) for key, work in works(commands)] == [
         ("b", 0, 20),
         ("b", 20, 30),
@@ -94,16 +95,6 @@ def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
     play.work_on()
     assert play.finish.status == "finished"
     assert play.state.progress.rows == 40
-
-
-def test_the_fence_of_a_lost_worker_is_revoked_before_its_rows_are_handed_out(stage):
-    play = stage("a", "b", train_rows=40)
-    while play.work["b"]:
-        play.done("b")
-    commands = play.lose("a")
-    number = commands.index(Revoke(0))
-    assert works(commands[:number]) == []
-    assert works(commands[number:])
 
 
 def test_the_next_worker_with_the_same_fence_has_a_higher_value(stage, monkeypatch):

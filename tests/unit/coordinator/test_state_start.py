@@ -3,12 +3,6 @@
 from tests.support.coordinator_stage import works
 
 
-def test_training_starts_with_the_first_worker(stage):
-    play = stage()
-    assert works(play.attach("a"))
-    assert play.state.phase == "train"
-
-
 def test_the_first_worker_waits_a_moment_for_one_that_has_joined(stage):
     play = stage()
     play.hello("b")

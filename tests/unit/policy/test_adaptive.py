@@ -79,11 +79,6 @@ def test_a_small_gain_does_not_bring_a_parked_worker_back():
     assert not decide(replace(small, trains=False), FAST_GPU, **settings)[0].trains
 
 
-def test_batches_of_a_gpu_have_an_upper_limit_that_its_lower_one_overrides():
-    assert Adaptive(PolicySettings()).first_size(replace(FAST_GPU, smallest=1024)) == 1024
-    assert decide(replace(FAST_GPU, smallest=1024)) == [Operation(1024)]
-
-
 @st.composite
 def workers(draw):
     device = draw(st.sampled_from(["cpu", "gpu"]))

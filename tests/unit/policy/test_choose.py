@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 from hogbatch.errors import PolicyError, UsageError
-from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import JointPolicy, Operation, PolicySettings, WorkerView
 from hogbatch.policy.choose import POLICIES, choose
-from hogbatch.policy.fixed import Fixed
-from hogbatch.policy.hogbatch import Hogbatch
-from hogbatch.policy.paper_adaptive import PaperAdaptive
 
 MINE = """
 class Mine:
@@ -72,19 +68,6 @@ def own(tmp_path, monkeypatch):
     (tmp_path / "leaving_policies.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_policies", raising=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("adaptive", Adaptive),
-        ("paper-adaptive", PaperAdaptive),
-        ("hogbatch", Hogbatch),
-        ("fixed", Fixed),
-    ],
-)
-def test_the_policies_have_names(name, kind):
-    assert type(choose(name, PolicySettings())) is kind
 
 
 def test_a_users_class_is_created_with_the_settings(own):

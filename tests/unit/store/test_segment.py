@@ -64,15 +64,6 @@ def test_nobody_changes_the_size(segment, size):
         os.ftruncate(segment.fd, size)
 
 
-def test_views_outlive_the_segment():
-    segment = Segment.create("test", LAYOUT)
-    view = segment.array("b")
-    segment.close()
-    view[:] = 9
-    assert view.tolist() == [9, 9, 9, 9]
-    assert "b" not in segment
-
-
 def test_the_last_view_takes_the_mapping_with_it():
     segment = Segment.create("last-view", LAYOUT)
     view = segment.array("b")

@@ -19,24 +19,20 @@ def rows_of(epochs, rows):
     return Counter((epoch, row) for epoch in range(epochs) for row in range(rows))
 
 
-def test_two_servers_have_the_same_model_with_every_row_once():
-    stage = ServersStage(train_rows=5000, epochs=3, start_with=2, merge_rows=500)
-    one, two = stage.join("a"), stage.join("b")
-    stage.run()
-    assert stage.finish.status == "finished"
-    assert one.merged == two.merged == rows_of(3, 5000)
-    assert not one.change and not two.change
+def two_servers(**plan):
+    """A stage with the servers "a" and "b"; returns these, too."""
+    stage = ServersStage(**{"train_rows": 5000, "start_with": 2, "merge_rows": 400, **plan})
+    return stage, stage.join("a"), stage.join("b")
 
 
 @pytest.mark.parametrize(("rule", "waits"), [("adasum", False), ("average", True)])
 def test_merges_wait_for_the_end_of_leases_only_to_count_updates(rule, waits):
-    stage = ServersStage(
-        train_rows=20_000, start_with=2, merge_rows=200, lease_seconds=2.0, rule=rule, share=0.5
+    stage, one, two = two_servers(
+        train_rows=20_000, merge_rows=200, lease_seconds=2.0, rule=rule, share=0.5
     )
-    one, two = stage.join("a"), stage.join("b")
     stage.run()
-    merges = [fields for event, fields in stage.records if event == "servers_merged"]
-    leases = sum(event == "lease" for event, _ in stage.records)
+    merges = stage.recorded("servers_merged")
+    leases = len(stage.recorded("lease"))
     assert (len(merges) <= leases) == waits
     assert waits or 60 < len(merges) < 120  # 10 s of training, 100 merges of 200 rows
     assert one.merged == two.merged == rows_of(1, 20_000)
@@ -62,8 +58,7 @@ def test_no_merge_begins_shortly_before_one_that_training_waits_for():
 
 
 def test_the_next_tick_comes_when_a_merge_is_due():
-    stage = ServersStage(train_rows=50_000, start_with=2, merge_rows=60, lease_seconds=2.0)
-    stage.join("a"), stage.join("b")
+    stage, *_ = two_servers(train_rows=50_000, merge_rows=60, lease_seconds=2.0)
     assert stage.state.until_tick(stage.now) == TICK_S
     stage.run(lambda stage: stage.state.merges.number > 5)
     stage.run(lambda stage: not stage.state.merges.busy)
@@ -74,10 +69,9 @@ def test_the_next_tick_comes_when_a_merge_is_due():
 
 
 def test_evaluations_wait_for_the_merge_and_are_divided_among_the_servers():
-    stage = ServersStage(
-        train_rows=4000, test_rows=1000, epochs=2, start_with=2, eval_seconds=0.5, merge_rows=500
+    stage, *_ = two_servers(
+        train_rows=4000, test_rows=1000, epochs=2, eval_seconds=0.5, merge_rows=500
     )
-    stage.join("a"), stage.join("b")
     evaluated = []
 
     def look(stage):
@@ -91,19 +85,8 @@ def test_evaluations_wait_for_the_merge_and_are_divided_among_the_servers():
     assert stage.finish.status == "finished"
 
 
-def test_a_silent_server_is_lost_in_ten_seconds():
-    stage = ServersStage(train_rows=50_000, start_with=2, merge_rows=400)
-    one, _ = stage.join("a"), stage.join("b")
-    stage.run(lambda stage: stage.now > 1.0)
-    stage.silence("b")
-    stage.run(lambda stage: len(stage.state.workers) == 1, seconds=10.0)
-    stage.run()
-    assert one.merged == rows_of(1, 50_000)
-
-
 def test_a_server_whose_model_is_not_finite_is_replaced():
-    stage = ServersStage(train_rows=5000, epochs=2, start_with=2, merge_rows=400)
-    one, two = stage.join("a"), stage.join("b")
+    stage, one, two = two_servers(epochs=2)
     stage.run(lambda stage: stage.now > 0.5)
     two.finite = False
     stage.run()
@@ -115,8 +98,7 @@ def test_a_server_whose_model_is_not_finite_is_replaced():
 
 @pytest.mark.parametrize("rule", ["adasum", "average"])  # collects with the sum, or before it
 def test_a_server_whose_change_is_far_too_large_is_left_out_of_the_merge(rule):
-    stage = ServersStage(train_rows=5000, epochs=2, start_with=2, merge_rows=400, rule=rule)
-    one, two = stage.join("a"), stage.join("b")
+    stage, one, two = two_servers(epochs=2, rule=rule)
     stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
     stage.run(lambda stage: not stage.state.merges.busy)
     two.norm = 101.0
@@ -125,7 +107,7 @@ def test_a_server_whose_change_is_far_too_large_is_left_out_of_the_merge(rule):
     assert ("worker_lost", {"worker": "server-1", "reason": reason}) in stage.records
     assert stage.limited == [("b", reason)]
     assert one.merged == rows_of(2, 5000)
-    merges = [fields for event, fields in stage.records if event == "servers_merged"]
+    merges = stage.recorded("servers_merged")
     assert [fields["merge"] for fields in merges] == list(range(1, len(merges) + 1))
     assert sum(fields["rows"] for fields in merges) == 10_000
     assert merges[KNOWN_AFTER]["servers"] == ["server-0", "server-1"]
@@ -141,28 +123,26 @@ def test_an_outlier_of_three_servers_is_left_out_of_the_first_merge_and_replaced
     new = stage.join("d")
     stage.run()
     assert [key for key, _ in stage.limited] == ["b"]
-    merges = [fields["servers"] for event, fields in stage.records if event == "servers_merged"]
+    merges = [fields["servers"] for fields in stage.recorded("servers_merged")]
     assert merges[0] == ["server-0", "server-2"]
     assert merges[-1] == ["server-0", "server-2", "server-3"]
     assert servers[0].merged == servers[2].merged == new.merged == rows_of(2, 5000)
 
 
 def test_a_server_that_does_not_answer_to_a_step_is_lost():
-    stage = ServersStage(train_rows=5000, start_with=2, merge_rows=400)
-    one, two = stage.join("a"), stage.join("b")
+    stage, one, two = two_servers()
     serve = stage._serve
     stage._serve = lambda server, message: (
         None if (server is two and type(message).__name__ == "Reduce") else serve(server, message)
     )
     stage.run()
     assert one.merged == rows_of(1, 5000)
-    lost = [fields["reason"] for event, fields in stage.records if event == "worker_lost"]
-    assert lost == ["did not finish its part of a merge in time"]
+    (lost,) = stage.recorded("worker_lost")
+    assert lost["reason"] == "did not finish its part of a merge in time"
 
 
 def test_a_run_whose_servers_are_all_lost_asks_to_be_resumed():
-    stage = ServersStage(train_rows=5000, start_with=2, merge_rows=400)
-    stage.join("a"), stage.join("b")
+    stage, *_ = two_servers()
     stage.run(lambda stage: stage.now > 1.0)
     stage.kill("a"), stage.kill("b")
     stage.run()
@@ -171,8 +151,7 @@ def test_a_run_whose_servers_are_all_lost_asks_to_be_resumed():
 
 
 def test_a_server_that_joins_while_the_source_of_its_model_dies_gets_another_one():
-    stage = ServersStage(train_rows=20_000, start_with=2, merge_rows=500)
-    stage.join("a"), stage.join("b")
+    stage, *_ = two_servers(train_rows=20_000, merge_rows=500)
     stage.run(lambda stage: stage.now > 1.0)
     stage.join("c")
     stage.run(lambda stage: stage.state.merges._loading == "c")
@@ -186,13 +165,12 @@ def test_weights_are_those_of_adaptive_sgd_or_one():
         stage = ServersStage(train_rows=2000, start_with=2, rule=rule)
         stage.join("a"), stage.join("b")
         stage.run()
-        merges = [fields for event, fields in stage.records if event == "servers_merged"]
+        merges = stage.recorded("servers_merged")
         assert merges[0]["weights"] == weights
 
 
 def test_connected_servers_collect_and_sum_at_once():
-    stage = ServersStage(train_rows=5000, start_with=2, merge_rows=400)
-    stage.join("a"), stage.join("b")
+    stage, *_ = two_servers()
     received = []
     serve = stage._serve
     stage._serve = lambda server, message: (
