@@ -3,6 +3,8 @@
 import pytest
 
 from hogbatch.coordinator.commands import Report
+from hogbatch.policy.base import PolicySettings
+from hogbatch.policy.hogbatch import Hogbatch
 from tests.support.coordinator_stage import of_kind, records, works
 
 SIZE = 100  # rows of the first batches
@@ -11,20 +13,12 @@ SIZE = 100  # rows of the first batches
 @pytest.fixture
 def play(stage):
     """A GPU worker "g" with two leases of batches of SIZE rows in flight."""
-    made = stage(train_rows=10_000, gpu=(10, SIZE), lease_seconds=0.3, policy=LargestFirst())
+    made = stage(
+        train_rows=10_000, gpu=(10, SIZE), lease_seconds=0.3, policy=Hogbatch(PolicySettings())
+    )
     made.attach("g", device="gpu")
     assert [work.batch_size for work in made.work["g"]] == [SIZE, SIZE]
     return made
-
-
-class LargestFirst:
-    """A policy that starts with the largest batch and never changes the size."""
-
-    def first_size(self, worker):
-        return worker.largest
-
-    def next_size(self, worker, others):
-        return worker.batch_size
 
 
 def test_rows_done_are_acknowledged_and_the_rest_is_handed_out_next(play):
@@ -78,7 +72,7 @@ def test_a_worker_without_memory_for_one_row_is_lost(play):
 
 
 def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
-    play = stage(policy=LargestFirst(), train_rows=100, test_rows=1000, gpu=(10, SIZE))
+    play = stage(policy=Hogbatch(PolicySettings()), train_rows=100, test_rows=1000, gpu=(10, SIZE))
     play.attach("g", device="gpu")
     while play.work["g"][0].task == "train":
         play.done("g")

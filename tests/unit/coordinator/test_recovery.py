@@ -25,15 +25,6 @@ def test_checkpoints_come_one_pause_after_another(recovery):
     assert recovery.is_due(122.0)
 
 
-def test_none_is_due_while_one_is_made(recovery):
-    recovery.begin_snapshot(True, 0)
-    assert not recovery.is_due(200.0)
-    recovery.end_snapshot("")
-    assert not recovery.is_due(200.0)  # it is being written
-    recovery.end_checkpoint(False, 200.0)
-    assert recovery.is_due(210.0)
-
-
 def test_attempts_that_fail_come_later_and_later_until_one_succeeds(recovery):
     now, pauses = 110.0, []
     for _ in range(7):
@@ -60,14 +51,6 @@ def test_progress_takes_back_one_roll_back_and_its_halving_at_a_time():
     assert (rollbacks.counted, rollbacks.rate_factor) == (0, 1.0)
     assert not rollbacks.found_finite(10**9)
     assert rollbacks.total == 2
-
-
-def test_a_restored_model_is_no_progress_before_a_row_is_trained():
-    rollbacks = RollBacks()
-    rollbacks.found_finite(1000)
-    rollbacks.add(1000)
-    assert not rollbacks.found_finite(1000)
-    assert rollbacks.found_finite(1001)
 
 
 def test_the_first_suspects_since_the_last_good_snapshot_are_remembered(recovery):

@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
+from tests.support.property_tests import max_examples
 
 FAST_GPU = WorkerView(
     "gpu",
@@ -99,6 +100,7 @@ def workers(draw):
     )
 
 
+@max_examples(50)
 @given(st.lists(workers(), min_size=1, max_size=6), st.floats(1, 1e6), st.integers(0, 10**6))
 def test_someone_always_trains_and_sizes_are_within_the_limits(views, critical, rows):
     operations = decide(*views, critical_batch=critical, rows_between_pauses=(rows // 3, rows))
@@ -108,6 +110,7 @@ def test_someone_always_trains_and_sizes_are_within_the_limits(views, critical, 
         assert operation.weight == 1.0 and operation.merge_every >= 0
 
 
+@max_examples(50)
 @given(st.floats(1e-6, 1e-2), st.floats(0.1, 1.0), st.floats(1, 1e6), st.floats(0.5, 5.0))
 def test_smaller_batches_that_a_single_thread_has_measured_change_nothing(
     seconds, part, critical, slower

@@ -65,7 +65,7 @@ def test_a_cpu_worker_starts_with_its_largest_batch_and_a_gpu_worker_with_a_quar
     assert policy.first_size(replace(GPU, smallest=2000)) == 2000
 
 
-@max_examples(200)
+@max_examples(100)
 @given(
     alpha=st.floats(1.001, 100.0),
     limits=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(sorted),

@@ -72,7 +72,7 @@ def test_a_lease_has_the_target_duration_in_whole_batches(changes, rows):
     assert lease_rows(sizing(**changes)) == rows
 
 
-@max_examples(300)
+@max_examples(100)
 @given(
     batch_size=st.integers(1, 10**5),
     teams=st.integers(1, 64),
@@ -115,7 +115,7 @@ def test_a_range_ends_with_batches_of_similar_size(wanted, available, rows):
     assert rows_of_range(wanted, 64, available) == rows
 
 
-@max_examples(300)
+@max_examples(100)
 @given(st.data(), st.integers(1, 100), st.integers(1, 1000))
 def test_no_batch_is_smaller_than_half_of_one_unless_the_range_is(data, batch, available):
     whole_range = available

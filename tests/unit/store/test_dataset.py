@@ -66,16 +66,6 @@ def test_neighbouring_epochs_have_orders_of_their_own():
 
 
 @pytest.mark.parametrize("examples", [dense, sparse])
-def test_the_fields_follow_from_the_sizes(examples):
-    train, test = examples(5), examples(2)
-    for name, (dtype, shape) in dataset.fields_of(train.sizes, test.sizes).items():
-        which, part, array = name.split("/")
-        found = getattr(getattr(train if which == "train" else test, part), array)
-        assert (found.dtype, found.shape) == (dtype, shape)
-    assert not any(name.startswith("test") for name in dataset.fields_of(train.sizes, None))
-
-
-@pytest.mark.parametrize("examples", [dense, sparse])
 def test_sets_that_are_filled_in_turn_are_those_of_all_rows(examples):
     train, test = examples(7), examples(3)
     pieces = [(rows(train, 0, 4), rows(test, 0, 3)), (rows(train, 4, 5), None)]

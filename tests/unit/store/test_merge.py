@@ -38,11 +38,20 @@ def sent():
     return whole(2)
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5])
-def test_delta_weights_a_change_by_its_share(fraction, shared, sent):
-    before = shared.copy()
-    delta(shared, sent, fraction)
-    assert np.array_equal(shared, before + fraction * sent)
+@pytest.mark.parametrize("weight", [1.0, 0.25, 0.0])
+@pytest.mark.parametrize(
+    ("name", "merged"),
+    [
+        ("delta", lambda shared, sent, weight: shared + weight * sent),
+        ("overwrite", lambda shared, sent, weight: sent),
+        ("average", lambda shared, sent, weight: (shared + sent) / 2),
+    ],
+)
+def test_a_rule_merges_what_was_sent_and_leaves_it(name, merged, weight, shared, sent):
+    before, copy = shared.copy(), sent.copy()
+    MERGE_RULES[name].merge(shared, sent, weight)
+    assert np.array_equal(shared, merged(before, copy, weight)) and shared.dtype == np.float32
+    assert np.array_equal(sent, copy)
 
 
 def test_less_of_a_damped_change_is_added_where_others_have_changed_more(sent):
@@ -66,23 +75,6 @@ def test_average_holds_for_the_largest_numbers():
     shared = np.full(3, 3e38, np.float32)
     average(shared, shared.copy(), 1.0)
     assert np.array_equal(shared, np.full(3, 3e38, np.float32))
-
-
-@pytest.mark.parametrize("name", ["overwrite", "average"])
-def test_rules_that_merge_a_replica_ignore_the_weight(name, sent):
-    full_weight, small_weight = whole(1), whole(1)
-    MERGE_RULES[name].merge(full_weight, sent, 1.0)
-    MERGE_RULES[name].merge(small_weight, sent, 0.1)
-    assert np.array_equal(small_weight, full_weight)
-
-
-@pytest.mark.parametrize("fraction", [1.0, 0.3])
-@pytest.mark.parametrize("name", MERGE_RULES)
-def test_every_rule_keeps_float32_and_leaves_what_was_sent(name, fraction, shared, sent):
-    copy = sent.copy()
-    MERGE_RULES[name].merge(shared, sent, fraction)
-    assert shared.dtype == np.float32
-    assert np.array_equal(sent, copy)
 
 
 def merging_fits(batches, batch, blocking, background):

@@ -24,12 +24,6 @@ def attached(segment, writable):
     return Segment.attach(os.dup(segment.fd), segment.layout, writable)
 
 
-def test_a_new_segment_is_full_of_zeros(segment):
-    assert segment.array("a").tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert segment.array("empty").shape == (0,)
-    assert len(segment.memory) == LAYOUT.size
-
-
 def test_a_device_can_pin_a_read_only_segment(segment):
     segment.make_read_only()
     before = open_descriptors()
@@ -109,15 +103,6 @@ def test_memory_that_runs_out_while_it_is_taken_is_a_clear_error(monkeypatch, nu
     with pytest.raises(UsageError, match="free memory for the data segment"):
         Segment.create("data", LAYOUT)
     assert open_descriptors() <= before
-
-
-def test_another_failure_is_not_taken_for_too_little_memory(monkeypatch):
-    def fail(*_):
-        raise OSError(errno.EIO, "broken")
-
-    monkeypatch.setattr(os, "posix_fallocate", fail)
-    with pytest.raises(OSError, match="broken"):
-        Segment.create("data", LAYOUT)
 
 
 def test_the_kernel_has_taken_every_page(segment):

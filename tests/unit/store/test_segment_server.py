@@ -57,10 +57,6 @@ def client(address):
     return connection
 
 
-def waits(segment_server):
-    return bool(select.select([segment_server], [], [], 0)[0])
-
-
 @pytest.fixture
 def received(segment_server):
     """The segments a worker receives, in a thread in parallel with the coordinator's `serve`."""
@@ -83,14 +79,8 @@ def test_a_worker_gets_the_manifest_and_the_segments(received, manifest, segment
     assert received.segments["data"].array("x").tolist() == [1, 2, 3, 4]
     received.segments["shared"].array("x")[0] = 8
     assert segments["shared"].array("x")[0] == 8
-
-
-def test_only_the_read_only_segment_is_read_only_for_a_worker(received):
     writable = {name: s.array("x").flags.writeable for name, s in received.segments.items()}
     assert writable == {"data": False, "shared": True}
-
-
-def test_descriptors_received_do_not_pass_to_programs_started_later(received):
     assert not any(os.get_inheritable(s.fd) for s in received.segments.values())
 
 

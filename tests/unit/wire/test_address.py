@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from msgspec import json, structs
@@ -40,20 +41,18 @@ def holder(run_dir):
         process.kill()
 
 
-def test_workers_find_the_address_that_the_coordinator_published(run_dir):
-    run_lock = RunLock.take(run_dir)
-    run_lock.publish(ADDRESS)
-    assert find(run_dir) == ADDRESS
-    run_lock.close()
+@pytest.fixture
+def run_lock(run_dir):
+    """The lock of the run directory, with an address."""
+    with closing(RunLock.take(run_dir)) as taken:
+        taken.publish(ADDRESS)
+        yield taken
 
 
-def test_a_run_directory_has_one_coordinator(run_dir):
-    run_lock = RunLock.take(run_dir)
-    run_lock.publish(ADDRESS)
+def test_a_run_directory_has_one_coordinator_which_workers_find(run_dir, run_lock):
     with pytest.raises(RunDirectoryHeld, match="process 4242 since 2026-01-01T12:00:00"):
         RunLock.take(run_dir)
     assert find(run_dir) == ADDRESS  # the attempt did no harm
-    run_lock.close()
 
 
 def test_what_a_killed_coordinator_left_bars_nobody(run_dir, holder):
@@ -120,15 +119,13 @@ def test_keys_stand_in_a_file_of_the_user_alone(run_dir):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o601])
-def test_keys_that_others_may_have_read_are_not_used(run_dir, mode):
-    run_lock = RunLock.take(run_dir)
+def test_keys_that_others_may_have_read_are_not_used(run_dir, run_lock, mode):
     run_lock.publish(structs.replace(ADDRESS, keys=KEYS))
     (run_dir / NAME).chmod(mode)
     with pytest.raises(UsageError, match=f"expected mode 0600 for .*holds keys; got {mode:04o}"):
         find(run_dir)
     run_lock.publish(ADDRESS)
     assert find(run_dir) == ADDRESS  # without keys it is no secret
-    run_lock.close()
 
 
 @pytest.mark.parametrize("key", ["", "s" * 39, "s" * 41, 7])

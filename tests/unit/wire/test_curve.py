@@ -104,14 +104,6 @@ def test_what_is_not_zeromq_disturbs_nobody(router, noise):
         honest.close()
 
 
-def test_every_run_has_keys_of_its_own(tmp_path):
-    routers = [Router(tmp_path, listen="tcp://127.0.0.1:0") for _ in range(2)]
-    keys = [key for router in routers for key in (router.keys.server, router.keys.secret)]
-    assert len(set(keys)) == 4
-    for router in routers:
-        router.close()
-
-
 def test_without_keys_everyone_is_let_in_if_that_is_asked_for(tmp_path):
     router = Router(tmp_path, listen="tcp://127.0.0.1:0", insecure=True)
     end = worker(router, None)

@@ -1,7 +1,5 @@
 """Invalid frames are dropped and counted, and the next valid message is still read."""
 
-import time
-
 import pytest
 import zmq
 
@@ -105,14 +103,3 @@ def test_a_flood_waits_in_its_sender_and_honest_messages_do_not_wait_behind_it(
     worker.send(Heartbeat())
     assert serve_until(router, len) == [Heartbeat()]
     assert router.refused - before < unread / 2, "peers are read in turn"
-
-
-def test_reading_garbage_is_slow_on_purpose(router, stranger):
-    began = time.monotonic()
-    sent = 0
-    while router.refused < 1000:
-        while sent < router.refused + 500:
-            stranger.send(b"rubbish")
-            sent += 1
-        serve_until(router, lambda seen, n=router.refused: router.refused > n)
-    assert time.monotonic() - began > 0.3
