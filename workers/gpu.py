@@ -28,7 +28,7 @@ from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
-from hogbatch.wire.messages import Ready, Work
+from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile, first_merge_interval, touches_few_rows
 from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
@@ -50,7 +50,7 @@ class GpuEngine:
     def __init__(self, label: str, make_device: Callable[[str], Device]) -> None:
         self.label = label
         self._make_device = make_device
-        self._jobs: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Lease] = queue.SimpleQueue()
         self._rollbacks = 0
         self._prepared: queue.SimpleQueue[Profile | BaseException] = queue.SimpleQueue()
 
@@ -62,8 +62,8 @@ class GpuEngine:
             raise profile
         return Ready(profile, merge=self._merge_interval.cost)
 
-    def submit(self, work: Work) -> None:
-        self._jobs.put(work)
+    def submit(self, lease: Lease) -> None:
+        self._jobs.put(lease)
 
     # The training thread --------------------------------------------------------------------
 
@@ -175,39 +175,39 @@ class GpuEngine:
         while True:
             if self._jobs.empty():
                 yield None
-            work = self._jobs.get()
-            if work.rollbacks != self._rollbacks:
+            lease = self._jobs.get()
+            if lease.rollbacks != self._rollbacks:
                 yield None
-                self._rollbacks = work.rollbacks
+                self._rollbacks = lease.rollbacks
                 self._replica.reset()
-            if work.task == "evaluate":
+            if lease.task == "evaluate":
                 yield None
-                self._evaluate(work)
-            elif self._reserve(work):
-                yield from self._split(work)
+                self._evaluate(lease)
+            elif self._reserve(lease):
+                yield from self._split(lease)
 
-    def _split(self, work: Work) -> Iterator[Interval]:
+    def _split(self, lease: Lease) -> Iterator[Interval]:
         """The intervals of one lease, until memory runs out."""
-        progress = LeaseProgress(work, time.perf_counter(), work.stop - work.start)
-        every = self._merge_interval.batches(work.batch_size, work.merge_every)
-        interval_rows = work.batch_size * every
-        for start in range(work.start, work.stop, interval_rows):
+        progress = LeaseProgress(lease, time.perf_counter(), lease.stop - lease.start)
+        every = self._merge_interval.batches(lease.batch_size, lease.merge_every)
+        interval_rows = lease.batch_size * every
+        for start in range(lease.start, lease.stop, interval_rows):
             if not progress.too_large:
-                stop = min(start + interval_rows, work.stop)
-                yield Interval(progress, start, stop, stop == work.stop)
+                stop = min(start + interval_rows, lease.stop)
+                yield Interval(progress, start, stop, stop == lease.stop)
 
     def _run(self, interval: Interval, pull_needed: bool) -> bool:
         """Train the replica, pulled first if `pull_needed`; return False if memory ran out."""
-        work, trainer = interval.progress.work, self._trainer
-        trainer.follow(work.epoch)
+        lease, trainer = interval.progress.lease, self._trainer
+        trainer.follow(lease.epoch)
         if pull_needed:
             self._exchange.before_pull()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
             self._begun = trainer.device.record_event()
-        batches = interval.start, interval.stop, work.batch_size, work.learning_rate
+        batches = interval.start, interval.stop, lease.batch_size, lease.learning_rate
         shortage = memory_shortage(trainer.device, partial(trainer.train, *batches))
         if shortage is not None:
-            _log_out_of_memory(work, shortage)
+            _log_out_of_memory(lease, shortage)
             self._return_rest(interval)
             return False
         self._trained = trainer.device.record_event()
@@ -219,7 +219,7 @@ class GpuEngine:
         """Submit the change of `trained`; return whether the next interval has to pull first."""
         rows = None
         if upcoming is not None:
-            self._trainer.follow(upcoming.progress.work.epoch)
+            self._trainer.follow(upcoming.progress.lease.epoch)
             rows = self._trainer.rows(upcoming.start, upcoming.stop)
         record_event = self._trainer.device.record_event
         ended = record_event()
@@ -240,14 +240,14 @@ class GpuEngine:
         if not self._exchange.wait():
             self._replica.reset()
 
-    def _reserve(self, work: Work) -> bool:
-        """Allocate for the batches of `work`; return it as too large if memory runs out."""
-        reserve = partial(self._trainer.reserve, work.batch_size)
+    def _reserve(self, lease: Lease) -> bool:
+        """Allocate for the batches of `lease`; return it as too large if memory runs out."""
+        reserve = partial(self._trainer.reserve, lease.batch_size)
         shortage = memory_shortage(self._trainer.device, reserve)
         if shortage is not None:
-            _log_out_of_memory(work, shortage)
-            merge = MergeReport(rows=0, too_large=work.batch_size)
-            self._post(report(work, np.zeros(TOTALS), 0.0, merge))
+            _log_out_of_memory(lease, shortage)
+            merge = MergeReport(rows=0, too_large=lease.batch_size)
+            self._post(report(lease, np.zeros(TOTALS), 0.0, merge))
             self._trainer.release()
         return shortage is None
 
@@ -257,28 +257,28 @@ class GpuEngine:
         self._replica.discard()
         self._wait_for_exchange()
         progress.rows, progress.too_large = (
-            interval.start - progress.work.start,
-            progress.work.batch_size,
+            interval.start - progress.lease.start,
+            progress.lease.batch_size,
         )
         self._exchange.skip(Interval(progress, interval.start, interval.start, last=True))
         self._trainer.release()
 
-    def _evaluate(self, work: Work) -> None:
+    def _evaluate(self, lease: Lease) -> None:
         began = time.perf_counter()
         self._replica.refresh()
-        totals = self._trainer.evaluate(work)
-        totals[ROWS] = work.stop - work.start
+        totals = self._trainer.evaluate(lease)
+        totals[ROWS] = lease.stop - lease.start
         seconds = time.perf_counter() - began
         pull = self._replica.transfers.take()
         merge = MergeReport(transferred=pull.bytes, transfer_seconds=pull.seconds)
-        self._post(report(work, totals, seconds, merge))
+        self._post(report(lease, totals, seconds, merge))
 
 
-def _log_out_of_memory(work: Work, shortage: str) -> None:
+def _log_out_of_memory(lease: Lease, shortage: str) -> None:
     """Log that the batches do not fit; raise HogbatchError if they cannot be smaller."""
-    if work.batch_size == 1:
+    if lease.batch_size == 1:
         raise HogbatchError(f"a batch of one row does not fit into memory: {shortage}")
-    logging.warning("out of memory with batches of %d rows: %s", work.batch_size, shortage)
+    logging.warning("out of memory with batches of %d rows: %s", lease.batch_size, shortage)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hogbatch.wire.messages import Done, Work
+from hogbatch.wire.messages import Done, Lease
 
 Task = Literal["train", "evaluate"]
 
@@ -12,7 +12,7 @@ Task = Literal["train", "evaluate"]
 class SuppliedLease:
     """One lease, and the sums over those of its rows that are done."""
 
-    work: Work
+    lease: Lease
     since: float  # by the caller's clock: given, or the lease before it done
     rows: int = 0
     updates: int = 0
@@ -25,7 +25,7 @@ class SuppliedLease:
     @property
     def remaining(self) -> int:
         """Rows that are not done."""
-        return self.work.stop - self.work.start - self.rows
+        return self.lease.stop - self.lease.start - self.rows
 
     def add(self, done: Done) -> None:
         """Add what a worker has done."""
@@ -41,7 +41,7 @@ class SuppliedLease:
     def done(self, now: float) -> Done:
         """The message that it is done."""
         return Done(
-            lease=self.work.lease,
+            lease=self.lease.number,
             rows=self.rows,
             updates=self.updates,
             seconds=max(0.0, now - self.since),
@@ -62,9 +62,9 @@ class Supply:
         default_factory=lambda: {"train": [], "evaluate": []}
     )
 
-    def add(self, work: Work, now: float) -> None:
+    def add(self, lease: Lease, now: float) -> None:
         """Add a lease."""
-        self._leases[work.task].append(SuppliedLease(work, now))
+        self._leases[lease.task].append(SuppliedLease(lease, now))
 
     def exclude(self, start: int, stop: int, now: float) -> list[Done]:
         """Count training rows [start, stop), which kill workers, as skipped."""
@@ -77,7 +77,7 @@ class Supply:
 
         The rows are those of one lease.
         """
-        found = (each for each in self._leases[task] if each.work.start <= start < each.work.stop)
+        found = (each for each in self._leases[task] if each.lease.start <= start < each.lease.stop)
         supplied = next(found)
         supplied.add(done)
         if supplied.remaining > 0:

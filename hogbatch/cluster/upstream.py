@@ -25,12 +25,12 @@ from hogbatch.wire.messages import (
     Done,
     Heartbeat,
     Hello,
+    Lease,
     Refused,
     Stop,
     ToCoordinator,
     ToWorker,
     Welcome,
-    Work,
 )
 from hogbatch.wire.sockets import Dealer
 
@@ -109,7 +109,7 @@ class Upstream:
             yield Stop()
         while (message := self._dealer.receive()) is not None:
             own = self._own
-            yield message if own is None or not isinstance(message, Work) else own.local(message)
+            yield message if own is None or not isinstance(message, Lease) else own.local(message)
 
     def answer(self, message: ToCoordinator) -> None:
         if self._own is not None and isinstance(message, Done):

@@ -73,10 +73,6 @@ class SnapshotAdapter(Protocol):
         May take long.
         """
 
-    @property
-    def kept(self) -> bool:
-        """Whether a roll-back would restore what the last call of `copy` has copied."""
-
     def roll_back(self) -> None:
         """Restore the model from the last copy that was kept."""
 

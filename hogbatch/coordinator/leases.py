@@ -12,8 +12,9 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
-from hogbatch.coordinator.worker import SUSPECT_DEATHS, Lease, Worker
+from hogbatch.coordinator.worker import SUSPECT_DEATHS, HeldLease, Worker
 from hogbatch.policy.throughput import LeaseSizing, evaluation_rows, lease_rows, rows_of_range
+from hogbatch.wire.messages import Lease
 
 SHORTEST = 0.1  # length of a lease before an evaluation, as a fraction of the usual length
 LEASES_IN_FLIGHT = 2  # per worker: one running, one waiting, which hides the round trip
@@ -118,8 +119,8 @@ class Leases:
         workers = self.roster.attached.values()
         for ledger, task in ((self.epochs.rows, "train"), (self.evaluated, "evaluate")):
             ledger.validate()
-            leases = [lease for worker in workers for lease in worker.leases.values()]
-            numbers = [lease.number for lease in leases if lease.task == task]
+            held = [held.lease for worker in workers for held in worker.leases.values()]
+            numbers = [lease.number for lease in held if lease.task == task]
             assert sorted(numbers) == sorted(ledger.held), (numbers, ledger.held)
         assert all(len(worker.leases) <= LEASES_IN_FLIGHT for worker in workers)
 
@@ -146,7 +147,7 @@ class Leases:
 
         All leases should end when the evaluation is due, so that no worker waits for another one.
         """
-        expected = sum(map(worker.expected_seconds, worker.leases.values()))
+        expected = worker.seconds_ahead
         left = self.progress.until_evaluation(now, self.roster.pause_seconds)
         return left if math.isnan(expected) else left - expected
 
@@ -214,14 +215,24 @@ class Leases:
         size = self._batch(worker, ledger)
         self.last += 1
         start, stop = ledger.take(self.last, rows, worker.parts)
-        lease = Lease(self.last, "train" if training else "evaluate", start, stop, size, deaths)
-        lease.deadline = self.roster.deadline(worker, lease, now)
         if training:
             worker.assigned_at = now
         rate = self.plan.learning_rate.at(min(size, stop - start)) if training else 0.0
         rate *= self.recovery.rollbacks.rate_factor
-        if worker.device == "cpu":
-            rate *= worker.weight
-        rollbacks = self.recovery.rollbacks.total
-        work = worker.assign(lease, self.epochs.number, rate, rollbacks, self.rows_of)
-        return Send(worker.key, work)
+        lease = Lease(
+            number=self.last,
+            task="train" if training else "evaluate",
+            epoch=self.epochs.number,
+            start=start,
+            stop=stop,
+            batch_size=size,
+            learning_rate=rate * worker.weight if worker.device == "cpu" else rate,
+            fence=worker.fence,
+            rollbacks=self.recovery.rollbacks.total,
+            merge_every=worker.merge_every,
+            weight=worker.weight if worker.device == "gpu" else 1.0,
+            rows_of=self.rows_of,
+        )
+        deadline = self.roster.deadline(worker, lease, now)
+        worker.leases[lease.number] = HeldLease(lease, deaths, deadline)
+        return Send(worker.key, lease)

@@ -9,7 +9,7 @@ from itertools import takewhile
 from hogbatch.coordinator.holders import Holders
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.coordinator.worker import Worker
 from hogbatch.events.records import WorkerRecord
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.progress import pause_seconds
@@ -20,7 +20,7 @@ from hogbatch.policy.throughput import (
     would_delay_epoch,
 )
 from hogbatch.store.fence import MAX_WORKERS
-from hogbatch.wire.messages import Hello
+from hogbatch.wire.messages import Hello, Lease
 
 BEATS_PER_S = 50  # heartbeats of all workers together; with thousands, each sends fewer
 MAX_MISSED_BEATS = 15.0  # heartbeats; a worker that misses more counts as lost
@@ -227,7 +227,7 @@ class Roster:
         """
         self.rank(worker)
         batch_seconds = worker.batch_size * worker.speed.value
-        until_done = batch_seconds + sum(map(worker.expected_seconds, worker.leases.values()))
+        until_done = batch_seconds + worker.seconds_ahead
         if part is not None:
             faster = self._faster_holders(part, batch_seconds)
             return would_delay_epoch(until_done, map(self._speed.of, faster), remaining)
@@ -267,8 +267,7 @@ class Roster:
 
     def deadline(self, worker: Worker, lease: Lease, now: float) -> float:
         """When `lease` will be overdue; the leases that `worker` holds already come first."""
-        ahead = [worker.expected_seconds(other) for other in worker.leases.values()]
-        return now + lease_timeout(worker.expected_seconds(lease) + sum(ahead))
+        return now + lease_timeout(worker.expected_seconds(lease) + worker.seconds_ahead)
 
     def unresponsive(self, now: float) -> list[tuple[Worker, str]]:
         """Workers that must be removed, and why."""
@@ -283,8 +282,8 @@ class Roster:
         for worker in self.attached.values():
             worker.last_seen += seconds
             worker.admitted_at += seconds
-            for lease in worker.leases.values():
-                lease.deadline += seconds
+            for held in worker.leases.values():
+                held.deadline += seconds
 
     def interval_utilization(self, since: float, seconds: float) -> dict[str, float]:
         """Utilization by worker between the last evaluation, at training second `since`, and
@@ -349,7 +348,7 @@ def _why_unresponsive(worker: Worker, now: float) -> str | None:
         return f"silent for {now - worker.last_seen:.0f} s"
     if not worker.ready and now - worker.admitted_at > READY_WITHIN_S:
         return f"not ready after {now - worker.admitted_at:.0f} s"
-    late = next((lease for lease in worker.leases.values() if now > lease.deadline), None)
+    late = next((held.lease for held in worker.leases.values() if now > held.deadline), None)
     if late is None:
         return None
     return f"did not finish lease {late.number} of {late.stop - late.start} rows in time"

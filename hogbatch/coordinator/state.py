@@ -47,6 +47,7 @@ from hogbatch.coordinator.commands import (
 from hogbatch.coordinator.evaluation import Evaluator
 from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.plan import Plan
+from hogbatch.coordinator.progress import LossSums
 from hogbatch.coordinator.saved_state import SavedState, restore, save
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import TICK_S, Workforce
@@ -242,7 +243,7 @@ class Coordinator(Workforce):
 
     def _end_epoch(self) -> list[Command]:
         commands = self.epochs.end()
-        self.progress.end_epoch()
+        self.progress.epoch_ended = True
         self.ending.check_epochs(self.epochs)
         return commands if self.ending.status else commands + self.epochs.prepare_next()
 
@@ -309,7 +310,7 @@ class Coordinator(Workforce):
         commands = self.recovery.roll_back(self.progress.rows)
         self.merges.rolled_back()
         self.accounting.faults["roll_backs"] += 1
-        self.progress.roll_back()
+        self.progress.trained = LossSums()
         if reason := self.recovery.diverged(where):
             return commands + self._diverge(reason, now)
         self.phase = "train"

@@ -20,7 +20,7 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
-from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.coordinator.worker import Worker
 from hogbatch.events.records import Faults, RunTotals
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.store.fence import MAX_WORKERS
@@ -31,6 +31,7 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Lease,
     Ready,
     Refused,
     ServerWorkers,
@@ -298,12 +299,13 @@ class Workforce(ABC):
         self.roster.extend_deadlines(seconds)
 
     def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
-        lease = worker.leases.pop(done.lease, None)
-        if lease is None:  # reported twice, or never handed out
+        held = worker.leases.pop(done.lease, None)
+        if held is None:  # reported twice, or never handed out
             return self._refuse_message()
-        if error := lease.error_in(done):
-            worker.leases[lease.number] = lease
+        if error := held.error_in(done):
+            worker.leases[done.lease] = held
             return self.lose(worker.key, error, now, died=False)
+        lease = held.lease
         seconds = self.progress.seconds(now)
         commands: list[Command] = [*self.accounting.credit(worker, lease, done, seconds)]
         if lease.task == "train" and not done.too_large:

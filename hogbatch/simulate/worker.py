@@ -19,13 +19,13 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Lease,
     Ready,
     Refused,
     Stop,
     ToCoordinator,
     ToWorker,
     Welcome,
-    Work,
 )
 
 WELCOME_WITHIN_S = 30.0
@@ -155,7 +155,7 @@ class SimulatedWorker:
                 self.number, self.beat_seconds = number, seconds
                 prepared = self.engine.prepare(message, self)
                 self.later(prepared.seconds, lambda: self._become_ready(prepared.ready))
-            case Work():
+            case Lease():
                 self.engine.submit(message)
             case Stop() | Refused():
                 self.exit()

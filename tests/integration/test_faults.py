@@ -153,7 +153,7 @@ from hogbatch.workers import cpu
 compute = cpu.CpuEngine._compute
 
 def killed_by_a_row(self, work, start, stop, *others):
-    if work.task == "train" and work.lease:
+    if work.task == "train" and work.number:
         if int(os.environ["ROW"]) in self._assignment.orders.row_order(work.epoch)[start:stop]:
             os.kill(os.getpid(), 11)
     return compute(self, work, start, stop, *others)

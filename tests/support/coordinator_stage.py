@@ -15,11 +15,11 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Lease,
     Optimizer,
     Ready,
     Stop,
     Welcome,
-    Work,
 )
 
 PACKAGE, FINGERPRINT = "0.1.0", "abc123"
@@ -85,7 +85,7 @@ class Stage:
         self.now = 0.0
         self.seconds_per_row = 1e-3
         self.said = []  # every command so far
-        self.work = defaultdict(list)  # key → Work messages it has not answered
+        self.work = defaultdict(list)  # key → Lease messages it has not answered
         self.numbers = {}  # key → fence number of each attached worker
         self.orders = []  # Shuffles to carry out
         self.bad = None  # where the model is not finite
@@ -119,7 +119,7 @@ class Stage:
     def answer(self, work, **changes):
         rows = work.stop - work.start
         fields = {
-            "lease": work.lease,
+            "lease": work.number,
             "rows": rows,
             "updates": -(-rows // work.batch_size),
             "seconds": rows * self.seconds_per_row,
@@ -197,7 +197,7 @@ class Stage:
             match command:
                 case Send(key, Welcome(worker=number)):
                     self.numbers[key] = number
-                case Send(key, Work() as work):
+                case Send(key, Lease() as work):
                     self.work[key].append(work)
                 case Send(key, Stop()):
                     self.work.pop(key, None)
@@ -225,8 +225,8 @@ class Stage:
 
 
 def works(commands):
-    """The leases among `commands`, as (key, Work) in order."""
-    return [(c.worker, c.message) for c in commands if is_send(c, Work)]
+    """The leases among `commands`, as (key, Lease) in order."""
+    return [(c.worker, c.message) for c in commands if is_send(c, Lease)]
 
 
 def of_kind(commands, kind):

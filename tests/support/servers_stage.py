@@ -36,6 +36,7 @@ from hogbatch.wire.messages import (
     Done,
     Heartbeat,
     Hello,
+    Lease,
     Loaded,
     Ready,
     Reduce,
@@ -44,7 +45,6 @@ from hogbatch.wire.messages import (
     Stop,
     UseModel,
     Welcome,
-    Work,
 )
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
 
@@ -223,7 +223,7 @@ class ServersStage:
                 server.number = message.worker
             case Servers(version, numbers, addresses):
                 self._connect(server, version, numbers, addresses)
-            case Work():
+            case Lease():
                 self._check_parts(server, message)
                 server.leases.append(message)
                 if len(server.leases) == 1:
@@ -309,7 +309,7 @@ class ServersStage:
                 server.change.update((work.epoch, row) for row in range(work.start, work.stop))
             else:
                 server.evaluated.append((work.rows_of, work.start, work.stop))
-            done = Done(work.lease, rows, 1, rows * server.row_seconds, 0.5 * rows, 0, (1.0,))
+            done = Done(work.number, rows, 1, rows * server.row_seconds, 0.5 * rows, 0, (1.0,))
             self._post(server, done)
             if server.leases:
                 self._compute(server)

@@ -27,7 +27,7 @@ from hogbatch.simulate.rehearsal.cores import Action, Cores, WorkerCores
 from hogbatch.simulate.rehearsal.hashed import RehearsedTables
 from hogbatch.simulate.rehearsal.noise import Noise
 from hogbatch.simulate.rehearsal.stages import StageGroup, next_end, next_pass, next_phase
-from hogbatch.wire.messages import Ready, Welcome, Work
+from hogbatch.wire.messages import Lease, Ready, Welcome
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
@@ -40,7 +40,7 @@ from hogbatch.workers.compute.teams import Teams
 class LeaseSums:
     """The sums of a lease, while some of its ranges are still being computed."""
 
-    work: Work
+    lease: Lease
     remaining: int  # ranges
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
     seconds: float = 0.0
@@ -50,7 +50,7 @@ class LeaseSums:
 class Range:
     """Rows [start, stop) of a lease, for one team; `start` moves forward batch by batch."""
 
-    lease: LeaseSums
+    sums: LeaseSums
     start: int
     stop: int
     began: float = 0.0
@@ -144,10 +144,10 @@ class RehearsedCpu:
         largest = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
         return measure_cpu_sizes(seconds_of, largest)
 
-    def submit(self, work: Work) -> None:
-        ranges = cut(work.stop - work.start, work.batch_size, self._teams.count)
-        lease = LeaseSums(work, len(ranges))
-        self._ranges.extend(Range(lease, work.start + a, work.start + b) for a, b in ranges)
+    def submit(self, lease: Lease) -> None:
+        ranges = cut(lease.stop - lease.start, lease.batch_size, self._teams.count)
+        sums = LeaseSums(lease, len(ranges))
+        self._ranges.extend(Range(sums, lease.start + a, lease.start + b) for a, b in ranges)
         while self._idle and self._ranges:
             self._begin_range(self._idle.popleft())
 
@@ -158,11 +158,11 @@ class RehearsedCpu:
             self._idle.append(team)
             return
         part = self._ranges.popleft()
-        work, part.began = part.lease.work, self._host.now
+        lease, part.began = part.sums.lease, self._host.now
         building = 0.0
-        if work.rollbacks != team.rollbacks:
-            building = self._reset(team, work.rollbacks)
-        if work.task == "evaluate":
+        if lease.rollbacks != team.rollbacks:
+            building = self._reset(team, lease.rollbacks)
+        if lease.task == "evaluate":
             self._evaluate(team, part)
             return
         if self._hashed is not None:
@@ -177,19 +177,19 @@ class RehearsedCpu:
 
     def _train(self, team: _SimulatedTeam, part: Range) -> None:
         """Begin the next batch of `part`."""
-        work = part.lease.work
-        if part.start >= part.stop or self._host.fence != work.fence:
+        lease = part.sums.lease
+        if part.start >= part.stop or self._host.fence != lease.fence:
             self._end_range(team, part)
             return
-        stop = min(part.start + work.batch_size, part.stop)
-        rows = self._assignment.orders.row_order(work.epoch)[part.start : stop]
+        stop = min(part.start + lease.batch_size, part.stop)
+        rows = self._assignment.orders.row_order(lease.epoch)[part.start : stop]
         settings = self._assignment.welcome.optimizer
         hyper = Hyper(
-            work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
+            lease.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
         )
         if self._hashed is not None:
             self._hashed.begin()
-        batch = self._model.batch(team.own, rows, self._settings(work), hyper)
+        batch = self._model.batch(team.own, rows, self._settings(lease), hyper)
         part.start = stop
         self._advance(team, part, _BatchInFlight(batch, len(rows), self._noise.factor()))
 
@@ -231,10 +231,10 @@ class RehearsedCpu:
     def _seconds(self, flight: _BatchInFlight) -> Sequence[float]:
         """The seconds of the stages of a batch; of one that is delayed, of both together."""
         found = 0.0 if self._hashed is None else self._hashed.found
-        work = flight.rows, flight.batch.stored, flight.batch.active, found
+        figures = flight.rows, flight.batch.stored, flight.batch.active, found
         if self._model.interleave == "batch":
-            return (flight.factor * self._cost.train_seconds(*work),)
-        usual = self._cost.stage_seconds(*work)
+            return (flight.factor * self._cost.train_seconds(*figures),)
+        usual = self._cost.stage_seconds(*figures)
         return [flight.factor * seconds for seconds in usual]
 
     def _end_batch(self, team: _SimulatedTeam, part: Range, batch: StagedBatch) -> None:
@@ -248,15 +248,15 @@ class RehearsedCpu:
             self._train(team, part)
 
     def _evaluate(self, team: _SimulatedTeam, part: Range) -> None:
-        work = part.lease.work
-        chosen = self._assignment.evaluated(work)
+        lease = part.sums.lease
+        chosen = self._assignment.evaluated(lease)
         rows = np.arange(part.start, part.stop)
         self._loop.evaluate(
             self._evaluating,
             chosen.inputs,
             chosen.labels,
             rows,
-            self._settings(work),
+            self._settings(lease),
             self._assignment.fence,
             part.totals,
         )
@@ -268,16 +268,16 @@ class RehearsedCpu:
         self._cores.run_together(team.threads, seconds, lambda: self._end_range(team, part))
 
     def _end_range(self, team: _SimulatedTeam, part: Range) -> None:
-        lease = part.lease
+        sums = part.sums
         if self._hashed is not None:
             self._hashed.leave(team.own)
-        add_totals(part.totals, lease.totals)
-        lease.seconds += self._host.now - part.began
-        lease.remaining -= 1
-        if lease.remaining == 0:
-            self._host.post(report(lease.work, lease.totals, lease.seconds / self._teams.count))
+        add_totals(part.totals, sums.totals)
+        sums.seconds += self._host.now - part.began
+        sums.remaining -= 1
+        if sums.remaining == 0:
+            self._host.post(report(sums.lease, sums.totals, sums.seconds / self._teams.count))
         self._begin_range(team)
 
-    def _settings(self, work: Work) -> BatchSettings:
+    def _settings(self, lease: Lease) -> BatchSettings:
         loss, optimizer = self._kinds
-        return BatchSettings(work.batch_size, loss, optimizer, work.fence, self._teams.count)
+        return BatchSettings(lease.batch_size, loss, optimizer, lease.fence, self._teams.count)

@@ -16,7 +16,7 @@ from hogbatch.simulate.engine import Host
 from hogbatch.simulate.hardware.gpu_cost import MergeTimes
 from hogbatch.simulate.rehearsal.replica import RehearsedReplica
 from hogbatch.store.staleness import Damping
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
 from hogbatch.workers.compute.refused_changes import RefusedChanges
@@ -27,7 +27,7 @@ from hogbatch.workers.compute.report import MergeReport, report
 class LeaseOnReplica:
     """The progress of one lease."""
 
-    work: Work
+    lease: Lease
     began: float  # simulated seconds
     refused: int = 0  # changes that were not finite
     total_staleness: int = 0  # summed over merges
@@ -40,7 +40,7 @@ class LeaseOnReplica:
 class ReplicaInterval(NamedTuple):
     """The batches between two merges: rows [start, stop) of the epoch order."""
 
-    lease: LeaseOnReplica
+    progress: LeaseOnReplica
     start: int
     stop: int
 
@@ -52,7 +52,7 @@ class ReplicaInterval(NamedTuple):
     @property
     def last(self) -> bool:
         """Whether the lease ends with it."""
-        return self.stop == self.lease.work.stop
+        return self.stop == self.progress.lease.stop
 
 
 class IntervalInstants(NamedTuple):
@@ -134,7 +134,7 @@ class RehearsedExchange:
         elif finite:
             self._merge(change)
         else:
-            interval.lease.refused += 1
+            interval.progress.refused += 1
             self._skip_rows(interval)
             self._fetch(change, finite)
 
@@ -143,7 +143,7 @@ class RehearsedExchange:
         totals = self._replica.taken_totals.copy()
         staleness = max(0, self._foreign_updates() - change.based_on)
         damping = 1.0 if self._replica.damps_weights else self._damping.weight(staleness)
-        weight = change.interval.lease.work.weight * damping
+        weight = change.interval.progress.lease.weight * damping
 
         def add() -> None:
             self._replica.merge(weight)
@@ -151,26 +151,30 @@ class RehearsedExchange:
             self._merges += 1
             self._refusals.reset()
             totals[[ROWS, UPDATES]] = change.interval.rows, 1
-            add_totals(totals, change.interval.lease.totals)
-            change.interval.lease.total_staleness += staleness
+            add_totals(totals, change.interval.progress.totals)
+            change.interval.progress.total_staleness += staleness
             self._fetch(change, finite=True)
 
         self._host.later(change.times.merge, add)
 
     def _fetch(self, change: TakenChange, finite: bool) -> None:
         """Fetch the parameters as they are now, and finish after the time of the copy."""
-        others, instants, lease = self._foreign_updates(), change.instants, change.interval.lease
+        others, instants, progress = (
+            self._foreign_updates(),
+            change.instants,
+            change.interval.progress,
+        )
         self._replica.fetch()
 
         def finish() -> None:
             self._fetched = others
-            lease.merge_seconds += instants.taken - instants.ended
-            lease.transferred += change.transferred
-            lease.transfer_seconds += change.times.merge + change.times.fetch
+            progress.merge_seconds += instants.taken - instants.ended
+            progress.transferred += change.transferred
+            progress.transfer_seconds += change.times.merge + change.times.fetch
             background = self._host.now - instants.taken
             cost = MergeCost(instants.taken - instants.ready, background)
             training = instants.trained - instants.begun
-            times = IntervalTimes(lease.work.batch_size, change.interval.rows, training, cost)
+            times = IntervalTimes(progress.lease.batch_size, change.interval.rows, training, cost)
             self._finish(change.interval, ExchangeOutcome(finite, times))
 
         self._host.later(change.times.fetch, finish)
@@ -178,29 +182,29 @@ class RehearsedExchange:
     def _finish(self, interval: ReplicaInterval, outcome: ExchangeOutcome) -> None:
         self.outcome = outcome
         if interval.last:
-            self._report(interval.lease)
+            self._report(interval.progress)
         self._wake()
 
     def _may_write(self, interval: ReplicaInterval) -> bool:
         """Whether the lease of `interval` is still valid."""
-        return bool(self._fence[0] == interval.lease.work.fence)
+        return bool(self._fence[0] == interval.progress.lease.fence)
 
     def _skip_rows(self, interval: ReplicaInterval) -> None:
-        interval.lease.totals[[ROWS, SKIPPED]] += interval.rows
+        interval.progress.totals[[ROWS, SKIPPED]] += interval.rows
 
     def _foreign_updates(self) -> int:
         """Updates of the shared parameters by all other workers."""
         return self._model.updates - self._merges
 
-    def _report(self, lease: LeaseOnReplica) -> None:
-        seconds = self._host.now - max(lease.began, self._reported_at)
+    def _report(self, progress: LeaseOnReplica) -> None:
+        seconds = self._host.now - max(progress.began, self._reported_at)
         self._reported_at = self._host.now
-        merges = max(1, int(lease.totals[UPDATES]))
+        merges = max(1, int(progress.totals[UPDATES]))
         merge = MergeReport(
-            staleness=lease.total_staleness / merges,
-            refused=lease.refused,
-            merge_seconds=lease.merge_seconds,
-            transferred=lease.transferred,
-            transfer_seconds=lease.transfer_seconds,
+            staleness=progress.total_staleness / merges,
+            refused=progress.refused,
+            merge_seconds=progress.merge_seconds,
+            transferred=progress.transferred,
+            transfer_seconds=progress.transfer_seconds,
         )
-        self._host.post(report(lease.work, lease.totals, seconds, merge))
+        self._host.post(report(progress.lease, progress.totals, seconds, merge))

@@ -27,7 +27,7 @@ from hogbatch.simulate.rehearsal.exchange import (
 from hogbatch.simulate.rehearsal.noise import Noise
 from hogbatch.simulate.rehearsal.replica import RehearsedReplica, RowNumbers
 from hogbatch.store.merge import MERGE_RULES
-from hogbatch.wire.messages import Failed, Ready, Welcome, Work
+from hogbatch.wire.messages import Failed, Lease, Ready, Welcome
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile, first_merge_interval, touches_few_rows
 from hogbatch.workers.compute.merge_interval import MergeCost
@@ -88,7 +88,7 @@ class RehearsedGpu:
         self._cost, self._assign = cost, assign
         self._noise = noise
         self._runs_ahead = label != "gpu:host"
-        self._jobs: deque[Work] = deque()
+        self._jobs: deque[Lease] = deque()
         self._rollbacks = 0
         self._intervals: Iterator[ReplicaInterval] = iter(())  # of the current lease
         self._free = 0.0  # when the device has done all that is queued
@@ -113,8 +113,8 @@ class RehearsedGpu:
         self._proceed()
         return Prepared(0.0, Ready(profile, merge=self._merge_interval.cost))
 
-    def submit(self, work: Work) -> None:
-        self._jobs.append(work)
+    def submit(self, lease: Lease) -> None:
+        self._jobs.append(lease)
         if self._awaited is Awaited.LEASE:
             self._proceed()
 
@@ -171,29 +171,29 @@ class RehearsedGpu:
         """The next interval; None if there is nothing to train immediately."""
         interval = next(self._intervals, None)
         if interval is None and self._jobs:
-            work = self._jobs[0]
-            if work.task == "train" and work.rollbacks == self._rollbacks:
+            lease = self._jobs[0]
+            if lease.task == "train" and lease.rollbacks == self._rollbacks:
                 self._intervals = self._split(self._jobs.popleft())
                 interval = next(self._intervals)
         return interval
 
-    def _split(self, work: Work) -> Iterator[ReplicaInterval]:
+    def _split(self, lease: Lease) -> Iterator[ReplicaInterval]:
         """The intervals of one lease."""
-        lease = LeaseOnReplica(work, self._host.now)
-        every = self._merge_interval.batches(work.batch_size, work.merge_every)
-        interval_rows = work.batch_size * every
-        for start in range(work.start, work.stop, interval_rows):
-            yield ReplicaInterval(lease, start, min(start + interval_rows, work.stop))
+        progress = LeaseOnReplica(lease, self._host.now)
+        every = self._merge_interval.batches(lease.batch_size, lease.merge_every)
+        interval_rows = lease.batch_size * every
+        for start in range(lease.start, lease.stop, interval_rows):
+            yield ReplicaInterval(progress, start, min(start + interval_rows, lease.stop))
 
     def _begin_lease(self) -> Steps:
         """Wait for a lease; reset the replica after a roll-back, and evaluate."""
         while not self._jobs:
             yield Awaited.LEASE
-        work = self._jobs[0]
-        if work.rollbacks != self._rollbacks:
-            self._rollbacks = work.rollbacks
+        lease = self._jobs[0]
+        if lease.rollbacks != self._rollbacks:
+            self._rollbacks = lease.rollbacks
             self._replica.reset()
-        if work.task == "evaluate":
+        if lease.task == "evaluate":
             yield from self._evaluate(self._jobs.popleft())
 
     def _queue_batches(self, interval: ReplicaInterval, pull_needed: bool) -> Steps:
@@ -246,8 +246,8 @@ class RehearsedGpu:
 
         No other worker sees what is computed before this time, so it is computed only now.
         """
-        work = change.interval.lease.work
-        self._replica.train(self._rows(change.interval), work.batch_size, work.learning_rate)
+        lease = change.interval.progress.lease
+        self._replica.train(self._rows(change.interval), lease.batch_size, lease.learning_rate)
         finite = self._replica.take(None if upcoming is None else self._rows(upcoming))
 
         def merge() -> None:
@@ -276,17 +276,17 @@ class RehearsedGpu:
         if not finite:
             self._replica.reset()
 
-    def _evaluate(self, work: Work) -> Steps:
+    def _evaluate(self, lease: Lease) -> Steps:
         began, times = self._host.now, self._cost.merge(None)
-        totals = self._replica.evaluate(work)
-        totals[ROWS] = work.stop - work.start
-        sizes = _batch_sizes(work.stop - work.start, work.batch_size)
+        totals = self._replica.evaluate(lease)
+        totals[ROWS] = lease.stop - lease.start
+        sizes = _batch_sizes(lease.stop - lease.start, lease.batch_size)
         seconds = sum(count * self._cost.evaluate_seconds(size) for size, count in sizes)
         yield from self._until(began + (times.fetch + seconds) * self._noise.factor())
         self._free = self._host.now
         nbytes = self._replica.refreshed_bytes
         merge = MergeReport(transferred=nbytes, transfer_seconds=times.fetch)
-        self._host.post(report(work, totals, self._host.now - began, merge))
+        self._host.post(report(lease, totals, self._host.now - began, merge))
 
     # Times ----------------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class RehearsedGpu:
 
     def _training_seconds(self, interval: ReplicaInterval) -> float:
         """Seconds of all batches, each of which varies at random."""
-        sizes = _batch_sizes(interval.rows, interval.lease.work.batch_size)
+        sizes = _batch_sizes(interval.rows, interval.progress.lease.batch_size)
         seconds = sum(count * self._cost.train_seconds(size) for size, count in sizes)
         return seconds * self._noise.factor(sum(count for _, count in sizes))
 
@@ -307,7 +307,7 @@ class RehearsedGpu:
 
     def _rows(self, interval: ReplicaInterval) -> RowNumbers:
         """The row numbers of an interval."""
-        order = self._assignment.orders.row_order(interval.lease.work.epoch)
+        order = self._assignment.orders.row_order(interval.progress.lease.epoch)
         return order[interval.start : interval.stop]
 
 

@@ -24,7 +24,7 @@ from hogbatch.simulate.rehearsal.changes import (
 )
 from hogbatch.store.merge import MERGE_RULES, MergeRule
 from hogbatch.store.staleness import DAMPING_SCALE
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
 
 RowNumbers = NDArray[np.int64]  # [N] of the training set
@@ -271,18 +271,18 @@ class RehearsedReplica:
         self.totals[:] = 0
         self.steps[:] = self._shared.steps
 
-    def evaluate(self, work: Work) -> NDArray[np.float64]:
-        """Return the totals of the shared parameters over the rows of `work`.
+    def evaluate(self, lease: Lease) -> NDArray[np.float64]:
+        """Return the totals of the shared parameters over the rows of `lease`.
 
         A real replica pulls them first. Here this is not necessary, because `begin` follows.
         """
-        chosen, totals = self._assignment.evaluated(work), np.zeros(TOTALS)
+        chosen, totals = self._assignment.evaluated(lease), np.zeros(TOTALS)
         self._loop.evaluate(
             self._shared_view,
             chosen.inputs,
             chosen.labels,
-            np.arange(work.start, work.stop),
-            self._settings(work.batch_size),
+            np.arange(lease.start, lease.stop),
+            self._settings(lease.batch_size),
             self._line,
             totals,
         )

@@ -13,18 +13,18 @@ from hogbatch.wire.messages import (
     Done,
     Heartbeat,
     Hello,
+    Lease,
     Loaded,
     Ready,
     ServerWorkers,
     Stop,
     UseModel,
-    Work,
 )
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
 
 
 def lease(number, start, stop, task="train", epoch=0, rate=0.1):
-    return Work(number, task, epoch, start, stop, 256, rate, fence=0)
+    return Lease(number, task, epoch, start, stop, 256, rate, fence=0)
 
 
 class Server:
@@ -60,7 +60,7 @@ class Server:
             each = self.work.pop(0)
             finished.append(each)
             rows = each.stop - each.start
-            done = Done(each.lease, rows, 1, 0.01 * rows, 0.5 * rows, 0, (1.0 * rows,))
+            done = Done(each.number, rows, 1, 0.01 * rows, 0.5 * rows, 0, (1.0 * rows,))
             self._take(self.state.receive(key, done, 2.0))
         return finished
 
@@ -72,7 +72,7 @@ class Server:
                     self.beats.append(beat)
                 case Answer(message):
                     self.answers.append(message)
-                case Send(_, Work() as work):
+                case Send(_, Lease() as work):
                     self.work.append(work)
                 case Shuffle(epoch, without):
                     self._take(self.state.order_ready(epoch, without, 1.0))

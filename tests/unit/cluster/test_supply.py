@@ -1,11 +1,11 @@
 """The leases that a server was given, and how far its workers have done them."""
 
 from hogbatch.cluster.supply import Supply
-from hogbatch.wire.messages import Done, Work
+from hogbatch.wire.messages import Done, Lease
 
 
 def lease(number, start, stop):
-    return Work(number, "train", 0, start, stop, 10, 0.1, fence=1)
+    return Lease(number, "train", 0, start, stop, 10, 0.1, fence=1)
 
 
 def done(rows):

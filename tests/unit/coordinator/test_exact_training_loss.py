@@ -31,7 +31,7 @@ def step(play):
     busy = [key for key, held in play.work.items() if held]
     if not busy:
         return play.later(0.06)
-    key = min(busy, key=lambda key: play.work[key][0].lease)
+    key = min(busy, key=lambda key: play.work[key][0].number)
     work = play.work[key][0]
     play.now += (work.stop - work.start) * play.seconds_per_row
     return play.done(key, **answer(work))

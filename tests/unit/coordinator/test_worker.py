@@ -3,8 +3,10 @@ import math
 import pytest
 
 from hogbatch.coordinator.plan import Limits
-from hogbatch.coordinator.worker import Lease, Worker
-from hogbatch.wire.messages import Done, Ready
+from hogbatch.coordinator.worker import HeldLease, Worker, failed_batch
+from hogbatch.wire.messages import Done, Lease, Ready
+
+LEASE = Lease(5, "train", 0, 100, 200, 10, 0.1, 7)
 
 
 def make_worker(device="cpu"):
@@ -125,11 +127,11 @@ def test_a_lease_without_any_row_done_does_not_change_the_speed(gpu):
 )
 def test_an_invalid_report_of_a_lease_is_found(changes, reason):
     said = done(**{"lease": 5, **changes})
-    assert Lease(5, "train", 100, 200, 10).error_in(said) == reason
+    assert HeldLease(LEASE).error_in(said) == reason
 
 
 def test_a_batch_that_was_not_handed_out_cannot_be_too_large():
-    assert Lease(5, "train", 100, 200, 10).failed_batch(done(too_large=10**6)) == 10
+    assert failed_batch(LEASE, done(too_large=10**6)) == 10
 
 
 def test_active_outputs_are_a_mean_over_all_updates(worker):

@@ -8,7 +8,7 @@ import pytest
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.speed_engine import SpeedEngine
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 
 FENCE = 7
 
@@ -33,7 +33,7 @@ class Host:
 
 
 def work(lease):
-    return Work(lease, "train", 0, 10 * lease, 10 * lease + 10, 5, 0.1, FENCE, 0)
+    return Lease(lease, "train", 0, 10 * lease, 10 * lease + 10, 5, 0.1, FENCE, 0)
 
 
 @pytest.fixture

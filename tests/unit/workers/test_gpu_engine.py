@@ -35,7 +35,7 @@ def test_losses_decrease_and_every_row_is_reported(data, merge):
     reports = Rehearsal(given, leases).hear(len(leases))
     for one, report in zip(leases, reports, strict=True):
         rows = one.stop - one.start
-        assert (report.lease, report.rows) == (one.lease, rows)
+        assert (report.lease, report.rows) == (one.number, rows)
         assert report.updates == -(-rows // (3 * one.batch_size))
         assert report.skipped == report.refused == report.too_large == report.staleness == 0
         assert report.seconds > 0 and report.metric_sums == ()

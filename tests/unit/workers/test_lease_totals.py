@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from hogbatch.kernels.contract import SKIPPED_ROW, TOTALS
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.cpu import LeaseTotals
 
-WORK = Work(1, "train", 0, 0, 10, 1, 0.1, 0)
+WORK = Lease(1, "train", 0, 0, 10, 1, 0.1, 0)
 
 
 def test_totals_and_seconds_are_added_up_until_the_last_range():

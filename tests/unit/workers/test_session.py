@@ -13,15 +13,15 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Lease,
     Ready,
     Refused,
     Stop,
-    Work,
 )
 from hogbatch.workers import session
 from tests.unit.workers.conftest import FEATURES, ROWS, WITHIN_S, welcome
 
-WORK = Work(1, "train", 0, 0, ROWS, 2, 0.1, 0)
+WORK = Lease(1, "train", 0, 0, ROWS, 2, 0.1, 0)
 DONE = Done(1, ROWS, 3, 0.5, 1.5, 0, ())
 
 
@@ -59,10 +59,10 @@ def test_the_engine_gets_the_contents_of_catalog_and_welcome(started, segments):
 
 def test_waiting_work_is_passed_on_in_order(working):
     for lease in range(1, 4):
-        working.tell(Work(lease, "train", 0, 0, ROWS, 2, 0.1, 0))
+        working.tell(Lease(lease, "train", 0, 0, ROWS, 2, 0.1, 0))
     working.tell(Stop())
     working.ended.result(WITHIN_S)
-    assert [work.lease for work in working.engine.submitted] == [1, 2, 3]
+    assert [work.number for work in working.engine.submitted] == [1, 2, 3]
 
 
 def test_a_refused_worker_fails_with_the_reason(started):

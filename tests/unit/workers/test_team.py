@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.machine.topology import Topology
-from hogbatch.wire.messages import Done, Ready, Work
+from hogbatch.wire.messages import Done, Lease, Ready
 from hogbatch.workers import cpu, team
 from hogbatch.workers.compute import measured_batches
 from hogbatch.workers.cpu import CpuEngine
@@ -35,7 +35,7 @@ class Rig:
 
     def do(self, start, stop, **changes):
         """What the engine posts after these rows of the epoch."""
-        lease = Work(1, "train", 0, start, stop, BATCH, 0.1, 0)
+        lease = Lease(1, "train", 0, start, stop, BATCH, 0.1, 0)
         self.engine.submit(msgspec.structs.replace(lease, **changes))
         return self.posts.get(timeout=WITHIN_S)
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers import feed
 from hogbatch.workers.profile import profile
 from hogbatch.workers.trainer import (
@@ -47,7 +47,7 @@ def test_steps_are_recorded_again_for_larger_batches(staged):
     rows, test = examples(ROWS), examples(TEST_ROWS, seed=1)
     steps = [(0, 15, 5), (15, 27, 12), (27, 42, 5), (42, 52, 10), (52, 60, 3)]
     trainer, _ = make(rows, test, staged=staged)
-    trainer.evaluate(Work(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0))  # largest of all
+    trainer.evaluate(Lease(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0))  # largest of all
     trained = train(trainer, *steps)
     expected, _ = make(rows, staged=staged)
     for start, stop, batch in steps:
@@ -106,7 +106,7 @@ def test_evaluation_gives_the_sums_over_the_test_set(staged, several):
     trainer, given = make(rows, test, staged=staged)
     totals = np.zeros(TOTALS)
     for start, stop in ((0, 9), (9, TEST_ROWS)):
-        totals += trainer.evaluate(Work(0, "evaluate", 0, start, stop, 4, 0.0, 0))
+        totals += trainer.evaluate(Lease(0, "evaluate", 0, start, stop, 4, 0.0, 0))
     assert_allclose(totals, evaluated(given), rtol=1e-6)
     assert totals[LOSS] > 0 and totals[METRIC_SUMS] > 0
 
@@ -114,11 +114,11 @@ def test_evaluation_gives_the_sums_over_the_test_set(staged, several):
 def test_evaluation_uses_smaller_batches_when_memory_is_short():
     test = examples(TEST_ROWS, seed=1)
     trainer, given = make(examples(ROWS), test)
-    one = Work(0, "evaluate", 0, 0, TEST_ROWS, 3, 0.0, 0)
+    one = Lease(0, "evaluate", 0, 0, TEST_ROWS, 3, 0.0, 0)
     trainer.evaluate(one)
     device = trainer.device
     device.xp.limit -= device.free_bytes() - 100  # enough for three rows
-    all_at_once = Work(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0)
+    all_at_once = Lease(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0)
     assert_allclose(trainer.evaluate(all_at_once), evaluated(given), rtol=1e-6)
     trainer, _ = make(examples(ROWS), test)
     trainer.device.xp.limit -= trainer.device.free_bytes() - 100  # not enough for one
@@ -196,7 +196,7 @@ def test_evaluation_of_training_rows_does_not_depend_on_their_order(staged):
     trainer, given = make(rows, test, staged=staged)
     train(trainer, (0, ROWS, 7))
     given.model.params[:] = trainer.replica.params
-    totals = trainer.evaluate(Work(0, "evaluate", 0, 0, ROWS, 16, 0.0, 0, rows_of="train"))
+    totals = trainer.evaluate(Lease(0, "evaluate", 0, 0, ROWS, 16, 0.0, 0, rows_of="train"))
     assert_allclose(totals, evaluated(replace(given, test=rows)), rtol=1e-6)
 
 
@@ -204,10 +204,10 @@ def test_evaluation_of_training_rows_does_not_depend_on_their_order(staged):
 def test_training_goes_on_after_an_evaluation_of_training_rows(staged):
     rows, test, steps = examples(ROWS), examples(ROWS, seed=1), [(0, 15, 5), (15, 30, 5)]
     trained, expected = (make(rows, test, staged=staged)[0] for _ in range(2))
-    trained.evaluate(Work(0, "evaluate", 0, 0, ROWS, ROWS, 0.0, 0))  # the largest batch
+    trained.evaluate(Lease(0, "evaluate", 0, 0, ROWS, ROWS, 0.0, 0))  # the largest batch
     for step in steps:
         train(trained, step)
-        trained.evaluate(Work(0, "evaluate", 0, 0, ROWS, ROWS, 0.0, 0, rows_of="train"))
+        trained.evaluate(Lease(0, "evaluate", 0, 0, ROWS, ROWS, 0.0, 0, rows_of="train"))
         trained.follow(0)
         train(expected, step)
     train(trained, steps[0])

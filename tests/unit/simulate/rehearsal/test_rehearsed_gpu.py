@@ -12,7 +12,7 @@ from hogbatch.simulate.hardware.gpu_cost import MergeTimes
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
 from hogbatch.simulate.rehearsal.noise import Noise
 from hogbatch.simulate.rehearsal.replica import RehearsedReplica
-from hogbatch.wire.messages import Done, Failed, Work
+from hogbatch.wire.messages import Done, Failed, Lease
 from tests.support.assignments import assignment, examples
 from tests.support.simulated_host import SimulatedHost
 
@@ -92,7 +92,7 @@ class Rig:
 def lease(number=0, start=0, stop=32, **fields):
     """A lease to train on."""
     known = {"task": "train", "epoch": 0, "batch_size": BATCH, "learning_rate": 0.1, "fence": 0}
-    return Work(**{"lease": number, "start": start, "stop": stop, **known, **fields})
+    return Lease(**{"number": number, "start": start, "stop": stop, **known, **fields})
 
 
 def dense(**fields):

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels.contract import LOSS, ROWS
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.simulate.rehearsal.replica import RehearsedReplica
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.trainer import Trainer
 from tests.support.assignments import assignment, examples
 from tests.support.pairs import pairs
@@ -225,10 +225,10 @@ def test_evaluation_reads_the_shared_parameters():
     train, test = examples(40), examples(30, seed=1)
     one = assignment(train, test)
     replica = RehearsedReplica(one, by_rows=False)
-    before = replica.evaluate(Work(0, "evaluate", 0, 0, 30, 8, 0.0, 0))
+    before = replica.evaluate(Lease(0, "evaluate", 0, 0, 30, 8, 0.0, 0))
     one.model.params[:] *= 2
-    after = replica.evaluate(Work(0, "evaluate", 0, 0, 30, 8, 0.0, 0))
+    after = replica.evaluate(Lease(0, "evaluate", 0, 0, 30, 8, 0.0, 0))
     assert before[ROWS] == after[ROWS] == 30
     assert before[LOSS] != after[LOSS]
-    whole = replica.evaluate(Work(0, "evaluate", 0, 0, 30, 30, 0.0, 0))
+    whole = replica.evaluate(Lease(0, "evaluate", 0, 0, 30, 30, 0.0, 0))
     assert_allclose(whole, after, rtol=1e-5)

@@ -5,11 +5,11 @@ import pytest
 
 from hogbatch.kernels import contract
 from hogbatch.wire.codec import decode_to_coordinator, encode
-from hogbatch.wire.messages import Done, Failed, Work
+from hogbatch.wire.messages import Done, Failed, Lease
 from hogbatch.workers.compute.report import MergeReport, report
 
-TRAIN = Work(7, "train", 2, 100, 160, 16, 0.1, 3)
-EVALUATE = Work(8, "evaluate", 2, 0, 60, 256, 0.0, 3)
+TRAIN = Lease(7, "train", 2, 100, 160, 16, 0.1, 3)
+EVALUATE = Lease(8, "evaluate", 2, 0, 60, 256, 0.0, 3)
 
 
 def totals(**cells):
