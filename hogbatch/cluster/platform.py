@@ -117,7 +117,7 @@ class SeveralServers(Platform):
             channel.begin()
             adapters = replace(
                 components.adapters(channel, None, channel),
-                fences=channel,
+                revoke=channel.revoke,
                 snapshots=SnapshotsOfServers(components.snapshots, model),
                 show_mean=mean.show,
                 keep=mean.keep,

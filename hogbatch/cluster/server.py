@@ -119,7 +119,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         adapters = Adapters(
             endpoint=router,
             segment_server=segment_server,
-            fences=segments.fences,
+            revoke=segments.fences.revoke,
             processes=launcher,
             shuffle=segments.shuffle,
             quarantine=segments.quarantine,

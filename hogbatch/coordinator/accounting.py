@@ -51,7 +51,6 @@ class LeaseAccounting:
         discarded = self.epochs.rows.discard(worker.unmerged)
         self.progress.rows -= sum(stop - start for start, stop in discarded)
         reissued += map(list, discarded)
-        worker.unmerged.clear()
         left = {"worker": worker.name, "epoch": self.epochs.number, "reissued": reissued}
         return [*commands, Record("worker_left", left)]
 

@@ -1,12 +1,11 @@
 """The workers of a run: those attached, those that have left, and their fences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import takewhile
 
-from hogbatch.coordinator.holders import Holders
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.worker import Worker
@@ -29,6 +28,39 @@ CHECK_INTERVAL_S = 50e-6  # per attached worker, between two checks of all worke
 START_DELAY_S = 0.05  # after the first worker is ready, if others are not yet
 HANDOVER_S = 0.2  # of training; for at most this long, new workers wait for those just parked
 READY_WITHIN_S = 600.0  # compilation takes seconds, on a slow and busy machine minutes
+
+
+@dataclass(slots=True)
+class Holders:
+    """The attached workers by the parts of divided data that they hold, usually one or two each."""
+
+    _by_part: dict[int, dict[int, Worker]] = field(default_factory=dict)  # part → number → worker
+
+    def add(self, worker: Worker) -> None:
+        """`worker` has attached."""
+        for part in worker.parts:
+            self._by_part.setdefault(part, {})[worker.number] = worker
+
+    def drop(self, worker: Worker) -> None:
+        """`worker` has left."""
+        for part in worker.parts:
+            del self._by_part[part][worker.number]
+
+    def ready(self, part: int) -> list[Worker]:
+        """The workers with `part` that can be given rows."""
+        return [worker for worker in self._by_part.get(part, {}).values() if worker.ready]
+
+    def any_ready(self, parts: Iterable[int]) -> bool:
+        """Whether a worker that can be given rows holds any of `parts`."""
+        return any(map(self.ready, parts))
+
+    def all_ready(self, parts: Collection[int]) -> bool:
+        """Whether workers that can be given rows hold all `parts`."""
+        return all(map(self.ready, parts))
+
+    def missing(self, parts: Iterable[int]) -> list[int]:
+        """Those of `parts` that no attached worker holds."""
+        return [part for part in parts if not self._by_part.get(part)]
 
 
 @dataclass(slots=True)

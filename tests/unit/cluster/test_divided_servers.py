@@ -9,11 +9,7 @@ from hogbatch.coordinator.commands import Finish
 from hogbatch.wire.messages import Hello, Refused
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE
 from tests.support.property_tests import max_examples
-from tests.support.servers_stage import ServersStage
-
-
-def rows_of(epochs, rows):
-    return Counter((epoch, row) for epoch in range(epochs) for row in range(rows))
+from tests.support.servers_stage import ServersStage, rows_of
 
 
 def stage_of(*parts, servers=None, epochs=1, copies=1, joins=True, **plan):

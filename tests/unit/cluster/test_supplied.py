@@ -38,10 +38,10 @@ class Server:
         self._take(self.state.begin(0.0))
         self._take(self.state.tick(0.0))
 
-    def attach(self, key="w"):
+    def attach(self, key="w", teams=1):
         hello = Hello("cpu", "cpu:1", 1, 1, PACKAGE, FINGERPRINT)
         self._take(self.state.receive(key, hello, 0.0))
-        self._take(self.state.receive(key, Ready(((10, 0.01),)), 0.0))
+        self._take(self.state.receive(key, Ready(((10, 0.01),), teams), 0.0))
 
     def order(self, message):
         self._take(self.state.order(message, 1.0))
@@ -102,7 +102,17 @@ def test_a_lease_is_done_when_its_workers_have_done_its_rows(server):
     first, second = server.answers[1:]
     assert (first.lease, first.rows, first.loss) == (7, 300, 150.0)
     assert (second.lease, second.rows) == (8, 100)
+    assert (first.seconds, second.seconds) == (1.0, 0.0), "the second one began when it ended"
     assert server.state.supply.trained == 2
+
+
+def test_leases_are_as_long_as_usual_although_few_rows_are_supplied():
+    server = Server(lease_seconds=1.0)
+    server.attach(teams=2)
+    server.order(lease(7, 0, 400))
+    server.work_off()
+    server.order(lease(8, 400, 520))
+    assert server.work[0].stop - server.work[0].start == 100
 
 
 def test_the_learning_rate_follows_the_roll_backs_of_all_servers(server):

@@ -62,15 +62,6 @@ def test_the_second_lease_of_the_old_size_changes_nothing_more(play):
     assert (worker.limits, worker.batch_size) == ((10, 90), 50)
 
 
-def test_a_worker_without_memory_for_one_row_is_lost(play):
-    commands = play.done("g", rows=0, updates=0, too_large=1)
-    (lost,) = records(commands, "worker_lost")
-    assert lost == {"worker": "gpu-0", "reason": "its device has no memory for a batch of one row"}
-    play.attach("h", device="gpu")
-    play.work_on()
-    assert play.state.progress.rows == 10_000
-
-
 def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
     play = stage(policy=Hogbatch(PolicySettings()), train_rows=100, test_rows=1000, gpu=(10, SIZE))
     play.attach("g", device="gpu")

@@ -30,6 +30,7 @@ def test_a_gpu_worker_gets_one_lease_with_which_it_ends_when_the_others_do(evalu
     play = evaluating(30_000, c="cpu", g="gpu")
     (work,) = play.work["g"]
     rows = work.stop - work.start
+    assert rows % work.batch_size == 0
     seconds = FETCH_S + rows / 30_000
     assert seconds == pytest.approx((30_000 - rows) / 3000, rel=0.02)
 

@@ -44,17 +44,6 @@ def test_leases_shrink_at_the_end_of_an_epoch(stage):
     assert rows[-1] <= 10
 
 
-@pytest.mark.parametrize("teams", [1, 4])
-def test_leases_are_whole_batches_for_every_team(stage, teams):
-    play = stage(train_rows=10_003, lease_seconds=0.5)
-    play.attach("a", threads=8, teams=teams, members=8 // teams)
-    play.work_on()
-    batches = [(work.stop - work.start) / work.batch_size for _, work in works(play.said)]
-    assert all(count == int(count) for count in batches[:-2])
-    assert all(count % teams == 0 for count in batches[:-2] if count > teams)
-    assert batches[-2:] == [0.7, 0.6]
-
-
 def test_the_last_batches_of_an_epoch_are_of_similar_size_with_their_own_learning_rates(stage):
     rate = LearningRate(0.1, "linear", reference=10)
     play = stage("a", train_rows=1001, learning_rate=rate)

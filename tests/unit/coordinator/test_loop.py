@@ -3,7 +3,6 @@ import threading
 from contextlib import closing
 from dataclasses import asdict
 
-import numpy as np
 import pytest
 
 from benchmarks.common.job import WITHIN_S
@@ -14,7 +13,6 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.run.launch.local import LocalLauncher
-from hogbatch.store.fence import Fences
 from tests.support.coordinator_stage import make_plan
 from tests.support.loopback import Loopback
 
@@ -68,7 +66,7 @@ def adapters(segment_server, shuffle, children, record=None):
     return RunAdapters(
         endpoint=Loopback(),
         segment_server=segment_server,
-        fences=Fences(np.zeros((4, 8), np.int64)),
+        revoke=None,
         processes=children,
         snapshots=FiniteSnapshots(),
         shuffle=shuffle,

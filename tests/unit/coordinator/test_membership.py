@@ -137,16 +137,6 @@ def test_a_worker_given_up_for_lost_is_told_to_stop(stage):
     assert play.lose("a") == []
 
 
-def test_a_second_hello_admits_the_worker_again(stage):
-    play = stage("a")
-    commands = play.hello("a")
-    assert of_kind(commands, Revoke) == [Revoke(0)]
-    assert is_send(commands[-2], Welcome)
-    assert len(play.state.workers) == 1
-    assert not play.state.workers["a"].ready
-    assert works(play.ready("a"))
-
-
 def test_a_silent_worker_is_killed_and_its_rows_are_reassigned(stage):
     play = stage(train_rows=40)
     play.attach("a", pid=11)
@@ -226,6 +216,11 @@ def test_time_in_which_the_coordinator_was_stopped_extends_all_deadlines(stage):
     assert not of_kind(play.later(0.1, silent=["a"]), Kill)
     assert play.state.progress.seconds(play.now) - before < 1.5
     assert "a" in play.state.workers
+    alone = stage(wait_for_workers=20.0)
+    alone.later(1.0)
+    alone.now += 100.0
+    alone.later(0.1)
+    assert alone.finish is None
 
 
 def test_a_late_worker_starts_level_in_weighted_updates(stage):

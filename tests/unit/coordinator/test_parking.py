@@ -2,6 +2,7 @@
 
 import pytest
 
+from hogbatch.coordinator.decisions import REVIEW_SECONDS
 from hogbatch.coordinator.roster import HANDOVER_S
 from hogbatch.errors import PolicyError
 from hogbatch.policy.base import Operation
@@ -45,19 +46,10 @@ def worker(play, key):
     return play.state.workers[key]
 
 
-def test_a_parked_worker_gets_no_rows_to_train_on(play):
-    play.work_on()
-    assert play.finish.status == "finished"
-    assert worker(play, "c").rows == 0 and worker(play, "g").rows == 2000
-
-
-def test_a_parked_worker_evaluates(play):
+def test_a_parked_worker_evaluates_and_gets_no_rows_to_train_on(play):
     tasks = {(key, work.task) for key, work in works(play.work_on())}
     assert ("c", "evaluate") in tasks and ("c", "train") not in tasks
-
-
-def test_parking_is_recorded_once_with_its_reason(play):
-    play.work_on()
+    assert play.finish.status == "finished" and worker(play, "g").rows == 2000
     assert records(play.said, "worker_parked") == [{"worker": "cpu-0", "reason": "slow"}]
     assert records(play.said, "worker_unparked") == []
 
@@ -93,6 +85,22 @@ def test_the_summary_has_the_seconds_for_which_a_worker_was_parked(play):
     play.now += 2.0
     cpu, gpu = sorted(play.state.totals(play.now).workers, key=lambda record: record.device)
     assert cpu.parked_seconds == pytest.approx(2.0) and gpu.parked_seconds == 0.0
+
+
+def test_a_policy_decides_again_after_some_time(stage):
+    times = []
+
+    class Noted(Parks):
+        def decide(self, workers):
+            times.append(play.now)
+            return super().decide(workers)
+
+    play = stage(policy=Noted(), train_rows=10_000)
+    play.attach("c")
+    play.done("c")
+    play.now = REVIEW_SECONDS
+    play.done("c"), play.done("c")
+    assert times == [0.0, REVIEW_SECONDS]
 
 
 def test_a_policy_that_fails_to_decide_ends_the_run(stage):

@@ -255,8 +255,10 @@ class TestInterrupt:
         play.interrupt()
         while play.work["a"]:
             play.done("a")
+        play.later(INTERRUPT_TIMEOUT_S / 2)
+        play.interrupt()  # as the loop does again and again
         assert not play.finish
-        commands = play.later(INTERRUPT_TIMEOUT_S + 0.2)
+        commands = play.later(INTERRUPT_TIMEOUT_S / 2 + 0.2)
         kinds = [type(command) for command in commands]
         assert kinds.index(Revoke) < kinds.index(Kill) < kinds.index(Snapshot)
         assert play.finish == Finish("stopped", "interrupted")

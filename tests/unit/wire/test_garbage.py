@@ -103,3 +103,8 @@ def test_a_flood_waits_in_its_sender_and_honest_messages_do_not_wait_behind_it(
     worker.send(Heartbeat())
     assert serve_until(router, len) == [Heartbeat()]
     assert router.refused - before < unread / 2, "peers are read in turn"
+
+
+def test_what_lies_unread_is_limited_by_number(router):
+    assert router._socket.getsockopt(zmq.RCVHWM) == 20
+    assert router._socket.getsockopt(zmq.MAXMSGSIZE) == MAX_FRAME

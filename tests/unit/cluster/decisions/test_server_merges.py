@@ -12,11 +12,7 @@ from hogbatch.coordinator.workforce import TICK_S
 from hogbatch.wire.messages import Collect, Collected, Hello, Reduce, ServerWorkers
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, Stage
 from tests.support.property_tests import max_examples
-from tests.support.servers_stage import ServersStage
-
-
-def rows_of(epochs, rows):
-    return Counter((epoch, row) for epoch in range(epochs) for row in range(rows))
+from tests.support.servers_stage import ServersStage, rows_of
 
 
 def two_servers(**plan):
@@ -96,6 +92,18 @@ def test_a_server_whose_model_is_not_finite_is_replaced():
     assert one.merged == rows_of(2, 5000)
 
 
+def test_if_no_model_is_finite_all_are_rolled_back_and_training_goes_on():
+    stage, one, two = two_servers(epochs=2)
+    stage.run(lambda stage: stage.state.merges.number > 2)
+    one.finite = two.finite = False
+    stage.bad = "layers.0.weight[1, 2]"
+    stage.run(lambda stage: stage.state.recovery.rollbacks.total == 1)
+    before = stage.state.merges.number
+    stage.run()
+    assert stage.finish.status == "finished" and stage.state.merges.number > before
+    assert one.merged == two.merged
+
+
 @pytest.mark.parametrize("rule", ["adasum", "average"])  # collects with the sum, or before it
 def test_a_server_whose_change_is_far_too_large_is_left_out_of_the_merge(rule):
     stage, one, two = two_servers(epochs=2, rule=rule)
@@ -148,6 +156,7 @@ def test_a_run_whose_servers_are_all_lost_asks_to_be_resumed():
     stage.run()
     assert stage.finish.status == "failed"
     assert "--resume" in stage.finish.reason
+    assert not any(each.deaths for each in stage.state.epochs.rows.unfinished)
 
 
 def test_a_server_that_joins_while_the_source_of_its_model_dies_gets_another_one():
@@ -158,6 +167,19 @@ def test_a_server_that_joins_while_the_source_of_its_model_dies_gets_another_one
     stage.silence("a")
     stage.run()
     assert stage.servers["c"].merged == stage.servers["b"].merged == rows_of(1, 20_000)
+
+
+def test_failures_to_load_a_server_are_not_those_of_the_next_one():
+    stage = ServersStage(train_rows=20_000, merge_rows=500)
+    stage.join("a")
+    stage.run(lambda stage: stage.now > 1.0)
+    stage.unloadable.update(b=9, c=1)
+    stage.join("b")
+    stage.run(lambda stage: stage.recorded("worker_lost"))
+    stage.join("c")
+    stage.run()
+    assert [fields["reason"] for fields in stage.recorded("worker_lost")] == ["no room"]
+    assert stage.servers["c"].merged == rows_of(1, 20_000)
 
 
 def test_weights_are_those_of_adaptive_sgd_or_one():
