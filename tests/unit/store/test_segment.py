@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import mmap
 import os
 
@@ -50,6 +51,7 @@ def test_only_its_creator_can_write_a_read_only_segment(segment):
         os.pwrite(segment.fd, b"x", 0)
     with pytest.raises(PermissionError):
         mmap.mmap(segment.fd, LAYOUT.size)
+    assert fcntl.fcntl(segment.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SEAL
 
 
 @pytest.mark.parametrize("size", [0, 2 * LAYOUT.size])
