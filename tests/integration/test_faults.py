@@ -74,7 +74,7 @@ def test_a_killed_worker_is_replaced_at_once_and_no_row_is_lost(job):
 # All pauses are short.
 FAILING = """
 import os, sys
-from hogbatch import cli
+from hogbatch.cli import main as cli
 from hogbatch.run.launch import local, restarts
 
 restarts.MAX_PAUSE_S = 0.1

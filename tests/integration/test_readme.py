@@ -36,6 +36,7 @@ def checkout(tmp_path_factory):
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, copy)
+    (folder / "hogbatch" / "workers").symlink_to("../workers")
     for command in (["init", "--quiet"], ["add", "--all"]):
         subprocess.run(["git", *command], cwd=folder, check=True)
     share_packages(folder)

@@ -99,7 +99,7 @@ def test_the_commands_do_not_import_what_trains(finished_job, command):
     (job.run_dir / "model.safetensors").unlink()  # whose predictions a report would have
     path = job.folder if command == "runs" else job.run_dir
     program = (
-        "import sys; from hogbatch import cli; "
+        "import sys; from hogbatch.cli import main as cli; "
         f"code = cli.main({[command, str(path)]!r}); "
         "heavy = {'numba', 'llvmlite', 'cupy', 'zmq', 'hogbatch.coordinator', 'hogbatch.kernels', "
         "'hogbatch.run', 'numpy'}; "

@@ -223,7 +223,7 @@ def test_a_run_whose_terminal_is_closed_ends_well_or_goes_on_with_nohup(job, noh
 # `hogbatch train` with a bug in one method, which shows once the file `go` exists.
 BREAKING = """
 import os, sys
-from hogbatch import cli
+from hogbatch.cli import main as cli
 from hogbatch.coordinator.state import Coordinator
 
 receive = Coordinator.receive
