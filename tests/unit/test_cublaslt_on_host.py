@@ -1,0 +1,169 @@
+"""The stand-in for cuBLASLt: what it refuses, as documented, and the nodes of a graph."""
+
+import ctypes
+import importlib
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+SUCCESS, INVALID_VALUE, NOT_SUPPORTED = 0, 7, 15
+DEFAULT, BIAS, RELU_AUX, DRELU, BGRADA, BGRADB = 1, 4, 130, 136, 256, 512
+M, N, K = 5, 3, 4
+FLOAT32, FLOAT16 = 0, 2
+
+
+class Product:
+    """One product of cuBLASLt, computed with any arguments."""
+
+    def __init__(self, cupy, stream):
+        pathfinder = importlib.import_module("cuda.pathfinder")
+        path = pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path
+        self.library, self.handle, self.stream = ctypes.CDLL(path), ctypes.c_void_p(), stream
+        assert self.library.cublasLtCreate(ctypes.byref(self.handle)) == SUCCESS
+        self.workspace = cupy.empty(4096, np.uint8)
+        self.there = {
+            "a": cupy.ones((K, M), np.float32),  # column-major: [M, K]
+            "b": cupy.ones((N, K), np.float32),
+            "out": cupy.zeros((N, M), np.float32),
+            "vector": cupy.full(M, 2, np.float32),
+            "mask": cupy.zeros((N, 16), np.uint8),
+        }
+
+    def address(self, name):
+        return ctypes.c_void_p(self.there[name].data.ptr)
+
+    def __call__(self, epilogue=DEFAULT, attributes=(), **options):
+        """The status of the first call that fails, or of cublasLtMatmul."""
+        transposed = options.get("transposed", (0, 0))
+        values = {3: ctypes.c_int32(transposed[0]), 4: ctypes.c_int32(transposed[1])}
+        values |= {7: ctypes.c_uint32(epilogue)} | dict(attributes)
+        description = self.create("MatmulDesc", 68, FLOAT32)
+        for attribute, value in values.items():
+            if status := self.set("MatmulDesc", description, attribute, value):
+                return status
+        layouts = self.layouts(**options)
+        found, count = (ctypes.c_uint64 * 12)(), ctypes.c_int()
+        status = self.library.cublasLtMatmulAlgoGetHeuristic(
+            *(self.handle, description, *layouts, layouts[2], self.preference(**options)),
+            *(1, ctypes.byref(found), ctypes.byref(count)),
+        )
+        return status or self.compute(description, layouts, found, **options)
+
+    def create(self, what, *arguments):
+        made = ctypes.c_void_p()
+        create = getattr(self.library, f"cublasLt{what}Create")
+        assert create(ctypes.byref(made), *arguments) == SUCCESS
+        return made
+
+    def set(self, what, owner, attribute, value):
+        setter = getattr(self.library, f"cublasLt{what}SetAttribute")
+        return setter(owner, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
+
+    def layouts(self, transposed=(0, 0), leading=(M, K, M), kind=FLOAT32, **_):
+        a, b = (K, M) if transposed[0] else (M, K), (N, K) if transposed[1] else (K, N)
+        return [
+            self.create("MatrixLayout", kind, *map(ctypes.c_int64, (*shape, ld)))
+            for shape, ld in zip((a, b, (M, N)), leading, strict=True)
+        ]
+
+    def preference(self, promised=16, **_):
+        made = self.create("MatmulPreference")
+        self.set("MatmulPreference", made, 1, ctypes.c_uint64(self.workspace.nbytes))
+        for attribute in (5, 6, 7, 8):
+            self.set("MatmulPreference", made, attribute, ctypes.c_uint32(promised))
+        return made
+
+    def compute(self, description, layouts, found, size=4096, **_):
+        (a, b, c), out = layouts, self.address("out")
+        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        return self.library.cublasLtMatmul(
+            *(self.handle, description, ctypes.byref(one), self.address("a"), a),
+            *(self.address("b"), b, ctypes.byref(zero), out, c, out, c, ctypes.byref(found)),
+            *(ctypes.c_void_p(self.workspace.data.ptr), ctypes.c_size_t(size)),
+            ctypes.c_void_p(self.stream.ptr),
+        )
+
+
+@pytest.fixture
+def product(cupy, stream):
+    return Product(cupy, stream)
+
+
+def test_a_product_with_a_bias(product):
+    assert product(epilogue=BIAS, attributes={8: product.address("vector")}) == SUCCESS
+    assert_allclose(product.there["out"].get(), K + 2)
+
+
+def test_the_bias_gradient_sums_the_factor_of_its_name(product):
+    product.there["a"][:] = 3
+    vector = {8: product.address("vector")}
+    assert product(epilogue=BGRADA, attributes=vector) == SUCCESS
+    assert_allclose(product.there["vector"].get(), 3 * K)
+    transposed = {"transposed": (0, 1), "leading": (M, N, M)}
+    assert product(epilogue=BGRADB, attributes=vector, **transposed) == SUCCESS
+    assert_allclose(product.there["vector"].get()[:N], K)
+
+
+def test_the_gradient_reads_the_mask_of_the_relu(product):
+    product.there["a"][:, 1] = -1
+    aux = {11: product.address("mask"), 12: ctypes.c_int64(128)}
+    assert product(epilogue=RELU_AUX, attributes=aux) == SUCCESS
+    expected = np.full((N, M), K)
+    expected[:, 1] = 0
+    assert_allclose(product.there["out"].get(), expected)
+    product.there["a"][:] = 2
+    assert product(epilogue=DRELU, attributes=aux) == SUCCESS
+    assert_allclose(product.there["out"].get(), 2 * expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"epilogue": RELU_AUX}, INVALID_VALUE),  # no mask
+        ({"epilogue": BIAS}, INVALID_VALUE),  # no bias
+        ({"leading": (M - 1, K, M)}, INVALID_VALUE),
+        ({"attributes": {7: ctypes.c_uint64(1)}}, INVALID_VALUE),  # of 4 bytes
+        ({"attributes": {99: ctypes.c_uint32(1)}}, INVALID_VALUE),
+        ({"size": 100}, INVALID_VALUE),  # less workspace than the algorithm was chosen for
+        ({"kind": FLOAT16}, NOT_SUPPORTED),
+        ({"epilogue": 32}, NOT_SUPPORTED),  # GELU is not imitated
+    ],
+    ids=["mask", "bias", "leading", "size", "attribute", "workspace", "type", "epilogue"],
+)
+def test_what_the_documentation_excludes_is_refused(product, options, status):
+    assert product(**options) == status
+
+
+@pytest.mark.parametrize("leading", [64, 192, 0])
+def test_the_rows_of_a_mask_are_multiples_of_128_bits(product, leading):
+    aux = {11: product.address("mask"), 12: ctypes.c_int64(leading)}
+    assert product(epilogue=RELU_AUX, attributes=aux) == INVALID_VALUE
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "options"),
+    [
+        (BGRADA, {"transposed": (1, 0), "leading": (K, K, M)}),
+        (BGRADB, {}),
+    ],
+)
+def test_a_bias_gradient_needs_its_factor_in_one_order(product, epilogue, options):
+    vector = {8: product.address("vector")}
+    assert product(epilogue=epilogue, attributes=vector, **options) == NOT_SUPPORTED
+
+
+def test_an_algorithm_is_for_arrays_as_aligned_as_promised(cupy, product):
+    product.there["out"] = cupy.zeros(N * M + 1, np.float32)[1:]
+    assert product(promised=4) == SUCCESS
+    assert product(promised=256) == INVALID_VALUE
+
+
+def test_a_graph_lists_its_nodes(cupy, stream):
+    row = cupy.zeros(4, np.float32)
+    stream.begin_capture()
+    row += 1
+    row *= 2
+    lines = stream.end_capture().debug_dot_str().splitlines()
+    assert [line.split("[")[0] for line in lines[1:3]] == ['"graph_1_node_0"', '"graph_1_node_1"']
+    assert lines[3] == '"graph_1_node_0" -> "graph_1_node_1";'
