@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from hogbatch.cluster.decisions.outliers import MOST_RESTARTS
 from hogbatch.cluster.host import ModelArrays
 from hogbatch.cluster.servers import Cluster, ServerHandle
-from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.coordinator.background import Wakeup
 from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.run.launch.restarts import Restarts
 from hogbatch.wire.channel import CoordinatorChannel
 from hogbatch.wire.codec import encode
@@ -183,25 +183,25 @@ class ServersChannel:
     def cause_of_death(self, pid: int) -> str:
         return f"process {pid} exited"
 
-    def died(self, pid: int, worked: bool, now: float) -> NotRestarted | None:
+    def died(self, pid: int, worked: bool, now: float) -> WorkerGivenUp | None:
         return None
 
-    def start_due(self, now: float) -> Iterator[Restarted | NotRestarted]:
+    def start_due(self, now: float) -> Iterator[WorkerRestarted | WorkerGivenUp]:
         """Start servers again, some time after they have ended."""
         for place in self._places:
             if place.ended and place.given_up:
                 place.ended = False
-                yield NotRestarted(f"server {place.number}", place.given_up)
+                yield WorkerGivenUp(f"server {place.number}", place.given_up)
             elif place.ended:
                 place.restarts.died(now, place.worked)
                 place.worked = place.ended = False
                 if place.restarts.due_at is None:
-                    yield NotRestarted(f"server {place.number}", str(place.restarts))
+                    yield WorkerGivenUp(f"server {place.number}", str(place.restarts))
             elif place.handle is None and place.restarts.is_due(now):
                 place.restarts.start()
                 self._start_server(place)
                 times, most = place.restarts.times, place.restarts.maximum
-                yield Restarted(f"server {place.number}", 0, times, most)
+                yield WorkerRestarted(f"server {place.number}", 0, times, most)
 
     def all_ended(self) -> str | None:
         alive = (place.handle or place.ended or place.restarts.due_at for place in self._places)

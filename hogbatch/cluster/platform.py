@@ -15,7 +15,7 @@ from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_between_merges
 from hogbatch.cluster.divided.decide import DividedData
-from hogbatch.cluster.server_figures import EVENT, event_fields, last_figures
+from hogbatch.cluster.server_figures import last_figures, recorded
 from hogbatch.cluster.servers import Cluster, ServerArrays
 from hogbatch.cluster.start import ServerStart, UpstreamAddress, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
@@ -176,7 +176,7 @@ def _record_last(components: RunComponents, files: ServerFiles) -> None:
     server = components.coordinator.workers.get(files.key)
     figures = last_figures(files.contents.get(SUMMARY, b""))
     if server is not None and figures is not None:
-        components.recorder.record(EVENT, event_fields(server.name, figures))
+        components.recorder.record(recorded(server.name, figures))
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

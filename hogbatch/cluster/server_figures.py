@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from hogbatch.coordinator.commands import Command, Record
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
+from hogbatch.events.event import RecordedWorker, WorkersOfServer
 from hogbatch.wire.messages import (
     MAX_LISTED,
     ServerWorker,
@@ -20,7 +21,6 @@ from hogbatch.wire.messages import (
     WorkerState,
 )
 
-EVENT: Final = "server_workers"
 RECORD_S: Final = 0.5  # between two records about one server
 FIGURES_PER_S: Final = 10  # messages of all servers together; with more servers, each sends fewer
 
@@ -63,13 +63,13 @@ def record_figures(server: Worker, message: ServerWorkers, now: float) -> list[C
     if now - server.figures_at < RECORD_S:
         return []
     server.figures_at = now
-    return [Record(EVENT, event_fields(server.name, message))]
+    return [Record(recorded(server.name, message))]
 
 
-def event_fields(server: str, message: ServerWorkers) -> dict[str, object]:
-    """The fields of the event about the workers of `server`."""
-    workers = [asdict(worker) for worker in message.workers]
-    return {"worker": server, "workers": workers, "others": message.others}
+def recorded(server: str, message: ServerWorkers) -> WorkersOfServer:
+    """The event about the workers of `server`."""
+    workers = [RecordedWorker(**asdict(worker)) for worker in message.workers]
+    return WorkersOfServer(server, workers, message.others)
 
 
 class SummarisedWorker(WorkerFigures, frozen=True):

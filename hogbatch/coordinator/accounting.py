@@ -9,6 +9,7 @@ from hogbatch.coordinator.leases import Leases
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.worker import Worker, failed_batch
+from hogbatch.events.event import LeaseDone, MergeRefused, OutOfMemory, RowsSkipped, WorkerLeft
 from hogbatch.wire.messages import Done, Lease
 
 
@@ -51,8 +52,8 @@ class LeaseAccounting:
         discarded = self.epochs.rows.discard(worker.unmerged)
         self.progress.rows -= sum(stop - start for start, stop in discarded)
         reissued += map(list, discarded)
-        left = {"worker": worker.name, "epoch": self.epochs.number, "reissued": reissued}
-        return [*commands, Record("worker_left", left)]
+        left = WorkerLeft(worker=worker.name, epoch=self.epochs.number, reissued=reissued)
+        return [*commands, Record(left)]
 
     def _credit_training(
         self, worker: Worker, lease: Lease, done: Done, seconds: float
@@ -68,13 +69,14 @@ class LeaseAccounting:
         self.faults["merges_refused"] += done.refused
         worker.credit(done)
         fields = worker.lease_fields(lease, done, rows, self.epochs.number, seconds)
-        busy = {"busy_seconds": round(done.seconds, 6)}
-        records = [Record("lease", fields | busy)] if done.rows else []
+        records = []
+        if done.rows:
+            records.append(Record(LeaseDone(**fields, busy_seconds=round(done.seconds, 6))))
         if done.refused:
-            records.append(Record("merge_refused", fields | {"refused": done.refused}))
+            records.append(Record(MergeRefused(**fields, refused=done.refused)))
         elif done.skipped_row:
-            skipped = fields | {"skipped": done.skipped, "row": done.skipped_row - 1}
-            records += [Record("rows_skipped", each) for each in self.recovery.suspect(skipped)]
+            skipped = RowsSkipped(**fields, skipped=done.skipped, row=done.skipped_row - 1)
+            records += [Record(each) for each in self.recovery.suspect(skipped)]
         return records
 
     def _credit_evaluation(self, worker: Worker, lease: Lease, done: Done) -> None:
@@ -88,4 +90,4 @@ class LeaseAccounting:
         if not worker.shrink(too_large, seconds):
             return []  # the second lease of the old size
         size = worker.batch_size if lease.task == "train" else worker.evaluation_batch
-        return [Record("out_of_memory", {"worker": worker.name, "from": too_large, "to": size})]
+        return [Record(OutOfMemory(worker.name, too_large, size))]

@@ -58,7 +58,7 @@ class RunModel:
 
     def _written(self, draft: CheckpointAdapter, failure: str | None, now: float) -> list[Command]:
         if failure is None:
-            self._adapters.record("checkpoint", draft.about)
+            self._adapters.record(draft.about)
         return self._state.checkpoint_written(failure, now)
 
 

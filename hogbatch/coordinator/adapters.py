@@ -1,31 +1,14 @@
 """Protocols of everything outside that the coordinator's loop uses; the run implements them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.event import AnyEvent, CheckpointWritten, WorkerGivenUp, WorkerRestarted
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.store.segment_server import SegmentServer
 from hogbatch.wire.channel import CoordinatorChannel
-
-
-@dataclass(frozen=True, slots=True)
-class Restarted:
-    """A worker was started again. The fields are those of the event "worker_restarted"."""
-
-    runs_on: str  # as in Hello.name: "gpu:0"
-    pid: int  # of the new process
-    times: int  # restarts since it last finished a lease
-    most: int  # maximum number of restarts without a finished lease
-
-
-@dataclass(frozen=True, slots=True)
-class NotRestarted:
-    """A worker will not be restarted. The fields are those of the event "worker_given_up"."""
-
-    runs_on: str
-    reason: str  # with the last lines of its log
 
 
 class ProcessAdapter(Protocol):
@@ -37,13 +20,13 @@ class ProcessAdapter(Protocol):
     def cause_of_death(self, pid: int) -> str:
         """How process `pid` has exited, as far as that is known."""
 
-    def died(self, pid: int, worked: bool, now: float) -> NotRestarted | None:
+    def died(self, pid: int, worked: bool, now: float) -> WorkerGivenUp | None:
         """Process `pid` has exited; `worked`: it had finished a lease.
 
         Schedules a restart if this run started the process and a new one may succeed.
         """
 
-    def start_due(self, now: float) -> Iterator[Restarted | NotRestarted]:
+    def start_due(self, now: float) -> Iterator[WorkerRestarted | WorkerGivenUp]:
         """Restart the workers whose restart is due."""
 
     def all_ended(self) -> str | None:
@@ -54,8 +37,8 @@ class CheckpointAdapter(Protocol):
     """A checkpoint to write."""
 
     @property
-    def about(self) -> Mapping[str, object]:
-        """Fields of the event "checkpoint"."""
+    def about(self) -> CheckpointWritten:
+        """The event that it is written."""
 
     def write(self) -> str | None:
         """Write it; return why that failed, if it did. May take long."""
@@ -100,7 +83,7 @@ class Adapters:
     processes: ProcessAdapter
     shuffle: Callable[[int, int], None]  # writes a row order; called on another thread
     quarantine: Callable[[int, int, int], None]
-    record: Callable[[str, Mapping[str, object]], object]
+    record: Callable[[AnyEvent], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 The state decides and returns commands; :mod:`hogbatch.coordinator.execution` carries them out.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.event import AnyEvent
 from hogbatch.events.records import Evaluation
 from hogbatch.wire.messages import ToCoordinator, ToServer, ToWorker
 
@@ -76,8 +76,7 @@ class RollBack:
 class Record:
     """Append an event to the event log."""
 
-    event: str
-    fields: Mapping[str, object]
+    event: AnyEvent
 
 
 @dataclass(frozen=True, slots=True)

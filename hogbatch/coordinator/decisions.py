@@ -7,6 +7,7 @@ from hogbatch.coordinator.commands import Record
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
 from hogbatch.errors import PolicyError
+from hogbatch.events.event import WorkerParked, WorkerUnparked
 from hogbatch.policy.base import BatchPolicy, JointPolicy, Operation
 
 REVIEW_SECONDS = 0.25  # of training, between two joint decisions about the same workers
@@ -77,6 +78,6 @@ class Decisions:
             return []
         if operation.trains:
             self.roster.resume_training(worker, seconds)
-            return [Record("worker_unparked", {"worker": worker.name})]
+            return [Record(WorkerUnparked(worker.name))]
         self.roster.park(worker, seconds)
-        return [Record("worker_parked", {"worker": worker.name, "reason": operation.reason})]
+        return [Record(WorkerParked(worker.name, operation.reason))]

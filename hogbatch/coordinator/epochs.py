@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from hogbatch.coordinator.commands import Command, Quarantine, Record, Shuffle
 from hogbatch.coordinator.ledger import Ledger, RowRange
 from hogbatch.coordinator.worker import SUSPECT_DEATHS
+from hogbatch.events.event import EpochEnded, Quarantined
 
 MAX_DEATHS = SUSPECT_DEATHS + 1  # of workers on one batch; then it is quarantined
 
@@ -64,7 +65,7 @@ class Epochs:
 
     def end(self) -> list[Command]:
         """Move to the next epoch."""
-        ended = Record("epoch", {"epoch": self.number, "rows": self.rows.acknowledged})
+        ended = Record(EpochEnded(self.number, self.rows.acknowledged))
         self._ready.pop(self.number, None)
         self._requested.pop(self.number, None)
         self.number += 1
@@ -83,8 +84,8 @@ class Epochs:
             return []
         self.rows.acknowledge(lease, stop - start)
         self._quarantine(start, stop)
-        fields = {"epoch": self.number, "rows": [start, stop], "deaths": deaths}
-        return [Quarantine(self.number, start, stop), Record("quarantined", fields)]
+        quarantined = Quarantined(self.number, [start, stop], deaths)
+        return [Quarantine(self.number, start, stop), Record(quarantined)]
 
     def _quarantine(self, start: int, stop: int) -> None:
         """Count rows [start, stop), which are left out from now on."""

@@ -9,6 +9,7 @@ from hogbatch.coordinator.leases import Leases
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery, too_many_skipped
+from hogbatch.events.event import EvaluationBegins
 from hogbatch.events.records import Evaluation
 
 
@@ -73,7 +74,7 @@ class Evaluator:
 
     def _evaluate(self, rows_of: Literal["train", "test"]) -> list[Command]:
         self.leases.evaluate(rows_of)
-        return [Record("evaluation_begins", {"of": rows_of, "rows": self.leases.evaluated.rows})]
+        return [Record(EvaluationBegins(of=rows_of, rows=self.leases.evaluated.rows))]
 
     def _exact_loss_is_due(self, *, epoch_ended: bool) -> bool:
         """Whether to evaluate all training rows: after an epoch, and at the end of the run."""

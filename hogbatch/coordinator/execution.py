@@ -1,6 +1,5 @@
 """Carries out the commands of a coordinator, with the actions of a real or a simulated run."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.event import AnyEvent
 from hogbatch.events.records import Evaluation
 from hogbatch.wire.messages import ToCoordinator, ToWorker
 
@@ -46,7 +46,7 @@ class WorkforceActions(Protocol):
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         """See Quarantine."""
 
-    def record(self, event: str, fields: Mapping[str, object]) -> None:
+    def record(self, event: AnyEvent) -> None:
         """See Record."""
 
     def end(self, finish: Finish) -> None:
@@ -117,8 +117,8 @@ class Executor:
                 self.workforce.shuffle(epoch, without)
             case Quarantine(epoch, start, stop):
                 self.workforce.quarantine(epoch, start, stop)
-            case Record(event, fields):
-                self.workforce.record(event, fields)
+            case Record(event):
+                self.workforce.record(event)
             case Finish():
                 self.workforce.end(command)
             case Snapshot(saved) if self.model:

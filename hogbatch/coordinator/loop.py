@@ -9,25 +9,20 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from typing import Protocol
 
 from hogbatch.coordinator.actions import RunModel, Servers
-from hogbatch.coordinator.adapters import (
-    Adapters,
-    NotRestarted,
-    Restarted,
-    RunAdapters,
-)
+from hogbatch.coordinator.adapters import Adapters, RunAdapters
 from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import Command, Finish
 from hogbatch.coordinator.execution import Executor, UpstreamActions
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.workforce import Workforce
+from hogbatch.events.event import AnyEvent, WorkerGivenUp, WorkerRestarted
 from hogbatch.events.records import RunTotals
 from hogbatch.wire.messages import ToCoordinator, ToWorker
 
@@ -157,9 +152,9 @@ class Loop:
         """Record rows that kill workers."""
         self._adapters.quarantine(epoch, start, stop)
 
-    def record(self, event: str, fields: Mapping[str, object]) -> None:
+    def record(self, event: AnyEvent) -> None:
         """Append to the event log."""
-        self._adapters.record(event, fields)
+        self._adapters.record(event)
 
     def end(self, finish: Finish) -> None:
         """End the loop."""
@@ -193,18 +188,15 @@ class Loop:
         departed = (w for w in self._state.roster.departed if w.pid == pid)
         worked = any(worker.rows > 0 for worker in departed)
         if self._finish is None:
-            not_restarted = self._adapters.processes.died(pid, worked, time.monotonic())
-            self._record_restarts([not_restarted] if not_restarted else [])
+            given_up = self._adapters.processes.died(pid, worked, time.monotonic())
+            self._record_restarts([given_up] if given_up else [])
 
-    def _record_restarts(self, changes: Iterable[Restarted | NotRestarted]) -> None:
+    def _record_restarts(self, changes: Iterable[WorkerRestarted | WorkerGivenUp]) -> None:
         """Record workers that were restarted, and those that will not be."""
         for change in changes:
-            match change:
-                case Restarted():
-                    self._adapters.record("worker_restarted", asdict(change))
-                    self._watch(change.pid)
-                case NotRestarted():
-                    self._adapters.record("worker_given_up", asdict(change))
+            self._adapters.record(change)
+            if isinstance(change, WorkerRestarted):
+                self._watch(change.pid)
 
 
 def coordinator_loop(

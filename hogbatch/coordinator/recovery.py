@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hogbatch.coordinator.commands import Command, Record, RollBack
 from hogbatch.coordinator.progress import LossSums
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, RollBacks
+from hogbatch.events.event import Poisoned, Recovered, RowsOftenSkipped, RowsSkipped
 from hogbatch.events.skipped_rows import WARNING_FRACTION
 
 MAX_PAUSE = 16  # times `every`, between two attempts to write a checkpoint
@@ -37,7 +38,7 @@ class Recovery:
     not_finite_at: str | None = None  # the parameter that is not finite; a roll-back is due
     rollbacks: RollBacks = field(default_factory=RollBacks)
     # the first leases with skipped rows since the last good snapshot: possible causes
-    suspects: list[dict[str, object]] = field(default_factory=list)
+    suspects: list[RowsSkipped] = field(default_factory=list)
     _named: int = 0
     _warned: bool = False
     _next: float = math.inf
@@ -68,8 +69,7 @@ class Recovery:
         self.suspects.clear()
         if not self.rollbacks.found_finite(self._copied_rows):
             return []
-        fields = {"counted": self.rollbacks.counted, "rate_factor": self.rollbacks.rate_factor}
-        return [Record("recovered", fields)]
+        return [Record(Recovered(self.rollbacks.counted, self.rollbacks.rate_factor))]
 
     def end_checkpoint(self, failed: bool, now: float) -> None:
         """The checkpoint is written or has failed; after failures the pauses double."""
@@ -77,7 +77,7 @@ class Recovery:
         self._failures = self._failures + 1 if failed else 0
         self._next = now + self.every * min(2**self._failures, MAX_PAUSE)
 
-    def suspect(self, lease: dict[str, object]) -> list[dict[str, object]]:
+    def suspect(self, lease: RowsSkipped) -> list[RowsSkipped]:
         """Remember a lease with skipped rows; return it in a list if it is to be reported."""
         if len(self.suspects) < MAX_SUSPECTS:
             self.suspects.append(lease)
@@ -89,19 +89,17 @@ class Recovery:
         if self._warned or trained.fraction_skipped <= WARNING_FRACTION:
             return []
         self._warned = True
-        rows = trained.rows + trained.skipped
-        fields = {"skipped": trained.skipped, "rows": rows, "skipped_row": trained.skipped_row}
-        factor = self.rollbacks.rate_factor
-        return [Record("rows_often_skipped", fields | {"rate": rate * factor})]
+        rows, rate = trained.rows + trained.skipped, rate * self.rollbacks.rate_factor
+        return [Record(RowsOftenSkipped(trained.skipped, rows, trained.skipped_row, rate))]
 
     def roll_back(self, rows: int) -> list[Command]:
         """Restore the last good snapshot; `diverged` decides whether the run continues."""
-        where, suspects = self.not_finite_at, list(self.suspects)
+        where, suspects = self.not_finite_at, [lease.fields for lease in self.suspects]
         self.not_finite_at = None
         self.suspects.clear()
         self.rollbacks.add(rows)
-        times = {"times": self.rollbacks.counted, "most": MAX_ROLLBACKS}
-        return [Record("poisoned", {"where": where, **times, "suspects": suspects}), RollBack()]
+        poisoned = Poisoned(where, self.rollbacks.counted, MAX_ROLLBACKS, suspects)
+        return [Record(poisoned), RollBack()]
 
     def diverged(self, where: str | None) -> str | None:
         """Why the run must end after a roll-back caused by the parameter at `where`; None if it

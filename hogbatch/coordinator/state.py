@@ -51,6 +51,7 @@ from hogbatch.coordinator.progress import LossSums
 from hogbatch.coordinator.saved_state import SavedState, restore, save
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import TICK_S, Workforce
+from hogbatch.events.event import CheckpointBegins, CheckpointFailed
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.wire.messages import FromServer, Loaded, Ready, ServerWorkers, Stop
 
@@ -117,7 +118,7 @@ class Coordinator(Workforce):
         if failure is None:
             return []
         self.accounting.faults["checkpoints_failed"] += 1
-        return [Record("checkpoint_failed", {"reason": failure})]
+        return [Record(CheckpointFailed(failure))]
 
     def model_written(self, key: str, failure: str | None, now: float) -> list[Command]:
         """The model is in the memory of server `key`, or writing it has failed."""
@@ -301,8 +302,8 @@ class Coordinator(Workforce):
         if not with_checkpoint:
             return [Snapshot(None)]
         saved = self.saved(now)
-        reached = {"epoch": saved.epoch, "rows": saved.rows, "seconds": saved.seconds}
-        return [Record("checkpoint_begins", reached), Snapshot(saved)]
+        begins = CheckpointBegins(saved.epoch, saved.rows, saved.seconds)
+        return [Record(begins), Snapshot(saved)]
 
     def _roll_back(self, now: float) -> list[Command]:
         """Continue from the last good snapshot with half the learning rate; no worker writes."""

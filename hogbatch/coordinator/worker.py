@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from hogbatch.coordinator.plan import Limits
+from hogbatch.events.event import WorkerReady
 from hogbatch.events.records import WorkerRecord
 from hogbatch.events.trace import Trace
 from hogbatch.policy.base import WorkerView
@@ -238,16 +240,16 @@ class Worker:
             evaluating = max(done.seconds - self.evaluation_start, done.seconds / 2)
             self.evaluation_speed.add(evaluating, done.rows)
 
-    def ready_fields(self) -> dict[str, object]:
-        """Fields of the event "worker_ready"."""
-        fields = {"worker": self.name, "limits": self.limits, "batch_size": self.batch_size}
-        return fields | ({"teams": [self.teams, self.members]} if self.device == "cpu" else {})
+    def ready_event(self) -> WorkerReady:
+        """The event that it can be given work."""
+        teams = (self.teams, self.members) if self.device == "cpu" else None
+        return WorkerReady(self.name, self.limits, self.batch_size, teams)
 
     def lease_fields(
         self, lease: Lease, done: Done, rows: tuple[int, int], epoch: int, seconds: float
-    ) -> dict[str, object]:
-        """Fields of the event "lease" for a lease that was done at training second `seconds`."""
-        fields: dict[str, object] = {
+    ) -> dict[str, Any]:
+        """The fields of OfLease for a lease that was done at training second `seconds`."""
+        fields: dict[str, Any] = {
             "seconds": round(seconds, 4),
             "epoch": epoch,
             "rows": list(rows),

@@ -21,6 +21,8 @@ from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
+from hogbatch.events import event as events
+from hogbatch.events.event import WorkerCompiles, WorkerJoined, WorkerLost
 from hogbatch.events.records import Faults, RunTotals
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.store.fence import MAX_WORKERS
@@ -161,14 +163,14 @@ class Workforce(ABC):
             case Done():
                 return self._credit(worker, message, now)
             case Heartbeat() if worker.starts_compiling(message):
-                return [Record("worker_compiles", {"worker": worker.name})]
+                return [Record(WorkerCompiles(worker.name))]
             case Heartbeat():
                 return []
             case Failed(reason):  # a failing device is not the fault of its rows
                 died = worker.device == "cpu"
                 return self._lose(worker, reason, now, died=died, kill=False)
             case Goodbye():
-                goodbye = Record("goodbye", {"worker": worker.name})
+                goodbye = Record(events.Goodbye(worker.name))
                 return [goodbye, *self._remove(worker, now)]
             case ServerWorkers():
                 return self._record_figures(worker, message, now)
@@ -238,8 +240,8 @@ class Workforce(ABC):
         self.ending.workers_attached()
         run, beat = self.plan.identity.run, worker.beat_seconds
         welcome = self.plan.training.welcome(run, worker.number, worker.name, beat)
-        joined = {"worker": worker.name, "runs_on": hello.name, "pid": worker.pid}
-        return [Send(key, welcome), Record("worker_joined", joined)]
+        joined = WorkerJoined(worker.name, hello.name, worker.pid)
+        return [Send(key, welcome), Record(joined)]
 
     def _refusal(self, hello: Hello) -> str | None:
         """Why the worker that sent `hello` cannot be admitted; None if it can."""
@@ -267,7 +269,7 @@ class Workforce(ABC):
         worker.expect_measured_speed()
         self.progress.expect_speed(worker.speed.value)
         decided = self.decisions.membership_changed(worker.joined_at)
-        made_ready = Record("worker_ready", worker.ready_fields())
+        made_ready = Record(worker.ready_event())
         return [made_ready, *decided, *self._advance(now, [worker])]
 
     def _lose(
@@ -275,7 +277,7 @@ class Workforce(ABC):
     ) -> list[Command]:
         """Remove a worker that failed. `kill`: its process may still run and is killed first."""
         self.accounting.faults["workers_lost"] += 1
-        lost = Record("worker_lost", {"worker": worker.name, "reason": reason})
+        lost = Record(WorkerLost(worker.name, reason))
         died = died and worker.device != "server"  # rows kill workers of a server, not the server
         return [lost, *self._remove(worker, now, died=died, kill=kill)]
 

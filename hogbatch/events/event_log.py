@@ -8,8 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TextIO
+from typing import TextIO, TypeVar
 
+from msgspec.structs import replace
+
+from hogbatch.events.event import Event
+
+E = TypeVar("E", bound=Event)
 log = logging.getLogger(__name__)
 
 MAX_LINE = 1 << 20  # bytes
@@ -38,19 +43,20 @@ class EventLog:
         except OSError as error:
             log.warning("%s: cannot log events: %s", path, error.strerror)
 
-    def write(self, event: str, fields: Mapping[str, object]) -> Mapping[str, object]:
-        """Append one event and return all its fields.
+    def write(self, event: E) -> E:
+        """Append one event and return it with the time.
 
         After an error, which is logged once, no more events are written.
         """
-        whole = {"event": event, "at": round(self._now(), 4), **self._marks, **fields}
+        event = replace(event, at=round(self._now(), 4))
         if self._file is not None:
+            fields = {"event": event.name, "at": event.at, **self._marks, **event.fields}
             try:
-                self._file.write(json.dumps(whole) + "\n")
+                self._file.write(json.dumps(fields) + "\n")
             except OSError as error:
                 log.warning("%s: event logging has stopped: %s", self._file.name, error.strerror)
                 self.close()
-        return whole
+        return event
 
     def close(self) -> None:
         """Close the file; no more events are written."""

@@ -1,8 +1,8 @@
 """The interface of observers, which receive everything that a run records."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
+from hogbatch.events.event import AnyEvent
 from hogbatch.events.records import Evaluation, RunTotals
 
 
@@ -12,8 +12,8 @@ class Observer(Protocol):
     They are called on the thread of the coordinator, which handles no messages meanwhile.
     """
 
-    def event(self, event: Mapping[str, Any]) -> None:
-        """An event, with all fields of its line in events.jsonl."""
+    def event(self, event: AnyEvent) -> None:
+        """An event, as in events.jsonl."""
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         """The result of an evaluation, and the totals of the run at that time."""

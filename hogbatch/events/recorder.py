@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.events.event import AnyEvent, Evaluated
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.observer import Observer
 from hogbatch.events.records import Evaluation, RunTotals
@@ -54,16 +55,16 @@ class RunRecorder:
         """Continue with the history and the kept parameters of a resumed run."""
         self.history, self.kept, self._copy = history, kept, params
 
-    def record(self, event: str, fields: Mapping[str, object]) -> None:
+    def record(self, event: AnyEvent) -> None:
         """Log an event, and tell the observers."""
-        logged = self.log.write(event, fields)
+        logged = self.log.write(event)
         for observer in self._observers:
             observer.event(logged)
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         """Log one evaluation, and tell the observers."""
         self.history.append(evaluation)
-        self.record("evaluation", asdict(evaluation))
+        self.record(Evaluated(**asdict(evaluation)))
         for observer in self._observers:
             observer.report(evaluation, totals)
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hogbatch.data.batch import Inputs
+from hogbatch.events.event import RowsOftenSkipped
 
 WARNING_FRACTION = 0.001  # of the rows
 
@@ -16,20 +17,13 @@ def largest_feature(inputs: Inputs, row: int) -> float:
     return float(np.abs(values).max(initial=0))
 
 
-def skipped_warning(
-    skipped: int, rows: int, skipped_row: int, largest: float, rate: float
-) -> str | None:
-    """The warning about `skipped` out of `rows` rows; None if they are few.
-
-    `skipped_row` is 1 + the number of one of them, as in `Done`, and `largest` its largest
-    |feature|; `rate` is the learning rate.
-    """
-    if skipped <= WARNING_FRACTION * rows:
-        return None
-    named = ""
-    if skipped_row:
-        named = f" (row {skipped_row - 1} of the training set, largest |feature| {largest:.3g})"
+def skipped_warning(event: RowsOftenSkipped, largest: float) -> str:
+    """The warning for the user; `largest` is the largest |feature| of the skipped row."""
+    named, row = "", event.skipped_row - 1
+    if event.skipped_row:
+        named = f" (row {row} of the training set, largest |feature| {largest:.3g})"
     return (
-        f"{100 * skipped / rows:.2g} % of the rows had no finite loss and were skipped{named}: "
-        f"scale features (--scale standard) and labels, or lower --lr, now {rate:.3g}"
+        f"{100 * event.skipped / event.rows:.2g} % of the rows had no finite loss and were "
+        f"skipped{named}: scale features (--scale standard) and labels, or lower --lr, now "
+        f"{event.rate:.3g}"
     )

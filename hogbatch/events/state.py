@@ -5,65 +5,46 @@ a run that is looked at while it trains, and one that ended long ago, give the s
 """
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
 from hogbatch.config.losses import LOSSES
-from hogbatch.events.announced import ANNOUNCED, sentence
+from hogbatch.events.event import (
+    CheckpointBegins,
+    CheckpointFailed,
+    CheckpointWritten,
+    Ended,
+    EpochEnded,
+    Evaluated,
+    EvaluationBegins,
+    Event,
+    Goodbye,
+    LeaseDone,
+    OutOfMemory,
+    Poisoned,
+    Resumed,
+    Started,
+    WorkerCompiles,
+    WorkerJoined,
+    WorkerLeft,
+    WorkerLost,
+    WorkerParked,
+    WorkerReady,
+    WorkersOfServer,
+    WorkerUnparked,
+)
 from hogbatch.events.records import Evaluation
-from hogbatch.events.worker_figures import Counter, FiguresOfServer, LeaseDone, ObservedWorker
+from hogbatch.events.worker_figures import Counter, ObservedWorker
 
 MAX_NOTICES: Final = 100
-TIMED: Final = ("checkpoint", "resumed", "poisoned", "out_of_memory")  # whose times are kept
+TIMED: Final = (CheckpointWritten, Resumed, Poisoned, OutOfMemory)  # whose times are kept
 REASONS: Final = {  # of a status that has no reason of its own
     "finished": "all epochs",
     "target": "the target loss is reached",
     "time": "the maximum training time is over",
 }
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The event "started": data, network, and when the run ends or may end."""
-
-    at: float
-    data: str
-    train_rows: int
-    test_rows: int
-    sparse: bool
-    network: str
-    loss: str
-    by_metric: bool = False  # the best model is that with the highest metric
-    epochs: int | None = None
-    max_seconds: float | None = None
-    patience: float = 0
-    target_loss: float | None = None
-    process: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)  # as `machine.environment` reads it
-    rehearsed: str | None = None  # the name of the simulated server
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The event "ended"; `rows` are those of the run, if it has ended without an error."""
-
-    status: str
-    reason: str
-    rows: int | None = None
-    seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluatedRows:
-    """The event "evaluation_begins": how many rows of a set are evaluated."""
-
-    rows: int
-    of: str = "test"  # or "train"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +72,18 @@ class RunState:
     best: Evaluation | None = None
     workers: list[ObservedWorker] = field(default_factory=list)  # in the order in which they joined
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=MAX_NOTICES))
-    occurrences: dict[str, list[float]] = field(  # training seconds of the events TIMED
-        default_factory=lambda: {name: [] for name in TIMED}
+    occurrences: dict[type[Event], list[float]] = field(  # training seconds of the events TIMED
+        default_factory=lambda: {kind: [] for kind in TIMED}
     )
     checkpoint_at: float | None = None  # training seconds of the state that the last one has
-    evaluates: EvaluatedRows | None = None  # an evaluation has begun and not ended
+    evaluates: EvaluationBegins | None = None  # an evaluation has begun and not ended
     saves: bool = False  # a checkpoint is being written
-    damaged: int = 0  # events with fields that are missing or of another type
+    damaged: int = 0  # events of workers that are not known, and lines that are not events
+
+    @property
+    def rehearsed(self) -> str | None:
+        """The name of the simulated server, if the run is rehearsed."""
+        return self.started.rehearsed or None if self.started is not None else None
 
     @property
     def epochs(self) -> float | None:
@@ -168,80 +154,77 @@ class RunState:
         since = self.history[-1].rows - (self.best.rows if self.best else 0)
         return max(0.0, started.patience - since / started.train_rows)
 
-    def apply(self, event: Mapping[str, Any]) -> None:
-        """Apply the next event; one that is damaged is counted and otherwise ignored."""
+    def apply(self, event: Event) -> None:
+        """Apply the next event; one that names an unknown worker is counted and ignored."""
         try:
-            self._apply(event["event"], event)
-        except (KeyError, TypeError, ValueError, msgspec.ValidationError):
+            self._apply(event)
+        except KeyError:
             self.damaged += 1
             return
-        self.last_at = event["at"]
+        self.last_at = event.at
         if self.first_at is None:
             self.first_at = self.last_at
 
-    def _apply(self, name: str, event: Mapping[str, Any]) -> None:
-        match name:
-            case "started":
-                self._begin(_converted(event, Started))
-            case "resumed":
+    def _apply(self, event: Event) -> None:
+        match event:
+            case Started():
+                self._begin(event)
+            case Resumed():
                 self._roll_back(event)
-            case "ended":
-                self.ended = _converted(event, Ended)
+            case Ended():
+                self.ended = event
                 self.evaluates, self.saves = None, False
-                if self.ended.seconds is not None:
-                    self.seconds = self.ended.seconds
-            case "lease":
-                self._credit(_converted(event, LeaseDone))
-            case "evaluation":
-                self._evaluated(_converted(event, Evaluation))
-            case "epoch":
-                self.train_rows = self.train_rows or event["rows"]
-            case "evaluation_begins":
-                self.evaluates = _converted(event, EvaluatedRows)
-            case "checkpoint_begins":
+                if event.seconds is not None:
+                    self.seconds = event.seconds
+            case LeaseDone():
+                self._credit(event)
+            case Evaluated():
+                self._evaluated(msgspec.convert(event, Evaluation, from_attributes=True))
+            case EpochEnded():
+                self.train_rows = self.train_rows or event.rows
+            case EvaluationBegins():
+                self.evaluates = event
+            case CheckpointBegins():
                 self.saves = True
-            case "checkpoint":
-                self.checkpoint_at = float(event["seconds"])
+            case CheckpointWritten():
+                self.checkpoint_at = event.seconds
                 self.saves = False
-            case "checkpoint_failed" | "poisoned":  # a model that is not finite is not written
+            case CheckpointFailed() | Poisoned():  # a model that is not finite is not written
                 self.saves = False
             case _:
-                self._change_worker(name, event)
-        if name in TIMED:
-            self.occurrences[name].append(self.seconds)
-        if name in ANNOUNCED:
-            self._note(event["at"], sentence(name, event))
+                self._change_worker(event)
+        if isinstance(event, TIMED):
+            self.occurrences[type(event)].append(self.seconds)
+        if event.TEXT:
+            self._note(event.at, event.text)
 
-    def _change_worker(self, name: str, event: Mapping[str, Any]) -> None:
-        match name:
-            case "worker_joined":
-                self.workers.append(
-                    ObservedWorker(event["worker"], event["runs_on"], self.seconds, event["pid"])
-                )
-            case "worker_compiles":
-                self._worker(event).state = "compiles"
-            case "worker_ready":
-                self._worker(event).become_ready(int(event["batch_size"]), self.seconds)
-            case "worker_parked":
-                self._worker(event).park(True, event["reason"], self.seconds)
-            case "worker_unparked":
-                self._worker(event).park(False, "", self.seconds)
-            case "server_workers":
-                figures = _converted(event, FiguresOfServer)
-                self._worker(event).take_figures(figures, self.seconds)
-            case "out_of_memory":
-                self._worker(event).resize(int(event["to"]), self.seconds)
-            case "worker_lost":
-                self._worker(event).leave("lost", event["reason"], self.seconds)
-            case "goodbye" | "worker_left":
-                self._worker(event).leave("left", "", self.seconds)
+    def _change_worker(self, event: Event) -> None:
+        match event:
+            case WorkerJoined(name, runs_on, pid):
+                self.workers.append(ObservedWorker(name, runs_on, self.seconds, pid))
+            case WorkerCompiles(name):
+                self._worker(name).state = "compiles"
+            case WorkerReady(name):
+                self._worker(name).become_ready(event.batch_size, self.seconds)
+            case WorkerParked(name, reason):
+                self._worker(name).park(True, reason, self.seconds)
+            case WorkerUnparked(name):
+                self._worker(name).park(False, "", self.seconds)
+            case WorkersOfServer(name):
+                self._worker(name).take_figures(event, self.seconds)
+            case OutOfMemory(name):
+                self._worker(name).resize(event.batch_size, self.seconds)
+            case WorkerLost(name, reason):
+                self._worker(name).leave("lost", reason, self.seconds)
+            case Goodbye(name) | WorkerLeft(worker=name):
+                self._worker(name).leave("left", "", self.seconds)
 
-    def _worker(self, event: Mapping[str, Any]) -> ObservedWorker:
-        """The last worker with the name that the event has; KeyError if there is none."""
+    def _worker(self, name: str) -> ObservedWorker:
+        """The last worker of that name; KeyError if there is none."""
         for worker in reversed(self.workers):
-            if worker.name == event["worker"]:
+            if worker.name == name:
                 return worker
-        raise KeyError(event["worker"])
+        raise KeyError(name)
 
     def _begin(self, started: Started) -> None:
         self.started, self.ended = started, None
@@ -255,31 +238,31 @@ class RunState:
         for worker in self.workers:
             worker.leave("left", "", self.seconds)
 
-    def _roll_back(self, resumed: Mapping[str, Any]) -> None:
+    def _roll_back(self, resumed: Resumed) -> None:
         """Work after the checkpoint is repeated, so it is forgotten."""
-        rows, seconds = int(resumed["rows"]), float(resumed["seconds"])
+        rows, seconds = resumed.rows, resumed.seconds
         self._dismiss_workers()
         self.seconds = self.checkpoint_at = seconds
         self.workers = [worker for worker in self.workers if worker.joined_at <= seconds]
         for worker in self.workers:
             worker.roll_back(seconds)
-        for name, moments in self.occurrences.items():
-            self.occurrences[name] = [moment for moment in moments if moment <= seconds]
+        for kind, moments in self.occurrences.items():
+            self.occurrences[kind] = [moment for moment in moments if moment <= seconds]
         # An evaluation with the rows of the checkpoint may have followed it, and is then repeated.
-        history, self.history, self.best = self.history[: resumed.get("evaluations")], [], None
+        history, self.history, self.best = self.history[: resumed.evaluations], [], None
         for evaluation in history:
             if evaluation.rows <= rows:
                 self._remember(evaluation)
         self.rows.roll_back(seconds)
         self.rows.value = rows
         self.rows.begin(seconds)
-        self._note(resumed["at"], f"resumed from {resumed['checkpoint']}")
+        self._note(resumed.at, f"resumed from {resumed.checkpoint}")
 
     def _credit(self, lease: LeaseDone) -> None:
         self.trains = True
         self.seconds = max(self.seconds, lease.seconds)
         self.rows.add(lease.rows[1] - lease.rows[0], lease.seconds)
-        self._worker({"worker": lease.worker}).credit(lease)
+        self._worker(lease.worker).credit(lease)
 
     def _evaluated(self, evaluation: Evaluation) -> None:
         self._remember(evaluation)
@@ -308,11 +291,6 @@ class RunState:
 
     def _note(self, at: float, text: str) -> None:
         self.notices.append(Notice(at, text, self.seconds))
-
-
-def _converted(event: Mapping[str, Any], kind: type[T]) -> T:
-    """The fields of an event; ValidationError if one is missing or of another type."""
-    return msgspec.convert(event, kind)
 
 
 class Condition(NamedTuple):

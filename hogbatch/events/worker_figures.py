@@ -4,8 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from hogbatch.events.event import LeaseDone, WorkersOfServer
 from hogbatch.events.trace import DIGITS, Trace
-from hogbatch.wire.messages import WorkerFigures
 
 WINDOW_S: Final = 10.0  # training seconds over which a recent speed is measured
 
@@ -53,33 +53,6 @@ def keep_until(trace: Trace, seconds: float) -> None:
     """Remove what a trace has after training second `seconds`."""
     last = round(seconds, DIGITS)  # as the trace rounds a change at this very moment
     trace.points = [point for point in trace.points if point[0] <= last]
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseDone:
-    """The fields of an event "lease" that are used."""
-
-    seconds: float
-    rows: tuple[int, int]
-    worker: str
-    batch_size: int
-    updates: int
-    staleness: float | None = None
-
-
-class RecordedWorker(WorkerFigures, frozen=True):
-    """A worker of a server in an event "server_workers"."""
-
-    state: str  # another version may have other ones
-
-
-@dataclass(frozen=True, slots=True)
-class FiguresOfServer:
-    """The fields of an event "server_workers"."""
-
-    worker: str  # the server
-    workers: list[RecordedWorker]
-    others: int = 0  # workers that are not listed
 
 
 @dataclass(slots=True)
@@ -147,7 +120,7 @@ class ObservedWorker:
         for worker in self.workers:
             worker.leave("left", "", seconds)
 
-    def take_figures(self, figures: FiguresOfServer, seconds: float) -> None:
+    def take_figures(self, figures: WorkersOfServer, seconds: float) -> None:
         """It is a server, whose own workers have these figures at training second `seconds`."""
         known = {worker.name: worker for worker in self.workers}
         self.others, self.workers = figures.others, []

@@ -6,26 +6,13 @@ from typing import Any, Final
 
 from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.interrupts import Interrupts
+from hogbatch.events.event import AnyEvent, OfWorker, WorkerGivenUp, WorkerRestarted
 from hogbatch.events.records import Evaluation, RunTotals
 
 OnEvaluation = Callable[[Evaluation], object]
 OnWorker = Callable[[str, Mapping[str, Any]], object]
 
-WORKER_EVENTS: Final = frozenset(
-    (
-        "worker_joined",
-        "worker_ready",
-        "worker_compiles",
-        "worker_parked",
-        "worker_unparked",
-        "out_of_memory",
-        "worker_lost",
-        "goodbye",
-        "worker_left",
-        "worker_restarted",
-        "worker_given_up",
-    )
-)
+WORKER_EVENTS: Final = (OfWorker, WorkerRestarted, WorkerGivenUp)
 
 
 @dataclass(slots=True)
@@ -49,10 +36,10 @@ class Callbacks:
             if self.on_evaluation is not None:
                 self._call(self.on_evaluation, evaluation)
 
-        def record(event: str, fields: Mapping[str, object]) -> None:
-            adapters.record(event, fields)
-            if self.on_worker is not None and event in WORKER_EVENTS:
-                self._call(self.on_worker, event, fields)
+        def record(event: AnyEvent) -> None:
+            adapters.record(event)
+            if self.on_worker is not None and isinstance(event, WORKER_EVENTS):
+                self._call(self.on_worker, event.name, event.fields)
 
         return replace(adapters, report=report, record=record)
 

@@ -1,14 +1,16 @@
 """The objects of a run in the coordinator process, and their connections."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
+
+from msgspec.structs import replace
 
 from hogbatch.coordinator.adapters import ProcessAdapter, RunAdapters
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.event import AnyEvent, Resumed, RowsOftenSkipped
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import RunTotals
 from hogbatch.events.skipped_rows import largest_feature, skipped_warning
@@ -114,14 +116,13 @@ class RunComponents:
             keep=self.recorder.keep,
         )
 
-    def record(self, event: str, fields: Mapping[str, Any]) -> None:
+    def record(self, event: AnyEvent) -> None:
         """Record an event; explain rows that are skipped often by the features of one of them."""
-        if event == "rows_often_skipped":
-            row = fields["skipped_row"]  # 1 + the number of one such row; 0: unknown
-            inputs = self.setup.loaded.train.inputs if row else None
-            largest = 0.0 if inputs is None else largest_feature(inputs, row - 1)
-            fields = {**fields, "warning": skipped_warning(**fields, largest=largest)}
-        self.recorder.record(event, fields)
+        if isinstance(event, RowsOftenSkipped):
+            inputs = self.setup.loaded.train.inputs if event.skipped_row else None
+            largest = 0.0 if inputs is None else largest_feature(inputs, event.skipped_row - 1)
+            event = replace(event, warning=skipped_warning(event, largest))
+        self.recorder.record(event)
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint of the finished run, from which it can be continued."""
@@ -142,14 +143,13 @@ def _coordinator(
     recorder.resume(resume_point.history, resume_point.kept, arrays.get("kept"))
     arrays.clear()  # they take as much memory as the model with its optimizer slots
     recorder.record(
-        "resumed",
-        {
-            "checkpoint": str(resume_point.checkpoint.path),
-            "epoch": saved.epoch,
-            "todo": [list(span.rows) for span in saved.todo],
-            "rows": saved.rows,
-            "seconds": saved.seconds,
-            "evaluations": len(resume_point.history),
-        },
+        Resumed(
+            checkpoint=str(resume_point.checkpoint.path),
+            epoch=saved.epoch,
+            todo=[list(span.rows) for span in saved.todo],
+            rows=saved.rows,
+            seconds=saved.seconds,
+            evaluations=len(resume_point.history),
+        )
     )
     return Coordinator.resumed(setup.plan, policy, saved)

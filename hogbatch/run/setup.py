@@ -19,7 +19,7 @@ from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import ARRAYS, plain_name, shown
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
-from hogbatch.events.announced import description
+from hogbatch.events.event import Started
 from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
@@ -70,28 +70,28 @@ class RunSetup:
         """The configuration as TOML, with which the run can be repeated in another directory."""
         return to_toml(replace(self.config, run_dir=None, resume=None, overwrite=False))
 
-    def started_fields(self) -> dict[str, object]:
-        """Fields of the event "started": data, network, and when the run ends."""
+    def started(self) -> Started:
+        """The event that the run has started, as far as it does not depend on this process."""
         plan, stopping = self.plan, self.plan.stopping
-        return {
-            "hogbatch": version(),
-            "data": shown(self.config.data),
-            "train_rows": plan.train_rows,
-            "test_rows": plan.test_rows,
-            "features": self.data.train_sizes.features,
-            "sparse": self.data.train_sizes.sparse,
-            "network": self.network.widths,
-            "loss": self.network.loss,
-            "by_metric": plan.training.lsh is not None,
-            "epochs": stopping.epochs,
-            "max_seconds": stopping.max_seconds,
-            "patience": stopping.patience,
-            "target_loss": stopping.target_loss,
-        }
+        return Started(
+            hogbatch=version(),
+            data=shown(self.config.data),
+            train_rows=plan.train_rows,
+            test_rows=plan.test_rows,
+            features=self.data.train_sizes.features,
+            sparse=self.data.train_sizes.sparse,
+            network=self.network.widths,
+            loss=self.network.loss,
+            by_metric=plan.training.lsh is not None,
+            epochs=stopping.epochs,
+            max_seconds=stopping.max_seconds,
+            patience=stopping.patience,
+            target_loss=stopping.target_loss,
+        )
 
     def tracking(self, say: Callable[[str], None], marks: Mapping[str, Any]) -> Tracking:
         """The experiment trackers of the run; `say` prints a line, `marks` are further settings."""
-        settings = run_settings(self.config, self.started_fields() | dict(marks))
+        settings = run_settings(self.config, self.started().fields | dict(marks))
         point = self.resume_point
         reached = (point.saved.seconds, point.saved.rows) if point else (0.0, 0)
         evaluated = point.history[-1].rows if point and point.history else -1
@@ -152,7 +152,7 @@ def prepare(
         resume_point.check(identity)
     plan = plan_for(config, data, network, run_dir.name)
     setup = RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
-    console.say(f"{description(setup.started_fields())}; run directory {run_dir}")
+    console.say(f"{setup.started().description}; run directory {run_dir}")
     expect_memory(memory_for(config, data, network, plan, workers), "this run")
     return setup
 

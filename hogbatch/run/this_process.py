@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
-from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.coordinator.background import Wakeup
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.errors import HogbatchError
 from hogbatch.events.crash import crash_report
+from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
 from hogbatch.run.callbacks import Callbacks
@@ -134,10 +134,10 @@ class OwnThread:
     def cause_of_death(self, pid: int) -> str:
         return f"process {pid} exited"
 
-    def died(self, pid: int, worked: bool, now: float) -> NotRestarted | None:
+    def died(self, pid: int, worked: bool, now: float) -> WorkerGivenUp | None:
         return None
 
-    def start_due(self, now: float) -> Iterator[Restarted | NotRestarted]:
+    def start_due(self, now: float) -> Iterator[WorkerRestarted | WorkerGivenUp]:
         return iter(())
 
     def all_ended(self) -> str | None:

@@ -5,10 +5,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
+from msgspec import UNSET, structs
+
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.data.load import LoadedData
 from hogbatch.errors import HogbatchError
+from hogbatch.events.event import Ended
 from hogbatch.events.names import SERVERS
 from hogbatch.events.observer import Observer
 from hogbatch.events.recorder import RunRecorder
@@ -94,7 +97,8 @@ def open_run(
         recorder = RunRecorder(run_dir, observers, params, continues, platform.marks, platform.now)
         cleanup.callback(recorder.log.close)
         where = {"process": platform.process, "environment": platform.environment}
-        recorder.record("started", setup.started_fields() | where)
+        rehearsed = platform.marks.get("rehearsed", UNSET)
+        recorder.record(structs.replace(setup.started(), **where, rehearsed=rehearsed))
         components = RunComponents.build(setup, policy, segments, directory, console, recorder)
         yield OpenRun(components, workers, tracking)
 
@@ -107,11 +111,11 @@ def _outcome(
     try:
         outcome = platform.run(components, workers)
     except HogbatchError as error:
-        record("ended", {"status": "failed", "reason": str(error)})
+        record(Ended("failed", str(error)))
         raise
     finish, totals = outcome.finish, outcome.totals
-    reached = {"seconds": totals.seconds, "epochs": totals.epochs, "rows": totals.rows}
-    record("ended", {"status": finish.status, "reason": finish.reason or "", **reached})
+    reached = totals.seconds, totals.epochs, totals.rows
+    record(Ended(finish.status, finish.reason or "", *reached))
     return outcome
 
 

@@ -27,6 +27,16 @@ from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.worker import Worker
+from hogbatch.events.event import (
+    AnyEvent,
+    EpochEnded,
+    EvaluationBegins,
+    LeaseDone,
+    OutOfMemory,
+    Poisoned,
+    WorkerLeft,
+    WorkerReady,
+)
 from hogbatch.wire.messages import Done, Hello, Lease, Refused, Stop, ToCoordinator, Welcome
 
 STARVED_S = 1.0  # maximum time without work while there are rows
@@ -137,8 +147,8 @@ class Audit:
                 self._take_back(number)
             case Kill(pid):  # it writes no more
                 self._revoked = [revoked for revoked in self._revoked if revoked.pid != pid]
-            case Record(event, fields):
-                self._note(event, dict(fields))
+            case Record(event):
+                self._note(event)
             case Quarantine(epoch, start, stop):
                 _check(epoch == self.epoch, f"rows of epoch {epoch} quarantined")
                 self.done.append((start, stop))
@@ -221,25 +231,25 @@ class Audit:
 
     # Records --------------------------------------------------------------------------------
 
-    def _note(self, event: str, fields: dict[str, object]) -> None:
-        match event, fields:
-            case "worker_ready", {"worker": str(name), "limits": (int(low), int(high))}:
-                self._limits[name] = (low, high)
-            case "out_of_memory", {"worker": str(name), "from": int(size), "to": int(smaller)}:
+    def _note(self, event: AnyEvent) -> None:
+        match event:
+            case WorkerReady(worker=name, limits=limits):
+                self._limits[name] = limits
+            case OutOfMemory(worker=name, too_large=size, batch_size=smaller):
                 _check(smaller < size, f"{name} went from {size} to {smaller} rows")
                 self._limits[name] = (1, min(self._limits[name][1], size - 1))
-            case "poisoned", {"times": int(times)}:
+            case Poisoned(times=times):
                 self._check_health(False, self.rows)
                 _check(times == self._counted, f"roll-back {times}, not {self._counted}")
-            case "lease", {"rows": [int(start), int(stop)], "epoch": int(epoch)}:
+            case LeaseDone(rows=[start, stop], epoch=epoch):
                 _check(epoch == self.epoch, f"a lease of epoch {epoch} in epoch {self.epoch}")
                 self.done.append((start, stop))
                 self.rows += stop - start
-            case "worker_left", {"reissued": list(spans)} if self.plan.merging is not None:
+            case WorkerLeft(reissued=spans) if self.plan.merging is not None:
                 self._discard([(start, stop) for start, stop in spans])
-            case "evaluation_begins", {"of": str(of)}:  # again, if servers were lost meanwhile
+            case EvaluationBegins(of=of):  # again, if servers were lost meanwhile
                 (self.tested if of == "test" else self.evaluated).clear()
-            case "epoch", {"epoch": int(epoch), "rows": int(rows)}:
+            case EpochEnded(epoch, rows):
                 _check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
                 _check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
                 _check(rows == self._epoch_rows, f"epoch {epoch} has {rows} rows")

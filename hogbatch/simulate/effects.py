@@ -1,9 +1,9 @@
 """Effects of the coordinator's commands outside of its state."""
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.event import AnyEvent
 from hogbatch.events.records import Evaluation, RunTotals
 
 
@@ -34,7 +34,7 @@ class Effects(Protocol):
     def roll_back(self) -> None:
         """Restore the model from the last snapshot."""
 
-    def record(self, event: str, fields: Mapping[str, object]) -> None:
+    def record(self, event: AnyEvent) -> None:
         """Append an event to the event log."""
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:

@@ -1,11 +1,11 @@
 """The effects of commands in a simulation: there is no model, only its faults and delays."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.event import AnyEvent
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.simulate.link_quality import LinkQuality
 from hogbatch.wire.messages import Lease
@@ -104,8 +104,8 @@ class SimulatedModel:
 
     # Nothing is recorded.
 
-    def record(self, event: str, fields: Mapping[str, object]) -> None:
-        del event, fields
+    def record(self, event: AnyEvent) -> None:
+        del event
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         del evaluation, totals

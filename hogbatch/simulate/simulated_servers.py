@@ -1,7 +1,6 @@
 """Simulated runs on several servers: their models, and what is known of their merges."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -12,6 +11,7 @@ from hogbatch.cluster.decisions.settings import LEASE_S, SHARE, MergeSettings, r
 from hogbatch.coordinator.commands import Command
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.event import AnyEvent, ServersMerged, WorkerLeft, WorkerLost
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.simulate.audit import Audit, InvariantViolation
@@ -56,13 +56,13 @@ class SimulatedServers(SimulatedModel):
         engine_of(to).merged = self._model if source is None else engine_of(source).merged
         return None
 
-    def record(self, event: str, fields: Mapping[str, object]) -> None:
-        match event, fields:
-            case "servers_merged", {"merge": int(merge), "rows": int(rows)}:
+    def record(self, event: AnyEvent) -> None:
+        match event:
+            case ServersMerged(merge=merge, rows=rows):
                 self._merged(merge, rows)
-            case "worker_left", {"reissued": list(spans)}:
+            case WorkerLeft(reissued=spans):
                 self.repeated_rows += sum(stop - start for start, stop in spans)
-            case "worker_lost", _:
+            case WorkerLost():
                 self.lost += 1
 
     def _merged(self, merge: int, rows: int) -> None:

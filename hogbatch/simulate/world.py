@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Generic, TypeVar
@@ -11,6 +11,7 @@ from hogbatch.coordinator.commands import Command, Finish
 from hogbatch.coordinator.execution import Executor
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.event import AnyEvent, WorkerParked, WorkerUnparked
 from hogbatch.events.records import Evaluation
 from hogbatch.simulate.audit import Audit
 from hogbatch.simulate.effects import Checkpoints, Effects
@@ -24,7 +25,6 @@ E = TypeVar("E", bound=Effects)
 
 DIRECT = LinkQuality()
 NOTICED_WITHIN_S = 0.01  # maximum time until the coordinator notices the exit of a process
-PARKING = {"worker_parked": "{worker} is parked: {reason}", "worker_unparked": "{worker} trains"}
 
 
 class World(Generic[E]):
@@ -248,10 +248,13 @@ class World(Generic[E]):
         self.effects.quarantine(epoch, start, stop)
         self.note(f"rows {start}..{stop} of epoch {epoch} are quarantined")
 
-    def record(self, event: str, fields: Mapping[str, object]) -> None:
-        self.effects.record(event, fields)
-        if event in PARKING:
-            self.note(PARKING[event].format(**fields))
+    def record(self, event: AnyEvent) -> None:
+        self.effects.record(event)
+        match event:
+            case WorkerParked(worker, reason):
+                self.note(f"{worker} is parked: {reason}")
+            case WorkerUnparked(worker):
+                self.note(f"{worker} trains")
 
     def end(self, finish: Finish) -> None:
         self.finish = finish

@@ -1,11 +1,10 @@
 """Output for the user while a run trains."""
 
 import sys
-from collections.abc import Mapping
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from hogbatch.data.progress import ReadProgress
-from hogbatch.events.announced import ANNOUNCED, sentence
+from hogbatch.events.event import AnyEvent
 from hogbatch.events.observer import Observer
 from hogbatch.events.records import Evaluation, RunTotals, WorkerRecord
 from hogbatch.machine.printable import encodable, printable_lines
@@ -25,7 +24,7 @@ class Console(Observer, Protocol):
 
 
 class PlainConsole(Console):
-    """Prints one line per evaluation, and per event in ANNOUNCED, that starts with `prefix`.
+    """Prints one line per evaluation, and per event that has a text, with `prefix`.
 
     `stream` is by default the current stdout.
     """
@@ -47,9 +46,9 @@ class PlainConsole(Console):
     def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
         pass
 
-    def event(self, event: Mapping[str, Any]) -> None:
-        if event["event"] in ANNOUNCED:
-            self.say(sentence(event["event"], event))
+    def event(self, event: AnyEvent) -> None:
+        if event.TEXT:
+            self.say(event.text)
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         seconds, rows = self._last

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from hogbatch.events.event import CheckpointWritten, WorkerLost, WorkerParked
 from hogbatch.views.report.page import page
 from hogbatch.views.report.reported import Bin, Quality
 from tests.support.fault_injection import WITHIN_S
@@ -58,9 +59,9 @@ def many_events():
         used = {f"{LONG}{k}": (n + k) / 50 for k in range(14)}
         loss = 2500 / n**2
         events.append(evaluation(12345.678 * n, 10**8 * n, loss, utilization=used))
-        events.append(event("checkpoint", epoch=0, rows=n, seconds=12345.678 * n))
-    events.append(event("worker_parked", worker=f"{LONG}3", reason=LONG))
-    events.append(event("worker_lost", worker=f"{LONG}2", reason=f"{LONG} {LONG}"))
+        events.append(event(CheckpointWritten, 0, n, 12345.678 * n))
+    events.append(event(WorkerParked, f"{LONG}3", LONG))
+    events.append(event(WorkerLost, f"{LONG}2", f"{LONG} {LONG}"))
     return [*events, ended("failed", LONG)]
 
 

@@ -3,6 +3,7 @@
 from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
+from hogbatch.events.event import EvaluationBegins, WorkerCompiles, WorkerLost
 from hogbatch.events.state import RunState, condition_of
 from hogbatch.views.live.activity import Activity, running
 from hogbatch.views.live.capabilities import Capabilities, Size
@@ -11,7 +12,6 @@ from tests.support.property_tests import max_examples
 from tests.unit.views.status.conftest import (
     ended,
     evaluation,
-    event,
     joined,
     lease,
     own_worker,
@@ -40,9 +40,9 @@ EVENTS = st.one_of(
         lambda at, rows, loss, name: evaluation(at, rows, loss, test_values={name: 0.5}),
         *(SECONDS, NUMBERS, LOSS, NAMES),
     ),
-    st.builds(lambda name, why: event("worker_lost", worker=name, reason=why), NAMES, NAMES),
-    st.builds(lambda name: event("worker_compiles", worker=name), NAMES),
-    st.builds(lambda rows: event("evaluation_begins", rows=rows), NUMBERS),
+    st.builds(WorkerLost, NAMES, NAMES),
+    st.builds(WorkerCompiles, NAMES),
+    st.builds(EvaluationBegins, rows=NUMBERS),
     st.builds(lambda why: ended("failed", why), NAMES),
     st.builds(
         lambda server, own, rows, n: server_workers(

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 
 from hogbatch.config.layers import DenseLayer
-from hogbatch.coordinator.commands import Finish, Revoke, RollBack, Send, Shuffle, Snapshot
+from hogbatch.coordinator.commands import Finish, Record, Revoke, RollBack, Send, Shuffle, Snapshot
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import PolicySettings
@@ -237,6 +237,6 @@ def is_send(command, kind):
     return isinstance(command, Send) and isinstance(command.message, kind)
 
 
-def records(commands, event):
-    """The fields of every record of `event`."""
-    return [c.fields for c in commands if getattr(c, "event", None) == event]
+def records(commands, kind):
+    """The recorded events of this kind."""
+    return [c.event for c in commands if isinstance(c, Record) and isinstance(c.event, kind)]

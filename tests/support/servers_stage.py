@@ -26,6 +26,7 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.event import ServersMerged
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.wire.messages import (
@@ -134,9 +135,9 @@ class ServersStage:
         """Let the server stop, as if its network were cut."""
         self.servers[key].alive = False
 
-    def recorded(self, event):
-        """The fields of every record of `event`."""
-        return [fields for name, fields in self.records if name == event]
+    def recorded(self, kind):
+        """The recorded events of this kind."""
+        return [event for event in self.records if isinstance(event, kind)]
 
     @property
     def members(self):
@@ -199,9 +200,9 @@ class ServersStage:
                 case LimitRestarts(key, reason):
                     assert not self.servers[key].revoked, "its place is still known"
                     self.limited.append((key, reason))
-                case Record(event, fields):
-                    self.records.append((event, fields))
-                    if event == "servers_merged":
+                case Record(event):
+                    self.records.append(event)
+                    if isinstance(event, ServersMerged):
                         self._check_merged()
                 case Revoke(number):
                     for server in self.servers.values():

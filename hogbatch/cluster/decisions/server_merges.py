@@ -40,6 +40,7 @@ from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.merges import LostServer, Merges
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
+from hogbatch.events.event import PlaneChosen, ServersMerged
 from hogbatch.wire.messages import (
     Applied,
     Apply,
@@ -139,7 +140,7 @@ class ServerMerges(Merges):
         if ready.plane == self.plane:
             return ready, []
         self.plane = ready.plane
-        return ready, [Record("plane", {"plane": ready.plane})]
+        return ready, [Record(PlaneChosen(ready.plane))]
 
     def removed(self, key: str, now: float) -> list[Command]:
         self._waiting.pop(key, None)
@@ -379,15 +380,15 @@ class ServerMerges(Merges):
             busy_seconds = max(busy_seconds, busy)
         self._pace.end(seconds, busy_seconds, now)
         self.step = None
-        fields = {
-            "merge": self.number,
-            "servers": [self.roster.attached[key].name for key in self._asked],
-            "weights": [round(weight, 6) for weight in self._weights],
-            "rows": self._rows,
-            "merge_seconds": round(seconds, 6),
-            "busy_seconds": round(busy_seconds, 6),
-        }
-        return [Record("servers_merged", fields)]
+        merged = ServersMerged(
+            merge=self.number,
+            servers=[self.roster.attached[key].name for key in self._asked],
+            weights=[round(weight, 6) for weight in self._weights],
+            rows=self._rows,
+            merge_seconds=round(seconds, 6),
+            busy_seconds=round(busy_seconds, 6),
+        )
+        return [Record(merged)]
 
     def rolled_back(self) -> None:
         self.poisoned = False

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.errors import HogbatchError, SaveError
+from hogbatch.events.event import CheckpointWritten
 from hogbatch.model.footprint import LARGE
 from hogbatch.model.network import Network
 from hogbatch.run.checkpoint import folder
@@ -72,7 +73,7 @@ class PendingCheckpoint:
     into: Path
     description: Mapping[str, Any]
     arrays: Arrays
-    about: Mapping[str, object]  # for the event log
+    about: CheckpointWritten  # for the event log
     saving: Saving = nullcontext
     done: bool = False  # whether it was written, or could not be
     _failure: str | None = None  # why it could not be written
@@ -143,7 +144,7 @@ class Snapshots:
     def draft(self, saved: SavedState) -> PendingCheckpoint:
         """Begin a checkpoint with the current state, without the model."""
         description, arrays = self._describe()
-        about = {"epoch": saved.epoch, "rows": saved.rows, "seconds": round(saved.seconds, 4)}
+        about = CheckpointWritten(saved.epoch, saved.rows, round(saved.seconds, 4))
         state = {**description, "state": asdict(saved)}
         return PendingCheckpoint(self._into, state, arrays, about, self._saving)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.machine.process import worker_environment
 from hogbatch.machine.topology import Cores, show_cores
 from hogbatch.run.launch.restarts import Restarts
@@ -34,20 +34,20 @@ class Child:
     restarts: Restarts = field(default_factory=Restarts)
     ended: bool = False  # and will not be restarted
 
-    def died(self, worked: bool, now: float) -> NotRestarted | None:
-        """Handle the exit of its process; return NotRestarted if it will not be restarted."""
+    def died(self, worked: bool, now: float) -> WorkerGivenUp | None:
+        """Handle the exit of its process; return WorkerGivenUp if it will not be restarted."""
         if self.process.wait() not in FINAL_CODES:
             return self.fail(worked, now)
         self.ended = True
         return self._not_restarted(_exit(self.process)) if self.process.returncode else None
 
-    def fail(self, worked: bool, now: float) -> NotRestarted | None:
-        """Schedule its next start; return NotRestarted if there is none."""
+    def fail(self, worked: bool, now: float) -> WorkerGivenUp | None:
+        """Schedule its next start; return WorkerGivenUp if there is none."""
         self.restarts.died(now, worked)
         self.ended = self.restarts.due_at is None
         return self._not_restarted(str(self.restarts)) if self.ended else None
 
-    def start_again(self, now: float) -> Restarted | NotRestarted | None:
+    def start_again(self, now: float) -> WorkerRestarted | WorkerGivenUp | None:
         """Start a new process; None if that failed and will be tried again."""
         self.restarts.start()
         try:
@@ -55,10 +55,10 @@ class Child:
         except OSError:  # out of processes or memory
             return self.fail(worked=False, now=now)
         times, maximum = self.restarts.times, self.restarts.maximum
-        return Restarted(str(self.request), self.process.pid, times, maximum)
+        return WorkerRestarted(str(self.request), self.process.pid, times, maximum)
 
-    def _not_restarted(self, why: str) -> NotRestarted:
-        return NotRestarted(str(self.request), self.with_log(why))
+    def _not_restarted(self, why: str) -> WorkerGivenUp:
+        return WorkerGivenUp(str(self.request), self.with_log(why))
 
     def with_log(self, why: str) -> str:
         """`why`, followed by the last lines of its log."""
@@ -97,11 +97,11 @@ class LocalLauncher:
     def pids(self) -> list[int]:
         return [child.process.pid for child in self._children]
 
-    def died(self, pid: int, worked: bool, now: float) -> NotRestarted | None:
+    def died(self, pid: int, worked: bool, now: float) -> WorkerGivenUp | None:
         child = self._child(pid)
         return child.died(worked, now) if child else None
 
-    def start_due(self, now: float) -> Iterator[Restarted | NotRestarted]:
+    def start_due(self, now: float) -> Iterator[WorkerRestarted | WorkerGivenUp]:
         for child in self._children:
             if child.restarts.is_due(now) and (change := child.start_again(now)):
                 yield change

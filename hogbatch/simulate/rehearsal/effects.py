@@ -1,8 +1,8 @@
 """The effects of commands in a rehearsal: on the real model, at simulated times."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hogbatch.events.event import AnyEvent
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.run.components import RunComponents
 from hogbatch.simulate.hardware.host_cost import HostCost
@@ -39,8 +39,8 @@ class RehearsedEffects:
     def roll_back(self) -> None:
         self.components.snapshots.roll_back()
 
-    def record(self, event: str, fields: Mapping[str, object]) -> None:
-        self.components.record(event, fields)
+    def record(self, event: AnyEvent) -> None:
+        self.components.record(event)
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         self.components.recorder.report(evaluation, totals)

@@ -2,13 +2,14 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.text import Text
 
 from hogbatch.data.progress import ReadProgress
+from hogbatch.events.event import AnyEvent, Ended
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.events.state import RunState, condition_of
 from hogbatch.machine.printable import printable_lines
@@ -30,7 +31,7 @@ class LiveConsole(Console):
     def __init__(self, screen: Screen, able: Capabilities) -> None:
         self._screen = screen
         self._able = able
-        self._events: deque[Mapping[str, Any]] = deque()
+        self._events: deque[AnyEvent] = deque()
         self._run = RunState()
         self._preparation = Preparation("starting")
         self._activities = ActivityClock()
@@ -59,10 +60,10 @@ class LiveConsole(Console):
     def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
         self._preparation = Preparation(activity, progress)
 
-    def event(self, event: Mapping[str, Any]) -> None:
+    def event(self, event: AnyEvent) -> None:
         self._events.append(event)
-        if event["event"] == "ended":
-            self._status = str(event["status"])
+        if isinstance(event, Ended):
+            self._status = event.status
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         pass  # there is an event, too

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from hogbatch.events.announced import description
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import Condition, RunState
 from hogbatch.views.console import loss_text, speed_text
@@ -133,13 +132,9 @@ class Drawing:
         if condition.reason and not condition.active and condition.state != "preparing":
             line.append(f": {self.able.clean(condition.reason)}")
         elif started is not None:
-            fields = {
-                name: getattr(started, name)
-                for name in ("data", "train_rows", "test_rows", "sparse", "network", "loss")
-            }
-            line.append(f"{GAP}{self.able.clean(description(fields))}")
-            if started.rehearsed:
-                server = self.able.clean(started.rehearsed)
+            line.append(f"{GAP}{self.able.clean(started.description)}")
+            if rehearsed := self.view.run.rehearsed:
+                server = self.able.clean(rehearsed)
                 line.append(f"{GAP}rehearsed on {server}: all times are simulated")
         return line
 
@@ -286,8 +281,7 @@ class Drawing:
         return shown_lines
 
     def _events(self, height: int) -> list[Text]:
-        started = self.view.run.started
-        simulated = started is not None and started.rehearsed is not None
+        simulated = self.view.run.rehearsed is not None
         return [
             Text.assemble(
                 (f"{moment(notice, simulated, '%H:%M:%S')}{GAP}", "dim"),

@@ -50,4 +50,4 @@ class ReportedRun:
     @property
     def rehearsed(self) -> str | None:
         """The name of the simulated server, if the run was rehearsed."""
-        return self.run.started.rehearsed if self.run.started else None
+        return self.run.rehearsed

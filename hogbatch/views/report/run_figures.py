@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from hogbatch.events.event import CheckpointWritten, Event, OutOfMemory, Poisoned, Resumed
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import RunState
 from hogbatch.events.worker_figures import ObservedWorker
@@ -217,11 +218,11 @@ def main_workers(run: RunState) -> tuple[list[ObservedWorker], str]:
     )
 
 
-INCIDENTS: Final = {  # event of `status.state.TIMED`: its lane
-    "checkpoint": "checkpoints",
-    "poisoned": "roll-backs",
-    "out_of_memory": "out of memory",
-    "resumed": "resumed",
+INCIDENTS: Final[dict[type[Event], str]] = {  # event of `events.state.TIMED`: its lane
+    CheckpointWritten: "checkpoints",
+    Poisoned: "roll-backs",
+    OutOfMemory: "out of memory",
+    Resumed: "resumed",
 }
 
 

@@ -8,16 +8,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events import marker
+from hogbatch.events.event import Ended, Evaluated, read_event
 from hogbatch.events.names import CONFIG, CRASH, EVENTS, SUMMARY
-from hogbatch.events.state import Condition, Ended, RunState, condition_of
+from hogbatch.events.state import Condition, RunState, condition_of
 from hogbatch.events.worker_figures import ObservedWorker
 from hogbatch.machine.process import ProcessIdentity
 
 TAIL: Final = 1 << 16  # bytes; longer than the first and the last event of a run
-
-Event = dict[str, Any]
 
 
 class RunReport(NamedTuple):
@@ -61,7 +62,7 @@ class RunFollower:
     def _begin(self, first: bytes) -> None:
         self._run = RunState()
         self._first = first  # line of the file, by which it is recognised
-        self._position = self._damaged = 0
+        self._position = 0
 
     def look(self) -> RunReport:
         """The run as it is now. DataError if a file is damaged or cannot be read."""
@@ -73,8 +74,7 @@ class RunFollower:
         if run.ended is None and run.started is None:
             run = self._with_summary()
         crash = self._crash() if running is False else None
-        damaged = self._damaged + run.damaged
-        return RunReport(self._dir, run, condition_of(run, running, crash), damaged)
+        return RunReport(self._dir, run, condition_of(run, running, crash), self._run.damaged)
 
     def _read(self) -> None:
         """Apply the events written since the last call; all of them if the file was replaced.
@@ -94,9 +94,8 @@ class RunFollower:
                     if not line.endswith(b"\n"):
                         return
                     self._position += len(line)
-                    event = parse(line)
-                    if event is None:
-                        self._damaged += 1
+                    if (event := read_event(line)) is None:
+                        self._run.damaged += 1
                     else:
                         self._run.apply(event)
         except FileNotFoundError:  # it does not exist yet, or is being replaced
@@ -122,16 +121,6 @@ class RunFollower:
             return str(path) if started and path.stat().st_mtime >= started.at else None
         except OSError:
             return None
-
-
-def parse(line: bytes) -> Event | None:
-    """The event on a line; None if it is damaged."""
-    try:
-        event = json.loads(line)  # accepts NaN and Infinity, which json.dumps writes
-    except (ValueError, RecursionError):
-        return None
-    named = isinstance(event, dict) and isinstance(event.get("event"), str)
-    return event if named and isinstance(event.get("at"), int | float) else None
 
 
 def read_summary(run_dir: Path) -> dict[str, Any] | None:
@@ -167,7 +156,7 @@ def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:
     run = RunState()
     try:
         for entry in summary["history"]:
-            run.apply({**entry, "event": "evaluation", "at": 0.0})
+            run.apply(msgspec.convert(entry, Evaluated))
         for each in summary["workers"]:
             device = f"cpu:{each['threads']}" if each["device"] == "cpu" else each["device"]
             worker = ObservedWorker(each["name"], device, 0.0, left_at=each["left_at"])
@@ -178,8 +167,8 @@ def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:
         saved = summary["saved"] or {}
         run.best = next((e for e in run.history if e.seconds == saved.get("seconds")), None)
         run.seconds = float(summary["train_seconds"])
-        run.ended = Ended(str(summary["status"]), str(summary["reason"]), summary["rows"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        run.ended = Ended(str(summary["status"]), str(summary["reason"]), rows=summary["rows"])
+    except (AttributeError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise DataError(f"{run_dir / SUMMARY}: the summary is damaged: {error!r}") from None
     run.first_at = run.last_at = None
     return run
@@ -193,14 +182,16 @@ def glance(run_dir: Path) -> RunReport:
     """
     first = last = None
     with suppress(OSError), (run_dir / EVENTS).open("rb") as file:
-        first = parse(file.readline(TAIL))
+        first = read_event(file.readline(TAIL))
         file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-        last = parse(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
-    if first is None or last is None or last["event"] != "ended":
-        return RunFollower(run_dir).look()
-    summary = read_summary(run_dir)
-    if summary is None or any(summary[key] != last.get(key) for key in ("status", "rows")):
-        return RunFollower(run_dir).look()
-    run = summarised(run_dir, summary)
-    run.first_at = first["at"]
-    return RunReport(run_dir, run, condition_of(run, None), 0)
+        last = read_event(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
+    if first is not None and isinstance(last, Ended):
+        summary = read_summary(run_dir)
+        if summary is not None and (summary["status"], summary["rows"]) == (
+            last.status,
+            last.rows,
+        ):
+            run = summarised(run_dir, summary)
+            run.first_at = first.at
+            return RunReport(run_dir, run, condition_of(run, None), 0)
+    return RunFollower(run_dir).look()

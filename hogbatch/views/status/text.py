@@ -6,7 +6,7 @@ from datetime import datetime
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
-from hogbatch.events.announced import description
+from hogbatch.events.event import Started
 from hogbatch.events.state import Notice, RunState
 from hogbatch.events.worker_figures import ObservedWorker
 from hogbatch.machine.printable import printable
@@ -43,10 +43,10 @@ def report_parts(report: RunReport) -> dict[str, list[str]]:
     state = f"{condition.state}: {condition.reason}" if condition.reason else condition.state
     parts = {"run": [str(report.run_dir)], "state": [state]}
     if started is not None:
-        data, _, network = description(asdict(started)).partition("; network ")
+        data, _, network = started.description.partition("; network ")
         parts |= {"data": [data], "network": [network]}
-    if started is not None and started.rehearsed:
-        parts["server"] = [f"rehearsed on {started.rehearsed}: all times are simulated"]
+    if run.rehearsed:
+        parts["server"] = [f"rehearsed on {run.rehearsed}: all times are simulated"]
     parts["progress"] = _progress(run, condition.active)
     for label, each in (("last", run.history[-1] if run.history else None), ("best", run.best)):
         if each is not None:
@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
 
 def _event_lines(run: RunState, width: int) -> list[str]:
     """The last events in words."""
-    simulated = run.started is not None and run.started.rehearsed is not None
+    simulated = run.rehearsed is not None
     lines = []
     for notice in list(run.notices)[-MAX_EVENTS:]:
         label = f"{moment(notice, simulated, '%Y-%m-%d %H:%M:%S')}  "
@@ -229,7 +229,7 @@ def report_fields(report: RunReport) -> dict[str, Any]:
         "run_dir": str(report.run_dir),
         "state": report.condition.state,
         "reason": report.condition.reason,
-        "started": asdict(run.started) if run.started is not None else None,
+        "started": _started_fields(run.started) if run.started is not None else None,
         "seconds": run.seconds,
         "epochs": run.epochs,
         "rows": run.rows.value,
@@ -243,6 +243,10 @@ def report_fields(report: RunReport) -> dict[str, Any]:
         "events": [asdict(notice) for notice in run.notices],
         "damaged_lines": report.damaged,
     }
+
+
+def _started_fields(started: Started) -> dict[str, Any]:
+    return {"at": started.at, "rehearsed": None, **started.fields}
 
 
 def _worker_fields(worker: ObservedWorker, run: RunState) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
+from hogbatch.events.event import AnyEvent
 from hogbatch.events.names import MODEL
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
@@ -76,8 +77,11 @@ class Tracking:
         self._feeds = [Feed(name, tracker_class(name), self._run) for name in names]
         return self
 
-    def event(self, event: Mapping[str, Any]) -> None:
+    def event(self, event: AnyEvent) -> None:
         """Print what trackers have to say; events are not given to trackers."""
+        self._print_notices()
+
+    def _print_notices(self) -> None:
         for feed in self._feeds:
             while not feed.notices.empty():
                 self._say(feed.notices.get())
@@ -112,7 +116,7 @@ class Tracking:
                 feed.done.wait(max(0.0, deadline - time.monotonic()))
         if late := [feed.name for feed in self._feeds if not feed.done.is_set()]:
             self._say(f"{', '.join(late)}: not all values were sent; they are in events.jsonl")
-        self.event({})
+        self._print_notices()
 
 
 def run_result(

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.channel import ServersChannel
-from hogbatch.coordinator.adapters import NotRestarted, Restarted
 from hogbatch.errors import HogbatchError
+from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.wire.codec import decode_to_worker
 from hogbatch.wire.messages import Collect, Done, Failed, Heartbeat, Loaded, Servers
 from tests.support.wire_messages import WELCOME
@@ -136,7 +136,7 @@ def test_a_server_that_has_trained_is_started_again_at_once(channel, cluster):
     cluster.tell(one, DONE)
     assert cluster.tell(one, Failed("it died")) == [(one.key, Failed("it died"))]
     assert list(channel.start_due(1.0)) == []
-    assert list(channel.start_due(1.0)) == [Restarted("server 0", 0, 1, 3)]
+    assert list(channel.start_due(1.0)) == [WorkerRestarted("server 0", 0, 1, 3)]
     assert len(cluster.started) == 3 and cluster.started[2].key != one.key
     assert cluster.tell(one, Heartbeat()) == [], "the dead one is not heard any more"
 
@@ -149,7 +149,7 @@ def test_servers_that_cannot_be_started_are_given_up(channel, cluster):
     for now in range(0, 200, 2):
         outcomes += channel.start_due(float(now))
         list(channel.receive())
-    given_up = [each.runs_on for each in outcomes if isinstance(each, NotRestarted)]
+    given_up = [each.runs_on for each in outcomes if isinstance(each, WorkerGivenUp)]
     assert sorted(given_up) == ["server 0", "server 1"]
     assert channel.all_ended() == "no server can be started any more"
 
@@ -164,8 +164,10 @@ def test_a_server_that_was_an_outlier_twice_is_given_up(channel, cluster):
         return [each for now in (1.0, 2.0) for each in channel.start_due(now)]
 
     one, two = cluster.started
-    assert outlier(one, 500) == [Restarted("server 0", 0, 1, 3)] and two.alive
-    assert outlier(two, 600) == [Restarted("server 1", 0, 1, 3)], "each place has its own limit"
+    assert outlier(one, 500) == [WorkerRestarted("server 0", 0, 1, 3)] and two.alive
+    assert outlier(two, 600) == [WorkerRestarted("server 1", 0, 1, 3)], (
+        "each place has its own limit"
+    )
     (given_up,) = outlier(cluster.started[2], 700)
     assert given_up.runs_on == "server 0"
     assert given_up.reason.startswith("its change was 700 times as large as usual, as before")
@@ -179,7 +181,7 @@ def test_an_outlier_that_has_ended_meanwhile_is_started_again(channel, cluster):
     for _ in range(5):
         channel.limit_restarts(one.key, "its change was 500 times as large as usual")
     assert list(channel.start_due(0.0)) == []
-    assert list(channel.start_due(1000.0)) == [Restarted("server 0", 0, 1, 3)]
+    assert list(channel.start_due(1000.0)) == [WorkerRestarted("server 0", 0, 1, 3)]
 
 
 def test_the_files_of_all_servers_are_collected(channel, cluster):

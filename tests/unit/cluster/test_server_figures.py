@@ -2,7 +2,8 @@
 
 import pytest
 
-from hogbatch.cluster.server_figures import EVENT, RECORD_S, figures_of
+from hogbatch.cluster.server_figures import RECORD_S, figures_of
+from hogbatch.events.event import WorkersOfServer
 from hogbatch.wire.messages import MAX_LISTED, Heartbeat, ServerWorkers
 from tests.support.coordinator_stage import Stage, records
 from tests.support.servers_stage import ServersStage
@@ -49,12 +50,12 @@ def test_of_many_workers_the_first_ones_are_listed():
 
 
 def test_the_workers_of_a_server_are_recorded_with_its_name(servers):
-    (fields,) = records(told(servers, "b"), EVENT)
-    assert fields["worker"] == "server-1" and fields["others"] == 2
-    (worker,) = fields["workers"]
-    assert [worker[name] for name in ("name", "device", "threads")] == ["cpu-0", "cpu", 8]
-    assert (worker["state"], worker["batch_size"], worker["busy"]) == ("trains", 64, 0.97)
-    assert (worker["rows"], worker["updates"]) == (100_000, 1600)
+    (event,) = records(told(servers, "b"), WorkersOfServer)
+    assert event.worker == "server-1" and event.others == 2
+    (worker,) = event.workers
+    assert (worker.name, worker.device, worker.threads) == ("cpu-0", "cpu", 8)
+    assert (worker.state, worker.batch_size, worker.busy) == ("trains", 64, 0.97)
+    assert (worker.rows, worker.updates) == (100_000, 1600)
 
 
 def test_they_are_recorded_at_most_twice_a_second_for_each_server(servers):

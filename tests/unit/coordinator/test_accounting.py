@@ -3,6 +3,7 @@
 import pytest
 
 from hogbatch.coordinator.commands import Report
+from hogbatch.events.event import LeaseDone, MergeRefused, OutOfMemory
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.hogbatch import Hogbatch
 from tests.support.coordinator_stage import of_kind, records, works
@@ -24,8 +25,8 @@ def play(stage):
 def test_rows_done_are_acknowledged_and_the_rest_is_handed_out_next(play):
     first = play.work["g"][0]
     commands = play.done("g", rows=200, updates=2, loss=90.0, too_large=SIZE)
-    (fields,) = records(commands, "lease")
-    assert fields["rows"] == [first.start, first.start + 200]
+    (event,) = records(commands, LeaseDone)
+    assert event.rows == [first.start, first.start + 200]
     (worker,) = play.state.totals(play.now).workers
     assert (play.state.progress.rows, worker.rows, worker.updates) == (200, 200, 2)
     assert play.state.progress.trained.loss == 90.0
@@ -37,7 +38,7 @@ def test_rows_done_are_acknowledged_and_the_rest_is_handed_out_next(play):
 def test_a_lease_without_any_row_done_is_not_logged(play):
     first = play.work["g"][0]
     commands = play.done("g", rows=0, updates=0, seconds=0.0, loss=0.0, too_large=SIZE)
-    assert records(commands, "lease") == []
+    assert records(commands, LeaseDone) == []
     assert play.state.progress.rows == 0
     assert works(commands)[0][1].start == first.start
     play.work_on()
@@ -47,7 +48,7 @@ def test_a_lease_without_any_row_done_is_not_logged(play):
 
 def test_batches_become_half_of_what_was_too_large_and_stay_below_it(play):
     commands = play.done("g", rows=0, updates=0, too_large=SIZE)
-    assert records(commands, "out_of_memory") == [{"worker": "gpu-0", "from": SIZE, "to": 50}]
+    assert records(commands, OutOfMemory) == [OutOfMemory("gpu-0", SIZE, 50)]
     assert [work.batch_size for _, work in works(commands)] == [50]
     worker = play.state.workers["g"]
     assert worker.limits == (10, 90)
@@ -57,7 +58,7 @@ def test_batches_become_half_of_what_was_too_large_and_stay_below_it(play):
 def test_the_second_lease_of_the_old_size_changes_nothing_more(play):
     play.done("g", rows=0, updates=0, too_large=SIZE)
     commands = play.done("g", rows=100, updates=1, too_large=SIZE)
-    assert records(commands, "out_of_memory") == []
+    assert records(commands, OutOfMemory) == []
     worker = play.state.workers["g"]
     assert (worker.limits, worker.batch_size) == ((10, 90), 50)
 
@@ -70,7 +71,7 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
     first = play.work["g"][0]
     assert first.batch_size == SIZE
     commands = play.done("g", rows=0, updates=0, loss=0.0, too_large=SIZE)
-    assert records(commands, "out_of_memory") == [{"worker": "gpu-0", "from": SIZE, "to": 45}]
+    assert records(commands, OutOfMemory) == [OutOfMemory("gpu-0", SIZE, 45)]
     ((_, again),) = works(commands)
     assert (again.task, again.start, again.batch_size) == ("evaluate", first.start, 45)
     play.done("g", rows=0, updates=0, loss=0.0, too_large=SIZE)
@@ -80,17 +81,17 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
 
 
 def test_a_lease_of_a_gpu_reports_its_staleness(play):
-    (fields,) = records(play.done("g", staleness=2.34567), "lease")
-    assert fields["staleness"] == 2.3457
+    (event,) = records(play.done("g", staleness=2.34567), LeaseDone)
+    assert event.staleness == 2.3457
     (worker,) = play.state.totals(play.now).workers
     assert worker.staleness == 2.34567
 
 
 def test_a_lease_of_a_gpu_reports_what_merging_cost(play):
     costs = {"merge_seconds": 0.0123456789, "transferred": 4000, "transfer_seconds": 0.25}
-    (fields,) = records(play.done("g", **costs), "lease")
-    assert (fields["merge_seconds"], fields["transfer_seconds"]) == (0.012346, 0.25)
-    assert fields["transferred"] == 4000
+    (event,) = records(play.done("g", **costs), LeaseDone)
+    assert (event.merge_seconds, event.transfer_seconds) == (0.012346, 0.25)
+    assert event.transferred == 4000
     (worker,) = play.state.totals(play.now).workers
     assert {name: getattr(worker, name) for name in costs} == costs
 
@@ -98,10 +99,10 @@ def test_a_lease_of_a_gpu_reports_what_merging_cost(play):
 def test_refused_merges_are_counted_and_reported_with_their_lease(play):
     lease = play.work["g"][0]
     commands = play.done("g", refused=2, skipped=200)
-    (fields,) = records(commands, "merge_refused")
-    assert (fields["worker"], fields["refused"]) == ("gpu-0", 2)
-    assert fields["rows"] == [lease.start, lease.stop]
-    (fields,) = records(play.done("g", refused=1, skipped=100), "merge_refused")
-    assert fields["refused"] == 1
+    (event,) = records(commands, MergeRefused)
+    assert (event.worker, event.refused) == ("gpu-0", 2)
+    assert event.rows == [lease.start, lease.stop]
+    (event,) = records(play.done("g", refused=1, skipped=100), MergeRefused)
+    assert event.refused == 1
     faults = play.state.totals(play.now).faults
     assert (faults.merges_refused, faults.rows_skipped) == (3, 300)

@@ -2,6 +2,7 @@
 
 from hogbatch.coordinator.commands import Keep
 from hogbatch.errors import PolicyError
+from hogbatch.events.event import LeaseDone
 from hogbatch.wire.messages import Stop
 from tests.support.coordinator_stage import is_send, of_kind, records, works
 
@@ -39,7 +40,7 @@ def test_a_failing_next_size_ends_the_run_and_keeps_the_model(stage):
     play.done("a")
     commands = play.done("b")
     assert play.finish.by_policy and "next_size" in play.finish.reason
-    assert len(records(commands, "lease")) == 1  # the lease that was reported counts
+    assert len(records(commands, LeaseDone)) == 1  # the lease that was reported counts
     stopped = {command.worker for command in commands if is_send(command, Stop)}
     assert stopped == {"a", "b"} and works(commands) == []
     assert len(of_kind(commands, Keep)) == 1

@@ -4,6 +4,7 @@ import pytest
 
 from hogbatch.coordinator.commands import Finish, Keep, Report, Send, ShowMean
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.event import EpochEnded, LeaseDone
 from hogbatch.wire.messages import Stop
 from tests.support.coordinator_stage import is_send, of_kind, records, works
 
@@ -101,7 +102,7 @@ def test_a_run_is_finished_after_its_epochs_and_a_last_evaluation(tested):
     play = tested(train_rows=1000, epochs=3, eval_seconds=1e9)
     play.work_on()
     assert play.finish == Finish("finished")
-    assert [fields["rows"] for fields in records(play.said, "epoch")] == [1000] * 3
+    assert [event.rows for event in records(play.said, EpochEnded)] == [1000] * 3
     (report,) = of_kind(play.said, Report)
     assert (report.evaluation.epochs, report.evaluation.test_loss) == (3.0, 0.5)
     assert {c.worker for c in play.said if is_send(c, Stop)} == {"a", "b"}
@@ -276,7 +277,7 @@ def test_done_after_the_end_is_credited_but_brings_no_work(tested):
     work = play.work["a"][0]
     play.abandon("enough")
     commands = play.receive("a", play.answer(work))
-    assert len(records(commands, "lease")) == 1
+    assert len(records(commands, LeaseDone)) == 1
     assert works(commands) == []
 
 

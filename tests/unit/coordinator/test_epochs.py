@@ -3,6 +3,7 @@ import pytest
 from hogbatch.coordinator.commands import Quarantine, Record, Shuffle
 from hogbatch.coordinator.epochs import MAX_DEATHS, Epochs
 from hogbatch.coordinator.ledger import RowRange
+from hogbatch.events.event import EpochEnded, Quarantined
 
 
 @pytest.fixture
@@ -27,12 +28,12 @@ def test_quarantined_rows_are_excluded_from_this_epoch_and_all_later_ones(epochs
     assert kill(epochs, 10, MAX_DEATHS - 1) == []
     quarantine, record = kill(epochs, 10, 1)
     assert quarantine == Quarantine(0, 0, 10)
-    assert record == Record("quarantined", {"epoch": 0, "rows": [0, 10], "deaths": 3})
+    assert record == Record(Quarantined(0, [0, 10], 3))
     assert epochs.quarantined == 10 and epochs.rows.acknowledged == 10
     epochs.rows.take(9, 90)
     epochs.rows.acknowledge(9, 90)
     ended, again = epochs.end()
-    assert ended == Record("epoch", {"epoch": 0, "rows": 100})
+    assert ended == Record(EpochEnded(0, 100))
     assert again == Shuffle(1, 10)  # the order that was ready has them in their old places
     assert epochs.rows.rows == 90
     assert not epochs.ready
@@ -69,7 +70,7 @@ def test_with_several_servers_quarantined_rows_are_excluded_from_this_epoch_only
         epochs.rows.acknowledge(lease, stop - start)
     epochs.order_ready(1, 0)
     assert epochs.rows.finished
-    assert epochs.end() == [Record("epoch", {"epoch": 0, "rows": 100})]
+    assert epochs.end() == [Record(EpochEnded(0, 100))]
     assert epochs.ready and epochs.rows.rows == 100
     assert epochs.rows.todo == [RowRange(0, 40), RowRange(40, 100)]
 

@@ -33,7 +33,7 @@ ACTIONS = {
     Kill(9): call.workforce.kill(9),
     Shuffle(1, 2): call.workforce.shuffle(1, 2),
     Quarantine(1, 2, 3): call.workforce.quarantine(1, 2, 3),
-    Record("event", ()): call.workforce.record("event", ()),
+    Record("event"): call.workforce.record("event"),
     FINISH: call.workforce.end(FINISH),
     Snapshot(None): call.model.snapshot(None),
     RollBack(): call.model.roll_back(),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hogbatch.events.event import LeaseDone, WorkerLost
 from hogbatch.policy.learning_rate import LearningRate
 from tests.support.coordinator_stage import records, works
 
@@ -88,7 +89,7 @@ def test_done_said_twice_is_counted_and_ignored(stage):
 def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
     play = stage("a")
     commands = play.done("a", rows=rows)
-    assert f"reported {rows} rows for lease 1" in records(commands, "worker_lost")[0]["reason"]
+    assert f"reported {rows} rows for lease 1" in records(commands, WorkerLost)[0].reason
     assert play.state.progress.rows == 0
     play.attach("b")
     play.work_on()
@@ -127,16 +128,10 @@ def test_every_finished_lease_is_recorded(stage):
     play = stage("a")
     work = play.work["a"][0]
     play.now = 0.25
-    (fields,) = records(play.done("a"), "lease")
-    assert fields == {
-        "seconds": 0.25,
-        "epoch": 0,
-        "rows": [work.start, work.stop],
-        "worker": "cpu-0",
-        "batch_size": 10,
-        "updates": (work.stop - work.start) // 10,
-        "busy_seconds": 0.04,
-    }
+    rows, updates = [work.start, work.stop], (work.stop - work.start) // 10
+    assert records(play.done("a"), LeaseDone) == [
+        LeaseDone(0.25, 0, rows, "cpu-0", 10, updates, busy_seconds=0.04)
+    ]
 
 
 def test_leases_end_when_an_evaluation_is_due(stage):

@@ -1,15 +1,15 @@
 import os
 import threading
 from contextlib import closing
-from dataclasses import asdict
 
 import pytest
 
 from benchmarks.common.job import WITHIN_S
-from hogbatch.coordinator.adapters import NotRestarted, Restarted, RunAdapters
+from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.commands import Finish, Shuffle
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.run.launch.local import LocalLauncher
@@ -111,14 +111,9 @@ class Processes:
 
 
 def test_restarts_are_recorded_and_the_run_ends_when_no_worker_is_left(segment_server):
-    changes = Restarted("gpu:0", 2**22 + 1, 1, 3), NotRestarted("gpu:0", "4 deaths in 2 s")
+    changes = WorkerRestarted("gpu:0", 2**22 + 1, 1, 3), WorkerGivenUp("gpu:0", "4 deaths in 2 s")
     recorded = []
-    given = adapters(
-        segment_server, lambda *_: None, Processes(*changes), lambda *each: recorded.append(each)
-    )
+    given = adapters(segment_server, lambda *_: None, Processes(*changes), recorded.append)
     finish, _ = coordinator_loop(Coordinator(make_plan(), Fixed(PolicySettings())), given).run()
     assert finish == Finish("failed", "all workers have exited")
-    assert recorded == [
-        ("worker_restarted", asdict(changes[0])),
-        ("worker_given_up", asdict(changes[1])),
-    ]
+    assert recorded == [*changes]

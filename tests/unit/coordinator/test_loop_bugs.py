@@ -24,6 +24,7 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.loop import coordinator_loop
+from hogbatch.events.event import WorkerCompiles
 from hogbatch.wire.messages import Heartbeat
 from tests.support.loopback import Loopback
 
@@ -40,7 +41,7 @@ BY_COMMAND = {
     "roll_back": RollBack(),
     "quarantine": Quarantine(0, 0, 1),
     "revoke": Revoke(0),
-    "record": Record("something", {}),
+    "record": Record(WorkerCompiles("cpu-0")),
     "report": Report(None),
     "show_mean": ShowMean(True),
     "keep": Keep(None),

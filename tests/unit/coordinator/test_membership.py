@@ -4,7 +4,8 @@ import pytest
 
 from hogbatch.config.layers import DenseLayer
 from hogbatch.coordinator import roster, workforce
-from hogbatch.coordinator.commands import Kill, Revoke, Send
+from hogbatch.coordinator.commands import Kill, Record, Revoke, Send
+from hogbatch.events.event import WorkerCompiles, WorkerJoined, WorkerLeft, WorkerLost, WorkerReady
 from hogbatch.wire.messages import Failed, Heartbeat, Refused, Stop, Welcome
 from tests.support.coordinator_stage import is_send, of_kind, records, works
 
@@ -27,15 +28,15 @@ def test_a_worker_is_welcomed_with_the_network(stage):
             precision="bfloat16",
         ),
     )
-    assert joined.fields == {"worker": "gpu-0", "runs_on": "gpu", "pid": 77}
+    assert joined == Record(WorkerJoined("gpu-0", "gpu", 77))
 
 
 def test_a_worker_that_compiles_its_kernels_is_reported_once(stage):
     play = stage()
     play.hello("a")
     assert play.receive("a", Heartbeat()) == []
-    (told,) = records(play.receive("a", Heartbeat(compiling=True)), "worker_compiles")
-    assert told == {"worker": "cpu-0"}
+    (told,) = records(play.receive("a", Heartbeat(compiling=True)), WorkerCompiles)
+    assert told == WorkerCompiles("cpu-0")
     assert play.receive("a", Heartbeat(compiling=True)) == []
     play.ready("a")
     play.attach("b")
@@ -89,7 +90,7 @@ def test_rows_of_a_lost_worker_are_reassigned_after_its_fence_is_revoked(stage):
         ("b", 0, 20),
         ("b", 20, 30),
     ]
-    assert records(commands, "worker_left") == [{"worker": "cpu-0", "epoch": 0, "reissued": lost}]
+    assert records(commands, WorkerLeft) == [WorkerLeft(worker="cpu-0", reissued=lost)]
     faults = play.state.totals(0.0).faults
     assert (faults.leases_reissued, faults.workers_lost) == (2, 1)
     play.work_on()
@@ -125,7 +126,7 @@ def test_a_worker_that_says_goodbye_is_not_lost(stage):
 def test_a_worker_that_fails_is_lost_with_its_reason(stage):
     play = stage("a")
     commands = play.receive("a", Failed("out of memory"))
-    assert records(commands, "worker_lost") == [{"worker": "cpu-0", "reason": "out of memory"}]
+    assert records(commands, WorkerLost) == [WorkerLost("cpu-0", "out of memory")]
 
 
 def test_a_worker_given_up_for_lost_is_told_to_stop(stage):
@@ -148,7 +149,7 @@ def test_a_silent_worker_is_killed_and_its_rows_are_reassigned(stage):
     commands = play.later(0.1, silent=["a"])
     assert of_kind(commands, Kill) == [Kill(11)]
     assert {key for key, _ in works(commands)} == {"b"}
-    assert "silent for 5 s" in records(commands, "worker_lost")[0]["reason"]
+    assert "silent for 5 s" in records(commands, WorkerLost)[0].reason
 
 
 def test_a_silent_worker_without_leases_has_more_time(stage):
@@ -163,15 +164,15 @@ def test_a_worker_that_beats_but_does_not_come_to_an_end_is_given_up(stage):
     play.done("a")
     play.later(29.0)
     assert "a" in play.state.workers
-    (lost,) = records(play.later(2.0), "worker_lost")
-    assert lost["reason"].startswith("did not finish lease ")
+    (lost,) = records(play.later(2.0), WorkerLost)
+    assert lost.reason.startswith("did not finish lease ")
 
 
 def test_a_gpu_without_given_limits_uses_what_it_measured(stage):
     play = stage(gpu=None)
     play.hello("a", device="gpu")
     (ready, *_) = play.ready("a", ((0, 1.0), (64, 0.010), (256, 0.011), (1024, 0.04), (4096, 0.16)))
-    assert ready.fields == {"worker": "gpu-0", "limits": (256, 256), "batch_size": 256}
+    assert ready == Record(WorkerReady("gpu-0", (256, 256), 256))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_the_batches_of_a_cpu_without_given_limits_follow_its_teams(stage, teams
     play = stage(cpu=None, train_rows=100_000)
     play.hello("a", threads=teams * members)
     (ready, *_) = play.ready("a", teams=teams, members=members)
-    assert ready.fields["limits"] == (1, largest) and ready.fields["teams"] == [teams, members]
+    assert (ready.event.limits, ready.event.teams) == ((1, largest), (teams, members))
     assert play.state.workers["a"].view().teams == teams
 
 
@@ -190,7 +191,7 @@ def test_a_gpu_that_measured_nothing_is_lost_with_the_reason(stage, profile):
     play = stage(gpu=None)
     play.hello("a", device="gpu")
     (lost, *_) = play.ready("a", profile)
-    assert lost.fields == {"worker": "gpu-0", "reason": "sent no measured batch sizes"}
+    assert lost == Record(WorkerLost("gpu-0", "sent no measured batch sizes"))
     assert not play.state.workers
 
 

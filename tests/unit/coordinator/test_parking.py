@@ -5,6 +5,7 @@ import pytest
 from hogbatch.coordinator.decisions import REVIEW_SECONDS
 from hogbatch.coordinator.roster import HANDOVER_S
 from hogbatch.errors import PolicyError
+from hogbatch.events.event import WorkerParked, WorkerUnparked
 from hogbatch.policy.base import Operation
 from tests.support.coordinator_stage import records, works
 
@@ -50,13 +51,13 @@ def test_a_parked_worker_evaluates_and_gets_no_rows_to_train_on(play):
     tasks = {(key, work.task) for key, work in works(play.work_on())}
     assert ("c", "evaluate") in tasks and ("c", "train") not in tasks
     assert play.finish.status == "finished" and worker(play, "g").rows == 2000
-    assert records(play.said, "worker_parked") == [{"worker": "cpu-0", "reason": "slow"}]
-    assert records(play.said, "worker_unparked") == []
+    assert records(play.said, WorkerParked) == [WorkerParked("cpu-0", "slow")]
+    assert records(play.said, WorkerUnparked) == []
 
 
 def test_a_parked_worker_trains_when_the_other_one_is_lost(play):
     commands = play.lose("g")
-    assert records(commands, "worker_unparked") == [{"worker": "cpu-0"}]
+    assert records(commands, WorkerUnparked) == [WorkerUnparked("cpu-0")]
     play.work_on()
     assert play.finish.status == "finished" and worker(play, "c").rows > 0
 
@@ -65,7 +66,7 @@ def test_a_worker_that_joins_parks_those_that_train(stage):
     play = stage("c", policy=Parks("cpu"))
     held = list(play.work["c"])
     commands = play.attach("g", device="gpu")
-    assert records(commands, "worker_parked") == [{"worker": "cpu-0", "reason": "slow"}]
+    assert records(commands, WorkerParked) == [WorkerParked("cpu-0", "slow")]
     play.work_on()
     trained = sum(work.stop - work.start for work in held)
     assert worker(play, "c").rows == trained  # the leases that it held

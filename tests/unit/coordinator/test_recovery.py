@@ -2,6 +2,7 @@ import pytest
 
 from hogbatch.coordinator.recovery import MAX_NAMED, MAX_PAUSE, Recovery
 from hogbatch.coordinator.rollbacks import PROGRESS, RollBacks
+from hogbatch.events.event import RowsSkipped
 
 
 @pytest.fixture
@@ -53,16 +54,20 @@ def test_progress_takes_back_one_roll_back_and_its_halving_at_a_time():
     assert rollbacks.total == 2
 
 
+def skipped(row):
+    return RowsSkipped(0.5, 0, [0, 64], "cpu-0", 32, 2, skipped=1, row=row)
+
+
 def test_the_first_suspects_since_the_last_good_snapshot_are_remembered(recovery):
     for lease in range(9):
-        recovery.suspect({"lease": lease})
-    assert [each["lease"] for each in recovery.suspects] == [0, 1, 2, 3, 4]
+        recovery.suspect(skipped(lease))
+    assert [each.row for each in recovery.suspects] == [0, 1, 2, 3, 4]
     recovery.begin_snapshot(False, 0)
     recovery.end_snapshot("")
     assert recovery.suspects == []
 
 
 def test_the_number_of_reported_leases_with_skipped_rows_is_limited(recovery):
-    told = [recovery.suspect({"lease": lease}) for lease in range(MAX_NAMED + 5)]
+    told = [recovery.suspect(skipped(lease)) for lease in range(MAX_NAMED + 5)]
     assert sum(map(len, told)) == MAX_NAMED
     assert told[-1] == []

@@ -20,6 +20,15 @@ from hogbatch.coordinator.ending import INTERRUPT_TIMEOUT_S
 from hogbatch.coordinator.rollbacks import PROGRESS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.event import (
+    CheckpointBegins,
+    CheckpointFailed,
+    EvaluationBegins,
+    LeaseDone,
+    Poisoned,
+    Recovered,
+    RowsSkipped,
+)
 from tests.support.coordinator_stage import Stage, of_kind, records, works
 
 WHERE = "layers.0.weight[2, 3]"
@@ -33,7 +42,7 @@ class TestSnapshots:
     def test_the_initial_weights_are_copied_before_training(self):
         said = Stage().said
         assert said[:2] == [Shuffle(0), Snapshot(None)]
-        assert records(said, "checkpoint_begins") == []
+        assert records(said, CheckpointBegins) == []
 
     def test_the_model_is_checked_before_it_is_evaluated(self):
         play = Stage("a", test_rows=10, train_rows=10)
@@ -43,7 +52,7 @@ class TestSnapshots:
         assert not play.work["a"]
         commands = play.copy()
         assert works(commands)[0][1].task == "evaluate"
-        assert records(commands, "evaluation_begins") == [{"of": "test", "rows": 10}]
+        assert records(commands, EvaluationBegins) == [EvaluationBegins(of="test", rows=10)]
 
     def test_an_evaluation_waits_for_a_copy_that_is_under_way(self):
         play = Stage("a", train_rows=30, test_rows=10, checkpoint_seconds=1.0)
@@ -67,8 +76,8 @@ class TestCheckpoints:
         commands = play.later(10.2)
         (saved,) = checkpoints(commands)
         assert saved.todo and saved.rows > 0
-        reached = {"epoch": saved.epoch, "rows": saved.rows, "seconds": saved.seconds}
-        assert records(commands, "checkpoint_begins") == [reached]
+        reached = CheckpointBegins(saved.epoch, saved.rows, saved.seconds)
+        assert records(commands, CheckpointBegins) == [reached]
         assert play.state.phase == "train"
         assert works(play.done("a"))  # while it is copied and written
 
@@ -90,7 +99,7 @@ class TestCheckpoints:
         play.done("a")
         play.unwritable = "No space left"
         commands = play.later(10.2)
-        assert records(commands, "checkpoint_failed") == [{"reason": "No space left"}]
+        assert records(commands, CheckpointFailed) == [CheckpointFailed("No space left")]
         assert not checkpoints(play.later(19.0))
         play.unwritable = None
         assert checkpoints(play.later(1.5))
@@ -113,8 +122,8 @@ class TestPoison:
         play.bad = WHERE
         play.done("a")
         commands = play.done("a")
-        (fields,) = records(commands, "poisoned")
-        assert (fields["where"], fields["times"]) == (WHERE, 1)
+        (event,) = records(commands, Poisoned)
+        assert (event.where, event.times) == (WHERE, 1)
         assert commands.index(RollBack()) < commands.index(next(c for c in commands if works([c])))
         assert not of_kind(play.said, Report)
         while (work := play.work["a"][0]).task != "train":
@@ -134,8 +143,8 @@ class TestPoison:
         play.bad = WHERE
         play.later(10.2)
         play.done("a")
-        (fields,) = records(play.done("a"), "poisoned")
-        (suspect,) = fields["suspects"]
+        (event,) = records(play.done("a"), Poisoned)
+        (suspect,) = event.suspects
         named = [suspect[key] for key in ("worker", "rows", "skipped", "row")]
         assert named == ["cpu-0", [held.start, held.stop], 3, 7]
         assert "busy_seconds" not in suspect
@@ -172,10 +181,9 @@ class TestPoison:
             assert play.work["a"][0].learning_rate == rate
         play.work_on()
         assert play.finish == Finish("finished")
-        times = [fields["times"] for fields in records(play.said, "poisoned")]
+        times = [event.times for event in records(play.said, Poisoned)]
         assert times == [1] * 10
-        recovered = {"counted": 0, "rate_factor": 1.0}
-        assert records(play.said, "recovered") == [recovered] * 10
+        assert records(play.said, Recovered) == [Recovered(0, 1.0)] * 10
         assert play.state.totals(play.now).faults.roll_backs == 10
         assert max(work.rollbacks for _, work in works(play.said)) == 10
 
@@ -197,10 +205,10 @@ class TestPoison:
     def test_skipped_rows_are_told_of_with_one_of_them(self):
         play = Stage("a", train_rows=40)
         work = play.work["a"][0]
-        (fields,) = records(play.done("a", skipped=2, skipped_row=18), "rows_skipped")
-        assert (fields["worker"], fields["skipped"]) == ("cpu-0", 2)
-        assert fields["rows"] == [work.start, work.stop]
-        assert fields["row"] == 17
+        (event,) = records(play.done("a", skipped=2, skipped_row=18), RowsSkipped)
+        assert (event.worker, event.skipped) == ("cpu-0", 2)
+        assert event.rows == [work.start, work.stop]
+        assert event.row == 17
 
 
 class TestQuarantine:
@@ -225,7 +233,7 @@ class TestQuarantine:
         assert of_kind(commands, Quarantine) == [Quarantine(0, 0, 10)]
         play.work_on()
         assert play.finish == Finish("finished")
-        leases = [(r["epoch"], *r["rows"]) for r in records(play.said, "lease")]
+        leases = [(r.epoch, *r.rows) for r in records(play.said, LeaseDone)]
         assert sorted(leases)[0] == (0, 10, 20)
         assert max(stop for epoch, _, stop in leases if epoch == 1) == 90
         assert play.state.totals(play.now).faults.rows_quarantined == 10

@@ -3,7 +3,9 @@ import json
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from hogbatch.events.event import EpochEnded, WorkerGivenUp, WorkerReady, read_event
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import Evaluation, Faults, RunTotals, WorkerRecord
 from hogbatch.views.console import PlainConsole
@@ -43,39 +45,17 @@ def test_an_evaluation_is_printed_logged_and_remembered(recorder, screen, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("event", "fields", "line"),
+    ("event", "line"),
     [
-        (
-            "out_of_memory",
-            {"worker": "gpu-0", "from": 16384, "to": 8192},
-            "gpu-0 ran out of memory: batch size 16384 -> 8192\n",
-        ),
-        (
-            "worker_restarted",
-            {"runs_on": "gpu:0", "pid": 4242, "times": 2, "most": 3},
-            "gpu:0 was restarted (2 of 3)\n",
-        ),
-        (
-            "worker_lost",
-            {"worker": "cpu-3", "reason": "process 7 was killed by SIGKILL (out of memory?)"},
-            "cpu-3 was lost: process 7 was killed by SIGKILL (out of memory?); "
-            "its rows are reassigned\n",
-        ),
-        (
-            "worker_given_up",
-            {"runs_on": "cpu:2", "reason": "4 deaths in 7 s; worker-0.log ends with:\nno luck"},
-            "cpu:2 will not be restarted: 4 deaths in 7 s; worker-0.log ends with:\nno luck\n",
-        ),
-        ("lease", {"worker": "gpu-0", "rows": [0, 64]}, ""),
+        (WorkerGivenUp("cpu:2", "4 deaths:\nno"), "cpu:2 will not be restarted: 4 deaths:\nno\n"),
+        (EpochEnded(0, 64), ""),
     ],
 )
-def test_announced_events_are_printed_and_all_are_logged(
-    recorder, screen, tmp_path, event, fields, line
-):
-    recorder.record(event, fields)
+def test_events_with_a_text_are_printed_and_all_are_logged(recorder, screen, tmp_path, event, line):
+    recorder.record(event)
     assert screen.getvalue() == line
-    logged = json.loads((tmp_path / "events.jsonl").read_text())
-    assert {**fields, "event": event} == {k: v for k, v in logged.items() if k != "at"}
+    logged = read_event((tmp_path / "events.jsonl").read_bytes())
+    assert replace(logged, at=0.0) == event
 
 
 def test_kept_parameters_do_not_change(recorder, shared):
@@ -188,9 +168,9 @@ class Watcher:
 def test_an_observer_sees_all_that_is_logged(tmp_path, shared):
     watcher = Watcher()
     recorder = RunRecorder(tmp_path, [watcher], shared)
-    recorder.record("worker_ready", {"worker": "cpu-0", "batch_size": 16})
+    recorder.record(WorkerReady("cpu-0", (1, 64), 16))
     recorder.report(FIRST, TOTALS)
     recorder.log.close()
-    logged = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
-    assert watcher.seen[:2] == logged
+    logged = (tmp_path / "events.jsonl").read_bytes().splitlines()
+    assert watcher.seen[:2] == [read_event(line) for line in logged]
     assert watcher.seen[2:] == [(FIRST, TOTALS)]

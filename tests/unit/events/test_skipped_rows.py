@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from hogbatch.data.batch import csr_inputs, dense_inputs
+from hogbatch.events.event import RowsOftenSkipped
 from hogbatch.events.skipped_rows import largest_feature, skipped_warning
 
 DENSE = np.array([[1, -7, 3], [0, 0, 0], [2, np.nan, 1], [-np.inf, 0, 5]], np.float32)
@@ -19,13 +20,8 @@ def test_the_largest_feature_of_a_row_is_found_whatever_its_sign(inputs):
     np.testing.assert_array_equal(found, [7, 0, np.nan, np.inf])
 
 
-@pytest.mark.parametrize("skipped", [0, 1, 10])
-def test_a_few_skipped_rows_are_not_worth_a_warning(skipped):
-    assert skipped_warning(skipped, 10_000, 18, 3e38, 0.05) is None
-
-
 def test_a_warning_names_share_row_feature_and_rate():
-    assert skipped_warning(31, 10_000, 18, 3e38, 0.05) == (
+    assert skipped_warning(RowsOftenSkipped(31, 10_000, 18, 0.05), 3e38) == (
         "0.31 % of the rows had no finite loss and were skipped (row 17 of the training set, "
         "largest |feature| 3e+38): scale features (--scale standard) and labels, or lower --lr, "
         "now 0.05"
@@ -33,7 +29,7 @@ def test_a_warning_names_share_row_feature_and_rate():
 
 
 def test_a_warning_without_a_known_row_names_none():
-    assert skipped_warning(500, 10_000, 0, 0.0, 0.0123456) == (
+    assert skipped_warning(RowsOftenSkipped(500, 10_000, 0, 0.0123456), 0.0) == (
         "5 % of the rows had no finite loss and were skipped: scale features (--scale standard) "
         "and labels, or lower --lr, now 0.0123"
     )

@@ -3,6 +3,7 @@
 import pytest
 
 from hogbatch.coordinator.commands import Finish, Kill, Quarantine, Record, Revoke, Send
+from hogbatch.events.event import EpochEnded, LeaseDone
 from hogbatch.simulate.audit import Audit, InvariantViolation
 from hogbatch.wire.messages import Done, Lease, Stop
 from tests.support.coordinator_stage import Stage, make_plan
@@ -52,7 +53,7 @@ def lease(rows, number=99, **changes):
 
 
 def trained(*rows, epoch=0):
-    return Record("lease", {"rows": list(rows), "epoch": epoch})
+    return Record(LeaseDone(0.0, epoch, list(rows), "cpu-0", 10, 1))
 
 
 def rows_of(work):
@@ -113,13 +114,13 @@ def test_a_wrong_lease_is_found(stage, work, found):
 )
 def test_an_epoch_with_a_row_missing_or_done_twice_is_found(stage, done):
     with pytest.raises(InvariantViolation, match="epoch 0 of 100 rows"):
-        stage.command(*done, Record("epoch", {"epoch": 0, "rows": 100}))
+        stage.command(*done, Record(EpochEnded(0, 100)))
 
 
 def test_quarantined_rows_belong_to_their_epoch_alone(stage):
     stage.command(trained(0, 50), Quarantine(0, 50, 100))
-    stage.command(Record("epoch", {"epoch": 0, "rows": 100}))
-    stage.command(trained(0, 50, epoch=1), Record("epoch", {"epoch": 1, "rows": 50}))
+    stage.command(Record(EpochEnded(0, 100)))
+    stage.command(trained(0, 50, epoch=1), Record(EpochEnded(1, 50)))
     assert stage.audit.quarantined == 50
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from hogbatch.cluster.decisions.outliers import KNOWN_AFTER
 from hogbatch.coordinator.state import MIN_TICK_S
 from hogbatch.coordinator.workforce import TICK_S
+from hogbatch.events.event import LeaseDone, ServersMerged, WorkerLost
 from hogbatch.wire.messages import Collect, Collected, Hello, Reduce, ServerWorkers
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, Stage
 from tests.support.property_tests import max_examples
@@ -27,8 +28,8 @@ def test_merges_wait_for_the_end_of_leases_only_to_count_updates(rule, waits):
         train_rows=20_000, merge_rows=200, lease_seconds=2.0, rule=rule, share=0.5
     )
     stage.run()
-    merges = stage.recorded("servers_merged")
-    leases = len(stage.recorded("lease"))
+    merges = stage.recorded(ServersMerged)
+    leases = len(stage.recorded(LeaseDone))
     assert (len(merges) <= leases) == waits
     assert waits or 60 < len(merges) < 120  # 10 s of training, 100 merges of 200 rows
     assert one.merged == two.merged == rows_of(1, 20_000)
@@ -86,9 +87,7 @@ def test_a_server_whose_model_is_not_finite_is_replaced():
     stage.run(lambda stage: stage.now > 0.5)
     two.finite = False
     stage.run()
-    assert ("worker_lost", {"worker": "server-1", "reason": "its model is not finite"}) in (
-        stage.records
-    )
+    assert WorkerLost("server-1", "its model is not finite") in stage.records
     assert one.merged == rows_of(2, 5000)
 
 
@@ -112,14 +111,14 @@ def test_a_server_whose_change_is_far_too_large_is_left_out_of_the_merge(rule):
     two.norm = 101.0
     stage.run()
     reason = "its change was 101 times as large as usual"
-    assert ("worker_lost", {"worker": "server-1", "reason": reason}) in stage.records
+    assert WorkerLost("server-1", reason) in stage.records
     assert stage.limited == [("b", reason)]
     assert one.merged == rows_of(2, 5000)
-    merges = stage.recorded("servers_merged")
-    assert [fields["merge"] for fields in merges] == list(range(1, len(merges) + 1))
-    assert sum(fields["rows"] for fields in merges) == 10_000
-    assert merges[KNOWN_AFTER]["servers"] == ["server-0", "server-1"]
-    assert merges[-1]["servers"] == ["server-0"]
+    merges = stage.recorded(ServersMerged)
+    assert [event.merge for event in merges] == list(range(1, len(merges) + 1))
+    assert sum(event.rows for event in merges) == 10_000
+    assert merges[KNOWN_AFTER].servers == ["server-0", "server-1"]
+    assert merges[-1].servers == ["server-0"]
 
 
 def test_an_outlier_of_three_servers_is_left_out_of_the_first_merge_and_replaced():
@@ -131,7 +130,7 @@ def test_an_outlier_of_three_servers_is_left_out_of_the_first_merge_and_replaced
     new = stage.join("d")
     stage.run()
     assert [key for key, _ in stage.limited] == ["b"]
-    merges = [fields["servers"] for fields in stage.recorded("servers_merged")]
+    merges = [event.servers for event in stage.recorded(ServersMerged)]
     assert merges[0] == ["server-0", "server-2"]
     assert merges[-1] == ["server-0", "server-2", "server-3"]
     assert servers[0].merged == servers[2].merged == new.merged == rows_of(2, 5000)
@@ -145,8 +144,8 @@ def test_a_server_that_does_not_answer_to_a_step_is_lost():
     )
     stage.run()
     assert one.merged == rows_of(1, 5000)
-    (lost,) = stage.recorded("worker_lost")
-    assert lost["reason"] == "did not finish its part of a merge in time"
+    (lost,) = stage.recorded(WorkerLost)
+    assert lost.reason == "did not finish its part of a merge in time"
 
 
 def test_a_run_whose_servers_are_all_lost_asks_to_be_resumed():
@@ -175,10 +174,10 @@ def test_failures_to_load_a_server_are_not_those_of_the_next_one():
     stage.run(lambda stage: stage.now > 1.0)
     stage.unloadable.update(b=9, c=1)
     stage.join("b")
-    stage.run(lambda stage: stage.recorded("worker_lost"))
+    stage.run(lambda stage: stage.recorded(WorkerLost))
     stage.join("c")
     stage.run()
-    assert [fields["reason"] for fields in stage.recorded("worker_lost")] == ["no room"]
+    assert [event.reason for event in stage.recorded(WorkerLost)] == ["no room"]
     assert stage.servers["c"].merged == rows_of(1, 20_000)
 
 
@@ -187,8 +186,8 @@ def test_weights_are_those_of_adaptive_sgd_or_one():
         stage = ServersStage(train_rows=2000, start_with=2, rule=rule)
         stage.join("a"), stage.join("b")
         stage.run()
-        merges = stage.recorded("servers_merged")
-        assert merges[0]["weights"] == weights
+        merges = stage.recorded(ServersMerged)
+        assert merges[0].weights == weights
 
 
 def test_connected_servers_collect_and_sum_at_once():

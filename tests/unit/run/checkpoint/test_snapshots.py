@@ -4,6 +4,7 @@ import pytest
 from hogbatch.coordinator.ledger import RowRange
 from hogbatch.coordinator.rollbacks import RollBacks
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.event import CheckpointWritten
 from hogbatch.model.network import Network
 from hogbatch.run.checkpoint import folder, snapshots as snapshots_module
 from hogbatch.run.checkpoint.snapshots import MAX_CHECKPOINTS, ModelCopy, Snapshots
@@ -103,7 +104,7 @@ def test_a_checkpoint_has_the_model_and_all_that_stood_at_its_beginning(model, s
     assert list(checkpoint.arrays["quarantined"]) == [4, 2]
     assert checkpoint.description["about"] == "the run"
     assert checkpoint.description["state"]["todo"] == [[10, 20, 1], [30, 90, 0]]
-    assert draft.about == {"epoch": 2, "rows": 200, "seconds": 3.25}
+    assert draft.about == CheckpointWritten(2, 200, 3.25)
 
 
 def test_a_checkpoint_that_is_not_written_yet_is_not_overwritten(model, snapshots, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.common.job import WITHIN_S, wait_for
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.adapters import NotRestarted, Restarted
+from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.run.launch import local
 from hogbatch.run.launch.local import LocalLauncher, command
 
@@ -118,7 +118,7 @@ def test_the_cause_of_death_names_the_signal(launch, number, said):
 def test_a_log_that_was_removed_is_not_shown(launch, tmp_path):
     launcher = launch("raise SystemExit(2)")
     (tmp_path / "worker-0.log").unlink()
-    assert die(launcher) == NotRestarted("cpu:2", "exited with code 2")
+    assert die(launcher) == WorkerGivenUp("cpu:2", "exited with code 2")
     assert ending(launcher).endswith(" exited with code 2 (see worker-0.log)")
     assert launcher.cause_of_death(1) == "process 1 exited"
 
@@ -168,7 +168,7 @@ def test_a_worker_that_failed_is_restarted_after_a_second(launch, code):
     assert launcher.all_ended() is None
     assert list(launcher.start_due(5.9)) == []
     (restart,) = launcher.start_due(6.0)
-    assert restart == Restarted("cpu:2", launcher.pids()[0], 1, 3)
+    assert restart == WorkerRestarted("cpu:2", launcher.pids()[0], 1, 3)
     assert restart.pid != pid
     assert launcher.died(pid, False, 7.0) is None, "it is another process now"
     assert list(launcher.start_due(99.0)) == []
@@ -191,7 +191,7 @@ def test_a_worker_that_would_fail_in_the_same_way_is_not_restarted(launch, tmp_p
     else:
         log = tmp_path / "worker-0.log"
         said = f"exited with code {code}; {log} ends with:\nno such flag"
-        assert given_up == NotRestarted("cpu:2", said)
+        assert given_up == WorkerGivenUp("cpu:2", said)
 
 
 def test_each_worker_is_restarted_three_times(launch, tmp_path):

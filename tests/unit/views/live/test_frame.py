@@ -5,6 +5,13 @@ from itertools import takewhile
 import pytest
 from rich.cells import cell_len
 
+from hogbatch.events.event import (
+    CheckpointBegins,
+    EvaluationBegins,
+    WorkerCompiles,
+    WorkerLost,
+    WorkerParked,
+)
 from hogbatch.views.live.activity import Activity, running
 from hogbatch.views.live.capabilities import Capabilities, Size
 from hogbatch.views.live.frame import View, frame
@@ -66,9 +73,9 @@ def test_staleness_has_no_column_without_gpus(short_run):
 @pytest.mark.parametrize(
     ("last", "states"),
     [
-        (event("worker_lost", worker="cpu-0", reason="was killed by signal 9"), "lost 2.0 s"),
-        (event("worker_parked", worker="cpu-0", reason="too slow"), "parked"),
-        (event("worker_compiles", worker="cpu-0"), "compiles"),
+        (event(WorkerLost, "cpu-0", "was killed by signal 9"), "lost 2.0 s"),
+        (event(WorkerParked, "cpu-0", "too slow"), "parked"),
+        (event(WorkerCompiles, "cpu-0"), "compiles"),
     ],
 )
 @pytest.mark.parametrize("size", SIZES)
@@ -146,17 +153,17 @@ def test_workers_of_servers_have_the_colours_of_workers(state, style):
     [
         ((started(),), "waiting for workers"),
         ((started(), joined()), "workers start"),
-        ((started(), joined(), event("worker_compiles", worker="cpu-0")), "once per installation"),
+        ((started(), joined(), event(WorkerCompiles, "cpu-0")), "once per installation"),
         (
-            (started(), event("evaluation_begins", rows=100)),
+            (started(), event(EvaluationBegins, rows=100)),
             "evaluating the model on 100 test rows",
         ),
         (
-            (started(), event("evaluation_begins", of="train", rows=400)),
+            (started(), event(EvaluationBegins, of="train", rows=400)),
             "evaluating the model on 400 training rows",
         ),
         (
-            (*LEASED, event("checkpoint_begins", epoch=0, rows=400, seconds=1.0)),
+            (*LEASED, event(CheckpointBegins, 0, 400, 1.0)),
             "saving a checkpoint",
         ),
     ],
@@ -189,7 +196,7 @@ def test_text_of_the_run_can_do_no_harm():
     run = state_after(
         started(data=bad), joined(bad, bad), ready(bad), lease(1.0, 0, 400, bad),
         evaluation(1.0, 400, 0.4, test_values={bad: 0.5}),
-        event("worker_lost", worker=bad, reason=bad),
+        event(WorkerLost, bad, bad),
     )  # fmt: skip
     for able in (ABLE, ASCII):
         text = "\n".join(shown(run, (200, 60), able))

@@ -4,6 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from hogbatch.events.event import (
+    CheckpointWritten,
+    OutOfMemory,
+    WorkerLost,
+    WorkerParked,
+    WorkerUnparked,
+)
 from hogbatch.events.state import condition_of
 from hogbatch.views.report.reported import ReportedRun
 from hogbatch.views.status.run_files import RunReport
@@ -36,14 +43,14 @@ TWO_WORKERS = (
     lease(1.0, 0, 400, "cpu-0", 16, updates=25),
     lease(1.5, 400, 1000, "gpu-0", 128, updates=5, staleness=5.0),
     evaluation(1.5, 1000, 0.4, utilization={"cpu-0": 0.5, "gpu-0": 0.25}),
-    event("checkpoint", epoch=1, rows=1000, seconds=1.5),
-    event("worker_parked", worker="cpu-0", reason="it is slow"),
+    event(CheckpointWritten, 1, 1000, 1.5),
+    event(WorkerParked, "cpu-0", "it is slow"),
     lease(2.5, 0, 900, "gpu-0", 256, updates=5, staleness=1.0),
-    event("out_of_memory", worker="gpu-0", **{"from": 256, "to": 128}),
-    event("worker_unparked", worker="cpu-0"),
+    event(OutOfMemory, "gpu-0", 256, 128),
+    event(WorkerUnparked, "cpu-0"),
     lease(3.0, 900, 1000, "cpu-0", 16, updates=6),
     evaluation(3.0, 2000, 0.3, utilization={"cpu-0": 0.1, "gpu-0": 0.5}),
-    event("worker_lost", worker="cpu-0", reason="process 7 was killed"),
+    event(WorkerLost, "cpu-0", "process 7 was killed"),
     ended(seconds=3.0, rows=2000, epochs=2.0),
 )
 

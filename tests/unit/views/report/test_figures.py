@@ -3,6 +3,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
+from hogbatch.events.event import WorkerParked, WorkerUnparked
 from hogbatch.views.report.comparison import (
     common_loss,
     comparison_figures,
@@ -15,7 +16,6 @@ from hogbatch.views.report.run_figures import main_workers, run_figures, timelin
 from tests.unit.views.report.conftest import TWO_WORKERS, reported
 from tests.unit.views.status.conftest import (
     evaluation,
-    event,
     joined,
     lease,
     ready,
@@ -114,8 +114,8 @@ def test_the_time_line_has_workers_and_incidents(two_workers):
 def test_a_worker_that_is_parked_often_has_few_intervals():
     changes = []
     for n in range(4000):
-        kind = "worker_parked" if n % 2 else "worker_unparked"
-        changes += [lease(n / 10, 0, 1), event(kind, worker="cpu-0", reason="")]
+        change = WorkerParked("cpu-0", "") if n % 2 else WorkerUnparked("cpu-0")
+        changes += [lease(n / 10, 0, 1), change]
     lanes = timeline(state_after(started(), joined(), ready(), *changes)).lanes
     assert 0 < len(lanes[0].parked) <= 300
 

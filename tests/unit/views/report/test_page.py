@@ -4,11 +4,20 @@ from html.parser import HTMLParser
 
 import pytest
 
+from hogbatch.events.event import Resumed, WorkerLost
 from hogbatch.views.report.page import is_report, page
 from hogbatch.views.report.reported import Bin, LeftOut, Quality
 from tests.unit.views.report.conftest import TWO_WORKERS, reported
 from tests.unit.views.report.test_markup import HOSTILE
-from tests.unit.views.status.conftest import ON_SERVERS, ended, evaluation, event, joined, started
+from tests.unit.views.status.conftest import (
+    ON_SERVERS,
+    ended,
+    evaluation,
+    event,
+    joined,
+    ready,
+    started,
+)
 
 VOID = {"meta"}
 LINKS = {"src", "href", "xlink:href", "srcset", "action", "data", "poster", "background"}
@@ -76,9 +85,9 @@ def test_everything_from_a_run_is_escaped():
             data=HOSTILE, network=HOSTILE, environment={"processor": HOSTILE, "gpus": [HOSTILE]}
         ),
         joined(HOSTILE, HOSTILE),
-        event("worker_ready", worker=HOSTILE, batch_size=16),
+        ready(HOSTILE),
         evaluation(1.0, 1000, 0.5, utilization={HOSTILE: 0.5}, test_values={HOSTILE: 0.5}),
-        event("worker_lost", worker=HOSTILE, reason=HOSTILE),
+        event(WorkerLost, HOSTILE, HOSTILE),
         ended("failed", HOSTILE),
         name=HOSTILE,
         settings={HOSTILE: HOSTILE, "list": [HOSTILE]},
@@ -119,7 +128,7 @@ def test_the_policy_of_the_page_forbids_scripts_and_resources(two_workers):
         ((started(), evaluation(1.0, 10, None, train_loss=None)), "There is no evaluation yet."),
         ((started(), ended("failed", "no worker is left")), "failed: no worker is left"),
         ((started(environment={"versions": 3, "cores": "x"}),), "has not recorded its environment"),
-        ((*TWO_WORKERS, event("resumed", checkpoint="c", rows=0, seconds=0.0)), "resumed from c"),
+        ((*TWO_WORKERS, event(Resumed, "c", 0, [], 0, 0.0)), "resumed from c"),
         ((started(), evaluation(1.0, 10, 1e308)), "waiting"),
     ],
 )

@@ -1,5 +1,6 @@
 """The table of workers, with those of servers beneath these."""
 
+from hogbatch.events.event import WorkerLost
 from hogbatch.views.report.tables import MAX_WORKERS, WORKER_HEADER, worker_table
 from tests.unit.views.report.conftest import reported
 from tests.unit.views.status.conftest import (
@@ -27,7 +28,7 @@ def test_the_workers_of_each_server_are_beneath_it():
 
 
 def test_the_workers_of_a_lost_server_are_shown_with_what_they_have_done():
-    lost = event("worker_lost", worker="server-0", reason="its machine died")
+    lost = event(WorkerLost, "server-0", "its machine died")
     table = worker_table(reported(*ON_SERVERS, lost))
     server, own, *_ = (dict(zip(WORKER_HEADER, row, strict=True)) for row in table.rows)
     assert (server["state"], own["state"]) == ("lost: its machine died", "left")

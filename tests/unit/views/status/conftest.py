@@ -5,6 +5,16 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from hogbatch.events.event import (
+    Ended,
+    Evaluated,
+    LeaseDone,
+    RecordedWorker,
+    Started,
+    WorkerJoined,
+    WorkerReady,
+    WorkersOfServer,
+)
 from hogbatch.events.state import RunState
 from hogbatch.machine.process import ProcessIdentity
 
@@ -12,68 +22,62 @@ START = 1_795_444_215.0  # Unix seconds
 GONE = asdict(replace(ProcessIdentity.own(), start=0))  # the pid belongs to another process
 
 
-def event(name, at=0.0, **fields):
-    return {"event": name, "at": START + at, **fields}
+def event(kind, *values, at=0.0, **fields):
+    return kind(*values, at=START + at, **fields)
 
 
 def started(**changes):
     fields = {
-        "hogbatch": "0.1.0",
         "data": "a9a",
         "train_rows": 1000,
         "test_rows": 100,
-        "features": 123,
         "sparse": True,
         "network": "123-32-1",
         "loss": "logistic",
-        "by_metric": False,
         "epochs": 10,
-        "max_seconds": None,
-        "patience": 0,
-        "target_loss": None,
         "process": asdict(ProcessIdentity.own()),
     }
-    return event("started", **fields | changes)
+    return event(Started, **fields | changes)
 
 
 def joined(worker="cpu-0", runs_on="cpu:2"):
-    return event("worker_joined", worker=worker, runs_on=runs_on, pid=7)
+    return event(WorkerJoined, worker, runs_on, 7)
 
 
 def ready(worker="cpu-0", batch_size=16):
-    return event("worker_ready", worker=worker, limits=[1, 64], batch_size=batch_size)
+    return event(WorkerReady, worker, (1, 64), batch_size)
 
 
 def lease(seconds, start, stop, worker="cpu-0", batch_size=16, updates=4, **fields):
-    fields = {"seconds": seconds, "epoch": 0, "rows": [start, stop], "worker": worker, **fields}
-    return event("lease", at=seconds, batch_size=batch_size, updates=updates, **fields)
+    values = seconds, 0, [start, stop], worker, batch_size, updates
+    return event(LeaseDone, *values, at=seconds, **fields)
 
 
-def evaluation(seconds, rows, test_loss, **changes):
-    fields = {
-        "seconds": seconds,
-        "epochs": rows / 1000,
-        "rows": rows,
-        "train_loss": 0.5,
-        "test_loss": test_loss,
-        "test_values": {"accuracy": 0.8},
-        "utilization": {},
-    }
-    return event("evaluation", at=seconds, **fields | changes)
+def evaluation(seconds, rows, test_loss, *, train_loss=0.5, **changes):
+    fields = {"test_values": {"accuracy": 0.8}, **changes}
+    values = seconds, rows / 1000, rows, train_loss, test_loss
+    return event(Evaluated, *values, at=seconds, **fields)
 
 
 def ended(status="finished", reason="", **fields):
-    return event("ended", at=9.0, status=status, reason=reason, **fields)
+    return event(Ended, status, reason, at=9.0, **fields)
 
 
 def own_worker(name="cpu-0", rows=0, **changes):
-    """A worker of a server, as the event "server_workers" describes it."""
+    """A worker of a server, as WorkersOfServer describes it."""
     fields = {"device": "cpu", "threads": 2, "state": "trains", "batch_size": 64, "busy": 0.5}
-    return {"name": name, "rows": rows, "updates": rows // 64, **fields, **changes}
+    fields |= {"name": name, "rows": rows, "updates": rows // 64}
+    return RecordedWorker(**fields | changes)
 
 
 def server_workers(server, *workers, others=0):
-    return event("server_workers", worker=server, workers=list(workers), others=others)
+    return event(WorkersOfServer, server, list(workers), others)
+
+
+def lines_of(*events):
+    """The events as in events.jsonl."""
+    lines = ({"event": each.name, "at": each.at, **each.fields} for each in events)
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 TRAINING = (
@@ -107,8 +111,7 @@ def write_run(tmp_path):
         run_dir.mkdir()
         (run_dir / "run.json").write_text('{"format": "hogbatch-run-1", "files": []}')
         if events:
-            lines = "".join(json.dumps(each) + "\n" for each in events)
-            (run_dir / "events.jsonl").write_text(lines)
+            (run_dir / "events.jsonl").write_text(lines_of(*events))
         for file, content in files.items():
             suffix = ".toml" if file == "config" else ".json"
             (run_dir / f"{file}{suffix}").write_text(content)

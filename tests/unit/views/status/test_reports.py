@@ -6,6 +6,14 @@ import os
 import pytest
 
 from hogbatch.errors import DataError
+from hogbatch.events.event import (
+    CheckpointWritten,
+    Goodbye,
+    WorkerCompiles,
+    WorkerLost,
+    WorkerParked,
+    WorkerUnparked,
+)
 from hogbatch.views.status.run_files import RunFollower
 from hogbatch.views.status.text import duration, report_fields, report_lines
 from tests.unit.views.status.conftest import (
@@ -18,6 +26,7 @@ from tests.unit.views.status.conftest import (
     event,
     joined,
     lease,
+    lines_of,
     own_worker,
     ready,
     server_workers,
@@ -50,7 +59,7 @@ def text(report, width=80):
     [
         ((), "preparing", "no events yet"),
         (TRAINING[:1], "waiting", "for workers"),
-        ((*TRAINING[:2], event("worker_compiles", worker="cpu-0")), "waiting", "compile"),
+        ((*TRAINING[:2], event(WorkerCompiles, "cpu-0")), "waiting", "compile"),
         (TRAINING[:3], "waiting", "to be ready"),
         (TRAINING, "training", ""),
         ((started(process=GONE), *TRAINING[1:]), "killed?", "it has no checkpoint"),
@@ -69,7 +78,7 @@ def test_the_condition_of_a_run(look, events, state, reason):
 
 
 def test_a_killed_run_with_a_checkpoint_can_be_resumed(look):
-    checkpoint = event("checkpoint", epoch=0, rows=400, seconds=1.0)
+    checkpoint = event(CheckpointWritten, 0, 400, 1.0)
     report = look(started(process=GONE), *TRAINING[1:], checkpoint)
     assert "--resume RUN_DIR" in report.condition.reason
     assert "left" not in text(report)
@@ -91,7 +100,7 @@ def test_what_a_coordinator_wrote_just_before_it_exited_is_read(write_run, monke
 
     def exits_meanwhile(self):
         with (run_dir / "events.jsonl").open("a") as file:
-            file.write(json.dumps(ended()) + "\n")
+            file.write(lines_of(ended()))
         return running(self)
 
     monkeypatch.setattr(RunFollower, "_is_running", exits_meanwhile)
@@ -110,7 +119,7 @@ def test_a_damaged_summary_is_one_sentence(look, content):
 
 
 def test_the_whole_report(look):
-    report = look(*TRAINING, lease(3.0, 0, 700), event("worker_unparked", worker="cpu-0"))
+    report = look(*TRAINING, lease(3.0, 0, 700), event(WorkerUnparked, "cpu-0"))
     lines = text(report).splitlines()
     assert lines[0].startswith("run       /")
     assert text(report, width=1000).splitlines()[0].endswith("/run")
@@ -146,7 +155,7 @@ def test_the_workers_of_each_server_are_beneath_it(look):
 
 
 def test_the_workers_of_a_server_that_is_lost_are_not_shown(look):
-    lost = event("worker_lost", worker="server-0", reason="its machine died")
+    lost = event(WorkerLost, "server-0", "its machine died")
     report = look(*ON_SERVERS, lost)
     assert "  cpu-0" not in text(report) and "  gpu-0" in text(report)
     own = report_fields(report)["workers"][0]["workers"]
@@ -169,9 +178,9 @@ def crowd():
         events.append(lease(12345.6, 0, 10**9, name, **wide, staleness=1234.5))
     util = {f"gpu-{number}": 1.23 for number in range(12)}
     events.append(evaluation(12345.6, 10**10, 0.4, utilization=util))
-    events.append(event("worker_parked", worker="gpu-1", reason="because " * 30))
+    events.append(event(WorkerParked, "gpu-1", "because " * 30))
     for number in range(11):
-        events.append(event("worker_lost", worker=f"cpu-{number - number % 2}", reason="x" * 200))
+        events.append(event(WorkerLost, f"cpu-{number - number % 2}", "x" * 200))
     return events
 
 
@@ -190,7 +199,7 @@ def test_of_many_workers_that_have_left_the_last_ones_are_shown(look):
     events = []
     for number in range(20):
         name = f"cpu-{number}"
-        events += [joined(name), event("goodbye", worker=name)]
+        events += [joined(name), event(Goodbye, name)]
     lines = report_lines(look(started(), *events, joined("cpu-20")))
     shown = [line.split()[0] for line in lines if line.startswith("cpu-")]
     assert shown == [f"cpu-{number}" for number in range(12, 21)]
@@ -203,12 +212,12 @@ def test_control_characters_of_files_are_escaped(look):
 
 
 def test_a_rehearsal_is_marked(look):
-    shown = text(look(started(rehearsed="h100-16cores"), event("worker_joined") | joined()))
+    shown = text(look(started(rehearsed="h100-16cores"), joined()))
     assert "rehearsed on h100-16cores: all times are simulated" in shown
 
 
 def test_damaged_lines_are_counted(look):
-    assert "1 lines of events.jsonl, ignored" in text(look(*TRAINING, event("worker_ready")))
+    assert "1 lines of events.jsonl, ignored" in text(look(*TRAINING, ready("cpu-7")))
 
 
 def test_json_has_the_content_of_the_report(look):

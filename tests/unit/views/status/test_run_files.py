@@ -5,12 +5,12 @@ import json
 import pytest
 
 from hogbatch.errors import DataError, UsageError
+from hogbatch.events.event import Resumed
 from hogbatch.events.event_log import EventLog
 from hogbatch.views.status.run_files import TAIL, RunFollower, expect_run, glance
-from tests.unit.views.status.conftest import TRAINING, ended, lease, started
+from tests.unit.views.status.conftest import TRAINING, ended, lease, lines_of, started
 
-TEXT = "".join(json.dumps(each) + "\n" for each in TRAINING)
-NEXT = json.dumps(lease(3.0, 0, 500)) + "\n"
+TEXT, NEXT = lines_of(*TRAINING), lines_of(lease(3.0, 0, 500))
 
 
 def rows(follower):
@@ -32,7 +32,7 @@ def test_a_run_that_is_resumed_replaces_the_incomplete_line_of_its_predecessor(w
     path.write_text(TEXT + NEXT[:9])
     assert rows(follower) == 1000
     log = EventLog(path, append=True, now=lambda: 3.0)
-    log.write("resumed", {"checkpoint": "c/1", "rows": 400, "seconds": 1.0})
+    log.write(Resumed("c/1", 0, [], 400, 1.0))
     log.close()
     assert rows(follower) == 400
 
@@ -44,7 +44,7 @@ def test_a_run_that_replaces_another_one_is_shown_alone(write_run, leases):
     assert follower.look().condition.over
     path.unlink()
     assert rows(follower) == 1000, "it is being replaced"
-    path.write_text(json.dumps(started(data="w8a")) + "\n" + NEXT * leases)
+    path.write_text(lines_of(started(data="w8a")) + NEXT * leases)
     run = follower.look().run
     assert (run.started.data, run.workers) == ("w8a", [])
 
@@ -57,17 +57,12 @@ def test_a_new_run_that_begins_alike_is_recognised_by_its_length(write_run):
     assert rows(follower) == 400
 
 
-@pytest.mark.parametrize("damaged", ["{", "[1]", '{"at": 1}', '{"event": "x", "at": "y"}', "\xff"])
+@pytest.mark.parametrize("damaged", ["{", '{"event": "x"}', "\xff"])
 def test_a_damaged_line_is_counted_and_left_out(write_run, damaged):
     run_dir = write_run()
     (run_dir / "events.jsonl").write_bytes(f"{TEXT}{damaged}\n{NEXT}".encode("latin-1"))
     report = RunFollower(run_dir).look()
     assert (report.damaged, report.run.rows.value) == (1, 1500)
-
-
-def test_a_number_that_is_not_finite_is_accepted(write_run):
-    run_dir = write_run(*TRAINING[:4], TRAINING[5] | {"train_loss": float("nan")})
-    assert RunFollower(run_dir).look().damaged == 0
 
 
 def test_a_file_that_cannot_be_read_is_named(write_run):
@@ -84,9 +79,9 @@ def test_of_a_run_that_has_ended_only_the_summary_is_read(write_run, monkeypatch
     run_dir = write_run(*events, summary=json.dumps(summary))
     report = glance(run_dir)
     assert (report.condition.state, report.run.rows.value) == ("finished", 1000)
-    assert report.run.first_at == started()["at"]
+    assert report.run.first_at == started().at
     with (run_dir / "events.jsonl").open("a") as file:  # it was resumed
-        file.write(json.dumps(started()) + "\n")
+        file.write(lines_of(started()))
     assert glance(run_dir).condition.state == "waiting"
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from hogbatch.errors import UsageError
 from hogbatch.views.status.listing import as_flags, differing, listed_runs, read_limit, table_lines
@@ -37,9 +38,9 @@ def end(rows=1000):
 def three(write_run, tmp_path):
     """Three runs, the newest first: "c" (killed), "b" and "a"."""
     write_run(started(), end(), name="a", summary=summary(0.3, 4.0), config=SETTINGS)
-    later = started() | {"at": started()["at"] + 100}
+    later = replace(started(), at=started().at + 100)
     write_run(later, end(), name="b", summary=summary(0.4, 1.0), config=OTHERS)
-    last = started(process=GONE) | {"at": started()["at"] + 200}
+    last = replace(started(process=GONE), at=started().at + 200)
     write_run(last, *TRAINING[1:5], evaluation(2.0, 1000, 0.35), name="c", config=SETTINGS)
     (tmp_path / "other").mkdir()
     (tmp_path / "file").write_text("")

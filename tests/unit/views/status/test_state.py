@@ -1,7 +1,23 @@
 import pytest
 
+from hogbatch.events.event import (
+    CheckpointBegins,
+    CheckpointFailed,
+    CheckpointWritten,
+    EvaluationBegins,
+    Event,
+    Goodbye,
+    OutOfMemory,
+    Poisoned,
+    Resumed,
+    WorkerLeft,
+    WorkerLost,
+    WorkerParked,
+    WorkerUnparked,
+)
 from tests.unit.views.status.conftest import (
     ON_SERVERS,
+    START,
     TRAINING,
     ended,
     evaluation,
@@ -93,9 +109,9 @@ def test_without_a_test_set_no_model_is_the_best():
 def test_workers_that_leave_are_kept_with_the_reason():
     events = (
         *(joined("gpu-0", "gpu:0"), ready("gpu-0", 1024)),
-        event("worker_lost", worker="gpu-0", reason="process 7 was killed"),
-        event("worker_left", worker="gpu-0", reissued=[]),
-        *(event("goodbye", worker="cpu-0"), event("worker_left", worker="cpu-0", reissued=[])),
+        event(WorkerLost, "gpu-0", "process 7 was killed"),
+        event(WorkerLeft, worker="gpu-0", reissued=[]),
+        *(event(Goodbye, "cpu-0"), event(WorkerLeft, worker="cpu-0", reissued=[])),
     )
     state = state_after(*TRAINING, *events)
     assert [(each.name, each.state, each.left_at) for each in state.workers] == [
@@ -106,16 +122,16 @@ def test_workers_that_leave_are_kept_with_the_reason():
 
 
 def test_parking_changes_the_state_of_a_worker():
-    parked = event("worker_parked", worker="cpu-0", reason="slow")
+    parked = event(WorkerParked, "cpu-0", "slow")
     state = state_after(*TRAINING, parked)
     assert (state.workers[0].state, state.workers[0].reason) == ("parked", "slow")
-    state.apply(event("worker_unparked", worker="cpu-0"))
+    state.apply(event(WorkerUnparked, "cpu-0"))
     assert (state.workers[0].state, state.workers[0].reason) == ("trains", "")
 
 
 def test_work_after_the_checkpoint_of_a_resumed_run_is_forgotten():
     lost = (lease(3.0, 0, 500), evaluation(3.0, 1500, 0.1), joined("cpu-1"), ready("cpu-1"))
-    resumed = event("resumed", checkpoint="c/1", epoch=1, todo=[[0, 1000]], rows=1000, seconds=2.0)
+    resumed = event(Resumed, "c/1", 1, [[0, 1000]], 1000, 2.0)
     state = state_after(*TRAINING, *lost, started(), resumed)
     assert (state.rows.value, state.seconds, state.best.test_loss) == (1000, 2.0, 0.4)
     (worker,) = state.workers
@@ -127,20 +143,19 @@ def test_work_after_the_checkpoint_of_a_resumed_run_is_forgotten():
 
 def test_an_evaluation_that_followed_the_checkpoint_with_equal_rows_is_forgotten():
     again = evaluation(2.0, 1000, 0.4)
-    fields = {"checkpoint": "c/1", "epoch": 1, "todo": [], "rows": 1000, "seconds": 2.0}
     state = state_after(
         started(),
         evaluation(1.0, 500, 0.5),
         evaluation(2.0, 1000, 0.4),
         started(),
-        event("resumed", evaluations=1, **fields),
+        event(Resumed, "c/1", 1, [], 1000, 2.0, evaluations=1),
         again,
     )
     assert [each.rows for each in state.history] == [500, 1000]
 
 
 def test_a_run_that_is_resumed_in_another_directory_begins_where_its_checkpoint_was():
-    resumed = event("resumed", checkpoint="c/1", epoch=1, todo=[], rows=1500, seconds=2.0)
+    resumed = event(Resumed, "c/1", 1, [], 1500, 2.0)
     state = state_after(started(), resumed)
     assert (state.rows.value, state.seconds, state.rows_per_second) == (1500, 2.0, None)
     for each in (joined(), ready(), lease(3.0, 0, 100)):
@@ -159,23 +174,23 @@ def test_the_size_of_the_training_set_of_an_earlier_version_follows_from_its_eva
 def test_checkpoints_and_other_incidents_are_counted_over_the_seconds():
     state = state_after(
         *TRAINING,
-        event("checkpoint", epoch=1, rows=1000, seconds=1.5),
+        event(CheckpointWritten, 1, 1000, 1.5),
         lease(3.0, 0, 16),
-        event("out_of_memory", worker="cpu-0", **{"from": 16, "to": 8}),
+        event(OutOfMemory, "cpu-0", 16, 8),
     )
-    assert state.occurrences["checkpoint"] == [2.0]
-    assert state.occurrences["out_of_memory"] == [3.0]
-    assert state.occurrences["poisoned"] == []
+    assert state.occurrences[CheckpointWritten] == [2.0]
+    assert state.occurrences[OutOfMemory] == [3.0]
+    assert state.occurrences[Poisoned] == []
     assert state.notices[-1].seconds == 3.0
-    state.apply(event("resumed", checkpoint="c/1", rows=1000, seconds=2.0))
-    assert state.occurrences["checkpoint"] == [2.0]
-    assert state.occurrences["out_of_memory"] == [], "repeated, so it is forgotten"
-    assert state.occurrences["resumed"] == [2.0]
+    state.apply(event(Resumed, "c/1", 0, [], 1000, 2.0))
+    assert state.occurrences[CheckpointWritten] == [2.0]
+    assert state.occurrences[OutOfMemory] == [], "repeated, so it is forgotten"
+    assert state.occurrences[Resumed] == [2.0]
 
 
 def test_the_seconds_in_which_a_worker_is_parked_are_known():
-    parked = event("worker_parked", worker="cpu-0", reason="it is slow")
-    back = event("worker_unparked", worker="cpu-0")
+    parked = event(WorkerParked, "cpu-0", "it is slow")
+    back = event(WorkerUnparked, "cpu-0")
     state = state_after(*TRAINING, parked, evaluation(3.0, 1000, 0.4), back)
     assert state.workers[0].parked.points == [(2.0, 1), (3.0, 0)]
 
@@ -187,54 +202,47 @@ def test_the_staleness_of_a_gpu_is_summed_over_its_updates():
     assert worker.staleness == 1.5
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        event("lease", seconds="x", rows=[0, 1], worker="cpu-0", batch_size=1, updates=1),
-        event("lease", seconds=3.0, epoch=0, rows=[0], worker="cpu-0", batch_size=1, updates=1),
-        lease(3.0, 0, 10, worker="cpu-7"),
-        event("evaluation", seconds=3.0),
-        event("worker_ready", worker="cpu-0"),
-        event("worker_restarted", runs_on="cpu:2"),
-    ],
-)
-def test_a_damaged_event_is_counted_and_ignored(damaged):
-    state = state_after(*TRAINING, damaged)
-    assert state.damaged == 1
-    assert state.last_at == TRAINING[-1]["at"]
+@pytest.mark.parametrize("unknown", [lease(3.0, 0, 10, worker="cpu-7"), server_workers("cpu-7")])
+def test_an_event_of_an_unknown_worker_is_counted_and_ignored(unknown):
+    state = state_after(*TRAINING, unknown)
+    assert (state.damaged, state.last_at) == (1, TRAINING[-1].at)
 
 
 def test_an_event_of_a_later_version_is_ignored():
-    assert state_after(*TRAINING, event("invented", worker=3)).damaged == 0
+    state = state_after(*TRAINING, Event(at=START + 7))
+    assert (state.damaged, state.last_at) == (0, START + 7)
 
 
 def test_an_evaluation_is_under_way_until_its_result():
-    state = state_after(*TRAINING, event("evaluation_begins", rows=100))
+    state = state_after(*TRAINING, event(EvaluationBegins, rows=100))
     assert state.evaluates
     state.apply(evaluation(3.0, 2000, 0.3))
     assert not state.evaluates
-    state.apply(event("evaluation_begins", rows=100))
+    state.apply(event(EvaluationBegins, rows=100))
     state.apply(ended("stopped"))
     assert not state.evaluates
 
 
 @pytest.mark.parametrize(
-    "last", ["checkpoint", "checkpoint_failed", "poisoned", "started", "ended"]
+    "last",
+    [
+        CheckpointWritten(0, 400, 1.0),
+        CheckpointFailed("No space left"),
+        Poisoned("weights", 1, 5, []),
+        *(started(), ended()),
+    ],
+    ids=lambda event: event.name,
 )
 def test_a_checkpoint_is_being_written_until_it_is_written_or_given_up(last):
-    reached = {"epoch": 0, "rows": 400, "seconds": 1.0}
-    state = state_after(*TRAINING, event("checkpoint_begins", **reached))
+    state = state_after(*TRAINING, CheckpointBegins(0, 400, 1.0))
     assert state.saves and state.checkpoint_at is None
-    fields = {"reason": "", "where": "", "times": 1, "most": 5, "suspects": []}
-    state.apply(
-        {"started": started(), "ended": ended()}.get(last, event(last, **reached, **fields))
-    )
+    state.apply(last)
     assert not state.saves and state.damaged == 0
 
 
 def test_a_lease_at_the_moment_of_the_checkpoint_is_kept():
     at = 2.00006  # is rounded up in the course of the rows
-    resumed = event("resumed", checkpoint="1", epoch=0, todo=[], rows=400, seconds=at)
+    resumed = event(Resumed, "1", 0, [], 400, at)
     state = state_after(started(), joined(), ready(), lease(at, 0, 400), started(), resumed)
     assert [worker.rows.value for worker in state.workers] == [400]
 
@@ -273,7 +281,7 @@ def test_the_speed_of_a_worker_of_a_server_is_that_of_its_last_figures():
 
 
 def test_the_speed_of_a_worker_of_a_lost_server_is_that_until_its_last_figures():
-    lost = event("worker_lost", worker="server-0", reason="its machine died")
+    lost = event(WorkerLost, "server-0", "its machine died")
     state = state_after(*ON_SERVERS, lease(9.0, 0, 64, "server-1"), lost)
     worker = state.workers[0].workers[0]
     assert (worker.left_at, worker.measured_at) == (9.0, 2.0)
@@ -290,28 +298,13 @@ def test_a_worker_that_joins_a_server_late_has_the_speed_since_then():
 
 def test_workers_leave_with_their_server_or_alone():
     gone = server_workers("server-0", own_worker(rows=640), own_worker("cpu-1", 640, state="left"))
-    lost = event("worker_lost", worker="server-1", reason="its machine died")
+    lost = event(WorkerLost, "server-1", "its machine died")
     one, two = state_after(*ON_SERVERS, gone, lost).workers
     assert [(each.state, each.left_at) for each in one.workers] == [("trains", None), ("left", 2.0)]
     assert [(each.state, each.left_at) for each in two.workers] == [("left", 2.0)]
 
 
 def test_figures_after_the_checkpoint_of_a_resumed_run_are_forgotten():
-    resumed = event("resumed", checkpoint="c/1", rows=640, seconds=1.0)
+    resumed = event(Resumed, "c/1", 0, [], 640, 1.0)
     state = state_after(*ON_SERVERS, started(), resumed)
     assert [(each.workers, each.others) for each in state.workers] == [([], 0)] * 2
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        server_workers("server-7"),
-        server_workers("server-0", own_worker(batch_size="large")),
-        server_workers("server-0", own_worker(rows=-1)),
-        server_workers("server-0", {"name": "cpu-0"}),
-        event("server_workers", worker="server-0"),
-    ],
-)
-def test_damaged_figures_are_counted_and_ignored(damaged):
-    state = state_after(*ON_SERVERS, damaged)
-    assert state.damaged == 1 and len(state.workers[0].workers) == 2

@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.errors import UsageError
+from hogbatch.events.event import Goodbye
 from hogbatch.views.trackers import tracking
 from hogbatch.views.trackers.tracking import Tracking, run_result
 from tests.support.tracked_runs import described, evaluation, totals, worker
@@ -150,7 +151,7 @@ def test_what_a_tracker_says_at_the_start_is_printed(track):
     with run:
         run.report(evaluation(100), totals())
         assert tracker.logged.get(timeout=WITHIN_S) == 100
-        run.event({"event": "lease"})
+        run.event(Goodbye("cpu-0"))
         assert said == ["t0: run 7 at https://host"]
         run.conclude(SUMMARY)
 

@@ -1,0 +1,418 @@
+"""The events of a run, as in events.jsonl: their names, fields and texts.
+
+docs/run-directory.md describes them. Fields that have a default did not exist in the first logs of
+version 0.1.0, or are only known of some workers.
+"""
+
+import json
+from typing import Annotated, Any, ClassVar, get_args
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from hogbatch.wire.messages import WorkerFigures
+
+Rows = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]  # [start, stop)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """The base of all events; an instance of this class is an event of another version."""
+
+    at: float = 0.0  # Unix seconds, or simulated ones since the start; set by the log
+
+    TEXT: ClassVar[str] = ""  # with the names of fields; empty: the event is not shown to users
+
+    @property
+    def name(self) -> str:
+        """The name of the kind of event."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All other fields than name and time, as in the log."""
+        fields = msgspec.to_builtins(self, enc_hook=float)  # enc_hook: of NumPy's float64
+        return {name: fields[name] for name in fields if name not in ("event", "at")}
+
+    @property
+    def text(self) -> str:
+        """The event in words; empty if it is not shown to users."""
+        return self.TEXT and self.TEXT.format(**self.fields)
+
+
+# The run ------------------------------------------------------------------------------------------
+
+
+class Started(Event, frozen=True, kw_only=True, tag="started"):
+    """Data, network, and when the run ends or may end."""
+
+    hogbatch: str = ""  # the version
+    data: str
+    train_rows: int
+    test_rows: int
+    features: int = 0
+    sparse: bool
+    network: str
+    loss: str
+    by_metric: bool = False  # the best model is that with the highest metric
+    epochs: int | None = None
+    max_seconds: float | None = None
+    patience: float = 0
+    target_loss: float | None = None
+    process: dict[str, Any] = {}
+    environment: dict[str, Any] = {}  # as `machine.environment` reads it
+    rehearsed: str | UnsetType = UNSET  # the name of the simulated server
+
+    @property
+    def description(self) -> str:
+        """Data and network of the run in words."""
+        form = "sparse" if self.sparse else "dense"
+        testing = f"{self.test_rows:,} test rows" if self.test_rows else "no test set"
+        return (
+            f"{self.data}: {self.train_rows:,} training rows, {testing}, {form}; "
+            f"network {self.network}, loss {self.loss}"
+        )
+
+
+class Resumed(Event, frozen=True, tag="resumed"):
+    """Training continues from a checkpoint; what was done after it is repeated."""
+
+    checkpoint: str
+    epoch: int
+    todo: list[list[int]]
+    rows: int
+    seconds: float
+    evaluations: int | None = None
+
+
+class Ended(Event, frozen=True, tag="ended", omit_defaults=True):
+    """The end; how far the run has come is not known after an error."""
+
+    status: str
+    reason: str
+    seconds: float | None = None
+    epochs: float | None = None
+    rows: int | None = None
+
+
+# Workers ------------------------------------------------------------------------------------------
+
+
+class OfWorker(Event, frozen=True):
+    """Base of the events about one worker."""
+
+    worker: str
+
+
+class WorkerJoined(OfWorker, frozen=True, tag="worker_joined"):
+    """A worker has attached."""
+
+    TEXT: ClassVar[str] = "{worker} joined: process {pid}, {runs_on}"
+    runs_on: str  # its device, with its threads or number: "cpu:2", "gpu:0"
+    pid: int
+
+
+class WorkerCompiles(OfWorker, frozen=True, tag="worker_compiles"):
+    """A worker compiles kernels, instead of loading them from the cache."""
+
+    TEXT: ClassVar[str] = (
+        "{worker} is compiling its kernels, which takes about 30 s; this happens "
+        "once per installation and kind of network"
+    )
+
+
+class WorkerReady(OfWorker, frozen=True, tag="worker_ready", omit_defaults=True):
+    """A worker can be given work."""
+
+    TEXT: ClassVar[str] = "{worker} is ready, batch size {batch_size}"
+    limits: tuple[int, int]
+    batch_size: int
+    teams: tuple[int, int] | None = None  # of a CPU worker, and the threads of each
+
+
+class WorkerLost(OfWorker, frozen=True, tag="worker_lost"):
+    """A worker has failed."""
+
+    TEXT: ClassVar[str] = "{worker} was lost: {reason}; its rows are reassigned"
+    reason: str
+
+
+class Goodbye(OfWorker, frozen=True, tag="goodbye"):
+    """A worker has said that it leaves."""
+
+    TEXT: ClassVar[str] = "{worker} has left; its rows are reassigned"
+
+
+class WorkerLeft(OfWorker, frozen=True, kw_only=True, tag="worker_left"):
+    """A worker is removed, lost or not; others train on its unfinished rows."""
+
+    epoch: int = 0
+    reissued: list[Rows]
+
+
+class WorkerRestarted(Event, frozen=True, tag="worker_restarted"):
+    """A worker that died was started again."""
+
+    TEXT: ClassVar[str] = "{runs_on} was restarted ({times} of {most})"
+    runs_on: str
+    pid: int  # of the new process
+    times: int  # restarts since it last finished a lease
+    most: int  # maximum number of restarts without a finished lease
+
+
+class WorkerGivenUp(Event, frozen=True, tag="worker_given_up"):
+    """A worker that died will not be restarted."""
+
+    TEXT: ClassVar[str] = "{runs_on} will not be restarted: {reason}"
+    runs_on: str
+    reason: str  # with the last lines of its log
+
+
+class WorkerParked(OfWorker, frozen=True, tag="worker_parked"):
+    """A worker only evaluates from now on."""
+
+    TEXT: ClassVar[str] = "{worker} is parked, so it only evaluates: {reason}"
+    reason: str
+
+
+class WorkerUnparked(OfWorker, frozen=True, tag="worker_unparked"):
+    """A parked worker trains again."""
+
+    TEXT: ClassVar[str] = "{worker} trains again"
+
+
+class OutOfMemory(
+    OfWorker, frozen=True, tag="out_of_memory", rename={"too_large": "from", "batch_size": "to"}
+):
+    """A device had no memory for batches of `too_large` rows."""
+
+    TEXT: ClassVar[str] = "{worker} ran out of memory: batch size {from} -> {to}"
+    too_large: int
+    batch_size: int  # from now on
+
+
+# Rows ---------------------------------------------------------------------------------------------
+
+
+class OfLease(Event, frozen=True, omit_defaults=True):
+    """Base of the events about one lease that was done."""
+
+    seconds: float  # of training, at its end
+    epoch: int
+    rows: Rows
+    worker: str
+    batch_size: int
+    updates: int
+    # of a GPU worker
+    staleness: float | None = None
+    merge_seconds: float | None = None
+    transferred: int | None = None
+    transfer_seconds: float | None = None
+
+
+class LeaseDone(OfLease, frozen=True, kw_only=True, tag="lease"):
+    """A worker has trained on some rows."""
+
+    busy_seconds: float | None = None
+
+
+class MergeRefused(OfLease, frozen=True, kw_only=True, tag="merge_refused"):
+    """Merges of a lease were discarded, because they were not finite."""
+
+    TEXT: ClassVar[str] = (
+        "{worker}: {refused} merges over the rows {rows} of epoch {epoch} were not finite and were "
+        "skipped"
+    )
+    refused: int
+
+
+class RowsSkipped(OfLease, frozen=True, kw_only=True, tag="rows_skipped"):
+    """Rows of a lease had no finite gradient."""
+
+    TEXT: ClassVar[str] = (
+        "{worker}: {skipped} of the rows {rows} of epoch {epoch} had no finite gradient and were "
+        "skipped, among them row {row} of the training set"
+    )
+    skipped: int
+    row: int  # of the training set; one of them
+
+
+class RowsOftenSkipped(Event, frozen=True, tag="rows_often_skipped"):
+    """Many rows had no finite gradient since the last evaluation."""
+
+    TEXT: ClassVar[str] = "{warning}"
+    skipped: int
+    rows: int
+    skipped_row: int  # 1 + the number of one of them in the training set; 0: not known
+    rate: float  # the learning rate
+    warning: str = ""  # the coordinator does not know the features of the row
+
+
+class Quarantined(Event, frozen=True, tag="quarantined"):
+    """Rows of the order of an epoch are not trained on any more."""
+
+    TEXT: ClassVar[str] = (
+        "rows {rows} of epoch {epoch} have killed {deaths} workers and are excluded from training; "
+        "see bad-leases.jsonl"
+    )
+    epoch: int
+    rows: Rows
+    deaths: int
+
+
+class EpochEnded(Event, frozen=True, tag="epoch"):
+    """All rows of an epoch are done."""
+
+    epoch: int
+    rows: int
+
+
+# The model ----------------------------------------------------------------------------------------
+
+
+class EvaluationBegins(Event, frozen=True, kw_only=True, tag="evaluation_begins"):
+    """The workers evaluate the rows of a set."""
+
+    of: str = "test"  # or "train"
+    rows: int
+
+
+class Evaluated(Event, frozen=True, tag="evaluation"):
+    """The result of an evaluation; the fields are those of :class:`records.Evaluation`."""
+
+    seconds: float
+    epochs: float
+    rows: int
+    train_loss: float | None
+    test_loss: float | None
+    test_values: dict[str, float] = {}
+    utilization: dict[str, float] = {}
+    exact_train_loss: float | None = None
+    train_values: dict[str, float] = {}
+
+
+class Reached(Event, frozen=True):
+    """Base of the events about a checkpoint."""
+
+    epoch: int
+    rows: int
+    seconds: float
+
+
+class CheckpointBegins(Reached, frozen=True, tag="checkpoint_begins"):
+    """A checkpoint is being written."""
+
+
+class CheckpointWritten(Reached, frozen=True, tag="checkpoint"):
+    """A checkpoint was written."""
+
+
+class CheckpointFailed(Event, frozen=True, tag="checkpoint_failed"):
+    """A checkpoint was not written."""
+
+    TEXT: ClassVar[str] = "{reason}; training continues"
+    reason: str
+
+
+class Poisoned(Event, frozen=True, tag="poisoned"):
+    """The model was not finite and was rolled back."""
+
+    TEXT: ClassVar[str] = (
+        "the model is not finite at {where}: rolling back to the last good snapshot and halving "
+        "the learning rate ({times} of {most} roll-backs without progress between them); the first "
+        "skipped rows were in {suspects}"
+    )
+    where: str | None  # a parameter
+    times: int
+    most: int
+    suspects: list[dict[str, Any]]  # the fields of RowsSkipped
+
+
+class Recovered(Event, frozen=True, tag="recovered"):
+    """There was progress after a roll-back."""
+
+    TEXT: ClassVar[str] = (
+        "training has made progress since the roll-back: the learning rate is now "
+        "{rate_factor:.0%} of its configured value"
+    )
+    counted: int  # roll-backs that still count
+    rate_factor: float
+
+
+# Servers ------------------------------------------------------------------------------------------
+
+
+class RecordedWorker(WorkerFigures, frozen=True):
+    """A worker of a server."""
+
+    state: str  # another version may have other ones
+
+
+class WorkersOfServer(Event, frozen=True, tag="server_workers"):
+    """The workers inside a server."""
+
+    worker: str  # the server
+    workers: list[RecordedWorker]
+    others: int = 0  # workers that are not listed
+
+
+class ServersMerged(Event, frozen=True, tag="servers_merged"):
+    """The models of servers were merged."""
+
+    merge: int
+    servers: list[str]
+    weights: list[float]
+    rows: int  # that are acknowledged by it
+    merge_seconds: float  # on the slowest server
+    busy_seconds: float  # CPU time of a merging thread
+
+
+class PlaneChosen(Event, frozen=True, tag="plane"):
+    """Models of servers are moved in another way."""
+
+    TEXT: ClassVar[str] = "models of servers are moved through {plane}"
+    plane: str | None
+
+
+AnyEvent = (
+    Started
+    | Resumed
+    | Ended
+    | WorkerJoined
+    | WorkerCompiles
+    | WorkerReady
+    | WorkerLost
+    | Goodbye
+    | WorkerLeft
+    | WorkerRestarted
+    | WorkerGivenUp
+    | WorkerParked
+    | WorkerUnparked
+    | OutOfMemory
+    | LeaseDone
+    | MergeRefused
+    | RowsSkipped
+    | RowsOftenSkipped
+    | Quarantined
+    | EpochEnded
+    | EvaluationBegins
+    | Evaluated
+    | CheckpointBegins
+    | CheckpointWritten
+    | CheckpointFailed
+    | Poisoned
+    | Recovered
+    | WorkersOfServer
+    | ServersMerged
+    | PlaneChosen
+)
+NAMES = frozenset(kind.__struct_config__.tag for kind in get_args(AnyEvent))
+
+
+def read_event(line: bytes) -> Event | None:
+    """The event on a line of events.jsonl; None if it is damaged."""
+    try:
+        fields = json.loads(line)  # accepts NaN and Infinity, which json.dumps writes
+        name, at = fields["event"], float(fields["at"])
+        return msgspec.convert(fields, AnyEvent) if name in NAMES else Event(at=at)
+    except (ValueError, RecursionError, KeyError, TypeError, msgspec.ValidationError):
+        return None
