@@ -1,7 +1,7 @@
 """The events of a run, as in events.jsonl: their names, fields and texts.
 
-docs/run-directory.md describes them. Fields that have a default did not exist in the first logs of
-version 0.1.0, or are only known of some workers.
+docs/run-directory.md describes each of them. Fields that have a default did not exist in the first
+logs of version 0.1.0, or are only known of some workers.
 """
 
 import json
@@ -74,8 +74,6 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
 
 
 class Resumed(Event, frozen=True, tag="resumed"):
-    """Training continues from a checkpoint; what was done after it is repeated."""
-
     checkpoint: str
     epoch: int
     todo: list[list[int]]
@@ -104,16 +102,12 @@ class OfWorker(Event, frozen=True):
 
 
 class WorkerJoined(OfWorker, frozen=True, tag="worker_joined"):
-    """A worker has attached."""
-
     TEXT: ClassVar[str] = "{worker} joined: process {pid}, {runs_on}"
     runs_on: str  # its device, with its threads or number: "cpu:2", "gpu:0"
     pid: int
 
 
 class WorkerCompiles(OfWorker, frozen=True, tag="worker_compiles"):
-    """A worker compiles kernels, instead of loading them from the cache."""
-
     TEXT: ClassVar[str] = (
         "{worker} is compiling its kernels, which takes about 30 s; this happens "
         "once per installation and kind of network"
@@ -121,8 +115,6 @@ class WorkerCompiles(OfWorker, frozen=True, tag="worker_compiles"):
 
 
 class WorkerReady(OfWorker, frozen=True, tag="worker_ready", omit_defaults=True):
-    """A worker can be given work."""
-
     TEXT: ClassVar[str] = "{worker} is ready, batch size {batch_size}"
     limits: tuple[int, int]
     batch_size: int
@@ -130,15 +122,11 @@ class WorkerReady(OfWorker, frozen=True, tag="worker_ready", omit_defaults=True)
 
 
 class WorkerLost(OfWorker, frozen=True, tag="worker_lost"):
-    """A worker has failed."""
-
     TEXT: ClassVar[str] = "{worker} was lost: {reason}; its rows are reassigned"
     reason: str
 
 
 class Goodbye(OfWorker, frozen=True, tag="goodbye"):
-    """A worker has said that it leaves."""
-
     TEXT: ClassVar[str] = "{worker} has left; its rows are reassigned"
 
 
@@ -150,8 +138,6 @@ class WorkerLeft(OfWorker, frozen=True, kw_only=True, tag="worker_left"):
 
 
 class WorkerRestarted(Event, frozen=True, tag="worker_restarted"):
-    """A worker that died was started again."""
-
     TEXT: ClassVar[str] = "{runs_on} was restarted ({times} of {most})"
     runs_on: str
     pid: int  # of the new process
@@ -160,31 +146,23 @@ class WorkerRestarted(Event, frozen=True, tag="worker_restarted"):
 
 
 class WorkerGivenUp(Event, frozen=True, tag="worker_given_up"):
-    """A worker that died will not be restarted."""
-
     TEXT: ClassVar[str] = "{runs_on} will not be restarted: {reason}"
     runs_on: str
     reason: str  # with the last lines of its log
 
 
 class WorkerParked(OfWorker, frozen=True, tag="worker_parked"):
-    """A worker only evaluates from now on."""
-
     TEXT: ClassVar[str] = "{worker} is parked, so it only evaluates: {reason}"
     reason: str
 
 
 class WorkerUnparked(OfWorker, frozen=True, tag="worker_unparked"):
-    """A parked worker trains again."""
-
     TEXT: ClassVar[str] = "{worker} trains again"
 
 
 class OutOfMemory(
     OfWorker, frozen=True, tag="out_of_memory", rename={"too_large": "from", "batch_size": "to"}
 ):
-    """A device had no memory for batches of `too_large` rows."""
-
     TEXT: ClassVar[str] = "{worker} ran out of memory: batch size {from} -> {to}"
     too_large: int
     batch_size: int  # from now on
@@ -210,14 +188,10 @@ class OfLease(Event, frozen=True, omit_defaults=True):
 
 
 class LeaseDone(OfLease, frozen=True, kw_only=True, tag="lease"):
-    """A worker has trained on some rows."""
-
     busy_seconds: float | None = None
 
 
 class MergeRefused(OfLease, frozen=True, kw_only=True, tag="merge_refused"):
-    """Merges of a lease were discarded, because they were not finite."""
-
     TEXT: ClassVar[str] = (
         "{worker}: {refused} merges over the rows {rows} of epoch {epoch} were not finite and were "
         "skipped"
@@ -226,8 +200,6 @@ class MergeRefused(OfLease, frozen=True, kw_only=True, tag="merge_refused"):
 
 
 class RowsSkipped(OfLease, frozen=True, kw_only=True, tag="rows_skipped"):
-    """Rows of a lease had no finite gradient."""
-
     TEXT: ClassVar[str] = (
         "{worker}: {skipped} of the rows {rows} of epoch {epoch} had no finite gradient and were "
         "skipped, among them row {row} of the training set"
@@ -237,8 +209,6 @@ class RowsSkipped(OfLease, frozen=True, kw_only=True, tag="rows_skipped"):
 
 
 class RowsOftenSkipped(Event, frozen=True, tag="rows_often_skipped"):
-    """Many rows had no finite gradient since the last evaluation."""
-
     TEXT: ClassVar[str] = "{warning}"
     skipped: int
     rows: int
@@ -248,8 +218,6 @@ class RowsOftenSkipped(Event, frozen=True, tag="rows_often_skipped"):
 
 
 class Quarantined(Event, frozen=True, tag="quarantined"):
-    """Rows of the order of an epoch are not trained on any more."""
-
     TEXT: ClassVar[str] = (
         "rows {rows} of epoch {epoch} have killed {deaths} workers and are excluded from training; "
         "see bad-leases.jsonl"
@@ -260,8 +228,6 @@ class Quarantined(Event, frozen=True, tag="quarantined"):
 
 
 class EpochEnded(Event, frozen=True, tag="epoch"):
-    """All rows of an epoch are done."""
-
     epoch: int
     rows: int
 
@@ -270,8 +236,6 @@ class EpochEnded(Event, frozen=True, tag="epoch"):
 
 
 class EvaluationBegins(Event, frozen=True, kw_only=True, tag="evaluation_begins"):
-    """The workers evaluate the rows of a set."""
-
     of: str = "test"  # or "train"
     rows: int
 
@@ -299,23 +263,19 @@ class Reached(Event, frozen=True):
 
 
 class CheckpointBegins(Reached, frozen=True, tag="checkpoint_begins"):
-    """A checkpoint is being written."""
+    """One is being written."""
 
 
 class CheckpointWritten(Reached, frozen=True, tag="checkpoint"):
-    """A checkpoint was written."""
+    """One was written."""
 
 
 class CheckpointFailed(Event, frozen=True, tag="checkpoint_failed"):
-    """A checkpoint was not written."""
-
     TEXT: ClassVar[str] = "{reason}; training continues"
     reason: str
 
 
 class Poisoned(Event, frozen=True, tag="poisoned"):
-    """The model was not finite and was rolled back."""
-
     TEXT: ClassVar[str] = (
         "the model is not finite at {where}: rolling back to the last good snapshot and halving "
         "the learning rate ({times} of {most} roll-backs without progress between them); the first "
@@ -328,8 +288,6 @@ class Poisoned(Event, frozen=True, tag="poisoned"):
 
 
 class Recovered(Event, frozen=True, tag="recovered"):
-    """There was progress after a roll-back."""
-
     TEXT: ClassVar[str] = (
         "training has made progress since the roll-back: the learning rate is now "
         "{rate_factor:.0%} of its configured value"
@@ -348,16 +306,12 @@ class RecordedWorker(WorkerFigures, frozen=True):
 
 
 class WorkersOfServer(Event, frozen=True, tag="server_workers"):
-    """The workers inside a server."""
-
     worker: str  # the server
     workers: list[RecordedWorker]
     others: int = 0  # workers that are not listed
 
 
 class ServersMerged(Event, frozen=True, tag="servers_merged"):
-    """The models of servers were merged."""
-
     merge: int
     servers: list[str]
     weights: list[float]
@@ -367,44 +321,17 @@ class ServersMerged(Event, frozen=True, tag="servers_merged"):
 
 
 class PlaneChosen(Event, frozen=True, tag="plane"):
-    """Models of servers are moved in another way."""
-
     TEXT: ClassVar[str] = "models of servers are moved through {plane}"
     plane: str | None
 
 
 AnyEvent = (
-    Started
-    | Resumed
-    | Ended
-    | WorkerJoined
-    | WorkerCompiles
-    | WorkerReady
-    | WorkerLost
-    | Goodbye
-    | WorkerLeft
-    | WorkerRestarted
-    | WorkerGivenUp
-    | WorkerParked
-    | WorkerUnparked
-    | OutOfMemory
-    | LeaseDone
-    | MergeRefused
-    | RowsSkipped
-    | RowsOftenSkipped
-    | Quarantined
-    | EpochEnded
-    | EvaluationBegins
-    | Evaluated
-    | CheckpointBegins
-    | CheckpointWritten
-    | CheckpointFailed
-    | Poisoned
-    | Recovered
-    | WorkersOfServer
-    | ServersMerged
-    | PlaneChosen
-)
+    Started | Resumed | Ended | WorkerJoined | WorkerCompiles | WorkerReady | WorkerLost | Goodbye
+    | WorkerLeft | WorkerRestarted | WorkerGivenUp | WorkerParked | WorkerUnparked | OutOfMemory
+    | LeaseDone | MergeRefused | RowsSkipped | RowsOftenSkipped | Quarantined | EpochEnded
+    | EvaluationBegins | Evaluated | CheckpointBegins | CheckpointWritten | CheckpointFailed
+    | Poisoned | Recovered | WorkersOfServer | ServersMerged | PlaneChosen
+)  # fmt: skip
 NAMES = frozenset(kind.__struct_config__.tag for kind in get_args(AnyEvent))
 
 

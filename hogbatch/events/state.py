@@ -4,42 +4,20 @@
 a run that is looked at while it trains, and one that ended long ago, give the same picture.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
 
 from hogbatch.config.losses import LOSSES
-from hogbatch.events.event import (
-    CheckpointBegins,
-    CheckpointFailed,
-    CheckpointWritten,
-    Ended,
-    EpochEnded,
-    Evaluated,
-    EvaluationBegins,
-    Event,
-    Goodbye,
-    LeaseDone,
-    OutOfMemory,
-    Poisoned,
-    Resumed,
-    Started,
-    WorkerCompiles,
-    WorkerJoined,
-    WorkerLeft,
-    WorkerLost,
-    WorkerParked,
-    WorkerReady,
-    WorkersOfServer,
-    WorkerUnparked,
-)
+from hogbatch.events import event as events
 from hogbatch.events.records import Evaluation
 from hogbatch.events.worker_figures import Counter, ObservedWorker
 
 MAX_NOTICES: Final = 100
-TIMED: Final = (CheckpointWritten, Resumed, Poisoned, OutOfMemory)  # whose times are kept
+# Events whose times are kept.
+TIMED: Final = (events.CheckpointWritten, events.Resumed, events.Poisoned, events.OutOfMemory)
 REASONS: Final = {  # of a status that has no reason of its own
     "finished": "all epochs",
     "target": "the target loss is reached",
@@ -60,8 +38,8 @@ class Notice:
 class RunState:
     """A run as far as its events have been applied."""
 
-    started: Started | None = None  # of the last life of the coordinator
-    ended: Ended | None = None  # None: it is in progress, or was killed
+    started: events.Started | None = None  # of the last life of the coordinator
+    ended: events.Ended | None = None  # None: it is in progress, or was killed
     first_at: float | None = None  # of the first event, in Unix seconds
     last_at: float | None = None  # of the last event
     trains: bool = False  # a lease has been done since the start, or since it was resumed
@@ -72,11 +50,12 @@ class RunState:
     best: Evaluation | None = None
     workers: list[ObservedWorker] = field(default_factory=list)  # in the order in which they joined
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=MAX_NOTICES))
-    occurrences: dict[type[Event], list[float]] = field(  # training seconds of the events TIMED
-        default_factory=lambda: {kind: [] for kind in TIMED}
+    # training seconds of the events TIMED
+    occurrences: defaultdict[type[events.Event], list[float]] = field(
+        default_factory=lambda: defaultdict(list)
     )
     checkpoint_at: float | None = None  # training seconds of the state that the last one has
-    evaluates: EvaluationBegins | None = None  # an evaluation has begun and not ended
+    evaluates: events.EvaluationBegins | None = None  # an evaluation has begun and not ended
     saves: bool = False  # a checkpoint is being written
     damaged: int = 0  # events of workers that are not known, and lines that are not events
 
@@ -154,7 +133,7 @@ class RunState:
         since = self.history[-1].rows - (self.best.rows if self.best else 0)
         return max(0.0, started.patience - since / started.train_rows)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: events.Event) -> None:
         """Apply the next event; one that names an unknown worker is counted and ignored."""
         try:
             self._apply(event)
@@ -165,31 +144,31 @@ class RunState:
         if self.first_at is None:
             self.first_at = self.last_at
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: events.Event) -> None:
         match event:
-            case Started():
+            case events.Started():
                 self._begin(event)
-            case Resumed():
+            case events.Resumed():
                 self._roll_back(event)
-            case Ended():
+            case events.Ended():
                 self.ended = event
                 self.evaluates, self.saves = None, False
                 if event.seconds is not None:
                     self.seconds = event.seconds
-            case LeaseDone():
+            case events.LeaseDone():
                 self._credit(event)
-            case Evaluated():
+            case events.Evaluated():
                 self._evaluated(msgspec.convert(event, Evaluation, from_attributes=True))
-            case EpochEnded():
+            case events.EpochEnded():
                 self.train_rows = self.train_rows or event.rows
-            case EvaluationBegins():
+            case events.EvaluationBegins():
                 self.evaluates = event
-            case CheckpointBegins():
+            case events.CheckpointBegins():
                 self.saves = True
-            case CheckpointWritten():
+            case events.CheckpointWritten():
                 self.checkpoint_at = event.seconds
                 self.saves = False
-            case CheckpointFailed() | Poisoned():  # a model that is not finite is not written
+            case events.CheckpointFailed() | events.Poisoned():  # the model is not written
                 self.saves = False
             case _:
                 self._change_worker(event)
@@ -198,25 +177,25 @@ class RunState:
         if event.TEXT:
             self._note(event.at, event.text)
 
-    def _change_worker(self, event: Event) -> None:
+    def _change_worker(self, event: events.Event) -> None:
         match event:
-            case WorkerJoined(name, runs_on, pid):
+            case events.WorkerJoined(name, runs_on, pid):
                 self.workers.append(ObservedWorker(name, runs_on, self.seconds, pid))
-            case WorkerCompiles(name):
+            case events.WorkerCompiles(name):
                 self._worker(name).state = "compiles"
-            case WorkerReady(name):
+            case events.WorkerReady(name):
                 self._worker(name).become_ready(event.batch_size, self.seconds)
-            case WorkerParked(name, reason):
+            case events.WorkerParked(name, reason):
                 self._worker(name).park(True, reason, self.seconds)
-            case WorkerUnparked(name):
+            case events.WorkerUnparked(name):
                 self._worker(name).park(False, "", self.seconds)
-            case WorkersOfServer(name):
+            case events.WorkersOfServer(name):
                 self._worker(name).take_figures(event, self.seconds)
-            case OutOfMemory(name):
+            case events.OutOfMemory(name):
                 self._worker(name).resize(event.batch_size, self.seconds)
-            case WorkerLost(name, reason):
+            case events.WorkerLost(name, reason):
                 self._worker(name).leave("lost", reason, self.seconds)
-            case Goodbye(name) | WorkerLeft(worker=name):
+            case events.Goodbye(name) | events.WorkerLeft(worker=name):
                 self._worker(name).leave("left", "", self.seconds)
 
     def _worker(self, name: str) -> ObservedWorker:
@@ -226,7 +205,7 @@ class RunState:
                 return worker
         raise KeyError(name)
 
-    def _begin(self, started: Started) -> None:
+    def _begin(self, started: events.Started) -> None:
         self.started, self.ended = started, None
         self.train_rows = started.train_rows
         self.trains, self.evaluates, self.saves = False, None, False
@@ -238,7 +217,7 @@ class RunState:
         for worker in self.workers:
             worker.leave("left", "", self.seconds)
 
-    def _roll_back(self, resumed: Resumed) -> None:
+    def _roll_back(self, resumed: events.Resumed) -> None:
         """Work after the checkpoint is repeated, so it is forgotten."""
         rows, seconds = resumed.rows, resumed.seconds
         self._dismiss_workers()
@@ -258,7 +237,7 @@ class RunState:
         self.rows.begin(seconds)
         self._note(resumed.at, f"resumed from {resumed.checkpoint}")
 
-    def _credit(self, lease: LeaseDone) -> None:
+    def _credit(self, lease: events.LeaseDone) -> None:
         self.trains = True
         self.seconds = max(self.seconds, lease.seconds)
         self.rows.add(lease.rows[1] - lease.rows[0], lease.seconds)

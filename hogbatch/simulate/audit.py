@@ -27,16 +27,7 @@ from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.worker import Worker
-from hogbatch.events.event import (
-    AnyEvent,
-    EpochEnded,
-    EvaluationBegins,
-    LeaseDone,
-    OutOfMemory,
-    Poisoned,
-    WorkerLeft,
-    WorkerReady,
-)
+from hogbatch.events import event as events
 from hogbatch.wire.messages import Done, Hello, Lease, Refused, Stop, ToCoordinator, Welcome
 
 STARVED_S = 1.0  # maximum time without work while there are rows
@@ -231,25 +222,25 @@ class Audit:
 
     # Records --------------------------------------------------------------------------------
 
-    def _note(self, event: AnyEvent) -> None:
+    def _note(self, event: events.AnyEvent) -> None:
         match event:
-            case WorkerReady(worker=name, limits=limits):
+            case events.WorkerReady(worker=name, limits=limits):
                 self._limits[name] = limits
-            case OutOfMemory(worker=name, too_large=size, batch_size=smaller):
+            case events.OutOfMemory(worker=name, too_large=size, batch_size=smaller):
                 _check(smaller < size, f"{name} went from {size} to {smaller} rows")
                 self._limits[name] = (1, min(self._limits[name][1], size - 1))
-            case Poisoned(times=times):
+            case events.Poisoned(times=times):
                 self._check_health(False, self.rows)
                 _check(times == self._counted, f"roll-back {times}, not {self._counted}")
-            case LeaseDone(rows=[start, stop], epoch=epoch):
+            case events.LeaseDone(rows=[start, stop], epoch=epoch):
                 _check(epoch == self.epoch, f"a lease of epoch {epoch} in epoch {self.epoch}")
                 self.done.append((start, stop))
                 self.rows += stop - start
-            case WorkerLeft(reissued=spans) if self.plan.merging is not None:
+            case events.WorkerLeft(reissued=spans) if self.plan.merging is not None:
                 self._discard([(start, stop) for start, stop in spans])
-            case EvaluationBegins(of=of):  # again, if servers were lost meanwhile
+            case events.EvaluationBegins(of=of):  # again, if servers were lost meanwhile
                 (self.tested if of == "test" else self.evaluated).clear()
-            case EpochEnded(epoch, rows):
+            case events.EpochEnded(epoch, rows):
                 _check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
                 _check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
                 _check(rows == self._epoch_rows, f"epoch {epoch} has {rows} rows")
