@@ -1,11 +1,10 @@
 """The events of a run, read while it writes them."""
 
-import json
 import os
 from pathlib import Path
 from typing import BinaryIO
 
-from benchmarks.common.run_history import Event
+from hogbatch.events.event import Event, LeaseDone, WorkerJoined, WorkerLeft, read_event
 
 
 class EventReader:
@@ -27,8 +26,10 @@ class EventReader:
             return self._events
         assert self._file
         while (line := self._file.readline()).endswith(b"\n"):
-            self._events.append(json.loads(line))
-            self._note(self._events[-1])
+            event = read_event(line)
+            assert event is not None, f"{self._path} is damaged: {line!r}"
+            self._events.append(event)
+            self._note(event)
         self._file.seek(-len(line), os.SEEK_CUR)  # an incomplete line is read again later
         return self._events
 
@@ -43,13 +44,13 @@ class EventReader:
         return True
 
     def _note(self, event: Event) -> None:
-        match event["event"]:
-            case "worker_joined":
-                self._pids[event["worker"]] = event["pid"]
-            case "worker_left":
-                self._pids.pop(event["worker"], None)
-            case "lease":
-                self._leases[event["worker"]] = self._leases.get(event["worker"], 0) + 1
+        match event:
+            case WorkerJoined(worker=name, pid=pid):
+                self._pids[name] = pid
+            case WorkerLeft(worker=name):
+                self._pids.pop(name, None)
+            case LeaseDone(worker=name):
+                self._leases[name] = self._leases.get(name, 0) + 1
 
     def at_work(self, leases: int = 1) -> dict[str, int]:
         """{name: pid} of the attached workers with at least `leases` done leases, oldest first."""

@@ -14,7 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hogbatch.events.event import Event, read_event
+
 T = TypeVar("T")
+E = TypeVar("E", bound=Event)
 Process = subprocess.Popen[bytes]
 
 WITHIN_S = 400  # far longer than any step takes, so that a loaded machine fails no test
@@ -108,28 +111,21 @@ class Job:
         except (OSError, ValueError):
             return None
 
-    def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """The events so far, all or those called `name`."""
-        try:
-            lines = (self.run_dir / "events.jsonl").read_text().split("\n")[:-1]
-        except FileNotFoundError:
-            return []
-        if name is not None:  # a wait for a rare event reads thousands of others many times
-            lines = [line for line in lines if f'"{name}"' in line]
-        events = [json.loads(line) for line in lines]
-        return [event for event in events if name in (None, event["event"])]
+    def events(self, kind: type[E]) -> list[E]:
+        """The events of this kind so far; Event: all of them."""
+        return events_in(self.run_dir, kind)
 
-    def wait_for_event(self, name: str, count: int = 1, **fields: object) -> dict[str, Any]:
-        """Wait for the `count`-th event of that name with these fields.
+    def wait_for_event(self, kind: type[E], count: int = 1, **fields: object) -> E:
+        """Wait for the `count`-th event of this kind with these fields.
 
         Raises AssertionError at once if the run ends without it.
         """
-        wanted = f"{count} events {name} {fields}"
+        wanted = f"{count} events {kind.__name__} {fields}"
 
-        def found() -> dict[str, Any] | None:
+        def found() -> E | None:
             process = self.coordinator
             ended = process is not None and process.poll() is not None  # then the log is complete
-            events = [e for e in self.events(name) if fields.items() <= e.items()]
+            events = [e for e in self.events(kind) if fields.items() <= e.fields.items()]
             if len(events) >= count:
                 return events[count - 1]
             if process is not None and ended:
@@ -189,6 +185,18 @@ class Job:
         for pid in self.processes():
             with suppress(ProcessLookupError):  # it has ended by itself
                 os.kill(pid, signal.SIGKILL)
+
+
+def events_in(run_dir: Path, kind: type[E]) -> list[E]:
+    """The events of this kind in a run directory."""
+    try:
+        lines = (run_dir / "events.jsonl").read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    if kind is not Event:  # a wait for a rare event reads thousands of others many times
+        name = f'"{kind.__struct_config__.tag}"'.encode()
+        lines = [line for line in lines if name in line]
+    return [event for event in map(read_event, lines) if isinstance(event, kind)]
 
 
 def pids() -> list[int]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-Event = dict[str, Any]
+from hogbatch.events.event import EpochEnded, Evaluated, Event, LeaseDone, Quarantined, Resumed
+
 Rows = tuple[int, int]  # [start, stop)
 
 
@@ -29,9 +30,9 @@ class Life:
     def of(cls, events: Sequence[Event]) -> "Life":
         """The life that wrote `events`; its "resumed" event gives the starting point."""
         for event in events:
-            if event["event"] == "resumed":
-                todo = [(start, stop) for start, stop, *_ in event["todo"]]
-                return cls(events, event["rows"], event["epoch"], todo)
+            if isinstance(event, Resumed):
+                todo = [(start, stop) for start, stop in event.todo]
+                return cls(events, event.rows, event.epoch, todo)
         return cls(events)
 
     @property
@@ -46,8 +47,8 @@ def audit(lives: Sequence[Life], rows: int) -> list[str]:
     quarantined: dict[int, list[Rows]] = defaultdict(list)  # by epoch
     for number, life in enumerate(lives):
         for event in life.events:
-            if event["event"] == "quarantined":
-                quarantined[event["epoch"]].append(tuple(event["rows"]))
+            if isinstance(event, Quarantined):
+                quarantined[event.epoch].append(_span(event))
         found = [*_order(life), *_coverage(life, rows, quarantined)]
         faults += [f"life {number}, {fault}" for fault in found]
     return faults
@@ -57,8 +58,8 @@ def trained(events: Iterable[Event]) -> dict[int, list[Rows]]:
     """The acknowledged rows, by epoch."""
     done: dict[int, list[Rows]] = defaultdict(list)
     for event in events:
-        if event["event"] == "lease":
-            done[event["epoch"]].append(tuple(event["rows"]))
+        if isinstance(event, LeaseDone):
+            done[event.epoch].append(_span(event))
     return done
 
 
@@ -66,9 +67,9 @@ def _order(life: Life) -> list[str]:
     """Epochs that were skipped, ended twice, or continued after their end."""
     faults, current = [], life.epoch
     for event in life.events:
-        if event["event"] in ("lease", "epoch") and event["epoch"] != current:
-            faults.append(f"{event['event']} of epoch {event['epoch']} in epoch {current}")
-        current += event["event"] == "epoch"
+        if isinstance(event, LeaseDone | EpochEnded) and event.epoch != current:
+            faults.append(f"{event.name} of epoch {event.epoch} in epoch {current}")
+        current += isinstance(event, EpochEnded)
     return faults
 
 
@@ -76,7 +77,7 @@ def _coverage(life: Life, rows: int, quarantined: dict[int, list[Rows]]) -> list
     """Rows acknowledged twice or never."""
     faults = []
     done = trained(life.events)
-    sizes = {e["epoch"]: e["rows"] for e in life.events if e["event"] == "epoch"}
+    sizes = {e.epoch: e.rows for e in life.events if isinstance(e, EpochEnded)}
     for epoch in sorted(done.keys() | sizes.keys()):
         found = [*done[epoch], *_quarantined_in(life, epoch)]
         if twice := _overlap(found):
@@ -94,8 +95,13 @@ def _coverage(life: Life, rows: int, quarantined: dict[int, list[Rows]]) -> list
 
 
 def _quarantined_in(life: Life, epoch: int) -> list[Rows]:
-    found = (event for event in life.events if event["event"] == "quarantined")
-    return [tuple(event["rows"]) for event in found if event["epoch"] == epoch]
+    found = (event for event in life.events if isinstance(event, Quarantined))
+    return [_span(event) for event in found if event.epoch == epoch]
+
+
+def _span(event: LeaseDone | Quarantined) -> Rows:
+    start, stop = event.rows
+    return start, stop
 
 
 def _count(spans: Iterable[Rows]) -> int:
@@ -123,7 +129,7 @@ def _joined(spans: Iterable[Rows]) -> list[Rows]:
 
 def check_summary(summary: dict[str, Any], last: Life) -> list[str]:
     """Differences between summary.json and the events of the last life."""
-    losses = [event["test_loss"] for event in last.events if event["event"] == "evaluation"]
+    losses = [event.test_loss for event in last.events if isinstance(event, Evaluated)]
     shown = [entry["test_loss"] for entry in summary["history"]]
     workers = sum(worker["rows"] for worker in summary["workers"])
     claims = [

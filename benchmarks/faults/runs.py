@@ -8,16 +8,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from benchmarks.common.event_log import EventReader
 from benchmarks.common.job import Job, Process, wait_for
+from hogbatch.events.event import Event, Resumed
 
 T = TypeVar("T")
-Event = dict[str, Any]
+E = TypeVar("E", bound=Event)
 
 ROWS = 32_561  # of a9a
 GONE_WITHIN_S = 2.0
@@ -74,9 +75,9 @@ class WatchedRun:
         """A mark for `since`: the number of events so far."""
         return len(self._log.read())
 
-    def since(self, mark: int, *names: str) -> list[Event]:
-        """Events after `mark` with one of `names`."""
-        return [event for event in self._log.read()[mark:] if event["event"] in names]
+    def since(self, mark: int, kind: type[E]) -> list[E]:
+        """Events of this kind after `mark`."""
+        return [event for event in self._log.read()[mark:] if isinstance(event, kind)]
 
     def at_work(self, leases: int = 1) -> dict[str, int]:
         """Workers with at least that many leases done in this life of the run: {name: pid}."""
@@ -84,7 +85,7 @@ class WatchedRun:
 
     def resumed_at(self) -> int:
         """Rows trained on before this life of the run."""
-        return sum(event["rows"] for event in self.since(0, "resumed"))
+        return sum(event.rows for event in self.since(0, Resumed))
 
     def next_life(self) -> list[Event]:
         """All events of the life that has ended; a new one begins."""

@@ -7,7 +7,8 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from benchmarks.faults.runs import ENDLESS, Event, WatchedRun, watched
+from benchmarks.faults.runs import ENDLESS, WatchedRun, watched
+from hogbatch.events.event import Evaluated, Event, WorkerReady
 
 WORKERS = ("--workers", "cpu:1,cpu:1")
 OFTEN = ("--eval-seconds", 0.5)
@@ -52,7 +53,7 @@ def reach(
             "status": summary["status"],
             "kills": kills,
             "train_seconds": round(summary["train_seconds"], 3),
-            "wall_seconds": round(last(events, "evaluation") - first(events, "worker_ready"), 3),
+            "wall_seconds": round(last(events, Evaluated) - first(events, WorkerReady), 3),
             "test_loss": summary["test"]["loss"],
             "workers_lost": summary["faults"]["workers_lost"],
             "model_finite": run.model_is_finite(),
@@ -71,11 +72,11 @@ def strike(run: WatchedRun, rng: Random, seconds: float, every: float) -> int:
     return kills
 
 
-def first(events: list[Event], name: str) -> float:
-    """Unix seconds of the first event called `name`."""
-    return float(next(event["at"] for event in events if event["event"] == name))
+def first(events: list[Event], kind: type[Event]) -> float:
+    """Unix seconds of the first event of this kind."""
+    return next(event.at for event in events if isinstance(event, kind))
 
 
-def last(events: list[Event], name: str) -> float:
-    """Unix seconds of the last event called `name`."""
-    return first(events[::-1], name)
+def last(events: list[Event], kind: type[Event]) -> float:
+    """Unix seconds of the last event of this kind."""
+    return first(events[::-1], kind)

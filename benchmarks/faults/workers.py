@@ -4,19 +4,22 @@ import os
 import signal
 import time
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common.run_history import Life, audit
 from benchmarks.faults.figures import spread
-from benchmarks.faults.runs import ENDLESS, ROWS, Event, WatchedRun, watched
+from benchmarks.faults.runs import ENDLESS, ROWS, WatchedRun, watched
+from hogbatch.events.event import Event, LeaseDone, OfWorker, WorkerLeft, WorkerLost
 from hogbatch.store.segment_server import fetch_segments
 
 FLAGS = ("a9a", "--hidden", "256,256", *ENDLESS, "--lease-ms", 20, "--eval-seconds", 1e6)
 WORKERS = ("--workers", "cpu:1,cpu:1")
 LEASE_WITHIN_S = 60.0
+
+W = TypeVar("W", bound=OfWorker)
 
 
 def measure(times: int, seed: int) -> dict[str, Any]:
@@ -78,40 +81,41 @@ def kill(run: WatchedRun, rng: Random) -> dict[str, Any]:
     name = rng.choice(sorted(workers))
     killed = time.time()
     os.kill(workers[name], signal.SIGKILL)
-    left = run.wait_for(lambda: event_of(run, mark, "worker_left", name), f"{name} has left")
-    lost = event_of(run, mark, "worker_lost", name)
+    left = run.wait_for(lambda: event_of(run, mark, WorkerLeft, name), f"{name} has left")
+    lost = event_of(run, mark, WorkerLost, name)
     assert left
-    wanted = sum(stop - start for start, stop in left["reissued"])
+    wanted = sum(stop - start for start, stop in left.reissued)
 
     def done_again() -> list[Event]:
         """The event of the loss and later leases of the lost rows, once these cover all of them."""
-        since = [lease for lease in run.since(mark, "lease") if lease["at"] >= left["at"]]
-        again = [lease for lease in since if any(within(lease, rows) for rows in left["reissued"])]
-        rows = sum(lease["rows"][1] - lease["rows"][0] for lease in again)
+        since = [lease for lease in run.since(mark, LeaseDone) if lease.at >= left.at]
+        again = [
+            lease for lease in since if any(within(lease.rows, rows) for rows in left.reissued)
+        ]
+        rows = sum(lease.rows[1] - lease.rows[0] for lease in again)
         return [left, *again] if rows >= wanted else []
 
-    def replaced() -> list[Event]:
-        return [lease for lease in run.since(mark, "lease") if lease["worker"] not in workers]
+    def replaced() -> list[LeaseDone]:
+        return [lease for lease in run.since(mark, LeaseDone) if lease.worker not in workers]
 
     again = run.wait_for(done_again, f"the rows of {name} are done")
     back = run.wait_for(replaced, "another worker replaces it")[0]
     return {
         "worker": name,
-        "reissued": left["reissued"],
-        "detected": round(lost["at"] - killed, 4) if lost else None,
-        "given back": round(left["at"] - killed, 4),
-        "first again": round(again[1]["at"] - killed, 4) if wanted else None,
-        "done again": round(again[-1]["at"] - killed, 4) if wanted else None,
-        "training again": round(back["at"] - killed, 4),
+        "reissued": left.reissued,
+        "detected": round(lost.at - killed, 4) if lost else None,
+        "given back": round(left.at - killed, 4),
+        "first again": round(again[1].at - killed, 4) if wanted else None,
+        "done again": round(again[-1].at - killed, 4) if wanted else None,
+        "training again": round(back.at - killed, 4),
     }
 
 
-def event_of(run: WatchedRun, mark: int, event: str, worker: str) -> Event | None:
-    """The first event called `event` of `worker` since `mark`."""
-    return next((found for found in run.since(mark, event) if found["worker"] == worker), None)
+def event_of(run: WatchedRun, mark: int, kind: type[W], worker: str) -> W | None:
+    """The first event of this kind about `worker` since `mark`."""
+    return next((found for found in run.since(mark, kind) if found.worker == worker), None)
 
 
-def within(lease: Event, rows: list[int]) -> bool:
-    """Whether the rows of `lease` lie within `rows`, [start, stop)."""
-    start, stop = lease["rows"]
-    return bool(rows[0] <= start and stop <= rows[1])
+def within(rows: list[int], others: list[int]) -> bool:
+    """Whether `rows` lie within `others`, both [start, stop)."""
+    return others[0] <= rows[0] and rows[1] <= others[1]

@@ -24,6 +24,7 @@ from benchmarks.gpu_acceptance.processes import ROOT
 from benchmarks.gpu_acceptance.record import Failure, Json, clipped, one_line
 from benchmarks.gpu_acceptance.stage import Stage
 from hogbatch.data.load import load
+from hogbatch.events.event import Event, LeaseDone, WorkerLeft
 from hogbatch.machine.linux import read_topology
 
 SAMPLES: Final = ROOT / "hogbatch" / "data" / "samples"
@@ -145,7 +146,7 @@ def problems_of(job: Job) -> list[str]:
 
 def ledger(job: Job, rows: int) -> list[str]:
     """Rows that were not acknowledged exactly once in each epoch, and wrong totals."""
-    life = Life.of(job.events())
+    life = Life.of(job.events(Event))
     return audit([life], rows) + check_summary(job.summary(), life)
 
 
@@ -165,9 +166,9 @@ def killed(stage: Stage, workers: str) -> Json:
                 lambda: gpus_at_work(job, log), "the GPU worker trains", within
             )
             os.kill(pid, signal.SIGKILL)
-            left = job.wait_for_event("worker_left", worker=name)
+            left = job.wait_for_event(WorkerLeft, worker=name)
             [(again, _)] = wait_for(lambda: gpus_at_work(job, log), "another one replaces it")
-            back = next(e for e in log.read() if e["event"] == "lease" and e["worker"] == again)
+            back = next(e for e in log.read() if isinstance(e, LeaseDone) and e.worker == again)
         assert job.coordinator
         job.coordinator.send_signal(signal.SIGINT)
         code = job.finish()
@@ -178,9 +179,9 @@ def killed(stage: Stage, workers: str) -> Json:
             raise RuntimeError("; ".join(problems))
     return {
         "killed": name,
-        "reissued": left["reissued"],
+        "reissued": left.reissued,
         "replaced_by": again,
-        "trains_again_after_s": round(back["at"] - left["at"], 2),
+        "trains_again_after_s": round(back.at - left.at, 2),
     }
 
 

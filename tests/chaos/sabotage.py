@@ -20,7 +20,8 @@ import zmq
 from safetensors.numpy import load_file
 
 from benchmarks.common.event_log import EventReader
-from benchmarks.common.run_history import Event, Life, audit, check_summary
+from benchmarks.common.run_history import Life, audit, check_summary
+from hogbatch.events.event import EpochEnded, Evaluated, Resumed, WorkerJoined
 from hogbatch.store.segment_server import fetch_segments
 from hogbatch.wire.codec import PREFIX
 from tests.chaos.plan import Act
@@ -160,23 +161,23 @@ class Sabotage:
     def _epoch_has_ended(self) -> bool:
         """Whether this life has ended one."""
         self._check_that_it_runs()
-        return any(event["event"] == "epoch" for event in self._log.read())
+        return any(isinstance(event, EpochEnded) for event in self._log.read())
 
     def _train_loss(self) -> float:
         """The lowest of this life."""
         self._check_that_it_runs()
-        found = [e["train_loss"] for e in self._log.read() if e["event"] == "evaluation"]
+        found = [e.train_loss for e in self._log.read() if isinstance(e, Evaluated)]
         return min((loss for loss in found if loss is not None), default=float("inf"))
 
-    def _resumed(self) -> Event | None:
+    def _resumed(self) -> Resumed | None:
         """What this life says of its checkpoint; None for the first."""
         events = self._log.read()
-        return next((event for event in events if event["event"] == "resumed"), None)
+        return next((event for event in events if isinstance(event, Resumed)), None)
 
     def account(self) -> str:
         """How often the run was seen to be hit."""
         lives = [*(life.events for life in self.lives), self._log.read()]
-        counts = Counter(event["event"] for events in lives for event in events)
+        counts = Counter(event.name for events in lives for event in events)
         return ", ".join(f"{name} {counts[name]}" for name in FAULT_EVENTS)
 
     # Whom it meets --------------------------------------------------------------------------
@@ -270,7 +271,8 @@ class Sabotage:
 
     def _coordinator(self, act: Act) -> str:
         self._checkpoints(1)
-        return f"resumed at {self._crash_coordinator().get('rows')} rows"
+        resumed = self._crash_coordinator()
+        return f"resumed at {resumed and resumed.rows} rows"
 
     def _corrupt(self, act: Act) -> str:
         self._checkpoints(2)
@@ -286,12 +288,14 @@ class Sabotage:
         path.write_bytes(content)
         self._damaged.add(newest.name)
         resumed = self._crash_coordinator()
-        if (name := Path(resumed.get("checkpoint", newest)).name) >= newest.name:
+        if (name := Path(resumed.checkpoint if resumed else newest).name) >= newest.name:
             flipped = f"byte {place} of {newest.name}/{path.name}"
             self.faults.append(f"it resumed from {name} though {flipped} was flipped")
-        return f"byte {place} of {newest.name}/{path.name}, resumed at {resumed.get('rows')} rows"
+        return (
+            f"byte {place} of {newest.name}/{path.name}, resumed at {resumed and resumed.rows} rows"
+        )
 
-    def _crash_coordinator(self) -> Event:
+    def _crash_coordinator(self) -> Resumed | None:
         """Kill it, see that nothing is left, and start it again; how it has resumed."""
         coordinator = self.job.coordinator
         self._undo(math.inf)  # a worker that is stopped cannot end
@@ -300,7 +304,7 @@ class Sabotage:
         self._look_for_leftovers()
         self.lives.append(Life.of(self._log.next_life()))
         self.begin("--resume", "auto")
-        return self._resumed() or {}
+        return self._resumed()
 
     def _checkpoints(self, least: int) -> list[Path]:
         """Those that are not damaged, the oldest first, as soon as there are so many."""
@@ -321,7 +325,7 @@ class Sabotage:
         A worker that was attached by hand a moment before is none of it: it still starts, which
         may take longer, and ends when it finds nobody.
         """
-        joined = {e["pid"] for e in self._log.read() if e["event"] == "worker_joined"}
+        joined = {e.pid for e in self._log.read() if isinstance(e, WorkerJoined)}
         newcomers = [process for pid, process in self._own().items() if pid not in joined]
         self._wait_for(lambda: all(p.poll() is not None for p in newcomers), "newcomers end")
         deadline = time.monotonic() + GONE_WITHIN_S

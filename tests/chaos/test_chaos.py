@@ -21,7 +21,7 @@ def test_a_run_keeps_its_promises_whatever_is_broken(tmp_path):
         sabotage.end(TARGET)
         assert sabotage.faults == []
         assert len(said) == len(acts)
-        events = {event["event"] for life in sabotage.lives for event in life.events}
+        events = {event.name for life in sabotage.lives for event in life.events}
         assert {"worker_lost", "resumed", "epoch"} <= events
         assert len(sabotage.lives) == 1 + sum(a.what in ("coordinator", "corrupt") for a in acts)
     finally:

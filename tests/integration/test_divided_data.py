@@ -10,6 +10,15 @@ import pytest
 from hogbatch.cluster.choose import choose_platform
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.samples import SAMPLES
+from hogbatch.events.event import (
+    CheckpointWritten,
+    Resumed,
+    ServersMerged,
+    Started,
+    WorkerJoined,
+    WorkerLost,
+    WorkerReady,
+)
 from hogbatch.run.planning import network_for, plan_for
 from hogbatch.views.console import PlainConsole
 from tests.integration.test_several_servers import LOCAL, check_that_rows_are_trained_on_once
@@ -60,8 +69,8 @@ def test_servers_train_on_the_files_that_they_have_read(job, train, copies, main
     assert summary["rows"] == 3 * rows
     assert summary["test"]["loss"] < 0.40
     assert check_that_rows_are_trained_on_once(job, rows) == 3
-    (started,) = job.events("started")
-    assert (started["train_rows"], started["test_rows"]) == (rows, test_rows)
+    (started,) = job.events(Started)
+    assert (started.train_rows, started.test_rows) == (rows, test_rows)
     if copies == 1:  # each has trained on its half, whatever its speed
         for server in ("server-0", "server-1"):
             own = json.loads((job.run_dir / "servers" / server / "summary.json").read_text())
@@ -72,9 +81,9 @@ def test_servers_train_on_the_files_that_they_have_read(job, train, copies, main
 
 def lose_a_server(job):
     """Kill a server that trains, and wait until it is missed."""
-    job.wait_for_event("servers_merged", count=5)
-    os.kill(job.events("worker_joined")[0]["pid"], signal.SIGKILL)
-    job.wait_for_event("worker_lost")
+    job.wait_for_event(ServersMerged, count=5)
+    os.kill(job.events(WorkerJoined)[0].pid, signal.SIGKILL)
+    job.wait_for_event(WorkerLost)
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -82,7 +91,7 @@ def test_the_files_of_a_killed_server_are_read_again_or_taken_over(job, train, c
     train(*ENDLESS, "--eval-seconds", 1000, "--data-copies", copies)
     lose_a_server(job)
     if copies == 1:
-        job.wait_for_event("worker_ready", count=3)
+        job.wait_for_event(WorkerReady, count=3)
     job.end_of_next_epoch()
     job.end_of_next_epoch()
     job.interrupt()
@@ -91,23 +100,23 @@ def test_the_files_of_a_killed_server_are_read_again_or_taken_over(job, train, c
 
 def test_a_run_continues_with_another_number_of_servers(job, train):
     train(*ENDLESS, "--checkpoint-seconds", 0.2, "--data-copies", 1)
-    job.wait_for_event("checkpoint")
+    job.wait_for_event(CheckpointWritten)
     job.kill()
     flags = ("--servers", 3, "--data-copies", 2, "--max-seconds", 1e-3, "--plain")
     resumed = job.train("--resume", job.run_dir, *flags)
     assert resumed.wait(WITHIN_S) == 0, job.said(resumed)
-    (event,) = job.events("resumed")
-    assert event["rows"] > 0 and job.summary()["rows"] >= event["rows"]
+    (event,) = job.events(Resumed)
+    assert event.rows > 0 and job.summary()["rows"] >= event.rows
 
 
 def test_a_file_that_has_changed_is_noticed(job, train, data):
     train(*ENDLESS, "--eval-seconds", 1000, "--data-copies", 1)
-    job.wait_for_event("servers_merged", count=2)
+    job.wait_for_event(ServersMerged, count=2)
     for number in range(FILES):
         (data / f"part-{number}.svm").write_text("+1 3:1\n-1 4:1\n")
-    os.kill(job.events("worker_joined")[0]["pid"], signal.SIGKILL)
-    replacement = job.wait_for_event("worker_lost", count=2)
-    assert f"{data}/part-" in replacement["reason"] and "has changed" in replacement["reason"]
+    os.kill(job.events(WorkerJoined)[0].pid, signal.SIGKILL)
+    replacement = job.wait_for_event(WorkerLost, count=2)
+    assert f"{data}/part-" in replacement.reason and "has changed" in replacement.reason
     job.interrupt()
     assert (job.run_dir / "model.safetensors").exists()
 

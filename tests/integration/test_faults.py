@@ -11,6 +11,19 @@ import time
 
 import pytest
 
+from hogbatch.events.event import (
+    EpochEnded,
+    Evaluated,
+    Event,
+    LeaseDone,
+    OutOfMemory,
+    Quarantined,
+    WorkerGivenUp,
+    WorkerJoined,
+    WorkerLeft,
+    WorkerLost,
+    WorkerRestarted,
+)
 from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S, wait_for
 
 STEADY = (*ENDLESS, "--eval-seconds", 1000, "--lease-ms", 20)
@@ -34,19 +47,19 @@ def test_rows_of_a_killed_worker_are_done_by_others_once(job):
     job.coordinate(*LONG_EPOCHS, "--start-with", 2)
     victim, survivor = job.attach(), job.attach()
     for name in ("cpu-0", "cpu-1"):
-        job.wait_for_event("lease", worker=name)
-    name = job.wait_for_event("worker_joined", pid=victim.pid)["worker"]
+        job.wait_for_event(LeaseDone, worker=name)
+    name = job.wait_for_event(WorkerJoined, pid=victim.pid).worker
     job.note_memory()
     victim.kill()
-    lost = job.wait_for_event("worker_lost")
+    lost = job.wait_for_event(WorkerLost)
     end_after_an_epoch(job)
     assert (victim.returncode, survivor.returncode) == (-signal.SIGKILL, 0)
-    assert (lost["worker"], lost["reason"]) == (name, f"process {victim.pid} exited")
-    left = job.wait_for_event("worker_left", worker=name)
-    assert left["reissued"]
+    assert (lost.worker, lost.reason) == (name, f"process {victim.pid} exited")
+    left = job.wait_for_event(WorkerLeft, worker=name)
+    assert left.reissued
     summary = job.summary()
     assert summary["faults"]["workers_lost"] == 1
-    assert summary["faults"]["leases_reissued"] == len(left["reissued"])
+    assert summary["faults"]["leases_reissued"] == len(left.reissued)
     assert all(worker["rows"] > 0 for worker in summary["workers"])
     assert sum(worker["rows"] for worker in summary["workers"]) == summary["rows"]
 
@@ -54,16 +67,16 @@ def test_rows_of_a_killed_worker_are_done_by_others_once(job):
 def test_a_killed_worker_is_replaced_at_once_and_no_row_is_lost(job):
     """The coordinator is its parent, and learns the signal that has killed it."""
     job.train(*LONG_EPOCHS, "--workers", "cpu:1,cpu:1", "--start-with", 2)
-    victim = job.wait_for_event("worker_joined", worker="cpu-0")["pid"]
-    job.wait_for_event("lease", worker="cpu-0")
+    victim = job.wait_for_event(WorkerJoined, worker="cpu-0").pid
+    job.wait_for_event(LeaseDone, worker="cpu-0")
     os.kill(victim, signal.SIGSEGV)
-    restart = job.wait_for_event("worker_restarted")
-    names = [event["event"] for event in job.events()]
+    restart = job.wait_for_event(WorkerRestarted)
+    names = [event.name for event in job.events(Event)]
     at_once = names[names.index("worker_left") : names.index("worker_restarted")]
     assert at_once.count("lease") < 10, "it is not restarted after a pause"
-    assert (restart["runs_on"], restart["times"]) == ("cpu:1", 1)
-    name = job.wait_for_event("worker_joined", pid=restart["pid"])["worker"]
-    job.wait_for_event("lease", worker=name)
+    assert (restart.runs_on, restart.times) == ("cpu:1", 1)
+    name = job.wait_for_event(WorkerJoined, pid=restart.pid).worker
+    job.wait_for_event(LeaseDone, worker=name)
     end_after_an_epoch(job)
     said = job.printed(job.coordinator)
     assert f"\ncpu-0 was lost: process {victim} was killed by SIGSEGV (see " in said
@@ -123,12 +136,12 @@ def train(job):
 def test_a_worker_that_fails_twice_trains_in_a_third_process(job, train):
     train(2, AT_WORK, "--workers", "gpu:host", "--epochs", 1)
     assert job.finish() == 0
-    restarts = job.events("worker_restarted")
-    assert [(each["runs_on"], each["times"]) for each in restarts] == [
+    restarts = job.events(WorkerRestarted)
+    assert [(each.runs_on, each.times) for each in restarts] == [
         ("gpu:host", 1),
         ("gpu:host", 2),
     ]
-    assert job.events("worker_joined")[-1]["pid"] == restarts[-1]["pid"]
+    assert job.events(WorkerJoined)[-1].pid == restarts[-1].pid
     assert (job.run_dir / "worker-0.log").read_text().count("attempt") == 3
     assert job.check_rows() == 1 and job.summary()["faults"]["workers_lost"] == 2
     assert job.leftovers() == []
@@ -136,13 +149,13 @@ def test_a_worker_that_fails_twice_trains_in_a_third_process(job, train):
 
 def test_the_others_go_on_without_a_device_that_fails_for_good(job, train):
     train(99, AT_START, "--workers", "cpu:1,gpu:host", *ENDLESS)
-    given_up = job.wait_for_event("worker_given_up")
-    job.wait_for_event("lease", len(job.events("lease")) + 3, worker="cpu-0")
+    given_up = job.wait_for_event(WorkerGivenUp)
+    job.wait_for_event(LeaseDone, len(job.events(LeaseDone)) + 3, worker="cpu-0")
     job.interrupt()
-    assert len(job.events("worker_restarted")) == 3
-    assert given_up["runs_on"] == "gpu:host"
-    assert re.match(r"4 deaths in \d+ s without a finished lease; ", given_up["reason"])
-    assert given_up["reason"].count("no device") == 4
+    assert len(job.events(WorkerRestarted)) == 3
+    assert given_up.runs_on == "gpu:host"
+    assert re.match(r"4 deaths in \d+ s without a finished lease; ", given_up.reason)
+    assert given_up.reason.count("no device") == 4
     assert job.leftovers() == []
 
 
@@ -169,15 +182,15 @@ def test_a_batch_that_kills_three_workers_is_left_out_for_good(job):
     for died in range(3):
         killed = job._start("killer", job.run_dir, "--threads", 2, ROW="4711")
         assert killed.wait(WITHIN_S) == -signal.SIGSEGV
-        job.wait_for_event("worker_lost", died + 1)
+        job.wait_for_event(WorkerLost, died + 1)
     job._start("killer", job.run_dir, "--threads", 2, ROW="4711")
     assert job.finish() == 0
     (note,) = (job.run_dir / "bad-leases.jsonl").read_text().splitlines()
     assert "4711" in note
-    (quarantined,) = job.events("quarantined")
-    start, stop = quarantined["rows"]
+    (quarantined,) = job.events(Quarantined)
+    start, stop = quarantined.rows
     assert stop - start == job.summary()["faults"]["rows_quarantined"] == 16
-    assert [event["rows"] for event in job.events("epoch")] == [ROWS, ROWS - 16]
+    assert [event.rows for event in job.events(EpochEnded)] == [ROWS, ROWS - 16]
 
 
 SCARCE = """
@@ -207,14 +220,14 @@ def test_a_gpu_without_memory_for_a_single_row_ends_and_the_others_go_on(job):
     sizes = ("--policy", "paper-adaptive", "--gpu-batch", "1:64")
     job.coordinate("a9a", "--epochs", 2, *sizes)
     scarce = job._start("scarce", job.run_dir)
-    lost = job.wait_for_event("worker_lost", worker="gpu-0")
+    lost = job.wait_for_event(WorkerLost, worker="gpu-0")
     assert scarce.wait(WITHIN_S) == 1
     job.attach()
     assert job.finish() == 0 and job.check_rows() == 2
     assert "a batch of one row does not fit into memory" in job.said(scarce)
-    steps = [(event["from"], event["to"]) for event in job.events("out_of_memory")]
+    steps = [(event.too_large, event.batch_size) for event in job.events(OutOfMemory)]
     assert steps == [(16, 8), (8, 4), (4, 2), (2, 1)]
-    assert job.events("worker_lost") == [lost]
+    assert job.events(WorkerLost) == [lost]
     assert job.leftovers() == []
 
 
@@ -224,28 +237,28 @@ def test_a_gpu_without_memory_for_a_single_row_ends_and_the_others_go_on(job):
 def test_a_worker_that_falls_silent_is_ended_and_its_rows_are_done_by_others(job):
     job.coordinate("a9a", *STEADY)
     victim = job.attach()
-    job.wait_for_event("lease", 3)
+    job.wait_for_event(LeaseDone, 3)
     victim.send_signal(signal.SIGSTOP)
-    lost = job.wait_for_event("worker_lost")
+    lost = job.wait_for_event(WorkerLost)
     assert victim.wait(WITHIN_S) == -signal.SIGKILL
     job.attach()
     end_after_an_epoch(job)
-    assert lost["reason"].startswith("silent for ")
+    assert lost.reason.startswith("silent for ")
     assert job.summary()["faults"]["workers_lost"] == 1
 
 
 def test_a_worker_that_stood_still_for_a_while_goes_on(job):
     job.coordinate(*LONG_EPOCHS, "--start-with", 2)
     worker, _ = job.attach(), job.attach()
-    name = job.wait_for_event("worker_joined", pid=worker.pid)["worker"]
+    name = job.wait_for_event(WorkerJoined, pid=worker.pid).worker
     other = "cpu-1" if name == "cpu-0" else "cpu-0"
     for each in (name, other):
-        job.wait_for_event("lease", worker=each)
+        job.wait_for_event(LeaseDone, worker=each)
     worker.send_signal(signal.SIGSTOP)
-    before = {each: sum(e["worker"] == each for e in job.events("lease")) for each in (name, other)}
-    job.wait_for_event("lease", before[other] + 3, worker=other)
+    before = {each: sum(e.worker == each for e in job.events(LeaseDone)) for each in (name, other)}
+    job.wait_for_event(LeaseDone, before[other] + 3, worker=other)
     worker.send_signal(signal.SIGCONT)
-    job.wait_for_event("lease", before[name] + 1, worker=name)
+    job.wait_for_event(LeaseDone, before[name] + 1, worker=name)
     end_after_an_epoch(job)
     assert job.summary()["faults"]["workers_lost"] == 0
 
@@ -254,7 +267,7 @@ def test_a_coordinator_that_was_stopped_for_a_while_loses_nobody_and_no_time(job
     stopped_s = 3.0
     job.coordinate("a9a", *STEADY)
     job.attach()
-    job.wait_for_event("lease", 3)
+    job.wait_for_event(LeaseDone, 3)
     job.coordinator.send_signal(signal.SIGSTOP)
     until = time.monotonic() + stopped_s
     wait_for(lambda: time.monotonic() > until, "the time it is to be stopped")
@@ -262,8 +275,8 @@ def test_a_coordinator_that_was_stopped_for_a_while_loses_nobody_and_no_time(job
     end_after_an_epoch(job)
     # Its workers do what they hold, and wait; that is no training.
     no_training = (
-        (later["at"] - lease["at"]) - (later["seconds"] - lease["seconds"])
-        for lease, later in itertools.pairwise(job.events("lease"))
+        (later.at - lease.at) - (later.seconds - lease.seconds)
+        for lease, later in itertools.pairwise(job.events(LeaseDone))
     )
     assert max(no_training) > 0.9 * stopped_s
     assert job.summary()["faults"]["workers_lost"] == 0
@@ -276,22 +289,22 @@ def test_a_worker_that_joins_trains_and_leaves_while_the_run_goes_on(job):
     # The default policy would park one of them where it predicts that it makes the run slower.
     policy = ("--policy", "paper-adaptive", "--gpu-batch", "64:64")
     job.train(*LONG_EPOCHS, *policy, "--workers", "cpu:1")
-    job.wait_for_event("lease", 3)
+    job.wait_for_event(LeaseDone, 3)
     late = job.attach("gpu", "--device", "host")
-    job.wait_for_event("lease", worker="gpu-0")
+    job.wait_for_event(LeaseDone, worker="gpu-0")
     job.end_of_next_epoch()  # At the end of an epoch, a slow worker may hold no rows.
     late.terminate()
     assert late.wait(WITHIN_S) == 0
-    left = job.wait_for_event("worker_left", worker="gpu-0")
-    assert left["reissued"], "unfinished rows of a worker that leaves are handed out again"
+    left = job.wait_for_event(WorkerLeft, worker="gpu-0")
+    assert left.reissued, "unfinished rows of a worker that leaves are handed out again"
     end_after_an_epoch(job)
     assert job.summary()["faults"]["workers_lost"] == 0
 
 
 def test_a_run_whose_every_worker_leaves_says_why_and_keeps_the_model(job):
     job.train("a9a", "--workers", "cpu:1", "--eval-seconds", 0.05, *ENDLESS, "-q")
-    job.wait_for_event("evaluation")
-    os.kill(job.wait_for_event("worker_joined")["pid"], signal.SIGTERM)
+    job.wait_for_event(Evaluated)
+    os.kill(job.wait_for_event(WorkerJoined).pid, signal.SIGTERM)
     assert job.finish() == 6
     said = job.said(job.coordinator)
     assert said.startswith("hogbatch: all workers have exited; the last one exited with code 0")
@@ -370,7 +383,7 @@ def test_a_wall_clock_that_jumps_by_hours_changes_nothing(job):
     job.train("a9a", "--workers", "cpu:1", "--max-seconds", 1, "-q", LD_PRELOAD=str(library))
     assert job.finish() == 0
     took = time.monotonic() - started
-    said_at = [event["at"] for event in job.events()]
+    said_at = [event.at for event in job.events(Event)]
     assert max(said_at) - min(said_at) > 7000, "the clock has not jumped"
     summary = job.summary()
     assert summary["status"] == "time" and 1 <= summary["train_seconds"] < took

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hogbatch.events.event import Evaluated, LeaseDone, WorkerReady
 from tests.support.fault_injection import ENDLESS, ROWS, wait_for
 
 SMALL = ("a9a", "--hidden", 16, "--gpu-batch", "64:512", "-q")
@@ -11,17 +12,19 @@ def test_a_gpu_worker_alone_trains(job):
     flags = ("--merge", "average", "--merge-every", 3, "--precision", "tf32", "--optimizer", "adam")
     job.train(*SMALL, "--workers", "gpu:host", "--epochs", 3, *flags)
     assert job.finish() == 0 and job.check_rows() == 3
-    summary, leases = job.summary(), job.events("lease")
+    summary, leases = job.summary(), job.events(LeaseDone)
     (worker,) = summary["workers"]
     assert worker["device"] == "gpu" and worker["rows"] == 3 * ROWS
     assert worker["staleness"] == 0  # nobody else trains
     for name in ("merge_seconds", "transferred", "transfer_seconds"):
-        assert all(lease[name] > 0 for lease in leases)
-        assert worker[name] == pytest.approx(sum(lease[name] for lease in leases), abs=1e-3)
+        assert all(getattr(lease, name) > 0 for lease in leases)
+        assert worker[name] == pytest.approx(
+            sum(getattr(lease, name) for lease in leases), abs=1e-3
+        )
     for lease in leases:
-        start, stop = lease["rows"]
-        assert lease["updates"] == -(-(stop - start) // (3 * lease["batch_size"]))
-    assert sum(lease["updates"] for lease in leases) == worker["updates"]
+        start, stop = lease.rows
+        assert lease.updates == -(-(stop - start) // (3 * lease.batch_size))
+    assert sum(lease.updates for lease in leases) == worker["updates"]
     assert not any(summary["faults"].values())
     assert 0.31 < summary["test"]["loss"] < 0.36  # less would be too good to be true
 
@@ -29,8 +32,8 @@ def test_a_gpu_worker_alone_trains(job):
 def test_a_gpu_worker_measures_its_limits_where_none_are_given(job):
     job.train("a9a", "--workers", "gpu:host", "--epochs", 1, "--hidden", "8")
     assert job.finish() == 0
-    (ready,) = job.events("worker_ready")
-    smallest, largest = ready["limits"]
+    (ready,) = job.events(WorkerReady)
+    smallest, largest = ready.limits
     assert 16 <= smallest <= largest <= ROWS
 
 
@@ -41,15 +44,15 @@ def test_a_cpu_and_two_gpu_workers_train_one_model(job):
     job.train(*SMALL, "--workers", "cpu:1,gpu:host,gpu:host", *flags, *sizes, *ENDLESS)
     names = {"cpu-0", "gpu-0", "gpu-1"}
     for name in names:
-        job.wait_for_event("lease", 5, worker=name)
+        job.wait_for_event(LeaseDone, 5, worker=name)
     # On a busy machine the other workers may not run during the first merges.
     wait_for(
-        lambda: any(lease.get("staleness", 0) > 0 for lease in job.events("lease")),
+        lambda: any((lease.staleness or 0) > 0 for lease in job.events(LeaseDone)),
         "a merge after updates of another worker",
     )
     job.end_of_next_epoch()
     job.end_of_next_epoch()
-    job.wait_for_event("evaluation", len(job.events("evaluation")) + 1)
+    job.wait_for_event(Evaluated, len(job.events(Evaluated)) + 1)
     job.interrupt()
     assert job.check_rows() >= 2 and job.leftovers() == []
     summary = job.summary()

@@ -1,13 +1,14 @@
 """The live view of real runs on a pseudo-terminal, as a terminal emulator shows it."""
 
 import contextlib
-import json
 import os
 import re
 import signal
 
 import pytest
 
+from benchmarks.common.job import events_in
+from hogbatch.events.event import WorkerJoined
 from tests.support.fault_injection import ENDLESS, cli, wait_for
 from tests.support.terminal import Terminal
 
@@ -173,10 +174,9 @@ def test_a_killed_worker_appears_and_another_process_follows(terminal, tmp_path)
     plain = terminal("status", tmp_path / "run", "--follow", "--plain")
     follower.wait_for("training", "test 0.", "cpu-0", "trains")
     plain.wait_for("state     training")
-    events = (tmp_path / "run" / "events.jsonl").read_text().split("\n")[:-1]
-    joined = [event for event in map(json.loads, events) if event["event"] == "worker_joined"]
-    os.kill(joined[0]["pid"], signal.SIGKILL)
-    name = joined[0]["worker"]
+    victim = events_in(tmp_path / "run", WorkerJoined)[0]
+    os.kill(victim.pid, signal.SIGKILL)
+    name = victim.worker
     for each in (shown, follower):
         text = each.wait_for(" lost ")
         assert any(re.match(rf"{name} .* lost \d", line) for line in text.split("\n")), text

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from hogbatch.events.event import LeaseDone
 from hogbatch.machine.topology import parse_cores, show_cores
 from tests.support.fault_injection import ENDLESS, wait_for
 
@@ -26,7 +27,7 @@ def test_each_computing_thread_stays_on_its_core_and_no_other_thread_does(job):
     worker = job.attach("cpu", "--cores", show_cores(cores))
     free = job.attach()
     for name in ("cpu-0", "cpu-1"):
-        job.wait_for_event("lease", worker=name)
+        job.wait_for_event(LeaseDone, worker=name)
     own = [frozenset({core}) for core in cores]
     wait_for(lambda: set(own) <= set(masks(worker.pid)), "its threads are pinned")
     found = list(masks(worker.pid))

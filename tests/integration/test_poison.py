@@ -5,6 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hogbatch.events.event import (
+    EpochEnded,
+    Evaluated,
+    MergeRefused,
+    Poisoned,
+    Recovered,
+    RowsSkipped,
+)
 from hogbatch.model.file import load_model
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment_server import fetch_segments
@@ -46,9 +54,9 @@ def test_a_row_that_overflows_is_left_out_and_named(job, sets, worker, optimizer
     assert summary["status"] == "finished" and summary["faults"]["rows_skipped"] == 3
     assert summary["test"]["value"] > 0.8
     for epoch in range(3):
-        event = job.wait_for_event("rows_skipped", epoch=epoch)
-        assert (event["skipped"], event["row"]) == (1, BAD)
-        assert event["worker"] == summary["workers"][0]["name"]
+        event = job.wait_for_event(RowsSkipped, epoch=epoch)
+        assert (event.skipped, event.row) == (1, BAD)
+        assert event.worker == summary["workers"][0]["name"]
     assert f"row {BAD} of the training set" in job.printed(job.coordinator)
 
 
@@ -59,9 +67,9 @@ def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
     job._start("tests.support.faulty_gpu_worker", job.run_dir, PYTHONPATH=str(ROOT))
     assert job.finish() == 0
     check_model(job)
-    refused = job.wait_for_event("merge_refused")
-    assert (refused["worker"], refused["refused"]) == ("gpu-0", 1)
-    assert refused["epoch"] == 0 and refused["rows"][0] < refused["rows"][1]
+    refused = job.wait_for_event(MergeRefused)
+    assert (refused.worker, refused.refused) == ("gpu-0", 1)
+    assert refused.epoch == 0 and refused.rows[0] < refused.rows[1]
     faults = job.summary()["faults"]
     assert faults["merges_refused"] == 1 and faults["roll_backs"] == faults["workers_lost"] == 0
     assert 0 < faults["rows_skipped"] < 5 * 512
@@ -71,12 +79,12 @@ def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
 def poison(job, place):
     """Write NaN into a weight of the model that is trained, and wait until that is noticed."""
     received = fetch_segments(job.address()["store"], WITHIN_S)
-    before = len(job.events("poisoned"))
+    before = len(job.events(Poisoned))
 
     def noticed():
         params = SharedModel.of(received.segments["shared"]).params
         finite = np.isfinite(params[place])
-        if len(job.events("poisoned")) > before:
+        if len(job.events(Poisoned)) > before:
             return True
         if finite:  # also if a worker that was just updating it has overwritten NaN
             params[place] = np.nan
@@ -97,14 +105,14 @@ def test_a_model_that_is_poisoned_from_outside_goes_back_to_what_it_was(job, wor
     learning rate.
     """
     job.train("a9a", *SMALL, "--workers", workers, "--gpu-batch", "64:512", *ENDLESS)
-    job.wait_for_event("epoch")
+    job.wait_for_event(EpochEnded)
     weight = 3 * 16 + 5 if layer == 0 else 128 * 16 + 16 + 5  # 123 features are stored as 128
     named = "layers.0.weight[3, 5]" if layer == 0 else "layers.1.weight[5, 0]"
     for time in range(1, 5):
         poison(job, weight)
-        job.wait_for_event("poisoned", time, times=1, where=named)
-        job.wait_for_event("recovered", time, rate_factor=1.0)
-    job.wait_for_event("evaluation", len(job.events("evaluation")) + 2)
+        job.wait_for_event(Poisoned, time, times=1, where=named)
+        job.wait_for_event(Recovered, time, rate_factor=1.0)
+    job.wait_for_event(Evaluated, len(job.events(Evaluated)) + 2)
     job.interrupt()
     check_model(job)
     faults = job.summary()["faults"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from hogbatch.data.samples import SAMPLES
+from hogbatch.events.event import EpochEnded, PlaneChosen, ServersMerged, WorkerLost, WorkerReady
 from tests.support.doc_references import ROOT
 from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S, wait_for
 
@@ -64,10 +65,10 @@ def test_each_machine_reads_its_own_files_and_they_train_one_model(job, cluster)
     process = job.train(data, *where, *test, "--servers", 2)
     assert job.finish() == 0, job.said(process)
     summary = job.summary()
-    merged = sum(event["rows"] for event in job.events("servers_merged"))
+    merged = sum(event.rows for event in job.events(ServersMerged))
     assert summary["rows"] == merged == 2 * ROWS
     assert summary["test"]["loss"] < 0.45
-    assert [event["plane"] for event in job.events("plane")] == ["the object store of Ray"]
+    assert [event.plane for event in job.events(PlaneChosen)] == ["the object store of Ray"]
     assert "2 servers of a Ray cluster, each with cpu:1" in job.printed(process)
     own = (job.run_dir / "servers").glob("server-*/summary.json")
     assert sum(json.loads(each.read_text())["rows"] for each in own) == 2 * ROWS
@@ -156,23 +157,23 @@ def test_ray_tune_searches_for_settings(search, cluster, tmp_path):
 def test_a_machine_that_is_killed_is_replaced_by_one_that_joins(job, cluster):
     where = ("--cluster", cluster.address, "--servers", 2, "--plain")
     process = job.train("a9a", *where, *ENDLESS, "--eval-seconds", 1000)
-    job.wait_for_event("servers_merged", count=5)
+    job.wait_for_event(ServersMerged, count=5)
     (lost,) = cluster.worker_nodes
     for kind in lost.all_processes.values():  # with SIGKILL, as if its power were off
         for each in kind:
             os.kill(each.process.pid, signal.SIGKILL)
-    job.wait_for_event("worker_lost")
-    alone = job.events("servers_merged")[-1]["merge"]
-    job.wait_for_event("servers_merged", count=alone + 5)
+    job.wait_for_event(WorkerLost)
+    alone = job.events(ServersMerged)[-1].merge
+    job.wait_for_event(ServersMerged, count=alone + 5)
     cluster.remove_node(lost)
     add_machine(cluster)
-    joined = job.wait_for_event("worker_ready", count=3)
+    joined = job.wait_for_event(WorkerReady, count=3)
 
     def both_merge():
         assert process.poll() is None, job.said(process)
-        last = job.events("servers_merged")[-1]
-        return len(last["servers"]) == 2 and joined["worker"] in last["servers"]
+        last = job.events(ServersMerged)[-1]
+        return len(last.servers) == 2 and joined.worker in last.servers
 
     wait_for(both_merge, "the server that has joined takes part in merges")
     job.interrupt()
-    assert {event["rows"] for event in job.events("epoch")} <= {ROWS}
+    assert {event.rows for event in job.events(EpochEnded)} <= {ROWS}

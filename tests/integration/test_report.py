@@ -9,6 +9,7 @@ import webbrowser
 import pytest
 
 import hogbatch
+from hogbatch.events.event import LeaseDone, Started, WorkerJoined, WorkerLost
 from tests.support.fault_injection import ENDLESS
 from tests.unit.views.report.test_page import ParsedPage
 
@@ -38,7 +39,7 @@ def test_a_finished_run_has_a_complete_report(finished_job, report):
     correct = page.text.partition(" of 16,281 test rows are")[0].split()[-1].replace(",", "")
     assert int(correct) / 16_281 == pytest.approx(summary["test"]["value"], abs=1e-6)
     assert "Calibration on the test set" in page.text
-    environment = finished_job.wait_for_event("started")["environment"]
+    environment = finished_job.wait_for_event(Started).environment
     assert environment["versions"]["numba"] in page.text
     assert environment["processor"] in page.text
     settings = tomllib.loads((run_dir / "config.toml").read_text())
@@ -48,10 +49,10 @@ def test_a_finished_run_has_a_complete_report(finished_job, report):
 def test_a_killed_worker_is_in_the_report(job, report):
     job.coordinate("a9a", *ENDLESS, "--start-with", 2, "--eval-seconds", 0.2)
     _, victim = job.attach(), job.attach()
-    name = job.wait_for_event("worker_joined", pid=victim.pid)["worker"]
-    job.wait_for_event("lease", 2, worker=name)
+    name = job.wait_for_event(WorkerJoined, pid=victim.pid).worker
+    job.wait_for_event(LeaseDone, 2, worker=name)
     victim.send_signal(signal.SIGKILL)
-    job.wait_for_event("worker_lost")
+    job.wait_for_event(WorkerLost)
     running = report(job.run_dir, "--output", job.folder / "now.html", path=job.folder / "now.html")
     assert "training" in running.text and f"{name} was lost" in running.text
     job.interrupt()

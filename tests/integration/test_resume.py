@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hogbatch.events.event import CheckpointWritten, Evaluated, Event, Resumed
 from hogbatch.model.file import load_model
 from hogbatch.run.checkpoint import folder
 from tests.support.fault_injection import ENDLESS, ROWS
@@ -19,7 +20,7 @@ def checkpoints(job):
 def test_a_run_whose_coordinator_is_killed_goes_on_with_other_workers(job):
     """From the last checkpoint but one, since the last one is damaged."""
     job.train("a9a", "--workers", "cpu:2", *LONG, "--checkpoint-seconds", 0.05)
-    job.wait_for_event("checkpoint", 2)
+    job.wait_for_event(CheckpointWritten, 2)
     job.kill()
     assert job.leftovers() == []
     newest, older, *_ = checkpoints(job)
@@ -37,16 +38,16 @@ def test_a_run_whose_coordinator_is_killed_goes_on_with_other_workers(job):
     assert {w["device"] for w in summary["workers"]} == {"cpu", "gpu"}
     assert summary["epochs"] == EPOCHS
     assert sum(w["update_share"] for w in summary["workers"]) == pytest.approx(1.0)
-    resumed = job.wait_for_event("resumed")
-    assert 0 < resumed["rows"] < EPOCHS * ROWS and resumed["seconds"] > 0
-    assert summary["train_seconds"] > resumed["seconds"]
+    resumed = job.wait_for_event(Resumed)
+    assert 0 < resumed.rows < EPOCHS * ROWS and resumed.seconds > 0
+    assert summary["train_seconds"] > resumed.seconds
     assert len(checkpoints(job)) <= 3
     assert job.leftovers() == []
 
 
 def test_a_run_that_was_interrupted_has_its_best_model_still(job):
     job.train("a9a", "--workers", "cpu:1", "--eval-seconds", 0.05, *ENDLESS)
-    job.wait_for_event("evaluation", 4)
+    job.wait_for_event(Evaluated, 4)
     job.interrupt()
     before, model = job.summary(), load_model(job.run_dir / "model.safetensors")
     job.train("--resume", job.run_dir, "--lr", 1e-9, "--max-seconds", before["train_seconds"])
@@ -80,12 +81,12 @@ def test_a_deterministic_run_that_is_prolonged_is_the_same_to_the_bit(main, tmp_
 
 def test_a_new_run_from_a_checkpoint_leaves_the_old_one_alone(finished_job, main, tmp_path):
     job = finished_job
-    before = job.events()
+    before = job.events(Event)
     other = tmp_path / "other"
     flags = (*SMALL, "--epochs", 2, "--run-dir", other)
     done = main("train", "--resume", job.run_dir / "checkpoints" / "000001", *flags)
     assert done.returncode == 0, done.stderr
-    assert job.events() == before
+    assert job.events(Event) == before
     assert len(folder.paths(other / "checkpoints")) == 1
 
 
@@ -110,11 +111,11 @@ def test_another_run_is_refused_and_nothing_that_was_saved_is_lost(
     finished_job, main, flags, difference
 ):
     job = finished_job
-    before, events = sorted(job.run_dir.rglob("*")), job.events()
+    before, events = sorted(job.run_dir.rglob("*")), job.events(Event)
     refused = main("train", "--resume", job.run_dir, "--epochs", 2, *flags)
     assert refused.returncode == 2 and difference in refused.stderr
     assert sorted(job.run_dir.rglob("*")) == before
-    assert job.events() == events
+    assert job.events(Event) == events
 
 
 def test_a_path_to_resume_that_does_not_exist_is_named(main, tmp_path):

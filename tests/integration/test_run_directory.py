@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hogbatch.events.event import CheckpointWritten, LeaseDone, WorkerJoined
 from hogbatch.model.file import load_model
 from hogbatch.run.checkpoint import folder
 from tests.support.fault_injection import ENDLESS, WITHIN_S, wait_for
@@ -50,7 +51,7 @@ def test_overwrite_replaces_a_run_as_soon_as_the_new_one_has_a_checkpoint(job, f
     assert (job.run_dir / ".previous-run").is_dir()  # nothing is saved before a worker trains
     assert not (job.run_dir / "model.safetensors").exists()
     job.attach()
-    job.wait_for_event("checkpoint")
+    job.wait_for_event(CheckpointWritten)
     assert not (job.run_dir / ".previous-run").exists()
     job.interrupt()
     assert (job.run_dir / "model.safetensors").read_bytes() != finished["model.safetensors"]
@@ -89,7 +90,7 @@ def test_a_run_replaced_by_one_that_is_killed_at_once_is_there_for_the_next(
 ):
     job.train("a9a", *LONG, *OVERWRITE, "--checkpoint-seconds", 0)
     wait_for((job.run_dir / ".previous-run").is_dir, "the earlier run is moved")
-    job.wait_for_event("lease")
+    job.wait_for_event(LeaseDone)
     job.kill()
     assert not (job.run_dir / "model.safetensors").exists()
     if how == "resume":
@@ -122,7 +123,7 @@ def test_files_of_the_user_are_left_alone(tmp_path, main, name):
 def test_a_run_interrupted_before_any_row_restores_the_earlier_one(job, finished):
     job.coordinate("a9a", "-q", "--overwrite", "--start-with", 2)
     job.attach()
-    job.wait_for_event("worker_joined")  # it stays alone, so nothing is trained on
+    job.wait_for_event(WorkerJoined)  # it stays alone, so nothing is trained on
     assert not (job.run_dir / "model.safetensors").exists()
     job.interrupt(signal.SIGTERM)
     assert job.said(job.coordinator) == (
@@ -151,7 +152,7 @@ def test_a_model_is_saved_elsewhere_if_the_run_directory_is_gone(job, how):
     temporary = job.folder / "tmp"
     temporary.mkdir()
     job.train("a9a", *LONG, "--checkpoint-seconds", 0.2, TMPDIR=str(temporary))
-    job.wait_for_event("checkpoint")
+    job.wait_for_event(CheckpointWritten)
     job.coordinator.send_signal(signal.SIGSTOP)  # it writes nothing while its files are removed
     os.waitid(os.P_PID, job.coordinator.pid, os.WSTOPPED | os.WNOWAIT)
     moved = job.run_dir.rename(job.folder / "moved")

@@ -12,6 +12,7 @@ import pytest
 import zmq
 
 from hogbatch.errors import ProtocolError
+from hogbatch.events.event import LeaseDone, WorkerLost
 from hogbatch.wire.address import Keys, find
 from hogbatch.wire.codec import PROTOCOL
 from hogbatch.wire.messages import Done, Failed, Goodbye, Heartbeat, Hello, Ready, Refused
@@ -138,8 +139,8 @@ def test_workers_of_other_versions_or_data_are_refused_and_the_run_goes_on(job):
         refused = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
         assert (refused.returncode, said in refused.stderr) == (code, True), refused.stderr
         assert code == 1 or len(refused.stderr.splitlines()) == 1
-    lost = job.wait_for_event("worker_lost")
-    assert lost["reason"] == "ZeroDivisionError: division by zero"
+    lost = job.wait_for_event(WorkerLost)
+    assert lost.reason == "ZeroDivisionError: division by zero"
     with closing(connected(job)) as end:
         end.send(Hello("gpu", "gpu:0", 1, 1, identity(job)[0], "other"))
         refusal = answer(end)
@@ -165,14 +166,14 @@ def test_thousands_of_garbage_messages_change_nothing(job):
     job.attach()
     with Flood(job.address()["control"]) as flood:
         flood.send(1_000)
-        job.wait_for_event("lease", 3)
-        before, leases = memory_kb(job.coordinator.pid), len(job.events("lease"))
+        job.wait_for_event(LeaseDone, 3)
+        before, leases = memory_kb(job.coordinator.pid), len(job.events(LeaseDone))
         flood.send(2_500)
         wait_for(
-            lambda: flood.send(2_500) or len(job.events("lease")) > leases,
+            lambda: flood.send(2_500) or len(job.events(LeaseDone)) > leases,
             "training goes on meanwhile",
         )
-        more = len(job.events("lease")) - leases  # whose record takes about 2 kB each
+        more = len(job.events(LeaseDone)) - leases  # whose record takes about 2 kB each
         assert memory_kb(job.coordinator.pid) - before < 4_000 + 5 * more
     tell_lies(job)
     job.end_of_next_epoch()
@@ -184,7 +185,7 @@ def test_thousands_of_garbage_messages_change_nothing(job):
     most = 1 + (time.monotonic() - began) // 60
     assert 1 <= len(refusals) <= most, "one complaint a minute"
     assert "Traceback" not in said
-    leases = [event["rows"] for event in job.events("lease")]
+    leases = [event.rows for event in job.events(LeaseDone)]
     assert job.summary()["rows"] == sum(stop - start for start, stop in leases)
     assert job.leftovers() == []
 

@@ -9,6 +9,21 @@ import numpy as np
 import pytest
 
 from hogbatch.cluster.planes import nixl
+from hogbatch.events.event import (
+    EpochEnded,
+    Evaluated,
+    Event,
+    LeaseDone,
+    PlaneChosen,
+    ServersMerged,
+    WorkerGivenUp,
+    WorkerJoined,
+    WorkerLeft,
+    WorkerLost,
+    WorkerReady,
+    WorkerRestarted,
+    WorkersOfServer,
+)
 from tests.support.fault_injection import ENDLESS, ROWS, wait_for
 
 LOCAL = ("--cluster", "local", "--servers", 2, "--per-server", "cpu:1", "--hidden", 32)
@@ -21,18 +36,18 @@ def check_that_rows_are_trained_on_once(job, rows=ROWS):
     ended.
     """
     counts = defaultdict(lambda: np.zeros(rows, np.int8))  # of each row, by epoch
-    for event in job.events():
-        if event["event"] == "lease":
-            first, last = event["rows"]
-            counts[event["epoch"]][first:last] += 1
-        elif event["event"] == "worker_left":
-            for first, last in event["reissued"]:
-                counted = counts[event["epoch"]][first:last]
+    for event in job.events(Event):
+        if isinstance(event, LeaseDone):
+            first, last = event.rows
+            counts[event.epoch][first:last] += 1
+        elif isinstance(event, WorkerLeft):
+            for first, last in event.reissued:
+                counted = counts[event.epoch][first:last]
                 counted[counted > 0] -= 1
-    ended = [event["epoch"] for event in job.events("epoch")]
+    ended = [event.epoch for event in job.events(EpochEnded)]
     assert ended == list(range(len(ended))) and all(counts[epoch].min() == 1 for epoch in ended)
     assert all(counted.max() <= 1 for counted in counts.values())
-    assert sum(each["rows"] for each in job.events("servers_merged")) == job.summary()["rows"]
+    assert sum(each.rows for each in job.events(ServersMerged)) == job.summary()["rows"]
     return len(ended)
 
 
@@ -58,8 +73,8 @@ def test_two_servers_train_one_model(job, train, plane, missing):
     assert {each["device"] for each in summary["workers"]} == {"server"}
     assert all(each["rows"] > 0 for each in summary["workers"])
     assert check_that_rows_are_trained_on_once(job) == 3
-    (moved,) = job.events("plane")
-    assert moved["plane"] == ("NIXL (UCX)" if plane == "nixl" else "the process that trains")
+    (moved,) = job.events(PlaneChosen)
+    assert moved.plane == ("NIXL (UCX)" if plane == "nixl" else "the process that trains")
     rows = 0
     for server in ("server-0", "server-1"):
         folder = job.run_dir / "servers" / server
@@ -118,7 +133,7 @@ def test_status_and_report_show_the_workers_of_each_server(job, train, main):
         return found if trains == [True, True] else None
 
     train(*ENDLESS, "--eval-seconds", 1000)
-    job.wait_for_event("server_workers")
+    job.wait_for_event(WorkersOfServer)
     for server in wait_for(both_train, "both servers tell about workers that train"):
         (worker,) = server["workers"]
         assert (worker["name"], worker["device"], worker["state"]) == ("cpu-0", "cpu:1", "trains")
@@ -133,7 +148,7 @@ def test_status_and_report_show_the_workers_of_each_server(job, train, main):
         (worker,) = server["workers"]
         own = worker["rows"], worker["updates"]
         assert own == (server["rows"], server["updates"]), "the last figures are those of the end"
-    assert job.events()[-1]["event"] == "ended"
+    assert job.events(Event)[-1].event == "ended"
     assert job.summary()["status"] == "stopped"
     assert (job.run_dir / "model.safetensors").exists()
     wait_for(lambda: not job.leftovers(), "nothing is left of the run")
@@ -158,15 +173,15 @@ def test_every_way_of_merging_trains(job, train, flags):
 
 def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train):
     train(*ENDLESS)
-    job.wait_for_event("servers_merged", count=5)
-    victim = job.events("worker_joined")[0]
-    os.kill(victim["pid"], signal.SIGKILL)
-    lost = job.wait_for_event("worker_lost")
-    assert lost["worker"] == victim["worker"]
+    job.wait_for_event(ServersMerged, count=5)
+    victim = job.events(WorkerJoined)[0]
+    os.kill(victim.pid, signal.SIGKILL)
+    lost = job.wait_for_event(WorkerLost)
+    assert lost.worker == victim.worker
     # the other server may notice it first, in a merge
-    assert "was killed by signal 9" in lost["reason"] or "cannot reach it" in lost["reason"]
-    third = job.wait_for_event("worker_ready", count=3)  # it replaces the killed one
-    job.wait_for_event("lease", worker=third["worker"])
+    assert "was killed by signal 9" in lost.reason or "cannot reach it" in lost.reason
+    third = job.wait_for_event(WorkerReady, count=3)  # it replaces the killed one
+    job.wait_for_event(LeaseDone, worker=third.worker)
     job.end_of_next_epoch()
     job.end_of_next_epoch()
     job.interrupt()
@@ -197,17 +212,17 @@ if "hogbatch.cluster.server" in sys.orig_argv:
 
 def test_a_server_that_sends_garbage_is_left_out_and_restarted_once(job, train):
     train(*ENDLESS, "--eval-seconds", 0.2, **at_start_of_python(job, FAULTY))
-    given_up = job.wait_for_event("worker_given_up")
-    assert "as before" in given_up["reason"]
-    before = len(job.events("evaluation"))
-    job.wait_for_event("evaluation", count=before + 2)
+    given_up = job.wait_for_event(WorkerGivenUp)
+    assert "as before" in given_up.reason
+    before = len(job.events(Evaluated))
+    job.wait_for_event(Evaluated, count=before + 2)
     job.interrupt()
-    lost = job.events("worker_lost")
-    assert [each["worker"] for each in lost] == ["server-1", "server-2"]
-    assert all("times as large as usual" in each["reason"] for each in lost)
-    assert [each["runs_on"] for each in job.events("worker_restarted")] == [given_up["runs_on"]]
+    lost = job.events(WorkerLost)
+    assert [each.worker for each in lost] == ["server-1", "server-2"]
+    assert all("times as large as usual" in each.reason for each in lost)
+    assert [each.runs_on for each in job.events(WorkerRestarted)] == [given_up.runs_on]
     # a model with garbage has a loss of many thousands, that of an untrained model is 0.69
-    assert all(each["test_loss"] < 1.0 for each in job.events("evaluation"))
+    assert all(each.test_loss < 1.0 for each in job.events(Evaluated))
     check_that_rows_are_trained_on_once(job)
     said = f"{given_up['runs_on']} will not be restarted: its change was"
     assert said in job.printed(job.coordinator)

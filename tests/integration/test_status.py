@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from hogbatch.events.event import CheckpointWritten, Evaluated, LeaseDone
 from tests.support.fault_injection import ENDLESS, WITHIN_S, wait_for
 
 LONG = ("--workers", "cpu:1", "--hidden", "64,64", *ENDLESS, "--eval-seconds", 0.2)
@@ -31,8 +32,8 @@ def follow(job):
 
 def test_a_run_is_followed_through_a_kill_and_a_resumption_to_its_end(job, main, status):
     job.train("a9a", *LONG, "--checkpoint-seconds", 0.2)
-    job.wait_for_event("checkpoint")
-    job.wait_for_event("evaluation", 2)
+    job.wait_for_event(CheckpointWritten)
+    job.wait_for_event(Evaluated, 2)
     report = status(job.run_dir)
     assert report["state"] == "training" and report["rows_per_second"] > 0
     assert report["started"]["train_rows"] == 32_561 and 0 < report["seconds_left"] < 1000
@@ -69,7 +70,7 @@ def test_a_new_run_in_the_directory_is_followed(finished_job, status):
     assert status(job.run_dir)["state"] == "finished"
     job.train("a9a", *LONG, "--overwrite")
     wait_for((job.run_dir / ".previous-run").is_dir, "the earlier run is moved")
-    job.wait_for_event("lease")
+    job.wait_for_event(LeaseDone)
     assert status(job.run_dir)["state"] == "training"
     follower = follow(job)
     wait_for(lambda: "state     training" in job.printed(follower), "the new run is shown")

@@ -15,6 +15,7 @@ import pytest
 from hogbatch.coordinator import loop
 from hogbatch.coordinator.commands import Finish, Kill, Record, Revoke
 from hogbatch.coordinator.loop import coordinator_loop
+from hogbatch.events.event import Evaluated, Goodbye, LeaseDone, WorkerJoined, WorkerRestarted
 from hogbatch.model.file import load_model
 from tests.support.fault_injection import ENDLESS, WITHIN_S, cli, wait_for
 from tests.unit.coordinator.test_loop import FakeSegmentServer, ScriptedState, adapters
@@ -67,7 +68,7 @@ def test_a_worker_given_up_writes_nothing_once_its_rows_go_to_others(
             writer.send_signal(signal.SIGCONT)
             sentinel[0] = 0
 
-        commands = [Revoke(0), Kill(writer.pid), Record("handed on", {}), Finish("finished")]
+        commands = [Revoke(0), Kill(writer.pid), Record(Goodbye("handed on")), Finish("finished")]
         with closing(FakeSegmentServer()) as segment_server:
             outside = adapters(segment_server, None, Watched(writer.pid), hand_on)
             coordinator_loop(ScriptedState(commands), outside).run()
@@ -87,10 +88,10 @@ def test_workers_die_with_their_coordinator_whatever_they_do(job, moment):
         wait_for(lambda: len(job.processes()) == 3, "the workers' processes are there")
     else:
         for worker in ("cpu-0", "gpu-0"):
-            job.wait_for_event("lease", worker=worker)
+            job.wait_for_event(LeaseDone, worker=worker)
         job.note_memory()
-        for event in job.events("worker_joined"):
-            os.kill(event["pid"], signal.SIGSTOP)
+        for event in job.events(WorkerJoined):
+            os.kill(event.pid, signal.SIGSTOP)
     job.kill()
     assert job.leftovers() == []
 
@@ -116,7 +117,7 @@ def test_a_second_coordinator_is_told_who_holds_the_run_directory(job, main):
 def test_ctrl_c_saves_the_model_and_ends_the_workers_with_little_said(job):
     flags = ("--workers", "cpu:1,cpu:1", "--start-with", 2, "--eval-seconds", 1000)
     coordinator = job.train(*LONG, *flags)
-    job.wait_for_event("lease", 3)
+    job.wait_for_event(LeaseDone, 3)
     before = job.printed(coordinator).count("\n")
     job.interrupt()
     assert not any(job.summary()["faults"].values()), "all leases in flight came back"
@@ -131,19 +132,19 @@ def test_ctrl_c_saves_the_model_and_ends_the_workers_with_little_said(job):
 
 def test_a_worker_that_is_stuck_does_not_hold_up_the_end(job):
     job.train(*LONG, "--workers", "cpu:1,cpu:1", "--eval-seconds", 1000)
-    job.wait_for_event("lease", 3, worker="cpu-0")
-    os.kill(job.wait_for_event("worker_joined", worker="cpu-0")["pid"], signal.SIGSTOP)
+    job.wait_for_event(LeaseDone, 3, worker="cpu-0")
+    os.kill(job.wait_for_event(WorkerJoined, worker="cpu-0").pid, signal.SIGSTOP)
     job.interrupt()
-    assert job.events("worker_restarted") == []
+    assert job.events(WorkerRestarted) == []
     assert (job.run_dir / "model.safetensors").exists()
     assert job.leftovers() == []
 
 
 def test_the_second_ctrl_c_ends_the_run_at_once(job):
     coordinator = job.train(*LONG, "--workers", "cpu:1,cpu:1")
-    job.wait_for_event("lease", 3, worker="cpu-0")
+    job.wait_for_event(LeaseDone, 3, worker="cpu-0")
     job.note_memory()
-    os.kill(job.wait_for_event("worker_joined", worker="cpu-0")["pid"], signal.SIGSTOP)
+    os.kill(job.wait_for_event(WorkerJoined, worker="cpu-0").pid, signal.SIGSTOP)
     coordinator.send_signal(signal.SIGINT)
     coordinator.send_signal(signal.SIGTERM)  # two of a kind might arrive as one
     while coordinator.poll() is None:  # whoever goes on pressing it changes nothing
@@ -205,11 +206,11 @@ def test_a_run_whose_terminal_is_closed_ends_well_or_goes_on_with_nohup(job, noh
     ) as process:
         try:
             os.close(theirs)
-            wait_for(lambda: read(ours) and job.events("lease"), "the first lease")
+            wait_for(lambda: read(ours) and job.events(LeaseDone), "the first lease")
             os.close(ours)
             if nohup:
-                evaluations = len(job.events("evaluation"))
-                job.wait_for_event("evaluation", evaluations + 3)
+                evaluations = len(job.events(Evaluated))
+                job.wait_for_event(Evaluated, evaluations + 3)
                 process.send_signal(signal.SIGINT)
             assert process.wait(WITHIN_S) == 130
         finally:
@@ -243,7 +244,7 @@ def test_a_bug_in_the_coordinator_ends_the_run_with_a_report(job):
     # The report has the last 1000 messages: with long leases, these go back to the first one.
     flags = ("a9a", *ENDLESS, "--lease-ms", 200, "--workers", "cpu:1", "--run-dir", job.run_dir)
     job.coordinator = job._start("breaking", "train", *flags)
-    job.wait_for_event("lease")
+    job.wait_for_event(LeaseDone)
     job.note_memory()
     (job.folder / "go").touch()
     assert job.finish() == 1

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
+from hogbatch.events.event import CheckpointWritten, Evaluated, Resumed
 from tests.support.fault_injection import ENDLESS, cli
 from tests.support.tracker_servers import QUIET, reserved_port
 
@@ -106,16 +107,16 @@ def test_a_user_file_called_metrics_is_not_overwritten(plane, tmp_path, main):
 def test_a_killed_resumed_and_interrupted_run_continues_its_files(job):
     often = ("--checkpoint-seconds", 0.05, "--eval-seconds", 0.05, "--workers", "cpu:1")
     job.train("a9a", *often, "--log", "csv,tensorboard", *ENDLESS, "--hidden", 256)
-    job.wait_for_event("checkpoint", 2)
-    job.wait_for_event("evaluation", 4)
+    job.wait_for_event(CheckpointWritten, 2)
+    job.wait_for_event(Evaluated, 4)
     job.kill()
-    evaluations = len(job.events("evaluation"))
+    evaluations = len(job.events(Evaluated))
     job.train("--resume", "auto", "--hidden", 256)  # the settings of the run say that it is logged
-    job.wait_for_event("resumed")
-    job.wait_for_event("evaluation", evaluations + 2)
+    job.wait_for_event(Resumed)
+    job.wait_for_event(Evaluated, evaluations + 2)
     job.interrupt()
     rows = history(job.summary(), "rows")
-    assert job.events("resumed") and rows == sorted(rows)
+    assert job.events(Resumed) and rows == sorted(rows)
     assert table_of(job.run_dir)["progress/rows"] == rows
     assert steps(job.run_dir) == rows
     tensors = accumulated(job.run_dir).Tensors("result")

@@ -8,6 +8,7 @@ import sys
 from benchmarks.common import job
 from benchmarks.common.job import WITHIN_S, wait_for
 from benchmarks.common.run_history import Life, audit
+from hogbatch.events.event import EpochEnded, Event, Started
 
 __all__ = ["ENDLESS", "ROWS", "WITHIN_S", "Job", "cli", "wait_for"]
 
@@ -31,21 +32,21 @@ class Job(job.Job):
 
     def end_of_next_epoch(self):
         """Wait until one more epoch has ended."""
-        self.wait_for_event("epoch", len(self.events("epoch")) + 1)
+        self.wait_for_event(EpochEnded, len(self.events(EpochEnded)) + 1)
 
     def check_rows(self, rows=ROWS):
         """Check that epochs that have ended have each row once, and the last one none twice.
 
         Returns how many epochs have ended. A run that was resumed is checked in each of its lives.
         """
-        events = self.events()
-        begins = [n for n, event in enumerate(events) if event["event"] == "started"]
+        events = self.events(Event)
+        begins = [n for n, event in enumerate(events) if isinstance(event, Started)]
         lives = [
             Life.of(events[begin:end])
             for begin, end in zip(begins, [*begins[1:], None], strict=True)
         ]
         assert audit(lives, rows) == []
-        return sum(event["event"] == "epoch" for event in lives[-1].events)
+        return sum(isinstance(event, EpochEnded) for event in lives[-1].events)
 
 
 def cli(*arguments, cwd=None, env=None, input="", text=True):

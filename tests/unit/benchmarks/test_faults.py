@@ -11,6 +11,7 @@ import pytest
 import benchmarks.faults.__main__ as faults
 from benchmarks.faults import coordinators, soak, target, workers
 from benchmarks.faults.figures import slope, spread
+from hogbatch.events.event import Goodbye, WorkerCompiles
 
 
 def test_median_and_maximum():
@@ -66,7 +67,7 @@ def test_an_account_is_per_hour_and_leaves_the_warm_up_out():
     ("rows", "inside"), [([64, 128], True), ([0, 128], False), ([128, 256], False)]
 )
 def test_rows_are_done_again_by_leases_within_them(rows, inside):
-    assert workers.within({"rows": rows}, [64, 200]) == inside
+    assert workers.within(rows, [64, 200]) == inside
 
 
 @pytest.mark.parametrize(
@@ -97,8 +98,8 @@ def test_workers_are_killed_until_the_run_or_the_time_has_ended(monkeypatch, liv
 
 
 def test_wall_seconds_are_from_the_first_to_the_last():
-    events = [{"event": name, "at": at} for name, at in (("a", 1.0), ("b", 2.0), ("a", 5.0))]
-    assert target.first(events, "a") == 1.0 and target.last(events, "a") == 5.0
+    events = [Goodbye("a", at=1.0), WorkerCompiles("a", at=2.0), Goodbye("a", at=5.0)]
+    assert target.first(events, Goodbye) == 1.0 and target.last(events, Goodbye) == 5.0
 
 
 @pytest.fixture

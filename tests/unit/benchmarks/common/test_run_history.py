@@ -3,18 +3,19 @@ import copy
 import pytest
 
 from benchmarks.common.run_history import Life, audit, check_summary
+from hogbatch.events.event import EpochEnded, Evaluated, LeaseDone, Quarantined, Resumed
 
 
 def lease(epoch, start, stop):
-    return {"event": "lease", "epoch": epoch, "rows": [start, stop]}
+    return LeaseDone(0.0, epoch, [start, stop], "cpu-0", 1, 1)
 
 
 def ended(epoch, rows=10):
-    return {"event": "epoch", "epoch": epoch, "rows": rows}
+    return EpochEnded(epoch, rows)
 
 
 def quarantined(epoch, start, stop):
-    return {"event": "quarantined", "epoch": epoch, "rows": [start, stop]}
+    return Quarantined(epoch, [start, stop], 3)
 
 
 GOOD = [lease(0, 4, 10), lease(0, 0, 4), ended(0), lease(1, 0, 10), ended(1), lease(2, 3, 5)]
@@ -54,7 +55,7 @@ def test_a_life_begins_where_its_checkpoint_was():
 
 
 def test_a_life_says_itself_what_it_has_resumed():
-    resumed = {"event": "resumed", "rows": 15, "epoch": 1, "todo": [[5, 10, 0]]}
+    resumed = Resumed("c/1", 1, [[5, 10]], 15, 1.0)
     life = Life.of([resumed, lease(1, 5, 8)])
     assert (life.rows, life.epoch, life.todo) == (15, 1, [(5, 10)])
     assert life.rows_at_the_end == 18
@@ -75,7 +76,7 @@ def test_quarantined_rows_count_as_done_and_are_left_out_afterwards():
 
 
 def test_a_summary_is_held_against_the_events():
-    events = [lease(1, 5, 10), {"event": "evaluation", "test_loss": 0.5}]
+    events = [lease(1, 5, 10), Evaluated(1.0, 1.5, 20, None, 0.5)]
     good = {
         "rows": 20,
         "workers": [{"rows": 12}, {"rows": 8}],
