@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from benchmarks.common.job import events_in
 from benchmarks.common.run_history import Life, audit, check_summary
+from hogbatch.events.event import Event
 
 pytestmark = pytest.mark.gpu
 
@@ -21,8 +23,7 @@ def test_hogbatch_train_with_a_gpu_worker(cuda, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     summary = json.loads((run_dir / "summary.json").read_text())
-    events = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
-    life = Life.of(events)
+    life = Life.of(events_in(run_dir, Event))
     (worker,) = summary["workers"]
     assert (worker["device"], worker["rows"]) == ("gpu", summary["rows"])
     rows = summary["rows"] // 2
