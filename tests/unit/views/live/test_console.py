@@ -1,7 +1,6 @@
 import io
 
 import pytest
-from rich.text import Text
 
 from hogbatch.data.progress import ReadProgress
 from hogbatch.views.live.activity import Activity, Preparation, preparing
@@ -12,19 +11,16 @@ from tests.unit.views.status.conftest import TRAINING, ended, started
 
 
 class RecordingScreen(Screen):
-    """Remembers the last frame, and what was printed after it."""
+    """Remembers the last frame, and what was printed; None for each frame."""
+
+    size = Size(80, 24)
 
     def __init__(self):
         super().__init__(io.StringIO(), colour=False)
         self.frame, self.said = [], []
 
-    @property
-    def size(self):
-        return Size(80, 24)
-
     def show(self, frame, made_for=None):
         self.frame = [line.plain for line in frame]
-        assert all(isinstance(line, Text) for line in frame)
         self.said.append(None)
 
     def say(self, text):
@@ -36,8 +32,13 @@ def screen():
     return RecordingScreen()
 
 
-def test_the_last_frame_has_all_events_and_is_followed_by_the_result(screen):
-    with LiveConsole(screen, Capabilities(False, True)) as console:
+@pytest.fixture
+def console(screen):
+    return LiveConsole(screen, Capabilities(False, True))
+
+
+def test_the_last_frame_has_all_events_and_is_followed_by_the_result(screen, console):
+    with console:
         console.say("a note")
         for event in (*TRAINING, ended(rows=1000, seconds=2.0)):
             console.event(event)
@@ -50,18 +51,18 @@ def test_the_last_frame_has_all_events_and_is_followed_by_the_result(screen):
     assert any(line.startswith("cpu-0") for line in frame)
 
 
-def test_the_activity_before_the_first_event_is_shown(screen):
+def test_the_activity_before_the_first_event_is_shown(screen, console):
     progress = ReadProgress()
     progress.begin("/data/x.csv", 1_000_000)
     progress.add(250_000)
-    with LiveConsole(screen, Capabilities(False, True)) as console:
+    with console:
         console.busy("reading the data", progress)
     assert screen.frame[0] == "preparing"
     assert "reading x.csv" in screen.frame[1] and "25%  250 kB of 1 MB" in screen.frame[1]
 
 
-def test_an_error_leaves_the_last_frame(screen):
-    with pytest.raises(ValueError), LiveConsole(screen, Capabilities(False, True)) as console:
+def test_an_error_leaves_the_last_frame(screen, console):
+    with pytest.raises(ValueError), console:
         console.event(started())
         raise ValueError
     assert screen.frame[0].startswith("waiting  a9a")
@@ -79,9 +80,6 @@ def test_reading_and_preparing_rows():
 
 
 def test_the_time_of_an_activity_begins_when_it_is_first_seen():
-    now = iter([10.0, 12.5, 13.0, 20.0])
-    clock = ActivityClock(lambda: next(now))
-    assert clock.elapsed(Activity("one")) == 0.0
-    assert clock.elapsed(Activity("one", 0.5)) == 2.5
-    assert clock.elapsed(Activity("two")) == 0.0
-    assert clock.elapsed(None) == 0.0
+    clock = ActivityClock(iter([10.0, 12.5, 13.0, 20.0]).__next__)
+    activities = (Activity("one"), Activity("one", 0.5), Activity("two"), None)
+    assert list(map(clock.elapsed, activities)) == [0.0, 2.5, 0.0, 0.0]

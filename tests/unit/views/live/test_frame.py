@@ -12,15 +12,15 @@ from hogbatch.events.event import (
     WorkerLost,
     WorkerParked,
 )
+from hogbatch.events.state import condition_of
 from hogbatch.views.live.activity import Activity, running
 from hogbatch.views.live.capabilities import Capabilities, Size
 from hogbatch.views.live.frame import View, frame
-from tests.unit.views.live.conftest import SIZES, in_progress
 from tests.unit.views.status.conftest import (
     ON_SERVERS,
+    TRAINING,
     ended,
     evaluation,
-    event,
     joined,
     lease,
     own_worker,
@@ -30,22 +30,52 @@ from tests.unit.views.status.conftest import (
     state_after,
 )
 
-ABLE = Capabilities(colour=True, unicode=True)
-LEASED = (started(), joined(), ready(), lease(1.0, 0, 400))
-ASCII = Capabilities(colour=False, unicode=False)
+ABLE, ASCII = Capabilities(colour=True, unicode=True), Capabilities(colour=False, unicode=False)
+COMPILES = WorkerCompiles("cpu-0")
 
 
-def shown(run, size, able=ABLE, activity=None, elapsed=0.0):
-    """The lines of a frame as text."""
-    condition = in_progress(run)
+def drawn(run, size, able=ABLE, activity=None, elapsed=0.0):
+    condition = condition_of(run, True)
     view = View(run, condition, activity or running(run, condition), elapsed)
-    return [line.plain for line in frame(view, Size(*size), able)]
+    return frame(view, Size(*size), able)
+
+
+def shown(*arguments, **options):
+    """The lines of a frame as text."""
+    return [line.plain for line in drawn(*arguments, **options)]
+
+
+def line_of(first, *arguments, **options):
+    (found,) = [line for line in shown(*arguments, **options) if line.startswith(first)]
+    return found
+
+
+@pytest.fixture
+def long_run():
+    """A run of two workers with thirty evaluations, a time limit and a target."""
+    events = [joined(), joined("gpu-0", "gpu:0"), ready(), ready("gpu-0", 128)]
+    for n in range(1, 31):
+        events += [
+            lease(0.5 * n, 0, 100),
+            lease(0.5 * n, 100, 300, "gpu-0", 128, 2, staleness=3.5),
+            evaluation(0.5 * n, 300 * n, 0.3 + 0.2 / n, train_loss=0.28 + 0.2 / n),
+        ]
+    return state_after(started(epochs=20, max_seconds=60.0, target_loss=0.303), *events)
+
+
+@pytest.fixture
+def short_run():
+    """A run with one evaluation."""
+    return state_after(*TRAINING)
 
 
 @pytest.mark.parametrize(
-    "able", [ABLE, ASCII, Capabilities(True, False), Capabilities(False, True)]
+    ("size", "able"),
+    [
+        *(((80, 24), ABLE), ((40, 10), ABLE), ((200, 60), ASCII), ((40, 10), ASCII)),
+        *(((60, 20), Capabilities(True, False)), ((80, 24), Capabilities(False, True))),
+    ],
 )
-@pytest.mark.parametrize("size", SIZES)
 def test_a_frame_fits_and_has_its_parts(long_run, size, able):
     lines = shown(long_run, size, able)
     assert len(lines) < size[1] and max(map(cell_len, lines)) < size[0]
@@ -58,39 +88,24 @@ def test_a_frame_fits_and_has_its_parts(long_run, size, able):
     assert ("target  test loss 0.303  best 0.3067" in text) == (size[1] > 10)
 
 
-def test_a_narrow_terminal_omits_the_less_important_columns(long_run):
-    (header,) = [line for line in shown(long_run, (40, 10)) if line.startswith("worker")]
-    assert header.split() == ["worker", "batch", "updates", "rows/s"]
-    (header,) = [line for line in shown(long_run, (80, 24)) if line.startswith("worker")]
-    assert header.split()[-1] == "stale"
-
-
-def test_staleness_has_no_column_without_gpus(short_run):
-    (header,) = [line for line in shown(short_run, (80, 24)) if line.startswith("worker")]
-    assert header.split()[-1] == "util."
+def test_columns_without_room_or_values_are_left_out(long_run, short_run):
+    narrow = line_of("worker", long_run, (40, 10))
+    assert narrow.split() == ["worker", "batch", "updates", "rows/s"]
+    assert line_of("worker", long_run, (80, 24)).split()[-1] == "stale"
+    assert line_of("worker", short_run, (80, 24)).split()[-1] == "util."
 
 
 @pytest.mark.parametrize(
-    ("last", "states"),
+    ("last", "state", "size"),
     [
-        (event(WorkerLost, "cpu-0", "was killed by signal 9"), "lost 2.0 s"),
-        (event(WorkerParked, "cpu-0", "too slow"), "parked"),
-        (event(WorkerCompiles, "cpu-0"), "compiles"),
+        (WorkerLost("cpu-0", "was killed by signal 9"), "lost 2.0 s", (80, 24)),
+        (WorkerParked("cpu-0", "too slow"), "parked", (40, 10)),
+        (COMPILES, "compiles", (200, 60)),
     ],
 )
-@pytest.mark.parametrize("size", SIZES)
-def test_the_state_of_a_worker_is_shown(short_run, size, last, states):
+def test_the_state_of_a_worker_is_shown(short_run, last, state, size):
     short_run.apply(last)
-    (line,) = [line for line in shown(short_run, size) if line.startswith("cpu-0")]
-    assert line.endswith(states)
-
-
-def test_workers_without_room_are_counted():
-    names = [f"cpu-{n}" for n in range(30)]
-    run = state_after(started(), *map(joined, names), *map(ready, names))
-    lines = shown(run, (80, 24))
-    first, *rows = [line for line in lines if line.startswith(("cpu-", "and "))]
-    assert first.startswith("cpu-0") and rows[-1] == f"and {30 - len(rows)} more"
+    assert line_of("cpu-0", short_run, size).endswith(state)
 
 
 def table(run, size, able=ABLE):
@@ -101,19 +116,16 @@ def table(run, size, able=ABLE):
     return [re.match(r" *\S+", line).group() for line in rows]
 
 
-@pytest.mark.parametrize("able", [ABLE, ASCII])
 @pytest.mark.parametrize(
-    ("size", "names"),
+    ("size", "able", "names"),
     [
-        ((200, 60), ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1", "  gpu-0"]),
-        ((80, 24), ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1", "  gpu-0"]),
-        ((60, 20), ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1", "  gpu-0"]),
-        ((60, 15), ["server-0", "  cpu-0", "server-1", "and"]),
-        ((60, 14), ["server-0", "server-1", "and"]),
-        ((40, 10), ["server-0", "server-1"]),
+        ((80, 24), ASCII, ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1", "  gpu-0"]),
+        ((60, 15), ABLE, ["server-0", "  cpu-0", "server-1", "and"]),
+        ((60, 14), ABLE, ["server-0", "server-1", "and"]),
+        ((40, 10), ASCII, ["server-0", "server-1"]),
     ],
 )
-def test_workers_of_servers_are_beneath_them_and_the_first_to_be_left_out(size, names, able):
+def test_workers_of_servers_are_beneath_them_and_the_first_to_be_left_out(size, able, names):
     run = state_after(*ON_SERVERS, evaluation(2.0, 3840, 0.4))
     assert table(run, size, able) == names
     assert all(cell_len(line) < size[0] for line in shown(run, size, able))
@@ -122,13 +134,11 @@ def test_workers_of_servers_are_beneath_them_and_the_first_to_be_left_out(size, 
 def test_workers_of_servers_without_room_are_counted():
     own = [own_worker(f"cpu-{n}") for n in range(16)]
     run = state_after(*ON_SERVERS, server_workers("server-1", *own, others=7))
-    names = table(run, (80, 24))
-    lines = shown(run, (80, 24))
+    names, lines = table(run, (80, 24)), shown(run, (80, 24))
     assert names[:5] == ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1"]
     beneath = len(names) - 6
     assert names[-1] == "and" and f"and {16 - beneath + 7} more" in lines
-    first = names[5:-1]
-    assert first == [f"  cpu-{n}" for n in range(beneath)] and first
+    assert names[5:-1] == [f"  cpu-{n}" for n in range(beneath)] and beneath
 
 
 def test_many_servers_are_shown_before_their_workers():
@@ -140,45 +150,36 @@ def test_many_servers_are_shown_before_their_workers():
     assert f"and {60 - len(rows)} more" in shown(run, (80, 24))
 
 
-@pytest.mark.parametrize(("state", "style"), [("parked", "dim"), ("compiles", "yellow")])
-def test_workers_of_servers_have_the_colours_of_workers(state, style):
-    run = state_after(*ON_SERVERS, server_workers("server-0", own_worker(state=state)))
-    view = View(run, in_progress(run), None, 0.0)
-    (line,) = [line for line in frame(view, Size(80, 24), ABLE) if line.plain.startswith("  cpu-0")]
-    assert line.plain.endswith(state) and line.style == style
+def test_workers_of_servers_have_the_colours_of_workers():
+    run = state_after(*ON_SERVERS, server_workers("server-0", own_worker(state="compiles")))
+    (line,) = [line for line in drawn(run, (80, 24)) if line.plain.startswith("  cpu-0")]
+    assert line.plain.endswith("compiles") and line.style == "yellow"
 
 
 @pytest.mark.parametrize(
     ("events", "text"),
     [
-        ((started(),), "waiting for workers"),
-        ((started(), joined()), "workers start"),
-        ((started(), joined(), event(WorkerCompiles, "cpu-0")), "once per installation"),
+        ((), "waiting for workers"),
+        ((joined(),), "workers start"),
+        ((joined(), COMPILES), "once per installation"),
+        ((EvaluationBegins(rows=100),), "evaluating the model on 100 test rows"),
+        ((EvaluationBegins(of="train", rows=400),), "the model on 400 training rows"),
         (
-            (started(), event(EvaluationBegins, rows=100)),
-            "evaluating the model on 100 test rows",
-        ),
-        (
-            (started(), event(EvaluationBegins, of="train", rows=400)),
-            "evaluating the model on 400 training rows",
-        ),
-        (
-            (*LEASED, event(CheckpointBegins, 0, 400, 1.0)),
+            (joined(), ready(), lease(1.0, 0, 400), CheckpointBegins(0, 400, 1.0)),
             "saving a checkpoint",
         ),
     ],
 )
 def test_the_activity_is_shown(events, text):
-    lines = shown(state_after(*events), (120, 24))
+    lines = shown(state_after(started(), *events), (120, 24))
     assert lines[1].startswith("now     ") and text in lines[1]
 
 
 def test_an_activity_has_a_bar_or_the_time_since_it_began(short_run):
     half = Activity("reading x.csv", 0.5, "5 MB of 10 MB")
     line = shown(short_run, (80, 24), activity=half)[1]
-    assert line.endswith("  50%  5 MB of 10 MB") and abs(
-        line.count("━") - line.count("─")
-    ) < 2 < line.count("━")
+    full, empty = line.count("━"), line.count("─")
+    assert line.endswith("  50%  5 MB of 10 MB") and abs(full - empty) < 2 < full
     line = shown(short_run, (80, 24), activity=Activity("waiting"), elapsed=75.3)[1]
     assert line == "now     waiting  1 min 15 s"
 
@@ -187,17 +188,15 @@ def test_the_last_frame_says_how_the_run_has_ended(long_run):
     long_run.apply(ended("target", rows=9000, seconds=15.0))
     lines = shown(long_run, (80, 24))
     assert lines[0] == "finished: the target loss is reached"
-    text = "\n".join(lines)
-    assert "now" not in text and "target  " not in text and "left" not in text
+    assert not any(word in "\n".join(lines) for word in ("now", "target  ", "left"))
 
 
 def test_text_of_the_run_can_do_no_harm():
     bad = "\x1b[31m[bold]x\x1b]0;title\x07\n"
     run = state_after(
-        started(data=bad), joined(bad, bad), ready(bad), lease(1.0, 0, 400, bad),
-        evaluation(1.0, 400, 0.4, test_values={bad: 0.5}),
-        event(WorkerLost, bad, bad),
-    )  # fmt: skip
+        *(started(data=bad), joined(bad, bad), ready(bad), lease(1.0, 0, 400, bad)),
+        *(evaluation(1.0, 400, 0.4, test_values={bad: 0.5}), WorkerLost(bad, bad)),
+    )
     for able in (ABLE, ASCII):
         text = "\n".join(shown(run, (200, 60), able))
         assert "[bold]x" in text and "\\x1b[31m" in text
@@ -211,20 +210,14 @@ def test_wide_characters_count_twice():
 
 
 def test_a_terminal_that_became_too_small_has_one_line(long_run):
-    assert len(shown(long_run, (30, 10))) == 1
-    assert len(shown(long_run, (60, 3))) == 1
-    assert shown(long_run, (60, 1)) == []
+    assert [len(shown(long_run, size)) for size in ((30, 10), (60, 3), (60, 1))] == [1, 1, 0]
 
 
-def test_all_metrics_of_a_run_without_test_set_are_left_out(short_run):
-    short_run.history.append(
-        replace(short_run.history[-1], test_loss=None, test_values={}, seconds=3.0)
-    )
-    text = "\n".join(shown(short_run, (80, 24)))
-    assert "train 0.5000" in text and "test 0" not in text
-
-
-def test_the_latest_exact_training_loss_is_shown(short_run):
+def test_the_latest_losses_are_shown_if_there_are_any(short_run):
     last = short_run.history[-1]
-    short_run.history += [replace(last, exact_train_loss=0.375), replace(last, seconds=3.0)]
-    assert "exact 0.3750" in "\n".join(shown(short_run, (80, 24)))
+    short_run.history += [
+        replace(last, exact_train_loss=0.375),
+        replace(last, test_loss=None, test_values={}, seconds=3.0),
+    ]
+    text = "\n".join(shown(short_run, (80, 24)))
+    assert "train 0.5000" in text and "exact 0.3750" in text and "test 0" not in text
