@@ -8,8 +8,6 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-import msgspec
-
 from hogbatch.config.losses import LOSSES
 from hogbatch.events import event as events
 from hogbatch.events.records import Evaluation
@@ -158,7 +156,7 @@ class RunState:
             case events.LeaseDone():
                 self._credit(event)
             case events.Evaluated():
-                self._evaluated(msgspec.convert(event, Evaluation, from_attributes=True))
+                self._evaluated(Evaluation(**event.fields))
             case events.EpochEnded():
                 self.train_rows = self.train_rows or event.rows
             case events.EvaluationBegins():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hogbatch.views.report.evaluation import calibration_bins, quality_of
+from hogbatch.views.report.evaluation import quality_of
 from hogbatch.views.report.quality import calibration, confusion_table
 from tests.support.trained_models import model_for
 
@@ -18,21 +18,12 @@ def test_the_confusion_matrix_counts_rows_by_true_and_predicted_label():
     assert table.note == "4 of 6 test rows are predicted correctly (66.67%)."
 
 
-def test_a_binary_model_has_a_calibration():
-    scores = np.array([[-4.0], [-4.0], [4.0], [4.0]], np.float32)
-    quality = quality_of(model_for("logistic"), scores, np.array([0, 1, 1, 1]))
-    assert quality.confusion == ((1, 0), (1, 2))
-    low, high = quality.bins
-    assert (low.observed, low.rows, high.observed, high.rows) == (0.5, 2, 1.0, 2)
-    assert low.predicted == pytest.approx(0.018, abs=1e-3)
+def test_a_binary_model_with_probabilities_has_a_calibration():
+    scores, true = np.array([[-100], [4], [4], [100]], np.float32), np.array([0, 0, 1, 1])
+    quality = quality_of(model_for("logistic"), scores, true)
+    assert quality.confusion == ((1, 1), (0, 2))
+    low, high = quality.bins  # the outer ones, with probabilities of 0 and 1
+    assert (low.predicted, low.observed, low.rows) == (pytest.approx(0), 0, 1)
+    assert (high.predicted, high.observed, high.rows) == (pytest.approx(0.988, abs=1e-3), 2 / 3, 3)
     assert calibration(quality).curves[0].points == [(b.predicted, b.observed) for b in (low, high)]
-
-
-def test_a_model_without_probabilities_has_no_calibration():
-    quality = quality_of(model_for("hinge"), np.array([[1.0]], np.float32), np.array([1]))
-    assert quality.confusion == ((0, 0), (0, 1)) and quality.bins == ()
-
-
-def test_probabilities_of_0_and_1_are_in_the_outer_bins():
-    bins = calibration_bins(np.array([0.0, 1.0, 1.0], np.float32), np.array([0, 1, 0]))
-    assert [(each.predicted, each.observed, each.rows) for each in bins] == [(0, 0, 1), (1, 0.5, 2)]
+    assert quality_of(model_for("hinge"), scores, true).bins == ()

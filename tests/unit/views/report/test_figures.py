@@ -24,11 +24,6 @@ from tests.unit.views.status.conftest import (
 )
 
 
-def figure(figures, title):
-    (found,) = [each for each in figures if each.title == title]
-    return found
-
-
 def points(plot):
     return {each.name: each.points for each in plot.drawn}
 
@@ -44,15 +39,9 @@ def test_thinned_curves_keep_ends_and_extremes(values, most):
         assert max(y for _, y in kept) == max(values)
 
 
-def test_missing_values_are_gaps():
-    found = curve(
-        "a", [(0, 1.0), (1, None), (2, 3.0), (3, math.nan), (4, math.inf)], Style(0, 0, 0)
-    )
-    assert found.parts == (((0, 1.0),), ((2, 3.0),))
-    assert found.points == [(0, 1.0), (2, 3.0)]
-
-
-def test_a_curve_of_many_parts_is_thinned():
+def test_missing_values_are_gaps_and_many_parts_are_thinned():
+    values = list(enumerate([1.0, None, 3.0, math.nan, math.inf]))
+    assert curve("a", values, Style(0, 0, 0)).parts == (((0, 1.0),), ((2, 3.0),))
     values = [(n, None if n % 3 == 0 else 1.0 * n) for n in range(9000)]
     assert len(curve("a", values, Style(0, 0, 0), most=100).points) <= 200
 
@@ -63,43 +52,26 @@ def test_styles_differ_without_colours():
     assert len({(s.colour % COLOURS, s.dash % len(DASHES)) for s in styles}) == MAX_CURVES
 
 
-def test_the_losses_are_drawn_by_seconds_and_by_epochs(two_workers):
-    figures = run_figures(two_workers.run)
-    by_time = points(figure(figures, "Loss against training time"))
-    assert by_time == {"test": [(1.5, 0.4), (3.0, 0.3)], "training": [(1.5, 0.5), (3.0, 0.5)]}
-    by_epochs = points(figure(figures, "Loss against epochs"))
-    assert by_epochs["test"] == [(1.0, 0.4), (2.0, 0.3)]
-
-
-def test_each_worker_has_a_utilization_a_share_and_batch_sizes(two_workers):
-    figures = run_figures(two_workers.run)
-    used = points(figure(figures, "Utilization of each worker"))
-    assert used == {"cpu-0": [(1.5, 0.5), (3.0, 0.1)], "gpu-0": [(1.5, 0.25), (3.0, 0.5)]}
-    bars = figure(figures, "Share of updates by worker").bars
-    assert [(bar.name, bar.text) for bar in bars] == [
+def test_the_figures_of_a_run(two_workers):
+    by_time, by_epochs, used, shares, sizes, stale = run_figures(two_workers.run)
+    losses = {"test": [(1.5, 0.4), (3.0, 0.3)], "training": [(1.5, 0.5), (3.0, 0.5)]}
+    assert points(by_time) == losses and points(by_epochs)["test"] == [(1.0, 0.4), (2.0, 0.3)]
+    utilization = {"cpu-0": [(1.5, 0.5), (3.0, 0.1)], "gpu-0": [(1.5, 0.25), (3.0, 0.5)]}
+    assert points(used) == utilization
+    assert [(bar.name, bar.text) for bar in shares.bars] == [
         ("cpu-0 (cpu:2)", "76% of 41 updates"),
         ("gpu-0 (gpu:0)", "24% of 41 updates"),
     ]
-    sizes = points(figure(figures, "Batch sizes"))
-    assert sizes["gpu-0"] == [(0.0, 128), (2.5, 256), (2.5, 128), (3.0, 128)]
-
-
-def test_staleness_is_the_mean_of_each_interval(two_workers):
-    stale = points(figure(run_figures(two_workers.run), "Staleness of GPUs"))
-    assert stale == {"gpu-0": [(1.5, 5.0), (2.5, 1.0)]}
+    assert points(sizes)["gpu-0"] == [(0.0, 128), (2.5, 256), (2.5, 128), (3.0, 128)]
+    assert points(stale) == {"gpu-0": [(1.5, 5.0), (2.5, 1.0)]}, "the mean of each interval"
 
 
 def test_staleness_of_many_leases_is_drawn_with_few_points_that_keep_its_mean():
     leases = [lease(n / 10, 0, 1, staleness=float(n % 5), updates=2) for n in range(5000)]
     state = state_after(started(), joined("cpu-0", "gpu:0"), ready(), *leases)
-    ((found),) = points(figure(run_figures(state), "Staleness of GPUs")).values()
+    ((found),) = points(run_figures(state)[-1]).values()
     assert 50 <= len(found) <= 70
     assert [round(y) for _, y in found[1:-1]] == [2] * (len(found) - 2)
-
-
-def test_a_run_without_gpu_has_no_staleness():
-    titles = [each.title for each in run_figures(state_after(started(), joined(), ready()))]
-    assert "Staleness of GPUs" not in titles and "Batch sizes" in titles
 
 
 def test_the_time_line_has_workers_and_incidents(two_workers):
@@ -132,18 +104,12 @@ def test_of_many_workers_those_with_most_rows_are_drawn():
 @pytest.fixture
 def three_runs():
     """Runs that reach a loss of 0.4 after 1, 2 and 3 s."""
-    return [
-        reported(
-            started(),
-            joined(),
-            ready(),
-            lease(1.0, 0, 100),
-            *(evaluation(n * s, 100 * s, 0.7 - 0.3 * s + d) for s, d in ((1, 0), (2, n / 100))),
-            name=f"run {n}",
-            settings={"lr": n / 10, "seed": 1},
-        )
-        for n in (1, 2, 3)
-    ]
+    runs = []
+    for n in (1, 2, 3):
+        losses = evaluation(n, 100, 0.4), evaluation(2 * n, 200, 0.1 + n / 100)
+        settings = {"lr": n / 10, "seed": 1}
+        runs.append(reported(started(), *losses, name=f"run {n}", settings=settings))
+    return runs
 
 
 def test_runs_are_compared_at_the_lowest_loss_of_all(three_runs):
@@ -161,16 +127,13 @@ def test_only_settings_that_differ_are_listed(three_runs):
     assert differing_table(three_runs[:1]).note == "The runs have the same settings."
 
 
-def test_runs_have_one_colour_each(three_runs):
-    plot = figure(comparison_figures(three_runs, 100), "Loss against training time")
-    colours = {each.name: each.style.colour for each in plot.curves}
-    assert colours["run 1, test"] == colours["run 1, training"] == 0
-    assert colours["run 3, test"] == 2
-    assert plot.curves[0].style.dash != plot.curves[1].style.dash
-
-
-def test_of_many_runs_one_loss_is_drawn(three_runs):
-    plot = figure(comparison_figures(three_runs * 2, 100), "Loss against epochs")
+def test_runs_have_one_colour_each_and_of_many_runs_one_loss_is_drawn(three_runs):
+    plot, *_ = comparison_figures(three_runs, 100)
+    styles = {each.name: each.style for each in plot.curves}
+    assert styles["run 1, test"].colour == styles["run 1, training"].colour == 0
+    assert styles["run 3, test"].colour == 2
+    assert styles["run 1, test"].dash != styles["run 1, training"].dash
+    plot, *_ = comparison_figures(three_runs * 2, 100)
     assert [each.name.split(", ")[1] for each in plot.curves] == ["test"] * 6
 
 
@@ -196,16 +159,7 @@ def test_different_data_are_mentioned():
 
 
 def test_the_exact_training_loss_is_connected_over_evaluations_without_it():
-    run = reported(
-        started(),
-        evaluation(1.0, 500, 0.5, exact_train_loss=0.45),
-        evaluation(2.0, 1000, 0.45),
-        evaluation(3.0, 1500, 0.4, exact_train_loss=0.35),
-    ).run
-    plot = run_figures(run)[0]
-    (exact,) = [each for each in plot.curves if each.name == "exact training"]
-    assert exact.parts == (((1.0, 0.45), (3.0, 0.35)),)
-
-
-def test_runs_without_an_exact_training_loss_have_no_curve_of_it(two_workers):
-    assert {each.name for each in run_figures(two_workers.run)[0].drawn} == {"test", "training"}
+    exact = {1.0: 0.45, 2.0: None, 3.0: 0.35}
+    events = (evaluation(s, 500 * s, 0.5, exact_train_loss=loss) for s, loss in exact.items())
+    plot = run_figures(state_after(started(), *events))[0]
+    assert plot.drawn[-1].parts == (((1.0, 0.45), (3.0, 0.35)),)
