@@ -236,10 +236,10 @@ class RunState:
         self._note(resumed.at, f"resumed from {resumed.checkpoint}")
 
     def _credit(self, lease: events.LeaseDone) -> None:
+        self._worker(lease.worker).credit(lease)
         self.trains = True
         self.seconds = max(self.seconds, lease.seconds)
         self.rows.add(lease.rows[1] - lease.rows[0], lease.seconds)
-        self._worker(lease.worker).credit(lease)
 
     def _evaluated(self, evaluation: Evaluation) -> None:
         self._remember(evaluation)

@@ -33,16 +33,8 @@ from tests.unit.views.status.conftest import (
     started,
 )
 
-SUMMARY = {
-    "status": "finished",
-    "reason": "",
-    "train_seconds": 2.0,
-    "epochs": 2.0,
-    "rows": 2000,
-    "saved": None,
-    "workers": [],
-    "history": [],
-}
+SUMMARY = {"status": "finished", "reason": "", "train_seconds": 2.0, "epochs": 2.0, "rows": 2000}
+SUMMARY |= {"saved": None, "workers": [], "history": []}
 
 
 @pytest.fixture
@@ -65,11 +57,8 @@ def text(report, width=80):
         ((started(process=GONE), *TRAINING[1:]), "killed?", "it has no checkpoint"),
         ((started(process={}), *TRAINING[1:]), "training", "cannot be seen"),
         ((*TRAINING, ended()), "finished", "all epochs"),
-        ((*TRAINING, ended("finished", "not improved")), "finished", "not improved"),
         ((*TRAINING, ended("target")), "finished", "target loss"),
-        ((*TRAINING, ended("time")), "finished", "maximum training time"),
         ((*TRAINING, ended("stopped", "interrupted")), "stopped", "interrupted"),
-        ((*TRAINING, ended("failed", "no workers")), "failed", "no workers"),
     ],
 )
 def test_the_condition_of_a_run(look, events, state, reason):
@@ -112,7 +101,7 @@ def test_a_run_without_events_has_its_summary(look):
     assert report.condition.state == "finished" and report.run.epochs == 2.0
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", json.dumps(SUMMARY | {"history": [1]})])
+@pytest.mark.parametrize("content", ["{", "{}", json.dumps(SUMMARY | {"history": [1]})])
 def test_a_damaged_summary_is_one_sentence(look, content):
     with pytest.raises(DataError, match=r"summary\.json: "):
         look(summary=content)
@@ -155,89 +144,71 @@ def test_the_workers_of_each_server_are_beneath_it(look):
 
 
 def test_the_workers_of_a_server_that_is_lost_are_not_shown(look):
-    lost = event(WorkerLost, "server-0", "its machine died")
-    report = look(*ON_SERVERS, lost)
+    report = look(*ON_SERVERS, event(WorkerLost, "server-0", "its machine died"))
     assert "  cpu-0" not in text(report) and "  gpu-0" in text(report)
-    own = report_fields(report)["workers"][0]["workers"]
-    assert [each["state"] for each in own] == ["left", "left"]
-
-
-def test_shares_of_workers_whose_server_has_reported_less_are_not_above_one(look):
-    ahead = server_workers("server-0", own_worker(rows=6400))
-    worker = report_fields(look(*ON_SERVERS, ahead))["workers"][0]["workers"][0]
-    assert (worker["updates"], worker["update_share"]) == (100, 1.0)
 
 
 def crowd():
     """The events of a run with long numbers, texts and many workers."""
     events = [started(data="/data/" + "long-" * 30 + "name.csv", epochs=None, max_seconds=1e6)]
-    for number in range(12):
-        name, device = (f"gpu-{number}", "gpu:host") if number % 2 else (f"cpu-{number}", "cpu:128")
-        events += [joined(name, device), ready(name, 65536)]
-        wide = {"updates": 12_345_678, "batch_size": 65536}
-        events.append(lease(12345.6, 0, 10**9, name, **wide, staleness=1234.5))
-    util = {f"gpu-{number}": 1.23 for number in range(12)}
-    events.append(evaluation(12345.6, 10**10, 0.4, utilization=util))
+    names = [f"gpu-{number}" for number in range(12)]
+    for name in names:
+        events += [joined(name, "gpu:host"), ready(name, 65536)]
+        events.append(lease(12345.6, 0, 10**9, name, 65536, 12_345_678, staleness=1234.5))
+    events.append(evaluation(12345.6, 10**10, 0.4, utilization=dict.fromkeys(names, 1.23)))
     events.append(event(WorkerParked, "gpu-1", "because " * 30))
-    for number in range(11):
-        events.append(event(WorkerLost, f"cpu-{number - number % 2}", "x" * 200))
-    return events
+    return [*events, *(event(WorkerLost, name, "x" * 200) for name in names[::2])]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_no_line_is_wider_than_the_terminal(look, tmp_path, width, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = report_lines(look(*crowd()), width)
-    table = [line for line in lines if line.startswith(("worker", "cpu-", "gpu-"))]
+    table = [line for line in lines if line.startswith(("worker", "gpu-"))]
     assert len(table) == 13
-    if width >= 80:
-        assert max(map(len, lines)) <= width
-    assert max(len(line) for line in lines if line not in table) <= width
+    assert max(len(line) for line in lines if width >= 80 or line not in table) <= width
 
 
 def test_of_many_workers_that_have_left_the_last_ones_are_shown(look):
-    events = []
-    for number in range(20):
-        name = f"cpu-{number}"
-        events += [joined(name), event(Goodbye, name)]
-    lines = report_lines(look(started(), *events, joined("cpu-20")))
+    names = [f"cpu-{number}" for number in range(20)]
+    gone = (each for name in names for each in (joined(name), event(Goodbye, name)))
+    lines = report_lines(look(started(), *gone, joined("cpu-20")))
     shown = [line.split()[0] for line in lines if line.startswith("cpu-")]
-    assert shown == [f"cpu-{number}" for number in range(12, 21)]
+    assert shown == [*names[12:], "cpu-20"]
     assert "and 12 more workers that have left" in lines
 
 
-def test_control_characters_of_files_are_escaped(look):
-    report = look(started(data="a\x1b[31m"), joined("cpu\x1b[0m", "cpu\n"))
-    assert "\x1b" not in text(report) and r"a\x1b[31m" in text(report)
-
-
-def test_a_rehearsal_is_marked(look):
-    shown = text(look(started(rehearsed="h100-16cores"), joined()))
-    assert "rehearsed on h100-16cores: all times are simulated" in shown
-
-
-def test_damaged_lines_are_counted(look):
-    assert "1 lines of events.jsonl, ignored" in text(look(*TRAINING, ready("cpu-7")))
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ((started(data="a\x1b[31m"), joined("cpu\x1b[0m", "cpu\n")), r"a\x1b[31m"),
+        ((started(rehearsed="h100"),), "rehearsed on h100: all times are simulated"),
+        ((*TRAINING, ready("cpu-7")), "1 lines of events.jsonl, ignored"),
+    ],
+)
+def test_text_is_escaped_and_what_is_unusual_is_mentioned(look, events, words):
+    shown = text(look(*events))
+    assert words in shown and "\x1b" not in shown
 
 
 def test_json_has_the_content_of_the_report(look):
-    report = look(*TRAINING)
-    fields = json.loads(json.dumps(report_fields(report)))
+    fields = json.loads(json.dumps(report_fields(look(*TRAINING))))
     assert fields["state"] == "training" and fields["best"]["test_loss"] == 0.4
     assert fields["rows"] == 1000 and fields["epochs"] == 1.0 and fields["seconds_left"] == 18.0
+    assert fields["started"]["at"] == START and fields["started"]["data"] == "a9a"
     (worker,) = fields["workers"]
-    assert (worker["name"], worker["updates"], worker["update_share"]) == ("cpu-0", 8, 1.0)
-    assert worker["utilization"] == 0.5
+    assert (worker["name"], worker["updates"], worker["utilization"]) == ("cpu-0", 8, 0.5)
     assert [each["text"] for each in fields["events"]][-1] == "cpu-0 is ready, batch size 16"
 
 
 def test_json_has_the_workers_inside_each_server(look):
-    one, two = json.loads(json.dumps(report_fields(look(*ON_SERVERS))))["workers"]
+    ahead = server_workers("server-1", own_worker("gpu-0", 6400))
+    one, two = report_fields(look(*ON_SERVERS, ahead))["workers"]
     assert (one["name"], one["rows"], one["other_workers"]) == ("server-0", 1280, 3)
     assert [each["name"] for each in one["workers"]] == ["cpu-0", "cpu-1"]
     (worker,) = two["workers"]
-    assert (worker["rows"], worker["update_share"], worker["busy"]) == (2560, 0.5, 0.5)
-    assert worker["rows_per_second"] == 1280.0 and worker["workers"] == []
+    assert (worker["rows"], worker["rows_per_second"], worker["busy"]) == (6400, 3200.0, 0.5)
+    assert (worker["updates"], worker["update_share"]) == (100, 1.0), "not above one"
 
 
 @pytest.mark.parametrize(

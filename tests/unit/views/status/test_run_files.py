@@ -92,10 +92,9 @@ def test_a_directory_that_is_no_run_is_named_with_advice(write_run, tmp_path):
     for path, found in (
         (tmp_path / "gone", "does not exist; expected a run directory"),
         (tmp_path / "file", "is a file; expected a run directory"),
-        (tmp_path / "other", "is not a run directory (it has no run.json); give another directory"),
-        (tmp_path, "is not a run directory (it has no run.json); hogbatch runs"),
+        (tmp_path / "other", "is not a run directory .*; give another directory"),
+        (tmp_path, "is not a run directory .*; hogbatch runs"),
     ):
-        with pytest.raises(UsageError) as raised:
+        with pytest.raises(UsageError, match=f"^{path} {found}"):
             expect_run(path)
-        assert str(raised.value).startswith(f"{path} {found}")
     expect_run(run_dir)
