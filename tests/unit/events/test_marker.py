@@ -26,18 +26,11 @@ def test_files_of_the_run_itself_may_be_there(tmp_path):
     marker.extend(tmp_path, NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_of_another_origin_is_refused_and_nothing_is_written(tmp_path, name):
-    (tmp_path / name).write_text("mine")
-    with pytest.raises(UsageError, match=f"{tmp_path}/{name} does not belong to a run .*--run-dir"):
-        marker.claim(tmp_path, NAMES, "lock")
-    assert os.listdir(tmp_path) == [name]
-
-
-def test_a_link_that_leads_nowhere_is_a_file_too(tmp_path):
+def test_a_file_of_another_origin_is_refused_and_nothing_is_written(tmp_path):
     (tmp_path / "model").symlink_to("nowhere")
-    with pytest.raises(UsageError, match="does not belong to a run"):
+    with pytest.raises(UsageError, match=f"{tmp_path}/model does not belong to a run .*--run-dir"):
         marker.claim(tmp_path, NAMES, "lock")
+    assert os.listdir(tmp_path) == ["model"]
 
 
 def test_the_file_that_is_locked_next_must_be_listed(tmp_path):
@@ -81,13 +74,10 @@ def test_a_marker_that_another_process_has_just_written_stays(tmp_path, monkeypa
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{}",
-        "[1]",
-        '{"format": "other", "files": []}',
+        *("", "[1]", '{"format": "other", "files": []}'),
         *(
             json.dumps({"format": marker.FORMAT, "files": [name]})
-            for name in ("", ".", "..", "../model", "/etc/passwd", "a\0b", marker.NAME)
+            for name in ("", ".", "..", "/model", "a\0b", marker.NAME)
         ),
     ],
 )

@@ -20,16 +20,20 @@ def test_the_largest_feature_of_a_row_is_found_whatever_its_sign(inputs):
     np.testing.assert_array_equal(found, [7, 0, np.nan, np.inf])
 
 
-def test_a_warning_names_share_row_feature_and_rate():
-    assert skipped_warning(RowsOftenSkipped(31, 10_000, 18, 0.05), 3e38) == (
-        "0.31 % of the rows had no finite loss and were skipped (row 17 of the training set, "
-        "largest |feature| 3e+38): scale features (--scale standard) and labels, or lower --lr, "
-        "now 0.05"
-    )
-
-
-def test_a_warning_without_a_known_row_names_none():
-    assert skipped_warning(RowsOftenSkipped(500, 10_000, 0, 0.0123456), 0.0) == (
-        "5 % of the rows had no finite loss and were skipped: scale features (--scale standard) "
-        "and labels, or lower --lr, now 0.0123"
+@pytest.mark.parametrize(
+    ("event", "share", "named", "rate"),
+    [
+        (
+            RowsOftenSkipped(31, 10_000, 18, 0.05),
+            "0.31",
+            " (row 17 of the training set, largest |feature| 3e+38)",
+            "0.05",
+        ),
+        (RowsOftenSkipped(500, 10_000, 0, 0.0123456), "5", "", "0.0123"),
+    ],
+)
+def test_a_warning_names_share_row_feature_and_rate(event, share, named, rate):
+    assert skipped_warning(event, 3e38) == (
+        f"{share} % of the rows had no finite loss and were skipped{named}: scale features "
+        f"(--scale standard) and labels, or lower --lr, now {rate}"
     )

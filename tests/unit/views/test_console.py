@@ -16,53 +16,41 @@ def worker(name, batch_size, fraction):
     return WorkerRecord(name, name[:3], 1, 0, 0, fraction, 1.0, batch_size, [], [])
 
 
-STANDING = RunTotals(
-    12.345, 1.5, 48_000, [worker("cpu-0", 16, 0.251), worker("gpu-0", 4096, 0.749)], Faults()
+WORKERS = [worker("cpu-0", 16, 0.251), worker("gpu-0", 4096, 0.749)]
+STANDING = RunTotals(12.345, 1.5, 48_000, WORKERS, Faults())
+
+
+@pytest.mark.parametrize(
+    ("changes", "workers", "shown"),
+    [
+        (
+            {"utilization": {"gpu-0": 0.527, "cpu-1": 0.5}},
+            WORKERS,
+            "train 0.4000  test 0.3000  accuracy 0.8512  cpu-0 batch 16 updates 25%  "
+            "gpu-0 batch 4096 updates 75% utilization 53%",
+        ),
+        ({"train_loss": None, "test_loss": None, "test_values": {}}, [], "train -"),
+    ],
 )
+def test_a_line_has_progress_speed_and_what_was_measured(changes, workers, shown):
+    found = line(evaluation(**changes), RunTotals(0, 0, 0, workers, Faults()), 1_234_567.8)
+    assert found == f"   12.35 s  epoch 1.50  1,234,568 rows/s  {shown}"
 
 
-@pytest.fixture
-def screen():
-    return io.StringIO()
-
-
-def test_a_line_has_progress_speed_losses_and_workers():
-    assert line(evaluation(), STANDING, 1_234_567.8) == (
-        "   12.35 s  epoch 1.50  1,234,568 rows/s  train 0.4000  test 0.3000  accuracy 0.8512  "
-        "cpu-0 batch 16 updates 25%  gpu-0 batch 4096 updates 75%"
-    )
-
-
-def test_a_line_has_the_utilization_of_workers_that_have_measured_their_peak():
-    shown = line(evaluation(utilization={"gpu-0": 0.527, "cpu-1": 0.5}), STANDING, 0.0)
-    assert shown.endswith(
-        "cpu-0 batch 16 updates 25%  gpu-0 batch 4096 updates 75% utilization 53%"
-    )
-
-
-def test_a_line_omits_what_was_not_measured():
-    nothing = evaluation(train_loss=None, test_loss=None, test_values={})
-    assert line(nothing, RunTotals(0, 0, 0, [], Faults()), 0.0) == (
-        "   12.35 s  epoch 1.50  0 rows/s  train -"
-    )
-
-
-def test_the_speed_is_that_since_the_last_line(screen):
-    live = PlainConsole(quiet=False, stream=screen)
+@pytest.mark.parametrize("quiet", [True, False])
+def test_the_speed_is_that_since_the_last_line(quiet):
+    stream = io.StringIO()
+    live = PlainConsole(quiet, stream, "a: ")
+    live.say("hello")
     for seconds, rows in ((2.0, 1000), (4.0, 6000), (4.0, 6000)):
         live.report(evaluation(seconds=seconds, rows=rows), STANDING)
-    speeds = [text.split("  ")[-6] for text in screen.getvalue().splitlines()]
-    assert speeds == ["500 rows/s", "2,500 rows/s", "0 rows/s"]
+    hello, *lines = stream.getvalue().splitlines() or [""]
+    assert hello == ("" if quiet else "a: hello")
+    speeds = ["500 rows/s", "2,500 rows/s", "0 rows/s"]
+    assert [text.split("  ")[-6] for text in lines] == ([] if quiet else speeds)
 
 
-def test_quiet_prints_nothing(screen):
-    live = PlainConsole(quiet=True, stream=screen)
-    live.say("hello")
-    live.report(evaluation(), STANDING)
-    assert screen.getvalue() == ""
-
-
-def test_a_line_is_flushed(screen):
+def test_a_line_is_flushed():
     reader, writer = os.pipe()
     with open(writer, "w", encoding="utf-8") as stream:
         PlainConsole(quiet=False, stream=stream).say("hello")

@@ -76,28 +76,17 @@ def test_a_tracker_is_told_everything_in_order(track):
     }
 
 
-def test_who_reports_does_not_wait_for_a_tracker(track):
-    slow = ToldTracker()
-    slow.gate.clear()
-    run, _ = track(slow)
-    with run:
-        for rows in range(1, 501):
-            run.report(evaluation(rows), totals(worker()))
-        assert slow.calls == []
-        run.conclude(SUMMARY)
-        slow.gate.set()
-    assert len(slow.calls) == 502
-
-
-def test_a_slow_tracker_does_not_delay_another(track):
+def test_a_slow_tracker_delays_neither_the_run_nor_another_one(track):
     slow, fast = ToldTracker(), ToldTracker()
     slow.gate.clear()
     run, _ = track(slow, fast)
     with run:
-        run.report(evaluation(100), totals())
-        assert fast.logged.get(timeout=WITHIN_S) == 100 and slow.calls == []
+        for rows in range(1, 501):
+            run.report(evaluation(rows), totals(worker()))
+        assert fast.logged.get(timeout=WITHIN_S) == 1 and slow.calls == []
         run.conclude(SUMMARY)
         slow.gate.set()
+    assert len(slow.calls) == len(fast.calls) == 502
 
 
 @pytest.mark.parametrize("broken", ["begin", "log", "close"])
@@ -145,40 +134,25 @@ def test_ctrl_c_ends_the_wait(track, monkeypatch):
     assert said == ["t0: not all values were sent; they are in events.jsonl"]
 
 
-def test_what_a_tracker_says_at_the_start_is_printed(track):
+def test_what_a_tracker_says_at_the_start_is_printed_and_how_the_run_ended_logged(track, tmp_path):
+    model = tmp_path / "model.safetensors"
+    model.touch()
     tracker = ToldTracker(note="t0: run 7 at https://host")
     run, said = track(tracker)
-    with run:
+    with pytest.raises(UsageError), run:
         run.report(evaluation(100), totals())
         assert tracker.logged.get(timeout=WITHIN_S) == 100
         run.event(Goodbye("cpu-0"))
         assert said == ["t0: run 7 at https://host"]
-        run.conclude(SUMMARY)
-
-
-def test_a_run_that_ends_with_an_error_is_told_to_trackers(track):
-    tracker = ToldTracker()
-    run, _ = track(tracker)
-    with pytest.raises(UsageError), run:
         raise UsageError("no workers are left")
     result = {"result/status": "failed", "result/reason": "no workers are left"}
-    assert tracker.calls[-1] == ("close", result)
-
-
-def test_the_model_is_in_the_result_if_it_was_saved(track, tmp_path):
-    (tmp_path / "model.safetensors").touch()
-    tracker = ToldTracker()
-    run, _ = track(tracker)
-    with run:
-        run.conclude(SUMMARY)
-    assert tracker.calls[-1][1]["result/model"] == str(tmp_path / "model.safetensors")
+    assert tracker.calls[-1] == ("close", result | {"result/model": str(model)})
 
 
 @pytest.mark.parametrize(
     ("summary", "error", "status", "reason"),
     [
         ({**SUMMARY, "status": "target", "reason": "0.1"}, None, "target", "0.1"),
-        (SUMMARY, None, "stopped", "interrupted"),
         ({**SUMMARY, "status": "finished"}, UsageError("diverged"), "failed", "diverged"),
         (None, KeyboardInterrupt(), "stopped", "interrupted"),
         (None, ZeroDivisionError(), "failed", "ZeroDivisionError"),
