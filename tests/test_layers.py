@@ -48,8 +48,8 @@ ONLY_DECIDE = {  # packages, and their modules without a clock, files, processes
     "run": "defaults planning launch.restarts",
     "simulate": "",
     "store": "layout merge",
-    "views.live": "activity budget capabilities curve frame layout",
-    "views.report": "bars comparison figure markup plots quality reported run_figures tables ticks",
+    "views.live": "activity capabilities curve frame layout",
+    "views.report": "bars comparison figure markup plots reported run_figures tables ticks",
     "views.trackers": "base names",
     "workers": "compute speed_check",
 }

@@ -7,9 +7,9 @@ from hogbatch.coordinator.commands import Command, Record, RollBack
 from hogbatch.coordinator.progress import LossSums
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, RollBacks
 from hogbatch.events.event import Poisoned, Recovered, RowsOftenSkipped, RowsSkipped
-from hogbatch.events.skipped_rows import WARNING_FRACTION
 
 MAX_PAUSE = 16  # times `every`, between two attempts to write a checkpoint
+WARNING_FRACTION = 0.001  # of rows that are skipped
 MAX_SKIPPED = 0.05  # fraction of rows; beyond it the model has diverged
 MAX_SUSPECTS = 5
 MAX_NAMED = 20  # leases with skipped rows that are reported in one run

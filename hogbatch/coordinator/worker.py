@@ -7,7 +7,7 @@ from typing import Any
 from hogbatch.coordinator.plan import Limits
 from hogbatch.events.event import WorkerReady
 from hogbatch.events.records import WorkerRecord
-from hogbatch.events.trace import Trace
+from hogbatch.events.worker_figures import Trace
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.policy.limits import smallest_cpu_batch, useful_limits

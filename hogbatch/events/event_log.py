@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TextIO, TypeVar
+from typing import TextIO
 
 from msgspec.structs import replace
 
-from hogbatch.events.event import Event
+from hogbatch.events.event import AnyEvent
 
-E = TypeVar("E", bound=Event)
 log = logging.getLogger(__name__)
 
 MAX_LINE = 1 << 20  # bytes
@@ -43,7 +42,7 @@ class EventLog:
         except OSError as error:
             log.warning("%s: cannot log events: %s", path, error.strerror)
 
-    def write(self, event: E) -> E:
+    def write(self, event: AnyEvent) -> AnyEvent:
         """Append one event and return it with the time.
 
         After an error, which is logged once, no more events are written.

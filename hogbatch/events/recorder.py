@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from hogbatch.events.event import AnyEvent, Evaluated
 from hogbatch.events.event_log import EventLog
-from hogbatch.events.observer import Observer
-from hogbatch.events.records import Evaluation, RunTotals
+from hogbatch.events.records import Evaluation, Observer, RunTotals
 
 
 class RefusalCounts(NamedTuple):

@@ -1,7 +1,10 @@
-"""The records of a run: lines of events.jsonl and the stable summary.json."""
+"""The records of a run, as in the stable summary.json, and who observes them."""
 
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
+
+from hogbatch.events.event import AnyEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +93,16 @@ class RunTotals:
     rows: int
     workers: list[WorkerRecord]
     faults: Faults
+
+
+class Observer(Protocol):
+    """Shows or forwards what a run records. Its methods return soon and never raise.
+
+    They are called on the thread of the coordinator, which handles no messages meanwhile.
+    """
+
+    def event(self, event: AnyEvent) -> None:
+        """An event, as in events.jsonl."""
+
+    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
+        """The result of an evaluation, and the totals of the run at that time."""

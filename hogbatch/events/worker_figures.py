@@ -1,13 +1,51 @@
-"""The workers of a run, as its events describe them."""
+"""The workers of a run, as its events describe them, and the courses of their values."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
 from hogbatch.events.event import LeaseDone, WorkersOfServer
-from hogbatch.events.trace import DIGITS, Trace
 
+MAX_POINTS: Final = 1000  # of a trace
+DIGITS: Final = 4  # of the training seconds of a point, after the decimal point
 WINDOW_S: Final = 10.0  # training seconds over which a recent speed is measured
+
+
+@dataclass(slots=True)
+class Trace:
+    """(training seconds, value) at each change, thinned to even intervals when there are many.
+
+    A policy may change a batch size a hundred times a second, which would fill memory within days.
+    """
+
+    points: list[tuple[float, int]] = field(default_factory=list)
+    _min_distance: float = 0.0  # seconds between two points
+
+    def add(self, seconds: float, value: int) -> None:
+        """Add a change to `value` at training second `seconds`."""
+        point = (round(seconds, DIGITS), value)
+        if self.points and seconds - self.points[-1][0] < self._min_distance:
+            self.points[-1] = (self.points[-1][0], value)
+            return
+        self.points.append(point)
+        if len(self.points) > MAX_POINTS:
+            self._thin()
+
+    def keep_until(self, seconds: float) -> None:
+        """Remove what it has after training second `seconds`."""
+        last = round(seconds, DIGITS)  # as a change at this very moment was rounded
+        self.points = [point for point in self.points if point[0] <= last]
+
+    def _thin(self) -> None:
+        """Drop about every second point."""
+        span = self.points[-1][0] - self.points[0][0]
+        self._min_distance = max(2 * self._min_distance, 2 * span / MAX_POINTS)
+        kept, self.points = self.points, []
+        for seconds, value in kept:
+            if not self.points or seconds - self.points[-1][0] >= self._min_distance:
+                self.points.append((seconds, value))
+            else:
+                self.points[-1] = (self.points[-1][0], value)
 
 
 @dataclass(slots=True)
@@ -45,14 +83,8 @@ class Counter:
 
     def roll_back(self, seconds: float) -> None:
         """Restore the value of training second `seconds`, as far as the course has it."""
-        keep_until(self.course, seconds)
+        self.course.keep_until(seconds)
         self.value = self.course.points[-1][1] if self.course.points else 0
-
-
-def keep_until(trace: Trace, seconds: float) -> None:
-    """Remove what a trace has after training second `seconds`."""
-    last = round(seconds, DIGITS)  # as the trace rounds a change at this very moment
-    trace.points = [point for point in trace.points if point[0] <= last]
 
 
 @dataclass(slots=True)
@@ -146,8 +178,8 @@ class ObservedWorker:
         """Forget what it did after training second `seconds`."""
         for counter in (self.rows, self.updates, self.missed):
             counter.roll_back(seconds)
-        keep_until(self.batch_sizes, seconds)
-        keep_until(self.parked, seconds)
+        self.batch_sizes.keep_until(seconds)
+        self.parked.keep_until(seconds)
         self.utilization = [point for point in self.utilization if point[0] <= seconds]
         self.workers, self.others = [], 0  # their figures contain what is forgotten
         if self.left_at is not None:

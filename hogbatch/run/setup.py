@@ -38,9 +38,8 @@ from hogbatch.run.segments import RunData
 from hogbatch.version import version
 from hogbatch.views.console import Console
 from hogbatch.views.trackers.base import RunStart
-from hogbatch.views.trackers.choose import tracker_class
 from hogbatch.views.trackers.names import run_settings
-from hogbatch.views.trackers.tracking import Tracking
+from hogbatch.views.trackers.tracking import Tracking, tracker_class
 from hogbatch.wire.endpoint import parse_listen
 
 ReadData = Callable[[TrainConfig, Console], RunData]  # prints notes about the data

@@ -13,8 +13,8 @@ from hogbatch.data.load import LoadedData
 from hogbatch.errors import HogbatchError
 from hogbatch.events.event import Ended
 from hogbatch.events.names import SERVERS
-from hogbatch.events.observer import Observer
 from hogbatch.events.recorder import RunRecorder
+from hogbatch.events.records import Observer
 from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.policy.choose import find
 from hogbatch.run.components import Outcome, RunComponents
@@ -33,8 +33,7 @@ from hogbatch.run.setup import (
     print_cache_note,
 )
 from hogbatch.views.console import Console, PlainConsole
-from hogbatch.views.trackers.choose import FILES
-from hogbatch.views.trackers.tracking import Tracking
+from hogbatch.views.trackers.tracking import FILES, Tracking
 
 
 class OpenRun(NamedTuple):

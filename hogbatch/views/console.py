@@ -5,8 +5,7 @@ from typing import Protocol, TextIO
 
 from hogbatch.data.progress import ReadProgress
 from hogbatch.events.event import AnyEvent
-from hogbatch.events.observer import Observer
-from hogbatch.events.records import Evaluation, RunTotals, WorkerRecord
+from hogbatch.events.records import Evaluation, Observer, RunTotals, WorkerRecord
 from hogbatch.machine.printable import encodable, printable_lines
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Final
 
 from hogbatch.views.live.activity import Activity, running
-from hogbatch.views.live.budget import RedrawBudget
 from hogbatch.views.live.capabilities import Capabilities
 from hogbatch.views.live.console import ActivityClock
+from hogbatch.views.live.display import RedrawBudget
 from hogbatch.views.live.frame import View, frame
 from hogbatch.views.live.screen import Screen
 from hogbatch.views.status.run_files import RunReport

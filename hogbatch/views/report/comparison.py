@@ -9,11 +9,9 @@ from hogbatch.events.state import RunState
 from hogbatch.views.console import loss_text
 from hogbatch.views.report.figure import (
     MAX_CURVES,
-    SECONDS,
     BarChart,
     Curve,
     Figure,
-    Look,
     Plot,
     ReportTable,
     Style,
@@ -22,16 +20,14 @@ from hogbatch.views.report.figure import (
 from hogbatch.views.report.reported import ReportedRun
 from hogbatch.views.report.run_figures import (
     LOSS_KINDS,
-    LOSS_NOTE,
-    NO_EVALUATION,
-    NO_WORKER,
-    UTILIZATION_NOTE,
+    LOSS_TITLES,
     LossKind,
-    epochs_of,
     loss_curves,
+    loss_plot,
     main_workers,
-    seconds_of,
     share_bars,
+    share_chart,
+    utilization_plot,
 )
 from hogbatch.views.report.tables import seconds_text, setting_text
 from hogbatch.views.status.listing import differing
@@ -39,35 +35,21 @@ from hogbatch.views.status.listing import differing
 MOST_WITH_BOTH: Final = 4  # runs whose losses are all drawn; of more, only one kind is
 MAX_BARS: Final = 40
 HEADER: Final = (
-    "run",
-    "state",
-    "seconds",
-    "epochs",
-    "rows/s",
-    "best loss",
-    "at",
-    "final loss",
-    "best metric",
-    "final metric",
+    *("run", "state", "seconds", "epochs", "rows/s"),
+    *("best loss", "at", "final loss", "best metric", "final metric"),
 )
 
 
 def comparison_figures(runs: Sequence[ReportedRun], most: int) -> list[Figure]:
     """Losses, utilization and shares of updates of all runs."""
     return [
-        _loss_plot(runs, "Loss against training time", SECONDS, most),
-        _loss_plot(runs, "Loss against epochs", "epochs", most),
+        *(_loss_plot(runs, x, most) for x in LOSS_TITLES),
         _utilization(runs, most),
         _update_shares(runs),
     ]
 
 
-def run_style(number: int) -> Style:
-    """The style of the curves of one of the runs; the dash is free for kinds of curves."""
-    return Style(number, 0, number)
-
-
-def _loss_plot(runs: Sequence[ReportedRun], title: str, x: str, most: int) -> Plot:
+def _loss_plot(runs: Sequence[ReportedRun], x: str, most: int) -> Plot:
     kinds = {kind.name for kind in LOSS_KINDS}
     if len(runs) > MOST_WITH_BOTH:
         kinds = {_compared(runs).name}
@@ -79,12 +61,9 @@ def _loss_plot(runs: Sequence[ReportedRun], title: str, x: str, most: int) -> Pl
         ) -> tuple[str, Style]:
             return f"{name}, {kind.name}", Style(number, dash, number)
 
-        of_run = loss_curves(each.run, epochs_of if x == "epochs" else seconds_of, shown, most)
-        drawn = zip(LOSS_KINDS, of_run, strict=True)
+        drawn = zip(LOSS_KINDS, loss_curves(each.run, x, shown, most), strict=True)
         curves += [found for kind, found in drawn if kind.name in kinds]
-    return Plot(
-        title, x, "loss", tuple(curves), Look.LOG_IF_WIDE, note=LOSS_NOTE, empty=NO_EVALUATION
-    )
+    return loss_plot(x, curves)
 
 
 def _utilization(runs: Sequence[ReportedRun], most: int) -> Plot:
@@ -96,18 +75,8 @@ def _utilization(runs: Sequence[ReportedRun], most: int) -> Plot:
             curves.append(curve(name, worker.utilization, style, most=most))
     drawn = [found for found in curves if found.points]
     kept = drawn[: 2 * MAX_CURVES]
-    more = (
-        f" {len(drawn) - len(kept):,} more curves are left out." if len(kept) < len(drawn) else ""
-    )
-    return Plot(
-        "Utilization of each worker",
-        SECONDS,
-        "utilization",
-        tuple(kept),
-        Look.FROM_ZERO,
-        note=UTILIZATION_NOTE + more,
-        empty="No worker has measured its utilization, or there is no evaluation yet.",
-    )
+    left_out = len(drawn) - len(kept)
+    return utilization_plot(kept, f" {left_out:,} more curves are left out." if left_out else "")
 
 
 def _update_shares(runs: Sequence[ReportedRun]) -> BarChart:
@@ -117,12 +86,7 @@ def _update_shares(runs: Sequence[ReportedRun]) -> BarChart:
         for bar in share_bars(each.run, main_workers(each.run)[0], number, each.name)
     ]
     more = f" {len(bars) - MAX_BARS:,} more bars are left out." if len(bars) > MAX_BARS else ""
-    return BarChart(
-        "Share of updates by worker",
-        tuple(bars[:MAX_BARS]),
-        note="An update is one batch of a team of CPU threads, or one merge of a GPU." + more,
-        empty=NO_WORKER,
-    )
+    return share_chart(bars[:MAX_BARS], more)
 
 
 def results_table(runs: Sequence[ReportedRun]) -> ReportTable:
@@ -139,7 +103,7 @@ def results_table(runs: Sequence[ReportedRun]) -> ReportTable:
         tuple(rows),
         frozenset(range(2, len(header))),
         note=_results_note(runs, kind, target),
-        styles=tuple(run_style(number) for number in range(len(runs))),
+        styles=tuple(Style(number, 0, number) for number in range(len(runs))),  # of their curves
     )
 
 

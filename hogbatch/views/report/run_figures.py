@@ -1,7 +1,7 @@
 """The figures of one run, from what its events say."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -27,7 +27,6 @@ from hogbatch.views.report.figure import (
 )
 
 STALENESS_POINTS: Final = 60
-NO_EVALUATION: Final = "There is no evaluation yet."
 NO_WORKER: Final = "No worker has joined yet."
 
 
@@ -48,23 +47,27 @@ LOSS_NOTE: Final = (
     "Loss per row at each evaluation. The training loss is the mean since the evaluation before, "
     "measured before each update; the exact one, if measured, is that of the evaluated model."
 )
-UTILIZATION_NOTE: Final = (
-    "Rows per second since the evaluation before, over the peak that the worker measured before "
-    "training; a parked worker has 0."
-)
+EPOCHS: Final = "epochs"
+LOSS_TITLES: Final = {SECONDS: "Loss against training time", EPOCHS: "Loss against epochs"}
 
 
 def run_figures(run: RunState, most: int = MAX_POINTS) -> list[Figure]:
     """All figures of a run, with at most about `most` points in each curve."""
-    kinds = [
-        loss_curves(run, x, lambda kind, number: (kind.name, Style.number(number)), most)
-        for x in (seconds_of, epochs_of)
-    ]
+
+    def shown(kind: LossKind, number: int) -> tuple[str, Style]:
+        return kind.name, Style.number(number)
+
+    workers, others = main_workers(run)
     figures: list[Figure] = [
-        _loss_plot("Loss against training time", SECONDS, kinds[0]),
-        _loss_plot("Loss against epochs", "epochs", kinds[1]),
-        utilization(run, most),
-        update_shares(run),
+        *(loss_plot(x, loss_curves(run, x, shown, most)) for x in LOSS_TITLES),
+        utilization_plot(
+            [
+                curve(worker.name, worker.utilization, Style.number(number), most=most)
+                for number, worker in enumerate(workers)
+            ],
+            others,
+        ),
+        share_chart(share_bars(run, workers), others),
         batch_sizes(run, most),
     ]
     if any(worker.missed.course.points for worker in run.workers):
@@ -72,28 +75,15 @@ def run_figures(run: RunState, most: int = MAX_POINTS) -> list[Figure]:
     return figures
 
 
-def seconds_of(evaluation: Evaluation) -> float:
-    """The training seconds of an evaluation."""
-    return evaluation.seconds
-
-
-def epochs_of(evaluation: Evaluation) -> float:
-    """The epochs trained on before an evaluation."""
-    return evaluation.epochs
-
-
 def loss_curves(
-    run: RunState,
-    x: Callable[[Evaluation], float],
-    shown: Callable[[LossKind, int], tuple[str, Style]],
-    most: int = MAX_POINTS,
+    run: RunState, x: str, shown: Callable[[LossKind, int], tuple[str, Style]], most: int
 ) -> list[Curve]:
-    """A curve for each kind of loss, with the name and style that `shown` returns."""
+    """A curve over `x` for each kind of loss, with the name and style that `shown` returns."""
     curves = []
     for number, kind in enumerate(LOSS_KINDS):
         name, style = shown(kind, number)
         points = [
-            (x(each), loss)
+            (each.epochs if x == EPOCHS else each.seconds, loss)
             for each in run.history
             if (loss := kind.get(each)) is not None or not kind.connected
         ]
@@ -101,37 +91,32 @@ def loss_curves(
     return curves
 
 
-def _loss_plot(title: str, x: str, curves: list[Curve]) -> Plot:
-    return Plot(
-        title, x, "loss", tuple(curves), Look.LOG_IF_WIDE, note=LOSS_NOTE, empty=NO_EVALUATION
-    )
+def loss_plot(x: str, curves: Iterable[Curve]) -> Plot:
+    """Curves of losses over training seconds or epochs."""
+    look, empty = Look.LOG_IF_WIDE, "There is no evaluation yet."
+    return Plot(LOSS_TITLES[x], x, "loss", tuple(curves), look, note=LOSS_NOTE, empty=empty)
 
 
-def utilization(run: RunState, most: int) -> Plot:
-    """The utilization of each worker over time."""
-    workers, others = main_workers(run)
-    curves = [
-        curve(worker.name, worker.utilization, Style.number(number), most=most)
-        for number, worker in enumerate(workers)
-    ]
+def utilization_plot(curves: Iterable[Curve], note: str) -> Plot:
+    """Curves of the utilization of workers; `note` is a further sentence."""
     return Plot(
         "Utilization of each worker",
         SECONDS,
         "utilization",
         tuple(curves),
         Look.FROM_ZERO,
-        note=UTILIZATION_NOTE + others,
+        note="Rows per second since the evaluation before, over the peak that the worker measured "
+        f"before training; a parked worker has 0.{note}",
         empty="No worker has measured its utilization, or there is no evaluation yet.",
     )
 
 
-def update_shares(run: RunState) -> BarChart:
-    """The share of updates by worker."""
-    workers, others = main_workers(run)
+def share_chart(bars: Iterable[Bar], note: str) -> BarChart:
+    """Shares of updates by worker; `note` is a further sentence."""
     return BarChart(
         "Share of updates by worker",
-        tuple(share_bars(run, workers)),
-        note="An update is one batch of a team of CPU threads, or one merge of a GPU." + others,
+        tuple(bars),
+        note=f"An update is one batch of a team of CPU threads, or one merge of a GPU.{note}",
         empty=NO_WORKER,
     )
 
@@ -142,14 +127,8 @@ def share_bars(
     """The share of each of some workers, in a colour of its own unless `colour` is given."""
     for number, worker in enumerate(workers):
         share = worker.updates.value / run.updates if run.updates else 0.0
-        text = f"{share:.0%} of {run.updates:,} updates"
-        yield Bar(
-            f"{worker.name} ({worker.device})",
-            share,
-            text,
-            number if colour is None else colour,
-            group,
-        )
+        name, text = f"{worker.name} ({worker.device})", f"{share:.0%} of {run.updates:,} updates"
+        yield Bar(name, share, text, number if colour is None else colour, group)
 
 
 def batch_sizes(run: RunState, most: int) -> Plot:

@@ -13,18 +13,8 @@ from hogbatch.views.status.text import WorkerTable, report_parts, rows_of, shown
 
 MAX_WORKERS: Final = 200  # rows of the table
 WORKER_HEADER: Final = (
-    "worker",
-    "device",
-    "state",
-    "rows",
-    "updates",
-    "share",
-    "rows/s",
-    "utilization",
-    "staleness",
-    "batch",
-    "ready at",
-    "left at",
+    *("worker", "device", "state", "rows", "updates", "share"),
+    *("rows/s", "utilization", "staleness", "batch", "ready at", "left at"),
 )
 GIB: Final = 1 << 30
 

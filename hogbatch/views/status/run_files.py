@@ -27,7 +27,6 @@ class RunReport(NamedTuple):
     run_dir: Path
     run: RunState
     condition: Condition
-    damaged: int  # lines of events.jsonl that are not events
 
 
 def is_run(path: Path) -> bool:
@@ -73,8 +72,9 @@ class RunFollower:
         run = self._run
         if run.ended is None and run.started is None:
             run = self._with_summary()
+            run.damaged = self._run.damaged
         crash = self._crash() if running is False else None
-        return RunReport(self._dir, run, condition_of(run, running, crash), self._run.damaged)
+        return RunReport(self._dir, run, condition_of(run, running, crash))
 
     def _read(self) -> None:
         """Apply the events written since the last call; all of them if the file was replaced.
@@ -193,5 +193,5 @@ def glance(run_dir: Path) -> RunReport:
         ):
             run = summarised(run_dir, summary)
             run.first_at = first.at
-            return RunReport(run_dir, run, condition_of(run, None), 0)
+            return RunReport(run_dir, run, condition_of(run, None))
     return RunFollower(run_dir).look()

@@ -6,7 +6,6 @@ from datetime import datetime
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
-from hogbatch.events.event import Started
 from hogbatch.events.state import Notice, RunState
 from hogbatch.events.worker_figures import ObservedWorker
 from hogbatch.machine.printable import printable
@@ -54,8 +53,8 @@ def report_parts(report: RunReport) -> dict[str, list[str]]:
             parts[label] = [*when, *result_parts(each)]
     if run.checkpoint_at is not None:
         parts["saved"] = [f"checkpoint of {run.checkpoint_at:.2f} s"]
-    if report.damaged:
-        parts["damaged"] = [f"{report.damaged} lines of events.jsonl, ignored"]
+    if run.damaged:
+        parts["damaged"] = [f"{run.damaged} lines of events.jsonl, ignored"]
     return parts
 
 
@@ -224,12 +223,12 @@ def shown(value: float | None, form: str) -> str:
 
 def report_fields(report: RunReport) -> dict[str, Any]:
     """The content of the report as an object for JSON."""
-    run, active = report.run, report.condition.active
+    run, active, started = report.run, report.condition.active, report.run.started
     return {
         "run_dir": str(report.run_dir),
         "state": report.condition.state,
         "reason": report.condition.reason,
-        "started": _started_fields(run.started) if run.started is not None else None,
+        "started": started and {"at": started.at, "rehearsed": None, **started.fields},
         "seconds": run.seconds,
         "epochs": run.epochs,
         "rows": run.rows.value,
@@ -241,12 +240,8 @@ def report_fields(report: RunReport) -> dict[str, Any]:
         "checkpoint_seconds": run.checkpoint_at,
         "workers": [_worker_fields(worker, run) for worker in run.workers],
         "events": [asdict(notice) for notice in run.notices],
-        "damaged_lines": report.damaged,
+        "damaged_lines": run.damaged,
     }
-
-
-def _started_fields(started: Started) -> dict[str, Any]:
-    return {"at": started.at, "rehearsed": None, **started.fields}
 
 
 def _worker_fields(worker: ObservedWorker, run: RunState) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The observer that gives what a run reports to its experiment trackers."""
+"""The trackers of a run, and the observer that gives them what the run reports."""
 
 import queue
 import threading
@@ -8,15 +8,46 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
+from hogbatch.errors import UsageError
 from hogbatch.events.event import AnyEvent
-from hogbatch.events.names import MODEL
+from hogbatch.events.names import METRICS, MLFLOW_RUN, MODEL, TENSORBOARD, WANDB, WANDB_RUN
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
-from hogbatch.views.trackers.choose import tracker_class
+from hogbatch.views.trackers.csv_file import CsvFile
 from hogbatch.views.trackers.names import evaluation_values
 
 PATIENCE_S: Final = 30.0  # for all trackers together, at the end of a run
 INTERRUPTED_PATIENCE_S: Final = 3.0  # after a second Ctrl-C
+FILES: Final = {  # of each tracker in the run directory
+    "csv": (METRICS,),
+    "tensorboard": (TENSORBOARD,),
+    "mlflow": (MLFLOW_RUN,),
+    "wandb": (WANDB, WANDB_RUN),
+}
+
+
+def tracker_class(name: str) -> Callable[[RunStart], Tracker]:
+    """Import the tracker `name`; UsageError if its package cannot be imported."""
+    try:
+        match name:
+            case "tensorboard":
+                from hogbatch.views.trackers.tensorboard_events import TensorBoardEvents
+
+                return TensorBoardEvents
+            case "mlflow":
+                from hogbatch.views.trackers.mlflow_run import MlflowRun
+
+                return MlflowRun
+            case "wandb":
+                from hogbatch.views.trackers.wandb_run import WandbRun
+
+                return WandbRun
+    except ImportError as error:
+        raise UsageError(
+            f"log {name} needs the package {name}, which cannot be imported ({error}): "
+            f"pip install 'hogbatch[{name}]'"
+        ) from error
+    return CsvFile
 
 
 class Feed:

@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.views.live.budget import INTERVAL_S, SAVED_S, SHARE, RedrawBudget
+from hogbatch.views.live.display import INTERVAL_S, SAVED_S, SHARE, RedrawBudget
 
 
 @pytest.mark.parametrize(("cost", "least", "most"), [(0.0005, 2400, 2401), (0.1, 2, 40)])

@@ -58,7 +58,8 @@ TWO_WORKERS = (
 def reported(*events, name="run", damaged=0, **fields):
     """A run of a report after these events."""
     run = state_after(*events)
-    report = RunReport(Path("runs") / name, run, condition_of(run, None), damaged)
+    run.damaged = damaged
+    report = RunReport(Path("runs") / name, run, condition_of(run, None))
     return ReportedRun(name, report, **fields)
 
 

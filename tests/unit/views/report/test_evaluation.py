@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hogbatch.views.report.evaluation import quality_of
-from hogbatch.views.report.quality import calibration, confusion_table
+from hogbatch.views.report.page import calibration, confusion_table
 from tests.support.trained_models import model_for
 
 

@@ -61,8 +61,8 @@ def test_a_new_run_that_begins_alike_is_recognised_by_its_length(write_run):
 def test_a_damaged_line_is_counted_and_left_out(write_run, damaged):
     run_dir = write_run()
     (run_dir / "events.jsonl").write_bytes(f"{TEXT}{damaged}\n{NEXT}".encode("latin-1"))
-    report = RunFollower(run_dir).look()
-    assert (report.damaged, report.run.rows.value) == (1, 1500)
+    run = RunFollower(run_dir).look().run
+    assert (run.damaged, run.rows.value) == (1, 1500)
 
 
 def test_a_file_that_cannot_be_read_is_named(write_run):

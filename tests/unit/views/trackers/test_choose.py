@@ -7,11 +7,11 @@ import pytest
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TRACKERS
 from hogbatch.errors import UsageError
-from hogbatch.views.trackers import choose
+from hogbatch.views.trackers import tracking
 
 
 def test_every_accepted_name_has_a_tracker():
-    assert list(choose.FILES) == list(TRACKERS)
+    assert list(tracking.FILES) == list(TRACKERS)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
@@ -24,7 +24,7 @@ def test_a_missing_package_comes_with_its_command(monkeypatch, name, package):
     with pytest.raises(
         UsageError, match=rf"^log {name} needs .* pip install 'hogbatch\[{name}\]'$"
     ):
-        choose.tracker_class(name)
+        tracking.tracker_class(name)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():

@@ -1,6 +1,6 @@
 from itertools import pairwise
 
-from hogbatch.events.trace import MAX_POINTS, Trace
+from hogbatch.events.worker_figures import MAX_POINTS, Trace
 
 
 def test_every_change_is_kept_while_there_are_few():

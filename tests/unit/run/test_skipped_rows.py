@@ -3,7 +3,7 @@ import pytest
 
 from hogbatch.data.batch import csr_inputs, dense_inputs
 from hogbatch.events.event import RowsOftenSkipped
-from hogbatch.events.skipped_rows import largest_feature, skipped_warning
+from hogbatch.run.components import largest_feature, skipped_warning
 
 DENSE = np.array([[1, -7, 3], [0, 0, 0], [2, np.nan, 1], [-np.inf, 0, 5]], np.float32)
 
