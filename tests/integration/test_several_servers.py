@@ -10,6 +10,7 @@ import pytest
 
 from hogbatch.cluster.planes import nixl
 from hogbatch.events.event import (
+    Ended,
     EpochEnded,
     Evaluated,
     Event,
@@ -148,7 +149,7 @@ def test_status_and_report_show_the_workers_of_each_server(job, train, main):
         (worker,) = server["workers"]
         own = worker["rows"], worker["updates"]
         assert own == (server["rows"], server["updates"]), "the last figures are those of the end"
-    assert job.events(Event)[-1].event == "ended"
+    assert isinstance(job.events(Event)[-1], Ended)
     assert job.summary()["status"] == "stopped"
     assert (job.run_dir / "model.safetensors").exists()
     wait_for(lambda: not job.leftovers(), "nothing is left of the run")
@@ -224,7 +225,7 @@ def test_a_server_that_sends_garbage_is_left_out_and_restarted_once(job, train):
     # a model with garbage has a loss of many thousands, that of an untrained model is 0.69
     assert all(each.test_loss < 1.0 for each in job.events(Evaluated))
     check_that_rows_are_trained_on_once(job)
-    said = f"{given_up['runs_on']} will not be restarted: its change was"
+    said = f"{given_up.runs_on} will not be restarted: its change was"
     assert said in job.printed(job.coordinator)
 
 

@@ -70,7 +70,7 @@ def layout(size: Size, wanted: Wanted) -> FrameLayout:
     grow("gap", 1)
     if wanted.curves:
         _grow_plot(chosen, room, *PLOT_LINES[:2])
-    grow("workers", table, least=2)
+    grow("workers", table)
     grow("events", min(EVENTS[1], wanted.events))
     if wanted.curves and chosen.plot:
         _grow_plot(chosen, room, *PLOT_LINES[1:])

@@ -1,9 +1,11 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from hogbatch.data.batch import csr_inputs, dense_inputs
 from hogbatch.events.event import RowsOftenSkipped
-from hogbatch.run.components import largest_feature, skipped_warning
+from hogbatch.run.components import RunComponents, largest_feature, skipped_warning
 
 DENSE = np.array([[1, -7, 3], [0, 0, 0], [2, np.nan, 1], [-np.inf, 0, 5]], np.float32)
 
@@ -18,6 +20,14 @@ def sparse(dense):
 def test_the_largest_feature_of_a_row_is_found_whatever_its_sign(inputs):
     found = [largest_feature(inputs, row) for row in range(len(DENSE))]
     np.testing.assert_array_equal(found, [7, 0, np.nan, np.inf])
+
+
+def test_the_feature_is_that_of_the_skipped_row():
+    loaded, recorded = SimpleNamespace(train=SimpleNamespace(inputs=dense_inputs(DENSE))), []
+    setup, recorder = SimpleNamespace(loaded=loaded), SimpleNamespace(record=recorded.append)
+    run = SimpleNamespace(setup=setup, recorder=recorder)
+    RunComponents.record(run, RowsOftenSkipped(31, 10_000, 1, 0.05))
+    assert "largest |feature| 7)" in recorded[0].warning
 
 
 @pytest.mark.parametrize(

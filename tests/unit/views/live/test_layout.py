@@ -26,3 +26,8 @@ def test_the_most_important_parts_come_first(size, workers, parts):
 def test_parts_without_content_take_no_lines():
     chosen = layout(Size(80, 24), Wanted(0, False, False, 0, 0))
     assert chosen.height == chosen.header == 2
+
+
+def test_a_table_has_a_row_below_its_heading():
+    few = Wanted(progress=1, figures=False, curves=False, workers=1, events=0)
+    assert [layout(Size(40, height), few).workers for height in (4, 5, 6)] == [0, 0, 2]

@@ -64,11 +64,11 @@ def test_a_tracker_is_told_everything_in_order(track):
     run, said = track(tracker, reached=(1.0, 50))
     with run:
         run.report(evaluation(100), totals(worker()))
-        run.report(evaluation(200), totals(worker(), rows=200))
+        run.report(evaluation(200, seconds=3.0), totals(worker(), rows=200))
         run.conclude(SUMMARY)
     assert names(tracker) == ["begin", "log", "log", "close"] and said == []
     assert [call[1] for call in tracker.calls[1:3]] == [100, 200]
-    assert [call[3]["progress/rows_per_second"] for call in tracker.calls[1:3]] == [50.0, 50.0]
+    assert [call[3]["progress/rows_per_second"] for call in tracker.calls[1:3]] == [50.0, 100.0]
     assert tracker.calls[-1][1] == {
         "result/status": "stopped",
         "result/reason": "interrupted",
