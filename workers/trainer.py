@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hogbatch.kernels.contract import (
-    IGNORES_ZEROS,
-    LOSSES,
-    OPTIMIZERS,
-    SUMMED_SLOTS,
-    TOTALS,
-    Hyper,
-)
+from hogbatch.kernels.contract import IGNORES_ZEROS, LOSSES, OPTIMIZERS, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device, memory_shortage
 from hogbatch.kernels.gpu.graph import CapturedSteps
@@ -35,20 +28,11 @@ class Trainer:
     """A replica, the training and test set, and the steps of the network, for one thread."""
 
     def __init__(self, device: Device, assignment: Assignment) -> None:
-        welcome = assignment.welcome
         self.device = device
         self._assignment = assignment
         self._loss = LOSSES[assignment.network.loss]
-        self._optimizer = OPTIMIZERS[welcome.optimizer.name]
-        first = assignment.network.layer_views()[0]
-        sums = assignment.train.sparse and self._optimizer in SUMMED_SLOTS
-        self.replica = Replica(
-            device,
-            assignment.model,
-            welcome.merge,
-            first.fan_in * first.fan_out if sums else 0,
-            per_weight=welcome.staleness_damping == "per-weight",
-        )
+        self._optimizer = OPTIMIZERS[assignment.welcome.optimizer.name]
+        self.replica = Replica.of(device, assignment)
         copies = COPIES * self.replica.params.nbytes  # not allocated yet
         data = None if assignment.data is None else MappedSegment(device, assignment.data)
         self._train_set = feed_for(device, assignment.train, copies, data)
