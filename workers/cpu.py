@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
+from hogbatch.kernels.contract import TOTALS, add_totals
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import (
     Cores,
@@ -76,6 +76,13 @@ class TeamTask(NamedTuple):
     stop: int
 
 
+def divide_lease(work: Work, teams: int) -> list[TeamTask]:
+    """Divide a lease among at most `teams` teams."""
+    ranges = cut(work.stop - work.start, work.batch_size, teams)
+    lease = LeaseTotals(work, len(ranges))
+    return [TeamTask(lease, work.start + start, work.start + stop) for start, stop in ranges]
+
+
 class CpuEngine:
     """Runs leases on `threads` threads without the interpreter lock, pinned to `cores` if given."""
 
@@ -103,10 +110,6 @@ class CpuEngine:
         expect_memory(memory, f"worker {self.label}")
         self._assignment = assignment
         self._post = post
-        self._kinds = (
-            LOSSES[assignment.network.loss],
-            OPTIMIZERS[assignment.welcome.optimizer.name],
-        )
         self._line = assignment.fence
         if self._loop.name == "hashed":
             from hogbatch.workers import hashed
@@ -141,10 +144,8 @@ class CpuEngine:
         return ThreadTeam(self._loop, members, cores).as_loop
 
     def submit(self, work: Work) -> None:
-        ranges = cut(work.stop - work.start, work.batch_size, self._teams.count)
-        lease = LeaseTotals(work, len(ranges))
-        for start, stop in ranges:
-            self._ranges.put(TeamTask(lease, work.start + start, work.start + stop))
+        for task in divide_lease(work, self._teams.count):
+            self._ranges.put(task)
 
     def close(self) -> None:
         """Wait until all leases are done, and end the threads; each must be on its own.
@@ -204,7 +205,7 @@ class CpuEngine:
 
         train = self._assignment.train
         rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
-        settings = BatchSettings(rows, *self._kinds, 0, self._teams.count)
+        settings = BatchSettings(rows, *self._assignment.kinds, 0, self._teams.count)
         if self._hashed is not None:
             loop = self._hashed.measured_loop(loop, rows)
         try:
@@ -224,21 +225,15 @@ class CpuEngine:
         from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
 
         totals = np.zeros(TOTALS)
-        loss, optimizer = self._kinds
-        lease = BatchSettings(work.batch_size, loss, optimizer, work.fence, self._teams.count)
+        kinds = self._assignment.kinds
+        lease = BatchSettings(work.batch_size, *kinds, work.fence, self._teams.count)
         if work.task == "evaluate":
             chosen, rows = self._assignment.evaluated(work), np.arange(start, stop)
             arrays = thread.model, chosen.inputs, chosen.labels, rows
             loop.evaluate(*arrays, lease, self._line, totals)
             return totals
-        settings = self._assignment.welcome.optimizer
-        hyper = Hyper(
-            work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
-        )
-        train, rows = (
-            self._assignment.train,
-            self._assignment.orders.row_order(work.epoch)[start:stop],
-        )
+        train, hyper = self._assignment.train, self._assignment.hyper(work.learning_rate)
+        rows = self._assignment.orders.row_order(work.epoch)[start:stop]
         if self._hashed is not None:
             self._hashed.train(thread, rows, lease, hyper, totals)
         else:

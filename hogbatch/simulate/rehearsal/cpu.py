@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, UPDATES, Hyper, add_totals
+from hogbatch.kernels.contract import TOTALS, UPDATES, add_totals
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.policy.cpu_batch import largest_cpu_batch
@@ -26,31 +26,22 @@ from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, Staged
 from hogbatch.simulate.rehearsal.cores import Action, Cores, WorkerCores
 from hogbatch.simulate.rehearsal.hashed import RehearsedTables
 from hogbatch.simulate.rehearsal.noise import Noise
-from hogbatch.simulate.rehearsal.stages import StageGroup, next_end, next_pass, next_phase
 from hogbatch.wire.messages import Ready, Welcome, Work
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
-from hogbatch.workers.compute.ranges import cut
 from hogbatch.workers.compute.report import report
 from hogbatch.workers.compute.teams import Teams
+from hogbatch.workers.cpu import LeaseTotals, divide_lease
 
-
-@dataclass(slots=True)
-class LeaseSums:
-    """The sums of a lease, while some of its ranges are still being computed."""
-
-    work: Work
-    remaining: int  # ranges
-    totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
-    seconds: float = 0.0
+SHORTEST = 50e-6  # seconds; stages that are shorter run together with the following ones
 
 
 @dataclass(slots=True)
 class Range:
     """Rows [start, stop) of a lease, for one team; `start` moves forward batch by batch."""
 
-    lease: LeaseSums
+    lease: LeaseTotals
     start: int
     stop: int
     began: float = 0.0
@@ -74,6 +65,13 @@ class _BatchInFlight:
     elapsed: float = 0.0  # seconds of a core's time
     seconds: Sequence[float] = ()  # of its stages
     active: int = -1  # outputs of a hashed layer for which `seconds` was computed
+
+
+class StageGroup(NamedTuple):
+    """Some stages that run at one moment."""
+
+    stop: int  # the first stage that does not run
+    at: float
 
 
 class RehearsedCpu:
@@ -114,7 +112,6 @@ class RehearsedCpu:
             sparse=assignment.train.sparse,
             hashed=welcome.lsh is not None,
         )
-        self._kinds = LOSSES[assignment.network.loss], OPTIMIZERS[welcome.optimizer.name]
         self._cores = WorkerCores(self._server_cores, self._first, host)
         tables, startup = None, 0.0
         if welcome.lsh is not None:
@@ -145,9 +142,7 @@ class RehearsedCpu:
         return measure_cpu_sizes(seconds_of, largest)
 
     def submit(self, work: Work) -> None:
-        ranges = cut(work.stop - work.start, work.batch_size, self._teams.count)
-        lease = LeaseSums(work, len(ranges))
-        self._ranges.extend(Range(lease, work.start + a, work.start + b) for a, b in ranges)
+        self._ranges.extend(Range(*task) for task in divide_lease(work, self._teams.count))
         while self._idle and self._ranges:
             self._begin_range(self._idle.popleft())
 
@@ -183,10 +178,7 @@ class RehearsedCpu:
             return
         stop = min(part.start + work.batch_size, part.stop)
         rows = self._assignment.orders.row_order(work.epoch)[part.start : stop]
-        settings = self._assignment.welcome.optimizer
-        hyper = Hyper(
-            work.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
-        )
+        hyper = self._assignment.hyper(work.learning_rate)
         if self._hashed is not None:
             self._hashed.begin()
         batch = self._model.batch(team.own, rows, self._settings(work), hyper)
@@ -271,13 +263,36 @@ class RehearsedCpu:
         lease = part.lease
         if self._hashed is not None:
             self._hashed.leave(team.own)
-        add_totals(part.totals, lease.totals)
-        lease.seconds += self._host.now - part.began
-        lease.remaining -= 1
-        if lease.remaining == 0:
+        if lease.add(part.totals, self._host.now - part.began):
             self._host.post(report(lease.work, lease.totals, lease.seconds / self._teams.count))
         self._begin_range(team)
 
     def _settings(self, work: Work) -> BatchSettings:
-        loss, optimizer = self._kinds
-        return BatchSettings(work.batch_size, loss, optimizer, work.fence, self._teams.count)
+        kinds = self._assignment.kinds
+        return BatchSettings(work.batch_size, *kinds, work.fence, self._teams.count)
+
+
+def next_pass(seconds: Sequence[float], done: int) -> StageGroup:
+    """The stages after the first `done`, each of which takes `seconds`, that run together.
+
+    They run in the middle of their time: on average, a pass reads and writes the weights of a layer
+    then.
+    """
+    before, own, stop = sum(seconds[:done]), 0.0, done
+    while stop < len(seconds) and own < SHORTEST:
+        own += seconds[stop]
+        stop += 1
+    rest = sum(seconds[stop:])
+    if rest < SHORTEST:
+        stop, own = len(seconds), own + rest
+    return StageGroup(stop, before + own / 2)
+
+
+def next_phase(seconds: Sequence[float], done: int) -> StageGroup:
+    """The next stages of a team: its first phase, which is never together with the updates."""
+    return next_pass(seconds, done) if done else StageGroup(1, seconds[0] / 2)
+
+
+def next_end(seconds: Sequence[float], done: int, stages: int) -> StageGroup:
+    """The next of the `stages` of a batch that reads at its begin, and writes at its end."""
+    return StageGroup(stages, sum(seconds)) if done else StageGroup(1, 0.0)

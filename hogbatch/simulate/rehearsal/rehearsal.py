@@ -4,7 +4,7 @@ Only the clock, the network and the speeds of the processors are simulated. One 
 computes all batches, in the order and with the staleness that the simulated clock gives them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -14,20 +14,22 @@ from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
-from hogbatch.coordinator.plan import Plan
+from hogbatch.coordinator.plan import Plan, Training
+from hogbatch.data.batch import Examples
 from hogbatch.errors import UsageError
 from hogbatch.events.crash import crash_report
 from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
+from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.machine.allocator import keep_freed_memory
-from hogbatch.machine.topology import training_threads
+from hogbatch.machine.topology import Topology, assign, physical_cores, training_threads
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import Factory
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
-from hogbatch.simulate.hardware.description import Server, ServerGpu
+from hogbatch.simulate.hardware.description import Cpu, Server, ServerGpu
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.host_cost import HostCost
 from hogbatch.simulate.hardware.workload import Workload
@@ -37,12 +39,11 @@ from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
 from hogbatch.simulate.rehearsal.effects import RehearsedEffects
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
 from hogbatch.simulate.rehearsal.noise import Noise
-from hogbatch.simulate.rehearsal.teams import teams_of
 from hogbatch.simulate.world import World
 from hogbatch.store.average import INTERVAL_S, MAX_LOAD
 from hogbatch.store.merge import MERGE_RULES
 from hogbatch.views.console import Console
-from hogbatch.workers.compute.teams import Teams
+from hogbatch.workers.compute.teams import Teams, computes_together, divide
 
 SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
 THREADS_OF_HOST = 2  # of gpu:host: training and exchange
@@ -247,3 +248,36 @@ def described_gpu(server: Server, request: WorkerRequest) -> ServerGpu:
             return gpu
     known = ", ".join(f"gpu:{gpu.ordinal}" for gpu in server.gpus) or "no GPU"
     raise UsageError(f"--workers {request}: {server.name} has {known}; omit it")
+
+
+def teams_of(
+    cpu: Cpu,
+    workers: Sequence[WorkerRequest],
+    training: Training,
+    network: Network,
+    train: Examples,
+    *,
+    pin: bool,
+) -> list[Teams | None]:
+    """The teams of each of `workers` on `cpu`, as real workers would divide their threads.
+
+    None for a GPU worker. `pin` is whether threads are pinned if there are enough logical cores.
+    """
+    loop = loop_for(network.layer_views(), sparse=train.sparse, hashed=training.lsh is not None)
+    wanted = training.cpu_teams
+    together = computes_together(wanted, loop.name, network.layer_views(), train)
+    threads = [worker.threads for worker in workers]
+    cores = pinned_cores(cpu, threads) if pin else [0 for _ in threads]
+    return [
+        divide(wanted, worker.threads, count, together=together) if worker.device == "cpu" else None
+        for worker, count in zip(workers, cores, strict=True)
+    ]
+
+
+def pinned_cores(cpu: Cpu, threads: Sequence[int]) -> list[int]:
+    """The physical cores of workers with these numbers of threads; 0 if they cannot be pinned."""
+    cores = range(cpu.threads)
+    siblings = tuple(frozenset(cores[first :: cpu.cores]) for first in range(cpu.cores))
+    every = frozenset(cores)
+    topology = Topology(every, (every,), siblings)
+    return [physical_cores(topology, own) for own in assign(topology, threads)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
+from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.kernels.gpu.device import HostArray, HostDevice, Shape
@@ -135,7 +135,8 @@ class RehearsedTrainer:
         replica = self.replica = RehearsedReplica.of(device, assignment)
         layers = assignment.network.layer_views()
         self._loop = loop_for(layers, sparse=assignment.train.sparse, hashed=False)
-        slots, self._steps = replica.slots, np.zeros(1, np.int64)
+        self._steps = np.zeros(1, np.int64)
+        slots = replica.slots[0], replica.slots[1]
         table = layer_table(layers)
         self._view = ModelView(table, replica.params, *slots, self._steps, *slots)
         self._head = np.full(layers[0].fan_in, -1, np.int32)
@@ -174,8 +175,7 @@ class RehearsedTrainer:
         return Transfers()
 
     def _train(self, rows: NDArray[np.int64], batch: int, rate: float) -> None:
-        train, spec = self._assignment.train, self._assignment.welcome.optimizer
-        hyper = Hyper(rate, spec.l2, spec.momentum, spec.beta2, spec.epsilon)
+        train = self._assignment.train
         self._steps[0] = self.replica.steps
         self._loop.train(
             self._view,
@@ -183,7 +183,7 @@ class RehearsedTrainer:
             train.labels,
             rows,
             self._settings(batch),
-            hyper,
+            self._assignment.hyper(rate),
             self._head,
             self._line,
             self.replica.totals,
@@ -191,9 +191,7 @@ class RehearsedTrainer:
         self.replica.steps = int(self._steps[0])
 
     def _settings(self, batch_size: int) -> BatchSettings:
-        assignment = self._assignment
-        kinds = LOSSES[assignment.network.loss], OPTIMIZERS[assignment.welcome.optimizer.name]
-        return BatchSettings(batch_size, *kinds, NO_FENCE, 1)
+        return BatchSettings(batch_size, *self._assignment.kinds, NO_FENCE, 1)
 
 
 def _batch_sizes(rows: int, batch: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from benchmarks.common.servers import Processors
 from benchmarks.rehearsals.methods import KINDS, batch_of, kinds_of, neighbours
 from benchmarks.rehearsals.search import Batches, Place, Search
 from benchmarks.rehearsals.useful import Range, cpu_batches, members_of_teams, useful_range
-from hogbatch.simulate.rehearsal import teams
+from hogbatch.simulate.rehearsal import rehearsal
 from tests.support.rehearsed_cells import BATCHES, BOTH, SAMPLES, SERVER, SMT, result
 
 
@@ -69,7 +69,7 @@ def test_where_threads_compute_together_threads_on_their_own_are_another_method(
 )
 def test_the_members_of_teams_are_those_of_a_rehearsal(monkeypatch, server, members):
     assert members_of_teams("a9a", server, SAMPLES) == 1  # most of its work is in a sparse layer
-    monkeypatch.setattr(teams, "computes_together", lambda *given: True)
+    monkeypatch.setattr(rehearsal, "computes_together", lambda *given: True)
     assert members_of_teams("a9a", server, SAMPLES) == members
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.simulate.rehearsal.stages import SHORTEST, StageGroup, next_end, next_pass, next_phase
+from hogbatch.simulate.rehearsal.cpu import SHORTEST, StageGroup, next_end, next_pass, next_phase
 
 LONG, SHORT = 4 * SHORTEST, SHORTEST / 3
 

@@ -7,7 +7,7 @@ import pytest
 
 from hogbatch.config.values import WorkerRequest
 from hogbatch.simulate.hardware.description import read_server
-from hogbatch.simulate.rehearsal.teams import pinned_cores, teams_of
+from hogbatch.simulate.rehearsal.rehearsal import pinned_cores, teams_of
 from hogbatch.workers.compute.teams import Teams
 from tests.support.assignments import assignment, examples
 
