@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.kernels.contract import TOTALS, UPDATES, add_totals
-from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.simulate.engine import Host, Prepared
@@ -107,25 +106,18 @@ class RehearsedCpu:
     def prepare(self, welcome: Welcome, host: Host) -> Prepared:
         self._host = host
         assignment = self._assignment = self._assign(welcome)
-        self._loop = loop_for(
-            assignment.network.layer_views(),
-            sparse=assignment.train.sparse,
-            hashed=welcome.lsh is not None,
-        )
         self._cores = WorkerCores(self._server_cores, self._first, host)
         tables, startup = None, 0.0
         if welcome.lsh is not None:
             run = partial(self._cores.run, self._builder)
             hashed = RehearsedTables(assignment, run, self._cost.rebuild_seconds)
-            startup = hashed.start() / self.threads
+            startup = hashed.build_now() / self.threads
             self._hashed, tables = hashed, hashed.tables
         count, members = self._teams.count, self._teams.members
         for number in range(count):
             own = self._model.thread(assignment, number, tables, team=members > 1)
             threads = range(number * members, (number + 1) * members)
             self._idle.append(_SimulatedTeam(threads, own))
-        # The state of team 0 for evaluation: on the shared parameters themselves.
-        self._evaluating = self._idle[0].own.state.model._replace(params=assignment.model.params)
         return Prepared(startup, Ready(self._profile(), teams=count, members=members))
 
     def _profile(self) -> Profile:
@@ -243,15 +235,9 @@ class RehearsedCpu:
         work = part.lease.work
         chosen = self._assignment.evaluated(work)
         rows = np.arange(part.start, part.stop)
-        self._loop.evaluate(
-            self._evaluating,
-            chosen.inputs,
-            chosen.labels,
-            rows,
-            self._settings(work),
-            self._assignment.fence,
-            part.totals,
-        )
+        arrays = team.own.state.model, chosen.inputs, chosen.labels, rows
+        rest = self._settings(work), self._assignment.fence, part.totals
+        self._model.loop.evaluate(*arrays, *rest)
         stored, members = 0, self._teams.members  # each of which evaluates its own rows
         if chosen.sparse:
             stored = int(chosen.inputs.indptr[part.stop] - chosen.inputs.indptr[part.start])

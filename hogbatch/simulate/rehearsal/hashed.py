@@ -30,9 +30,11 @@ class RehearsedTables:
         self._due = self._building = False
         self.found = 0.0  # outputs in the buckets of a row, on average
 
-    def start(self) -> float:
-        """Build the first tables; return the seconds that one thread takes."""
-        return self._build_now()
+    def build_now(self) -> float:
+        """Build tables while no thread uses them; return the seconds that one thread takes."""
+        built, seconds = self._built()
+        self._swap(built)
+        return seconds
 
     def enter(self, thread: Thread) -> None:
         """Let `thread` use the current tables until `leave`, for one range of a lease.
@@ -70,15 +72,10 @@ class RehearsedTables:
 
     def _rebuild(self) -> float:
         if not self._background:
-            return self._build_now()
+            return self.build_now()
         self._due = True
         self._build_if_possible()
         return 0.0
-
-    def _build_now(self) -> float:
-        built, seconds = self._built()
-        self._swap(built)
-        return seconds
 
     def _built(self) -> tuple[NeuronFinder, float]:
         """Build the other set; return it, and the seconds that one thread takes."""

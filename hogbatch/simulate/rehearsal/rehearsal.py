@@ -20,6 +20,7 @@ from hogbatch.errors import UsageError
 from hogbatch.events.crash import crash_report
 from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
+from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.machine.allocator import keep_freed_memory
 from hogbatch.machine.topology import Topology, assign, physical_cores, training_threads
@@ -36,7 +37,6 @@ from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, Interleave
 from hogbatch.simulate.rehearsal.cores import Cores
 from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
-from hogbatch.simulate.rehearsal.effects import RehearsedEffects
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
 from hogbatch.simulate.rehearsal.noise import Noise
 from hogbatch.simulate.world import World
@@ -56,6 +56,50 @@ class Reached:
 
     seconds: float  # simulated
     rows: int  # trained on
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedEffects:
+    """Carries out commands with the components of a run; `cost` predicts how long they take."""
+
+    components: RunComponents
+    cost: HostCost
+
+    def fence(self, number: int) -> int:
+        return self.components.segments.fences.current(number)
+
+    def revoke(self, number: int) -> None:
+        self.components.segments.fences.revoke(number)
+
+    def shuffle(self, epoch: int, without: int) -> float:
+        self.components.segments.shuffle(epoch, without)
+        return self.cost.shuffle_seconds(self.components.setup.plan.train_rows)
+
+    def quarantine(self, epoch: int, start: int, stop: int) -> None:
+        self.components.segments.quarantine(epoch, start, stop)
+
+    def copy_seconds(self) -> float:
+        model = self.components.segments.model
+        arrays = model.params, model.first, model.second
+        return self.cost.copy_seconds(sum(array.nbytes for array in arrays))
+
+    def copy(self) -> str | None:
+        return self.components.snapshots.copy()
+
+    def roll_back(self) -> None:
+        self.components.snapshots.roll_back()
+
+    def record(self, event: str, fields: Mapping[str, object]) -> None:
+        self.components.record(event, fields)
+
+    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
+        self.components.recorder.report(evaluation, totals)
+
+    def show_mean(self, shown: bool) -> None:
+        self.components.moving_mean.show(shown)
+
+    def keep(self, evaluation: Evaluation | None) -> None:
+        self.components.recorder.keep(evaluation)
 
 
 class Rehearsal:
