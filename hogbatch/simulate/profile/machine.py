@@ -15,7 +15,7 @@ from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.profile import gpu as on_gpu
 from hogbatch.simulate.profile.barrier import measure_barrier
-from hogbatch.simulate.profile.cpu import Measured, measure
+from hogbatch.simulate.profile.cpu import Measured, build_tables, measure
 from hogbatch.simulate.profile.fit import (
     Probe,
     fit,
@@ -23,11 +23,11 @@ from hogbatch.simulate.profile.fit import (
     with_source,
     with_usual_values,
 )
-from hogbatch.simulate.profile.hashed import build_tables
 from hogbatch.simulate.profile.networks import DENSE, HASHED, SPARSE, Sizes, build
 from hogbatch.simulate.profile.start import cpu_at_start, gpu_at_start, host_at_start
 from hogbatch.simulate.profile.time_slice import measure_slice
 from hogbatch.store.merge import delta
+from hogbatch.workers.trainer import Trainer
 
 CORE = Path("/sys/devices/system/cpu/cpu0")
 
@@ -150,7 +150,7 @@ def _cpu_probes(sizes: Sizes, threads: int, effort: Effort) -> Iterator[Probe]:
             name = f"{sizes.name}, {batch} rows{_threads(together)}"
             predict = partial(_cpu_seconds, workload, batch, together, measured)
             yield Probe(name, measured.seconds, predict)
-    if probe.lsh is not None:
+    if sizes.hashed:
         predict = partial(_table_seconds, workload)
         yield Probe(f"{sizes.name}, hash tables", build_tables(probe)[1], predict)
 
@@ -208,20 +208,16 @@ def describe_gpu(
     probes: list[Probe] = []
     speeds = on_gpu.measure_transfers(device, delta)
     start = replace(start, **speeds._asdict())
-    warm = False
     for kind in (DENSE[1:], SPARSE[1:4], HASHED[:1]):
         for network in kind[: effort.networks]:
             report(f"measuring {network.name} on {device.name}")
             probe = build(network, effort.rows)
-            batches = on_gpu.Batches(device, probe, densify=False)
-            if not warm:
-                on_gpu.warm_up(device, batches)
-                warm = True
+            trainer = Trainer(device, probe.assignment)
             for rows in sizes:
-                if rows <= probe.examples.rows:
+                if rows <= probe.workload.rows:
                     predict = partial(_gpu_seconds, cpu, probe.workload, rows)
                     name = f"{network.name}, {rows} rows, {device.name}"
-                    probes.append(Probe(name, batches.seconds(rows), predict))
+                    probes.append(Probe(name, trainer.seconds(rows), predict))
     return fit_measured(start, GPU_FIGURES, probes), probes
 
 
