@@ -1,6 +1,7 @@
 """What is checked of the models of simulated servers, and what servers do in merges."""
 
 from random import Random
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from hogbatch.simulate.server_engine import UNREACHABLE_S, ServerEngine
 from hogbatch.simulate.simulated_servers import check_rows
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Applied, Apply, Collect, Collected, Reduce, Reduced, Work
+from tests.support.simulated_host import SimulatedHost
 from tests.support.wire_messages import WELCOME
 
 LINK, SIZE = ServerLink(1e-3, 1e9), 1_000_000
@@ -35,28 +37,7 @@ ONE, TWO = TrainedRows(0, 0, 10), TrainedRows(0, 10, 20)
 def test_rows_that_are_missing_or_merged_twice_are_found(rows, found):
     with pytest.raises(InvariantViolation, match=found):
         check_rows([TrainedRows(*each) for each in rows], 10, 20)
-
-
-@pytest.mark.parametrize("rows", [[(0, 0, 10), (1, 0, 10)], [(0, 0, 4), (0, 4, 10), (1, 0, 10)]])
-def test_whole_epochs_are_accepted(rows):
-    check_rows([TrainedRows(*each) for each in rows], 10, 20)
-
-
-class Host:
-    """A process of a server, which keeps what it posts with the time."""
-
-    def __init__(self, queue):
-        self.queue, self.posted, self.alive, self.fence = queue, [], True, 7
-
-    @property
-    def now(self):
-        return self.queue.now
-
-    def later(self, seconds, action):
-        self.queue.after(seconds, lambda: self.alive and action())
-
-    def post(self, message):
-        self.posted.append((self.now, message))
+    check_rows([TrainedRows(*each) for each in [(0, 0, 4), (0, 4, 10), (1, 0, 10)]], 10, 20)
 
 
 class Cluster:
@@ -65,7 +46,8 @@ class Cluster:
     def __init__(self, count=2):
         self.queue = EventQueue()
         self.exchange = Exchange(SIZE, LINK, self.queue)
-        self.hosts = [Host(self.queue) for _ in range(count)]
+        process = SimpleNamespace(fence=[7])
+        self.hosts = [SimulatedHost(process, self.queue) for _ in range(count)]
         self.engines = []
         for number, host in enumerate(self.hosts):
             engine = ServerEngine(Speed("server", 100.0), Random(0), exchange=self.exchange)
@@ -124,7 +106,7 @@ def test_what_is_trained_on_after_the_copy_stays_in_the_change():
 def test_a_server_that_dies_is_named_after_the_timeout():
     cluster = Cluster(3)
     cluster.serve(reduce(numbers=(0, 1, 2)))
-    cluster.hosts[1].alive = False
+    cluster.hosts[1].exit("killed")
     cluster.run(UNREACHABLE_S - 0.1)
     assert cluster.said(0) == cluster.said(2) == []
     cluster.run(UNREACHABLE_S + 0.1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from hogbatch.kernels.contract import ROWS, TOTALS, UPDATES
+from hogbatch.kernels.contract import ROWS, TOTALS
 from tests.support.pairs import pairs
 from tests.unit.simulate.rehearsal.conftest import (
     BATCH,
@@ -100,84 +100,6 @@ def test_a_batch_that_no_other_one_overlaps_is_that_of_a_real_run(kind, optimize
         assert_same_model(real, plain)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("interleave", INTERLEAVE)
-def test_the_model_does_not_change_before_the_second_half_of_a_batch(kind, interleave):
-    real = given(kind)
-    model = concurrent(real, interleave=interleave)
-    before = [array.copy() for array in (real.model.params, real.model.first)]
-    thread = model.thread(real, 1, tables_of(real))
-    batch = model.batch(thread, batch_rows(0), *settings(real))
-    batch.run(batch.stages // 2 if interleave == "layer" else 1)
-    for array, old in zip((real.model.params, real.model.first), before, strict=True):
-        assert_array_equal(array, old)
-    assert real.model.steps[0] == (interleave == "layer")
-    assert batch.totals[ROWS] == BATCH
-    assert batch.totals[UPDATES] == 1
-    batch.run(batch.stages)
-    assert (real.model.params != before[0]).any()
-    assert real.model.steps[0] == 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_backward_passes_update_the_layers_last_to_first(kind):
-    real = given(kind)
-    model, views = concurrent(real), real.network.layer_views()
-    batch = model.batch(model.thread(real, 1, tables_of(real)), batch_rows(0), *settings(real))
-    assert batch.stages == 2 * len(views)
-    batch.run(len(views))
-    for layer in reversed(range(len(views))):
-        before = real.model.params.copy()
-        batch.run(batch.done + 1)
-        changed = np.flatnonzero(real.model.params != before)
-        stops = [view.weights for view in views[layer + 1 :]] + [len(before)]
-        assert len(changed) > 0
-        assert views[layer].weights <= changed.min() and changed.max() < stops[0]
-
-
-def test_only_touched_rows_of_a_sparse_layer_change():
-    real = given("sparse")
-    model = concurrent(real)
-    train, view = real.train, real.network.layer_views()[0]
-    rows = batch_rows(0, 2)
-    before = real.model.params.copy()
-    batch = model.batch(model.thread(real, 1), rows, *settings(real))
-    batch.run(1)
-    batch.run(batch.stages)
-    inputs = train.inputs
-    features = np.concatenate(
-        [inputs.indices[inputs.indptr[row] : inputs.indptr[row + 1]] for row in rows]
-    )
-    cells = slice(view.weights, view.weights + view.fan_in * view.fan_out)
-    changed = (real.model.params != before)[cells].reshape(view.fan_in, view.fan_out).any(axis=1)
-    assert set(np.flatnonzero(changed)) == set(features)
-    assert batch.stored == len(features)
-    assert len(set(features)) < train.features
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("interleave", INTERLEAVE)
-def test_what_others_write_is_read_and_kept(kind, interleave):
-    """A replica's merge, or a roll-back, between the begin and the end of a batch."""
-    real, copied = given(kind), given(kind)
-    model, expected = concurrent(real, interleave=interleave), CopiedModel(copied)
-    arguments = settings(real)
-    thread, copy = model.thread(real, 1, tables_of(real)), expected.thread(1)
-    for number in range(3):
-        batch = model.batch(thread, batch_rows(number), *arguments)
-        same = expected.batch(copy, batch_rows(number), *arguments)
-        if interleave == "batch":
-            same = DelayedCopy(same)
-        for stop in (batch.stages // 2, batch.stages):
-            batch.run(stop)
-            same.run(stop)
-            for each in (real, copied):
-                random = np.random.default_rng(number)
-                each.model.params[:] += random.normal(size=each.model.params.shape)
-                each.model.first[:] += random.random(each.model.first.shape)
-        assert_same_model(real, copied)
-
-
 def test_a_reset_thread_takes_over_the_shared_slots():
     real = given("dense")
     model = concurrent(real)
@@ -205,10 +127,9 @@ def test_a_revoked_batch_changes_nothing(interleave, stops):
     assert_array_equal(real.model.params, before)
 
 
-@pytest.mark.parametrize("interleave", INTERLEAVE)
-def test_hash_tables_learn_of_changed_outputs_when_they_are_updated(interleave):
+def test_hash_tables_learn_of_changed_outputs_when_they_are_updated():
     real = given("hashed")
-    model, tables = concurrent(real, interleave=interleave), tables_of(real)
+    model, tables = concurrent(real), tables_of(real)
     thread = model.thread(real, 1, tables)
     marks = tables.thread(thread.state, BATCH).changed
     batch = model.batch(thread, batch_rows(0), *settings(real))
