@@ -12,8 +12,7 @@ from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import find_gpus
 from hogbatch.machine.files import replace_file
 from hogbatch.machine.printable import printable
-from hogbatch.simulate.hardware.description import Server, ServerGpu
-from hogbatch.simulate.hardware.toml_text import to_toml
+from hogbatch.simulate.hardware.description import Server, ServerGpu, to_toml
 from hogbatch.simulate.profile.fit import Probe
 from hogbatch.simulate.profile.machine import (
     FULL,

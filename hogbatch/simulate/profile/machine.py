@@ -1,16 +1,16 @@
 """Measures and describes the machine that this process runs on."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from hogbatch.kernels.gpu.device import Device, HostDevice
 from hogbatch.machine.linux import processor_name, read_topology
 from hogbatch.machine.topology import Topology, parse_cores
 from hogbatch.simulate.hardware.cpu_cost import CpuCost, barrier_seconds
-from hogbatch.simulate.hardware.description import Cpu, ServerGpu
+from hogbatch.simulate.hardware.description import Cpu, Dense, Hashed, ServerGpu, Sparse
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.profile import gpu as on_gpu
@@ -31,25 +31,20 @@ from hogbatch.workers.trainer import Trainer
 
 CORE = Path("/sys/devices/system/cpu/cpu0")
 
+
+def _figures(section: str, kind: type[Any]) -> tuple[str, ...]:
+    """The names of the figures of a section of a description."""
+    return tuple(f"{section}.{each.name}" for each in fields(kind) if each.type is float)
+
+
+MEMORY_SPEEDS: Final = ("private", "shared", "memory", "server", "near")
 DENSE_FIGURES: Final = (
-    *(f"memory.{name}_speed" for name in ("private", "shared", "memory", "server", "near")),
-    "dense.flops",
-    "dense.batch_seconds",
-    "dense.layer_seconds",
-    "dense.row_seconds",
-    "dense.cell_seconds",
-    "dense.exp_seconds",
-    "dense.score_seconds",
-    "dense.step_seconds",
+    *(f"memory.{name}_speed" for name in MEMORY_SPEEDS),
+    *_figures("dense", Dense),
     "memory.barrier_seconds",
 )
-SPARSE_FIGURES: Final = tuple(
-    f"sparse.{name}_seconds"
-    for name in ("value", "cell", "touched", "slot", "line", "fetch", "linear_row", "linear_value")
-)
-HASHED_FIGURES: Final = tuple(
-    f"hashed.{name}_seconds" for name in ("candidate", "active", "step", "hash", "insert")
-)
+SPARSE_FIGURES: Final = _figures("sparse", Sparse)
+HASHED_FIGURES: Final = _figures("hashed", Hashed)
 GPU_FIGURES: Final = (
     "flops",
     "fill_cells",

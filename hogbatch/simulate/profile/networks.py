@@ -114,8 +114,9 @@ def build(sizes: Sizes, fraction: float = 1.0) -> ProbeNetwork:
         exchanges_sums=spec.summed_slots,
     )
     optimizer = Optimizer(sizes.optimizer, 0.0, spec.momentum, spec.beta2, spec.epsilon)
-    layers, loss = network.layers, sizes.loss
-    welcome = Welcome("run", 0, "probe", layers, loss, optimizer, "delta", 0, "off", "float32", lsh)
+    welcome = Welcome(
+        "run", 0, "probe", network.layers, sizes.loss, optimizer, "delta", 0, "off", "float32", lsh
+    )
     orders = EpochOrders(*[np.arange(rows)] * 2)
     fence = np.zeros(8, np.int64)
     assignment = Assignment(welcome, network, train, None, orders, model, fence)

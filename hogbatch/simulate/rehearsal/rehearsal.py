@@ -32,7 +32,6 @@ from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import Cpu, Server, ServerGpu
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
-from hogbatch.simulate.hardware.host_cost import HostCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, Interleave
 from hogbatch.simulate.rehearsal.cores import Cores
@@ -47,6 +46,7 @@ from hogbatch.workers.compute.teams import Teams, computes_together, divide
 
 SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
 THREADS_OF_HOST = 2  # of gpu:host: training and exchange
+ORDER_BYTES = 64  # random accesses to a permutation of int64: a cache line for each row
 PASSES_OF_A_SAMPLE = 3  # over the parameters: a sample of the moving mean reads two, writes one
 
 
@@ -56,6 +56,21 @@ class Reached:
 
     seconds: float  # simulated
     rows: int  # trained on
+
+
+class HostCost:
+    """Costs of the coordinator's process, which runs on one core."""
+
+    def __init__(self, cpu: Cpu) -> None:
+        self._memory = cpu.memory
+
+    def copy_seconds(self, nbytes: int) -> float:
+        """Seconds of copying `nbytes` bytes from memory to memory."""
+        return nbytes / self._memory.copy_speed
+
+    def shuffle_seconds(self, rows: int) -> float:
+        """Seconds of drawing the random order of an epoch of `rows` rows."""
+        return rows * ORDER_BYTES / self._memory.copy_speed
 
 
 @dataclass(frozen=True, slots=True)

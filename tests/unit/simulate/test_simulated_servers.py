@@ -10,8 +10,13 @@ from hogbatch.cluster.decisions.estimate import Task, merge_of
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.event_queue import EventQueue
-from hogbatch.simulate.exchange import Exchange, MergedModel, TrainedRows
-from hogbatch.simulate.server_engine import UNREACHABLE_S, ServerEngine
+from hogbatch.simulate.server_engine import (
+    UNREACHABLE_S,
+    Exchange,
+    MergedModel,
+    ServerEngine,
+    TrainedRows,
+)
 from hogbatch.simulate.simulated_servers import check_rows
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Applied, Apply, Collect, Collected, Reduce, Reduced, Work

@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 from hogbatch.simulate.hardware.cpu_cost import CpuCost, barrier_seconds, mean_found
 from hogbatch.simulate.hardware.description import bundled_names, read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
-from hogbatch.simulate.hardware.host_cost import HostCost
 from hogbatch.simulate.hardware.workload import weights
+from hogbatch.simulate.rehearsal.rehearsal import HostCost
 from tests.unit.simulate.hardware.conftest import WORKLOADS, dense_workload, sparse_workload
 
 BATCHES = st.integers(1, 4096)

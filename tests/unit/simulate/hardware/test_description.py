@@ -6,8 +6,7 @@ from importlib import resources
 import pytest
 
 from hogbatch.errors import UsageError
-from hogbatch.simulate.hardware.description import bundled_names, parse_server, read_server
-from hogbatch.simulate.hardware.toml_text import to_toml
+from hogbatch.simulate.hardware.description import bundled_names, parse_server, read_server, to_toml
 
 TEXT = (
     resources.files("hogbatch.simulate.hardware")

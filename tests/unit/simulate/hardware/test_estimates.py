@@ -8,8 +8,7 @@ import pytest
 
 from hogbatch.errors import UsageError
 from hogbatch.simulate.hardware import estimates
-from hogbatch.simulate.hardware.description import parse_server, read_server
-from hogbatch.simulate.hardware.toml_text import to_toml
+from hogbatch.simulate.hardware.description import parse_server, read_server, to_toml
 
 DOCS = Path(__file__).parents[4] / "docs" / "servers.md"
 HEAD = 'name = "mine"\nabout = "A test"\nbased_on = "epyc-2cores"\n'
