@@ -106,17 +106,12 @@ def test_the_plan_says_up_to_which_speed_a_share_is_possible(factor, possible):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.1, 0.3])
-def test_merging_takes_at_most_its_share_of_the_time(share):
+def test_merging_takes_at_most_its_share_of_the_time():
+    share = 0.3
     world = world_of(rows=20_000_000, share=share)
     merges = run(world)
     merging = sum(each.seconds for each in merges)
     assert 0.7 * share < merging / world.state.progress.seconds(world.queue.now) < 1.1 * share
-
-
-def test_more_rows_between_merges_make_them_rarer():
-    rare, often = (len(run(world_of(merge_rows=rows))) for rows in (2_500_000, 1000))
-    assert rare <= 2 * EPOCHS + 1 < often
 
 
 def test_each_merge_needs_few_messages_of_the_coordinator():
@@ -128,8 +123,7 @@ def test_each_merge_needs_few_messages_of_the_coordinator():
         assert world.messages[name] == SERVERS, "in the first merge only"
 
 
-@pytest.mark.parametrize("rule", ["adasum", "average"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("seed", "rule"), [(0, "adasum"), (1, "average"), (2, "adasum")])
 def test_the_rows_of_lost_servers_are_merged_exactly_once(seed, rule):
     world = world_of(seed=seed, rule=rule)
     gone = lose(world)
@@ -166,15 +160,6 @@ def test_silent_servers_are_lost_and_the_others_go_on():
     run(world)
     assert world.effects.lost == 3 and len(world.processes) == 20 - 3
     assert 10.0 < world.queue.now < 120.0
-
-
-def test_the_same_seed_gives_the_same_run():
-    found = []
-    for _ in range(2):
-        world = world_of(20, rows=100_000, seed=7)
-        lose(world)
-        found.append((run(world), world.queue.now, world.messages))
-    assert found[0] == found[1]
 
 
 def test_a_merge_that_acknowledges_too_many_rows_is_found(monkeypatch):

@@ -76,8 +76,4 @@ def test_a_written_description_is_complete(name):
     text = to_toml(read_server(name))
     assert "based_on" not in tomllib.loads(text)
     assert to_toml(parse_server(text, name)) == text
-
-
-def test_writing_and_reading_a_profile_changes_nothing():
-    server = read_server("epyc-2cores")
-    assert parse_server(to_toml(server), "epyc-2cores") == server
+    assert name != "epyc-2cores" or parse_server(text, name) == read_server(name)

@@ -5,11 +5,13 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.contract import ROWS, TOTALS
+from hogbatch.kernels.cpu.loops import loop_for
+from hogbatch.kernels.cpu.staged import staged_loop
+from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
 from tests.unit.simulate.rehearsal.conftest import (
     BATCH,
     KINDS,
-    CopiedModel,
     batch_rows,
     concurrent,
     given,
@@ -30,18 +32,40 @@ def assert_same_model(one, other):
         assert_array_equal(getattr(one.model, name), getattr(other.model, name), name)
 
 
-class DelayedCopy:
-    """A batch of a CopiedModel that is read at once; its layers are written later."""
+class PlainBatch:
+    """A batch of the staged kernels; only the model is shared with other batches.
 
-    def __init__(self, batch):
-        self.batch, self.done, self.stages = batch, 0, 1 + batch.stages // 2
+    With `delayed`, all layers are read in the first stage, and updated in the others.
+    """
+
+    def __init__(self, given, state, tables, delayed, rows, lease, hyper):
+        layers, train = given.network.layer_views(), given.train
+        loop = loop_for(layers, sparse=train.sparse, hashed=tables is not None)
+        self.kernels, self.shared, self.delayed = staged_loop(loop.name), given.model, delayed
+        self.layers, self.done, self.totals = len(layers), 0, np.zeros(TOTALS)
+        self.stages = 1 + self.layers if delayed else 2 * self.layers
+        self.state = (
+            state.model._replace(steps=given.model.steps.copy()) if delayed else state.model
+        )
+        model, own = (self.state,), state.head
+        if tables is not None:
+            model = self.state, tables.finder(tables.current)
+            own = tables.thread(state, lease.batch_size)
+        data = train.inputs, train.labels, rows
+        kept = self.kernels.open(*model, *data, hyper)
+        self.arguments = *model, *data, lease, self.totals, kept, own
 
     def run(self, stop):
         for stage in range(self.done, stop):
-            if stage == 0:
-                self.batch.read()
+            if not self.delayed:
+                self.kernels.run(*self.arguments, stage, stage + 1, True)
+            elif stage == 0:
+                self.state.steps[:] = self.shared.steps
+                self.kernels.read(*self.arguments)
             else:
-                self.batch.write(stage - 1)
+                self.shared.steps[0] += stage == 1
+                first = self.layers + stage - 1
+                self.kernels.run(*self.arguments, first, first + 1, False)
         self.done = stop
 
 
@@ -68,26 +92,28 @@ def run(new_batch, threads, order, arguments):
 )
 def test_overlapping_batches(kind, optimizer, order, way):
     interleave, team = way
-    real, copied = given(kind, optimizer), given(kind, optimizer)
-    model, expected = concurrent(real, interleave=interleave), CopiedModel(copied)
-    arguments = settings(real)
-    threads, tables = range(max(order) + 1), tables_of(real)
-    real_threads = [model.thread(real, t, tables, team=team) for t in threads]
-    run(model.batch, real_threads, order, arguments)
-
-    def new_batch(*given):
-        batch = expected.batch(*given)
-        return DelayedCopy(batch) if team or interleave == "batch" else batch
-
-    run(new_batch, [expected.thread(t) for t in threads], order, arguments)
-    assert_same_model(real, copied)
+    real, plain = given(kind, optimizer), given(kind, optimizer)
+    model, arguments = concurrent(real, interleave=interleave), settings(real)
+    numbers, tables, others = range(max(order) + 1), tables_of(real), tables_of(plain)
+    threads = [model.thread(real, number, tables, team=team) for number in numbers]
+    run(model.batch, threads, order, arguments)
+    delayed = team or interleave == "batch"
+    states = [thread_state(plain, number) for number in numbers]
+    run(
+        lambda state, *rest: PlainBatch(plain, state, others, delayed, *rest),
+        *(states, order, arguments),
+    )
+    assert_same_model(real, plain)
 
 
 @pairs(kind=KINDS, optimizer=OPTIMIZERS, alone=[True, False])
 def test_a_batch_that_no_other_one_overlaps_is_that_of_a_real_run(kind, optimizer, alone):
     real, plain = given(kind, optimizer), given(kind, optimizer)
-    model, loop = concurrent(real, alone=alone), CopiedModel(plain)
-    thread, state = model.thread(real, 0, tables_of(real)), loop.thread(0)
+    model, tables = concurrent(real, alone=alone), tables_of(plain)
+    thread, state = model.thread(real, 0, tables_of(real)), thread_state(plain, 0)
+    before, own = (state.model,), state.head
+    if tables is not None:
+        before, own = (*before, tables.finder(tables.current)), tables.thread(state, BATCH)
     arguments, totals = settings(real, threads=1), np.zeros(TOTALS)
     for number in range(4):
         rows = batch_rows(number)
@@ -95,7 +121,8 @@ def test_a_batch_that_no_other_one_overlaps_is_that_of_a_real_run(kind, optimize
         for stop in range(1, batch.stages + 1) if number % 2 else [batch.stages]:
             batch.run(stop)
         totals[:] = 0
-        loop.train(state.model, state, rows, *arguments, totals)
+        data = plain.train.inputs, plain.train.labels, rows
+        model.loop.train(*before, *data, *arguments, own, plain.fence, totals)
         assert_array_equal(batch.totals, totals)
         assert_same_model(real, plain)
 

@@ -130,55 +130,43 @@ def test_the_change_of_an_interval_is_merged_while_the_next_one_is_trained(monke
     assert rig.given.model.merges[0] == 2
 
 
-def test_the_first_interval_waits_for_the_pull_of_its_rows(monkeypatch):
-    rig = Rig(monkeypatch, dense(), cost=FixedCost(pull_s=3.0))
-    rig.submit(1.0, lease())
-    rig.host.run()
-    assert rig.times["take"] == [
-        6.0,
-        8.25,
-    ]  # two batches after the pull; two more and the first take
+PIPELINE = [2.125, 4.375, 6.625, 8.875]  # takes without a pull between two leases
+SECOND = lease(1, 32, 64)
 
 
-def test_a_slow_merge_delays_the_next_one(monkeypatch):
-    rig = Rig(monkeypatch, dense(), cost=FixedCost(merge_s=4.0))
-    rig.submit(0.0, lease())
-    rig.host.run()
-    # The second interval is trained until 4.375, but the first merge and fetch end at 6.5.
-    assert rig.times["take"] == [2.125, 6.5]
-    assert rig.times["merge"] == [6.375, 10.75]
-    assert rig.done[0].merge_seconds == BLOCKING_S + (6.5 - 4.375) + BLOCKING_S
-
-
-def test_a_lease_that_waits_continues_the_pipeline(monkeypatch):
-    """No pull between the leases: the first interval of the second one begins at the take."""
-    rig = Rig(monkeypatch, dense())
-    rig.submit(0.0, lease(0, 0, 32), lease(1, 32, 64))
-    rig.host.run()
-    assert rig.times["begin"] == [0.0]
-    assert rig.times["take"] == [2.125, 4.375, 6.625, 8.875]
-    assert [time for time, _ in rig.host.posted] == [5.25, 9.75]
-    assert [done.seconds for done in rig.done] == [5.25, 4.5]
-
-
-def test_without_a_waiting_lease_the_merge_completes_before_the_next_pull(monkeypatch):
-    """The thread runs ahead of the device: it looks for a lease when both intervals are queued."""
-    rig = Rig(monkeypatch, dense())
-    rig.submit(0.0, lease(0, 0, 32))
-    rig.submit(3.0, lease(1, 32, 64))
-    rig.host.run()
-    assert rig.times["take"][:2] == [2.125, 4.375]
-    assert rig.times["begin"] == [0.0, 5.25]
-    assert [time for time, _ in rig.host.posted] == [5.25, 10.5]
-
-
-def test_on_the_host_a_lease_that_arrives_during_the_last_interval_is_in_time(monkeypatch):
-    rig = Rig(monkeypatch, dense(), label="gpu:host")
-    rig.submit(0.0, lease(0, 0, 32))
-    rig.submit(3.0, lease(1, 32, 64))
-    rig.host.run()
-    assert rig.times["begin"] == [0.0]
-    assert rig.times["take"] == [2.125, 4.375, 6.625, 8.875]
+@pytest.mark.parametrize(
+    ("rig", "leases", "begins", "takes", "reports"),
+    [
+        # Two batches after the pull; two more and the first take.
+        ({"cost": FixedCost(pull_s=3.0)}, [(1.0, lease())], [1.0], [6.0, 8.25], [9.125]),
+        # The second interval is trained until 4.375, but the first merge and fetch end at 6.5.
+        ({"cost": FixedCost(merge_s=4.0)}, [(0.0, lease())], [0.0], [2.125, 6.5], [10.875]),
+        ({}, [(0.0, lease()), (0.0, SECOND)], [0.0], PIPELINE, [5.25, 9.75]),
+        # The thread runs ahead of the device: it looks for a lease when both intervals are queued.
+        (
+            {},
+            [(0.0, lease()), (3.0, SECOND)],
+            [0.0, 5.25],
+            [2.125, 4.375, 7.375, 9.625],
+            [5.25, 10.5],
+        ),
+        ({"label": "gpu:host"}, [(0.0, lease()), (3.0, SECOND)], [0.0], PIPELINE, [5.25, 9.75]),
+        # Intervals of 16 and of 4 rows.
+        ({}, [(0.0, lease(0, 0, 20))], [0.0], [2.125, 2.375 + MERGE_S + FETCH_S], [3.875]),
+        # Blocking may take a tenth of the time: three batches of 1 s.
+        ({"merge_every": 0}, [(0.0, lease(0, 0, 24))], [0.0], [3.125], [4.0]),
+    ],
+    ids=["pull", "slow merge", "waiting lease", "late lease", "host", "incomplete", "interval"],
+)
+def test_times(monkeypatch, rig, leases, begins, takes, reports):
+    given = dense(merge_every=rig.pop("merge_every", 2))
+    made = Rig(monkeypatch, given, **rig)
+    for at, work in leases:
+        made.submit(at, work)
+    made.host.run()
+    assert (made.times["begin"], made.times["take"]) == (begins, takes)
+    assert [at for at, _ in made.host.posted] == reports
+    assert sum(done.rows for done in made.done) == sum(w.stop - w.start for _, w in leases)
 
 
 def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
@@ -206,14 +194,6 @@ def test_evaluation_waits_for_the_merge(monkeypatch):
     assert done.transferred == rig.given.model.params.nbytes
 
 
-def test_an_incomplete_batch_takes_less_time(monkeypatch):
-    rig = Rig(monkeypatch, dense())
-    rig.submit(0.0, lease(0, 0, 20))  # intervals of 16 and of 4 rows
-    rig.host.run()
-    assert rig.times["take"] == [2.125, 2.375 + max(0.5, MERGE_S + FETCH_S)]
-    assert rig.done[0].rows == 20
-
-
 @pytest.mark.parametrize(("damping", "weight"), [("off", 1.0), ("root", 0.5)])
 def test_staleness_is_counted_when_the_merge_begins(monkeypatch, damping, weight):
     rig = Rig(monkeypatch, dense(staleness_damping=damping))
@@ -232,18 +212,6 @@ def test_staleness_is_counted_when_the_merge_begins(monkeypatch, damping, weight
     # The second interval started from parameters that were pulled at 0, and rejoined at 4.375.
     assert rig.done[0].staleness == (3 + 10) / 2
     assert weights[0] == weight
-
-
-def test_the_third_interval_is_based_on_the_first_fetch(monkeypatch):
-    rig = Rig(monkeypatch, dense())
-
-    def others():
-        rig.given.model.steps[0] += 1
-
-    rig.at(2.5, others)  # before the first fetch, at 2.875
-    rig.submit(0.0, lease(0, 0, 48))
-    rig.host.run()
-    assert rig.done[0].staleness == (0 + 1 + 0) / 3
 
 
 def diverge(monkeypatch, intervals):
@@ -279,15 +247,6 @@ def test_three_refused_changes_in_a_row_are_a_failure(monkeypatch):
     rig.submit(0.0, *(lease(number, 0, 64) for number in range(2)))
     rig.host.run()
     assert rig.done[-1] == Failed("HogbatchError: 3 merges in a row were not finite")
-
-
-def test_the_interval_follows_from_the_times(monkeypatch):
-    """Blocking may take a tenth of the time: 0.25 s of merging for 2.5 s, three batches of 1 s."""
-    rig = Rig(monkeypatch, dense(merge_every=0))
-    rig.submit(0.0, lease(0, 0, 64))
-    rig.host.run()
-    assert rig.times["take"][0] == 3.125
-    assert rig.done[0].updates == 3
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
