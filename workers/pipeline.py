@@ -207,7 +207,7 @@ class Pipeline:
         self._exchange.submit(trained, events)
         self._begun = taken
         yield Pause.QUEUED
-        return upcoming is None
+        return False
 
     def _exchanged(self) -> Generator[Any, None, bool]:
         """Wait until no merge is pending; return False if the last change was refused."""

@@ -77,7 +77,7 @@ def lose(world, seconds=0.02, count=10):
     return gone
 
 
-@pytest.mark.parametrize("parameters", [10_000, 1_000_000, 20_000_000])
+@pytest.mark.parametrize("parameters", [1_000_000, 20_000_000])  # by halving, in a ring
 def test_merges_take_the_predicted_time_and_bytes(parameters):
     world = world_of(parameters=parameters)
     merges = run(world)
@@ -105,10 +105,9 @@ def test_the_plan_says_up_to_which_speed_a_share_is_possible(factor, possible):
     assert (EPOCHS * usual / total < 0.1) == possible
 
 
-@pytest.mark.slow
 def test_merging_takes_at_most_its_share_of_the_time():
     share = 0.3
-    world = world_of(rows=20_000_000, share=share)
+    world = world_of(20, rows=5_000_000, share=share)
     merges = run(world)
     merging = sum(each.seconds for each in merges)
     assert 0.7 * share < merging / world.state.progress.seconds(world.queue.now) < 1.1 * share
@@ -135,19 +134,17 @@ def test_the_rows_of_lost_servers_are_merged_exactly_once(seed, rule):
     assert {engine_of(each).merged for each in gone}.isdisjoint({engine_of(final).merged})
 
 
-@pytest.mark.slow
 def test_servers_that_are_started_again_get_the_model():
-    world = world_of(rows=20_000_000, restarts=None)
+    world = world_of(20, rows=5_000_000, restarts=None)
     lose(world, 0.1)
     run(world)
-    assert len(world.processes) == SERVERS
+    assert len(world.processes) == 20
     again = [worker for worker in world.state.workers.values() if worker.number >= 0]
-    assert sum(worker.rows > 0 for worker in again) == SERVERS
+    assert sum(worker.rows > 0 for worker in again) == 20
 
 
-@pytest.mark.slow
 def test_silent_servers_are_lost_and_the_others_go_on():
-    world = world_of(20, rows=20_000_000)
+    world = world_of(20, rows=5_000_000)
     stopped = []
 
     def stop():
@@ -178,7 +175,7 @@ def test_a_merge_that_acknowledges_too_many_rows_is_found(monkeypatch):
 
 def test_rows_that_are_not_returned_are_found(monkeypatch):
     monkeypatch.setattr(Ledger, "discard", lambda self, leases: [])
-    world = world_of()
+    world = world_of(20, rows=1_000_000)
     lose(world)
     with pytest.raises(AssertionError):  # an invariant of the ledger
         run(world, until=10.0)

@@ -231,7 +231,7 @@ class ConcurrentModel:
     ) -> StagedBatch:
         """Return a batch of `rows`[B] of the training set, of which no stage has run."""
         assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
-        given = self._kernels, self._train, thread, rows.copy(), settings, hyper
+        given = self._kernels, self._train, thread, rows, settings, hyper
         if self._alone:
             return WholeBatch(*given)
         if thread.delayed:

@@ -17,7 +17,6 @@ from hogbatch.simulate.profile import command, cpu as on_cpu, machine
 from hogbatch.simulate.profile.barrier import measure_barrier
 from hogbatch.simulate.profile.cpu import Measured, measure
 from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
-from hogbatch.simulate.profile.gpu import TransferSpeeds
 from hogbatch.simulate.profile.machine import cores_per_cache, fit_measured
 from hogbatch.simulate.profile.networks import DENSE, SPARSE
 from hogbatch.simulate.profile.time_slice import measure_slice
@@ -144,6 +143,7 @@ def test_a_figure_of_a_gpu_is_labelled(server):
     fitted = fit_measured(gpu, ("flops", "value_seconds"), [Probe("one", predict(gpu), predict)])
     assert fitted.sources["value_seconds"] == NOT_MEASURED
     assert "flops" not in fitted.sources
+    assert "exchange_speed" not in machine.GPU_FIGURES  # measured by itself
 
 
 class FixedRun:
@@ -250,17 +250,6 @@ def test_a_cache_is_shared_by_physical_cores(tmp_path, shared, siblings, cores):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text + "\n")
     assert cores_per_cache(tmp_path) == cores
-
-
-def test_passes_before_a_merge_are_not_part_of_the_fit(monkeypatch, server):
-    speeds = TransferSpeeds(1e9, 2e9, 1e-6, 3e9, 4e9)
-    monkeypatch.setattr(machine.on_gpu, "measure_transfers", lambda *_: speeds)
-    monkeypatch.setattr(machine, "DENSE", DENSE[:2])
-    for name in ("SPARSE", "HASHED"):
-        monkeypatch.setattr(machine, name, ())
-    effort = replace(machine.QUICK, networks=2)
-    gpu, _ = machine.describe_host(server.cpu, effort, "measured", lambda _: None)
-    assert gpu.exchange_speed == speeds.exchange_speed
 
 
 def test_two_processes_on_one_core_take_turns():

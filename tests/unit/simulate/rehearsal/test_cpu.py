@@ -11,7 +11,7 @@ from hogbatch.simulate.rehearsal import cpu
 from hogbatch.simulate.rehearsal.cores import Cores
 from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
 from hogbatch.simulate.rehearsal.noise import Noise
-from hogbatch.wire.messages import Done, Failed, Work
+from hogbatch.wire.messages import Failed, Work
 from hogbatch.workers.compute.teams import Teams
 from tests.support.assignments import wide
 from tests.support.simulated_host import SimulatedHost
@@ -101,15 +101,17 @@ def test_a_worker_with_a_large_model_measures_nothing(monkeypatch):
     assert Driver().ready.profile == ()
 
 
-def test_threads_share_a_lease():
+def test_threads_share_leases_that_follow_each_other_without_a_pause():
     driver = Driver()
     driver.submit(0, 20)
+    driver.submit(20, 40, lease=2)
     driver.host.run()
-    ((at, done),) = driver.host.posted
-    assert isinstance(done, Done)
-    assert (done.rows, done.updates, done.lease) == (20, 4, 1)
-    assert at == done.seconds == pytest.approx(10 * ROW_S)
-    assert done.loss > 0
+    for number, (at, done) in enumerate(driver.host.posted, 1):
+        assert (done.rows, done.updates, done.lease) == (20, 4, number)
+        assert done.seconds == pytest.approx(10 * ROW_S)
+        assert at == pytest.approx(number * 10 * ROW_S)
+        assert done.loss > 0
+    assert len(driver.host.posted) == 2
 
 
 def test_a_delayed_batch_changes_the_model_when_it_ends():
@@ -125,26 +127,30 @@ def test_a_delayed_batch_changes_the_model_when_it_ends():
     assert (driver.params != first).any()
 
 
-def test_layers_are_updated_last_to_first_in_the_middle_of_their_backward_passes():
-    driver = Driver(threads=1)
+@pytest.mark.parametrize(
+    ("members", "shortest", "parts"),
+    [
+        # In the middle of backward passes, each a sixth of the batch.
+        (1, 5e-5, [(0.57, 0), (0.6, 1), (0.73, 1), (0.76, 2), (0.9, 2), (0.93, 3)]),
+        (1, 1, [(0.49, 0), (0.51, 3)]),
+        (2, 5e-5, [(0.5, 0), (0.6, 1), (0.65, 1), (0.7, 2), (0.85, 2), (0.9, 3)]),  # second phase
+        (2, 1, [(0.74, 0), (0.76, 3)]),
+    ],
+)
+def test_layers_are_updated_last_to_first_in_the_middle_of_their_stages(
+    monkeypatch, members, shortest, parts
+):
+    """Short stages run together, but the first phase of a team never with the second."""
+    monkeypatch.setattr(cpu, "SHORTEST", shortest)
+    driver = Driver(threads=2 * members, members=members)
     layers, before = len(driver.assignment.network.layer_views()), driver.params.copy()
     driver.submit(0, 5)
-    stage = 5 * ROW_S / STAGES
-    for passes, expected in [(3.4, 0), (3.6, 1), (4.4, 1), (4.6, 2), (5.4, 2), (5.6, 3)]:
-        driver.host.run(passes * stage)
+    for part, expected in parts:
+        driver.host.run(part * 5 * ROW_S)
         assert driver.layers_updated(before) == [False] * (layers - expected) + [True] * expected
     assert not driver.host.posted
     driver.host.run()
     assert driver.host.posted[0][0] == pytest.approx(5 * ROW_S)
-
-
-def test_leases_follow_each_other_without_a_pause():
-    driver = Driver()
-    driver.submit(0, 20, lease=1)
-    driver.submit(20, 40, lease=2)
-    driver.host.run()
-    assert [done.lease for _, done in driver.host.posted] == [1, 2]
-    assert [at for at, _ in driver.host.posted] == pytest.approx([10 * ROW_S, 20 * ROW_S])
 
 
 def test_a_revoked_lease_fails_and_changes_nothing_more():
@@ -153,8 +159,9 @@ def test_a_revoked_lease_fails_and_changes_nothing_more():
     driver.host.run(12 * ROW_S)  # two batches are done, the third is computed
     driver.assignment.fence[0] = 1
     driver.host.run()
-    ((_, failed),) = driver.host.posted
+    ((at, failed),) = driver.host.posted
     assert isinstance(failed, Failed) and "revoked after 15 rows" in failed.reason
+    assert at == pytest.approx(15 * ROW_S)
 
 
 def test_building_hash_tables_in_the_background_uses_a_core():
@@ -168,20 +175,6 @@ def test_building_hash_tables_in_the_background_uses_a_core():
     building = FixedCost().rebuild_seconds(0)
     assert seconds(cores=2) == pytest.approx(60 * ROW_S)
     assert seconds(cores=1) > 60 * ROW_S + building / 4
-
-
-def test_a_team_updates_its_layers_in_the_second_phase_from_gradients_of_the_first():
-    driver = Driver(threads=4, members=2)  # two teams
-    layers, before = len(driver.assignment.network.layer_views()), driver.params.copy()
-    driver.submit(0, 5)
-    seconds = 5 * ROW_S
-    for part, expected in [(0.5, 0), (0.6, 1), (0.65, 1), (0.7, 2), (0.85, 2), (0.9, 3)]:
-        driver.host.run(part * seconds)
-        assert driver.layers_updated(before) == [False] * (layers - expected) + [True] * expected, (
-            part
-        )
-    driver.host.run()
-    assert driver.host.posted[0][0] == pytest.approx(seconds)
 
 
 def test_a_batch_of_a_team_is_one_update():

@@ -172,11 +172,12 @@ def test_times(monkeypatch, rig, leases, begins, takes, reports):
 def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
     rig = Rig(monkeypatch, dense(), label="gpu:host", shares_core=True)
     rig.submit(0.0, lease(0, 0, 32))
+    rig.submit(20.0, lease(1, 32, 48))  # nothing is exchanged while it is trained
     rig.host.run()
     first = FETCH_S + 2 * BATCH_S
     exchange = MERGE_S + FETCH_S
     second = first + BLOCKING_S + 2 * BATCH_S + exchange
-    assert rig.times["take"] == [first, second]
+    assert rig.times["take"] == [first, second, 20.0 + first]
     assert rig.times["merge"][0] == first + BLOCKING_S + 2 * MERGE_S
     assert rig.times["fetch"][0] == rig.times["merge"][0]
     assert rig.host.posted[0][0] == second + BLOCKING_S + exchange  # nothing else is trained
@@ -191,6 +192,7 @@ def test_evaluation_waits_for_the_merge(monkeypatch):
     assert (done.rows, done.updates) == (20, 0)
     assert done.metric_sums[0] > 0 and done.loss > 0
     assert done.seconds == FETCH_S + 20 * EVALUATE_S
+    assert done.transfer_seconds == FETCH_S
     assert done.transferred == rig.given.model.params.nbytes
 
 
@@ -225,20 +227,31 @@ def diverge(monkeypatch, intervals):
             trainer.replica.params[0] = np.nan
 
     monkeypatch.setattr(RehearsedTrainer, "_train", broken)
+    return calls
 
 
 def test_a_change_that_is_not_finite_is_refused(monkeypatch):
     """The next interval started from the same replica, so its rows are skipped as well."""
-    diverge(monkeypatch, {1})
+    calls = diverge(monkeypatch, {1})
     rig = Rig(monkeypatch, dense())
     rig.submit(0.0, lease(0, 0, 64))
     rig.host.run()
     (done,) = rig.done
     assert (done.rows, done.refused, done.skipped, done.updates) == (64, 1, 32, 2)
     assert np.isfinite(rig.given.model.params).all()
+    assert len(calls) == 3  # the skipped interval is not computed
     # Refused at 2.375, fetched until 2.5; the second interval ends at 4.375.
     assert rig.times["reset"] == [4.375]
     assert rig.times["begin"] == [0.0, 4.375]
+
+
+def test_a_roll_back_resets_the_replica(monkeypatch):
+    rig = Rig(monkeypatch, dense(optimizer="momentum"))
+    rig.submit(0.0, lease(0, 0, 32), lease(1, 32, 64, rollbacks=1))
+    rig.host.run()
+    assert rig.times["reset"] == [5.25]
+    assert rig.times["begin"] == [0.0, 5.25]
+    assert [done.rows for done in rig.done] == [32, 32]
 
 
 def test_three_refused_changes_in_a_row_are_a_failure(monkeypatch):
