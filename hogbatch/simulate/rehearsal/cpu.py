@@ -22,9 +22,8 @@ from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, StagedBatch, Thread
-from hogbatch.simulate.rehearsal.cores import Action, Cores, WorkerCores
+from hogbatch.simulate.rehearsal.cores import Action, Cores, Noise, WorkerCores
 from hogbatch.simulate.rehearsal.hashed import RehearsedTables
-from hogbatch.simulate.rehearsal.noise import Noise
 from hogbatch.wire.messages import Ready, Welcome, Work
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile

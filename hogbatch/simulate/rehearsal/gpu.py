@@ -15,7 +15,7 @@ import numpy as np
 from hogbatch.errors import HogbatchError
 from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
-from hogbatch.simulate.rehearsal.noise import Noise
+from hogbatch.simulate.rehearsal.cores import Noise
 from hogbatch.simulate.rehearsal.replica import RehearsedTrainer, SimulatedDevice
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Failed, Ready, Welcome, Work

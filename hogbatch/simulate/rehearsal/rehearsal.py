@@ -34,10 +34,9 @@ from hogbatch.simulate.hardware.description import Cpu, Server, ServerGpu
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, Interleave
-from hogbatch.simulate.rehearsal.cores import Cores
+from hogbatch.simulate.rehearsal.cores import Cores, Noise
 from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
-from hogbatch.simulate.rehearsal.noise import Noise
 from hogbatch.simulate.world import World
 from hogbatch.store.average import INTERVAL_S, MAX_LOAD
 from hogbatch.store.merge import MERGE_RULES
@@ -58,27 +57,12 @@ class Reached:
     rows: int  # trained on
 
 
-class HostCost:
-    """Costs of the coordinator's process, which runs on one core."""
-
-    def __init__(self, cpu: Cpu) -> None:
-        self._memory = cpu.memory
-
-    def copy_seconds(self, nbytes: int) -> float:
-        """Seconds of copying `nbytes` bytes from memory to memory."""
-        return nbytes / self._memory.copy_speed
-
-    def shuffle_seconds(self, rows: int) -> float:
-        """Seconds of drawing the random order of an epoch of `rows` rows."""
-        return rows * ORDER_BYTES / self._memory.copy_speed
-
-
 @dataclass(frozen=True, slots=True)
 class RehearsedEffects:
-    """Carries out commands with the components of a run; `cost` predicts how long they take."""
+    """Carries out commands with the components of a run."""
 
     components: RunComponents
-    cost: HostCost
+    copy_speed: float  # of the core that does it, in bytes per second
 
     def fence(self, number: int) -> int:
         return self.components.segments.fences.current(number)
@@ -88,7 +72,7 @@ class RehearsedEffects:
 
     def shuffle(self, epoch: int, without: int) -> float:
         self.components.segments.shuffle(epoch, without)
-        return self.cost.shuffle_seconds(self.components.setup.plan.train_rows)
+        return self.components.setup.plan.train_rows * ORDER_BYTES / self.copy_speed
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         self.components.segments.quarantine(epoch, start, stop)
@@ -96,7 +80,7 @@ class RehearsedEffects:
     def copy_seconds(self) -> float:
         model = self.components.segments.model
         arrays = model.params, model.first, model.second
-        return self.cost.copy_seconds(sum(array.nbytes for array in arrays))
+        return sum(array.nbytes for array in arrays) / self.copy_speed
 
     def copy(self) -> str | None:
         return self.components.snapshots.copy()
@@ -193,7 +177,7 @@ class Rehearsal:
         effects, world = self._world(components, workers)
         world.begin()
         if components.setup.plan.stopping.average:
-            self._keep_sampling(components, effects.cost)
+            self._keep_sampling(components, effects.copy_speed)
         return world
 
     def _world(
@@ -217,7 +201,7 @@ class Rehearsal:
             alone=alone,
             interleave=self._interleave,
         )
-        effects = RehearsedEffects(components, HostCost(self._server.cpu))
+        effects = RehearsedEffects(components, self._server.cpu.memory.copy_speed)
         rng = Random(setup.config.seed)
         world = World(components.coordinator, effects, rng, queue=self._queue)
         cores = Cores(self._server.cpu.threads, self._server.cpu.slice_seconds, self._queue)
@@ -229,10 +213,10 @@ class Rehearsal:
             first += own.threads if own else 0
         return effects, world
 
-    def _keep_sampling(self, components: RunComponents, cost: HostCost) -> None:
+    def _keep_sampling(self, components: RunComponents, copy_speed: float) -> None:
         """Sample the moving mean as `MovingMean.sampling` does, at simulated times."""
         nbytes = PASSES_OF_A_SAMPLE * components.segments.model.params.nbytes
-        pause = max(INTERVAL_S, cost.copy_seconds(nbytes) / MAX_LOAD)
+        pause = max(INTERVAL_S, nbytes / copy_speed / MAX_LOAD)
 
         def sample() -> None:
             components.moving_mean.sample_change()

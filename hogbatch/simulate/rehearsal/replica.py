@@ -13,7 +13,7 @@ from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.kernels.gpu.device import HostArray, HostDevice, Shape
 from hogbatch.simulate.engine import Host
 from hogbatch.simulate.hardware.gpu_cost import GpuCost, MergeTimes
-from hogbatch.simulate.rehearsal.noise import Noise
+from hogbatch.simulate.rehearsal.cores import Noise
 from hogbatch.wire.messages import Work
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.replica import Replica

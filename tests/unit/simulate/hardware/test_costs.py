@@ -10,7 +10,6 @@ from hogbatch.simulate.hardware.cpu_cost import CpuCost, barrier_seconds, mean_f
 from hogbatch.simulate.hardware.description import bundled_names, read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import weights
-from hogbatch.simulate.rehearsal.rehearsal import HostCost
 from tests.unit.simulate.hardware.conftest import WORKLOADS, dense_workload, sparse_workload
 
 BATCHES = st.integers(1, 4096)
@@ -85,9 +84,6 @@ def test_more_work_takes_longer(server):
     tables = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
     assert tables.rebuild_seconds(2000) == pytest.approx(2 * tables.rebuild_seconds(1000))
     assert CpuCost(server.cpu, WORKLOADS["dense"], 1).rebuild_seconds(1000) == 0
-    host = HostCost(server.cpu)
-    assert host.copy_seconds(2_000_000) == pytest.approx(2 * host.copy_seconds(1_000_000))
-    assert 0 < host.shuffle_seconds(1000) < 1e-3
 
 
 def test_a_core_of_twice_the_speed_takes_half_of_the_time_in_large_batches(server):

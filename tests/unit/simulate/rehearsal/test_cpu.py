@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from hogbatch.simulate.rehearsal import cpu
-from hogbatch.simulate.rehearsal.cores import Cores
+from hogbatch.simulate.rehearsal.cores import Cores, Noise
 from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
-from hogbatch.simulate.rehearsal.noise import Noise
 from hogbatch.wire.messages import Failed, Work
 from hogbatch.workers.compute.teams import Teams
 from tests.support.assignments import wide

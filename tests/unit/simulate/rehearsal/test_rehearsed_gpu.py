@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose
 from hogbatch.kernels.contract import LOSS
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.simulate.hardware.gpu_cost import MergeTimes
+from hogbatch.simulate.rehearsal.cores import Noise
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
-from hogbatch.simulate.rehearsal.noise import Noise
 from hogbatch.simulate.rehearsal.replica import RehearsedTrainer
 from hogbatch.wire.messages import Done, Failed, Work
 from hogbatch.workers.replica import Replica
