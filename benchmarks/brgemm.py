@@ -4,8 +4,7 @@ forward  Y[m, h] = X[m, k] W[k, h]      backward  E[m, k] = D[m, h] W[k, h].T
 update   W[k, h] += X[m, k].T D[m, h]
 
 Runs on one thread. Weights cycle through several layers, as in training, so that they come from the
-same level of the memory hierarchy. The same products are measured in OpenBLAS (through NumPy), and
-in PyTorch if it is installed.
+same level of the memory hierarchy. The same products are measured in OpenBLAS, through NumPy.
 
     scripts/bench brgemm --json out.json
     scripts/bench brgemm --shapes 54x512 --rows 16 --repetitions 3
@@ -26,7 +25,7 @@ from benchmarks.common import arguments, report
 from benchmarks.common.peak import aligned, fraction_of_peak
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import brgemm
-from hogbatch.kernels.cpu.brgemm import address, matrix, single_block, submatrix
+from hogbatch.kernels.cpu.brgemm import address, matrix, submatrix
 from hogbatch.kernels.cpu.dense import BLOCK_ROWS
 from hogbatch.kernels.cpu.tiles import ADD, STORE, Epilogue, Matrix
 from hogbatch.store.layout import stored_width
@@ -44,8 +43,7 @@ def forward(x, weights, y, sizes, times):
     m, k, h, layers = sizes
     for n in range(times):
         here = submatrix(matrix(weights), n % layers * k, 0)
-        epilogue = Epilogue(STORE, 1.0, 0, 0.0)
-        brgemm.multiply(m, h, k, matrix(x), here, matrix(y), single_block(), epilogue)
+        brgemm.multiply(m, h, k, matrix(x), here, matrix(y), Epilogue(STORE, 0, 0.0))
 
 
 @kernel
@@ -54,12 +52,12 @@ def backward(d, weights, e, packed, product, sizes, times):
     many = brgemm.packed_rows(m)
     turned, scratch = Matrix(address(packed), many, 1), Matrix(address(product), many, 1)
     for n in range(times):
-        brgemm.transpose(many, h, matrix(d), turned, 0)
+        brgemm.transpose(many, h, matrix(d), turned)
         for first in range(0, k, BLOCK_ROWS):
             rows = min(BLOCK_ROWS, k - first)
             here = submatrix(matrix(weights), n % layers * k + first, 0)
             below = submatrix(matrix(e), 0, first)
-            brgemm.multiply_transposed(m, rows, h, matrix(d), turned, here, below, scratch, 1.0, 0)
+            brgemm.multiply_transposed(m, rows, h, matrix(d), turned, here, below, scratch)
 
 
 @kernel
@@ -70,8 +68,8 @@ def update(x, d, weights, sizes, times):
         for first in range(0, k, BLOCK_ROWS):
             rows = min(BLOCK_ROWS, k - first)
             here = submatrix(matrix(weights), n % layers * k + first, 0)
-            columns, add = submatrix(left, first, 0), Epilogue(ADD, 1.0, 0, 0.0)
-            brgemm.multiply(rows, h, m, columns, matrix(d), here, single_block(), add)
+            columns, add = submatrix(left, first, 0), Epilogue(ADD, 0, 0.0)
+            brgemm.multiply(rows, h, m, columns, matrix(d), here, add)
 
 
 class ProductArrays:
@@ -117,30 +115,6 @@ class ProductArrays:
 
         return work
 
-    def torch(self, which: str) -> Work | None:
-        """PyTorch's product; None if PyTorch is not installed."""
-        try:
-            import torch
-        except ImportError:
-            return None
-        arrays = self._unpadded()
-        weights = [torch.from_numpy(layer) for layer in arrays[0]]
-        x, d, y, e, _ = (torch.from_numpy(array) for array in arrays[1:])
-
-        def work() -> None:
-            torch.set_num_threads(1)  # of the calling thread
-            with torch.no_grad():
-                for n in range(self.times):
-                    layer = weights[n % LAYERS]
-                    if which == "forward":
-                        torch.mm(x, layer, out=y)
-                    elif which == "backward":
-                        torch.mm(d, layer.T, out=e)
-                    else:
-                        layer.addmm_(x.T, d)
-
-        return work
-
     def _unpadded(self) -> tuple[list[Any], ...]:
         cut = [self.weights[n * self.k : (n + 1) * self.k, : self.h] for n in range(LAYERS)]
         weights = [aligned(layer) for layer in cut]
@@ -160,12 +134,10 @@ def measure(shape: str, m: int, which: str, repetitions: int) -> dict[str, Any]:
     """One result: fractions of the peak for a shape, number of rows and pass."""
     k, h = map(int, shape.split("x"))
     case = ProductArrays(m, k, h)
-    works = {"ours": case.ours(which), "openblas": case.blas(which), "torch": case.torch(which)}
     line: dict[str, Any] = {"shape": shape, "rows": m, "pass": which}
-    for name, work in works.items():
-        if work is not None:
-            fraction, gflops = fraction_of_peak([work], case.flops * case.times, repetitions)
-            line[name], line[f"{name}_gflops"] = round(fraction, 3), round(gflops, 1)
+    for name, work in (("ours", case.ours(which)), ("openblas", case.blas(which))):
+        fraction, gflops = fraction_of_peak([work], case.flops * case.times, repetitions)
+        line[name], line[f"{name}_gflops"] = round(fraction, 3), round(gflops, 1)
     line["over_openblas"] = round(line["ours_gflops"] / line["openblas_gflops"], 2)
     return line
 

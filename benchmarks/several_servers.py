@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ray.cluster_utils import Cluster
 
 from benchmarks.common import arguments, report
+from benchmarks.common.arrival import Arrival, arrival
 from benchmarks.common.data_sets import DIRECTORY_HELP
 from benchmarks.common.hogbatch_run import train
 
@@ -47,21 +48,12 @@ PROBLEMS = {
 }
 
 
-def crossing(history: list[dict[str, Any]], problem: Problem) -> tuple[float, float] | None:
+def crossing(history: list[dict[str, Any]], problem: Problem) -> Arrival | None:
     """Rows and training seconds at the target, interpolated; None if it was not reached."""
-    sign = -1.0 if problem.by_metric else 1.0
-    values = [
-        sign * (each["test_value"] if problem.by_metric else each["test_loss"]) for each in history
-    ]
-    target = sign * problem.target
-    for before, after in zip(range(len(values)), range(1, len(values)), strict=False):
-        if values[before] > target >= values[after]:
-            part = (values[before] - target) / (values[before] - values[after])
-            return tuple(
-                history[before][key] + part * (history[after][key] - history[before][key])
-                for key in ("rows", "seconds")
-            )
-    return None
+    if not problem.by_metric:
+        return arrival(history, problem.target)
+    losses = [each | {"test_loss": -each["test_value"]} for each in history]
+    return arrival(losses, -problem.target)
 
 
 def run(given: argparse.Namespace, name: str, seed: int, flags: list[str]) -> dict[str, Any]:
@@ -80,8 +72,8 @@ def run(given: argparse.Namespace, name: str, seed: int, flags: list[str]) -> di
         "set": name,
         "seed": seed,
         "flags": [each for each in flags if ":" not in each],  # without the address
-        "rows": found and found[0],
-        "seconds": found and found[1],
+        "rows": found and found.rows,
+        "seconds": found and found.seconds,
         "rows_per_second": summary["rows"] / summary["train_seconds"],
         "history": [
             [each["rows"], each["seconds"], each["test_loss"], each["test_value"]]

@@ -18,19 +18,17 @@ peers' grids instead and writes the settings found into tuned.json.
 import argparse
 import math
 from collections.abc import Sequence
-from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, hogbatch_run, machine, report
 from benchmarks.common.data_sets import DIRECTORY_HELP, TASKS, Task, task_directory
 from benchmarks.common.figures import draw_loss_curves
-from benchmarks.common.peer_process import PeerProcess, rounded
+from benchmarks.common.peer_process import rounded, train_once
 from benchmarks.common.report import OURS, Run
-from benchmarks.common.search import PeerProcesses, TunedSettings, search
+from benchmarks.common.search import TunedSettings, tune
 from benchmarks.peers import ON_CPU, TUNED, installed, peer
-from benchmarks.peers.contract import Setting, Stopwatch, reached
+from benchmarks.peers.contract import Stopwatch, reached
 
 TUNING_TEST_ROWS = 25_000  # maximum in a search, which evaluates many models
 SETTINGS = TunedSettings(TUNED)
@@ -50,12 +48,6 @@ def train_ours(task: Task, data: Path, seed: int, limit_s: float) -> Run:
     }
 
 
-def train_peer(name: str, directory: Path, setting: Setting, seed: int, watch: Stopwatch) -> Run:
-    """One run of a peer in a process of its own."""
-    with PeerProcess(name, directory, setting.get("threads", 1)) as process:
-        return process.train(setting, seed, watch)
-
-
 def measure(given: argparse.Namespace, names: Sequence[str]) -> list[Run]:
     """Train hogbatch and all peers on each data set, once per seed.
 
@@ -71,7 +63,7 @@ def measure(given: argparse.Namespace, names: Sequence[str]) -> list[Run]:
                 for name in names:
                     if entry := tuned.get(which, {}).get(name):
                         watch = Stopwatch(task.target, given.limit)
-                        run = train_peer(name, directory, entry["setting"], seed, watch)
+                        run = train_once(name, directory, entry["setting"], seed, watch)
                         runs.append(labelled(run, which, name, seed))
     return runs
 
@@ -83,20 +75,13 @@ def labelled(run: Run, which: str, name: str, seed: int) -> Run:
     return {"set": which, "name": name, "seed": seed, "seconds": seconds, **run}
 
 
-def tune(given: argparse.Namespace, names: Sequence[str]) -> None:
+def tune_all(given: argparse.Namespace, names: Sequence[str]) -> None:
     """Search each peer's grid on each data set; store each setting as soon as it is found."""
     for which in given.sets:
-        task = TASKS[which]
+        task, watch = TASKS[which], Stopwatch(TASKS[which].target, given.limit)
         with task_directory(task, given.data, test_rows=TUNING_TEST_ROWS) as (problem, directory):
             for name in names:
-                if not (grid := peer(name).grid(problem)):
-                    continue
-                known = SETTINGS.setting(which, name)
-                with closing(PeerProcesses(name, directory, print)) as processes:
-                    watch = Stopwatch(task.target, given.limit)
-                    best = search(peer(name), grid, known, processes.train, watch)
-                if best.setting:
-                    SETTINGS.keep(which, name, best.entry(len(grid)))
+                tune(name, SETTINGS, which, problem, directory, watch)
 
 
 def table(runs: Sequence[Run], limit_s: float) -> str:
@@ -121,10 +106,8 @@ def ratio(seconds: dict[str, float], limit_s: float) -> str:
 
 def description(given: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     """Machine, versions, targets and the peers' settings."""
-    tuned, found = SETTINGS.read(), machine.describe()
-    packages = {peer(name).package for name in names}
-    return found | {
-        "versions": found["versions"] | {package: version(package) for package in packages},
+    tuned = SETTINGS.read()
+    return machine.describe(*(peer(name).package for name in names)) | {
         "limit_s": given.limit,
         "targets": {which: TASKS[which].target for which in given.sets},
         "settings": {which: tuned.get(which, {}) for which in given.sets},
@@ -151,7 +134,7 @@ def main(flags: Sequence[str] | None = None) -> None:
     given = parse(flags)
     names = installed(given.peers)
     if given.tune:
-        return tune(given, names)
+        return tune_all(given, names)
     runs = measure(given, names)
     results = {"about": description(given, names), "runs": runs}
     print(table(runs, given.limit))

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from hogbatch.estimators.classifier import HogbatchClassifier as HogbatchClassifier
     from hogbatch.estimators.multilabel import HogbatchMultilabel as HogbatchMultilabel
     from hogbatch.estimators.regressor import HogbatchRegressor as HogbatchRegressor
-    from hogbatch.model.file import Model as Model, load_model as load_model
+    from hogbatch.model.file import load_model as load_model
+    from hogbatch.model.trained import Model as Model
     from hogbatch.run.results import Run as Run
 
     __version__: str
 
 _MODULES = {
-    "Model": "hogbatch.model.file",
+    "Model": "hogbatch.model.trained",
     "Run": "hogbatch.run.results",
     "load_model": "hogbatch.model.file",
     "train": "hogbatch.api",

@@ -61,10 +61,7 @@ def test_every_fault_has_a_test(row):
         ("test_gone.py::test_it", "there is no file"),
         ("test_fault_table.py::test_gone", "no such test"),
         ("test_fault_table.py::read_table", "no such test"),
-        (
-            "unit/model/test_file.py::test_a_model_survives_its_file",
-            "no such test",
-        ),  # a method
+        ("unit/run/test_rundir.py::test_there_is_always_one_run_or_the_other", "no such test"),
     ],
 )
 def test_a_test_that_is_not_there_is_found_out(named, complaint):
@@ -79,5 +76,5 @@ def test_a_table_is_read():
 
 
 def test_methods_count_with_their_class():
-    named = "unit/model/test_file.py"
-    assert any("::" in test for test in names_in(TESTS / named))
+    found = names_in(TESTS / "unit/run/test_rundir.py")
+    assert "TestKilled::test_there_is_always_one_run_or_the_other" in found

@@ -35,7 +35,7 @@ LAYERS = [  # low to high: a package may import itself and those before it
 # Of the packages above `workers`, only these import more of it than `workers.compute`.
 MAY_IMPORT_WORKERS = ["hogbatch.run.this_process", "hogbatch.simulate"]
 ONLY_DECIDE = {  # packages, and their modules without a clock, files, processes and threads
-    "cli.doctor": "checks text",
+    "cli.doctor": "checks",
     "cluster": "decisions",
     "config": "layers losses lsh optimizers",
     "coordinator": "",  # all of them, with the exceptions below
@@ -63,7 +63,6 @@ IMPURE_EXCEPTIONS = [
     "hogbatch.coordinator.interrupts",
     "hogbatch.coordinator.loop",
     "hogbatch.simulate.profile",
-    "hogbatch.simulate.rehearsal.command",
 ]
 IMPURE = ["time", "os", "threading", "zmq", "socket", "subprocess"]
 ONLY_IN = {  # outside package: the modules that may import it

@@ -32,7 +32,7 @@ from hogbatch.machine.topology import (
 )
 from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.policy.cpu_batch import largest_cpu_batch
-from hogbatch.wire.messages import Ready, Work
+from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.ranges import cut
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 class LeaseTotals:
     """The sums of a lease, while some of its ranges are still being computed."""
 
-    work: Work
+    lease: Lease
     remaining: int  # ranges
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
     seconds: float = 0.0
@@ -71,16 +71,16 @@ class LeaseTotals:
 class TeamTask(NamedTuple):
     """Rows [start, stop) of the epoch order or the test set, for one team."""
 
-    lease: LeaseTotals
+    progress: LeaseTotals
     start: int
     stop: int
 
 
-def divide_lease(work: Work, teams: int) -> list[TeamTask]:
+def divide_lease(lease: Lease, teams: int) -> list[TeamTask]:
     """Divide a lease among at most `teams` teams."""
-    ranges = cut(work.stop - work.start, work.batch_size, teams)
-    lease = LeaseTotals(work, len(ranges))
-    return [TeamTask(lease, work.start + start, work.start + stop) for start, stop in ranges]
+    ranges = cut(lease.stop - lease.start, lease.batch_size, teams)
+    progress = LeaseTotals(lease, len(ranges))
+    return [TeamTask(progress, lease.start + start, lease.start + stop) for start, stop in ranges]
 
 
 class CpuEngine:
@@ -143,8 +143,8 @@ class CpuEngine:
 
         return ThreadTeam(self._loop, members, cores).as_loop
 
-    def submit(self, work: Work) -> None:
-        for task in divide_lease(work, self._teams.count):
+    def submit(self, lease: Lease) -> None:
+        for task in divide_lease(lease, self._teams.count):
             self._ranges.put(task)
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class CpuEngine:
         """Compile, or load from the cache, with leases that are revoked: no row is computed."""
         raised = int(self._line[0]) - 1
         thread, loop = thread_state(self._assignment, 0), self._team_loop(members=1)
-        revoked = Work(0, "train", 0, 0, 1, 1, 0.0, raised)
+        revoked = Lease(0, "train", 0, 0, 1, 1, 0.0, raised)
         self._compute(revoked, 0, 1, thread, loop)
         evaluated: list[Literal["train", "test"]] = []
         if self._assignment.test is not None:
@@ -169,8 +169,8 @@ class CpuEngine:
         if self._assignment.welcome.evaluate_train:
             evaluated.append("train")
         for rows_of in evaluated:
-            work = structs.replace(revoked, task="evaluate", rows_of=rows_of)
-            self._compute(work, 0, 1, thread, loop)
+            lease = structs.replace(revoked, task="evaluate", rows_of=rows_of)
+            self._compute(lease, 0, 1, thread, loop)
         if self._hashed is not None:
             self._hashed.start()
 
@@ -190,14 +190,16 @@ class CpuEngine:
         if number == 0:
             self._measured.put(self._measure(loop))
         while (task := self._ranges.get()) is not None:
-            lease, start, stop = task
+            progress, start, stop = task
             began = time.perf_counter()
-            if lease.work.rollbacks != rollbacks:
-                rollbacks = lease.work.rollbacks
+            if progress.lease.rollbacks != rollbacks:
+                rollbacks = progress.lease.rollbacks
                 self._reset(thread, rollbacks)
-            totals = self._compute(lease.work, start, stop, thread, loop)
-            if lease.add(totals, time.perf_counter() - began):
-                self._post(report(lease.work, lease.totals, lease.seconds / self._teams.count))
+            totals = self._compute(progress.lease, start, stop, thread, loop)
+            if progress.add(totals, time.perf_counter() - began):
+                self._post(
+                    report(progress.lease, progress.totals, progress.seconds / self._teams.count)
+                )
 
     def _measure(self, loop: "CompiledLoop") -> Profile | Exception:
         """Measure batches with `loop`; the exception if that fails."""
@@ -220,29 +222,29 @@ class CpuEngine:
             self._hashed.reset(rollbacks)
 
     def _compute(
-        self, work: Work, start: int, stop: int, thread: ThreadState, loop: "CompiledLoop"
+        self, lease: Lease, start: int, stop: int, thread: ThreadState, loop: "CompiledLoop"
     ) -> NDArray[np.float64]:
         from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
 
         totals = np.zeros(TOTALS)
         kinds = self._assignment.kinds
-        lease = BatchSettings(work.batch_size, *kinds, work.fence, self._teams.count)
-        if work.task == "evaluate":
-            chosen, rows = self._assignment.evaluated(work), np.arange(start, stop)
+        batches = BatchSettings(lease.batch_size, *kinds, lease.fence, self._teams.count)
+        if lease.task == "evaluate":
+            chosen, rows = self._assignment.evaluated(lease), np.arange(start, stop)
             arrays = thread.model, chosen.inputs, chosen.labels, rows
-            loop.evaluate(*arrays, lease, self._line, totals)
+            loop.evaluate(*arrays, batches, self._line, totals)
             return totals
-        train, hyper = self._assignment.train, self._assignment.hyper(work.learning_rate)
-        rows = self._assignment.orders.row_order(work.epoch)[start:stop]
+        train, hyper = self._assignment.train, self._assignment.hyper(lease.learning_rate)
+        rows = self._assignment.orders.row_order(lease.epoch)[start:stop]
         if self._hashed is not None:
-            self._hashed.train(thread, rows, lease, hyper, totals)
+            self._hashed.train(thread, rows, batches, hyper, totals)
         else:
             loop.train(
                 thread.model,
                 train.inputs,
                 train.labels,
                 rows,
-                lease,
+                batches,
                 hyper,
                 thread.head,
                 self._line,

@@ -18,7 +18,7 @@ from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.store.model import SharedModel
 from hogbatch.store.staleness import Damping
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
 from hogbatch.workers.compute.refused_changes import RefusedChanges
 from hogbatch.workers.compute.report import MergeReport, report
@@ -54,9 +54,9 @@ def run_steps(steps: Steps) -> None:
 class LeaseProgress:
     """The progress of one lease."""
 
-    work: Work
+    lease: Lease
     began: float
-    rows: int = 0  # rows of `work` to train on, from its start; fewer if memory ran out
+    rows: int = 0  # rows of `lease` to train on, from its start; fewer if memory ran out
     too_large: int = 0  # size of a batch that did not fit into memory
     refused: int = 0  # changes that were not finite
     total_staleness: int = 0  # summed over merges
@@ -93,7 +93,7 @@ class IntervalEvents(NamedTuple):
         """The times between the events, all of which must be done."""
         cost = MergeCost(device.elapsed(self.ready, self.taken), background)
         training = device.elapsed(self.begun, self.trained)
-        return IntervalTimes(interval.progress.work.batch_size, interval.rows, training, cost)
+        return IntervalTimes(interval.progress.lease.batch_size, interval.rows, training, cost)
 
 
 class _PendingMerge(NamedTuple):
@@ -224,7 +224,7 @@ class ReplicaExchange:
 
     def _may_write(self, interval: Interval) -> bool:
         """Whether the lease of `interval` is still valid."""
-        return bool(self._fence[0] == interval.progress.work.fence)
+        return bool(self._fence[0] == interval.progress.lease.fence)
 
     def _skip_rows(self, interval: Interval) -> None:
         interval.progress.totals[[ROWS, SKIPPED]] += interval.rows
@@ -253,7 +253,7 @@ class ReplicaExchange:
         staleness = max(0, self._foreign_updates() - pending.based_on)
         damping = 1.0 if self._replica.damps_weights else self._damping.weight(staleness)
         yield Pause.MERGE
-        self._replica.merge(progress.work.weight * damping)
+        self._replica.merge(progress.lease.weight * damping)
         self._model.merges[0] += 1  # racy like the weights; only staleness depends on it
         self._merges += 1
         self._refusals.reset()
@@ -279,4 +279,4 @@ class ReplicaExchange:
             progress.transfers.bytes + progress.inputs.bytes,
             progress.transfers.seconds + progress.inputs.seconds,
         )
-        self._post(report(progress.work, progress.totals, seconds, merge))
+        self._post(report(progress.lease, progress.totals, seconds, merge))

@@ -24,7 +24,7 @@ from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
-from hogbatch.wire.messages import Ready, Work
+from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost, MergeInterval
@@ -46,7 +46,7 @@ class GpuEngine:
     def __init__(self, label: str, make_device: Callable[[str], Device]) -> None:
         self.label = label
         self._make_device = make_device
-        self._jobs: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Lease] = queue.SimpleQueue()
         self._prepared: queue.SimpleQueue[Profile | BaseException] = queue.SimpleQueue()
 
     def prepare(self, assignment: Assignment, post: Post) -> Ready:
@@ -57,8 +57,8 @@ class GpuEngine:
             raise profile
         return Ready(profile, merge=self._merge_interval.cost)
 
-    def submit(self, work: Work) -> None:
-        self._jobs.put(work)
+    def submit(self, lease: Lease) -> None:
+        self._jobs.put(lease)
 
     # The training thread --------------------------------------------------------------------
 

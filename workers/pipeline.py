@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.gpu.device import Device, memory_shortage
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile, first_merge_interval, touches_few_rows
 from hogbatch.workers.compute.merge_interval import MergeCost, MergeInterval
@@ -62,8 +62,8 @@ class ReplicaTrainer(Protocol):
     def train(self, start: int, stop: int, batch: int, rate: float) -> None:
         """Train the replica on rows [start, stop) of the order, in batches."""
 
-    def evaluate(self, work: Work) -> NDArray[np.float64]:
-        """Return the sums over rows [work.start, work.stop) of the set that `work` names."""
+    def evaluate(self, lease: Lease) -> NDArray[np.float64]:
+        """Return the sums over rows [lease.start, lease.stop) of the set that `lease` names."""
 
     def input_transfers(self) -> Transfers:
         """Return the transfers of training rows since the last call."""
@@ -99,7 +99,7 @@ class Pipeline:
 
     def __init__(
         self,
-        jobs: SimpleQueue[Work],
+        jobs: SimpleQueue[Lease],
         trainer: ReplicaTrainer,
         exchange: ReplicaExchange,
         merge_interval: MergeInterval,
@@ -108,7 +108,7 @@ class Pipeline:
         self._jobs, self._trainer, self._replica = jobs, trainer, trainer.replica
         self._exchange, self._merge_interval, self._post = exchange, merge_interval, post
         self._device = trainer.device
-        self._upcoming: Work | None = None  # a lease that has been taken from `jobs`
+        self._upcoming: Lease | None = None  # a lease that has been taken from `jobs`
         self._intervals: Iterator[Interval] = iter(())  # the rest of the lease in progress
         self._rollbacks = 0
         self._begun: Any = None  # events of the interval in progress
@@ -133,12 +133,12 @@ class Pipeline:
         while interval is None:
             if self._upcoming is None and not self._jobs.empty():
                 self._upcoming = self._jobs.get()
-            work = self._upcoming
-            if work is None or work.task == "evaluate" or work.rollbacks != self._rollbacks:
+            lease = self._upcoming
+            if lease is None or lease.task == "evaluate" or lease.rollbacks != self._rollbacks:
                 return None
             self._upcoming = None
-            if self._reserve(work):
-                self._intervals = self._split(work)
+            if self._reserve(lease):
+                self._intervals = self._split(lease)
                 interval = next(self._intervals)
         return interval
 
@@ -147,37 +147,37 @@ class Pipeline:
         if self._upcoming is None:
             yield self._jobs
             self._upcoming = self._jobs.get()
-        work = self._upcoming
-        if work.rollbacks != self._rollbacks:
-            self._rollbacks = work.rollbacks
+        lease = self._upcoming
+        if lease.rollbacks != self._rollbacks:
+            self._rollbacks = lease.rollbacks
             self._replica.reset()
-        if work.task == "evaluate":
+        if lease.task == "evaluate":
             self._upcoming = None
-            yield from self._evaluate(work)
+            yield from self._evaluate(lease)
 
-    def _split(self, work: Work) -> Iterator[Interval]:
+    def _split(self, lease: Lease) -> Iterator[Interval]:
         """The intervals of one lease, until memory runs out."""
-        progress = LeaseProgress(work, self._device.host_time(), work.stop - work.start)
-        every = self._merge_interval.batches(work.batch_size, work.merge_every)
-        interval_rows = work.batch_size * every
-        for start in range(work.start, work.stop, interval_rows):
+        progress = LeaseProgress(lease, self._device.host_time(), lease.stop - lease.start)
+        every = self._merge_interval.batches(lease.batch_size, lease.merge_every)
+        interval_rows = lease.batch_size * every
+        for start in range(lease.start, lease.stop, interval_rows):
             if not progress.too_large:
-                stop = min(start + interval_rows, work.stop)
-                yield Interval(progress, start, stop, stop == work.stop)
+                stop = min(start + interval_rows, lease.stop)
+                yield Interval(progress, start, stop, stop == lease.stop)
 
     def _run(self, interval: Interval, pull_needed: bool) -> Generator[Any, None, bool]:
         """Train the replica, pulled first if `pull_needed`; return False if memory ran out."""
-        work, trainer = interval.progress.work, self._trainer
-        trainer.follow(work.epoch)
+        lease, trainer = interval.progress.lease, self._trainer
+        trainer.follow(lease.epoch)
         if pull_needed:
             self._exchange.before_pull()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
             yield Pause.COMPLETE
             self._begun = self._device.record_event()
-        batches = interval.start, interval.stop, work.batch_size, work.learning_rate
+        batches = interval.start, interval.stop, lease.batch_size, lease.learning_rate
         shortage = memory_shortage(self._device, partial(trainer.train, *batches))
         if shortage is not None:
-            _log_out_of_memory(work, shortage)
+            _log_out_of_memory(lease, shortage)
             yield from self._return_rest(interval)
             return False
         self._trained = self._device.record_event()
@@ -192,7 +192,7 @@ class Pipeline:
         """Submit the change of `trained`; return whether the next interval has to pull first."""
         rows = None
         if upcoming is not None:
-            self._trainer.follow(upcoming.progress.work.epoch)
+            self._trainer.follow(upcoming.progress.lease.epoch)
             rows = self._trainer.rows(upcoming.start, upcoming.stop)
         ended = self._device.record_event()
         if not (yield from self._exchanged()):  # `trained` started from refused parameters
@@ -220,14 +220,14 @@ class Pipeline:
         if not (yield from self._exchanged()):
             self._replica.reset()
 
-    def _reserve(self, work: Work) -> bool:
-        """Allocate for the batches of `work`; return it as too large if memory runs out."""
-        reserve = partial(self._trainer.reserve, work.batch_size)
+    def _reserve(self, lease: Lease) -> bool:
+        """Allocate for the batches of `lease`; return it as too large if memory runs out."""
+        reserve = partial(self._trainer.reserve, lease.batch_size)
         shortage = memory_shortage(self._device, reserve)
         if shortage is not None:
-            _log_out_of_memory(work, shortage)
-            merge = MergeReport(rows=0, too_large=work.batch_size)
-            self._post(report(work, np.zeros(TOTALS), 0.0, merge))
+            _log_out_of_memory(lease, shortage)
+            merge = MergeReport(rows=0, too_large=lease.batch_size)
+            self._post(report(lease, np.zeros(TOTALS), 0.0, merge))
             self._trainer.release()
         return shortage is None
 
@@ -237,26 +237,26 @@ class Pipeline:
         self._replica.discard()
         yield from self._wait_for_exchange()
         progress.rows, progress.too_large = (
-            interval.start - progress.work.start,
-            progress.work.batch_size,
+            interval.start - progress.lease.start,
+            progress.lease.batch_size,
         )
         self._exchange.skip(Interval(progress, interval.start, interval.start, last=True))
         self._trainer.release()
 
-    def _evaluate(self, work: Work) -> Steps:
+    def _evaluate(self, lease: Lease) -> Steps:
         began = self._device.host_time()
         self._replica.refresh()
-        totals = self._trainer.evaluate(work)
+        totals = self._trainer.evaluate(lease)
         yield Pause.COMPLETE
-        totals[ROWS] = work.stop - work.start
+        totals[ROWS] = lease.stop - lease.start
         seconds = self._device.host_time() - began
         pull = self._replica.transfers.take()
         merge = MergeReport(transferred=pull.bytes, transfer_seconds=pull.seconds)
-        self._post(report(work, totals, seconds, merge))
+        self._post(report(lease, totals, seconds, merge))
 
 
-def _log_out_of_memory(work: Work, shortage: str) -> None:
+def _log_out_of_memory(lease: Lease, shortage: str) -> None:
     """Log that the batches do not fit; raise HogbatchError if they cannot be smaller."""
-    if work.batch_size == 1:
+    if lease.batch_size == 1:
         raise HogbatchError(f"a batch of one row does not fit into memory: {shortage}")
-    logging.warning("out of memory with batches of %d rows: %s", work.batch_size, shortage)
+    logging.warning("out of memory with batches of %d rows: %s", lease.batch_size, shortage)

@@ -29,12 +29,12 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Lease,
     Ready,
     Refused,
     Stop,
     ToCoordinator,
     Welcome,
-    Work,
 )
 from hogbatch.workers.compute.assignment import Assignment
 
@@ -54,7 +54,7 @@ class Engine(Protocol):
     def prepare(self, assignment: Assignment, post: Post) -> Ready:
         """Compile, allocate and measure; later results are passed to `post`, from any thread."""
 
-    def submit(self, work: Work) -> None:
+    def submit(self, lease: Lease) -> None:
         """Queue a lease."""
 
 
@@ -125,7 +125,7 @@ class Session:
                     self._welcome_by = math.inf
                     self._beat_s = message.beat_seconds
                     threading.Thread(target=self._prepare, args=(message,), daemon=True).start()
-                case Work():
+                case Lease():
                     self._engine.submit(message)
         if time.monotonic() > self._welcome_by:
             raise ProtocolError(f"no answer from the coordinator in {WELCOME_WITHIN_S:.0f} s")

@@ -10,7 +10,7 @@ from hogbatch.kernels.contract import IGNORES_ZEROS, TOTALS
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device, memory_shortage
 from hogbatch.kernels.gpu.graph import CapturedSteps
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.feed import CachedSet, Feed, feed_for
 from hogbatch.workers.mapping import MappedSegment
@@ -106,19 +106,19 @@ class Trainer:
             self._steps.set_rate(hyper.rate)
             self._steps.train(*part, self.replica.totals)
 
-    def evaluate(self, work: Work) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the sums over rows [work.start, work.stop) of the set that `work` names.
+    def evaluate(self, lease: Lease) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return the sums over rows [lease.start, lease.stop) of the set that `lease` names.
 
         The batch is halved whenever the device runs out of memory.
         """
-        feed = self._train_set if work.rows_of == "train" else self._test_set
+        feed = self._train_set if lease.rows_of == "train" else self._test_set
         assert feed is not None, "the coordinator hands out test rows only if there are any"
-        feed.set_order(UNSHUFFLED, np.arange(self._assignment.evaluated(work).rows))
+        feed.set_order(UNSHUFFLED, np.arange(self._assignment.evaluated(lease).rows))
         totals = np.zeros(TOTALS)
         self._evaluated.fill(0)
-        start, size = work.start, work.batch_size
-        while start < work.stop:
-            stop = min(start + size, work.stop)
+        start, size = lease.start, lease.batch_size
+        while start < lease.stop:
+            stop = min(start + size, lease.stop)
             evaluate = partial(self._evaluate, feed, start, stop)
             if size == 1:  # it cannot be halved
                 evaluate()

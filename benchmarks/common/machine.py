@@ -22,14 +22,14 @@ def cpu_model() -> str:
     return platform.machine()
 
 
-def describe() -> dict[str, Any]:
-    """Date, hardware, versions and command."""
+def describe(*packages: str) -> dict[str, Any]:
+    """Date, hardware, versions (also of those `packages` that are installed) and command."""
     return {
         "date": date.today().isoformat(),
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "versions": {"hogbatch": version()} | versions("numpy", "numba", "llvmlite"),
+        "versions": {"hogbatch": version()} | versions("numpy", "numba", "llvmlite", *packages),
         "command": command(),
     }
 
@@ -64,11 +64,16 @@ def without_directories(command: str) -> str:
     return " ".join(filter(None, [first, name, shown]))
 
 
-def nvidia_driver() -> str | None:
-    """Version of the NVIDIA driver; None if nvidia-smi is missing, fails or hangs."""
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+def nvidia_smi(fields: str, *flags: str) -> list[str]:
+    """What nvidia-smi reports, one line per GPU; empty if it is missing, fails or hangs."""
+    query = ["nvidia-smi", *flags, f"--query-gpu={fields}", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20)
-        return done.stdout.split()[0]
-    except (OSError, subprocess.SubprocessError, IndexError):
-        return None
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout.strip().splitlines()
+
+
+def nvidia_driver() -> str | None:
+    """Version of the NVIDIA driver; None if nvidia-smi does not tell."""
+    return next(iter(nvidia_smi("driver_version")), None)

@@ -78,6 +78,14 @@ class PeerProcess:
         self._process.wait()
 
 
+def train_once(
+    name: str, directory: Path, setting: Setting, seed: int, watch: Stopwatch
+) -> dict[str, Any]:
+    """One run of a peer in a process of its own; see :meth:`PeerProcess.train`."""
+    with PeerProcess(name, directory, setting.get("threads", 1)) as process:
+        return process.train(setting, seed, watch)
+
+
 def serve(name: str, directory: Path) -> None:
     """Answer jobs until stdin is closed; the output of frameworks goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")

@@ -6,14 +6,15 @@ The whole grid is searched; runs far behind the best so far are cut short.
 import json
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import peers
 from benchmarks.common.peer_process import PeerProcess
-from benchmarks.peers.contract import Curve, Peer, Setting, Stopwatch, reached
+from benchmarks.peers.contract import Curve, Peer, Problem, Setting, Stopwatch, reached
 
 PACE_S = 0.5  # training seconds to measure the rows per second of a setting
 PACE_RUNS = 2
@@ -196,3 +197,29 @@ def rows_per_second(answer: dict[str, Any]) -> float:
     """Training speed of a run; 0 if the run failed."""
     curve = answer["curve"]
     return answer["rows"] / curve[-1][0] if curve and curve[-1][0] else 0.0
+
+
+def tune(
+    name: str,
+    settings: TunedSettings,
+    which: str,
+    problem: Problem,
+    directory: Path,
+    watch: Stopwatch,
+    place: Setting | None = None,
+) -> None:
+    """Search the grid of peer `name` on the data set `which`, and store the setting found.
+
+    The peer reads `problem` from `directory`. `place` is added to each setting for its runs.
+    """
+    peer, known = peers.peer(name), settings.setting(which, name)
+    if not (grid := peer.grid(problem)):
+        return
+    with closing(PeerProcesses(name, directory, print)) as processes:
+
+        def train(setting: Setting, watch: Stopwatch) -> dict[str, Any]:
+            return processes.train(setting | (place or {}), watch)
+
+        best = search(peer, grid, known, train, watch)
+    if best.setting:
+        settings.keep(which, name, best.entry(len(grid)))

@@ -1,6 +1,6 @@
 """How the stages share the time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 SHARES: Final = {  # of the time that is left, relative to those of the later stages
@@ -16,17 +16,12 @@ SHORTEST_S: Final = 5.0  # with less, a stage would be killed before its first m
 REPORT_S: Final = 3.0  # kept for the report at the end
 
 
-def limit(
-    stage: str,
-    later: Sequence[str],
-    left_s: float,
-    shares: Mapping[str, float] = SHARES,
-) -> float | None:
+def limit(stage: str, later: Sequence[str], left_s: float) -> float | None:
     """Seconds for `stage`, before the stages `later`; None if the time is too short to start it.
 
     Each stage gets its share of what is left, so the time that it does not use goes to later ones.
     """
     usable = left_s - REPORT_S
-    whole = shares[stage] + sum(shares[each] for each in later)
-    seconds = min(usable * shares[stage] / whole, LIMITS.get(stage, usable))
+    whole = SHARES[stage] + sum(SHARES[each] for each in later)
+    seconds = min(usable * SHARES[stage] / whole, LIMITS.get(stage, usable))
     return seconds if seconds >= SHORTEST_S else None

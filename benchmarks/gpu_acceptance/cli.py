@@ -10,10 +10,13 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from benchmarks.common.cases import CASES
+from benchmarks.common.data_sets import Task
 from benchmarks.common.event_log import EventReader
 from benchmarks.common.job import Job, wait_for
 from benchmarks.common.run_history import Life, audit, check_summary
@@ -41,19 +44,7 @@ LEASES: Final = 3  # that a worker has done before it is killed
 SLOW_CPU: Final = ("--cpu-batch", 1)
 
 
-class DataSet(NamedTuple):
-    """Files and the network."""
-
-    train: str
-    hidden: str
-    test: str = ""
-
-
-SETS: Final = {
-    "a9a": DataSet("a9a.svm.gz", "64,64"),
-    "w8a": DataSet("w8a.svm.gz", "512,512,512"),
-    "citeulike": DataSet("citeulike-train.xmc.gz", "128", "citeulike-test.xmc.gz"),
-}
+SETS: Final = {name: CASES[name].task for name in ("a9a", "w8a", "citeulike")}
 
 
 def run(stage: Stage) -> None:
@@ -63,10 +54,10 @@ def run(stage: Stage) -> None:
         place = SAMPLES if which == "a9a" else Path(stage.settings.data)
         for workers in ("gpu:0", together):
             work = partial(trained, stage, place, SETS[which], workers)
-            _measure(stage, f"{which} {workers}", place / SETS[which].train, work)
+            _measure(stage, f"{which} {workers}", place / SETS[which].data, work)
         if which == "a9a":
             killing = partial(killed, stage, together)
-            _measure(stage, "a9a, GPU worker killed", place / SETS[which].train, killing)
+            _measure(stage, "a9a, GPU worker killed", place / SETS[which].data, killing)
 
 
 def _measure(stage: Stage, name: str, data: Path, work: Callable[[], Json]) -> None:
@@ -91,26 +82,25 @@ def new_job() -> Iterator[Job]:
             raise Failure(one_line(error), {"logs": logs}) from error
 
 
-def data_flags(place: Path, files: DataSet, quick: bool) -> list[object]:
+def data_flags(place: Path, task: Task, quick: bool) -> list[str]:
     """Flags of `hogbatch train` for the data and the network."""
-    flags: list[object] = [place / files.train, "--hidden", "8" if quick else files.hidden]
-    return flags + (["--test", place / files.test] if files.test else [])
+    return (replace(task, hidden=(8,)) if quick else task).flags(place)
 
 
-def rows_of(place: Path, files: DataSet) -> int:
+def rows_of(place: Path, task: Task) -> int:
     """The number of training rows, as `hogbatch train` splits them."""
-    test = place / files.test if files.test else None
-    return load(place / files.train, test=test, seed=0).train.rows
+    test = place / task.test if task.test else None
+    return load(place / task.data, test=test, seed=0).train.rows
 
 
-def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
+def trained(stage: Stage, place: Path, task: Task, workers: str) -> Json:
     """Train for a few seconds and return the totals; RuntimeError if a check fails."""
     quick = stage.settings.quick
     with new_job() as job:
         flags = ["--workers", workers, "--start-with", workers.count(",") + 1]
         seconds = QUICK_SECONDS if quick else SECONDS
         limits = [*ENDLESS[:4], "--max-seconds", seconds, *ALL_TRAIN, "--quiet"]
-        process = job.train(*data_flags(place, files, quick), *flags, *limits)
+        process = job.train(*data_flags(place, task, quick), *flags, *limits)
         try:
             code = process.wait(max(1.0, stage.left_s))
         except subprocess.TimeoutExpired:
@@ -118,7 +108,7 @@ def trained(stage: Stage, place: Path, files: DataSet, workers: str) -> Json:
         if code != 0:
             raise RuntimeError(f"exit code {code}: {clipped(job.said(process).strip(), 500)}")
         found = outcome(job)
-        problems = problems_of(job) + ledger(job, rows_of(place, files))
+        problems = problems_of(job) + ledger(job, rows_of(place, task))
         if problems:
             raise RuntimeError("; ".join(problems))
     return found
@@ -161,10 +151,10 @@ def ledger(job: Job, rows: int) -> list[str]:
 
 def killed(stage: Stage, workers: str) -> Json:
     """Kill the GPU worker while it trains; it must be replaced, and no row may be lost."""
-    files = SETS["a9a"]
+    task = SETS["a9a"]
     with new_job() as job:
         job.train(
-            *data_flags(SAMPLES, files, stage.settings.quick),
+            *data_flags(SAMPLES, task, stage.settings.quick),
             *("--workers", workers, "--start-with", workers.count(",") + 1, *ENDLESS),
             *("--eval-seconds", 5, "--quiet", "--max-seconds", MOST_SECONDS, *ALL_TRAIN, *SLOW_CPU),
         )
@@ -181,7 +171,7 @@ def killed(stage: Stage, workers: str) -> Json:
         assert job.coordinator
         job.coordinator.send_signal(signal.SIGINT)
         code = job.finish()
-        problems = ledger(job, rows_of(SAMPLES, files)) + job.leftovers()
+        problems = ledger(job, rows_of(SAMPLES, task)) + job.leftovers()
         if code != INTERRUPTED:
             problems.append(f"exit code {code}, expected {INTERRUPTED}")
         if problems:

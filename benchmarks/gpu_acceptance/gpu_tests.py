@@ -3,6 +3,7 @@
 A test that ends its process, or breaks the device for it, does not end the others.
 """
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ def run(stage: Stage) -> None:
         log = OutcomeLog(Path(directory) / "events", stage.record)
         while stage.left_s > 0:
             before = log.started
-            code = stage.follow_python([*command(log.path), *paths, *choice], log.poll)
+            code = stage.follow([*command(log.path), *paths, *choice], log.poll)
             log.interrupted("timed out" if code is None else f"its process: {ended(code)}")
             if (code in (None, 0, 1, 5) and not log.stopped) or log.started == before:
                 break
@@ -43,10 +44,10 @@ def run(stage: Stage) -> None:
 
 
 def command(events: Path) -> list[str]:
-    """The flags of Python for pytest with the plugin."""
+    """The command of pytest with the plugin."""
     # In one word: pytest looks for its configuration above every word that is a path.
     plugin = ("-p", "benchmarks.gpu_acceptance.pytest_events", f"--events={events}")
-    return ["-m", "pytest", *plugin, *FLAGS, *TIME_LIMIT, *IGNORED]
+    return [sys.executable, "-m", "pytest", *plugin, *FLAGS, *TIME_LIMIT, *IGNORED]
 
 
 def ended(code: int) -> str:
@@ -106,7 +107,7 @@ class OutcomeLog:
         name, outcome = event["name"], event["outcome"]
         self._count(outcome)
         if outcome == "failed":
-            self._record.fail(name, last(event["message"]), clipped_end(event["message"]))
+            self._record.fail(name, last(event["message"]), event["message"][-MESSAGE_CHARACTERS:])
         elif outcome == "skipped":
             self._record.skip(name, event["message"])
         else:
@@ -121,8 +122,3 @@ def last(message: str) -> str:
     lines: Sequence[str] = message.strip().splitlines() or [""]
     marked = [line[2:].strip() for line in lines if line.startswith("E ")]
     return marked[0] if marked else lines[-1]
-
-
-def clipped_end(message: str) -> str:
-    """The end of a message, which has the error."""
-    return message[-MESSAGE_CHARACTERS:]

@@ -1,13 +1,11 @@
 """The packages that the stages import, and how to install the missing ones."""
 
-import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 BASE: Final = {  # module: package; after each package its dependencies
@@ -30,17 +28,10 @@ FOR_TESTS: Final = {
     "sortedcontainers": "sortedcontainers",
 }
 FOR_STAGE: Final = {"tests": FOR_TESTS, "sanitizer": FOR_TESTS}
-CUDA_LIBRARIES: Final = {  # of cupy-cuda13x[ctk]; package without "nvidia-": name of the library
-    "cublas": "libcublas",
-    "cuda-nvrtc": "libnvrtc",
-    "cuda-runtime": "libcudart",
-    "cufft": "libcufft",
-    "curand": "libcurand",
-    "cusolver": "libcusolver",
-    "cusparse": "libcusparse",
-    "nvjitlink": "libnvJitLink",
-}
-USUAL_TOOLKIT: Final = "/usr/local/cuda"
+CUDA_LIBRARIES: Final = (  # of cupy-cuda13x[ctk]; packages without "nvidia-"
+    *("cublas", "cuda-nvrtc", "cuda-runtime", "cufft"),
+    *("curand", "cusolver", "cusparse", "nvjitlink"),
+)
 NEWEST_CUDA: Final = 13  # of which there is a CuPy
 PLATFORMS: Final = (  # of wheels; pip takes only those that are named
     *("manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_26", "manylinux_2_27"),
@@ -62,28 +53,10 @@ def missing(stages: Sequence[str]) -> dict[str, list[str]]:
     return absent
 
 
-def cupy_packages(major: int) -> Iterator[str]:
-    """CuPy for that version of CUDA, and the libraries that it needs and the machine lacks."""
-    yield f"cupy-cuda{major}x"
-    for package, library in CUDA_LIBRARIES.items():
-        places = toolkits(major) + nvidia_packages(package, major)
-        if not any(list(place.glob(f"{library}.so*")) for place in places):
-            yield f"nvidia-{package}" + ("-cu12" if major == 12 else "")
-
-
-def toolkits(major: int) -> list[Path]:
-    """The library directories of installed toolkits of that version."""
-    named = [os.environ.get(name) for name in ("CUDA_PATH", "CUDA_HOME")]
-    found = [Path(place) / "lib64" for place in (*filter(None, named), USUAL_TOOLKIT)]
-    return [place for place in found if list(place.glob(f"libcudart.so.{major}*"))]
-
-
-def nvidia_packages(package: str, major: int) -> list[Path]:
-    """The directories in which NVIDIA's Python packages put their libraries."""
-    spec = find_spec("nvidia")
-    roots = spec.submodule_search_locations or () if spec else ()
-    folder = package.replace("-", "_") if major == 12 else f"cu{major}"
-    return [Path(root) / folder / "lib" for root in roots]
+def cupy_packages(major: int) -> list[str]:
+    """CuPy for that version of CUDA, and NVIDIA's libraries that it needs."""
+    suffix = "-cu12" if major == 12 else ""
+    return [f"cupy-cuda{major}x", *(f"nvidia-{name}{suffix}" for name in CUDA_LIBRARIES)]
 
 
 def cuda_major() -> int:

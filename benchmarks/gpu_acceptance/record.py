@@ -2,8 +2,6 @@
 
 import json
 import math
-import shutil
-import subprocess
 import time
 import traceback
 from collections.abc import Callable
@@ -16,7 +14,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 PACKAGES = (
-    *("numpy", "numba", "llvmlite", "msgspec", "pyzmq", "safetensors", "cuda-pathfinder"),
+    *("msgspec", "pyzmq", "safetensors", "cuda-pathfinder"),
     *("cupy-cuda12x", "cupy-cuda13x", "torch", "scipy", "pytest", "hypothesis"),
 )
 
@@ -121,21 +119,8 @@ def close(path: Path, stage: str, ended: str, seconds: float) -> Json:
 
 def describe(settings: Json) -> Json:
     """Date, hardware, versions and command."""
-    about = machine.describe()
-    about["versions"] |= machine.versions(*PACKAGES)
-    return about | {"gpus": nvidia_smi("name,driver_version,pci.bus_id"), "settings": settings}
-
-
-def nvidia_smi(fields: str, *flags: str) -> list[str]:
-    """What nvidia-smi reports, one line per GPU; empty if it is missing or fails."""
-    if shutil.which("nvidia-smi") is None:
-        return []
-    query = ["nvidia-smi", *flags, f"--query-gpu={fields}", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return done.stdout.strip().splitlines()
+    gpus = machine.nvidia_smi("name,driver_version,pci.bus_id")
+    return machine.describe(*PACKAGES) | {"gpus": gpus, "settings": settings}
 
 
 def one_line(error: BaseException) -> str:

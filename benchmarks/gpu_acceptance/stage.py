@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ MODULES: Final = {  # each has a function run(stage)
     "step": "benchmarks.gpu_acceptance.step",
     "together": "benchmarks.gpu_acceptance.together",
 }
+Json = dict[str, Any]
+AddResult = Callable[[Json, Json], None]  # of a result and the description in its file
+
 POLL_S = 0.2
 END_S = 2.0  # a stage starts no measurement in its last END_S seconds
 
@@ -48,12 +52,6 @@ class Stage:
     def left_s(self) -> float:
         """Seconds until the stage should have ended."""
         return self.settings.seconds - END_S - (time.monotonic() - self.began)
-
-    def follow_python(
-        self, arguments: list[str], poll: Callable[[], object], limit_s: float = math.inf
-    ) -> int | None:
-        """Run Python with `arguments`; see `follow`."""
-        return self.follow([sys.executable, *arguments], poll, limit_s=limit_s)
 
     def follow(
         self,
@@ -98,6 +96,41 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
         return process.wait(POLL_S)
     except subprocess.TimeoutExpired:
         return None
+
+
+def follow_results(
+    stage: Stage, name: str, arguments: list[str], add: AddResult, limit_s: float
+) -> None:
+    """Run `python -m` with `arguments` and --json FILE; record under `name` how it ended."""
+    with tempfile.TemporaryDirectory() as directory:
+        results = ResultFile(Path(directory) / "out.json", add)
+        command = [sys.executable, "-m", *arguments, "--json", str(results.path)]
+        code = stage.follow(command, results.poll, limit_s=limit_s)
+    if code is None and results.count:
+        stage.record.skip(name, f"no time left after {results.count} results")
+    elif code is None:
+        stage.record.fail(name, "timed out")
+    elif code not in (0, 1):  # 1: some results are failures, which are recorded as such
+        stage.record.fail(name, f"exit code {code}; see the log")
+    else:
+        stage.record.add(name, {"results": results.count})
+
+
+class ResultFile:
+    """Calls `add` for the results in a file, once for each."""
+
+    def __init__(self, path: Path, add: AddResult) -> None:
+        self.path, self._add = path, add
+        self.count = 0
+
+    def poll(self) -> None:
+        """Add the results that are new."""
+        if not self.path.exists():
+            return
+        content: Json = json.loads(self.path.read_text(encoding="utf-8"))
+        for result in content["results"][self.count :]:
+            self.count += 1
+            self._add(result, content["about"])
 
 
 def main(arguments: list[str]) -> int:

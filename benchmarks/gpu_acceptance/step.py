@@ -3,8 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from benchmarks.gpu_acceptance.record import Record
-from benchmarks.gpu_acceptance.results import follow_results
-from benchmarks.gpu_acceptance.stage import Stage
+from benchmarks.gpu_acceptance.stage import Stage, follow_results
 
 PRECISIONS: Final = ("float32", "tf32", "bfloat16")
 PAPER: Final = "300-512x8-2,54-512x3-7"  # the networks of Ma & Rusu 2020

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from benchmarks.common.cases import CASES
 from benchmarks.gpu_acceptance.processes import ROOT
 from benchmarks.gpu_acceptance.record import Record
-from benchmarks.gpu_acceptance.results import follow_results
-from benchmarks.gpu_acceptance.stage import Stage
+from benchmarks.gpu_acceptance.stage import Stage, follow_results
 
 
 class Part(NamedTuple):
@@ -28,13 +28,6 @@ PARTS: Final = {
     "imdb": Part(10, 3, 3.0),
     "citeulike": Part(6, 1, 3.0),
 }
-FILES: Final = {
-    "w8a": ("w8a.svm.gz",),
-    "covtype": ("covtype.csv.gz",),
-    "delicious": ("delicious-train.xmc.gz", "delicious-test.xmc.gz"),
-    "imdb": ("imdb-train.svm.gz", "imdb-test.svm.gz"),
-    "citeulike": ("citeulike-train.xmc.gz", "citeulike-test.xmc.gz"),
-}
 KINDS: Final = "cpu,gpu,adaptive,hogbatch,pytorch"  # the most valuable first
 SAMPLES: Final = ROOT / "hogbatch" / "data" / "samples"
 
@@ -42,7 +35,7 @@ SAMPLES: Final = ROOT / "hogbatch" / "data" / "samples"
 def run(stage: Stage) -> None:
     """Each data set in a separate process; then the profile."""
     if stage.settings.quick:
-        quick = ["--kinds", "cpu,adaptive", "--extra", "gpu_batch=64:128"]
+        quick = ["--kinds", "cpu,adaptive", "--extra=--gpu-batch 64:128"]
         measure(stage, "a9a", SAMPLES, QUICK, quick, stage.left_s)
     else:
         measure_all(stage, Path(stage.settings.data or "/nonexistent"))
@@ -69,7 +62,7 @@ def measure_all(stage: Stage, data: Path) -> None:
 
 def missing_files(data: Path, which: str) -> list[str]:
     """The files of a data set that are not in the directory."""
-    return [name for name in FILES[which] if not (data / name).exists()]
+    return [path.name for path in CASES[which].task.files(data) if not path.exists()]
 
 
 def measure(
@@ -97,13 +90,8 @@ def profile(stage: Stage) -> None:
         stage.record.skip("hogbatch profile", "no time left")
         return
     effort = ["--quick"] if stage.settings.quick else []
-    done = hogbatch("profile", *effort, timeout_s=max(1.0, stage.left_s))
+    command = [sys.executable, "-m", "hogbatch.cli.main", "profile", *effort]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, stage.left_s))
     if done.returncode != 0:
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-500:]}")
     stage.record.add("hogbatch profile", done.stdout)
-
-
-def hogbatch(*arguments: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
-    """Run the command line of this checkout."""
-    command = [sys.executable, "-m", "hogbatch.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)

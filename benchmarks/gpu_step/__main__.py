@@ -9,16 +9,13 @@ not recorded    the same, launched by Python each time
 written out     recorded, with sparse rows converted to dense rows, if that may be faster
 products        the step's matrix products by cuBLAS, as a graph (a sparse first layer has none)
 eager           PyTorch with a fused optimizer (foreach if the device has no fused one)
-eager-csr       the same with CSR products for sparse rows; the other variants use EmbeddingBag
 graph           the eager step of PyTorch, optimizer included, as one CUDA graph
-graph-csr       the same for eager-csr
 compiled        torch.compile, mode reduce-overhead
 autotuned       torch.compile, mode max-autotune-no-cudagraphs, all captured as one CUDA graph
 
     scripts/bench gpu_step --json out.json                       about 4 minutes
     scripts/bench gpu_step --optimizer adagrad --json out.json
     scripts/bench gpu_step --networks 300-512x8-2 --peers graph,autotuned --batches 256,4096
-    scripts/bench gpu_step --networks 300:12-512x8-2 --peers graph,graph-csr
     scripts/bench gpu_step --device host --batches 64,256 --peers eager    on the CPU, for a trial
 
 A network is called features-hidden-outputs, with features:stored for sparse rows; the first two are
@@ -52,8 +49,8 @@ from benchmarks.gpu_step.problem import NETWORKS, OPTIMIZERS, SyntheticProblem, 
 from benchmarks.gpu_step.table import Result, head, line, summarised
 from hogbatch.errors import HogbatchError, UsageError
 
-PEERS = ("eager", "eager-csr", "graph", "graph-csr", "compiled", "autotuned")
-DEFAULT_PEERS = ["eager", "eager-csr", "graph", "compiled"]
+PEERS = ("eager", "graph", "compiled", "autotuned")
+DEFAULT_PEERS = ["eager", "graph", "compiled"]
 COMPILED = ("compiled", "autotuned")
 BATCHES = [1 << n for n in range(6, 16)]
 SET_BATCHES = 4  # minimum number of batches of the largest size in a data set

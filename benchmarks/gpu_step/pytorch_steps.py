@@ -1,11 +1,10 @@
 """The same training step in several forms of PyTorch; importing this module imports torch.
 
 All sparse rows have the same number of values, so that a batch has a fixed shape, which a CUDA
-graph needs: two arrays [B, stored], the direct input of EmbeddingBag or of a CSR product.
+graph needs: two arrays [B, stored], the direct input of EmbeddingBag.
 """
 
 import gc
-import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -25,14 +24,11 @@ class Form(NamedTuple):
 
     mode: str = ""  # mode of torch.compile
     captured: bool = False  # the whole step, optimizer included, as one CUDA graph
-    csr: bool = False  # a CSR product instead of EmbeddingBag
 
 
 FORMS = {
     "eager": Form(),
-    "eager-csr": Form(csr=True),
     "graph": Form(captured=True),
-    "graph-csr": Form(captured=True, csr=True),
     "compiled": Form(mode="reduce-overhead"),
     "autotuned": Form(mode="max-autotune-no-cudagraphs", captured=True),
 }
@@ -40,7 +36,7 @@ FORMS = {
 
 def takes(form: Form, problem: SyntheticProblem) -> bool:
     """Whether `form` applies to the rows: torch.compile does not generate sparse kernels."""
-    return not form.mode if problem.examples.sparse else not form.csr
+    return not (form.mode and problem.examples.sparse)
 
 
 def objection(device: str) -> str | None:
@@ -98,32 +94,16 @@ class Resident:
 class Sparse(nn.Module):
     """`linear` for sparse rows, always in float32 like hogbatch's."""
 
-    def __init__(self, linear: nn.Linear, csr: bool) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.weight = nn.Parameter(linear.weight.detach().T.contiguous())
         self.bias = nn.Parameter(linear.bias.detach().clone())
-        self._csr = csr
-        if csr:
-            with warnings.catch_warnings():  # CSR warns once that it is in beta state
-                warnings.simplefilter("ignore")
-                as_csr(torch.zeros(1, 1, dtype=torch.int32), torch.zeros(1, 1), 1)
 
     def forward(self, indices: Tensor, values: Tensor) -> Tensor:
         """[B, H] of features and values [B, stored]."""
         with torch.autocast(values.device.type, enabled=False):
-            if self._csr:
-                return as_csr(indices, values, len(self.weight)) @ self.weight + self.bias
             bags = F.embedding_bag(indices, self.weight, per_sample_weights=values, mode="sum")
             return bags + self.bias
-
-
-def as_csr(indices: Tensor, values: Tensor, features: int) -> Tensor:
-    """A CSR tensor [B, features] of two arrays [B, stored]."""
-    rows, stored = indices.shape
-    bounds = (0, rows * stored + 1, stored)
-    indptr = torch.arange(*bounds, dtype=indices.dtype, device=indices.device)
-    parts = indptr, indices.flatten(), values.flatten()
-    return torch.sparse_csr_tensor(*parts, (rows, features), check_invariants=False)
 
 
 class BatchLoss(nn.Module):
@@ -132,13 +112,11 @@ class BatchLoss(nn.Module):
     The data set is kept in buffers, because torch.compile treats their addresses as constant.
     """
 
-    def __init__(
-        self, problem: SyntheticProblem, resident: Resident, batch: int, csr: bool
-    ) -> None:
+    def __init__(self, problem: SyntheticProblem, resident: Resident, batch: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(linear_layers(problem))
         if problem.examples.sparse:
-            self.layers[0] = Sparse(self.layers[0], csr)
+            self.layers[0] = Sparse(self.layers[0])
         self.activate = NONLINEAR[problem.network.layers[0].activation]
         self.bfloat16 = False
         for number, array in enumerate(resident.x):
@@ -198,7 +176,7 @@ class TorchSteps:
         form: Form,
     ) -> None:
         self._resident, self._batch = resident, batch
-        self._module = BatchLoss(problem, resident, batch, form.csr).to(resident.device)
+        self._module = BatchLoss(problem, resident, batch).to(resident.device)
         self._module.bfloat16 = precision == "bfloat16"
         self._run: Any = self._module
         if form.mode:

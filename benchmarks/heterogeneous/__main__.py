@@ -24,9 +24,9 @@ it joined; a ratio from before that second is marked, because it does not measur
 
 import argparse
 import math
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,13 @@ from typing import Any
 from benchmarks.common import arguments, hogbatch_run, machine, report
 from benchmarks.common.cases import CASES, Case, short
 from benchmarks.common.data_sets import FILES, task_directory
-from benchmarks.common.peer_process import PeerProcess, process_limit
+from benchmarks.common.peer_process import process_limit, train_once
 from benchmarks.common.report import Run
-from benchmarks.common.search import PeerProcesses, TunedSettings, search
+from benchmarks.common.search import TunedSettings, tune
 from benchmarks.heterogeneous.table import ALONE, device_totals, table
 from benchmarks.peers import TUNED
-from benchmarks.peers.contract import Problem, Setting, Stopwatch, reached
+from benchmarks.peers.contract import Stopwatch, reached
 from benchmarks.peers.pytorch_gpu import PEER, objection
-from hogbatch.config.sources import merge_sources
 from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import find_gpus
 from hogbatch.machine.linux import read_topology
@@ -49,12 +48,7 @@ from hogbatch.machine.linux import read_topology
 TOGETHER = ("hogbatch", "adaptive")
 PYTORCH = "pytorch"
 KINDS = (*ALONE, *TOGETHER, PYTORCH)
-RESERVED = (  # flags of `hogbatch train` that this benchmark sets itself
-    *("data", "test", "hidden", "activation", "scale", "workers", "policy", "seed"),
-    *("max_seconds", "target_loss", "eval_seconds", "run_dir", "quiet"),
-)
 EVALUATIONS = 120  # of a metric in one run
-SWITCHES = {"true": True, "false": False}
 GPU_PACKAGES = ("torch", "cupy-cuda12x", "cupy-cuda13x")
 SETTINGS = TunedSettings(TUNED)
 
@@ -83,8 +77,14 @@ def worker_flags(given: argparse.Namespace, kind: str) -> list[str]:
     cpu, gpu = f"cpu:{given.threads}", f"gpu:{given.gpu}"
     workers = {"cpu": cpu, "gpu": gpu}.get(kind, f"cpu:{given.threads_with_gpu},{gpu}")
     policy = ["--policy", kind, "--start-with", "2"] if kind in TOGETHER else []
-    extra = {} if kind == "cpu" else given.extra
-    return ["--workers", workers, *policy, *(as_flag(*pair) for pair in extra.items())]
+    return ["--workers", workers, *policy, *([] if kind == "cpu" else given.extra)]
+
+
+def precision_in(flags: list[str]) -> str:
+    """The precision of matrix products that flags of `hogbatch train` ask for."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--precision", default="float32")
+    return str(parser.parse_known_args(flags)[0].precision)
 
 
 def lost_workers(summary: dict[str, Any]) -> str | None:
@@ -97,10 +97,11 @@ def pytorch(given: argparse.Namespace, which: str) -> Callable[[int], Run]:
     """A function of a seed that makes one run on `which`; --tune searches the setting first."""
     case = CASES[which]
     place = {"device": f"cuda:{given.gpu}", "activation": case.activation}
-    place["precision"] = given.extra.get("precision", "float32")
+    place["precision"] = precision_in(given.extra)
     if given.tune:
         with task_directory(case.task, given.data) as (problem, directory):
-            tune(which, problem, directory, place, given.max_seconds)
+            watch = Stopwatch(case.task.target, given.max_seconds)
+            tune(PEER.name, SETTINGS, which, problem, directory, watch, place)
     tuned = SETTINGS.setting(which, PEER.name)
     setting, origin = (tuned, "search") if tuned else (case.setting, "default")
     target = -math.inf if given.past_target else case.task.target
@@ -109,13 +110,10 @@ def pytorch(given: argparse.Namespace, which: str) -> Callable[[int], Run]:
         if setting is None:
             error = "no setting is known; search for one with --tune"
             return {"error": error, "history": [], "workers": []}
-        with (
-            task_directory(case.task, given.data, seed) as (problem, directory),
-            PeerProcess(PEER.name, directory, threads=1) as process,
-        ):
+        with task_directory(case.task, given.data, seed) as (problem, directory):
             try:
                 watch = Stopwatch(target, given.max_seconds)
-                answer = process.train(setting | place, seed, watch)
+                answer = train_once(PEER.name, directory, setting | place, seed, watch)
             except RuntimeError as error:
                 return {"error": str(error), "history": [], "workers": []}
         history = with_epochs(answer["curve"], answer["rows"] / len(problem.train))
@@ -123,19 +121,6 @@ def pytorch(given: argparse.Namespace, which: str) -> Callable[[int], Run]:
         return {"error": None, **used, "history": history, "workers": []}
 
     return train
-
-
-def tune(which: str, problem: Problem, directory: Path, place: Setting, limit_s: float) -> None:
-    """Search PyTorch's grid on the GPU, and store the setting found for later runs."""
-    grid, watch = PEER.grid(problem), Stopwatch(CASES[which].task.target, limit_s)
-    with closing(PeerProcesses(PEER.name, directory, print)) as processes:
-
-        def train(setting: Setting, watch: Stopwatch) -> dict[str, Any]:
-            return processes.train(setting | place, watch)
-
-        best = search(PEER, grid, SETTINGS.setting(which, PEER.name), train, watch)
-    if best.setting:
-        SETTINGS.keep(which, PEER.name, best.entry(len(grid)))
 
 
 def with_epochs(curve: Sequence[Sequence[float]], epochs: float) -> list[dict[str, float]]:
@@ -174,32 +159,6 @@ def evaluated(run: Run, target: float) -> Run:
     }
 
 
-def extra_flags(text: str) -> dict[str, str]:
-    """An argparse type: "merge_every=4,pin=false" by name, checked as `hogbatch train` checks."""
-    found: dict[str, str] = {}
-    try:
-        for each in filter(None, text.split(",")):
-            name, equals, value = each.partition("=")
-            name = name.strip().replace("-", "_")
-            if not equals:
-                raise UsageError(f"expected FLAG=VALUE, as in merge_every=4; got {each!r}")
-            if name in RESERVED:
-                raise UsageError(f"{name} is set by the benchmark itself; remove it")
-            found[name] = value
-        merge_sources({"data": "-"} | {k: SWITCHES.get(v, v) for k, v in found.items()})
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return found
-
-
-def as_flag(name: str, value: str) -> str:
-    """The flag of the command line."""
-    dashed = name.replace("_", "-")
-    if value in SWITCHES:
-        return f"--{dashed}" if SWITCHES[value] else f"--no-{dashed}"
-    return f"--{dashed}={value}"
-
-
 def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     """The flags; exit code 2 with one sentence for invalid values."""
     parser = arguments.parser("heterogeneous", __doc__)
@@ -232,9 +191,9 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     add("--past-target", action="store_true", help="training until --max-seconds, for full curves")
     add(
         "--extra",
-        type=extra_flags,
-        default={},
-        metavar="FLAG=VALUE,...",
+        type=shlex.split,
+        default=[],
+        metavar="'...'",
         help="additional flags of `hogbatch train` for runs with a GPU",
     )
     add("--tune", action="store_true", help="search for PyTorch's setting on this GPU")
@@ -291,7 +250,7 @@ def gpu_description(ordinal: int) -> dict[str, Any]:
 def description(given: argparse.Namespace, gpu: dict[str, Any] | None) -> dict[str, Any]:
     """The settings of the measurement, in addition to the machine's description."""
     return {
-        "versions": machine.describe()["versions"] | machine.versions(*GPU_PACKAGES),
+        "versions": machine.describe(*GPU_PACKAGES)["versions"],
         "gpu": gpu,
         "threads": given.threads,
         "threads_with_gpu": given.threads_with_gpu,

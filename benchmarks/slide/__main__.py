@@ -7,7 +7,6 @@ over all test rows. Seconds count training only: reading, compilation, warm-up a
 excluded for all.
 
     scripts/bench slide --data DIR/citeulike-train.xmc.gz --test DIR/citeulike-test.xmc.gz
-    scripts/bench slide --synthetic features=135909,labels=100000,rows=100000 --targets 0.05
     scripts/bench slide --data ... --test ... --peers pytorch-sampled --tune --seconds 30
 
 Without PyTorch (`pip install '.[peers]'`) only hogbatch is measured. Prints one line per run and a
@@ -19,27 +18,23 @@ import argparse
 import re
 import shlex
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, hogbatch_run, machine, report
 from benchmarks.common.data_sets import problem_directory
-from benchmarks.common.peer_process import PeerProcess
+from benchmarks.common.peer_process import train_once
 from benchmarks.common.report import Run
-from benchmarks.common.search import BestSetting, PeerProcesses, TunedSettings, search
+from benchmarks.common.search import TunedSettings, tune
 from benchmarks.peers import TUNED_WIDE, WIDE, installed, peer
 from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch
-from benchmarks.slide import HIDDEN, synthetic
 from benchmarks.slide.table import LEADING, METRICS, summarised, table
 from hogbatch.data.load import load
-from hogbatch.data.synthetic import SyntheticSettings, generate, write_xmc
 from hogbatch.errors import HogbatchError, UsageError
 
+HIDDEN = 128  # units of the hidden layer
 OURS = {"lsh": ["--output", "lsh"], "dense": ["--output", "dense"]}
 NEVER = -1.0  # a target of 1 - P@1 that no run reaches, so that it lasts until its time limit
 SETTINGS = TunedSettings(TUNED_WIDE)
@@ -65,21 +60,6 @@ class XmcFiles:
         outputs = loaded.encoding.outputs
         rows = [Rows.of(examples, outputs) for examples in (loaded.train, loaded.test)]
         return Problem("multilabel-softmax", (HIDDEN,), outputs, *rows)
-
-
-@contextmanager
-def data_set(given: argparse.Namespace) -> Iterator[XmcFiles]:
-    """The data set of the flags; a synthetic one is generated, and removed afterwards."""
-    if given.data:
-        name = re.split(r"[-_.]", given.data.name)[0]
-        yield XmcFiles(name, given.data, given.test)
-        return
-    settings: SyntheticSettings = given.synthetic
-    with tempfile.TemporaryDirectory() as directory:
-        train, test = (Path(directory) / f"{part}.xmc" for part in ("train", "test"))
-        for examples, path in zip(generate(settings), (train, test), strict=True):
-            write_xmc(examples, settings.labels, path)
-        yield XmcFiles("synthetic", train, test)
 
 
 def train_ours(
@@ -111,11 +91,10 @@ def train_ours(
 
 def train_peer(name: str, directory: Path, setting: Setting, seed: int, seconds: float) -> Run:
     """One run of a peer in a process of its own."""
-    with PeerProcess(name, directory, setting["threads"]) as process:
-        try:
-            answer = process.train(setting, seed, Stopwatch(NEVER, seconds))
-        except RuntimeError as error:
-            return failed(str(error))
+    try:
+        answer = train_once(name, directory, setting, seed, Stopwatch(NEVER, seconds))
+    except RuntimeError as error:
+        return failed(str(error))
     curve = [
         [point[0], *(found[metric] for metric in METRICS)]
         for point, found in zip(answer["curve"], answer["metrics"], strict=True)
@@ -160,38 +139,20 @@ def line(run: Run) -> str:
     return f"{run['rows_per_s']} rows/s, {arrived}, best {run['best'][LEADING]}{active}"
 
 
-def tune(given: argparse.Namespace, files: XmcFiles) -> None:
+def tune_all(given: argparse.Namespace, files: XmcFiles) -> None:
     """Search each peer's grid for the fastest to the last target; store each setting found."""
     problem, watch = files.problem(), Stopwatch(1 - given.targets[-1], given.seconds)
     with problem_directory(problem) as directory:
         for name in given.peers:
-            grid = peer(name).grid(problem)
-            known = SETTINGS.setting(files.name, name)
-            with closing(PeerProcesses(name, directory, print)) as processes:
-                best = search(peer(name), grid, known, processes.train, watch)
-            if best.setting:
-                SETTINGS.keep(files.name, name, tuned_entry(best, len(grid)))
-
-
-def tuned_entry(best: BestSetting, grid_size: int) -> dict[str, Any]:
-    """The entry of tuned_slide.json."""
-    return {
-        "setting": best.setting,
-        "target": round(1 - best.target, 6),
-        "seconds": best.seconds,
-        "best": round(1 - best.lowest, 5),
-        "grid_size": grid_size,
-    }
+            tune(name, SETTINGS, files.name, problem, directory, watch)
 
 
 def description(given: argparse.Namespace, files: XmcFiles) -> dict[str, Any]:
     """Machine, versions and data set; directories are removed from paths."""
-    found = machine.describe()
-    packages = {peer(name).package for name in given.peers}
+    found = machine.describe(*(peer(name).package for name in given.peers))
     return found | {
         "command": machine.without_directories(found["command"]),
-        "versions": found["versions"] | {package: version(package) for package in packages},
-        "set": asdict(given.synthetic) if given.synthetic else files.name,
+        "set": files.name,
         "seconds": given.seconds,
         "curve": ["seconds", *METRICS],
     }
@@ -214,12 +175,8 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     """The flags; exit code 2 with one sentence for invalid values."""
     parser = arguments.parser("slide", __doc__)
     add = parser.add_argument
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--data", type=Path, metavar="FILE", help="training rows, XMC text")
-    source.add_argument(
-        "--synthetic", type=synthetic, metavar="NAME=NUMBER,...", help="generated data set"
-    )
-    add("--test", type=Path, metavar="FILE", help="test rows of --data")
+    add("--data", type=Path, required=True, metavar="FILE", help="training rows, XMC text")
+    add("--test", type=Path, required=True, metavar="FILE", help="test rows")
     add("--ours", type=arguments.names(OURS, none=""), default=list(OURS), help=", ".join(OURS))
     add("--flags", type=shlex.split, default=[], metavar="'...'", help="flags of `hogbatch train`")
     add("--peers", type=arguments.names(WIDE, none=""), default=list(WIDE), help=", ".join(WIDE))
@@ -229,23 +186,20 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     add("--seeds", type=int, default=3, help="number of seeds (default: 3)")
     add("--tune", action="store_true", help="search of the peers' grids instead of a measurement")
     arguments.add_json(parser)
-    given = parser.parse_args(flags)
-    if bool(given.data) != bool(given.test):
-        parser.error("--data needs --test, and --test needs --data")
-    return given
+    return parser.parse_args(flags)
 
 
 def main(flags: Sequence[str] | None = None) -> int:
     """Tune, or measure and print."""
     given = parse(flags)
     given.peers = installed(given.peers)
+    files = XmcFiles(re.split(r"[-_.]", given.data.name)[0], given.data, given.test)
     try:
-        with data_set(given) as files:
-            if given.tune:
-                tune(given, files)
-                return 0
-            runs = measure(given, files)
-            results = {"about": description(given, files), "runs": runs}
+        if given.tune:
+            tune_all(given, files)
+            return 0
+        runs = measure(given, files)
+        results = {"about": description(given, files), "runs": runs}
     except HogbatchError as error:
         print(f"slide: {error}", file=sys.stderr)
         return 2

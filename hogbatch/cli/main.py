@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
-from hogbatch.cli import cluster, models, report, simulated, status, training
-from hogbatch.cli.doctor import arguments as doctor
+from hogbatch.cli import models, plan, profile, rehearse, report, simulate, status, training
+from hogbatch.cli.doctor import command as doctor
 from hogbatch.cli.parser import Usage
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
 from hogbatch.machine.printable import printable, printable_lines
@@ -35,10 +35,10 @@ COMMANDS: Final = {
         Command(report.REPORT, report.report),
         Command(models.EVALUATE, models.evaluate),
         Command(models.PREDICT, models.predict),
-        Command(simulated.SIMULATE, simulated.simulate),
-        Command(simulated.REHEARSE, simulated.rehearse),
-        Command(simulated.PROFILE, simulated.profile),
-        Command(cluster.PLAN, cluster.plan),
+        Command(simulate.SIMULATE, simulate.simulate),
+        Command(rehearse.REHEARSE, rehearse.rehearse),
+        Command(profile.PROFILE, profile.profile),
+        Command(plan.PLAN, plan.plan),
         Command(doctor.DOCTOR, doctor.doctor),
     )
 }

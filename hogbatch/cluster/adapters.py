@@ -76,10 +76,6 @@ class SnapshotsOfServers:
         self._model.pull()
         return self._snapshots.copy(draft)
 
-    @property
-    def kept(self) -> bool:
-        return self._snapshots.kept
-
     def roll_back(self) -> None:
         self._snapshots.roll_back()
         self._model.push()

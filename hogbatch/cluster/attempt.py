@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -108,11 +108,6 @@ class Attempt:
         with self._errors():
             self._plane.finish()
 
-    def poll(self) -> None:
-        """Look for messages that have arrived; errors as of :meth:`send`."""
-        with self._errors():
-            self._mailbox.read()
-
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """MergeAborted instead of PlaneError if the attempt has been given up."""
@@ -128,8 +123,9 @@ class Attempt:
         return MessageKey(self._numbers[rank], step, piece)
 
     def take_one_of(self, awaited: Set[MessageKey]) -> MessageKey | None:
-        """One of these messages, if it has arrived; each is taken once."""
-        self.poll()
+        """One of these messages, if it has arrived; each is taken once. Errors as of `send`."""
+        with self._errors():
+            self._mailbox.read()
         found = awaited & self._arrived
         if not found:
             return None
@@ -139,15 +135,14 @@ class Attempt:
 
     def wait_for_one_of(self, awaited: Set[MessageKey]) -> MessageKey:
         """Wait for one of these messages; PlaneError if none comes in time, or MergeAborted."""
-        found: list[MessageKey] = []
-
-        def arrived() -> bool:
-            message = self.take_one_of(awaited)
-            found.extend([] if message is None else [message])
-            return message is not None
-
-        wait_until(arrived, min(awaited).sender, self._timeout_s, self._check)
-        return found[0]
+        deadline = time.monotonic() + self._timeout_s
+        pauses = pauses_between_polls()
+        while (message := self.take_one_of(awaited)) is None:
+            if time.monotonic() > deadline:
+                late = min(awaited).sender
+                raise PlaneError(late, f"did not answer within {self._timeout_s:g} s")
+            time.sleep(next(pauses))
+        return message
 
     def wait(self, rank: int, step: int, piece: int = 0) -> None:
         """Wait for a message; errors as of :meth:`wait_for_one_of`."""
@@ -161,20 +156,3 @@ class Attempt:
         if self._abort.is_set():
             merge, attempt = self._when
             raise MergeAborted(f"attempt {attempt} of merge {merge} was aborted")
-
-
-def wait_until(
-    arrived: Callable[[], bool], sender: int, timeout_s: float, check: Callable[[], None]
-) -> None:
-    """Wait until `arrived` is true, with pauses; PlaneError if that takes more than `timeout_s`.
-
-    `check` is called before each pause, and raises if there is no more reason to wait.
-    """
-    deadline = time.monotonic() + timeout_s
-    for pause in pauses_between_polls():
-        if arrived():
-            return
-        check()
-        if time.monotonic() > deadline:
-            raise PlaneError(sender, f"did not answer within {timeout_s:g} s")
-        time.sleep(pause)

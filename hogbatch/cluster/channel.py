@@ -78,7 +78,7 @@ class ServersChannel:
         self._places = [ServerPlace(number) for number in range(cluster.size)]
         self._by_key: dict[str, ServerPlace] = {}
         self._numbers: dict[int, str] = {}  # as in Welcome → key
-        self._loaded: list[str] = []  # keys of the servers that have the model
+        self._loaded: list[str] = []  # keys of the servers that got the model, also of ended ones
 
     def begin(self) -> None:
         """Start all servers."""
@@ -135,14 +135,10 @@ class ServersChannel:
         return True  # that it cannot be reached is reported by its handle
 
     def _introduce(self, handle: ServerHandle, servers: Servers) -> None:
-        peers = {number: self._handle(number) for number in servers.numbers}
+        peers = {number: self.handle(self._numbers[number]) for number in servers.numbers}
         own = next(number for number, each in peers.items() if each is handle)
         others = {number: each for number, each in peers.items() if each and number != own}
         handle.introduce(own, servers.version, others, encode(servers))
-
-    def _handle(self, number: int) -> ServerHandle | None:
-        place = self._by_key.get(self._numbers[number])
-        return place.handle if place else None
 
     def close(self) -> None:
         """Kill all servers."""
@@ -170,22 +166,16 @@ class ServersChannel:
 
     def kill(self, key: str) -> None:
         """End server `key` now."""
-        place = self._by_key.get(key)
-        if place is not None and place.handle is not None:
-            handle = place.handle
+        if self.handle(key) is not None:
             self._forget(key)
-            with suppress(*LOST):
-                handle.kill()
 
     def _forget(self, key: str) -> None:
-        place = self._by_key.pop(key, None)
-        if key in self._loaded:
-            self._loaded.remove(key)
-        if place is not None:
-            if place.handle is not None:
-                with suppress(*LOST):
-                    place.handle.kill()
-            place.handle, place.ended = None, True
+        """End server `key`, whose place gets another one."""
+        place = self._by_key.pop(key)
+        if place.handle is not None:
+            with suppress(*LOST):
+                place.handle.kill()
+        place.handle, place.ended = None, True
 
     def pids(self) -> list[int]:
         return []
@@ -233,8 +223,8 @@ class ServersChannel:
     @property
     def loaded(self) -> list[ServerHandle]:
         """The servers that have the model."""
-        places = [self._by_key.get(key) for key in list(self._loaded)]
-        return [place.handle for place in places if place is not None and place.handle is not None]
+        handles = (self.handle(key) for key in list(self._loaded))
+        return [handle for handle in handles if handle is not None]
 
     def handle(self, key: str) -> ServerHandle | None:
         """Server `key`; None if it has ended."""

@@ -5,8 +5,7 @@ from typing import Final
 
 from hogbatch.cluster.local import LocalCluster
 from hogbatch.cluster.platform import SeveralServers
-from hogbatch.cluster.resources import PerServer
-from hogbatch.cluster.servers import Cluster
+from hogbatch.cluster.servers import Cluster, PerServer
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.run.callbacks import Callbacks

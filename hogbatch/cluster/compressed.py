@@ -29,7 +29,7 @@ from hogbatch.cluster.decisions.median import (
     finite_servers,
     median_weights,
 )
-from hogbatch.cluster.decisions.transfers import Reduction, boundary
+from hogbatch.cluster.decisions.transfers import boundary
 from hogbatch.store.merge import CHUNK
 
 HALF = 2  # bytes of a bfloat16
@@ -141,7 +141,7 @@ def reduce_top_k(attempt: Attempt, weight: float) -> None:
             raise attempt.invalid(rank, f"invalid top-k numbers: {error}") from error
 
 
-def reduce_median(attempt: Attempt, weight: float, how: Reduction) -> None:
+def reduce_median(attempt: Attempt, weight: float) -> None:
     """The geometric median of the chosen blocks, times the sum of the weights of all servers.
 
     The first server computes with which weights the blocks of the servers are added, so that all
@@ -149,11 +149,11 @@ def reduce_median(attempt: Attempt, weight: float, how: Reduction) -> None:
     """
     buffers = attempt.buffers
     want(buffers, 1.0)
-    weights, norms = _gather_norms(attempt, weight, how)
-    count = chosen_count(buffers.size, how.fraction)
+    weights, norms = _gather_norms(attempt, weight)
+    count = chosen_count(buffers.size)
     indices = block_slices(chosen_blocks(norms, count), buffers.size)
-    points = _gather_blocks(attempt, indices, how)
-    _, _, end = median_slots(buffers.size, attempt.servers, how.fraction)
+    points = _gather_blocks(attempt, indices)
+    _, _, end = median_slots(buffers.size, attempt.servers)
     shares = buffers.staging[end : end + 2 * attempt.servers].view(np.float64)
     if attempt.rank == 0:
         finite = finite_servers(norms) & np.isfinite(weights)
@@ -170,12 +170,10 @@ def reduce_median(attempt: Attempt, weight: float, how: Reduction) -> None:
     _finite(buffers.kept)
 
 
-def _gather_norms(
-    attempt: Attempt, weight: float, how: Reduction
-) -> tuple[NDArray[np.float64], Floats]:
+def _gather_norms(attempt: Attempt, weight: float) -> tuple[NDArray[np.float64], Floats]:
     """The weights[N] and the norms[N, blocks] of all servers."""
     buffers = attempt.buffers
-    slots, _, _ = median_slots(buffers.size, attempt.servers, how.fraction)
+    slots, _, _ = median_slots(buffers.size, attempt.servers)
     own = block_norms(buffers.kept)
     length = 1 + len(own)
     buffers.outgoing[0], buffers.outgoing[1:length] = weight, own
@@ -189,10 +187,10 @@ def _gather_norms(
     return rows[:, 0].astype(np.float64), rows[:, 1:length]
 
 
-def _gather_blocks(attempt: Attempt, indices: NDArray[np.intp], how: Reduction) -> Floats:
+def _gather_blocks(attempt: Attempt, indices: NDArray[np.intp]) -> Floats:
     """The numbers at `indices` of all servers, [N, n]."""
     buffers = attempt.buffers
-    norms, slots, _ = median_slots(buffers.size, attempt.servers, how.fraction)
+    norms, slots, _ = median_slots(buffers.size, attempt.servers)
     first, at = norms.stride, slots.offset(attempt.rank)  # after the norms
     buffers.outgoing[first : first + len(indices)] = buffers.kept[indices]
     buffers.staging[at : at + len(indices)] = buffers.kept[indices]

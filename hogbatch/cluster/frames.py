@@ -60,18 +60,17 @@ class FrameSocket:
                         self._connection.shutdown(socket.SHUT_RDWR)
                     raise
 
-    def wait(self) -> bytes:
-        """Wait for the next frame; empty at the end of the other process."""
-        return self._receive()
-
     def frames(self) -> Iterator[bytes]:
         """Yield the frames that have arrived, without waiting."""
         with suppress(BlockingIOError):
-            while frame := self._receive(socket.MSG_DONTWAIT):
+            while frame := self.wait(socket.MSG_DONTWAIT):
                 yield frame
 
-    def _receive(self, flags: int = 0) -> bytes:
-        """The next frame; BlockingIOError if a part of it has not arrived and `flags` say so."""
+    def wait(self, flags: int = 0) -> bytes:
+        """Wait for the next frame; empty at the end of the other process.
+
+        `flags` are those of recv(2): with MSG_DONTWAIT, BlockingIOError if a part has not arrived.
+        """
         goes_on = True
         while goes_on:
             try:

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.frames import FrameSocket
-from hogbatch.cluster.planes.socket_relay import Note, Written, decode_write, encode
-from hogbatch.cluster.start import ServerMemory, decode_memory, decode_start
+from hogbatch.cluster.planes.relayed import Note, Written, decode_write, encode
+from hogbatch.cluster.start import ServerMemory, decode_start
 from hogbatch.errors import HogbatchError
 from hogbatch.events.names import EVENTS, SUMMARY
 from hogbatch.store.model import SharedModel
@@ -50,12 +50,19 @@ class ServerHost:
     """One server. Its methods may be called from any thread."""
 
     def __init__(
-        self, start: bytes, data: NDArray[np.uint8], weights: NDArray[np.float64] | None
+        self,
+        start: bytes,
+        data: NDArray[np.uint8],
+        weights: NDArray[np.float64] | None,
+        failed: Callable[[str], None],
     ) -> None:
-        """Start the process; `start` is an encoded ServerStart, `data` its segment's contents."""
+        """Start the process; `start` is an encoded ServerStart, `data` its segment's contents.
+
+        `failed` is called on another thread, with the reason, if the process fails or ends.
+        """
+        self._failed = failed
         self._frames, theirs = FrameSocket.pair()
         self._relay, their_relay = FrameSocket.pair()
-        self._failures: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._run_dir = Path(tempfile.mkdtemp(prefix="hogbatch-server-"))
         self._peers: dict[int, WriteTo] = {}
         self._number, self._version = -1, 0
@@ -64,7 +71,6 @@ class ServerHost:
         self._model: SharedModel | None = None
         self._buffers: ExchangeBuffers | None = None
         self._stopping = False
-        self.plane: str | None = None
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._segments = _segments(start, data, weights)
         self._thread = threading.Thread(
@@ -77,25 +83,16 @@ class ServerHost:
 
     # Messages -------------------------------------------------------------------------------
 
-    def failures(self, timeout_s: float) -> list[str]:
-        """Why the process has failed or ended; waits for that up to `timeout_s`, else empty."""
-        found: list[str] = []
-        with suppress(queue.Empty):
-            found.append(self._failures.get(timeout=timeout_s))
-            while True:
-                found.append(self._failures.get_nowait())
-        return found
-
-    def introduce(
-        self, number: int, version: int, peers: Mapping[int, WriteTo], message: bytes
+    def connect(
+        self, number: int, version: int, writes: Mapping[int, WriteTo], message: bytes
     ) -> None:
-        """The server is `number` among those of a merge; `peers` write to the others.
+        """The server is `number` among those of a merge; `writes` are those to the others.
 
         Servers of earlier versions can no longer write to this one. The server's process gets
         `message` after that; one that has ended gets nothing.
         """
         with self._membership:
-            self._number, self._version, self._peers = number, version, dict(peers)
+            self._number, self._version, self._peers = number, version, dict(writes)
         with suppress(OSError):
             self._frames.send(message)
 
@@ -131,14 +128,18 @@ class ServerHost:
     ) -> str | None:
         """Write what another server sends to the buffers, then pass on the note.
 
-        Returns why it was refused, if it was: it belongs to another membership than this server's.
+        Returns why it was not done, if so: the server has ended, or the write belongs to another
+        membership than this server's.
         """
-        _, buffers = self._memory()
-        with self._membership:
-            if version != self._version:
-                return f"is connected with other servers ({version}, expected {self._version})"
-            buffers.memory[target : target + len(array)] = array
-            self._relay.send(encode(Note(sender, note)))
+        try:
+            _, buffers = self._memory()
+            with self._membership:
+                if version != self._version:
+                    return f"is connected with other servers ({version}, expected {self._version})"
+                buffers.memory[target : target + len(array)] = array
+                self._relay.send(encode(Note(sender, note)))
+        except (HogbatchError, OSError) as error:
+            return f"cannot be reached: {error}"
         return None
 
     def _memory(self) -> tuple[SharedModel, ExchangeBuffers]:
@@ -207,18 +208,18 @@ class ServerHost:
             self._received(frame)
         code = self._process.wait()
         if not self._stopping:
-            self._failures.put(self._failure(code))
+            self._failed(self._failure(code))
 
     def _received(self, frame: bytes) -> None:
         if frame.startswith(MAGIC):
             failed = decode_to_coordinator(frame)
             assert isinstance(failed, Failed), "other messages go to the coordinator"
-            self._failures.put(failed.reason)
+            self._failed(failed.reason)
             return
         try:
-            self._map(decode_memory(frame))
+            self._map(msgspec.msgpack.decode(frame, type=ServerMemory))
         except (msgspec.DecodeError, OSError) as error:
-            self._failures.put(f"its memory cannot be mapped: {error}")
+            self._failed(f"its memory cannot be mapped: {error}")
         self._mapped.set()
 
     def _map(self, memory: ServerMemory) -> None:
@@ -228,8 +229,7 @@ class ServerHost:
             for fd in (memory.shared, memory.exchange)
         )
         self._model = SharedModel.of(Segment.attach(shared, memory.layout, writable=True))
-        self._buffers = ExchangeBuffers.attach(exchange)
-        self.plane = memory.plane
+        self._buffers = ExchangeBuffers.attach(exchange, memory.exchange_layout)
 
     def _failure(self, code: int) -> str:
         """Why the process has ended, with the last lines of its log."""
@@ -272,16 +272,6 @@ def _segments(
 
 def _command(run_dir: Path, fds: list[int]) -> list[str]:
     # -P: modules in the working directory must not shadow ours
-    names = ("--socket", "--relay", "--data", "--weights")
-    flags = [text for pair in zip(names, map(str, fds), strict=False) for text in pair]
-    return [
-        sys.executable,
-        "-P",
-        "-m",
-        "hogbatch.cluster.server",
-        "--run-dir",
-        str(run_dir),
-        "--launched",
-        str(os.getpid()),
-        *flags,
-    ]
+    command = [sys.executable, "-P", "-m", "hogbatch.cluster.server", "--run-dir", str(run_dir)]
+    inherited = ",".join(map(str, fds))
+    return [*command, "--inherited", inherited, "--launched", str(os.getpid())]

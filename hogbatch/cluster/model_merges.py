@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from hogbatch.cluster.attempt import MergeAborted
 from hogbatch.cluster.buffers import ExchangeBuffers, Floats
-from hogbatch.cluster.decisions.transfers import Reduction
-from hogbatch.cluster.exchange import ChangeExchange, MergeAborted
+from hogbatch.cluster.exchange import ChangeExchange
 from hogbatch.cluster.planes.base import Plane, PlaneError
 from hogbatch.coordinator.commands import MergeStep
 from hogbatch.store.average import MovingMean
@@ -140,10 +140,8 @@ class ModelMerges:
         attempt = asked.merge, asked.attempt
         if collected is not None and not collected.finite:
             return Reduced(*attempt, collected=collected)
-        weight = dict(zip(asked.numbers, asked.weights, strict=True))[self._number]
-        how = Reduction(asked.schedule, asked.transfer, asked.robust)
         try:
-            self._exchange.reduce(*attempt, asked.numbers, weight, how, self._abort)
+            self._exchange.reduce(asked, self._abort)
         except MergeAborted:
             return None
         except PlaneError as error:

@@ -1,12 +1,13 @@
 """A run on several servers."""
 
-import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from hogbatch.cluster.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
 from hogbatch.cluster.channel import ServerFiles, ServersChannel
@@ -14,10 +15,9 @@ from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_between_merges
 from hogbatch.cluster.divided.decide import DividedData
-from hogbatch.cluster.last_figures import last_figures
-from hogbatch.cluster.server_figures import EVENT, event_fields
+from hogbatch.cluster.server_figures import EVENT, event_fields, last_figures
 from hogbatch.cluster.servers import Cluster, ServerArrays
-from hogbatch.cluster.start import ServerStart, UpstreamAddress, encode, plan_of_server
+from hogbatch.cluster.start import ServerStart, UpstreamAddress, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
@@ -29,23 +29,22 @@ from hogbatch.events.crash import crash_report
 from hogbatch.events.names import CRASH, SERVERS, SUMMARY
 from hogbatch.events.recorder import RefusalCounts
 from hogbatch.events.records import RunTotals
-from hogbatch.machine.environment import read_environment
 from hogbatch.machine.files import replace_file
-from hogbatch.machine.process import ProcessIdentity
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import Factory
 from hogbatch.policy.fixed import Fixed
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import policy_settings
+from hogbatch.run.platform import Platform
 from hogbatch.store.layout import arrange
 from hogbatch.views.console import Console
 from hogbatch.wire.sockets import Router
 
 
 @dataclass(slots=True)
-class SeveralServers:
-    """Trains on the servers of `cluster`, whose models are merged (Platform)."""
+class SeveralServers(Platform):
+    """Trains on the servers of `cluster`, whose models are merged."""
 
     cluster: Cluster
     callbacks: Callbacks = field(default_factory=Callbacks)
@@ -53,30 +52,12 @@ class SeveralServers:
     _divided: DividedData | None = None
 
     @property
-    def prefix(self) -> str:
-        return ""
-
-    @property
     def marks(self) -> Mapping[str, Any]:
         return {"servers": self.cluster.size}
-
-    @property
-    def process(self) -> Mapping[str, Any]:
-        return asdict(ProcessIdentity.own())
-
-    @property
-    def environment(self) -> Mapping[str, Any]:
-        return read_environment()
-
-    def now(self) -> float:
-        return time.time()
 
     def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
         console.say(self.cluster.line)
         return ()
-
-    def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
-        return workers
 
     def read_divided(self, config: TrainConfig, console: Console) -> DividedData:
         """Survey the files of the folder that `config` names on the machines of the servers."""
@@ -136,7 +117,7 @@ class SeveralServers:
             channel.begin()
             adapters = replace(
                 components.adapters(channel, None, channel),
-                fences=channel,
+                revoke=channel.revoke,
                 snapshots=SnapshotsOfServers(components.snapshots, model),
                 show_mean=mean.show,
                 keep=mean.keep,
@@ -180,7 +161,7 @@ class SeveralServers:
             relay=self.cluster.relay,
             servers=self.cluster.size,
         )
-        return encode(start)
+        return msgspec.msgpack.encode(start)
 
     def _parts(self, config: TrainConfig, place: int) -> tuple[int, ...] | None:
         """The parts of divided data that the server at `place` has; None: it has all rows."""

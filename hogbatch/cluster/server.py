@@ -1,6 +1,9 @@
 """The process of one server of several: its workers, their coordinator, and its merges.
 
-    python -m hogbatch.cluster.server --socket FD --run-dir DIR --launched PID
+    python -m hogbatch.cluster.server --inherited FD,FD,FD --run-dir DIR --launched PID
+
+The descriptors are those of the sockets of frames and of the relay, of the data, and of the weights
+of the rows, if there are any.
 
 For the coordinator of all servers, this process is a worker that connects over ZeroMQ. The process
 that starts it (:mod:`hogbatch.cluster.host`) tells it how, and who the other servers are.
@@ -20,15 +23,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from hogbatch.cluster.buffers import ExchangeBuffers
-from hogbatch.cluster.decisions.areas import reductions_of
-from hogbatch.cluster.divided.segment import files_in
+from hogbatch.cluster.divided.records import files_in
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.model_merges import ModelMerges
-from hogbatch.cluster.planes.choose import open_plane
-from hogbatch.cluster.server_loop import server_loop
+from hogbatch.cluster.planes import nixl
+from hogbatch.cluster.planes.base import Plane
+from hogbatch.cluster.planes.relayed import RelayedPlane
 from hogbatch.cluster.server_rows import ServerRows
-from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start, encode
+from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start
 from hogbatch.cluster.supplied import SuppliedCoordinator
 from hogbatch.cluster.upstream import Upstream, join_run, while_alive
 from hogbatch.config.optimizers import OPTIMIZERS
@@ -36,7 +41,9 @@ from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.background import BackgroundTasks
 from hogbatch.coordinator.commands import Finish
+from hogbatch.coordinator.loop import Loop
 from hogbatch.data.cache import DataCache
 from hogbatch.errors import HogbatchError, ProtocolError, UsageError
 from hogbatch.events.event_log import EventLog
@@ -79,7 +86,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         network = Network(start.features, welcome.layers, welcome.loss)
         logs = [log_name(number) for number in range(len(requests))]
         directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
-        own = _server_rows(inherited.data, start)
+        own = None if start.parts is None else ServerRows(files_in(inherited.data), start.parts)
         segments = RunSegments(
             inherited.data if own is None else _read(own, config, dealer),
             _rows(start, config, inherited.weights, own),
@@ -88,14 +95,15 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             run_dir,
         )
         cleanup.callback(segments.close)
-        used = config.transfer, config.robust
-        reductions = reductions_of(*used)  # type: ignore[arg-type]  # as the choices
-        buffers = ExchangeBuffers.create(network.parameters, reductions, start.servers)
+        buffers = ExchangeBuffers.create(
+            network.parameters, start.servers, config.transfer, config.robust
+        )
         cleanup.callback(buffers.close)
-        plane = open_plane(start.plane, buffers, inherited.relay, start.relay)
+        plane = _open_plane(start, buffers, inherited.relay)
         cleanup.callback(plane.close)
-        memory = ServerMemory(segments.shared.fd, segments.shared.layout, buffers.fd, plane.name)
-        frames.send(encode(memory))
+        shared = segments.shared.fd, segments.shared.layout
+        memory = ServerMemory(*shared, buffers.fd, buffers.layout)
+        frames.send(msgspec.msgpack.encode(memory))
         merges = ModelMerges(segments.model, _tensors(network), buffers, plane, welcome.worker)
         policy = find(config.policy)(start.policy)
         coordinator = SuppliedCoordinator(
@@ -111,14 +119,15 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         adapters = Adapters(
             endpoint=router,
             segment_server=segment_server,
-            fences=segments.fences,
+            revoke=segments.fences.revoke,
             processes=launcher,
             shuffle=segments.shuffle,
             quarantine=segments.quarantine,
             record=log.write,
         )
-        upstream = Upstream(dealer, frames, merges, own)
-        finish, totals = server_loop(coordinator, adapters, upstream).run()
+        background = BackgroundTasks()
+        upstream = Upstream(coordinator, background, dealer, frames, merges, own)
+        finish, totals = Loop(coordinator, adapters, background, upstream=upstream).run()
         write_summary(run_dir, finish, totals)
     return 0 if finish.status != "failed" else ProtocolError.exit_code
 
@@ -129,9 +138,18 @@ def _tensors(network: Network) -> list[slice]:
     return [slice(*pair) for pair in pairwise([*starts, network.parameters])]
 
 
-def _server_rows(data: Segment, start: ServerStart) -> ServerRows | None:
-    """The rows that this server reads itself; None: `data` contains the rows of all servers."""
-    return None if start.parts is None else ServerRows(files_in(data), start.parts)
+def _open_plane(start: ServerStart, buffers: ExchangeBuffers, relay: FrameSocket) -> Plane:
+    """The plane that is wanted; "auto": NIXL if it is installed, else the relay.
+
+    UsageError if NIXL is wanted but cannot be used.
+    """
+    if start.plane != "relay":
+        why_not = nixl.unavailable()
+        if why_not is None:
+            return nixl.NixlPlane(buffers)
+        if start.plane == "nixl":
+            raise UsageError(f"NIXL cannot be used: {why_not}")
+    return RelayedPlane(buffers, relay, start.relay)
 
 
 def _read(own: ServerRows, config: TrainConfig, dealer: Dealer) -> Segment:
@@ -177,23 +195,21 @@ def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
 def main() -> None:
     """Run the server that the arguments describe, then exit without waiting for threads."""
     made = argparse.ArgumentParser(prog="hogbatch.cluster.server", allow_abbrev=False)
-    made.add_argument("--socket", type=int, required=True)
-    made.add_argument("--relay", type=int, required=True)
-    made.add_argument("--data", type=int, required=True)
-    made.add_argument("--weights", type=int)
+    made.add_argument("--inherited", required=True)
     made.add_argument("--run-dir", type=Path, required=True)
     made.add_argument("--launched", type=int, required=True)
     options = made.parse_args()
     die_with(options.launched)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    frames = FrameSocket.inherited(options.socket)
+    socket, relay, *segments = map(int, options.inherited.split(","))
+    frames = FrameSocket.inherited(socket)
     try:
         start = decode_start(frames.wait())
+        data = Segment.attach(segments[0], start.data, writable=False)
         weights = None
-        if options.weights is not None and start.weights is not None:
-            weights = Segment.attach(options.weights, start.weights, writable=False)
-        data = Segment.attach(options.data, start.data, writable=False)
-        inherited = Inherited(frames, FrameSocket.inherited(options.relay), data, weights)
+        if start.weights is not None:
+            weights = Segment.attach(segments[1], start.weights, writable=False)
+        inherited = Inherited(frames, FrameSocket.inherited(relay), data, weights)
         code = serve(inherited, start, options.run_dir)
     except BaseException as error:
         code = _explain(error, frames)

@@ -11,12 +11,12 @@ from itertools import accumulate
 from msgspec import structs
 
 from hogbatch.cluster.divided.reading import read_in_turn, sizes_of
-from hogbatch.cluster.divided.segment import DividedFiles
+from hogbatch.cluster.divided.records import DividedFiles
 from hogbatch.data.cache import DataCache
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 
 
 class Positions:
@@ -63,11 +63,11 @@ class ServerRows:
         segment.make_read_only()
         return segment
 
-    def local(self, work: Work) -> Work:
-        """The lease `work`, with positions among the rows of this server."""
-        tests = work.task == "evaluate" and work.rows_of == "test"
+    def local(self, lease: Lease) -> Lease:
+        """`lease`, with positions among the rows of this server."""
+        tests = lease.task == "evaluate" and lease.rows_of == "test"
         positions = self._test if tests else self._train
         if positions is None:
-            return work
-        start = positions.local(work.start)
-        return structs.replace(work, start=start, stop=start + work.stop - work.start)
+            return lease
+        start = positions.local(lease.start)
+        return structs.replace(lease, start=start, stop=start + lease.stop - lease.start)

@@ -45,7 +45,7 @@ class ServerMemory(msgspec.Struct, frozen=True):
     shared: int  # descriptor
     layout: Layout  # of it
     exchange: int  # descriptor
-    plane: str  # by which models are merged: "NIXL (UCX)"
+    exchange_layout: Layout
 
 
 def plan_of_server(plan: Plan, workers: int) -> Plan:
@@ -71,16 +71,6 @@ def plan_of_server(plan: Plan, workers: int) -> Plan:
     )
 
 
-def encode(message: ServerStart | ServerMemory) -> bytes:
-    """Encode one of these messages."""
-    return msgspec.msgpack.encode(message)
-
-
 def decode_start(frame: bytes) -> ServerStart:
     """Decode the first frame that a server receives; msgspec.DecodeError if it is another one."""
     return msgspec.msgpack.decode(frame, type=ServerStart, dec_hook=decode_layer)
-
-
-def decode_memory(frame: bytes) -> ServerMemory:
-    """Decode the first frame that a server sends; msgspec.DecodeError if it is another one."""
-    return msgspec.msgpack.decode(frame, type=ServerMemory)

@@ -11,17 +11,18 @@ from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.decisions.transfers import (
     SCHEDULES,
     ReceivedPart,
-    Reduction,
     SentPart,
     ServerStep,
     steps_of,
 )
 from hogbatch.store.merge import CHUNK
 
+Schedule = Literal["ring", "halving"]
+
 PIECE: Final = 1 << 23  # numbers that are sent at a time in a ring, at most: 32 MB
 
 
-def reduce_float32(attempt: Attempt, weight: float, how: Reduction) -> None:
+def reduce_float32(attempt: Attempt, weight: float, schedule: Schedule) -> None:
     """Leave the sum of all servers' changes, each times its weight, in the buffers' `sum`.
 
     In a ring, a large model is cut into pieces, and the next step of a piece begins as soon as it
@@ -29,13 +30,11 @@ def reduce_float32(attempt: Attempt, weight: float, how: Reduction) -> None:
     not faster with two servers on two cores: each may wait for the scheduler.
     """
     rank, size = attempt.rank, attempt.buffers.size
-    _Sum(attempt, weight, _pieces(how.schedule, attempt.servers, rank, size))
+    _Sum(attempt, weight, _pieces(schedule, attempt.servers, rank, size))
 
 
 @lru_cache(maxsize=4)  # the same in most merges; 100 servers have a ring of 19,800 transfers
-def _pieces(
-    schedule: Literal["ring", "halving"], servers: int, rank: int, size: int
-) -> list[list[ServerStep]]:
+def _pieces(schedule: Schedule, servers: int, rank: int, size: int) -> list[list[ServerStep]]:
     """The pieces of the model, each with the steps of the server at `rank`."""
     steps = steps_of(SCHEDULES[schedule](servers), rank, size)
     pieces = max(1, -(-size // (servers * PIECE))) if schedule == "ring" else 1

@@ -16,13 +16,14 @@ from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Se
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.ledger import Ledger, Rows
 from hogbatch.coordinator.progress import LossSums
-from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import Workforce
 from hogbatch.policy.utilization import peak_speed
 from hogbatch.wire.messages import (
     Done,
     Failed,
     Heartbeat,
+    Lease,
     Loaded,
     Ready,
     Refused,
@@ -34,7 +35,6 @@ from hogbatch.wire.messages import (
     UseMean,
     UseModel,
     Welcome,
-    Work,
 )
 
 BEAT_S: Final = 1.0  # between two heartbeats to the coordinator of all servers
@@ -114,7 +114,7 @@ class SuppliedCoordinator(Workforce):
     def order(self, message: ToWorker, now: float) -> list[Command]:
         """Carry out what the coordinator of all servers orders."""
         match message:
-            case Work():
+            case Lease():
                 return [*self._supply(message, now), *self._advance(now)]
             case Stop():
                 return self._finish(Finish("finished"), now)
@@ -170,25 +170,26 @@ class SuppliedCoordinator(Workforce):
 
     # Rows -------------------------------------------------------------------------------------
 
-    def _supply(self, work: Work, now: float) -> list[Command]:
+    def _supply(self, lease: Lease, now: float) -> list[Command]:
         """Add the rows of a lease to those that the workers are given."""
         if self.finished:
             return []
-        self.supply.add(work, now)
-        if work.task == "evaluate":
+        self.supply.add(lease, now)
+        if lease.task == "evaluate":
             if self.leases.evaluated.finished:
-                self.leases.rows_of = work.rows_of
+                self.leases.rows_of = lease.rows_of
                 self.leases.evaluated = Ledger(0, grows=True)
                 self.progress.evaluated = {"train": LossSums(), "test": LossSums()}
-            self.leases.evaluated.extend(work.start, work.stop)
+            self.leases.evaluated.extend(lease.start, lease.stop)
             return []
         # The plan is that of the other coordinator, so the rates differ by its roll-backs only.
-        usual = self.plan.learning_rate.at(min(work.batch_size, work.stop - work.start))
-        self.recovery.rollbacks.counted = round(math.log2(usual / work.learning_rate))
-        return self.epochs.supply(work.epoch, work.start, work.stop)
+        usual = self.plan.learning_rate.at(min(lease.batch_size, lease.stop - lease.start))
+        self.recovery.rollbacks.counted = round(math.log2(usual / lease.learning_rate))
+        return self.epochs.supply(lease.epoch, lease.start, lease.stop)
 
     def _credited(self, worker: Worker, lease: Lease, done: Done) -> list[Command]:
-        return [Answer(each) for each in self.supply.credit(lease, done, worker.last_seen)]
+        credited = self.supply.credit(lease.task, lease.start, done, worker.last_seen)
+        return [Answer(each) for each in credited]
 
     def _removed(self, worker: Worker, now: float) -> list[Command]:
         excluded, self.epochs.excluded = self.epochs.excluded, []

@@ -1,11 +1,9 @@
 """The leases that a server was given, and how far its workers have done them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hogbatch.coordinator.worker import Lease
-from hogbatch.wire.messages import Done, Work
+from hogbatch.wire.messages import Done, Lease
 
 Task = Literal["train", "evaluate"]
 
@@ -14,7 +12,7 @@ Task = Literal["train", "evaluate"]
 class SuppliedLease:
     """One lease, and the sums over those of its rows that are done."""
 
-    work: Work
+    lease: Lease
     since: float  # by the caller's clock: given, or the lease before it done
     rows: int = 0
     updates: int = 0
@@ -27,7 +25,7 @@ class SuppliedLease:
     @property
     def remaining(self) -> int:
         """Rows that are not done."""
-        return self.work.stop - self.work.start - self.rows
+        return self.lease.stop - self.lease.start - self.rows
 
     def add(self, done: Done) -> None:
         """Add what a worker has done."""
@@ -43,7 +41,7 @@ class SuppliedLease:
     def done(self, now: float) -> Done:
         """The message that it is done."""
         return Done(
-            lease=self.work.lease,
+            lease=self.lease.number,
             rows=self.rows,
             updates=self.updates,
             seconds=max(0.0, now - self.since),
@@ -64,30 +62,30 @@ class Supply:
         default_factory=lambda: {"train": [], "evaluate": []}
     )
 
-    def add(self, work: Work, now: float) -> None:
+    def add(self, lease: Lease, now: float) -> None:
         """Add a lease."""
-        self._leases[work.task].append(SuppliedLease(work, now))
+        self._leases[lease.task].append(SuppliedLease(lease, now))
 
-    def credit(self, lease: Lease, done: Done, now: float) -> Iterator[Done]:
-        """Add what a worker has done of its own `lease`; yield the message of what is complete."""
-        yield from self._add(lease.task, lease.start, done, now)
-
-    def exclude(self, start: int, stop: int, now: float) -> Iterator[Done]:
+    def exclude(self, start: int, stop: int, now: float) -> list[Done]:
         """Count training rows [start, stop), which kill workers, as skipped."""
         rows = stop - start
         none = Done(0, rows, updates=0, seconds=0.0, loss=0.0, skipped=rows, metric_sums=())
-        yield from self._add("train", start, none, now)
+        return self.credit("train", start, none, now)
 
-    def _add(self, task: Task, start: int, done: Done, now: float) -> Iterator[Done]:
-        found = (each for each in self._leases[task] if each.work.start <= start < each.work.stop)
+    def credit(self, task: Task, start: int, done: Done, now: float) -> list[Done]:
+        """Add what a worker has done from row `start` on; return the message of a complete lease.
+
+        The rows are those of one lease.
+        """
+        found = (each for each in self._leases[task] if each.lease.start <= start < each.lease.stop)
         supplied = next(found)
         supplied.add(done)
         if supplied.remaining > 0:
-            return
+            return []
         leases = self._leases[task]
         leases.remove(supplied)
         if task == "train":
             self.trained += 1
         for other in leases:  # the workers begin with it only now
             other.since = max(other.since, now)
-        yield supplied.done(now)
+        return [supplied.done(now)]

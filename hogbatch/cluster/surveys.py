@@ -21,13 +21,15 @@ from hogbatch.cluster.divided.decide import (
     parts_to_survey_again,
     with_held_out,
 )
-from hogbatch.cluster.divided.files import list_parts
 from hogbatch.cluster.divided.reading import survey_held_out
 from hogbatch.cluster.divided.records import HeldOutSurvey, PartReading, PartSurvey
 from hogbatch.cluster.divided.survey import survey
 from hogbatch.config.sources import merge_sources, to_toml
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.cache import DataCache
+from hogbatch.data.source import shown
+from hogbatch.errors import DataError
+from hogbatch.machine.printable import quoted
 from hogbatch.run.setup import read_options
 
 # Answers requests on the machines of the servers: request i on that of server i.
@@ -93,6 +95,29 @@ def survey_folder(config: TrainConfig, servers: int, ask: Survey) -> DividedData
     request = HeldOutRequest(to_toml(config), path, data.reading)
     (test,) = ask([msgspec.msgpack.encode(request)])
     return with_held_out(data, msgspec.msgpack.decode(test, type=HeldOutSurvey))
+
+
+def list_parts(folder: Path) -> tuple[Path, ...]:
+    """The data files of `folder`, sorted by name.
+
+    Names that start with "." or "_" are left out, as in folders of Parquet files. DataError
+    if the folder contains no file, or contains another folder.
+    """
+    if not folder.is_dir():
+        what = "a file" if folder.exists() else "nothing there"
+        raise DataError(f"{shown(folder)}: expected a folder of data files; got {what}")
+    try:
+        found = sorted(each for each in folder.iterdir() if each.name[0] not in "._")
+    except OSError as error:
+        raise DataError(f"{shown(folder)}: cannot list the folder: {error.strerror}") from None
+    if inner := next((each for each in found if each.is_dir()), None):
+        raise DataError(
+            f"{shown(folder)}: expected only data files; got the folder {quoted(inner.name)}; move "
+            "its files up"
+        )
+    if not found:
+        raise DataError(f"{shown(folder)}: expected data files; the folder has none")
+    return tuple(found)
 
 
 def _ask_for_parts(

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec import structs
@@ -13,8 +14,9 @@ from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.model_merges import ModelMerges
 from hogbatch.cluster.server_rows import ServerRows
 from hogbatch.cluster.start import ServerStart
-from hogbatch.cluster.supplied import BEAT_S
+from hogbatch.cluster.supplied import BEAT_S, SuppliedCoordinator
 from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import MergeStep
 from hogbatch.errors import ProtocolError
 from hogbatch.version import version
@@ -23,12 +25,12 @@ from hogbatch.wire.messages import (
     Done,
     Heartbeat,
     Hello,
+    Lease,
     Refused,
     Stop,
     ToCoordinator,
     ToWorker,
     Welcome,
-    Work,
 )
 from hogbatch.wire.sockets import Dealer
 
@@ -78,32 +80,45 @@ def while_alive(dealer: Dealer, call: Callable[[], T]) -> T:
 
 
 class Upstream:
-    """The coordinator of all servers, as this server's coordinator sees it (UpstreamAdapter)."""
+    """The coordinator of all servers, as the loop of this server's coordinator sees it."""
 
     def __init__(
-        self, dealer: Dealer, frames: FrameSocket, merges: ModelMerges, own: ServerRows | None
+        self,
+        state: SuppliedCoordinator,
+        background: BackgroundTasks,
+        dealer: Dealer,
+        frames: FrameSocket,
+        merges: ModelMerges,
+        own: ServerRows | None,
     ) -> None:
         """`dealer` is connected with the coordinator, `frames` with the process that started us.
 
         `own` are the rows of this server; None: it has all.
         """
+        self._state, self._background = state, background
         self._dealer, self._frames, self._merges, self._own = dealer, frames, merges, own
 
-    def receive(self) -> Iterator[ToWorker]:
+    def events(self) -> Iterator[Event]:
+        """Yield the events of the orders received since the last call."""
+        for order in self._receive():
+            yield partial(self._state.order, order)
+
+    def _receive(self) -> Iterator[ToWorker]:
         yield from map(decode_to_worker, self._frames.frames())
         if self._frames.ended:
             yield Stop()
         while (message := self._dealer.receive()) is not None:
             own = self._own
-            yield message if own is None or not isinstance(message, Work) else own.local(message)
+            yield message if own is None or not isinstance(message, Lease) else own.local(message)
 
-    def send(self, message: ToCoordinator) -> None:
+    def answer(self, message: ToCoordinator) -> None:
         if self._own is not None and isinstance(message, Done):
             message = structs.replace(message, skipped_row=0)  # its number is not that in all rows
         self._dealer.send(message)
 
-    def exchange(self, asked: MergeStep) -> ToCoordinator | None:
-        return self._merges.carry_out(asked)
-
-    def interrupt_exchange(self) -> None:
+    def exchange(self, asked: MergeStep) -> None:
         self._merges.abort()
+        self._background.exchanges.submit(self._exchange, asked)
+
+    def _exchange(self, asked: MergeStep) -> Event:
+        return partial(self._state.exchanged, asked, self._merges.carry_out(asked))

@@ -2,6 +2,7 @@
 
 values       value types, their conversions, and constraints
 flags        the properties of a flag: group, type, constraint, help
+learning     settings of data, model and optimizer, the first part of the table of flags
 train        the settings of `hogbatch train`: the table of flags
 arguments    the table as arguments of the command line
 sources      flags, a TOML file and defaults, merged and validated

@@ -1,7 +1,7 @@
 """The properties of a flag: its help group, value type, constraint, help text and metavar.
 
-Each field of :class:`hogbatch.config.train.TrainConfig` is defined by one call of :func:`flag` or
-:func:`choice`. The group is a required argument, so every flag has a place in `--help`.
+Each field of :class:`hogbatch.config.train.TrainConfig` is defined by one call of
+:meth:`Group.flag` or :meth:`Group.choice`, so every flag has a place in `--help`.
 """
 
 import re
@@ -29,6 +29,30 @@ class Group(StrEnum):
     SECURITY = "security"
     OUTPUT = "output"
 
+    def flag(
+        self,
+        default: T,
+        value_type: ValueType,
+        help: str,
+        metavar: str = "",
+        constraint: Constraint = UNCONSTRAINED,
+    ) -> T:
+        """Return a dataclass field whose metadata contain its Flag, which is in this group."""
+        described = Flag(self, value_type, help, metavar, constraint, ())
+        return field(default=default, metadata={"flag": described})
+
+    def choice(self, default: str, help: str, choices: tuple[str, ...]) -> str:
+        """The same for a name out of `choices`; "module:Class" accepts any name of that form."""
+
+        def accepts(name: str) -> bool:
+            return name in choices or (
+                "module:Class" in choices and re.fullmatch(r"[\w.]+:\w+", name) is not None
+            )
+
+        constraint = Constraint(f"one of {', '.join(choices)}", accepts)
+        described = Flag(self, TEXT, help, "|".join(choices), constraint, choices)
+        return field(default=default, metadata={"flag": described})
+
 
 @dataclass(frozen=True, slots=True)
 class Flag:
@@ -40,32 +64,6 @@ class Flag:
     metavar: str
     constraint: Constraint
     choices: tuple[str, ...]
-
-
-def flag(
-    group: Group,
-    default: T,
-    value_type: ValueType,
-    help: str,
-    metavar: str = "",
-    constraint: Constraint = UNCONSTRAINED,
-) -> T:
-    """Return a dataclass field whose metadata contain its Flag."""
-    described = Flag(group, value_type, help, metavar, constraint, ())
-    return field(default=default, metadata={"flag": described})
-
-
-def choice(group: Group, default: str, help: str, choices: tuple[str, ...]) -> str:
-    """Return the field of a name out of `choices`; "module:Class" accepts any name of that form."""
-
-    def accepts(name: str) -> bool:
-        return name in choices or (
-            "module:Class" in choices and re.fullmatch(r"[\w.]+:\w+", name) is not None
-        )
-
-    constraint = Constraint(f"one of {', '.join(choices)}", accepts)
-    described = Flag(group, TEXT, help, "|".join(choices), constraint, choices)
-    return field(default=default, metadata={"flag": described})
 
 
 def dashed(name: str) -> str:

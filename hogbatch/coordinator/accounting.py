@@ -8,8 +8,8 @@ from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.leases import Leases
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
-from hogbatch.coordinator.worker import Lease, Worker
-from hogbatch.wire.messages import Done
+from hogbatch.coordinator.worker import Worker, failed_batch
+from hogbatch.wire.messages import Done, Lease
 
 
 @dataclass(slots=True)
@@ -41,17 +41,16 @@ class LeaseAccounting:
         """Take back the leases of a worker that leaves; `died`: their rows may have killed it."""
         commands: list[Command] = []
         quarantined = self.epochs.quarantined
-        for lease in reversed(worker.leases.values()):
+        held = [held.lease for held in worker.leases.values()]
+        for lease in reversed(held):
             commands += self.leases.take_back(lease, died)
-        self.faults["leases_reissued"] += len(worker.leases)
+        self.faults["leases_reissued"] += len(held)
         self.faults["rows_quarantined"] += self.epochs.quarantined - quarantined
-        trained = [lease for lease in worker.leases.values() if lease.task == "train"]
-        reissued = [[lease.start, lease.stop] for lease in trained]
+        reissued = [[lease.start, lease.stop] for lease in held if lease.task == "train"]
         worker.leases.clear()
         discarded = self.epochs.rows.discard(worker.unmerged)
-        self.progress.discard(sum(stop - start for start, stop in discarded))
+        self.progress.rows -= sum(stop - start for start, stop in discarded)
         reissued += map(list, discarded)
-        worker.unmerged.clear()
         left = {"worker": worker.name, "epoch": self.epochs.number, "reissued": reissued}
         return [*commands, Record("worker_left", left)]
 
@@ -85,7 +84,7 @@ class LeaseAccounting:
 
     def _shrink(self, worker: Worker, lease: Lease, done: Done, seconds: float) -> list[Record]:
         """Limit a worker whose device ran out of memory to batches that fit."""
-        too_large = lease.failed_batch(done)
+        too_large = failed_batch(lease, done)
         if not worker.shrink(too_large, seconds):
             return []  # the second lease of the old size
         size = worker.batch_size if lease.task == "train" else worker.evaluation_batch

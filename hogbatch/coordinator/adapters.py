@@ -73,19 +73,8 @@ class SnapshotAdapter(Protocol):
         May take long.
         """
 
-    @property
-    def kept(self) -> bool:
-        """Whether a roll-back would restore what the last call of `copy` has copied."""
-
     def roll_back(self) -> None:
         """Restore the model from the last copy that was kept."""
-
-
-class FenceAdapter(Protocol):
-    """The permissions of workers to write to the model: :class:`hogbatch.store.fence.Fences`."""
-
-    def revoke(self, worker: int) -> object:
-        """End the right of worker number `worker` to write."""
 
 
 class ServersAdapter(Protocol):
@@ -107,7 +96,7 @@ class Adapters:
 
     endpoint: CoordinatorChannel
     segment_server: SegmentServer | None  # None: no other process attaches
-    fences: FenceAdapter
+    revoke: Callable[[int], object]  # ends the right of this worker to write to the model
     processes: ProcessAdapter
     shuffle: Callable[[int, int], None]  # writes a row order; called on another thread
     quarantine: Callable[[int, int, int], None]

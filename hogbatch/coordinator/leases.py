@@ -12,8 +12,9 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
-from hogbatch.coordinator.worker import SUSPECT_DEATHS, Lease, Worker
-from hogbatch.policy.throughput import rows_of_range
+from hogbatch.coordinator.worker import SUSPECT_DEATHS, HeldLease, Worker
+from hogbatch.policy.throughput import LeaseSizing, evaluation_rows, lease_rows, rows_of_range
+from hogbatch.wire.messages import Lease
 
 SHORTEST = 0.1  # length of a lease before an evaluation, as a fraction of the usual length
 LEASES_IN_FLIGHT = 2  # per worker: one running, one waiting, which hides the round trip
@@ -58,7 +59,7 @@ class Leases:
         plan, roster = self.plan, self.roster
         if plan.merging is None:
             return True
-        if (plan.test_rows or plan.training.evaluate_train) and not roster.any_ready:
+        if (plan.test_rows or plan.training.evaluate_train) and not roster.ready_workers:
             return False
         return roster.holders.all_ready(self._evaluation_parts)
 
@@ -118,8 +119,8 @@ class Leases:
         workers = self.roster.attached.values()
         for ledger, task in ((self.epochs.rows, "train"), (self.evaluated, "evaluate")):
             ledger.validate()
-            leases = [lease for worker in workers for lease in worker.leases.values()]
-            numbers = [lease.number for lease in leases if lease.task == task]
+            held = [held.lease for worker in workers for held in worker.leases.values()]
+            numbers = [lease.number for lease in held if lease.task == task]
             assert sorted(numbers) == sorted(ledger.held), (numbers, ledger.held)
         assert all(len(worker.leases) <= LEASES_IN_FLIGHT for worker in workers)
 
@@ -146,7 +147,7 @@ class Leases:
 
         All leases should end when the evaluation is due, so that no worker waits for another one.
         """
-        expected = sum(map(worker.expected_seconds, worker.leases.values()))
+        expected = worker.seconds_ahead
         left = self.progress.until_evaluation(now, self.roster.pause_seconds)
         return left if math.isnan(expected) else left - expected
 
@@ -156,19 +157,53 @@ class Leases:
         Those of an evaluation may be more than `part` has: the length of leases depends on all rows
         that are left for the worker.
         """
-        seconds = self.plan.lease_seconds
         if part.deaths >= SUSPECT_DEATHS:
             return self._batch(worker, ledger)  # a single one, to find the rows that kill workers
         shared = part.number if ledger.divided else None
-        if ledger is self.epochs.rows:
-            seconds = min(seconds, max(self._left(worker, now), SHORTEST * seconds))
-            size, ahead = worker.batch_size, ledger.ahead(worker.parts)
-            wanted = self.roster.lease_rows(worker, size, seconds, ahead, shared)
-            return rows_of_range(wanted, size, part.next_rows)
+        if ledger is not self.epochs.rows:
+            return self._evaluation_rows(worker, ledger, shared)
+        usual = self.plan.lease_seconds
+        sizing = LeaseSizing(
+            batch_size=worker.batch_size,
+            teams=worker.teams,
+            seconds_per_row=worker.speed.value,
+            target_seconds=min(usual, max(self._left(worker, now), SHORTEST * usual)),
+            remaining=ledger.ahead(worker.parts),
+            fraction=self.roster.fraction(worker, shared),
+            merges=worker.device == "gpu",
+            workers=self.roster.ready_workers,
+            turn=worker.turn,
+        )
+        return rows_of_range(lease_rows(sizing), worker.batch_size, part.next_rows)
+
+    def _evaluation_rows(self, worker: Worker, ledger: Ledger, shared: int | None) -> int:
+        """Rows of the next evaluation lease of `worker`.
+
+        A worker that first fetches the model gets one lease, with which it ends at the same time as
+        the others, and none (0) if these would have evaluated all rows before it begins.
+        """
+        roster, batch, left = self.roster, worker.evaluation_batch, ledger.left(worker.parts)
         held = ledger.rows - ledger.acknowledged - ledger.remaining
-        batch = worker.evaluation_batch
-        left = ledger.left(worker.parts)
-        return self.roster.evaluation_rows(worker, batch, seconds, left, held, shared)
+        roster.rank(worker)
+        speeds = roster.evaluation_speed
+        if worker.evaluation_start > 0 and len(speeds) == roster.ready_workers and held:
+            if worker.leases:
+                return 0
+            others, own = speeds.of_others(worker.number), speeds.of(worker.number)
+            wanted = evaluation_rows(own, others, worker.evaluation_start, left + held)
+            rows = min(left, int(wanted))
+            return rows if rows < batch else rows - rows % batch
+        sizing = LeaseSizing(
+            batch_size=batch,
+            teams=worker.teams,
+            seconds_per_row=worker.evaluation_row_seconds,
+            target_seconds=self.plan.lease_seconds,
+            remaining=left,
+            fraction=roster.fraction(worker, shared, evaluating=True),
+            workers=roster.ready_workers,
+            turn=worker.turn,
+        )
+        return lease_rows(sizing)
 
     def _batch(self, worker: Worker, ledger: Ledger) -> int:
         return worker.batch_size if ledger is self.epochs.rows else worker.evaluation_batch
@@ -180,14 +215,24 @@ class Leases:
         size = self._batch(worker, ledger)
         self.last += 1
         start, stop = ledger.take(self.last, rows, worker.parts)
-        lease = Lease(self.last, "train" if training else "evaluate", start, stop, size, deaths)
-        lease.deadline = self.roster.deadline(worker, lease, now)
         if training:
             worker.assigned_at = now
         rate = self.plan.learning_rate.at(min(size, stop - start)) if training else 0.0
         rate *= self.recovery.rollbacks.rate_factor
-        if worker.device == "cpu":
-            rate *= worker.weight
-        rollbacks = self.recovery.rollbacks.total
-        work = worker.assign(lease, self.epochs.number, rate, rollbacks, self.rows_of)
-        return Send(worker.key, work)
+        lease = Lease(
+            number=self.last,
+            task="train" if training else "evaluate",
+            epoch=self.epochs.number,
+            start=start,
+            stop=stop,
+            batch_size=size,
+            learning_rate=rate * worker.weight if worker.device == "cpu" else rate,
+            fence=worker.fence,
+            rollbacks=self.recovery.rollbacks.total,
+            merge_every=worker.merge_every,
+            weight=worker.weight if worker.device == "gpu" else 1.0,
+            rows_of=self.rows_of,
+        )
+        deadline = self.roster.deadline(worker, lease, now)
+        worker.leases[lease.number] = HeldLease(lease, deaths, deadline)
+        return Send(worker.key, lease)

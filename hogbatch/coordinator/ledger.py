@@ -4,14 +4,12 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush, heapreplace
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 MANY_ROWS: Final = 1 << 40  # more than any pass has
 
 Rows = tuple[int, int]  # [start, stop)
-Place = tuple[bool, int, int]  # of a group among others: the lowest comes first
 
 
 class RowRange(NamedTuple):
@@ -69,7 +67,7 @@ class PartQueue:
         return RowRange(start, cut, deaths)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PartGroup:
     """Parts that the same workers hold, as far as is known."""
 
@@ -80,8 +78,8 @@ class PartGroup:
     returned: dict[int, PartQueue] = field(default_factory=dict)  # those with returned rows
 
     @property
-    def place(self) -> Place:
-        """Groups with returned rows come first, then those with the most rows."""
+    def place(self) -> tuple[bool, int, int]:
+        """The lowest one comes first: groups with returned rows, then those with the most rows."""
         return not self.returned, -self.remaining, self.number
 
     @property
@@ -112,41 +110,6 @@ class PartGroup:
 
 
 @dataclass(slots=True)
-class Reach:
-    """What workers that hold the same parts can be given.
-
-    The heap has a place for each group with rows that is not higher than that of the group now; it
-    is lower if rows were taken since.
-    """
-
-    groups: list[PartGroup] = field(default_factory=list)
-    heap: list[Place] = field(default_factory=list)
-
-    def add(self, group: PartGroup) -> None:
-        """Add a group."""
-        self.groups.append(group)
-        heappush(self.heap, group.place)
-
-    @property
-    def remaining(self) -> int:
-        """Rows in all groups."""
-        return sum(group.remaining for group in self.groups)
-
-    def first(self, by_number: Sequence[PartGroup]) -> PartQueue | None:
-        """The part whose rows come first; None if no rows are left."""
-        heap = self.heap
-        while heap:
-            group = by_number[heap[0][2]]
-            if not group.remaining:
-                heappop(heap)
-            elif heap[0] == (place := group.place):
-                return group.first
-            else:
-                heapreplace(heap, place)
-        return None
-
-
-@dataclass(slots=True)
 class Ledger:
     """The rows [0, rows) of one pass: each is to be done, held under a lease, or acknowledged.
 
@@ -169,8 +132,8 @@ class Ledger:
     _ends: list[int] = field(init=False)  # of the parts
     _groups: list[PartGroup] = field(default_factory=list)  # of the parts
     _group_of: list[PartGroup] = field(default_factory=list)  # by part
-    _sharing: list[list[Reach]] = field(default_factory=list)  # by group, those that have it
-    _reaches: dict[Sequence[int], Reach] = field(default_factory=dict)  # by the parts of a worker
+    # The groups that a worker can be given, by the parts that it holds.
+    _reaches: dict[Sequence[int], list[PartGroup]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert not self.parts or sum(self.parts) == self.rows, "the parts have all rows"
@@ -192,7 +155,7 @@ class Ledger:
             for piece in self._pieces(each):
                 self._queues[self._part_of(piece.start)].append(piece)
         self.remaining = sum(queue.remaining for queue in self._queues)
-        self._groups, self._sharing = [], []
+        self._groups = []
         group = self._new_group()
         self._group_of = [group] * len(self._queues)
         for queue in self._queues:
@@ -200,7 +163,6 @@ class Ledger:
 
     def _new_group(self) -> PartGroup:
         self._groups.append(PartGroup(len(self._groups)))
-        self._sharing.append([])
         return self._groups[-1]
 
     def _pieces(self, rows: RowRange) -> Iterator[RowRange]:
@@ -245,7 +207,9 @@ class Ledger:
 
     def left(self, parts: Sequence[int] = ()) -> int:
         """Rows in `todo` that can be given to a worker that holds `parts`."""
-        return self._reach(parts).remaining if self._ends else self.remaining
+        if not self._ends:
+            return self.remaining
+        return sum(group.remaining for group in self._reach(parts))
 
     def ahead(self, parts: Sequence[int] = ()) -> int:
         """The same, as far as is known: many if rows are added."""
@@ -259,15 +223,15 @@ class Ledger:
         the speeds of the workers that hold them.
         """
         if self._ends:
-            return self._reach(parts).first(self._groups)
+            left = (group for group in self._reach(parts) if group.remaining)
+            group = min(left, key=lambda group: group.place, default=None)
+            return None if group is None else group.first
         return self._queues[0] if self.remaining else None
 
-    def _reach(self, parts: Sequence[int]) -> Reach:
+    def _reach(self, parts: Sequence[int]) -> list[PartGroup]:
         if parts not in self._reaches:
-            reach = self._reaches[parts] = Reach()
-            for group in self._separate([part for part in parts if part < len(self._queues)]):
-                reach.add(group)
-                self._sharing[group.number].append(reach)
+            own = [part for part in parts if part < len(self._queues)]
+            self._reaches[parts] = self._separate(own)
         return self._reaches[parts]
 
     def _separate(self, parts: Sequence[int]) -> list[PartGroup]:
@@ -285,9 +249,9 @@ class Ledger:
                 self._group_of[part] = group
         for number, group in found.items():
             if group.number != number:
-                for reach in self._sharing[number]:
-                    reach.add(group)
-                    self._sharing[group.number].append(reach)
+                for reach in self._reaches.values():
+                    if self._groups[number] in reach:
+                        reach.append(group)
         return list(found.values())
 
     def extend(self, start: int, stop: int) -> None:
@@ -360,10 +324,7 @@ class Ledger:
         queue.put_back(rows)
         self.remaining += size
         if self._ends:
-            group = self._group_of[queue.number]
-            group.update(queue, size)
-            for reach in self._sharing[group.number]:
-                heappush(reach.heap, group.place)
+            self._group_of[queue.number].update(queue, size)
 
     def validate(self) -> None:
         """Assert the invariants: every row is in one place, and no range is empty."""
@@ -388,6 +349,6 @@ class Ledger:
             assert group.remaining == sum(queue.remaining for queue in queues), group
             assert set(group.parts) == {queue.number for queue in queues if queue.todo}, group
             assert set(group.returned) == {queue.number for queue in queues if queue.returned}
-        for parts, reach in self._reaches.items():
+        for parts in self._reaches:
             held = (self._queues[part].remaining for part in parts if part < len(self._queues))
-            assert reach.remaining == sum(held), reach
+            assert self.left(parts) == sum(held), parts

@@ -131,7 +131,7 @@ class Loop:
 
     def revoke(self, number: int) -> None:
         """Raise a fence."""
-        self._adapters.fences.revoke(number)
+        self._adapters.revoke(number)
 
     def kill(self, pid: int) -> None:
         """Kill a child or a process that has mapped our segments; no other is ever signalled.

@@ -1,10 +1,9 @@
 """The plan of a run: settings that are fixed before it starts and never change."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import lt
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from hogbatch.config.layers import Layer
 from hogbatch.config.lsh import Lsh
@@ -18,6 +17,12 @@ if TYPE_CHECKING:  # these modules import this one
     from hogbatch.coordinator.roster import Roster
 
 MAX_NAMED_PARTS: Final = 20  # in a message
+
+
+class MergesFactory(Protocol):
+    """Makes the merges of workers with models of their own."""
+
+    def __call__(self, roster: "Roster", epochs: "Epochs") -> "Merges": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +65,8 @@ class Training:
 
     def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
         """The message that admits a worker as number `worker`."""
-        return Welcome(
-            run=run,
-            worker=worker,
-            name=name,
-            layers=self.layers,
-            loss=self.loss,
-            optimizer=self.optimizer,
-            merge=self.merge,
-            merge_every=self.merge_every,
-            staleness_damping=self.staleness_damping,
-            precision=self.precision,
-            lsh=self.lsh,
-            beat_seconds=beat_seconds,
-            cpu_teams=self.cpu_teams,
-            evaluate_train=self.evaluate_train,
-        )
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Welcome(run=run, worker=worker, name=name, beat_seconds=beat_seconds, **own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +114,7 @@ class Plan:
     beta: float = 1.0  # weight of a CPU worker's update in policies
     start_with: int = 1  # workers that must be ready before training starts
     checkpoint_seconds: float = math.inf  # between two checkpoints
-    # Makes the merges of workers with models of their own; None: the workers share one model.
-    merging: "Callable[[Roster, Epochs], Merges] | None" = None
+    merging: MergesFactory | None = None  # None: the workers share one model
     # Rows of each part of divided data, in the order of an epoch; (): all workers have all rows.
     # The numbers of the parts in Hello.parts hold for both sets.
     train_parts: tuple[int, ...] = ()

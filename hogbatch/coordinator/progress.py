@@ -141,10 +141,6 @@ class Progress:
         self.rows += done.rows
         self.trained.add(done)
 
-    def discard(self, rows: int) -> None:
-        """The updates of `rows` rows are lost, so the rows do not count as trained on."""
-        self.rows -= rows
-
     def time_is_up(self, now: float) -> bool:
         """Whether the run has reached its maximum training time."""
         limit = self.plan.stopping.max_seconds
@@ -192,14 +188,6 @@ class Progress:
         if gpu_trains or not self.rows:  # the rows of its first lease may not count yet
             row_seconds = min(row_seconds, self._expected_row_seconds)
         return FORWARD_FRACTION * self.plan.test_rows * row_seconds
-
-    def end_epoch(self) -> None:
-        """All rows of an epoch are acknowledged."""
-        self.epoch_ended = True
-
-    def roll_back(self) -> None:
-        """Discard the losses and skipped rows of the model that was rolled back."""
-        self.trained = LossSums()
 
     def begin_evaluation(self, now: float) -> None:
         """Stop the clock and reset the sums over the evaluated rows."""

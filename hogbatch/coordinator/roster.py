@@ -1,38 +1,66 @@
 """The workers of a run: those attached, those that have left, and their fences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import takewhile
 
-from hogbatch.coordinator.holders import Holders
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.worker import Lease, Worker
+from hogbatch.coordinator.worker import Worker
 from hogbatch.events.records import WorkerRecord
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.progress import pause_seconds
 from hogbatch.policy.ranking import Others, Ranking
 from hogbatch.policy.throughput import (
     CombinedSpeed,
-    LeaseSizing,
-    evaluation_rows,
-    lease_rows,
     lease_timeout,
     would_delay_epoch,
 )
 from hogbatch.store.fence import MAX_WORKERS
-from hogbatch.wire.messages import Hello
+from hogbatch.wire.messages import Hello, Lease
 
 BEATS_PER_S = 50  # heartbeats of all workers together; with thousands, each sends fewer
 MAX_MISSED_BEATS = 15.0  # heartbeats; a worker that misses more counts as lost
 MAX_MISSED_BEATS_AT_WORK = 5.0  # the same while it holds leases
 CHECK_INTERVAL_S = 50e-6  # per attached worker, between two checks of all workers
-GOLDEN_RATIO = 0.618  # the fractional parts of its multiples are spread evenly over 0..1
 START_DELAY_S = 0.05  # after the first worker is ready, if others are not yet
 HANDOVER_S = 0.2  # of training; for at most this long, new workers wait for those just parked
 READY_WITHIN_S = 600.0  # compilation takes seconds, on a slow and busy machine minutes
+
+
+@dataclass(slots=True)
+class Holders:
+    """The attached workers by the parts of divided data that they hold, usually one or two each."""
+
+    _by_part: dict[int, dict[int, Worker]] = field(default_factory=dict)  # part → number → worker
+
+    def add(self, worker: Worker) -> None:
+        """`worker` has attached."""
+        for part in worker.parts:
+            self._by_part.setdefault(part, {})[worker.number] = worker
+
+    def drop(self, worker: Worker) -> None:
+        """`worker` has left."""
+        for part in worker.parts:
+            del self._by_part[part][worker.number]
+
+    def ready(self, part: int) -> list[Worker]:
+        """The workers with `part` that can be given rows."""
+        return [worker for worker in self._by_part.get(part, {}).values() if worker.ready]
+
+    def any_ready(self, parts: Iterable[int]) -> bool:
+        """Whether a worker that can be given rows holds any of `parts`."""
+        return any(map(self.ready, parts))
+
+    def all_ready(self, parts: Collection[int]) -> bool:
+        """Whether workers that can be given rows hold all `parts`."""
+        return all(map(self.ready, parts))
+
+    def missing(self, parts: Iterable[int]) -> list[int]:
+        """Those of `parts` that no attached worker holds."""
+        return [part for part in parts if not self._by_part.get(part)]
 
 
 @dataclass(slots=True)
@@ -41,7 +69,7 @@ class Roster:
 
     There may be thousands, so no operation that runs for every message loops over all of them.
     What policies and lease lengths depend on is kept in rankings instead. :meth:`others`,
-    :meth:`would_delay` and :meth:`lease_rows` first update the rankings of the worker in question.
+    :meth:`would_delay` and :meth:`fraction` first update the rankings of the worker in question.
     """
 
     beta: float  # weight of a CPU worker's update in policies
@@ -49,13 +77,15 @@ class Roster:
     departed: list[Worker] = field(default_factory=list)
     holders: Holders = field(default_factory=Holders)  # of parts of divided data
     earlier: list[WorkerRecord] = field(default_factory=list)  # before the run was resumed
+    admitted: dict[str, int] = field(default_factory=dict)  # device → workers ever admitted
+    evaluation_speed: CombinedSpeed = field(default_factory=CombinedSpeed)  # of those ready
+    ready_workers: int = 0  # attached workers that can be given leases
     pause_seconds: float = 0.0  # lost in a pause of the training by the workers that train
     # utilization of these from the last evaluation until then, by name
     _earlier_utilization: dict[str, float] = field(default_factory=dict)
     _inherited: dict[str, list[int]] = field(default_factory=dict)  # device → saved batch sizes
     _first_ready: float | None = None
-    _ready: int = 0
-    _parked: int = 0  # of these
+    _parked: int = 0  # of those that are ready
     # parked while they held leases, by key: the training second until which new workers wait
     _finishing: dict[str, float] = field(default_factory=dict)
     _unused: int = 0  # the first fence number that was never used
@@ -64,9 +94,7 @@ class Roster:
     _by_updates: Ranking = field(default_factory=Ranking)  # as policies count them
     _by_batch: Ranking = field(default_factory=Ranking)  # by the duration of a batch
     _speed: CombinedSpeed = field(default_factory=CombinedSpeed)  # of those that train
-    _evaluation_speed: CombinedSpeed = field(default_factory=CombinedSpeed)  # of all
     _checked: float = -math.inf
-    _admitted: dict[str, int] = field(default_factory=dict)  # device → workers ever admitted
 
     def resume(
         self,
@@ -82,12 +110,7 @@ class Roster:
         self.earlier = list(earlier)
         self._earlier_utilization = dict(utilization)
         self._inherited = {device: list(sizes) for device, sizes in batch_sizes.items()}
-        self._admitted = dict(admitted)
-
-    @property
-    def admitted(self) -> dict[str, int]:
-        """Number of workers ever admitted, by device."""
-        return dict(self._admitted)
+        self.admitted = dict(admitted)
 
     def inherited_size(self, device: str) -> int | None:
         """The saved batch size that a new worker on `device` takes over; None if none is left."""
@@ -104,17 +127,11 @@ class Roster:
             sizes[device] = sizes.get(device, []) + unused
         return sizes
 
-    def why_full(self) -> str | None:
-        """Why there is no room for another worker; None if there is."""
-        if len(self.attached) < MAX_WORKERS:
-            return None
-        return f"this run has {MAX_WORKERS} workers, which is the maximum"
-
     def admit(self, key: str, hello: Hello, now: float) -> Worker:
         """Admit a worker and give it a name and a fence."""
         fence, number = self._free_fence()
-        place = self._admitted.get(hello.device, 0)
-        self._admitted[hello.device] = place + 1
+        place = self.admitted.get(hello.device, 0)
+        self.admitted[hello.device] = place + 1
         self.attached[key] = Worker(
             key=key,
             number=number,
@@ -138,8 +155,8 @@ class Roster:
         self.holders.drop(worker)
         heappush(self._revoked, (worker.fence + 1, worker.number))
         self._drop(worker)
-        self._evaluation_speed.drop(worker.number)
-        self._ready -= worker.ready
+        self.evaluation_speed.drop(worker.number)
+        self.ready_workers -= worker.ready
         self._parked -= not worker.trains
         worker.left_at = seconds
         self.departed.append(worker)
@@ -147,21 +164,16 @@ class Roster:
 
     def make_ready(self, worker: Worker, now: float) -> None:
         """Mark `worker` as ready to be given leases."""
-        self._ready += not worker.ready
+        self.ready_workers += not worker.ready
         worker.ready = True
-        self._evaluation_speed.put(worker.number, worker.evaluation_row_seconds)
+        self.evaluation_speed.put(worker.number, worker.evaluation_row_seconds)
         self._update_pause(worker)
         self._first_ready = now if self._first_ready is None else self._first_ready
 
     @property
-    def any_ready(self) -> bool:
-        """Whether a worker is ready."""
-        return self._ready > 0
-
-    @property
     def any_trains(self) -> bool:
         """Whether a worker is ready and not parked."""
-        return self._ready > self._parked
+        return self.ready_workers > self._parked
 
     def park(self, worker: Worker, seconds: float) -> None:
         """Give `worker` no more training leases, from training second `seconds` on."""
@@ -211,19 +223,19 @@ class Roster:
         The first one waits a moment for others that have joined, so that the batch policy can
         decide about all of them before any trains.
         """
-        if self._ready == 0 or self._first_ready is None:
+        if self.ready_workers == 0 or self._first_ready is None:
             return False
         waited = now - self._first_ready
-        if waited < START_DELAY_S and self._ready < len(self.attached):
+        if waited < START_DELAY_S and self.ready_workers < len(self.attached):
             return False
-        all_seen = self._ready + len(self.departed) >= plan.start_with
+        all_seen = self.ready_workers + len(self.departed) >= plan.start_with
         return all_seen or waited > plan.stopping.wait_for_workers
 
     def others(self, worker: Worker) -> Sequence[WorkerView]:
         """Views of all workers that were ever given work, except `worker`, in ascending order of
         updates.
         """
-        self._update_rankings(worker)
+        self.rank(worker)
         return Others(self._by_updates, worker.number, self._view)
 
     def initial_credit(self, worker: Worker) -> float:
@@ -238,16 +250,16 @@ class Roster:
         """Whether any of the rows left in `ledger` can be given to a worker that is ready."""
         if ledger.divided:
             return self.holders.any_ready(ledger.parts_left)
-        return self.any_ready and ledger.remaining > 0
+        return self.ready_workers > 0 and ledger.remaining > 0
 
     def would_delay(self, worker: Worker, remaining: int, part: int | None = None) -> bool:
         """Whether the other workers would finish `remaining` rows before a batch of `worker`.
 
         `part`: only workers that hold this part of divided data can be given these rows.
         """
-        self._update_rankings(worker)
+        self.rank(worker)
         batch_seconds = worker.batch_size * worker.speed.value
-        until_done = batch_seconds + sum(map(worker.expected_seconds, worker.leases.values()))
+        until_done = batch_seconds + worker.seconds_ahead
         if part is not None:
             faster = self._faster_holders(part, batch_seconds)
             return would_delay_epoch(until_done, map(self._speed.of, faster), remaining)
@@ -261,85 +273,24 @@ class Roster:
         numbers = (each.number for each in self.holders.ready(part))
         return [each for each in numbers if 0.0 < self._by_batch.value(each) < batch_seconds]
 
-    @property
-    def rows_per_second(self) -> float:
-        """Rows per second of all workers that train and whose speed is known."""
-        return self._speed.of_all
+    def fraction(self, worker: Worker, part: int | None, *, evaluating: bool = False) -> float:
+        """The speed of `worker` over that of all that train, or that are ready if `evaluating`.
 
-    def lease_rows(
-        self,
-        worker: Worker,
-        batch_size: int,
-        seconds: float,
-        remaining: int,
-        part: int | None = None,
-    ) -> int:
-        """Rows of the next training lease of `worker`: about `seconds` of work, out of `remaining`
-        rows that it shares with others; see :meth:`would_delay` about `part`.
+        Of these, only workers with `part` count; see :meth:`would_delay`. Until all their speeds
+        are known, they count as equally fast.
         """
-        self._update_rankings(worker)
-        sizing = LeaseSizing(
-            batch_size=batch_size,
-            teams=worker.teams,
-            seconds_per_row=worker.speed.value,
-            target_seconds=seconds,
-            remaining=remaining,
-            fraction=self._fraction(self._speed, worker, self._ready - self._parked, part),
-            merges=worker.device == "gpu",
-            workers=self._ready,
-            turn=worker.number * GOLDEN_RATIO % 1.0,
-        )
-        return lease_rows(sizing)
-
-    def _fraction(
-        self, speeds: CombinedSpeed, worker: Worker, workers: int, part: int | None
-    ) -> float:
-        """The speed of `worker` over that of all `workers`, or of those that hold `part`.
-
-        Until all their speeds are known, they count as equally fast.
-        """
+        self.rank(worker)
+        speeds = self.evaluation_speed if evaluating else self._speed
         if part is None:
+            workers = self.ready_workers if evaluating else self.ready_workers - self._parked
             return speeds.fraction(worker.number) if len(speeds) == workers else 1 / workers
         numbers = [each.number for each in self.holders.ready(part) if each.trains]
         return speeds.fraction_among(worker.number, numbers) or 1 / len(numbers)
 
-    def evaluation_rows(
-        self,
-        worker: Worker,
-        batch_size: int,
-        seconds: float,
-        remaining: int,
-        held: int,
-        part: int | None = None,
-    ) -> int:
-        """Rows of the next evaluation lease of `worker`, out of `remaining` rows; see
-        :meth:`would_delay` about `part`.
-
-        `held` is the rows that workers are evaluating. A worker that first fetches the model gets
-        one lease, with which it ends at the same time as the others, and none (0) if these would
-        have evaluated all rows before it begins.
-        """
-        self._update_rankings(worker)
-        speeds = self._evaluation_speed
-        all_known = len(speeds) == self._ready
-        if worker.evaluation_start > 0 and all_known and held:
-            if worker.leases:
-                return 0
-            others = speeds.of_others(worker.number)
-            start, own = worker.evaluation_start, speeds.of(worker.number)
-            rows = min(remaining, int(evaluation_rows(own, others, start, remaining + held)))
-            return rows if rows < batch_size else rows - rows % batch_size
-        sizing = LeaseSizing(
-            batch_size=batch_size,
-            teams=worker.teams,
-            seconds_per_row=worker.evaluation_row_seconds,
-            target_seconds=seconds,
-            remaining=remaining,
-            fraction=self._fraction(speeds, worker, self._ready, part),
-            workers=self._ready,
-            turn=worker.number * GOLDEN_RATIO % 1.0,
-        )
-        return lease_rows(sizing)
+    @property
+    def rows_per_second(self) -> float:
+        """Rows per second of all workers that train and whose speed is known."""
+        return self._speed.of_all
 
     def with_room(self, leases: int) -> list[Worker]:
         """Ready workers with fewer than `leases` leases, those with the fastest batches first."""
@@ -348,8 +299,7 @@ class Roster:
 
     def deadline(self, worker: Worker, lease: Lease, now: float) -> float:
         """When `lease` will be overdue; the leases that `worker` holds already come first."""
-        ahead = [worker.expected_seconds(other) for other in worker.leases.values()]
-        return now + lease_timeout(worker.expected_seconds(lease) + sum(ahead))
+        return now + lease_timeout(worker.expected_seconds(lease) + worker.seconds_ahead)
 
     def unresponsive(self, now: float) -> list[tuple[Worker, str]]:
         """Workers that must be removed, and why."""
@@ -364,8 +314,8 @@ class Roster:
         for worker in self.attached.values():
             worker.last_seen += seconds
             worker.admitted_at += seconds
-            for lease in worker.leases.values():
-                lease.deadline += seconds
+            for held in worker.leases.values():
+                held.deadline += seconds
 
     def interval_utilization(self, since: float, seconds: float) -> dict[str, float]:
         """Utilization by worker between the last evaluation, at training second `since`, and
@@ -395,12 +345,12 @@ class Roster:
         records = [replace(one, update_share=one.updates / total) for one in self.earlier]
         return records + [worker.record(seconds, updates) for worker in workers]
 
-    def _update_rankings(self, worker: Worker) -> None:
+    def rank(self, worker: Worker) -> None:
         """Update the rankings with the current figures of `worker`.
 
         Parked ones have no place, except in that of the speeds of evaluation.
         """
-        self._evaluation_speed.put(worker.number, worker.evaluation_row_seconds)
+        self.evaluation_speed.put(worker.number, worker.evaluation_row_seconds)
         if not worker.trains:
             return
         updates = worker.update_credit + worker.updates
@@ -430,7 +380,7 @@ def _why_unresponsive(worker: Worker, now: float) -> str | None:
         return f"silent for {now - worker.last_seen:.0f} s"
     if not worker.ready and now - worker.admitted_at > READY_WITHIN_S:
         return f"not ready after {now - worker.admitted_at:.0f} s"
-    late = next((lease for lease in worker.leases.values() if now > lease.deadline), None)
+    late = next((held.lease for held in worker.leases.values() if now > held.deadline), None)
     if late is None:
         return None
     return f"did not finish lease {late.number} of {late.stop - late.start} rows in time"

@@ -1,19 +1,14 @@
 """The part of the coordinator's state that a checkpoint holds, and its saving and restoring."""
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hogbatch.coordinator.ledger import RowRange
 from hogbatch.coordinator.rollbacks import RollBacks
-from hogbatch.events.records import Faults, RunTotals, WorkerRecord
+from hogbatch.events.records import WorkerRecord
 
-if TYPE_CHECKING:  # these modules import the commands, which carry a SavedState
-    from hogbatch.coordinator.epochs import Epochs
-    from hogbatch.coordinator.leases import Leases
-    from hogbatch.coordinator.progress import Progress
-    from hogbatch.coordinator.recovery import Recovery
-    from hogbatch.coordinator.roster import Roster
+if TYPE_CHECKING:  # it imports the commands, which carry a SavedState
+    from hogbatch.coordinator.state import Coordinator
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,61 +40,41 @@ class SavedState:
     utilization: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class StateParts:
-    """The parts of a coordinator that are reported, saved and restored."""
+def save(state: "Coordinator", now: float) -> SavedState:
+    """Everything needed to resume from `now`, by the caller's clock."""
+    progress, roster, rows = state.progress, state.roster, state.epochs.rows
+    seconds = progress.seconds(now)
+    return SavedState(
+        epoch=state.epochs.number,
+        epoch_rows=rows.rows,
+        todo=rows.unfinished,
+        quarantined=state.epochs.quarantined,
+        rollbacks=replace(state.recovery.rollbacks),
+        rows=progress.rows - rows.unmerged_rows,
+        seconds=seconds,
+        best=progress.best_loss,
+        best_rows=progress.best_rows,
+        evaluated_at=progress.evaluated_at,
+        evaluated_rows=progress.evaluated_rows,
+        evaluation_seconds=progress.evaluation_seconds,
+        last_lease=state.leases.last,
+        faults=dict(state.accounting.faults),
+        batch_sizes=roster.batch_sizes(),
+        admitted=dict(roster.admitted),
+        workers=roster.records(seconds),
+        utilization=roster.interval_utilization(progress.evaluated_at, seconds),
+    )
 
-    epochs: "Epochs"
-    progress: "Progress"
-    recovery: "Recovery"
-    leases: "Leases"
-    roster: "Roster"
-    faults: Counter[str]
 
-    def totals(self, now: float) -> RunTotals:
-        """The totals of the run at `now`, by the caller's clock."""
-        seconds = self.progress.seconds(now)
-        return RunTotals(
-            seconds=seconds,
-            epochs=self.progress.epochs,
-            rows=self.progress.rows,
-            workers=self.roster.records(seconds),
-            faults=Faults(**self.faults),
-        )
-
-    def save(self, now: float) -> SavedState:
-        """Everything needed to resume from `now`, by the caller's clock."""
-        seconds = self.progress.seconds(now)
-        return SavedState(
-            epoch=self.epochs.number,
-            epoch_rows=self.epochs.rows.rows,
-            todo=self.epochs.rows.unfinished,
-            quarantined=self.epochs.quarantined,
-            rollbacks=replace(self.recovery.rollbacks),
-            rows=self.progress.rows - self.epochs.rows.unmerged_rows,
-            seconds=seconds,
-            best=self.progress.best_loss,
-            best_rows=self.progress.best_rows,
-            evaluated_at=self.progress.evaluated_at,
-            evaluated_rows=self.progress.evaluated_rows,
-            evaluation_seconds=self.progress.evaluation_seconds,
-            last_lease=self.leases.last,
-            faults=dict(self.faults),
-            batch_sizes=self.roster.batch_sizes(),
-            admitted=self.roster.admitted,
-            workers=self.roster.records(seconds),
-            utilization=self.roster.interval_utilization(self.progress.evaluated_at, seconds),
-        )
-
-    def restore(self, saved: SavedState) -> None:
-        """Set these parts, which must be new, to where `saved` was taken."""
-        self.epochs.resume(saved.epoch, saved.quarantined, saved.epoch_rows, saved.todo)
-        self.progress.resume(saved)
-        self.recovery.rollbacks = replace(saved.rollbacks)
-        self.leases.last = saved.last_lease
-        departed = [
-            worker if worker.left_at is not None else replace(worker, left_at=saved.seconds)
-            for worker in saved.workers
-        ]
-        self.roster.resume(departed, saved.batch_sizes, saved.admitted, saved.utilization)
-        self.faults.update(saved.faults)
+def restore(state: "Coordinator", saved: SavedState) -> None:
+    """Set `state`, which must be new, to where `saved` was taken."""
+    state.epochs.resume(saved.epoch, saved.quarantined, saved.epoch_rows, saved.todo)
+    state.progress.resume(saved)
+    state.recovery.rollbacks = replace(saved.rollbacks)
+    state.leases.last = saved.last_lease
+    departed = [
+        worker if worker.left_at is not None else replace(worker, left_at=saved.seconds)
+        for worker in saved.workers
+    ]
+    state.roster.resume(departed, saved.batch_sizes, saved.admitted, saved.utilization)
+    state.accounting.faults.update(saved.faults)

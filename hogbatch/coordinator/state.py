@@ -1,8 +1,8 @@
 """The coordinator's state: events in, commands out.
 
 :class:`Coordinator` makes all decisions of a run. It moves the run through its phases and leaves
-details to its parts: `membership` (workers that join and leave), `leases` (which rows for which
-worker), `accounting` (leases that come back), `decisions` (asks the policy), `evaluation`,
+details to its parts: `roster` (the workers), `leases` (which rows for which worker),
+`accounting` (leases that come back), `decisions` (asks the policy), `evaluation`,
 `recovery` (snapshots, checkpoints, roll-backs) and `ending` (when to stop). It has no sockets,
 clock, files or processes; these are the task of :mod:`hogbatch.coordinator.loop`.
 
@@ -47,7 +47,8 @@ from hogbatch.coordinator.commands import (
 from hogbatch.coordinator.evaluation import Evaluator
 from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.progress import LossSums
+from hogbatch.coordinator.saved_state import SavedState, restore, save
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import TICK_S, Workforce
 from hogbatch.policy.base import BatchPolicy
@@ -74,7 +75,7 @@ class Coordinator(Workforce):
     def resumed(cls, plan: Plan, policy: BatchPolicy, saved: SavedState) -> "Coordinator":
         """A coordinator that continues where `saved` was taken, with new workers."""
         state = cls(plan, policy)
-        state._parts().restore(saved)
+        restore(state, saved)
         if plan.stopping.epochs is not None and saved.epoch >= plan.stopping.epochs:
             state.ending.decide("finished")
         return state
@@ -242,7 +243,7 @@ class Coordinator(Workforce):
 
     def _end_epoch(self) -> list[Command]:
         commands = self.epochs.end()
-        self.progress.end_epoch()
+        self.progress.epoch_ended = True
         self.ending.check_epochs(self.epochs)
         return commands if self.ending.status else commands + self.epochs.prepare_next()
 
@@ -309,7 +310,7 @@ class Coordinator(Workforce):
         commands = self.recovery.roll_back(self.progress.rows)
         self.merges.rolled_back()
         self.accounting.faults["roll_backs"] += 1
-        self.progress.roll_back()
+        self.progress.trained = LossSums()
         if reason := self.recovery.diverged(where):
             return commands + self._diverge(reason, now)
         self.phase = "train"
@@ -374,4 +375,4 @@ class Coordinator(Workforce):
 
     def saved(self, now: float) -> SavedState:
         """Everything needed to resume from `now`."""
-        return self._parts().save(now)
+        return save(self, now)

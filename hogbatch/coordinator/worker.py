@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hogbatch.coordinator.plan import Limits
 from hogbatch.events.records import WorkerRecord
@@ -13,7 +12,7 @@ from hogbatch.policy.limits import smallest_cpu_batch, useful_limits
 from hogbatch.policy.progress import batch_seconds
 from hogbatch.policy.throughput import FORWARD_FRACTION, SecondsPerRow
 from hogbatch.policy.utilization import peak_speed, utilization
-from hogbatch.wire.messages import Done, Heartbeat, Ready, Work
+from hogbatch.wire.messages import Done, Heartbeat, Lease, Ready
 
 Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measured
 
@@ -21,37 +20,35 @@ MAX_SECONDS = 1e6  # of a measured batch or merge; a worker that sends more has 
 MAX_ROWS = 1 << 40
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
 SERVER_UNIT = 256  # leases of a server are multiples of this number of rows
+GOLDEN_RATIO = 0.618  # the fractional parts of its multiples are spread evenly over 0..1
 SUSPECT_DEATHS = 2  # deaths of workers on the same rows, after which the rows are isolated
 TRIAL_INTERVAL = 20  # batches; see Worker.trial_is_due
 MEMORY_FRACTION = 0.9  # of the size of a batch that did not fit: the largest size tried afterwards
 
 
 @dataclass(slots=True)
-class Lease:
-    """Rows [start, stop) that one Work message handed out."""
+class HeldLease:
+    """A lease that a worker holds."""
 
-    number: int
-    task: Literal["train", "evaluate"]
-    start: int
-    stop: int
-    batch_size: int
+    lease: Lease
     deaths: int = 0  # of workers that held these rows
     deadline: float = math.inf  # by the caller's clock; then its worker counts as lost
 
     def error_in(self, done: Done) -> str | None:
         """Why the worker that sent `done` for this lease must be removed; None if it need not."""
-        rows = self.stop - self.start
+        rows = self.lease.stop - self.lease.start
         if done.rows > rows or (done.rows < rows and not done.too_large):
             return f"reported {done.rows} rows for lease {done.lease} of {rows} rows"
         if done.refused > done.rows:
             return f"refused {done.refused} merges of {done.rows} rows"
-        if self.failed_batch(done) == 1:
+        if failed_batch(self.lease, done) == 1:
             return "its device has no memory for a batch of one row"
         return None
 
-    def failed_batch(self, done: Done) -> int:
-        """Rows of the batch of this lease that did not fit into memory; 0 if all batches fitted."""
-        return min(done.too_large, self.batch_size)
+
+def failed_batch(lease: Lease, done: Done) -> int:
+    """Rows of the batch of `lease` that did not fit into memory; 0 if all batches fitted."""
+    return min(done.too_large, lease.batch_size)
 
 
 @dataclass(slots=True)
@@ -75,7 +72,7 @@ class Worker:
     compiling: bool = False
     limits: tuple[int, int] = (1, 1)
     max_fitting: int | None = None  # rows of the largest batch that may fit; None: not known
-    leases: dict[int, Lease] = field(default_factory=dict)
+    leases: dict[int, HeldLease] = field(default_factory=dict)
     unmerged: list[int] = field(default_factory=list)  # leases of a server before the next merge
     merged_leases: int = 0  # training leases of a server that are not in `unmerged` any more
     assigned_at: float = 0.0  # its last training lease, by the caller's clock
@@ -172,6 +169,11 @@ class Worker:
         return None
 
     @property
+    def turn(self) -> float:
+        """0..1, spread evenly over the workers: when it asks for leases, compared with others."""
+        return self.number * GOLDEN_RATIO % 1.0
+
+    @property
     def _peak(self) -> float | None:
         """Its peak rows per second, as measured before training; None if it did not measure."""
         return peak_speed(self.profile, self.teams)
@@ -190,7 +192,12 @@ class Worker:
     @property
     def holds_suspect_rows(self) -> bool:
         """Whether it holds rows on which several workers have died; then it gets no other rows."""
-        return any(lease.deaths >= SUSPECT_DEATHS for lease in self.leases.values())
+        return any(held.deaths >= SUSPECT_DEATHS for held in self.leases.values())
+
+    @property
+    def seconds_ahead(self) -> float:
+        """Expected duration of the leases that it holds; nan if that of one is not known."""
+        return sum(self.expected_seconds(held.lease) for held in self.leases.values())
 
     def expected_seconds(self, lease: Lease) -> float:
         """Expected duration of `lease`; nan while its speed at such work is unknown."""
@@ -256,31 +263,6 @@ class Worker:
                 "transfer_seconds": round(done.transfer_seconds, 6),
             }
         return fields
-
-    def assign(
-        self,
-        lease: Lease,
-        epoch: int,
-        learning_rate: float,
-        rollbacks: int = 0,
-        rows_of: Literal["train", "test"] = "test",
-    ) -> Work:
-        """Hold `lease`; return the message that hands it out."""
-        self.leases[lease.number] = lease
-        return Work(
-            lease=lease.number,
-            task=lease.task,
-            epoch=epoch,
-            start=lease.start,
-            stop=lease.stop,
-            batch_size=lease.batch_size,
-            learning_rate=learning_rate,
-            fence=self.fence,
-            rollbacks=rollbacks,
-            merge_every=self.merge_every,
-            weight=self.weight if self.device == "gpu" else 1.0,
-            rows_of=rows_of,
-        )
 
     def credit(self, done: Done) -> None:
         """Add one finished training lease to its totals."""

@@ -11,20 +11,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from hogbatch.coordinator.accounting import LeaseAccounting
-from hogbatch.coordinator.commands import Command, Record, Send
+from hogbatch.coordinator.commands import Command, Kill, Record, Revoke, Send
 from hogbatch.coordinator.decisions import Decisions
 from hogbatch.coordinator.ending import Ending
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.leases import Leases
-from hogbatch.coordinator.membership import Membership
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
-from hogbatch.coordinator.saved_state import StateParts
-from hogbatch.coordinator.worker import Lease, Worker
-from hogbatch.events.records import RunTotals
+from hogbatch.coordinator.worker import Worker
+from hogbatch.events.records import Faults, RunTotals
 from hogbatch.policy.base import BatchPolicy
+from hogbatch.store.fence import MAX_WORKERS
 from hogbatch.wire.messages import (
     Done,
     Failed,
@@ -32,6 +31,7 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Lease,
     Ready,
     Refused,
     ServerWorkers,
@@ -58,7 +58,6 @@ class Workforce(ABC):
     ending: Ending = field(init=False)
     accounting: LeaseAccounting = field(init=False)
     decisions: Decisions = field(init=False)
-    membership: Membership = field(init=False)
     _ticked: float | None = field(init=False, default=None)
     _next_check: float = field(init=False, default=-math.inf)
 
@@ -69,10 +68,9 @@ class Workforce(ABC):
         roster = self.roster = Roster(plan.beta)
         epochs = self.epochs = self._new_epochs()
         leases = self.leases = Leases(plan, roster, epochs, recovery, progress)
-        ending = self.ending = Ending(plan.stopping, progress, plan.part_names)
-        accounting = self.accounting = LeaseAccounting(epochs, leases, progress, recovery)
-        decisions = self.decisions = Decisions(self.policy, roster)
-        self.membership = Membership(plan, roster, progress, ending, accounting, decisions)
+        self.ending = Ending(plan.stopping, progress, plan.part_names)
+        self.accounting = LeaseAccounting(epochs, leases, progress, recovery)
+        self.decisions = Decisions(self.policy, roster)
         self._add_parts()
 
     def _new_epochs(self) -> Epochs:
@@ -168,11 +166,10 @@ class Workforce(ABC):
                 return []
             case Failed(reason):  # a failing device is not the fault of its rows
                 died = worker.device == "cpu"
-                lost = self.membership.lose(worker, reason, now, died=died, kill=False)
-                return [*lost, *self._removed(worker, now), *self._advance(now)]
+                return self._lose(worker, reason, now, died=died, kill=False)
             case Goodbye():
-                left = self.membership.leave(worker, now)
-                return [*left, *self._removed(worker, now), *self._advance(now)]
+                goodbye = Record("goodbye", {"worker": worker.name})
+                return [goodbye, *self._remove(worker, now)]
             case ServerWorkers():
                 return self._record_figures(worker, message, now)
             case _:
@@ -186,8 +183,7 @@ class Workforce(ABC):
         worker = self.workers.get(key)
         if worker is None:
             return []
-        lost = self.membership.lose(worker, reason, now, died=died, kill=True)
-        return [*lost, *self._removed(worker, now), *self._advance(now)]
+        return self._lose(worker, reason, now, died=died, kill=True)
 
     def tick(self, now: float) -> list[Command]:
         """Handle the passing of time; called several times a second."""
@@ -215,7 +211,14 @@ class Workforce(ABC):
 
     def totals(self, now: float) -> RunTotals:
         """The totals of the run at `now`."""
-        return self._parts().totals(now)
+        seconds = self.progress.seconds(now)
+        return RunTotals(
+            seconds=seconds,
+            epochs=self.progress.epochs,
+            rows=self.progress.rows,
+            workers=self.roster.records(seconds),
+            faults=Faults(**self.accounting.faults),
+        )
 
     def validate(self) -> None:
         """Assert the invariants."""
@@ -227,11 +230,27 @@ class Workforce(ABC):
         if key in self.workers:
             lost = self.lose(key, "sent Hello twice", now, died=False)
             return lost + self._admit(key, hello, now)
-        if reason := self.membership.refusal(hello):
+        if reason := self._refusal(hello):
             return [Send(key, Refused(reason))]
         if self.finished:
             return [Send(key, Stop())]
-        return self.membership.admit(key, hello, now)
+        worker = self.roster.admit(key, hello, now)
+        self.ending.workers_attached()
+        run, beat = self.plan.identity.run, worker.beat_seconds
+        welcome = self.plan.training.welcome(run, worker.number, worker.name, beat)
+        joined = {"worker": worker.name, "runs_on": hello.name, "pid": worker.pid}
+        return [Send(key, welcome), Record("worker_joined", joined)]
+
+    def _refusal(self, hello: Hello) -> str | None:
+        """Why the worker that sent `hello` cannot be admitted; None if it can."""
+        plan = self.plan
+        if (hello.device == "server") != (plan.merging is not None):
+            expected = "a worker" if plan.merging is None else "a server"
+            return f"expected {expected} of this run; got {hello.name}, which is another kind"
+        if wrong := plan.identity.mismatch(hello) or plan.wrong_parts(hello):
+            return wrong
+        full = len(self.workers) >= MAX_WORKERS
+        return f"this run has {MAX_WORKERS} workers, which is the maximum" if full else None
 
     def _refuse_message(self) -> list[Command]:
         self.accounting.faults["messages_refused"] += 1
@@ -241,7 +260,37 @@ class Workforce(ABC):
         """Give leases to `worker` from now on, unless its figures are impossible."""
         if reason := worker.prepare(ready, self.plan.limits, self.plan.train_rows):
             return self.lose(worker.key, reason, now)
-        return [*self.membership.make_ready(worker, now), *self._advance(now, [worker])]
+        self.roster.make_ready(worker, now)
+        worker.joined_at = self.progress.seconds(now)
+        worker.update_credit = self.roster.initial_credit(worker)
+        worker.resize(self.decisions.first_size(worker), worker.joined_at)
+        worker.expect_measured_speed()
+        self.progress.expect_speed(worker.speed.value)
+        decided = self.decisions.membership_changed(worker.joined_at)
+        made_ready = Record("worker_ready", worker.ready_fields())
+        return [made_ready, *decided, *self._advance(now, [worker])]
+
+    def _lose(
+        self, worker: Worker, reason: str, now: float, *, died: bool, kill: bool
+    ) -> list[Command]:
+        """Remove a worker that failed. `kill`: its process may still run and is killed first."""
+        self.accounting.faults["workers_lost"] += 1
+        lost = Record("worker_lost", {"worker": worker.name, "reason": reason})
+        died = died and worker.device != "server"  # rows kill workers of a server, not the server
+        return [lost, *self._remove(worker, now, died=died, kill=kill)]
+
+    def _remove(
+        self, worker: Worker, now: float, *, died: bool = False, kill: bool = False
+    ) -> list[Command]:
+        """Remove a worker that has left or is lost; its leases are taken back."""
+        killed = [Kill(worker.pid)] if kill else []
+        returned, seconds = self.accounting.take_back(worker, died), self.progress.seconds(now)
+        self.roster.remove(worker, seconds)
+        decided = self.decisions.membership_changed(seconds)
+        if not self.workers:
+            self.ending.no_workers(now)
+        removed = [Revoke(worker.number), *killed, *returned, *decided]
+        return [*removed, *self._removed(worker, now), *self._advance(now)]
 
     def _skip_stopped_time(self, seconds: float, now: float) -> None:
         """Leave out time in which this process was stopped and received nothing."""
@@ -250,12 +299,13 @@ class Workforce(ABC):
         self.roster.extend_deadlines(seconds)
 
     def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
-        lease = worker.leases.pop(done.lease, None)
-        if lease is None:  # reported twice, or never handed out
+        held = worker.leases.pop(done.lease, None)
+        if held is None:  # reported twice, or never handed out
             return self._refuse_message()
-        if error := lease.error_in(done):
-            worker.leases[lease.number] = lease
+        if error := held.error_in(done):
+            worker.leases[done.lease] = held
             return self.lose(worker.key, error, now, died=False)
+        lease = held.lease
         seconds = self.progress.seconds(now)
         commands: list[Command] = [*self.accounting.credit(worker, lease, done, seconds)]
         if lease.task == "train" and not done.too_large:
@@ -266,9 +316,3 @@ class Workforce(ABC):
         parked = lease.task == "train" and not worker.trains
         alone = done.rows == lease.stop - lease.start and not parked
         return [*commands, *self._advance(now, [worker] if alone else None)]
-
-    def _parts(self) -> StateParts:
-        faults = self.accounting.faults
-        return StateParts(
-            self.epochs, self.progress, self.recovery, self.leases, self.roster, faults
-        )

@@ -37,15 +37,7 @@ FEWER = "use fewer rows, or a machine with more memory"
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 # Errors of NumPy and zipfile for a damaged archive. RuntimeError is raised for encryption and for
 # unknown compression, MemoryError for a header with a huge shape.
-DAMAGE = (
-    ValueError,
-    EOFError,
-    KeyError,
-    RuntimeError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+DAMAGE = (ValueError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 Arrays = Mapping[str, NDArray[Any]]
 Scalar = TypeVar("Scalar", bound=np.generic)
 

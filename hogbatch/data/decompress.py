@@ -8,7 +8,7 @@ import codecs
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Final, NamedTuple, Protocol
+from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, compression_of, not_text
 from hogbatch.data.source import Source, not_data
@@ -19,27 +19,8 @@ COMPRESSED_CHUNK_BYTES: Final = 1 << 20  # compressed bytes per read
 GZIP_FORMAT: Final = 31  # zlib: the largest window, gzip header and checksum
 
 
-class Decompressor(Protocol):
-    """Decompressor of one member of a file, with the interface of the modules bz2 and lzma."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the member has ended."""
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether more input is needed to produce output."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """Input after the end of the member."""
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Decompress up to `max_length` bytes."""
-
-
 class GzipDecompressor:
-    """zlib with the interface of `Decompressor`."""
+    """Decompressor of one member of a gzip file, with the interface of the modules bz2 and lzma."""
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(GZIP_FORMAT)
@@ -62,7 +43,10 @@ class GzipDecompressor:
         return text
 
 
-def _xz() -> Decompressor:
+Decompressor: TypeAlias = GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
+
+
+def _xz() -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(memlimit=budget.available().size)
 
 

@@ -15,7 +15,7 @@ from hogbatch.data.table.encoding import TableEncoding
 class DataFacts(Protocol):
     """What plans, results and checkpoints need to know about the data.
 
-    Implemented by `load.LoadedData`, which contains the rows, and by `divided.decide.DividedData`.
+    Implemented by `load.LoadedData`, which contains the rows, and by data of servers.
     """
 
     @property

@@ -203,39 +203,6 @@ def _encode_table(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Featu
     return Features(train, test, encoding.features, None, encoding, None)
 
 
-def inputs_for(
-    path: str | Path,
-    features: int,
-    *,
-    index_base: int | None = None,
-    label: str | None = None,
-    header: str = "auto",
-    columns: Columns = NO_COLUMNS,
-    encoding: TableEncoding | None = None,
-    labels: bool = True,
-    bad_lines: float = 0.0,
-    cache: DataCache | None = None,
-) -> RawSet:
-    """Read rows for a model of `features` inputs: checked and not yet scaled.
-
-    The columns of a CSV file are matched to `columns` of the training file, and those of a table to
-    its `encoding`. Labels are those of the file, or missing: `predict` ignores them, `evaluate`
-    passes the result to `encode`; those of a table are not read if `labels` is false. At most the
-    fraction `bad_lines` of the lines may be malformed. The name of a sample means its test file.
-    """
-    options = ReadOptions(
-        label,
-        index_base,
-        features,
-        header=header,
-        columns=columns,
-        encoding=encoding,
-        labels=labels,
-        bad_lines=bad_lines,
-    )
-    return replace(rows_as(path, options, cache), features=features)
-
-
 def expect_test_fraction(fraction: float) -> None:
     """UsageError for a fraction outside [0, 1)."""
     if not 0 <= fraction < 1:
@@ -286,7 +253,11 @@ def with_declared(raw: RawSet, features: int | None) -> RawSet:
 
 
 def rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> RawSet:
-    """Read rows for a model of `options.features` inputs and check their number of features."""
+    """Read rows for a model of `options.features` inputs: checked and not yet scaled.
+
+    The columns of a CSV file are matched to `options.columns`, and those of a table to its
+    encoding. The name of a sample means its test file.
+    """
     raw = read_as(_file(path, "test"), options, cache)
     assert options.features is not None
     return _match_features(raw, options.features)

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr, frames
-from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, raw_inputs
-from hogbatch.data.finite import expect_finite, expect_finite_csr
+from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs, raw_inputs
 from hogbatch.data.raw import MAX_INDEX, Columns, LabelLists, LabelNames, RawSet, named_labels
 from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import UsageError
 
+BLOCK_VALUES = 1 << 18  # numbers checked at a time: a block stays in cache
 MAX_EXACT = 2**53  # integers beyond it are not exact in float64
 
 
@@ -82,7 +82,8 @@ def csr_of(matrix: Any) -> Inputs:
     """
     if hasattr(matrix, "tocsr"):
         matrix = matrix.tocsr()
-    expect_finite_csr(*(np.asarray(each) for each in (matrix.indptr, matrix.indices, matrix.data)))
+    parts = (np.asarray(each) for each in (matrix.indptr, matrix.indices, matrix.data))
+    _expect_finite(csr_inputs(*parts))
     if not getattr(matrix, "has_canonical_format", True):  # kernels require ascending indices
         matrix = matrix.copy()
         matrix.sum_duplicates()
@@ -103,7 +104,7 @@ def matrix_of(values: Any) -> NDArray[Any]:
         raise UsageError(f"expected a matrix of numbers; {error}") from None
     if matrix.ndim != 2:
         raise UsageError(f"expected a matrix [rows, features]; got {matrix.ndim} dimensions")
-    expect_finite(matrix)
+    _expect_finite(dense_inputs(matrix))
     return _floats(matrix)
 
 
@@ -117,18 +118,71 @@ def _floats(numbers: Any) -> NDArray[Any]:
 
 def _expect_in_float32(inputs: RawInputs, name: str) -> None:
     """UsageError for the first number of training rows beyond the range of float32."""
-    values = inputs.values if len(inputs.indptr) else inputs.dense
+    values = _numbers_of(inputs)
     largest = max(abs(values.min(initial=0)), values.max(initial=0))
     if values.dtype == np.float32 or largest < FLOAT32_LIMIT:
         return
     at = int(np.argmax(np.abs(values.ravel()) >= FLOAT32_LIMIT))
-    if len(inputs.indptr):
-        row, column = csr.row_of(inputs.indptr, at), int(inputs.indices[at])
-    else:
-        row, column = divmod(at, values.shape[1])
+    row, column = _place(inputs, at)
     raise UsageError(
         f"{name}: expected numbers within float32; got {values.ravel()[at]:g} in row {row}, column "
         f"{column} (counted from 0)"
+    )
+
+
+def _numbers_of(inputs: RawInputs) -> NDArray[Any]:
+    """The stored values of CSR inputs[n], or dense inputs[N, F]."""
+    return inputs.values if len(inputs.indptr) else inputs.dense
+
+
+def _place(inputs: RawInputs, at: int) -> tuple[int, int]:
+    """Row and column of number `at`, in C order, of `_numbers_of(inputs)`."""
+    if len(inputs.indptr):
+        return csr.row_of(inputs.indptr, at), int(inputs.indices[at])
+    row, column = divmod(at, inputs.dense.shape[1])
+    return int(row), int(column)
+
+
+def _first_not_finite(values: NDArray[Any]) -> int | None:
+    """Position, in C order, of the first NaN or infinite number in `values`; None if none.
+
+    `values` may have any shape and float dtype; at most one block is copied.
+    """
+    step = max(1, BLOCK_VALUES // max(1, values[:1].size))  # entries along the first axis
+    for start in range(0, len(values), step):
+        finite = np.isfinite(values[start : start + step])
+        if not finite.all():
+            return start * values[:1].size + int(np.argmin(finite))
+    return None
+
+
+def _expect_finite(inputs: RawInputs) -> None:
+    """UsageError with row, column and value of the first number that is not finite."""
+    values = _numbers_of(inputs)
+    if values.dtype.kind == "f" and (at := _first_not_finite(values)) is not None:
+        row, column = _place(inputs, at)
+        raise UsageError(
+            f"expected finite numbers; got {values.ravel()[at]:g} in row {row}, column {column} "
+            "(counted from 0): fill in missing values, or remove the row"
+        )
+
+
+def expect_in_range(given: RawInputs, used: Inputs, first_row: int) -> None:
+    """UsageError for the first number beyond the range of float32 in the scaled rows `used`.
+
+    `given` are the same rows before scaling; the first of them is row `first_row` of the caller.
+    """
+    if (at := _first_not_finite(_numbers_of(used))) is None:
+        return
+    row, column = _place(used, at)
+    if not len(given.indptr):
+        value = given.dense[row, column]
+    else:
+        stored = slice(given.indptr[row], given.indptr[row + 1])
+        value = given.values[stored][given.indices[stored] == column].sum()
+    raise UsageError(
+        f"row {first_row + row}, column {column}: {value:g} is beyond the range of float32 "
+        "(3.4e38 after scaling): remove the row, or scale the column"
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.train import SCALES
+from hogbatch.config.learning import SCALES
 from hogbatch.data import csr
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, dense_inputs
 from hogbatch.data.order import RowNumbers

@@ -38,9 +38,8 @@ def _signature(start: bytes, name: str, advice: str) -> FileSignature:
 
 
 SIGNATURES: Final = (
-    _signature(rb"\x80[\x02-\x05]", "a pickle", f"hogbatch never loads pickles; {SAVE_ARRAYS}"),
     _signature(
-        rb"\([dl]p\d+\n|c\w+(?:\.\w+)+\n\w+\np\d+\n",
+        rb"\x80[\x02-\x05]|\([dl]p\d+\n|c\w+(?:\.\w+)+\n\w+\np\d+\n",
         "a pickle",
         f"hogbatch never loads pickles; {SAVE_ARRAYS}",
     ),

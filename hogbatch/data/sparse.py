@@ -315,31 +315,19 @@ def read_rows(
 def join(
     parts: Sequence[SparsePart], buffers: SparseRows | None, line_format: SparseFormat
 ) -> SparseRows:
-    """Concatenate the rows of all parts; rows that are already in place are not copied."""
+    """Concatenate the rows of all parts; rows that are already in place are not copied.
+
+    The final position of a part is never after its position in the same buffers.
+    """
     ends = np.cumsum([part.size for part in parts], axis=0).tolist()
     whole = line_format.allocate(tuple(ends[-1])) if buffers is None else buffers
     begin = EMPTY
-    for part, end in zip(parts, ends, strict=True):
-        _move_into_place(part, whole, begin, end)
-        begin = tuple(end)
+    for part, end in zip(parts, map(tuple, ends), strict=True):
+        if part.buffers is not whole or part.begin != begin:
+            rows, target = part.rows, view_of(whole, begin, end)
+            target.lines[:], target.labels[:] = rows.lines, rows.labels
+            target.indices[:], target.values[:] = rows.indices, rows.values
+            target.label_indptr[1:] = rows.label_indptr[1:] + (begin[1] - part.begin[1])
+            target.indptr[1:] = rows.indptr[1:] + (begin[2] - part.begin[2])
+        begin = end
     return view_of(whole, EMPTY, begin)
-
-
-def _move_into_place(part: SparsePart, buffers: SparseRows, begin: Counts, end: Counts) -> None:
-    """Copy a part to its final position, which is never after its position in the same buffers."""
-    target = view_of(buffers, begin, end)
-    rows, labels, values = (
-        part.buffers is not buffers or old != new
-        for old, new in zip(part.begin, begin, strict=True)
-    )
-    if rows:
-        target.lines[:] = part.rows.lines
-    if labels:
-        target.labels[:] = part.rows.labels
-    if values:
-        target.indices[:] = part.rows.indices
-        target.values[:] = part.rows.values
-    if rows or labels:
-        target.label_indptr[1:] = part.rows.label_indptr[1:] + (begin[1] - part.begin[1])
-    if rows or values:
-        target.indptr[1:] = part.rows.indptr[1:] + (begin[2] - part.begin[2])

@@ -196,19 +196,12 @@ def _draw(
     random: np.random.Generator,
 ) -> tuple[CountedCsr, Labels]:
     """Draw labels and features of `rows` rows."""
-    drawn = [
+    blocks = [
         _draw_block(settings, min(BLOCK_ROWS, rows - start), distributions, random)
         for start in range(0, rows, BLOCK_ROWS)
     ]
-    labels = _joined([block.labels for block in drawn])
-    return _joined([block.features for block in drawn]), multi_labels(labels.indptr, labels.indices)
-
-
-class DrawnBlock(NamedTuple):
-    """A block of drawn rows."""
-
-    features: CountedCsr
-    labels: CountedCsr
+    features, labels = map(_joined, zip(*blocks, strict=True))
+    return features, multi_labels(labels.indptr, labels.indices)
 
 
 def _draw_block(
@@ -216,7 +209,8 @@ def _draw_block(
     rows: int,
     distributions: Distributions,
     random: np.random.Generator,
-) -> DrawnBlock:
+) -> tuple[CountedCsr, CountedCsr]:
+    """Draw the features and labels of a block of rows."""
     row_of = np.repeat(np.arange(rows), 1 + random.poisson(settings.labels_per_row - 1, rows))
     topic = np.searchsorted(distributions.topic_fractions, random.random(rows), side="right")[
         row_of
@@ -240,7 +234,7 @@ def _draw_block(
     columns[noisy] = distributions.features[
         _ranks(distributions.feature_fractions, len(noisy), random)
     ]
-    return DrawnBlock(_distinct(rows, row_of, columns, settings.features), labels)
+    return _distinct(rows, row_of, columns, settings.features), labels
 
 
 def _distinct(
@@ -254,7 +248,7 @@ def _distinct(
     return CountedCsr(indptr, indices.astype(np.int32), times.astype(np.float32))
 
 
-def _joined(lists: list[CountedCsr]) -> CountedCsr:
+def _joined(lists: Sequence[CountedCsr]) -> CountedCsr:
     """Concatenate the rows of all `lists`."""
     counts = np.concatenate([[0], *(np.diff(each.indptr) for each in lists)])
     return CountedCsr(
@@ -342,7 +336,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = SyntheticSettings(
             **{each.name: given[each.name] for each in fields(SyntheticSettings)}
         )
-        _make_folder(given["out_dir"])
+        try:
+            given["out_dir"].mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"cannot create the folder {given['out_dir']}: {error.strerror}"
+            raise UsageError(reason) from None
         suffix = ".xmc.gz" if given["gzip"] else ".xmc"
         for part, examples in zip(("train", "test"), generate(settings), strict=True):
             path = given["out_dir"] / f"{given['name']}-{part}{suffix}"
@@ -352,13 +350,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return error.exit_code
     return 0
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot create the folder {path}: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The common part of the three estimators."""
 
+from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import numpy as np
@@ -8,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import Encoding
 from hogbatch.data.memory import RowLabels, inputs_of, weights_of
 from hogbatch.data.raw import Columns, RawSet
@@ -86,23 +88,12 @@ class HogbatchEstimator(BaseEstimator):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.optimizer = optimizer
-        self.lr = lr
-        self.l2 = l2
-        self.epochs = epochs
-        self.patience = patience
-        self.max_seconds = max_seconds
-        self.cpu_batch = cpu_batch
-        self.gpu_batch = gpu_batch
-        self.scale = scale
-        self.workers = workers
-        self.policy = policy
-        self.validation_fraction = validation_fraction
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+        self._keep(locals())
+
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Set the parameters as attributes, unchanged, as scikit-learn requires of `__init__`."""
+        for name in self._get_param_names():
+            setattr(self, name, given[name])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -166,21 +157,8 @@ class HogbatchEstimator(BaseEstimator):
 
     def _settings(self, rows: int, earlier: Trained | None) -> dict[str, Any]:
         """The settings of the run, as for `hogbatch.train`."""
-        names = (
-            "activation",
-            "optimizer",
-            "lr",
-            "l2",
-            "epochs",
-            "patience",
-            "max_seconds",
-            "cpu_batch",
-            "gpu_batch",
-            "scale",
-            "workers",
-            "policy",
-        )
-        given = {name: _plain(getattr(self, name)) for name in names}
+        parameters = self.get_params(deep=False)
+        given = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
         given["hidden"] = _widths(self.hidden, rows, earlier)
         given["test_fraction"] = _plain(self.validation_fraction)
         given["seed"] = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

@@ -44,26 +44,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        super().__init__(
-            hidden,
-            activation=activation,
-            optimizer=optimizer,
-            lr=lr,
-            l2=l2,
-            epochs=epochs,
-            patience=patience,
-            max_seconds=max_seconds,
-            cpu_batch=cpu_batch,
-            gpu_batch=gpu_batch,
-            scale=scale,
-            workers=workers,
-            policy=policy,
-            validation_fraction=validation_fraction,
-            warm_start=warm_start,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+        self._keep(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` [N, F] of classes `y` [N]; see docs/python.md."""

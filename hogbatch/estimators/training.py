@@ -14,7 +14,7 @@ from hogbatch.data.encode import Encoding
 from hogbatch.data.load import LoadedData, prepare
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
-from hogbatch.model.file import Model
+from hogbatch.model.trained import Model
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.checkpoint.snapshots import ModelCopy
 from hogbatch.run.components import Outcome, RunComponents

@@ -7,12 +7,11 @@ Weights are read where they are, in real widths.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch import kernels
 from hogbatch.data.batch import (
     DoubleInputs,
     Inputs,
@@ -22,8 +21,10 @@ from hogbatch.data.batch import (
     double_inputs,
 )
 from hogbatch.data.csr import rows_of
-from hogbatch.kernels.contract import LINEAR, NORMALISED, Floats
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import LINEAR, NORMALISED, Floats, Kernels
 
+NUMPY_KERNELS: Final = cast(Kernels, reference)
 OUTPUTS: Final = 2048  # of a block
 NONE: Final = np.empty((0, 0), np.float32)
 NO_MASK: Final = np.empty((0, 0), np.uint8)
@@ -84,16 +85,15 @@ def blocks(layer: LayerWeights, inputs: Inputs) -> Iterator[tuple[int, Floats]]:
 
 
 def _apply(layer: LayerWeights, inputs: Inputs, out: Floats) -> None:
-    reference, width = kernels.load("reference"), out.shape[1]
-    weights, bias, kind = layer.weights, layer.bias, layer.activation
+    width, weights, bias, kind = out.shape[1], layer.weights, layer.bias, layer.activation
     if len(inputs.indptr):
         rows = np.arange(count(inputs))
-        reference.csr_forward(inputs, rows, weights, bias, kind, width, out)
+        NUMPY_KERNELS.csr_forward(inputs, rows, weights, bias, kind, width, out)
     elif layer.output_major:
-        reference.dense_backward(inputs.dense, weights, LINEAR, NONE, NO_MASK, out)
-        reference.add_bias(bias, width, out)
+        NUMPY_KERNELS.dense_backward(inputs.dense, weights, LINEAR, NONE, NO_MASK, out)
+        NUMPY_KERNELS.add_bias(bias, width, out)
     else:
-        reference.dense_forward(inputs.dense, weights, bias, kind, width, NO_MASK, out)
+        NUMPY_KERNELS.dense_forward(inputs.dense, weights, bias, kind, width, NO_MASK, out)
 
 
 class ScoreSummary:

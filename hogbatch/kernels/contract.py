@@ -1,4 +1,6 @@
-"""The operations every backend provides, with the same names and arguments.
+"""The operations every backend provides: NumPy (`kernels.reference`) and GPUs (`kernels.gpu`).
+
+The compiled loops of CPUs (`kernels.cpu`) have functions of their own for them.
 
 Shape letters, with the same meaning in the whole package:
     B rows of a batch    N rows of a set        F features    n stored values
@@ -111,7 +113,7 @@ class Slots(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Scratch of `csr_step` on the CPU: linked lists of the occurrences of each feature in a batch.
+    """Scratch for updates of sparse layers on the CPU: linked lists of the occurrences of features.
 
     `head`[F] is -1 everywhere before and after each call; the others hold the batch's n values.
     """

@@ -272,18 +272,10 @@ class Executor:
             self._differentiate_layer(index, space)
         if self._sparse:
             layer, grad = self._layers[0], space.grads[0]
-            kernels.csr_bound_rows(optimizer, hyper, inputs, rows, grad)
+            batch = optimizer, hyper, inputs, rows, grad
+            kernels.csr_bound_rows(*batch)
             self._sparse = None  # a step that fails leaves its scratch unusable
-            kernels.csr_step(
-                optimizer,
-                hyper,
-                inputs,
-                rows,
-                grad,
-                self._csr_scratch,
-                layer.weight_slots,
-                layer.weights,
-            )
+            kernels.csr_step(*batch, self._csr_scratch, layer.weight_slots, layer.weights)
             self._sparse = True
             kernels.bias_gradient(grad, layer.bias_gradient)
 

@@ -14,32 +14,13 @@ Losses of one row, z its scores and y its label:
 
 import numpy as np
 
-from hogbatch.kernels.contract import (
-    ADAGRAD,
-    ADAM,
-    ADAPTIVE,
-    BOUNDED,
-    FURTHEST,
-    HINGE,
-    LARGEST,
-    LINEAR,
-    LOGISTIC,
-    LOSS,
-    METRIC_SUMS,
-    MOMENTUM,
-    MULTILABEL,
-    RELU,
-    SGD,
-    SIGMOID,
-    SKIPPED,
-    SKIPPED_ROW,
-    SOFTMAX,
-    SOFTMAX_MANY,
-    SQUARED,
-    TANH,
-    VELOCITY,
-    Slots,
-)
+from hogbatch.kernels import contract
+from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, SKIPPED_ROW, Slots
+
+
+def _quiet(function):
+    """Results that are not finite are checked where they matter, and cause no warnings here."""
+    return np.errstate(over="ignore", invalid="ignore")(function)
 
 
 def operand_type(params):
@@ -53,8 +34,7 @@ def to_operands(values, out):
 def gather(inputs, rows, out):
     out[:] = 0
     if len(inputs.indptr):
-        indptr, positions = _select(inputs.indptr, rows)
-        members = np.repeat(np.arange(len(rows)), np.diff(indptr))
+        members, positions = _cells(inputs.indptr, rows)
         np.add.at(out, (members, inputs.indices[positions]), inputs.values[positions])
     else:
         out[:, : inputs.dense.shape[1]] = inputs.dense[rows]
@@ -64,14 +44,14 @@ def mask_bytes(width):
     return 0
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def dense_forward(x, weights, bias, activation, width, mask, out):
     np.matmul(x, weights, out=out)
     _activate(activation, width, bias, out)
     return False
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def csr_forward(inputs, rows, weights, bias, activation, width, out):
     indptr, positions = _select(inputs.indptr, rows)
     _csr_product(indptr, inputs.indices[positions], inputs.values[positions], weights, out)
@@ -80,10 +60,19 @@ def csr_forward(inputs, rows, weights, bias, activation, width, out):
 
 def _select(indptr, rows):
     """The CSR of only `rows`: its indptr[B + 1], and the positions of its n values in the whole."""
-    starts = indptr[rows]
-    counts = indptr[rows + 1] - starts
-    local = np.concatenate(([0], np.cumsum(counts)))
-    return local, np.arange(local[-1]) + np.repeat(starts - local[:-1], counts)
+    local = np.concatenate(([0], np.cumsum(indptr[rows + 1] - indptr[rows])))
+    return local, _positions(indptr[rows], local)
+
+
+def _positions(starts, indptr):
+    """Where the n cells of rows that start at `starts` are; indptr[B + 1] has their lengths."""
+    return np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+
+
+def _cells(indptr, rows):
+    """The place in `rows` of each stored value of these rows, and its position in the whole."""
+    local, positions = _select(indptr, rows)
+    return np.repeat(np.arange(len(rows)), np.diff(local)), positions
 
 
 def _csr_product(indptr, indices, values, dense, out):
@@ -96,18 +85,18 @@ def _csr_product(indptr, indices, values, dense, out):
 def _activate(kind, width, bias, out):
     out += bias
     real = out[:, :width]
-    if kind == RELU:
+    if kind == contract.RELU:
         np.maximum(real, 0, out=real)
-    elif kind == SIGMOID:
+    elif kind == contract.SIGMOID:
         real[:] = _sigmoid(real)
-    elif kind == TANH:
+    elif kind == contract.TANH:
         np.tanh(real, out=real)
     out[:, width:] = 0
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def add_bias(bias, width, out):
-    _activate(LINEAR, width, bias, out)
+    _activate(contract.LINEAR, width, bias, out)
 
 
 def _sigmoid(z):
@@ -116,19 +105,19 @@ def _sigmoid(z):
     return np.where(z < 0, small, 1) / (1 + small)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def activate_backward(kind, activated, grad):
-    if kind == RELU:
+    if kind == contract.RELU:
         grad *= activated > 0
-    elif kind == SIGMOID:
+    elif kind == contract.SIGMOID:
         grad *= activated * (1 - activated)
-    elif kind == TANH:
+    elif kind == contract.TANH:
         grad *= 1 - activated * activated
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
-    loss, slope = _LOSSES[kind](labels, rows, scores[:, :width])
+    loss, slope = _LOSSES[kind][0](labels, rows, scores[:, :width])
     good = _count(loss, scores[:, :width], totals)
     grad[:] = 0
     np.divide(slope, len(rows), out=grad[:, : slope.shape[1]], where=good[:, None])
@@ -140,13 +129,12 @@ def forget_not_finite(totals, values):
         np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
-    real = scores[:, :width]
-    loss, _ = _LOSSES[kind](labels, rows, real)
-    good = _count(loss, real, totals)
-    for metric, metric_sums in enumerate(_METRICS[kind](labels, rows, real)):
-        totals[METRIC_SUMS + metric] += metric_sums[good].sum(dtype=np.float64)
+    real, (loss_of, metrics_of) = scores[:, :width], _LOSSES[kind]
+    good = _count(loss_of(labels, rows, real)[0], real, totals)
+    for metric, terms in enumerate(metrics_of(labels, rows, real)):
+        totals[METRIC_SUMS + metric] += terms[good].sum(dtype=np.float64)
 
 
 def _count(loss, scores, totals):
@@ -157,8 +145,6 @@ def _count(loss, scores, totals):
 
 # The functions of losses take the labels of the whole set, rows[B] and the real scores z[B, C], and
 # return the loss[B] with its slope[B, C], or [B, 1] for losses of one score.
-
-
 def _logistic(labels, rows, z):
     sign = 2 * labels.values[rows, None] - 1
     margin = sign * z[:, :1]
@@ -172,16 +158,12 @@ def _hinge(labels, rows, z):
 
 
 def _softmax(labels, rows, z):
-    return _cross_entropy(z, np.arange(len(rows) + 1), labels.values[rows].astype(np.intp))
-
-
-def _softmax_many(labels, rows, z):
-    indptr, positions = _select(labels.indptr, rows)
-    return _cross_entropy(z, indptr, labels.indices[positions])
-
-
-def _cross_entropy(z, indptr, true):
-    """The target of row b is even over the columns true[indptr[b]:indptr[b + 1]]."""
+    """The target of a row is its label, or even over its labels."""
+    if len(labels.indptr):
+        indptr, positions = _select(labels.indptr, rows)
+        true = labels.indices[positions]
+    else:
+        indptr, true = np.arange(len(rows) + 1), labels.values[rows].astype(np.intp)
     counts = np.diff(indptr)
     cells = np.repeat(np.arange(len(z)), counts), true
     target = (1 / np.repeat(counts, counts)).astype(z.dtype)
@@ -204,9 +186,8 @@ def _multilabel(labels, rows, z):
 
 def _indicators(labels, rows, z):
     """[B, C] with 1 where the row has the label, else 0."""
-    indptr, positions = _select(labels.indptr, rows)
+    members, positions = _cells(labels.indptr, rows)
     present = np.zeros(z.shape, z.dtype)
-    members = np.repeat(np.arange(len(rows)), np.diff(indptr))
     present[members, labels.indices[positions]] = 1
     return present
 
@@ -216,19 +197,7 @@ def _squared(labels, rows, z):
     return (error * error / 2)[:, 0], error
 
 
-_LOSSES = {
-    LOGISTIC: _logistic,
-    HINGE: _hinge,
-    SOFTMAX: _softmax,
-    MULTILABEL: _multilabel,
-    SOFTMAX_MANY: _softmax_many,
-    SQUARED: _squared,
-}
-
-
 # The functions of metrics take the same arguments and return a list of terms [B], one per sum.
-
-
 def _right_signs(labels, rows, z):
     return [(z[:, 0] > 0) == (labels.values[rows] > 0)]
 
@@ -252,17 +221,17 @@ def _squared_errors(labels, rows, z):
     return [np.square(z[:, 0] - labels.values[rows])]
 
 
-_METRICS = {
-    LOGISTIC: _right_signs,
-    HINGE: _right_signs,
-    SOFTMAX: _right_classes,
-    MULTILABEL: _precisions,
-    SOFTMAX_MANY: _precisions,
-    SQUARED: _squared_errors,
+_LOSSES = {  # the functions of loss and metrics
+    contract.LOGISTIC: (_logistic, _right_signs),
+    contract.HINGE: (_hinge, _right_signs),
+    contract.SOFTMAX: (_softmax, _right_classes),
+    contract.MULTILABEL: (_multilabel, _precisions),
+    contract.SOFTMAX_MANY: (_softmax, _precisions),
+    contract.SQUARED: (_squared, _squared_errors),
 }
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def dense_backward(grad, weights, activation, activated, mask, out):
     np.matmul(grad, weights.T, out=out)
     activate_backward(activation, activated, out)
@@ -272,7 +241,7 @@ def scale(fraction, grad):
     grad *= fraction
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def bound_rows(kind, hyper, batch, x, grad):
     _bound(kind, hyper, batch, np.square(x).sum(axis=1), grad)
 
@@ -282,21 +251,19 @@ def bound_layers(kind, hyper, batch, x, grads):
         bound_rows(kind, hyper, batch, inputs, grad)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def csr_bound_rows(kind, hyper, inputs, rows, grad):
-    indptr, positions = _select(inputs.indptr, rows)
-    members = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    members, positions = _cells(inputs.indptr, rows)
     squares = np.bincount(members, np.square(inputs.values[positions]), len(rows))
     _bound(kind, hyper, len(rows), squares, grad)
 
 
 def _bound(kind, hyper, batch, squares, grad):
     """`bound_rows` from the squared norms of the inputs, squares[B]."""
-    if kind not in BOUNDED:
-        return
-    rate = _rate(hyper) / (1 - hyper.momentum) if kind in VELOCITY else _rate(hyper)
-    moved = rate / batch * squares
-    grad *= (FURTHEST / np.maximum(moved, FURTHEST))[:, None].astype(grad.dtype)
+    if kind in contract.BOUNDED:
+        fresh = 1 - hyper.momentum if kind in contract.VELOCITY else 1
+        moved = np.maximum(_rate(hyper) / fresh / batch * squares, contract.FURTHEST)
+        grad *= (contract.FURTHEST / moved)[:, None].astype(grad.dtype)
 
 
 def _rate(hyper):
@@ -322,22 +289,22 @@ def add_bias_gradient(fraction, grad, out):
     out += fraction * grad.sum(axis=0)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def step(kind, hyper, gradient, slots, weights):
     (first, second), rate = slots, _rate(hyper)
-    if kind in ADAPTIVE:
-        gradient = np.where(np.abs(gradient) < LARGEST, gradient, 0)
+    if kind in contract.ADAPTIVE:
+        gradient = np.where(np.abs(gradient) < contract.LARGEST, gradient, 0)
     g = gradient + hyper.l2 * weights if hyper.l2 else gradient
-    if kind == SGD:
+    if kind == contract.SGD:
         weights -= rate * g
-    elif kind == MOMENTUM:
+    elif kind == contract.MOMENTUM:
         first *= hyper.momentum
         first += g
         weights -= rate * first
-    elif kind == ADAGRAD:
+    elif kind == contract.ADAGRAD:
         first += g * g
         weights -= rate * g / (np.sqrt(first) + hyper.epsilon)
-    elif kind == ADAM:
+    elif kind == contract.ADAM:
         first += (1 - hyper.momentum) * (g - first)
         second += (1 - hyper.beta2) * (g * g - second)
         weights -= rate * first / (np.sqrt(second) + hyper.epsilon)
@@ -347,75 +314,63 @@ def csr_scratch(features, width):
     return None
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
-    touched, gradient = _touched_gradient(inputs, rows, grad)
-    parts = Slots(*(slot[touched] if slot.size else slot for slot in slots))
-    stepped = weights[touched]
-    step(kind, hyper, gradient, parts, stepped)
-    weights[touched] = stepped
-    for slot, part in zip(slots, parts, strict=True):
-        if slot.size:
-            slot[touched] = part
-
-
-def _touched_gradient(inputs, rows, grad):
-    """The distinct features[T] of the batch, and X.T @ grad on them, [T, H]."""
-    indptr, positions = _select(inputs.indptr, rows)
-    members = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    members, positions = _cells(inputs.indptr, rows)
     by_feature = np.argsort(inputs.indices[positions], kind="stable")
     positions, members = positions[by_feature], members[by_feature]
-    touched, first = np.unique(inputs.indices[positions], return_index=True)
+    touched, starts = np.unique(inputs.indices[positions], return_index=True)
     gradient = np.empty((len(touched), grad.shape[1]), grad.dtype)
-    columns = np.append(first, len(positions))
+    columns = np.append(starts, len(positions))
     _csr_product(columns, members, inputs.values[positions], grad, gradient)
-    return touched, gradient
+    arrays = *slots, weights
+    first, second, stepped = (each[touched] if each.size else each for each in arrays)
+    step(kind, hyper, gradient, Slots(first, second), stepped)
+    for array, part in zip(arrays, (first, second, stepped), strict=True):
+        if array.size:
+            array[touched] = part
 
 
 # The exchange of a replica with the shared parameters.
-
-
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def take(params, base, change, finite):
     np.subtract(params, base, out=change)
     base[:] = params
     finite[0] *= np.isfinite(change).all()
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def rejoin(pulled, params, base):
     params -= base
     params += pulled
     base[:] = pulled
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def add(fraction, change, shared):
     shared += np.float32(fraction) * change
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def add_damped(scale, fraction, seen, change, shared):
     shared += change * (np.float32(fraction * scale) / (np.float32(scale) + np.abs(shared - seen)))
 
 
 def find_rows(inputs, rows, head, touched, found):
-    _, positions = _select(inputs.indptr, rows)
-    distinct = np.unique(inputs.indices[positions])
+    distinct = np.unique(inputs.indices[_select(inputs.indptr, rows)[1]])
     touched[: len(distinct)] = distinct
     found[0] = len(distinct)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def take_rows(touched, found, params, base, change, finite):
     rows = touched[: found[0]]
-    part, own = params[rows], change[: found[0]]
-    np.subtract(part, base[rows], out=own)
-    base[rows] = part
-    finite[0] *= np.isfinite(own).all()
+    before = base[rows]
+    take(params[rows], before, change[: found[0]], finite)
+    base[rows] = before
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def rejoin_rows(touched, found, shared, params, base):
     rows = touched[: found[0]]
     pulled = shared[rows]
@@ -423,21 +378,18 @@ def rejoin_rows(touched, found, shared, params, base):
     base[rows] = pulled
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@_quiet
 def add_rows(fraction, touched, found, change, shared):
     shared[touched[: found[0]]] += np.float32(fraction) * change[: found[0]]
 
 
 # Copies of the rows of a batch from a set.
-
-
 def copy_rows(source, rows, out):
     np.take(source, rows, axis=0, out=out, mode="clip")  # "raise" copies twice
 
 
 def copy_cells(source, starts, indptr, out):
-    positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
-    out[: indptr[-1]] = source[positions]
+    out[: indptr[-1]] = source[_positions(starts, indptr)]
 
 
 def select_rows(indptr, rows, starts, out, stored):

@@ -38,12 +38,11 @@ def find_cache_root() -> CacheRoot:
     try:
         usual = _usual()
     except RuntimeError:  # no HOME, and no entry for this user in the user database
-        return CacheRoot(temporary := _temporary(), _note("there is no home directory", temporary))
+        return _temporary("there is no home directory")
     existing = next(path for path in (usual, *usual.parents) if os.path.exists(path))
     if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
         return CacheRoot(usual, None)
-    problem = f"{existing} is not a directory writable by this user"
-    return CacheRoot(temporary := _temporary(), _note(problem, temporary))
+    return _temporary(f"{existing} is not a directory writable by this user")
 
 
 def _usual() -> Path:
@@ -54,9 +53,11 @@ def _usual() -> Path:
     return (Path(base).absolute() if base else Path.home() / ".cache") / "hogbatch"
 
 
-def _temporary() -> Path:
-    """Return the temporary cache directory; see `private_temporary_directory`."""
-    return private_temporary_directory(f"hogbatch-{version()}-{os.geteuid()}")
+def _temporary(reason: str) -> CacheRoot:
+    """Return the temporary cache directory, which is used because of `reason`."""
+    path = private_temporary_directory(f"hogbatch-{version()}-{os.geteuid()}")
+    note = f"compiled kernels and data are kept in {path}; set HOGBATCH_CACHE to change this"
+    return CacheRoot(path, f"{reason}: {note}")
 
 
 def private_temporary_directory(name: str, advice: str = ADVICE) -> Path:
@@ -81,9 +82,3 @@ def private_temporary_directory(name: str, advice: str = ADVICE) -> Path:
             f"{stat.filemode(state.st_mode)} of user {state.st_uid}: remove it, or {advice}"
         )
     return path
-
-
-def _note(reason: str, path: Path) -> str:
-    return (
-        f"{reason}: compiled kernels and data are kept in {path}; set HOGBATCH_CACHE to change this"
-    )

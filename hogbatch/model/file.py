@@ -13,8 +13,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,276 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from hogbatch.config.losses import LOSSES, Loss
-from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
 from hogbatch.data.encode import Encoding
-from hogbatch.data.finite import expect_in_range
-from hogbatch.data.frames import in_order, is_frame
-from hogbatch.data.memory import csr_of, inputs_of
-from hogbatch.data.raw import Columns
-from hogbatch.data.scale import Scaler, scaled
+from hogbatch.data.scale import Scaler
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.frames import table_of
 from hogbatch.errors import DataError, SaveError, UsageError
-from hogbatch.kernels.blocks import (
-    OUTPUTS,
-    LayerWeights,
-    ScoreSummary,
-    between,
-    blocks,
-    count,
-    hidden,
-)
-from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.machine.budget import require
 from hogbatch.machine.files import replace_file
-from hogbatch.model.metrics import Frequencies as Frequencies
+from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.tensors import Arrays, crc32_of, header, in_file_order, pieces
+from hogbatch.model.trained import Model
 from hogbatch.version import version
-
-Floats = NDArray[np.float32]
-Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 
 FORMAT: Final = "hogbatch-model-1"
 TABLE: Final = "table."  # starts the names of the arrays of a table encoding
-CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
-FINITE_ROWS: Final = 4096  # rows whose scores are checked at a time
-LARGE: Final = 1 << 26  # bytes; larger results are allocated only if they are known to fit
-
-
-@dataclass(frozen=True, eq=False)  # no slots: cached_property needs a __dict__
-class Model:
-    """A trained network with everything needed to apply it to unscaled rows.
-
-    Its methods take rows as an :class:`Inputs`, a matrix [N, F] of numbers, a data frame, a SciPy
-    sparse matrix, or an object like its csr_array (`indptr`, `indices`, `data`). The model scales
-    them, in their own precision. UsageError if the number of features differs from the network's,
-    if a value is not finite, or if scaled values or scores are beyond the range of float32.
-
-    `feature_names` are the names of the features if the training file had a header, else None. The
-    columns of a data frame (any object with `columns`) are matched by these names, in any order.
-    A model of a table (`table`) takes data frames and dictionaries of columns with raw cells.
-    In `about`, "label" is the name of the label column and "label_column" its number, from 0.
-    """
-
-    network: Network
-    tensors: dict[str, Floats] = field(repr=False)  # without padding, by Tensor.name
-    encoding: Encoding
-    scaler: Scaler | None = field(repr=False)
-    index_base: int | None  # number of the first feature in libsvm files
-    about: dict[str, str]  # "hogbatch" version, "data", "label" and "label_column", "lsh" settings
-    frequencies: Frequencies | None = field(default=None, repr=False)  # of label lists, if known
-    feature_names: tuple[str, ...] | None = field(default=None, repr=False)  # [F]
-    table: TableEncoding | None = field(default=None, repr=False)  # of a model of a table
-
-    @property
-    def columns(self) -> Columns:
-        """The known names and positions of the training file's columns."""
-        label, position = self.about.get("label"), self.about.get("label_column")
-        where = None if position is None else int(position)
-        return Columns(self.feature_names or (), label or None, where)
-
-    def scores(self, inputs: Any, dtype: Any = np.float32) -> NDArray[Any]:
-        """Decision values [N, C]; for real labels, in the scale of the standardised targets.
-
-        In float32, the last digits depend on the number of rows, because matrix products are
-        rounded differently; with `dtype` float64 they are computed in double precision.
-        """
-        rows, layers = self._rows(inputs), self.layers
-        if dtype != np.float32:
-            layers = tuple(
-                each._replace(weights=each.weights.astype(dtype), bias=each.bias.astype(dtype))
-                for each in layers
-            )
-        out = self._results(count(rows), dtype)
-        for where, scores in self._blocks(rows, layers):
-            out[where] = scores
-        return out
-
-    def predict_proba(self, inputs: Any) -> Floats:
-        """Probabilities in the shape of scikit-learn's predict_proba: binary [N, 2], else [N, C].
-
-        UsageError if the loss does not define probabilities.
-        """
-        scores = self.scores(inputs)
-        for start in range(0, len(scores), FINITE_ROWS):
-            finite = np.isfinite(scores[start : start + FINITE_ROWS]).all(axis=1)
-            _expect_finite_scores(finite, start)
-        return self.loss.probabilities(scores)
-
-    def predict(self, inputs: Any) -> NDArray[Any]:
-        """The most likely labels, in the form of the training file.
-
-        binary, classes: numbers, text or booleans [N]. multilabel: uint8[N, C], 1 where a label
-        has a probability above 0.5; UsageError if the loss only ranks labels. real: float64[N].
-        """
-        self.loss.expect_predictions()
-        if self.encoding.kind == "multilabel":
-            rows = self._rows(inputs)
-            likely = self._results(count(rows), np.uint8)
-            for where, scores in self._blocks(rows, self.layers):
-                _expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
-                likely[where] = self.loss.predict(scores)
-            return likely
-        if self.network.outputs > 1:
-            return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
-        scores = self.scores(inputs)
-        _expect_finite_scores(np.isfinite(scores[:, 0]), 0)
-        labels = self.loss.predict(scores)
-        if self.encoding.kind == "real":
-            numbers: NDArray[np.float64] = labels.astype(np.float64)
-            numbers = numbers * self.encoding.scale + self.encoding.offset
-            return numbers
-        classes: NDArray[Any] = np.array(self.encoding.classes)[labels]
-        return classes
-
-    def top(self, inputs: Any, k: int) -> NDArray[np.int64]:
-        """The columns with the `k` highest scores of each row, best first: int64[N, k].
-
-        Columns with equal scores are in ascending order.
-        """
-        found = [part.columns for part in self._finite_summaries(inputs, k)]
-        return np.concatenate([*found, np.empty((0, k), np.int64)])
-
-    def top_proba(self, inputs: Any, k: int) -> tuple[NDArray[np.int64], Floats]:
-        """`top` with the probabilities of the columns, float32[N, k], as in `predict_proba`."""
-        self.loss.expect_probabilities()
-        kind = self.loss.kind if self.loss.normalised else None
-        found = [
-            (part.columns, part.probabilities()) for part in self._finite_summaries(inputs, k, kind)
-        ]
-        columns = np.concatenate([*(each for each, _ in found), np.empty((0, k), np.int64)])
-        return columns, np.concatenate([*(each for _, each in found), np.empty((0, k), np.float32)])
-
-    def _finite_summaries(
-        self, inputs: Any, k: int, kind: int | None = None
-    ) -> Iterator[ScoreSummary]:
-        """Yield from `summaries`; UsageError for a row whose scores are not finite."""
-        for start, summary in self.summaries(inputs, k, kind):
-            _expect_finite_scores(summary.finite, start)
-            yield summary
-
-    def summaries(
-        self, inputs: Any, k: int, kind: int | None = None, true: Lists | None = None
-    ) -> Iterator[tuple[int, ScoreSummary]]:
-        """Yield, part by part, the first row and a summary of the scores.
-
-        See :class:`ScoreSummary` for `k`, `kind` and `true`, the true columns of all rows.
-        """
-        if not 1 <= k <= self.network.outputs:
-            raise UsageError(f"expected k from 1 to {self.network.outputs}; got {k}")
-        for start, part in self.parts(inputs):
-            rows = count(part)
-            own = _slice_lists(true, start, start + rows) if true else None
-            summary = ScoreSummary(rows, k, kind, own)
-            for first, scores in blocks(self.layers[-1], part):
-                summary.add(first, scores)
-            yield start, summary
-
-    def parts(
-        self, inputs: Any, layers: tuple[LayerWeights, ...] | None = None
-    ) -> Iterator[tuple[int, Inputs]]:
-        """Yield, part by part, the first row and the inputs of the last layer.
-
-        `layers`: in place of those of the model, with another precision.
-        """
-        rows, widths = self._rows(inputs), self._widths()
-        size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
-        for start in range(0, count(rows), size):
-            given = between(rows, start, start + size)
-            part = _to_float32(scaled(given, self.scaler))
-            expect_in_range(given, part, start)
-            yield start, hidden(layers or self.layers, part)
-
-    def _rows(self, given: Any) -> RawInputs:
-        """The caller's rows, with their columns in the order of the features, or encoded."""
-        if self.table is not None and is_frame(given):
-            return self.table.transform(self.table.adapted(table_of(given)))
-        if self.feature_names is not None and is_frame(given):
-            given = in_order(given, self.feature_names)
-        return _as_inputs(given, self.network.features)
-
-    @property
-    def loss(self) -> Loss:
-        """The loss that the network was trained with; it interprets the scores."""
-        return LOSSES[self.network.loss]
-
-    @cached_property
-    def layers(self) -> tuple[LayerWeights, ...]:
-        """The layers as `hogbatch.kernels.blocks` computes them; views of the tensors."""
-        found = []
-        for index, layer in enumerate(self.network.layers):
-            weight, bias = (self.tensors[f"layers.{index}.{each}"] for each in ("weight", "bias"))
-            activation = ACTIVATIONS[layer.activation]
-            found.append(LayerWeights(weight, bias, activation, layer.output_major))
-        return tuple(found)
-
-    def _results(self, rows: int, dtype: Any) -> NDArray[Any]:
-        """An empty array [rows, C]."""
-        size = rows * self.network.outputs * np.dtype(dtype).itemsize
-        if size > LARGE:  # the check takes longer than scoring a few rows
-            purpose = f"results for {rows:,} rows and {self.network.outputs:,} outputs"
-            require(size, purpose, "use fewer rows at a time, or only the best K (top)")
-        return np.empty((rows, self.network.outputs), dtype)
-
-    def _widths(self) -> list[int]:
-        """The widths of the intermediate results."""
-        *below, last = (layer.width for layer in self.network.layers)
-        return [*below, min(last, OUTPUTS)]
-
-    def _blocks(
-        self, inputs: RawInputs, layers: tuple[LayerWeights, ...]
-    ) -> Iterator[tuple[tuple[slice, slice], NDArray[Any]]]:
-        """Yield blocks of scores with their place in [N, C]; each is valid until the next one."""
-        for start, part in self.parts(inputs, layers):
-            for first, scores in blocks(layers[-1], part):
-                rows, columns = scores.shape
-                yield (slice(start, start + rows), slice(first, first + columns)), scores
-
-
-def _expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int) -> None:
-    """UsageError for the first row whose scores are not finite; finite[0] is for row `start`."""
-    if not finite.all():
-        row = start + int(np.argmin(finite))
-        raise UsageError(
-            f"row {row} (counted from 0): the model's scores are beyond the range of float32: its "
-            "features are too large for this model"
-        )
-
-
-def _slice_lists(lists: Lists, start: int, stop: int) -> Lists:
-    """The lists of rows [start, stop)."""
-    indptr, indices = lists
-    own = indptr[start : stop + 1]
-    return own - own[0], indices[own[0] : own[-1]]
-
-
-def _as_inputs(given: Any, features: int) -> RawInputs:
-    """Convert rows to the form that kernels take, and check their features; may stay float64."""
-    inputs: RawInputs
-    if isinstance(given, Inputs | DoubleInputs):
-        inputs = given
-    elif hasattr(given, "indptr") or hasattr(given, "tocsr"):
-        inputs = csr_of(given)
-        if (columns := getattr(given, "shape", (0, features))[-1]) != features:
-            raise UsageError(f"expected {features} features; got {columns}")
-    else:
-        inputs, _ = inputs_of(given, "the data frame")
-    if not len(inputs.indptr) and inputs.dense.shape[1] != features:
-        raise UsageError(f"expected {features} features; got {inputs.dense.shape[1]}")
-    if len(inputs.indices) and not 0 <= inputs.indices.min() <= inputs.indices.max() < features:
-        raise UsageError(
-            f"expected features 0 to {features - 1}; "
-            f"got {inputs.indices.min()} to {inputs.indices.max()}"
-        )
-    return inputs
-
-
-def _to_float32(inputs: Inputs) -> Inputs:
-    """Convert stored values to float32; those beyond its range become infinite."""
-    with np.errstate(over="ignore"):
-        return inputs._replace(values=np.asarray(inputs.values, np.float32))
 
 
 def save_model(model: Model, path: str | Path) -> None:

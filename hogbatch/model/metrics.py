@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import Loss
 from hogbatch.data import csr
-from hogbatch.data.batch import Labels, multi_labels
+from hogbatch.data.batch import Labels
 
 CUTOFFS: Final = (1, 3, 5)  # values of k of the metrics at k
 A, B = 0.55, 1.5  # from the paper, for data sets without values of their own
@@ -46,10 +46,7 @@ def top_metrics(
     results = loss.metric_values([float(correct[:, :k].sum()) / k for k in CUTOFFS], rows)
     if frequencies is None:
         return results
-    occurred = np.repeat(np.arange(len(frequencies.of_label), dtype=np.int32), frequencies.of_label)
-    # it does not matter which rows have the labels
-    anywhere = multi_labels(np.zeros(frequencies.rows + 1, np.int64), occurred)
-    propensity = propensities(anywhere, width)
+    propensity = np.append(propensities(frequencies), 1.0)  # missing columns are never correct
     return results | {f"PSP@{k}": psp_at(k, top, labels, propensity) for k in CUTOFFS}
 
 
@@ -62,17 +59,15 @@ def recall(found: NDArray[np.int64], exact: NDArray[np.int64]) -> dict[str, floa
     return results
 
 
-def propensities(labels: Labels, outputs: int, a: float = A, b: float = B) -> NDArray[np.float64]:
+def propensities(frequencies: Frequencies) -> NDArray[np.float64]:
     """The probability that each label is observed on a row to which it applies, float64[C].
 
-    1 / (1 + c e^(-a log(N_l + b))), c = (log N - 1)(b + 1)^a, from N training rows of which N_l
-    have label l < C = `outputs`. The values are in (0, 1]. All are 1 up to N = e, which is too few
-    rows for an estimate.
+    1 / (1 + c e^(-A log(N_l + B))), c = (log N - 1)(B + 1)^A, from N training rows of which N_l
+    have label l. The values are in (0, 1]. All are 1 up to N = e, which is too few rows for an
+    estimate.
     """
-    rows = len(labels.indptr) - 1
-    counts = np.bincount(labels.indices, minlength=outputs)
-    c = max(np.log(max(rows, 1)) - 1, 0.0) * (b + 1) ** a
-    result: NDArray[np.float64] = 1 / (1 + c * (counts + b) ** -a)
+    c = max(np.log(max(frequencies.rows, 1)) - 1, 0.0) * (B + 1) ** A
+    result: NDArray[np.float64] = 1 / (1 + c * (frequencies.of_label + B) ** -A)
     return result
 
 

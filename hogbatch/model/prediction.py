@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,21 +14,17 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Labels, RawInputs, multi_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import encode, label_text
-from hogbatch.data.load import expect_labels, inputs_for
-from hogbatch.data.raw import RawSet
+from hogbatch.data.load import expect_labels, rows_as
+from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.errors import SaveError, UsageError
-from hogbatch.kernels import load
-from hogbatch.kernels.blocks import between, count
+from hogbatch.kernels.blocks import NUMPY_KERNELS, between, count
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
 from hogbatch.machine.printable import printable
-from hogbatch.model.file import Floats, Model, load_model
+from hogbatch.model.file import load_model
 from hogbatch.model.metrics import CUTOFFS, recall, top_metrics
+from hogbatch.model.trained import Floats, Model
 
 MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more
-
-
-def _ignore(line: str) -> None:
-    """Ignore a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class DataFile:
     label: str | None = None  # None: as in the training file
     header: str = "auto"  # whether a CSV file has a header: auto, yes or no
     cache: DataCache | None = None
-    report: Callable[[str], object] = _ignore
+    report: Callable[[str], object] = lambda line: None
     bad_lines: float = 0.0  # maximum fraction of malformed lines to skip
 
 
@@ -88,7 +84,7 @@ def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str
     """Loss and metrics of a model with one output."""
     loss, totals, rows = LOSSES[model.network.loss], np.zeros(TOTALS), count(inputs)
     scores = model.scores(inputs)
-    load("reference").loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
+    NUMPY_KERNELS.loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
     counted = rows - int(totals[SKIPPED])
     mean = totals[LOSS] / counted if counted else float("nan")
     return {"loss": mean, **loss.metric_values(totals[METRIC_SUMS:].tolist(), counted)}
@@ -204,21 +200,20 @@ def predict_file(
 
 def _rows(model: Model, data: DataFile, *, labels: bool) -> RawSet:
     """The rows of a file, with its columns matched to those of the training file."""
-    raw = inputs_for(
-        data.path,
-        model.network.features,
-        index_base=model.index_base,
+    options = ReadOptions(
         label=data.label,
+        index_base=model.index_base,
+        features=model.network.features,
         header=data.header,
         columns=model.columns,
         encoding=model.table,
         labels=labels,
         bad_lines=data.bad_lines,
-        cache=data.cache,
     )
+    raw = rows_as(data.path, options, data.cache)
     for message in raw.messages:
         data.report(message)
-    return raw
+    return replace(raw, features=model.network.features)
 
 
 def _numbers(row: Any) -> str:

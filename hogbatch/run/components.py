@@ -103,7 +103,7 @@ class RunComponents:
         return RunAdapters(
             endpoint=endpoint,
             segment_server=segment_server,
-            fences=self.segments.fences,
+            revoke=self.segments.fences.revoke,
             processes=processes,
             snapshots=self.snapshots,
             shuffle=self.segments.shuffle,

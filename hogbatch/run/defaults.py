@@ -3,7 +3,7 @@
 import math
 
 from hogbatch.config.losses import LOSSES, Loss
-from hogbatch.config.optimizers import OPTIMIZERS, OptimizerSpec, Scaling
+from hogbatch.config.optimizers import OPTIMIZERS, OptimizerSpec
 from hogbatch.policy.cpu_batch import largest_cpu_batch
 
 # Bounds of the learning rate of a linear model.
@@ -85,17 +85,6 @@ def _fraction(spec: OptimizerSpec, loss: Loss) -> float:
     if not spec.adaptive:
         return loss.rate_fraction
     return 1.0 if loss.bounded_gradient else spec.unbounded_loss_fraction
-
-
-def scaling(optimizer: str) -> Scaling:
-    """Growth of the learning rate with the batch.
-
-    Linear for optimizers whose steps are proportional to the gradient. Adaptive optimizers divide
-    by the size of the gradient, so the step depends on its noise, which falls with the root of the
-    batch size (Malladi et al. 2022, "On
-    the SDEs and Scaling Rules for Adaptive Gradient Algorithms").
-    """
-    return OPTIMIZERS[optimizer].scaling
 
 
 def epochs(rows: int) -> int:

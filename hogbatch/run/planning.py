@@ -78,6 +78,11 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network, run: str) -
     """Return the plan by which the coordinator decides; `run` is the name of the run."""
     spec, rows = OPTIMIZERS[config.optimizer], data.train_sizes.rows
     l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
+    # The rate grows linearly with the batch for optimizers whose steps are proportional to the
+    # gradient. Adaptive ones divide by its size, so the step depends on its noise, which falls with
+    # the root of the batch size (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive
+    # Gradient Algorithms").
+    scaling = spec.scaling if config.lr_scaling == "auto" else config.lr_scaling
     optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
     return Plan(
         identity=Identity(run, version(), data.fingerprint),
@@ -97,9 +102,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network, run: str) -
         stopping=_stopping_criteria(config, data, hashed=_hashes(config, network.outputs)),
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, data, network),
-            recommend.scaling(config.optimizer)
-            if config.lr_scaling == "auto"
-            else config.lr_scaling,
+            scaling,
             config.lr_batch,
             config.lr_cap,
         ),

@@ -1,50 +1,65 @@
-"""The platform of a run: this server, or a simulated one."""
+"""The platform of a run: this server, several servers, or a simulated one."""
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import asdict
+from typing import Any
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Plan
+from hogbatch.machine.environment import read_environment
+from hogbatch.machine.process import ProcessIdentity
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import Factory
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.views.console import Console
 
 
-class Platform(Protocol):
-    """The processors that a run trains on, and its clock."""
+class Platform(ABC):
+    """The processors that a run trains on, and its clock. The defaults are those of this server."""
 
     @property
     def prefix(self) -> str:
         """What every printed line starts with."""
+        return ""
 
     @property
     def marks(self) -> Mapping[str, Any]:
         """Fields added to every event, to summary.json and to the metadata of the model file."""
+        return {}
 
     @property
     def process(self) -> Mapping[str, Any]:
         """The identity of this process; empty if the events must not depend on it."""
+        return asdict(ProcessIdentity.own())
 
     @property
     def environment(self) -> Mapping[str, Any]:
         """The versions and the processors of this machine; empty as `process` is."""
+        return read_environment()
 
     def now(self) -> float:
         """The time for events, in seconds: since 1970 on this server, since the start on others."""
-
-    def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
-        """Return the workers to start, and print which they are."""
+        return time.time()
 
     def policy(self, chosen: Factory) -> Factory:
         """Return the batch policy of the coordinator; `chosen` is the one of the settings."""
+        return chosen
 
     def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
         """Return the plan of the coordinator; `plan` is the one for workers on this server."""
+        return plan
 
     def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
         """Return `workers` as they use the memory of this server: "host" for a simulated GPU."""
+        return workers
 
+    @abstractmethod
+    def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
+        """Return the workers to start, and print which they are."""
+
+    @abstractmethod
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         """Train until the coordinator finishes."""

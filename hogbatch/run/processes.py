@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.run.launch.base import Launcher
 from hogbatch.run.launch.claims import pinning
 from hogbatch.run.launch.local import LEAVE_WITHIN_S, LocalLauncher
 from hogbatch.run.segments import RunSegments
@@ -49,9 +48,9 @@ def open_planes(
 @contextmanager
 def launched_workers(
     requests: tuple[WorkerRequest, ...], run_dir: Path, pin: bool
-) -> Iterator[Launcher]:
+) -> Iterator[LocalLauncher]:
     """Start the requested workers; all of them have ended when the context exits."""
-    launcher: Launcher = LocalLauncher()
+    launcher = LocalLauncher()
     with pinning(requests) if pin else nullcontext([()] * len(requests)) as cores_by_worker:
         try:
             for request, cores in zip(requests, cores_by_worker, strict=True):

@@ -22,8 +22,10 @@ from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, Us
 from hogbatch.events.names import FOLDER, MODEL, SUMMARY
 from hogbatch.events.records import Evaluation
 from hogbatch.machine.files import replace_file
-from hogbatch.model.file import Frequencies, Model, save_model
+from hogbatch.model.file import save_model
+from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
+from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.components import RunComponents
 from hogbatch.run.rundir import RunDirectory

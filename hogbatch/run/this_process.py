@@ -26,12 +26,12 @@ from hogbatch.wire.messages import (
     Failed,
     Heartbeat,
     Hello,
+    Lease,
     Refused,
     Stop,
     ToCoordinator,
     ToWorker,
     Welcome,
-    Work,
 )
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.cpu import CpuEngine
@@ -97,7 +97,7 @@ class OwnThread:
             case Welcome():
                 self._beat_seconds = message.beat_seconds
                 self._prepare(message)
-            case Work():
+            case Lease():
                 self._engine.submit(message)
             case Refused(reason):
                 self._post(HogbatchError(reason))

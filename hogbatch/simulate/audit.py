@@ -27,7 +27,7 @@ from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.worker import Worker
-from hogbatch.wire.messages import Done, Hello, Refused, Stop, ToCoordinator, Welcome, Work
+from hogbatch.wire.messages import Done, Hello, Lease, Refused, Stop, ToCoordinator, Welcome
 
 STARVED_S = 1.0  # maximum time without work while there are rows
 
@@ -128,8 +128,8 @@ class Audit:
                 _check(welcome.worker not in self._keys, f"fence {welcome.worker} assigned twice")
                 self._keys[welcome.worker] = key
                 self._names[key] = welcome.name
-            case Send(key, Work() as work):
-                self._hand_out(key, work, world)
+            case Send(key, Lease() as lease):
+                self._hand_out(key, lease, world)
             case Send(key, message):
                 known = key in self._keys.values() or isinstance(message, Stop)
                 _check(known or key not in world.state.workers, f"{message} to {key}")
@@ -162,49 +162,51 @@ class Audit:
                 _check(enough or not diverged, f"diverged after {self._counted} roll-backs")
                 self.finish = command
 
-    def _hand_out(self, key: str, work: Work, world: AuditedWorld) -> None:
+    def _hand_out(self, key: str, lease: Lease, world: AuditedWorld) -> None:
         if not world.reachable(key):  # it has just died; all its rows will be taken back
             return
         number = next((n for n, held_by in self._keys.items() if held_by == key), None)
-        _check(number is not None, f"{work} to {key}, which is not attached")
-        _check(work.fence == world.fence(number or 0), f"{work} has another fence value")
-        rows = self._rows_of(work)
-        _check(0 <= work.start < work.stop <= rows, f"{work} is out of bounds")
-        self._check_parts(key, work)
+        _check(number is not None, f"{lease} to {key}, which is not attached")
+        _check(lease.fence == world.fence(number or 0), f"{lease} has another fence value")
+        rows = self._rows_of(lease)
+        _check(0 <= lease.start < lease.stop <= rows, f"{lease} is out of bounds")
+        self._check_parts(key, lease)
         smallest, largest = self._limits[self._names[key]]
-        if work.task == "train":
-            _check(work.epoch == self.epoch, f"{work} is of another epoch")
-            _check(smallest <= work.batch_size <= largest, f"{work} is beyond the limits")
-            leased = work.stop - work.start
-            whole = leased % work.batch_size == 0 or leased < work.batch_size
-            _check(whole, f"{work} has batches of different sizes")
-            usual = self.plan.learning_rate.at(min(work.batch_size, leased))
+        if lease.task == "train":
+            _check(lease.epoch == self.epoch, f"{lease} is of another epoch")
+            _check(smallest <= lease.batch_size <= largest, f"{lease} is beyond the limits")
+            leased = lease.stop - lease.start
+            whole = leased % lease.batch_size == 0 or leased < lease.batch_size
+            _check(whole, f"{lease} has batches of different sizes")
+            usual = self.plan.learning_rate.at(min(lease.batch_size, leased))
             rate = usual / 2**self._counted
-            _check(work.learning_rate == rate, f"{work} has another learning rate than {rate}")
+            _check(lease.learning_rate == rate, f"{lease} has another learning rate than {rate}")
         pid = self._pids[key]
-        hold = HeldRows(key, pid, work.task, work.rows_of, work.start, work.stop, work.batch_size)
+        hold = HeldRows(
+            key, pid, lease.task, lease.rows_of, lease.start, lease.stop, lease.batch_size
+        )
         for other in self._held.values():  # all have one task, so that one comparison is enough
-            _check(hold.task == other.task, f"{work} while others {other.task}")
+            _check(hold.task == other.task, f"{lease} while others {other.task}")
             break
-        place = bisect_left(self._order, (work.start, 0))
-        for _, lease in self._order[max(0, place - 1) : place + 1]:
-            _check(not _overlap(hold, self._held[lease]), f"{work} overlaps {self._held[lease]}")
+        place = bisect_left(self._order, (lease.start, 0))
+        for _, near in self._order[max(0, place - 1) : place + 1]:
+            _check(not _overlap(hold, self._held[near]), f"{lease} overlaps {self._held[near]}")
         self._revoked = [revoked for revoked in self._revoked if world.reachable(revoked.key)]
         for revoked in self._revoked:
-            _check(not _overlap(hold, revoked), f"{work}: {revoked} may still be written")
-        self._held[work.lease] = hold
-        insort(self._order, (work.start, work.lease))
+            _check(not _overlap(hold, revoked), f"{lease}: {revoked} may still be written")
+        self._held[lease.number] = hold
+        insort(self._order, (lease.start, lease.number))
 
-    def _rows_of(self, work: Work) -> int:
-        return self.plan.test_rows if _tests(work) else self.plan.train_rows
+    def _rows_of(self, lease: Lease) -> int:
+        return self.plan.test_rows if _tests(lease) else self.plan.train_rows
 
-    def _check_parts(self, key: str, work: Work) -> None:
+    def _check_parts(self, key: str, lease: Lease) -> None:
         """Check that the rows of divided data are of one part, which the server has."""
-        parts = self.plan.test_parts if _tests(work) else self.plan.train_parts
+        parts = self.plan.test_parts if _tests(lease) else self.plan.train_parts
         if parts:
-            part = bisect_right(ends := list(accumulate(parts)), work.start)
-            _check(work.stop <= ends[part], f"{work} has rows of several parts")
-            _check(part in self._parts[key], f"{work}: {key} has not part {part}")
+            part = bisect_right(ends := list(accumulate(parts)), lease.start)
+            _check(lease.stop <= ends[part], f"{lease} has rows of several parts")
+            _check(part in self._parts[key], f"{lease}: {key} has not part {part}")
 
     def _take_back(self, number: int) -> None:
         _check(number in self._keys, f"fence {number} is raised, but no worker has it")
@@ -324,8 +326,8 @@ def _would_delay(state: Coordinator, worker: Worker) -> bool:
     return part is not None and state.roster.would_delay(worker, left, part.number)
 
 
-def _tests(work: Work) -> bool:
-    return work.task == "evaluate" and work.rows_of == "test"
+def _tests(lease: Lease) -> bool:
+    return lease.task == "evaluate" and lease.rows_of == "test"
 
 
 def _harmless(command: Command) -> bool:

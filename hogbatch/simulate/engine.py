@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
-from hogbatch.wire.messages import Done, Failed, FromServer, Ready, Welcome, Work
+from hogbatch.wire.messages import Done, Failed, FromServer, Lease, Ready, Welcome
 
 
 class Host(Protocol):
@@ -56,5 +56,5 @@ class SimulatedEngine(Protocol):
     def prepare(self, welcome: Welcome, host: Host) -> Prepared:
         """Take part in the run of `welcome`; results are posted to `host`."""
 
-    def submit(self, work: Work) -> None:
+    def submit(self, lease: Lease) -> None:
         """Queue a lease."""

@@ -45,7 +45,7 @@ class Forecast:
     seconds: float  # of training
     rows: int
     kinds: list[WorkerKind]
-    lease_messages_per_s: float  # Work and Done messages, median over the seconds
+    lease_messages_per_s: float  # Lease and Done messages, median over the seconds
     most_lease_messages_per_s: int
     beats_per_s: float
     events: list[tuple[float, str]]  # of parked workers, with seconds since the start

@@ -21,6 +21,7 @@ from hogbatch.wire.messages import (
     Collected,
     Connected,
     FromServer,
+    Lease,
     Loaded,
     Reduce,
     Reduced,
@@ -29,7 +30,6 @@ from hogbatch.wire.messages import (
     UseMean,
     UseModel,
     Welcome,
-    Work,
 )
 
 Attempt = tuple[int, int]  # merge, attempt
@@ -150,9 +150,9 @@ class ServerEngine(SpeedEngine):
     def _welcomed(self, welcome: Welcome) -> None:
         self.exchange.servers[welcome.worker] = self
 
-    def _trained(self, work: Work, rows: int) -> None:
+    def _trained(self, lease: Lease, rows: int) -> None:
         self._leases += 1
-        self.change.append(TrainedRows(work.epoch, work.start, work.start + rows))
+        self.change.append(TrainedRows(lease.epoch, lease.start, lease.start + rows))
 
     def serve(self, message: ToServer) -> None:
         """Do what the coordinator asks for; an attempt that is under way is given up."""

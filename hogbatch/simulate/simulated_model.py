@@ -8,7 +8,7 @@ from random import Random
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.simulate.link_quality import LinkQuality
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class SimulatedModel:
         bad = [row for place, row in places.items() if start <= place < stop]
         self._quarantined.append((stop - start, bad))
 
-    def deadly_row(self, work: Work) -> int | None:
-        """The first row of `work` that kills workers that train on it; None without one."""
-        if work.task != "train" or not self.conditions.bad_rows:
+    def deadly_row(self, lease: Lease) -> int | None:
+        """The first row of `lease` that kills workers that train on it; None without one."""
+        if lease.task != "train" or not self.conditions.bad_rows:
             return None
-        places = self._bad_places(work.epoch)
-        return min((row for row in places if work.start <= row < work.stop), default=None)
+        places = self._bad_places(lease.epoch)
+        return min((row for row in places if lease.start <= row < lease.stop), default=None)
 
     def _bad_places(self, epoch: int) -> dict[int, int]:
         """Places of the bad rows in the order of `epoch`, without quarantined ones: place → row."""

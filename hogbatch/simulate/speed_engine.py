@@ -8,7 +8,7 @@ from typing import Literal
 
 from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.speed import EVALUATION_SPEEDUP, Speed
-from hogbatch.wire.messages import Done, Ready, Welcome, Work
+from hogbatch.wire.messages import Done, Lease, Ready, Welcome
 
 
 @dataclass(slots=True, eq=False)
@@ -20,13 +20,13 @@ class SpeedEngine:
 
     speed: Speed
     rng: Random
-    deadly_row: Callable[[Work], int | None] = lambda work: None
+    deadly_row: Callable[[Lease], int | None] = lambda lease: None
     threads: int = 1
     slowdown: float = 1.0  # factor of its usual times
     misreports: bool = False  # its next Done reports wrong rows
     hung: bool = False  # the lease in progress is its last; deadly rows still kill it
     _host: Host = field(init=False)
-    _works: deque[Work] = field(default_factory=deque)
+    _queue: deque[Lease] = field(default_factory=deque)
 
     @property
     def device(self) -> Literal["cpu", "gpu", "server"]:
@@ -45,56 +45,56 @@ class SpeedEngine:
     def _welcomed(self, welcome: Welcome) -> None:
         """The worker is admitted."""
 
-    def _trained(self, work: Work, rows: int) -> None:
+    def _trained(self, lease: Lease, rows: int) -> None:
         """The first `rows` of a training lease are done."""
 
-    def submit(self, work: Work) -> None:
-        self._works.append(work)
-        if len(self._works) == 1:
+    def submit(self, lease: Lease) -> None:
+        self._queue.append(lease)
+        if len(self._queue) == 1:
             self._begin()
 
     def _begin(self) -> None:
         """Start the oldest lease."""
-        work = self._works[0]
-        rows = self._fitting(work)
-        size = min(work.batch_size, work.stop - work.start)
+        lease = self._queue[0]
+        rows = self._fitting(lease)
+        size = min(lease.batch_size, lease.stop - lease.start)
         usual = self.speed.seconds(rows, size) / (
-            EVALUATION_SPEEDUP if work.task == "evaluate" else 1.0
+            EVALUATION_SPEEDUP if lease.task == "evaluate" else 1.0
         )
         noise = max(0.2, self.rng.gauss(1.0, self.speed.spread))
         seconds = usual * self.slowdown * noise
-        deadly = self.deadly_row(work)
+        deadly = self.deadly_row(lease)
         if deadly is not None:
-            part = (deadly - work.start) / (work.stop - work.start)
+            part = (deadly - lease.start) / (lease.stop - lease.start)
             self._host.later(part * seconds, lambda: self._host.exit("killed by SIGSEGV"))
         elif not self.hung:
-            self._host.later(seconds, lambda: self._finish(work, rows, seconds))
+            self._host.later(seconds, lambda: self._finish(lease, rows, seconds))
 
-    def _fitting(self, work: Work) -> int:
+    def _fitting(self, lease: Lease) -> int:
         """Rows that it can do before a batch does not fit into memory."""
-        size, memory = min(work.batch_size, work.stop - work.start), self.speed.memory
+        size, memory = min(lease.batch_size, lease.stop - lease.start), self.speed.memory
         if memory is None or size <= memory:
-            return work.stop - work.start
-        return self.rng.randrange(work.stop - work.start)
+            return lease.stop - lease.start
+        return self.rng.randrange(lease.stop - lease.start)
 
-    def _finish(self, work: Work, rows: int, seconds: float) -> None:
-        self._works.popleft()
-        if self._host.fence == work.fence:
-            self._host.post(self._done(work, rows, seconds))
-        if self._works:
+    def _finish(self, lease: Lease, rows: int, seconds: float) -> None:
+        self._queue.popleft()
+        if self._host.fence == lease.fence:
+            self._host.post(self._done(lease, rows, seconds))
+        if self._queue:
             self._begin()
 
-    def _done(self, work: Work, rows: int, seconds: float) -> Done:
-        if work.task == "train":
-            self._trained(work, rows)
+    def _done(self, lease: Lease, rows: int, seconds: float) -> Done:
+        if lease.task == "train":
+            self._trained(lease, rows)
         misreported, self.misreports = self.misreports, False
         return Done(
-            lease=work.lease,
+            lease=lease.number,
             rows=rows + 1 if misreported else rows,
-            updates=-(-rows // work.batch_size),
+            updates=-(-rows // lease.batch_size),
             seconds=seconds,
             loss=0.5 * rows,
             skipped=0,
             metric_sums=(),
-            too_large=0 if rows == work.stop - work.start else work.batch_size,
+            too_large=0 if rows == lease.stop - lease.start else lease.batch_size,
         )

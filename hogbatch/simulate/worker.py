@@ -18,13 +18,13 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Lease,
     Ready,
     Refused,
     Stop,
     ToCoordinator,
     ToWorker,
     Welcome,
-    Work,
 )
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class SimulatedWorker:
                 self.number, self.beat_seconds = number, seconds
                 prepared = self.engine.prepare(message, self)
                 self.later(prepared.seconds, lambda: self._become_ready(prepared.ready))
-            case Work():
+            case Lease():
                 self.engine.submit(message)
             case Stop() | Refused():
                 self.exit()

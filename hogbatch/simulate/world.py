@@ -18,7 +18,7 @@ from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import LinkQuality
 from hogbatch.simulate.simulated_model import SimulatedModel
 from hogbatch.simulate.worker import SimulatedWorker
-from hogbatch.wire.messages import Done, Hello, ToCoordinator, ToWorker, Work
+from hogbatch.wire.messages import Done, Hello, Lease, ToCoordinator, ToWorker
 
 
 class Effects(Protocol):
@@ -97,7 +97,7 @@ class World(Generic[E]):
         self.coordinator_stopped_for = 0.0  # seconds
         self.left_for_good = 0  # workers that are not restarted
         self.messages: Counter[str] = Counter()
-        self.lease_messages: Counter[int] = Counter()  # Work and Done, by whole seconds
+        self.lease_messages: Counter[int] = Counter()  # Lease and Done, by whole seconds
         self.all_messages: Counter[int] = Counter()
         self.events: list[tuple[float, str]] = []  # (seconds, description), for the user
         self._keys: dict[str, SimulatedWorker] = {}
@@ -316,7 +316,7 @@ class World(Generic[E]):
     def _count(self, message: ToCoordinator | ToWorker) -> None:
         self.messages[type(message).__name__] += 1
         self.all_messages[int(self.queue.now)] += 1
-        if isinstance(message, Work | Done):
+        if isinstance(message, Lease | Done):
             self.lease_messages[int(self.queue.now)] += 1
 
     def background(

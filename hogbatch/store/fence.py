@@ -1,6 +1,6 @@
 """Fences: permissions to write to the shared model, one word per worker.
 
-A Work message contains the generation of its worker's fence. The worker's kernels compare it with
+A Lease message contains the generation of its worker's fence. The worker's kernels compare it with
 the word in shared memory between batches and before each merge, and stop when the two differ. The
 coordinator can therefore take a lease from a worker that does not respond and give it to another:
 if the first worker resumes, it does not train on those rows again.

@@ -22,7 +22,7 @@ import msgspec
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.store.layout import Layout
 from hogbatch.store.segment import Segment
-from hogbatch.wire.address import make_private
+from hogbatch.wire.address import bind_unnamed, make_private
 
 BACKLOG = 128  # maximum number of pending connections, and of connections per `serve`
 MAX_MANIFEST_BYTES = 1 << 16  # one packet, well below the kernel's default send buffer
@@ -211,23 +211,11 @@ def _attach(encoded: bytes, fds: list[int]) -> tuple[SegmentManifest, dict[str, 
 
 
 def _listen_unnamed(run_dir: Path) -> tuple[socket.socket, int]:
-    """Listen without leaving a name; return the socket and a descriptor of its inode.
-
-    The path uses the directory's descriptor because a socket's path is limited to 107 bytes.
-    """
-    directory = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    with ExitStack() as undo:
-        undo.callback(os.close, directory)
-        failure = undo.enter_context(ExitStack())
+    """Listen without leaving a name; return the socket and a descriptor of its inode."""
+    with ExitStack() as failure:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         failure.callback(listener.close)
-        with suppress(
-            FileNotFoundError
-        ):  # left by a process that was killed before the unlink below
-            os.unlink(NAME, dir_fd=directory)
-        listener.bind(f"/proc/self/fd/{directory}/{NAME}")
-        inode = os.open(NAME, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
-        os.unlink(NAME, dir_fd=directory)
+        inode = bind_unnamed(listener.bind, run_dir, NAME)
         listener.listen(BACKLOG)
         failure.pop_all()
     return listener, inode

@@ -7,7 +7,8 @@ next coordinator. libzmq alone would silently let a second process take over an 
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -53,6 +54,26 @@ def make_private(run_dir: Path) -> None:
             f"expected a run directory with mode 0700; got {mode:04o} for {run_dir}: "
             f"run 'chmod 700 {run_dir}', or choose another --run-dir"
         )
+
+
+def bind_unnamed(bind: Callable[[str], object], run_dir: Path, name: str) -> int:
+    """Bind a Unix socket in `run_dir`, remove its name, and return a descriptor of its inode.
+
+    `bind` is called with the path. The path uses the directory's descriptor because a socket's path
+    is limited to 107 bytes.
+    """
+    directory = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def remove() -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=directory)
+
+    with ExitStack() as undo:
+        undo.callback(os.close, directory)
+        remove()  # a coordinator killed between bind and remove leaves the name
+        undo.callback(remove)  # also on Ctrl-C during bind
+        bind(f"/proc/self/fd/{directory}/{name}")
+        return os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
 
 
 class RunLock:

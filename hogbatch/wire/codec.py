@@ -13,7 +13,7 @@ from hogbatch.wire.messages import ToCoordinator, ToWorker, decode_layer
 
 T = TypeVar("T")
 
-PROTOCOL = 6
+PROTOCOL = 7
 MAGIC = b"HB"
 PREFIX = MAGIC + struct.pack("<H", PROTOCOL)
 MAX_ERROR_CHARS = 200  # maximum length of the error text about an invalid frame

@@ -1,7 +1,7 @@
 """All messages of the control plane.
 
     worker ─────── Hello, Ready, Done, Heartbeat, Failed, Goodbye ──▶ coordinator
-    coordinator ── Welcome, Work, Stop, Refused ───────────────▶ worker
+    coordinator ── Welcome, Lease, Stop, Refused ──────────────▶ worker
 
 With several servers, each of them is a worker of the coordinator of all, and their models are
 merged:
@@ -69,7 +69,7 @@ def decode_layer(expected: type, fields: object) -> Layer:
 
 
 class Optimizer(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The optimizer's name and constants; each Work contains the learning rate."""
+    """The optimizer's name and constants; each Lease contains the learning rate."""
 
     name: str
     l2: float
@@ -245,14 +245,14 @@ class Welcome(Message, frozen=True):
     evaluate_train: bool = False  # training rows are evaluated, too
 
 
-class Work(Message, frozen=True):
-    """A lease: process rows [start, stop). (The paper's ExecuteWork.)
+class Lease(Message, frozen=True):
+    """Process rows [start, stop). (The paper's ExecuteWork.)
 
     For "train" these are positions in the order of `epoch`, for "evaluate" rows of the set
     `rows_of`, in the order of that set.
     """
 
-    lease: int
+    number: int  # as in Done.lease
     task: Literal["train", "evaluate"]
     epoch: int
     start: int
@@ -324,5 +324,5 @@ class UseMean(Message, frozen=True):
 
 ToServer = Servers | Collect | Reduce | Apply | UseModel | UseMean
 FromServer = Collected | Connected | Reduced | Applied | Loaded
-ToWorker = Welcome | Work | Stop | Refused | ToServer
+ToWorker = Welcome | Lease | Stop | Refused | ToServer
 ToCoordinator = Hello | Ready | Done | Heartbeat | Failed | Goodbye | ServerWorkers | FromServer

@@ -11,14 +11,14 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from math import ceil
 from pathlib import Path
 
 import zmq
 
 from hogbatch.errors import ProtocolError, UsageError
-from hogbatch.wire.address import SOCKET, Keys
+from hogbatch.wire.address import SOCKET, Keys, bind_unnamed
 from hogbatch.wire.codec import (
     PROTOCOL,
     BadFrame,
@@ -64,7 +64,8 @@ class Router:
             self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
             self._socket.setsockopt(zmq.RCVHWM, MAX_UNREAD)
             if endpoint is None:
-                self._inode = _bind_unnamed(self._socket, run_dir)
+                bind = self._socket.bind
+                self._inode = bind_unnamed(lambda path: bind(f"ipc://{path}"), run_dir, SOCKET)
                 self.address = f"ipc:///proc/{os.getpid()}/fd/{self._inode}"
             else:
                 self._authenticator = (
@@ -167,26 +168,6 @@ class Router:
             os.close(self._inode)
         self._inode = -1
         self._context.destroy(linger=500)
-
-
-def _bind_unnamed(socket: "zmq.Socket[bytes]", run_dir: Path) -> int:
-    """Bind in `run_dir`, unlink the name, return a descriptor of the socket's inode.
-
-    The path uses the directory's descriptor because a socket's path is limited to 107 bytes.
-    """
-    name = SOCKET
-    directory = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def remove() -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=directory)
-
-    with ExitStack() as undo:
-        undo.callback(os.close, directory)
-        remove()  # a coordinator killed between bind and remove leaves the name
-        undo.callback(remove)  # also on Ctrl-C during bind
-        socket.bind(f"ipc:///proc/self/fd/{directory}/{name}")
-        return os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
 
 
 def _bind_tcp(socket: "zmq.Socket[bytes]", endpoint: Endpoint) -> str:

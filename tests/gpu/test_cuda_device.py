@@ -11,7 +11,6 @@ from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import LINEAR
 from hogbatch.kernels.gpu import cuda_device
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
-from hogbatch.kernels.gpu.nvidia_smi import FIELDS
 
 pytestmark = pytest.mark.gpu
 
@@ -37,22 +36,15 @@ def ones(count):
     return np.ones(count, np.float32)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
-def test_arrays_round_trip_to_the_device(cuda, dtype):
-    host = np.arange(12, dtype=dtype).reshape(3, 4)
+@pytest.mark.parametrize(("dtype", "rows"), [(np.float32, 3), (np.int64, 3), (np.float32, 0)])
+def test_arrays_round_trip_to_the_device(cuda, dtype, rows):
+    host = np.arange(4 * rows, dtype=dtype).reshape(rows, 4)
     there, back = cuda.to_device(host), np.empty_like(host)
     cuda.to_host(there, back)
     assert_array_equal(back, host)
     cuda.copy_into(there, host * 2)
     cuda.to_host(there, back)
     assert_array_equal(back, host * 2)
-
-
-def test_empty_arrays_are_copied(cuda):
-    host = np.empty((0, 0), np.float32)
-    there = cuda.to_device(host)
-    cuda.to_host(there, host)
-    assert there.shape == (0, 0)
 
 
 def test_pinned_shared_memory_is_copied(cuda, mapping):
@@ -66,13 +58,9 @@ def test_pinned_shared_memory_is_copied(cuda, mapping):
         assert_array_equal(back, np.arange(len(back)))
     finally:
         cuda.unpin(mapping)
+    cuda.unpin(mapping)  # not pinned: does nothing
     assert cuda.pin(mapping)
     cuda.unpin(mapping)
-
-
-def test_unpinning_unpinned_memory_is_not_an_error(cuda):
-    cuda.unpin(np.zeros(1000))
-    cuda.synchronize()
 
 
 def test_the_device_is_usable_after_out_of_memory(cuda):
@@ -82,13 +70,6 @@ def test_the_device_is_usable_after_out_of_memory(cuda):
     back = np.ones(4, np.float32)
     cuda.to_host(cuda.zeros(4, np.float32), back)
     assert not back.any()
-
-
-def test_free_bytes_decrease_with_allocations(cuda):
-    cuda.free_unused()
-    before = cuda.free_bytes()
-    held = cuda.empty(1 << 28, np.uint8)
-    assert cuda.free_bytes() <= before - held.nbytes // 2
 
 
 def test_a_kernel_writes_mapped_host_memory(cuda, mapping):
@@ -104,45 +85,6 @@ def test_a_kernel_writes_mapped_host_memory(cuda, mapping):
         del mapped
     finally:
         cuda.unpin(mapping)
-
-
-def test_read_only_memory_is_copied_pinned_or_not(cuda, mapping):
-    mapping[:] = 5
-    sealed = mapping[:]
-    sealed.flags.writeable = False
-    cuda.pin(sealed)  # some devices refuse
-    try:
-        assert (fetch(cuda, cuda.to_device(sealed)) == 5).all()
-    finally:
-        cuda.unpin(sealed)
-
-
-def test_a_read_only_mapping_is_pinned_if_the_device_can(cuda):
-    file = os.memfd_create("test")
-    os.pwrite(file, ones(1 << 18).tobytes(), 0)
-    sealed = np.frombuffer(mmap.mmap(file, 1 << 20, prot=mmap.PROT_READ), np.float32)
-    os.close(file)
-    runtime, sums = cuda.xp.cuda.runtime, cuda.to_device(ones(len(sealed)))
-    can = (
-        runtime.cudaDevAttrHostRegisterReadOnlySupported,
-        runtime.cudaDevAttrPageableMemoryAccessUsesHostPageTables,
-    )
-    pinned = cuda.pin(sealed)
-    assert pinned == any(runtime.deviceGetAttribute(each, 0) for each in can)
-    try:
-        source = cuda.mapped(sealed) if pinned else cuda.to_device(sealed)
-        cuda.kernels.add(1.0, source, sums)
-        assert (fetch(cuda, sums) == 2).all()
-    finally:
-        cuda.unpin(sealed)
-
-
-@pytest.mark.parametrize(("shape", "dtype"), [((3, 5), np.float32), (1000, np.int64), (0, np.int8)])
-def test_pinned_memory_is_a_host_array(cuda, shape, dtype):
-    pinned = cuda.pinned(shape, dtype)
-    pinned[...] = 7
-    assert pinned.shape == np.empty(shape).shape and pinned.dtype == dtype
-    assert_array_equal(fetch(cuda, cuda.to_device(pinned)), pinned)
 
 
 def test_work_after_the_event_of_a_copy_sees_its_data(cuda):
@@ -175,23 +117,6 @@ def test_work_in_the_copy_stream_is_ordered_by_events(cuda):
         cuda.wait_event(ended)
     assert (fetch(cuda, sums) == 7).all()
     assert cuda.elapsed(started, ended) >= 0
-
-
-def test_the_copy_stream_is_that_of_started_copies(cuda):
-    host, there = cuda.pinned(5000, np.float32), cuda.to_device(ones(5000))
-    sums = cuda.to_device(ones(5000))
-    host[:] = 4
-    cuda.start_copy(there, host)
-    with cuda.copy_stream():
-        cuda.kernels.add(1.0, there, sums)
-        cuda.synchronize()
-    assert (fetch(cuda, sums) == 5).all()
-
-
-def test_an_empty_copy_returns_an_event(cuda):
-    mark = cuda.start_copy(cuda.empty(0, np.int32), cuda.pinned(0, np.int32))
-    cuda.wait_event(mark)
-    cuda.synchronize_event(mark)
 
 
 def in_a_thread(device, work):
@@ -277,21 +202,6 @@ def test_work_that_fails_during_capture_raises_its_own_error(cuda, call):
     assert (fetch(cuda, sums) == call + 2).all()
 
 
-def test_work_that_synchronizes_cannot_be_captured(cuda):
-    sums, change, seen = cuda.to_device(ones(5)), cuda.to_device(ones(5)), ones(5)
-
-    def work():
-        cuda.kernels.add(1.0, change, sums)
-        cuda.to_host(sums, seen)
-
-    with pytest.raises(RuntimeError):
-        cuda.capture(work)
-    assert (seen == 2).all()  # it ran once
-    repeat = cuda.capture(lambda: cuda.kernels.add(1.0, change, sums))
-    repeat()
-    assert (fetch(cuda, sums) == 4).all()
-
-
 PRODUCTS = {  # each with the same product on the host
     "dense_forward": lambda x, w, g: x @ w,
     "dense_backward": lambda x, w, g: g @ w.T,
@@ -336,26 +246,11 @@ def test_a_faster_precision_is_close_but_not_equal(cuda, make_cuda, name, precis
     assert 2.0**-18 < rounded < 2.4 * 2.0**-bits  # 0.6 of it with rounding, 1.2 with truncation
 
 
-def test_the_key_of_measurements_contains_the_precision(cuda, make_cuda):
-    assert len({cuda.model, make_cuda("tf32").model, make_cuda("bfloat16").model}) == 3
-    assert cuda.model == make_cuda("float32").model
-
-
-def test_the_driver_and_the_clocks_are_known_if_nvidia_smi_is_there(cuda):
-    state = cuda.state()
-    assert set(state) <= set(FIELDS)
-    assert all(value.isdecimal() for key, value in state.items() if key != "driver")
-
-
 def test_the_state_is_that_of_the_gpu_with_the_address_of_the_device(cuda, monkeypatch):
-    asked = []
-    monkeypatch.setattr(cuda_device, "query_gpu", lambda address: asked.append(address) or {})
-    assert cuda.state() == {}
-    (address,) = asked
+    monkeypatch.setattr(cuda_device, "query_gpu", lambda address: {"driver": address})
+    address = cuda.state()["driver"]
     assert re.fullmatch(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", address)
 
-
-def test_a_device_without_address_has_no_state(cuda, monkeypatch):
     def fail(ordinal):
         raise cuda.failures[0](101)
 

@@ -1,8 +1,6 @@
 """A GPU worker with out of memory, device failures and unpinned memory, by CuPy's own errors."""
 
-import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 
 from hogbatch.errors import DeviceError
 from tests.support.assignments import assignment, examples
@@ -104,21 +102,3 @@ def test_a_failed_gpu_exits_its_worker_with_the_device_error_code(rehearse, make
     (end,) = rig.do(lease())
     assert isinstance(end, DeviceError) and end.exit_code == 12
     assert str(end).startswith("gpu:0 has failed: ")
-
-
-def test_a_gpu_that_cannot_pin_memory_still_trains(rehearse, cuda, monkeypatch, caplog):
-    rig = rehearse()
-    rig.do(lease())
-
-    def refuse(*_):
-        raise cuda.xp.cuda.runtime.CUDARuntimeError(801)  # not supported
-
-    monkeypatch.setattr(cuda.xp.cuda.runtime, "hostRegister", refuse)
-    unpinned = rehearse()
-    (done,) = unpinned.do(lease())
-    assert done.rows == ROWS
-    assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
-        "shared memory cannot be pinned, so pulls and merges are slower"
-    ]
-    assert_allclose(unpinned.given.model.params, rig.given.model.params, atol=1e-5)
-    assert np.isfinite(unpinned.given.model.params).all()

@@ -12,6 +12,7 @@ from hogbatch.workers.mapping import MappedSegment, MappingError
 from hogbatch.workers.staged import StagedSet, stage, staged_set
 from tests.support.assignments import examples
 from tests.support.gpu_engine_driver import ROWS as ENGINE_ROWS
+from tests.support.pairs import pairs
 from tests.support.row_sets import (
     FEEDS,
     ROWS,
@@ -70,8 +71,7 @@ def assert_stages(feed, device, train, orders, sizes, after_each=lambda: None):
         assert_array_equal(numbers, rows)
 
 
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("kind", FEEDS)
+@pairs(kind=FEEDS, name=list(SETS))
 def test_batches_have_the_rows_of_the_order(cuda, kind, name):
     train = SETS[name]
     with feed_of(kind, train, cuda) as feed:
@@ -79,8 +79,7 @@ def test_batches_have_the_rows_of_the_order(cuda, kind, name):
         assert_stages(feed, cuda, train, [order_of(0), order_of(1)], [7, 3, 7, 10])
 
 
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("kind", STAGED)
+@pairs(kind=STAGED, name=list(SETS))
 def test_copies_wait_for_the_training_on_their_buffer(cuda, kind, name):
     train = SETS[name]
     with feed_of(kind, train, cuda) as feed:
@@ -89,17 +88,7 @@ def test_copies_wait_for_the_training_on_their_buffer(cuda, kind, name):
         assert_stages(feed, cuda, train, [order_of()], [5, 4], after_each=feed.finish)
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("kind", STAGED)
-def test_wide_rows_and_long_lists_are_staged(cuda, kind, sparse):
-    train = examples(300, sparse=sparse, several=True, features=700, stored=0.3)
-    order = np.random.default_rng(0).permutation(300)
-    with feed_of(kind, train, cuda) as feed:
-        assert_stages(feed, cuda, train, [order], [150, 128])
-
-
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("kind", STAGED)
+@pairs(kind=STAGED, name=list(SETS))
 def test_transfers_are_counted(cuda, kind, name):
     train, order = SETS[name], order_of()
     with feed_of(kind, train, cuda) as feed:
@@ -123,24 +112,6 @@ def test_released_buffers_are_no_longer_written(cuda, kind):
         seen = np.ones(10_000, np.float32)
         cuda.to_host(there, seen)
         assert not seen.any()
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_the_choice_of_gathering_leaves_a_usable_set(cuda, name):
-    train = SETS[name]
-    with worker_segment(train) as segment:
-        shared = dataset.train_of(segment, train.features)
-        feed = staged_set(cuda, shared, MappedSegment(cuda, segment), capacity=0)
-        assert_stages(feed, cuda, train, [order_of()], [6, 11])
-
-
-def test_the_data_can_be_pinned_again_after_unpinning(cuda):
-    train = SETS["dense labels"]
-    with worker_segment(train) as segment:
-        memory = segment.map_for_device()
-        for _ in range(2):
-            assert cuda.pin(memory)
-            cuda.unpin(memory)
 
 
 def test_data_that_cannot_be_pinned_are_gathered_by_the_host(cuda, monkeypatch):

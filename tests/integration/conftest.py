@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from hogbatch.cli import main as command_line
-from tests.support.fault_injection import Job, cli
+from tests.support.fault_injection import Job
 
 
 @pytest.fixture
@@ -21,9 +21,8 @@ def job(tmp_path):
 def finished_run(tmp_path_factory):
     """The run directory of one epoch on a9a with `job`'s network; tests work on copies of it."""
     run_dir = tmp_path_factory.mktemp("finished") / "run"
-    flags = ("--hidden", 32, "--workers", "cpu:1", "--epochs", 1, "--run-dir", run_dir)
-    done = cli("train", "a9a", *flags)
-    assert done.returncode == 0, done.stderr
+    flags = ("--hidden", "32", "--workers", "cpu:1", "--epochs", "1", "--run-dir", str(run_dir))
+    assert command_line.main(["train", "a9a", *flags]) == 0
     return run_dir
 
 

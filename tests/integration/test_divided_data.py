@@ -12,12 +12,8 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.data.samples import SAMPLES
 from hogbatch.run.planning import network_for, plan_for
 from hogbatch.views.console import PlainConsole
-from tests.integration.test_several_servers import (
-    ENDLESS,
-    LOCAL,
-    check_that_rows_are_trained_on_once,
-)
-from tests.support.fault_injection import WITHIN_S, wait_for
+from tests.integration.test_several_servers import LOCAL, check_that_rows_are_trained_on_once
+from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S
 
 FILES = 6
 TRAIN, TEST = 26_051, 6_510  # rows of a9a: a fifth of each of the six files is for testing
@@ -54,34 +50,22 @@ def train(job, data):
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-def test_servers_train_on_the_files_that_they_have_read(job, train, copies):
-    process = train("--epochs", 3, "--data-copies", copies)
+def test_servers_train_on_the_files_that_they_have_read(job, train, copies, main):
+    """With one copy, the test file is read by all servers; with two, each file has test rows."""
+    test = ("--test", SAMPLES["a9a"].test) if copies == 1 else ()
+    rows, test_rows = (ROWS, 16_281) if test else (TRAIN, TEST)
+    process = train("--epochs", 3, "--data-copies", copies, *test)
     assert job.finish() == 0, job.said(process)
     summary = job.summary()
-    assert summary["rows"] == 3 * TRAIN
+    assert summary["rows"] == 3 * rows
     assert summary["test"]["loss"] < 0.40
-    assert check_that_rows_are_trained_on_once(job, TRAIN) == 3
+    assert check_that_rows_are_trained_on_once(job, rows) == 3
     (started,) = job.events("started")
-    assert (started["train_rows"], started["test_rows"]) == (TRAIN, TEST)
-    rows = [
-        json.loads((job.run_dir / "servers" / server / "summary.json").read_text())["rows"]
-        for server in ("server-0", "server-1")
-    ]
+    assert (started["train_rows"], started["test_rows"]) == (rows, test_rows)
     if copies == 1:  # each has trained on its half, whatever its speed
-        assert all(abs(each - 3 * TRAIN / 2) < 10 for each in rows)
-
-
-def test_a_test_file_is_read_by_all_servers(job, train):
-    process = train("--epochs", 2, "--data-copies", 1, "--test", SAMPLES["a9a"].test)
-    assert job.finish() == 0, job.said(process)
-    assert job.summary()["rows"] == 2 * (TRAIN + TEST)
-    (started,) = job.events("started")
-    assert started["test_rows"] == 16_281
-
-
-def test_the_model_predicts(job, train, main, data):
-    train("--epochs", 2, "--data-copies", 1)
-    assert job.finish() == 0
+        for server in ("server-0", "server-1"):
+            own = json.loads((job.run_dir / "servers" / server / "summary.json").read_text())
+            assert abs(own["rows"] - 3 * rows / 2) < 10
     done = main("evaluate", job.run_dir / "model.safetensors", SAMPLES["a9a"].test)
     assert done.returncode == 0, done.stderr
 
@@ -93,31 +77,22 @@ def lose_a_server(job):
     job.wait_for_event("worker_lost")
 
 
-def test_other_servers_take_over_the_files_of_one_that_is_killed(job, train):
-    process = train(*ENDLESS, "--eval-seconds", 1000, "--data-copies", 2)
+@pytest.mark.parametrize("copies", [1, 2])
+def test_the_files_of_a_killed_server_are_read_again_or_taken_over(job, train, copies):
+    train(*ENDLESS, "--eval-seconds", 1000, "--data-copies", copies)
     lose_a_server(job)
-    job.wait_for_event("epoch", len(job.events("epoch")) + 2)
-    process.send_signal(signal.SIGINT)
-    assert job.finish() == 130
-    check_that_rows_are_trained_on_once(job, TRAIN)
-
-
-def test_without_copies_a_replacement_reads_the_files_again(job, train):
-    process = train(*ENDLESS, "--eval-seconds", 1000, "--data-copies", 1)
-    lose_a_server(job)
-    job.wait_for_event("worker_ready", count=3)
-    job.wait_for_event("epoch", len(job.events("epoch")) + 2)
-    process.send_signal(signal.SIGINT)
-    assert job.finish() == 130
+    if copies == 1:
+        job.wait_for_event("worker_ready", count=3)
+    job.end_of_next_epoch()
+    job.end_of_next_epoch()
+    job.interrupt()
     check_that_rows_are_trained_on_once(job, TRAIN)
 
 
 def test_a_run_continues_with_another_number_of_servers(job, train):
-    process = train(*ENDLESS, "--checkpoint-seconds", 0.2, "--data-copies", 1)
+    train(*ENDLESS, "--checkpoint-seconds", 0.2, "--data-copies", 1)
     job.wait_for_event("checkpoint")
-    process.kill()
-    process.wait()
-    wait_for(lambda: not job.processes(), "the servers end")
+    job.kill()
     flags = ("--servers", 3, "--data-copies", 2, "--max-seconds", 1e-3, "--plain")
     resumed = job.train("--resume", job.run_dir, *flags)
     assert resumed.wait(WITHIN_S) == 0, job.said(resumed)
@@ -126,20 +101,19 @@ def test_a_run_continues_with_another_number_of_servers(job, train):
 
 
 def test_a_file_that_has_changed_is_noticed(job, train, data):
-    process = train(*ENDLESS, "--eval-seconds", 1000, "--data-copies", 1)
+    train(*ENDLESS, "--eval-seconds", 1000, "--data-copies", 1)
     job.wait_for_event("servers_merged", count=2)
     for number in range(FILES):
         (data / f"part-{number}.svm").write_text("+1 3:1\n-1 4:1\n")
     os.kill(job.events("worker_joined")[0]["pid"], signal.SIGKILL)
     replacement = job.wait_for_event("worker_lost", count=2)
     assert f"{data}/part-" in replacement["reason"] and "has changed" in replacement["reason"]
-    process.send_signal(signal.SIGINT)
-    assert job.finish() == 130
+    job.interrupt()
     assert (job.run_dir / "model.safetensors").exists()
 
 
 def test_a_run_without_a_server_for_a_file_will_name_it(data):
-    """After --wait-for-workers; tests/unit/coordinator/test_divided_servers.py has the rest."""
+    """After --wait-for-workers; tests/unit/cluster/test_divided_servers.py has the rest."""
     config = TrainConfig(data=str(data), cluster="local", servers=2, data_copies=1)
     servers = choose_platform(config, launch=True)
     divided = servers.read_divided(config, PlainConsole(quiet=True))
@@ -152,7 +126,6 @@ def test_a_run_without_a_server_for_a_file_will_name_it(data):
     ("flags", "expected"),
     [
         (("--data-copies", 3), "--data-copies 3: expected at most as many as --servers, 2"),
-        (("--data-copies", 0), "data-copies must be above 0; got 0"),
         (("--data-copies", 1, "--drop", "a"), "--drop has no meaning with --data-copies"),
         (("--data-copies", 1, "--scale", "quantile"), "--scale quantile needs a table, but with"),
         (("--data-copies", 1, "--servers", 7), "the data have only 6 files"),
@@ -165,18 +138,14 @@ def test_settings_that_exclude_division_are_refused(main, data, tmp_path, flags,
     assert expected in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_division_needs_several_servers_and_a_folder(main, data, tmp_path):
-    done = main("train", data, "--data-copies", 1, "--run-dir", tmp_path / "run")
+def test_data_that_cannot_be_divided_are_refused(main, data, tmp_path):
+    where = ("--data-copies", 1, "--run-dir", tmp_path / "run")
+    done = main("train", data, *where)
     assert done.returncode == 2 and "--data-copies 1 needs --cluster" in done.stderr
-    flags = (*LOCAL, "--data-copies", 1, "--run-dir", tmp_path / "run")
-    done = main("train", data / "part-0.svm", *flags)
+    done = main("train", data / "part-0.svm", *LOCAL, *where)
     assert done.returncode == 2 and "part-0.svm" in done.stderr
-
-
-def test_a_malformed_line_of_any_file_is_named(main, data, tmp_path):
     with (data / "part-4.svm").open("a") as file:
         file.write("+1 nonsense\n")
-    flags = (*LOCAL, "--data-copies", 1, "--run-dir", tmp_path / "run")
-    done = main("train", data, *flags)
+    done = main("train", data, *LOCAL, *where)
     assert done.returncode == 2
     assert "part-4.svm:" in done.stderr and len(done.stderr.splitlines()) == 1

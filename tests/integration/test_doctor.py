@@ -1,14 +1,15 @@
 """The command `hogbatch doctor`, as a user calls it."""
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 
 from hogbatch.cli.doctor.command import CHECKS
+from tests.support.fault_injection import cli
 
+NAMES = [name for group in CHECKS.values() for name in group]
 BLOCKED = """
 import sys
 
@@ -20,20 +21,18 @@ sys.exit(main(["doctor", "--json"]))
 """
 
 
-def doctor(*arguments, **environment):
-    command = [sys.executable, "-m", "hogbatch", "doctor", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **environment}
-    )
+def checks(done):
+    """What was found, by the name of the check."""
+    assert (done.returncode, done.stderr) == (0, "")
+    return {each["name"]: each for each in json.loads(done.stdout)["checks"]}
 
 
 def test_the_report_has_a_line_for_each_check(tmp_path):
-    ran = doctor(HOGBATCH_CACHE=str(tmp_path / "cache"), HOGBATCH_VECTOR="12")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    lines = ran.stdout.splitlines()
+    done = cli("doctor", env={"HOGBATCH_CACHE": str(tmp_path / "cache"), "HOGBATCH_VECTOR": "12"})
+    assert (done.returncode, done.stderr) == (0, "")
     starts = ("  ok    ", "  warn  ", "  ?     ")
-    names = [line[8:23].rstrip() for line in lines if line.startswith(starts)]
-    assert names == [name for group in CHECKS.values() for name in group]
+    lines = [line for line in done.stdout.splitlines() if line.startswith(starts)]
+    assert [line[8:23].rstrip() for line in lines] == NAMES
     assert any(line.startswith("  warn  processor") for line in lines)  # and the exit code is 0
     assert list(tmp_path.iterdir()) == []  # nothing was compiled
 
@@ -42,37 +41,32 @@ def test_the_report_as_json_has_no_private_names(tmp_path):
     home = tmp_path / "home" / "some-user"
     home.mkdir(parents=True)
     private = {"HOME": str(home), "HOGBATCH_CACHE": str(home / "cache"), "TOKEN": "secret-1234"}
-    ran = doctor("--json", **private)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    found = json.loads(ran.stdout)
-    assert [each["name"] for each in found["checks"]] == [n for g in CHECKS.values() for n in g]
-    assert {each["status"] for each in found["checks"]} <= {"ok", "warn", "unknown"}
-    assert found["versions"]["numba"]
-    (kernels,) = [each for each in found["checks"] if each["name"] == "kernels"]
-    assert kernels["value"].startswith("~/cache/")
-    assert "some-user" not in ran.stdout and "secret-1234" not in ran.stdout
+    done = cli("doctor", "--json", env=private)
+    found = checks(done)
+    assert list(found) == NAMES
+    assert {each["status"] for each in found.values()} <= {"ok", "warn", "unknown"}
+    assert json.loads(done.stdout)["versions"]["numba"]
+    assert found["kernels"]["value"].startswith("~/cache/")
+    assert "some-user" not in done.stdout and "secret-1234" not in done.stdout
 
 
 @pytest.mark.parametrize("argument", ["--jsn", "everything", "--json=yes"])
-def test_a_wrong_argument_is_refused(argument):
-    ran = doctor(argument)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.count("\n") == 1 and "see hogbatch doctor --help" in ran.stderr
+def test_a_wrong_argument_is_refused(main, argument):
+    done = main("doctor", argument)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and "see hogbatch doctor --help" in done.stderr
 
 
 @pytest.mark.parametrize("packages", ["numpy", "numba,msgspec,llvmlite,zmq,safetensors,numpy"])
 def test_broken_packages_are_reported(packages):
     command = [sys.executable, "-c", BLOCKED, packages]
-    ran = subprocess.run(command, capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    (found,) = [each for each in json.loads(ran.stdout)["checks"] if each["name"] == "packages"]
+    found = checks(subprocess.run(command, capture_output=True, text=True))["packages"]
     assert found["status"] == "warn" and "hogbatch cannot train" in found["advice"]
 
 
 def test_a_cache_that_cannot_be_used_is_reported(tmp_path):
     (tmp_path / "file").touch()
     place = str(tmp_path / "file" / "cache")
-    ran = doctor("--json", HOGBATCH_CACHE=place, TMPDIR=str(tmp_path))
-    assert ran.returncode == 0
-    (found,) = [each for each in json.loads(ran.stdout)["checks"] if each["name"] == "kernels"]
+    done = cli("doctor", "--json", env={"HOGBATCH_CACHE": place, "TMPDIR": str(tmp_path)})
+    found = checks(done)["kernels"]
     assert found["status"] == "warn" and "set HOGBATCH_CACHE" in found["advice"]

@@ -1,79 +1,237 @@
-"""Runs whose processes are killed, flooded and disconnected: no row is lost, nothing is left."""
+"""Workers that die, hang, come and go: no row is lost, and nothing is left behind."""
 
+import itertools
 import os
+import re
+import resource
+import shutil
 import signal
+import subprocess
+import time
 
-from tests.support.fault_injection import WITHIN_S, wait_for
+import pytest
 
-ROWS = 32_561  # of a9a
-UNTIL_INTERRUPTED = ("--max-seconds", 300, "--eval-seconds", 1000, "--lease-ms", 20)
-# An epoch takes seconds, so that no worker runs out of rows soon after training has begun.
-LONG_EPOCHS = ("a9a", "--hidden", "1024,1024", *UNTIL_INTERRUPTED)
-SHORT_EPOCHS = ("a9a", "--hidden", "256,256", *UNTIL_INTERRUPTED)
+from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S, wait_for
 
-
-def end_after_an_epoch(job, more=1):
-    """Interrupt the run when so many more epochs have ended; check what was done in all epochs."""
-    job.wait_for_event("epoch", len(job.events("epoch")) + more)
-    job.coordinator.send_signal(signal.SIGINT)
-    assert job.finish() == 130
-    audit(job)
+STEADY = (*ENDLESS, "--eval-seconds", 1000, "--lease-ms", 20)
+# An epoch takes a second, so that no worker runs out of rows soon after training has begun.
+LONG_EPOCHS = ("a9a", "--hidden", "512,512", *STEADY)
 
 
-def audit(job):
-    """Every row of every epoch was acknowledged once; in the last one, some were not yet."""
-    ended = [(event["epoch"], event["rows"]) for event in job.events("epoch")]
-    assert ended == [(epoch, ROWS) for epoch in range(len(ended))]
-    leases = {epoch: [] for epoch, _ in ended}
-    for event in job.events("lease"):
-        leases.setdefault(event["epoch"], []).append(event["rows"])
-    assert set(leases) <= set(range(len(ended) + 1))
-    for epoch, ranges in leases.items():
-        ranges.sort()
-        starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
-        if epoch < len(ended):
-            assert (starts, stops[-1]) == ([0, *stops[:-1]], ROWS)
-        else:
-            assert all(stop <= start for stop, start in zip(stops, starts[1:], strict=False))
+def end_after_an_epoch(job):
+    """Interrupt the run when one more epoch has ended; check what was done in all epochs."""
+    job.end_of_next_epoch()
+    job.interrupt()
+    assert job.check_rows() > 0
+    assert job.leftovers() == []
+
+
+# A worker dies -----------------------------------------------------------------------------------
 
 
 def test_rows_of_a_killed_worker_are_done_by_others_once(job):
-    job.coordinate(*LONG_EPOCHS, "--start-with", 3)
-    workers = [job.attach() for _ in range(3)]
-    for name in ("cpu-0", "cpu-1", "cpu-2"):
+    """The coordinator is not its parent, and sees its death by a pidfd."""
+    job.coordinate(*LONG_EPOCHS, "--start-with", 2)
+    victim, survivor = job.attach(), job.attach()
+    for name in ("cpu-0", "cpu-1"):
         job.wait_for_event("lease", worker=name)
-    victim, *survivors = workers
     name = job.wait_for_event("worker_joined", pid=victim.pid)["worker"]
     job.note_memory()
     victim.kill()
     lost = job.wait_for_event("worker_lost")
     end_after_an_epoch(job)
-    assert victim.returncode == -signal.SIGKILL
-    assert [worker.returncode for worker in survivors] == [0, 0]
-
+    assert (victim.returncode, survivor.returncode) == (-signal.SIGKILL, 0)
     assert (lost["worker"], lost["reason"]) == (name, f"process {victim.pid} exited")
-    (left,) = [event for event in job.events("worker_left") if event["worker"] == name]
+    left = job.wait_for_event("worker_left", worker=name)
     assert left["reissued"]
     summary = job.summary()
     assert summary["faults"]["workers_lost"] == 1
     assert summary["faults"]["leases_reissued"] == len(left["reissued"])
-    assert len(summary["workers"]) == 3 and all(w["rows"] > 0 for w in summary["workers"])
+    assert all(worker["rows"] > 0 for worker in summary["workers"])
     assert sum(worker["rows"] for worker in summary["workers"]) == summary["rows"]
+
+
+def test_a_killed_worker_is_replaced_at_once_and_no_row_is_lost(job):
+    """The coordinator is its parent, and learns the signal that has killed it."""
+    job.train(*LONG_EPOCHS, "--workers", "cpu:1,cpu:1", "--start-with", 2)
+    victim = job.wait_for_event("worker_joined", worker="cpu-0")["pid"]
+    job.wait_for_event("lease", worker="cpu-0")
+    os.kill(victim, signal.SIGSEGV)
+    restart = job.wait_for_event("worker_restarted")
+    names = [event["event"] for event in job.events()]
+    at_once = names[names.index("worker_left") : names.index("worker_restarted")]
+    assert at_once.count("lease") < 10, "it is not restarted after a pause"
+    assert (restart["runs_on"], restart["times"]) == ("cpu:1", 1)
+    name = job.wait_for_event("worker_joined", pid=restart["pid"])["worker"]
+    job.wait_for_event("lease", worker=name)
+    end_after_an_epoch(job)
+    said = job.printed(job.coordinator)
+    assert f"\ncpu-0 was lost: process {victim} was killed by SIGSEGV (see " in said
+    assert "; its rows are reassigned\n" in said and "\ncpu:1 was restarted (1 of 3)\n" in said
+
+
+# `hogbatch train`, but for GPU workers: what is in FAILURE comes FAILURES times before the worker.
+# All pauses are short.
+FAILING = """
+import os, sys
+from hogbatch.cli import main as cli
+from hogbatch.run.launch import local, restarts
+
+restarts.MAX_PAUSE_S = 0.1
+started = local.command
+
+def command(request, *rest):
+    worker = started(request, *rest)
+    if request.device == "cpu":
+        return worker
+    return [sys.executable, "-c", os.environ["WORKER"], os.environ["FAILURES"], *worker]
+
+local.command = command
+sys.exit(cli.main())
+"""
+WORKER = """
+import os, sys
+failures, *worker = sys.argv[1:]
+print("attempt", flush=True)
+with open("attempts", "a") as attempts:
+    attempts.write("x")
+if os.path.getsize("attempts") > int(failures):
+    os.execv(worker[0], worker)
+"""
+AT_START = "print('no device', flush=True); os._exit(12)"
+AT_WORK = """
+from hogbatch.workers import gpu
+gpu.GpuEngine.submit = lambda self, work: os._exit(12)
+sys.argv = [worker[0], *worker[4:]]
+gpu.main()
+"""
+
+
+@pytest.fixture
+def train(job):
+    """Starts a run whose GPU workers fail `failures` times as `failure` says."""
+    (job.folder / "failing.py").write_text(FAILING)
+
+    def start(failures, failure, *arguments):
+        env = {"FAILURES": str(failures), "WORKER": WORKER + failure}
+        flags = ("--hidden", 16, *arguments, "--run-dir", job.run_dir)
+        job.coordinator = job._start("failing", "train", "a9a", *flags, **env)
+
+    return start
+
+
+def test_a_worker_that_fails_twice_trains_in_a_third_process(job, train):
+    train(2, AT_WORK, "--workers", "gpu:host", "--epochs", 1)
+    assert job.finish() == 0
+    restarts = job.events("worker_restarted")
+    assert [(each["runs_on"], each["times"]) for each in restarts] == [
+        ("gpu:host", 1),
+        ("gpu:host", 2),
+    ]
+    assert job.events("worker_joined")[-1]["pid"] == restarts[-1]["pid"]
+    assert (job.run_dir / "worker-0.log").read_text().count("attempt") == 3
+    assert job.check_rows() == 1 and job.summary()["faults"]["workers_lost"] == 2
     assert job.leftovers() == []
+
+
+def test_the_others_go_on_without_a_device_that_fails_for_good(job, train):
+    train(99, AT_START, "--workers", "cpu:1,gpu:host", *ENDLESS)
+    given_up = job.wait_for_event("worker_given_up")
+    job.wait_for_event("lease", len(job.events("lease")) + 3, worker="cpu-0")
+    job.interrupt()
+    assert len(job.events("worker_restarted")) == 3
+    assert given_up["runs_on"] == "gpu:host"
+    assert re.match(r"4 deaths in \d+ s without a finished lease; ", given_up["reason"])
+    assert given_up["reason"].count("no device") == 4
+    assert job.leftovers() == []
+
+
+KILLER = """
+import os, sys
+from hogbatch.workers import cpu
+
+compute = cpu.CpuEngine._compute
+
+def killed_by_a_row(self, work, start, stop, *others):
+    if work.task == "train" and work.number:
+        if int(os.environ["ROW"]) in self._assignment.orders.row_order(work.epoch)[start:stop]:
+            os.kill(os.getpid(), 11)
+    return compute(self, work, start, stop, *others)
+
+cpu.CpuEngine._compute = killed_by_a_row
+cpu.main()
+"""
+
+
+def test_a_batch_that_kills_three_workers_is_left_out_for_good(job):
+    (job.folder / "killer.py").write_text(KILLER)
+    job.coordinate("a9a", "--epochs", 2, "--cpu-batch", 16)
+    for died in range(3):
+        killed = job._start("killer", job.run_dir, "--threads", 2, ROW="4711")
+        assert killed.wait(WITHIN_S) == -signal.SIGSEGV
+        job.wait_for_event("worker_lost", died + 1)
+    job._start("killer", job.run_dir, "--threads", 2, ROW="4711")
+    assert job.finish() == 0
+    (note,) = (job.run_dir / "bad-leases.jsonl").read_text().splitlines()
+    assert "4711" in note
+    (quarantined,) = job.events("quarantined")
+    start, stop = quarantined["rows"]
+    assert stop - start == job.summary()["faults"]["rows_quarantined"] == 16
+    assert [event["rows"] for event in job.events("epoch")] == [ROWS, ROWS - 16]
+
+
+SCARCE = """
+import sys
+from pathlib import Path
+from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
+from hogbatch.workers.gpu import GpuEngine
+from hogbatch.workers.start import run
+
+device = HostDevice(1 << 30)
+
+def refuse(size):
+    if size:
+        raise OutOfHostMemory(f"somebody else has it; {size} bytes were asked for")
+
+class Engine(GpuEngine):
+    def submit(self, work):
+        device.xp._allocate = refuse
+        super().submit(work)
+
+run(Path(sys.argv[1]), Engine("gpu:host", lambda precision: device), None)
+"""
+
+
+def test_a_gpu_without_memory_for_a_single_row_ends_and_the_others_go_on(job):
+    (job.folder / "scarce.py").write_text(SCARCE)
+    sizes = ("--policy", "paper-adaptive", "--gpu-batch", "1:64")
+    job.coordinate("a9a", "--epochs", 2, *sizes)
+    scarce = job._start("scarce", job.run_dir)
+    lost = job.wait_for_event("worker_lost", worker="gpu-0")
+    assert scarce.wait(WITHIN_S) == 1
+    job.attach()
+    assert job.finish() == 0 and job.check_rows() == 2
+    assert "a batch of one row does not fit into memory" in job.said(scarce)
+    steps = [(event["from"], event["to"]) for event in job.events("out_of_memory")]
+    assert steps == [(16, 8), (8, 4), (4, 2), (2, 1)]
+    assert job.events("worker_lost") == [lost]
+    assert job.leftovers() == []
+
+
+# A process is stopped ----------------------------------------------------------------------------
 
 
 def test_a_worker_that_falls_silent_is_ended_and_its_rows_are_done_by_others(job):
-    job.coordinate(*SHORT_EPOCHS)
+    job.coordinate("a9a", *STEADY)
     victim = job.attach()
     job.wait_for_event("lease", 3)
     victim.send_signal(signal.SIGSTOP)
-    job.attach()
     lost = job.wait_for_event("worker_lost")
+    assert victim.wait(WITHIN_S) == -signal.SIGKILL
+    job.attach()
     end_after_an_epoch(job)
-    assert victim.returncode == -signal.SIGKILL
     assert lost["reason"].startswith("silent for ")
     assert job.summary()["faults"]["workers_lost"] == 1
-    assert job.leftovers() == []
 
 
 def test_a_worker_that_stood_still_for_a_while_goes_on(job):
@@ -92,47 +250,130 @@ def test_a_worker_that_stood_still_for_a_while_goes_on(job):
     assert job.summary()["faults"]["workers_lost"] == 0
 
 
-def test_workers_are_gone_with_a_killed_coordinator(job):
-    job.train(*LONG_EPOCHS, "--workers", "cpu:1,cpu:1")
-    for worker in ("cpu-0", "cpu-1"):
-        job.wait_for_event("lease", worker=worker)
-    job.note_memory()
-    assert len(job.processes()) == 3
-    job.coordinator.kill()
-    job.coordinator.wait()
-    wait_for(lambda: not job.processes(), "the workers end")
-    assert job.leftovers() == []
+def test_a_coordinator_that_was_stopped_for_a_while_loses_nobody_and_no_time(job):
+    stopped_s = 3.0
+    job.coordinate("a9a", *STEADY)
+    job.attach()
+    job.wait_for_event("lease", 3)
+    job.coordinator.send_signal(signal.SIGSTOP)
+    until = time.monotonic() + stopped_s
+    wait_for(lambda: time.monotonic() > until, "the time it is to be stopped")
+    job.coordinator.send_signal(signal.SIGCONT)
+    end_after_an_epoch(job)
+    # Its workers do what they hold, and wait; that is no training.
+    no_training = (
+        (later["at"] - lease["at"]) - (later["seconds"] - lease["seconds"])
+        for lease, later in itertools.pairwise(job.events("lease"))
+    )
+    assert max(no_training) > 0.9 * stopped_s
+    assert job.summary()["faults"]["workers_lost"] == 0
 
 
-def test_a_run_directory_of_a_killed_coordinator_serves_again(job):
-    job.train("a9a", "--workers", "cpu:1", "--max-seconds", 300)
-    job.wait_for_event("lease")
-    job.coordinator.kill()
-    job.coordinator.wait()
-    job.train("a9a", "--workers", "cpu:1", "--epochs", 1)
-    assert job.finish() == 0 and job.summary()["status"] == "finished"
+# Coming and going --------------------------------------------------------------------------------
 
 
-def test_a_worker_sent_sigterm_gives_back_what_it_has(job):
-    job.coordinate(*SHORT_EPOCHS, "--start-with", 2)
-    first, _ = job.attach(), job.attach()
-    name = job.wait_for_event("worker_joined", pid=first.pid)["worker"]
-    job.wait_for_event("lease", 3, worker=name)
-    first.terminate()
-    assert first.wait(WITHIN_S) == 0
-    end_after_an_epoch(job, 2)  # the first of them might have ended before
+def test_a_worker_that_joins_trains_and_leaves_while_the_run_goes_on(job):
+    # The default policy would park one of them where it predicts that it makes the run slower.
+    policy = ("--policy", "paper-adaptive", "--gpu-batch", "64:64")
+    job.train(*LONG_EPOCHS, *policy, "--workers", "cpu:1")
+    job.wait_for_event("lease", 3)
+    late = job.attach("gpu", "--device", "host")
+    job.wait_for_event("lease", worker="gpu-0")
+    job.end_of_next_epoch()  # At the end of an epoch, a slow worker may hold no rows.
+    late.terminate()
+    assert late.wait(WITHIN_S) == 0
+    left = job.wait_for_event("worker_left", worker="gpu-0")
+    assert left["reissued"], "unfinished rows of a worker that leaves are handed out again"
+    end_after_an_epoch(job)
     assert job.summary()["faults"]["workers_lost"] == 0
 
 
 def test_a_run_whose_every_worker_leaves_says_why_and_keeps_the_model(job):
-    flags = ("--hidden", "16", "--eval-seconds", 0.05, "--max-seconds", 300, "-q")
-    job.train("a9a", "--workers", "cpu:1", *flags)
+    job.train("a9a", "--workers", "cpu:1", "--eval-seconds", 0.05, *ENDLESS, "-q")
     job.wait_for_event("evaluation")
     os.kill(job.wait_for_event("worker_joined")["pid"], signal.SIGTERM)
     assert job.finish() == 6
     said = job.said(job.coordinator)
     assert said.startswith("hogbatch: all workers have exited; the last one exited with code 0")
-    assert "Traceback" not in said
-    assert job.summary()["status"] == "failed"
+    assert len(said.splitlines()) == 1 and job.summary()["status"] == "failed"
     assert (job.run_dir / "model.safetensors").exists()
+    assert list(job.run_dir.glob("checkpoints/*/manifest.json"))
     assert job.leftovers() == []
+
+
+# Disk and clock ----------------------------------------------------------------------------------
+
+
+def test_a_full_disk_does_not_stop_training(job):
+    # The limit holds for events.jsonl, too: the longer the leases, the fewer the events.
+    flags = ("--hidden", 512, "--epochs", 5, "--lease-ms", 1000, "--eval-seconds", 1000)
+    job.coordinate("a9a", *flags, "--checkpoint-seconds", 0.05)  # its memory is a file, too
+    most = 200_000  # bytes of a file: a checkpoint has more
+    resource.prlimit(job.coordinator.pid, resource.RLIMIT_FSIZE, (most, most))
+    job.attach()
+    assert job.finish() == 5
+    said = job.said(job.coordinator)
+    assert "cannot save the model: File too large" in said and "Traceback" not in said
+    assert job.check_rows() == 5
+    assert "cannot save a checkpoint: File too large" in job.printed(job.coordinator)
+    assert list((job.run_dir / "checkpoints").iterdir()) == []
+    assert job.leftovers() == []
+
+
+JUMPING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#include <sys/time.h>
+#include <time.h>
+
+/* The wall clock is an hour late or an hour early, which differs from call to call. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    static unsigned calls;
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(clock, now);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) {
+        unsigned call = __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
+        now->tv_sec += (call * 2654435761u) >> 31 ? 3600 : -3600;
+    }
+    return failed;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+    struct timespec fine;
+    int failed = clock_gettime(CLOCK_REALTIME, &fine);
+    now->tv_sec = fine.tv_sec;
+    now->tv_usec = fine.tv_nsec / 1000;
+    return failed;
+}
+time_t time(time_t *out)
+{
+    struct timespec fine;
+    clock_gettime(CLOCK_REALTIME, &fine);
+    if (out) *out = fine.tv_sec;
+    return fine.tv_sec;
+}
+"""
+
+
+def test_a_wall_clock_that_jumps_by_hours_changes_nothing(job):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    source, library = job.folder / "jumping.c", job.folder / "jumping.so"
+    source.write_text(JUMPING)
+    build = [compiler, "-O1", "-shared", "-fPIC", source, "-o", library, "-ldl"]
+    subprocess.run(build, check=True, timeout=WITHIN_S)
+    started = time.monotonic()
+    job.train("a9a", "--workers", "cpu:1", "--max-seconds", 1, "-q", LD_PRELOAD=str(library))
+    assert job.finish() == 0
+    took = time.monotonic() - started
+    said_at = [event["at"] for event in job.events()]
+    assert max(said_at) - min(said_at) > 7000, "the clock has not jumped"
+    summary = job.summary()
+    assert summary["status"] == "time" and 1 <= summary["train_seconds"] < took
+    assert not any(summary["faults"].values())
+    seconds = [evaluation["seconds"] for evaluation in summary["history"]]
+    assert seconds == sorted(seconds)

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from hogbatch.run.checkpoint import folder
-from tests.support.fault_injection import cli
 
 VERSIONS = sorted((Path(__file__).parent / "files").glob("version-*"))
 pytestmark = pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
@@ -34,23 +33,19 @@ def old(version, tmp_path):
     return copy
 
 
-def test_an_old_model_gives_the_same_probabilities(old):
-    done = cli("predict", old / "run" / "model.safetensors", old / "rows.svm", "--proba")
+def test_an_old_model_gives_the_same_probabilities_and_is_evaluated(old, main):
+    given = (old / "run" / "model.safetensors", old / "rows.svm")
+    done = main("predict", *given, "--proba")
     assert done.returncode == 0, done.stderr
     expected = np.loadtxt(old / "probabilities.txt")
     np.testing.assert_allclose(np.loadtxt(done.stdout.splitlines()), expected, atol=1e-6)
+    assert "accuracy" in main("evaluate", *given).stdout
 
 
-def test_an_old_model_is_evaluated(old):
-    done = cli("evaluate", old / "run" / "model.safetensors", old / "rows.svm")
-    assert done.returncode == 0, done.stderr
-    assert "accuracy" in done.stdout
-
-
-def test_an_old_run_is_resumed_from_its_checkpoint(old):
+def test_an_old_run_is_resumed_from_its_checkpoint(old, main):
     checkpoint, unusable = folder.newest_intact(old / "run" / "checkpoints")
     assert checkpoint is not None and unusable == []
-    done = cli("train", "--resume", "run", "--run-dir", "run", "--epochs", 4, cwd=old)
+    done = main("train", "--resume", "run", "--run-dir", "run", "--epochs", 4, cwd=old)
     assert done.returncode == 0, done.stderr
     assert "resumed from run/checkpoints/" in done.stdout
     summary = json.loads((old / "run" / "summary.json").read_text())

@@ -1,10 +1,10 @@
-"""The cores on which the threads of real workers may run."""
+"""The cores on which the threads of real processes may run."""
 
 import os
 from pathlib import Path
 
 from hogbatch.machine.topology import parse_cores, show_cores
-from tests.support.fault_injection import wait_for
+from tests.support.fault_injection import ENDLESS, wait_for
 
 ALL = frozenset(os.sched_getaffinity(0))
 
@@ -22,9 +22,11 @@ def masks(pid):
 
 def test_each_computing_thread_stays_on_its_core_and_no_other_thread_does(job):
     cores = sorted(ALL)[-2:]
-    job.coordinate("a9a", "--max-seconds", 300, "-q")
+    job.coordinate("a9a", *ENDLESS, "-q")
     worker = job.attach("cpu", "--cores", show_cores(cores))
-    job.wait_for_event("lease")
+    free = job.attach()
+    for name in ("cpu-0", "cpu-1"):
+        job.wait_for_event("lease", worker=name)
     own = [frozenset({core}) for core in cores]
     wait_for(lambda: set(own) <= set(masks(worker.pid)), "its threads are pinned")
     found = list(masks(worker.pid))
@@ -32,16 +34,4 @@ def test_each_computing_thread_stays_on_its_core_and_no_other_thread_does(job):
     assert sorted((mask for mask in found if mask != ALL), key=min) == [
         mask for mask in own if mask != ALL
     ]
-
-
-def test_without_pinning_every_thread_may_run_everywhere(job):
-    job.train("a9a", "--workers", "cpu:1", "--max-seconds", 300, "--no-pin", "-q")
-    job.wait_for_event("lease")
-    (worker,) = [pid for pid in job.processes() if pid != job.coordinator.pid]
-    assert set(masks(worker)) == {ALL}
-
-
-def test_the_coordinator_may_run_everywhere(job):
-    job.train("a9a", "--workers", "cpu:1", "--max-seconds", 300, "-q")
-    wait_for(lambda: job.events("lease"), "the first lease")
-    assert set(masks(job.coordinator.pid)) == {ALL}
+    assert set(masks(free.pid)) == set(masks(job.coordinator.pid)) == {ALL}

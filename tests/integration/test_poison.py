@@ -1,6 +1,5 @@
 """NaN and Inf in a row, in a GPU's change and in the model: each cause is named."""
 
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +8,11 @@ import pytest
 from hogbatch.model.file import load_model
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment_server import fetch_segments
-from tests.support.fault_injection import WITHIN_S, wait_for
+from tests.support.fault_injection import ENDLESS, WITHIN_S, wait_for
 
 ROOT = Path(__file__).parents[2]
 ROWS, FEATURES, BAD = 4000, 8, 17
 SMALL = ("--hidden", 16, "--eval-seconds", 0.2)
-OFTEN = ("--checkpoint-seconds", 0.1)
 
 
 @pytest.fixture
@@ -38,17 +36,9 @@ def check_model(job):
     assert np.isfinite(job.summary()["test"]["loss"])
 
 
-@pytest.mark.parametrize(
-    ("worker", "optimizer", "rate"),
-    [
-        ("cpu:2", "adagrad", 0.02),
-        ("cpu:2", "adam", 0.02),
-        ("cpu:2", "sgd", 0.2),
-        ("gpu:host", "adam", 0.02),
-    ],
-)
-def test_a_row_that_overflows_is_left_out_and_named(job, sets, worker, optimizer, rate):
-    flags = ("--workers", worker, "--epochs", 3, "--optimizer", optimizer, "--lr", rate)
+@pytest.mark.parametrize(("worker", "optimizer"), [("cpu:2", "adagrad"), ("gpu:host", "adam")])
+def test_a_row_that_overflows_is_left_out_and_named(job, sets, worker, optimizer):
+    flags = ("--workers", worker, "--epochs", 3, "--optimizer", optimizer, "--lr", 0.02)
     job.train(*sets, *SMALL, *flags, "--scale", "none")
     assert job.finish() == 0
     check_model(job)
@@ -60,15 +50,6 @@ def test_a_row_that_overflows_is_left_out_and_named(job, sets, worker, optimizer
         assert (event["skipped"], event["row"]) == (1, BAD)
         assert event["worker"] == summary["workers"][0]["name"]
     assert f"row {BAD} of the training set" in job.printed(job.coordinator)
-
-
-@pytest.mark.parametrize("name", ["train.libsvm", "train.csv"])
-def test_a_row_with_inf_is_refused_where_it_is_read(job, name):
-    text = {"train.libsvm": "1 1:0.5\n0 1:inf\n", "train.csv": "0.5,1\ninf,0\n"}[name]
-    (job.folder / name).write_text(text)
-    job.train(name, "--workers", "cpu:1", "--epochs", 1)
-    assert job.finish() == 2
-    assert f"{name}:2" in job.said(job.coordinator)
 
 
 def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
@@ -108,40 +89,28 @@ def poison(job, place):
             segment.close()
 
 
-@pytest.mark.parametrize(
-    ("workers", "layer"), [("cpu:2", 0), ("cpu:2", 1), ("gpu:host", 0), ("cpu:1,gpu:host", 1)]
-)
+@pytest.mark.parametrize(("workers", "layer"), [("cpu:2", 0), ("cpu:1,gpu:host", 1)])
 def test_a_model_that_is_poisoned_from_outside_goes_back_to_what_it_was(job, workers, layer):
-    """By a weight of a feature that some rows have, or by one that every row meets."""
-    flags = ("--workers", workers, "--gpu-batch", "64:512", "--max-seconds", 300)
-    job.train("a9a", *SMALL, *flags)
+    """By a weight of a feature that some rows have, or by one that every row meets.
+
+    Any number of times, as long as training makes progress between them, which also restores the
+    learning rate.
+    """
+    job.train("a9a", *SMALL, "--workers", workers, "--gpu-batch", "64:512", *ENDLESS)
     job.wait_for_event("epoch")
     weight = 3 * 16 + 5 if layer == 0 else 128 * 16 + 16 + 5  # 123 features are stored as 128
-    poison(job, weight)
-    event = job.wait_for_event("poisoned")
-    job.wait_for_event("evaluation", len(job.events("evaluation")) + 2)
-    job.coordinator.send_signal(signal.SIGINT)
-    assert job.finish() == 130
-    check_model(job)
     named = "layers.0.weight[3, 5]" if layer == 0 else "layers.1.weight[5, 0]"
-    assert (event["where"], event["times"]) == (named, 1)
-    faults = job.summary()["faults"]
-    assert faults["roll_backs"] == 1 and faults["workers_lost"] == 0
-    assert job.summary()["test"]["loss"] < 0.4
-    assert f"the model is not finite at {named}" in job.printed(job.coordinator)
-    assert job.leftovers() == []
-
-
-def test_a_run_survives_more_roll_backs_than_three_in_a_row(job):
-    """As long as training makes progress between them, which also restores the learning rate."""
-    job.train("a9a", *SMALL, "--workers", "cpu:1,gpu:host", *OFTEN, "--max-seconds", 300)
-    job.wait_for_event("evaluation")
-    for time in range(1, 6):
-        poison(job, 5)
-        job.wait_for_event("poisoned", time, times=1)
+    for time in range(1, 5):
+        poison(job, weight)
+        job.wait_for_event("poisoned", time, times=1, where=named)
         job.wait_for_event("recovered", time, rate_factor=1.0)
-    job.coordinator.send_signal(signal.SIGINT)
-    assert job.finish() == 130
+    job.wait_for_event("evaluation", len(job.events("evaluation")) + 2)
+    job.interrupt()
     check_model(job)
-    assert job.summary()["faults"]["roll_backs"] == 5
-    assert "the learning rate is now 100% of its" in job.printed(job.coordinator)
+    faults = job.summary()["faults"]
+    assert faults["roll_backs"] == 4 and faults["workers_lost"] == 0
+    assert job.summary()["test"]["loss"] < 0.4
+    said = job.printed(job.coordinator)
+    assert f"the model is not finite at {named}" in said
+    assert "the learning rate is now 100% of its" in said
+    assert job.leftovers() == []

@@ -13,7 +13,6 @@ import pandas
 import polars
 import pyarrow
 import pytest
-import scipy.sparse
 
 import hogbatch
 from hogbatch.config.optimizers import OPTIMIZERS
@@ -27,6 +26,7 @@ from tests.support import plain_sgd
 from tests.support.fault_injection import WITHIN_S
 
 ROWS, FEATURES, CLASSES = 200, 7, 3
+USUAL = {"hidden": (16,), "quiet": True}
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +48,18 @@ def file(data, tmp_path_factory):
 
 @pytest.fixture
 def train(file, tmp_path):
-    """Trains on `file`, in a run directory of this test."""
+    """Trains on `file`, in this process and in a run directory of this test."""
     runs = iter(range(10))
 
     def call(**settings):
         run_dir = tmp_path / f"run-{next(runs)}"
-        usual = {"hidden": (16,), "workers": "cpu:1", "quiet": True}
-        return hogbatch.train(file, run_dir=run_dir, **usual | settings)
+        return hogbatch.train(file, run_dir=run_dir, **USUAL | settings)
 
     return call
 
 
-def test_a_run_has_a_model_that_predicts_and_is_saved(train, data, tmp_path):
-    run = train(epochs=60)
+def test_a_run_with_a_worker_process_has_a_model_that_predicts_and_is_saved(train, data, tmp_path):
+    run = train(epochs=60, workers="cpu:1")
     assert run.status == "finished" and run.exit_code == 0
     assert run.test_loss == run.summary["test"]["loss"] < 0.5
     written = (run.run_dir / "summary.json").read_text()
@@ -74,7 +73,9 @@ def test_a_run_has_a_model_that_predicts_and_is_saved(train, data, tmp_path):
 
 
 def test_a_run_has_its_figures_by_name(train):
-    run = train(epochs=3, evaluate="train,test")
+    given = []
+    follow = {"on_evaluation": lambda evaluation: given.append(evaluation.metrics)}
+    run = train(epochs=3, evaluate="train,test", **follow)
     test, history = run.summary["test"], run.summary["history"]
     assert run.metrics == {
         "seconds": run.summary["train_seconds"],
@@ -84,54 +85,36 @@ def test_a_run_has_its_figures_by_name(train):
         "test_loss": run.test_loss,
         "test_accuracy": test["values"]["accuracy"],
     }
-    assert [each["test_loss"] for each in run.metrics_history] == [
-        each["test_loss"] for each in history
-    ]
-    last = run.metrics_history[-1]
-    assert last["exact_train_loss"] == history[-1]["exact_train_loss"]
-    assert last["train_accuracy"] == history[-1]["train_values"]["accuracy"]
-    table = pandas.DataFrame(run.metrics_history)
-    assert table["rows"].tolist() == [each["rows"] for each in history]
-
-
-def test_a_callback_gets_the_figures_by_name(train):
-    given = []
-    run = train(epochs=3, on_evaluation=lambda evaluation: given.append(evaluation.metrics))
     assert given == run.metrics_history and len(given) >= 1
+    for name in ("rows", "test_loss"):
+        assert [each[name] for each in given] == [each[name] for each in history]
+    assert given[-1]["exact_train_loss"] == history[-1]["exact_train_loss"]
+    assert given[-1]["train_accuracy"] == history[-1]["train_values"]["accuracy"]
 
 
-def test_a_run_without_test_rows_has_no_test_figures_but_the_name_of_the_loss(train):
+def test_a_set_without_test_rows_trains_all_the_same(train, capsys):
     run = train(epochs=2, test_fraction=0.0)
+    assert capsys.readouterr().out == "", "it is quiet"
+    assert run.test_loss is None and run.summary["test"] is None
+    assert run.summary["rows"] == 2 * ROWS
+    assert math.isfinite(run.summary["train_loss"])
     assert math.isnan(run.metrics["test_loss"]) and "test_accuracy" not in run.metrics
 
 
-def test_a_run_is_resumed_from_its_checkpoint(train, file, tmp_path, monkeypatch):
+def test_a_run_is_resumed_or_replaced_if_that_is_asked_for(train, file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = {"hidden": (), "workers": "cpu:1", "quiet": True}
-    run = hogbatch.train(file, run_dir="first", epochs=2, **settings)
+    run = hogbatch.train(file, run_dir="first", epochs=2, **USUAL)
     assert run.path == str(tmp_path / "first")
     first = run.checkpoint
     assert first.parent.parent == run.run_dir
     again = hogbatch.train(file, resume=first, epochs=5)
     assert again.metrics["epochs"] == 5 and again.path == run.path
     assert again.checkpoint.name > first.name
+    with pytest.raises(UsageError, match=r"contains a run .* --overwrite to replace it"):
+        hogbatch.train(file, epochs=2, run_dir="first", **USUAL)
+    other = hogbatch.train(file, epochs=3, run_dir="first", overwrite=True, **USUAL)
+    assert other.summary["epochs"] == 3
     assert train(epochs=1, checkpoint_seconds=0).checkpoint is None
-
-
-def test_one_process_can_train_twice_and_tells_each_time(train, file, tmp_path, capsys):
-    first, second = train(epochs=2), train(epochs=3)
-    assert (first.summary["epochs"], second.summary["epochs"]) == (2, 3)
-    assert capsys.readouterr().out == ""
-    hogbatch.train(file, run_dir=tmp_path / "loud", workers="cpu:1", epochs=1)
-    assert "finished: test loss" in capsys.readouterr().out
-
-
-def test_another_thread_can_train(train):
-    runs = []
-    thread = threading.Thread(target=lambda: runs.append(train(epochs=2)))
-    thread.start()
-    thread.join(WITHIN_S)
-    assert [run.status for run in runs] == ["finished"]
 
 
 def test_two_threads_can_train_at_once(train):
@@ -141,10 +124,8 @@ def test_two_threads_can_train_at_once(train):
         if event == "worker_ready":
             together.wait()  # until the other run trains as well
 
-    crew = [
-        threading.Thread(target=lambda: runs.append(train(epochs=20, on_worker=begin)))
-        for _ in range(2)
-    ]
+    settings = {"epochs": 20, "on_worker": begin, "workers": "cpu:1"}
+    crew = [threading.Thread(target=lambda: runs.append(train(**settings))) for _ in range(2)]
     for thread in crew:
         thread.start()
     for thread in crew:
@@ -152,20 +133,13 @@ def test_two_threads_can_train_at_once(train):
     assert [run.status for run in runs] == ["finished"] * 2
 
 
-def test_a_set_without_test_rows_trains_all_the_same(train):
-    run = train(epochs=2, test_fraction=0.0)
-    assert run.test_loss is None and run.summary["test"] is None
-    assert run.summary["rows"] == 2 * ROWS
-    assert math.isfinite(run.summary["train_loss"])
-
-
-def test_mistakes_are_exceptions(train, file, tmp_path):
+def test_mistakes_are_exceptions(train, tmp_path):
     with pytest.raises(UsageError, match="unknown key 'epoch'; the nearest is 'epochs'"):
         train(epoch=3)
     with pytest.raises(UsageError, match="hidden: expected whole numbers"):
         train(hidden=1.5)
     with pytest.raises(DataError, match="no such file"):
-        hogbatch.train(tmp_path / "gone.csv", workers="cpu:1", run_dir=tmp_path / "gone")
+        hogbatch.train(tmp_path / "gone.csv", run_dir=tmp_path / "gone")
     with pytest.raises(SaveError, match="cannot save the model"):
         train(epochs=1).save(tmp_path / "no" / "folder" / "model.safetensors")
 
@@ -190,24 +164,12 @@ def test_a_model_that_cannot_be_saved_is_not_lost(train, tmp_path, monkeypatch):
     raised.value.run.save(tmp_path / "rescued.safetensors")
 
 
-def test_a_run_directory_is_used_again_if_that_is_asked_for(file, tmp_path):
-    settings = {"hidden": (), "workers": "cpu:1", "quiet": True, "run_dir": tmp_path / "run"}
-    hogbatch.train(file, epochs=1, **settings)
-    with pytest.raises(UsageError, match=r"contains a run .* --overwrite to replace it"):
-        hogbatch.train(file, epochs=2, **settings)
-    assert hogbatch.train(file, epochs=2, overwrite=True, **settings).summary["epochs"] == 2
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "hidden"),
-    [("sgd", ()), ("momentum", (12, 9)), ("adagrad", ()), ("adam", (12, 9))],
-)
-def test_one_thread_with_fixed_batches_follows_plain_numpy(train, data, optimizer, hidden):
-    batch, epochs, rate = 8, 8, 0.01
+def test_one_thread_with_fixed_batches_follows_plain_numpy(train, data):
+    batch, epochs, rate, hidden = 8, 8, 0.01, (12, 9)
     run = train(
         hidden=hidden,
         activation="tanh",
-        optimizer=optimizer,
+        optimizer="momentum",
         policy="fixed",
         cpu_batch=f"{batch}",
         lr=rate,
@@ -221,31 +183,30 @@ def test_one_thread_with_fixed_batches_follows_plain_numpy(train, data, optimize
         scale="none",
     )
     assert run.summary["workers"][0]["updates"] == 200 == epochs * ROWS / batch
-    layers = plain_sgd.layers_of(first_tensors(hidden))
+    network = Network.build(FEATURES, hidden, CLASSES, "tanh", "softmax")
+    params = np.empty(network.parameters, np.float32)
+    network.initialise(params, 3)
+    layers = plain_sgd.layers_of(network.from_stored(params))
     x, labels = data[0].astype(float), data[1]
     batches = [
         (x[rows], labels[rows])
         for epoch in range(epochs)
         for rows in epoch_order(ROWS, 3, epoch).reshape(-1, batch)
     ]
-    plain_sgd.train(layers, "tanh", "softmax", batches, OPTIMIZERS[optimizer], rate)
+    plain_sgd.train(layers, "tanh", "softmax", batches, OPTIMIZERS["momentum"], rate)
     trained = plain_sgd.layers_of(run.model.tensors)
     for ours, theirs in zip(trained, layers, strict=True):
         for part in range(2):
             np.testing.assert_allclose(ours[part], theirs[part], rtol=0, atol=1e-5)
 
 
-def first_tensors(hidden):
-    """The parameters that a run with seed 3 starts from."""
-    network = Network.build(FEATURES, hidden, CLASSES, "tanh", "softmax")
-    params = np.empty(network.parameters, np.float32)
-    network.initialise(params, 3)
-    return network.from_stored(params)
+def train_arrays(data, run_dir, **settings):
+    return hogbatch.train(*data, run_dir=run_dir, **USUAL | settings)
 
 
 class TestArrays:
     def test_arrays_give_the_model_of_a_file_with_the_same_rows(self, train, data, tmp_path):
-        settings = {"deterministic": True, "epochs": 5, "workers": "auto"}
+        settings = {"deterministic": True, "epochs": 5}
         from_file = train(**settings)
         from_arrays = train_arrays(data, tmp_path / "arrays", **settings)
         assert from_arrays.test_loss == from_file.test_loss
@@ -253,40 +214,23 @@ class TestArrays:
             np.testing.assert_array_equal(from_arrays.model.tensors[name], tensor)
         assert from_arrays.model.about["data"] == "arrays"
 
-    def test_labels_may_be_text_and_frames_keep_their_names(self, data, tmp_path):
-        frame = pandas.DataFrame(data[0], columns=[*"abcdefg"])
-        labels = np.array(["low", "mid", "high"])[data[1].astype(int)]
-        run = train_arrays((frame, labels), tmp_path / "run", epochs=60)
-        assert np.mean(run.model.predict(frame[[*"gfedcba"]]) == labels) > 0.85
-        run.save(tmp_path / "m.safetensors")
-        model = hogbatch.load_model(tmp_path / "m.safetensors")
-        assert model.encoding.classes == ("high", "low", "mid")
-        assert model.feature_names == tuple("abcdefg")
-
-    def test_a_test_set_of_ones_own(self, data, tmp_path):
-        (x, y), half = data, ROWS // 2
-        own = {"X_test": scipy.sparse.csr_array(x[half:]), "y_test": y[half:]}
-        run = train_arrays((x[:half], y[:half]), tmp_path / "run", epochs=3, **own)
-        assert run.summary["rows"] == 3 * half and run.test_loss is not None
-
     def test_a_run_is_resumed_with_the_same_arrays_only(self, data, tmp_path):
+        resume = {"resume": str(tmp_path / "run"), "epochs": 4}
         train_arrays(data, tmp_path / "run", epochs=2)
-        again = train_arrays(data, None, epochs=4, resume=str(tmp_path / "run"))
-        assert again.summary["epochs"] == 4
-        for other in ((data[0] + 1, data[1]), (data[0], data[1][::-1])):
+        assert train_arrays(data, None, **resume).summary["epochs"] == 4
+        weights = {"sample_weight": np.ones(ROWS)}
+        for other, more in (((data[0] + 1, data[1]), {}), (data, weights)):
             with pytest.raises(UsageError, match="cannot be resumed: its data is"):
-                train_arrays(other, None, epochs=5, resume=str(tmp_path / "run"))
-        with pytest.raises(UsageError, match="cannot be resumed: its data is"):
-            ones = np.ones(ROWS)
-            train_arrays(data, None, epochs=5, resume=str(tmp_path / "run"), sample_weight=ones)
+                train_arrays(other, None, **resume, **more)
+        config = merge_sources({"resume": resume["resume"]}, tmp_path / "run" / "config.toml")
+        with pytest.raises(UsageError, match="the run was trained on arrays in Python"):
+            execute(config, ThisServer(launch=True))
 
     def test_rows_are_trained_on_as_often_as_their_weights_say(self, data, tmp_path):
         """Among equal rows with contrary labels, the label with more weight wins."""
         x, y = np.repeat(data[0], 2, axis=0), np.tile(["more", "less"], ROWS)
-        weights = np.tile([3, 1], ROWS)
-        run = train_arrays(
-            (x, y), tmp_path / "run", sample_weight=weights, test_fraction=0.0, epochs=30, l2=0.0
-        )
+        settings = {"sample_weight": np.tile([3, 1], ROWS), "test_fraction": 0.0, "l2": 0.0}
+        run = train_arrays((x, y), tmp_path / "run", epochs=30, **settings)
         assert run.summary["rows"] == 30 * 2 * ROWS
         likely = run.model.predict_proba(x)[:, list(run.model.encoding.classes).index("more")]
         assert 0.6 < likely.mean() < 0.9
@@ -298,23 +242,15 @@ class TestArrays:
             ({"X_test": np.zeros((2, FEATURES))}, "y_test is missing"),
             ({"y_test": [0, 1]}, "y_test needs X_test"),
             ({"test": "t.csv"}, "test applies to files; these data are arrays; give X_test"),
-            ({"label": "y"}, "label applies to files"),
             ({"sample_weight": [1.0]}, "sample_weight: expected one number for each of 200 rows"),
+            ({"drop": ("a",)}, "need a data frame or a dictionary"),
         ],
     )
-    def test_what_does_not_fit_is_refused(self, data, tmp_path, settings, message):
+    def test_what_does_not_fit_is_refused(self, file, data, tmp_path, settings, message):
         with pytest.raises(UsageError, match=message):
             train_arrays(data, tmp_path / "run", **settings)
-
-    def test_a_file_has_its_own_labels(self, file, data):
         with pytest.raises(UsageError, match="need an array X; a file contains its labels"):
             hogbatch.train(file, data[1])
-
-    def test_the_program_cannot_resume_a_run_on_arrays(self, data, tmp_path):
-        train_arrays(data, tmp_path / "run", epochs=1)
-        config = merge_sources({"resume": str(tmp_path / "run")}, tmp_path / "run" / "config.toml")
-        with pytest.raises(UsageError, match="the run was trained on arrays in Python"):
-            execute(config, ThisServer(launch=True))
 
 
 @pytest.fixture(scope="module")
@@ -351,44 +287,6 @@ class TestFrames:
         model = hogbatch.load_model(tmp_path / "run" / "model.safetensors")
         assert np.mean(model.predict(given) == labels) > 0.9
         assert model.predict(given).tolist() == model.predict(frame).tolist()
-
-    def test_a_test_set_is_matched_by_names_and_weights_apply(self, frame, labels, tmp_path):
-        run = train_arrays(
-            (frame[:150], labels[:150]),
-            tmp_path / "run",
-            X_test=frame[150:][["day", "size", "kind"]],
-            y_test=labels[150:],
-            sample_weight=np.arange(150),
-            epochs=40,
-            lr=0.05,
-        )
-        assert run.summary["rows"] == 40 * 150 and run.test_loss < 0.6
-
-    def test_lists_of_labels(self, frame, tmp_path):
-        lists = [[0, 2] if kind == "x" else [1] for kind in frame["kind"]]
-        run = train_arrays((frame, lists), tmp_path / "run", epochs=20, lr=0.05)
-        assert run.model.predict(frame).sum() > ROWS / 2
-
-    def test_columns_are_chosen_by_name(self, frame, labels, tmp_path, capsys):
-        named = frame.assign(y=range(ROWS), number=np.arange(ROWS) % 4)
-        columns = {"drop": ("y", "day"), "categorical": ("number",)}
-        train_arrays((named, labels), tmp_path / "run", epochs=1, quiet=False, **columns)
-        assert "2 categorical columns (kind, number)" in capsys.readouterr().out
-
-    def test_what_does_not_fit_is_refused(self, frame, labels, data, tmp_path):
-        with pytest.raises(UsageError, match="need a data frame or a dictionary"):
-            train_arrays(data, tmp_path / "a", drop=("a",))
-        with pytest.raises(UsageError, match="y: expected the labels of 200 rows; got 2 labels"):
-            train_arrays((frame, labels[:2]), tmp_path / "a")
-        with pytest.raises(DataError, match="has no column 'gone'"):
-            train_arrays((frame, labels), tmp_path / "a", drop=("gone",))
-        with pytest.raises(UsageError, match="expected columns of one length"):
-            train_arrays(({"a": [1, 2], "b": ["x"]}, [0, 1]), tmp_path / "a")
-
-
-def train_arrays(data, run_dir, **settings):
-    usual = {"hidden": (16,), "workers": "cpu:1", "quiet": True}
-    return hogbatch.train(*data, run_dir=run_dir, **usual | settings)
 
 
 # Everything that a user calls from Python, first in this process and then with a worker process.

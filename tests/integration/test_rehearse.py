@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from hogbatch.model.file import load_model
-from tests.support.fault_injection import WITHIN_S
+from tests.support.fault_injection import ROWS, WITHIN_S
 
-ROWS = 32_561  # of a9a
 SERVER = "h100-16cores"
 NETWORK = ("--hidden", "32,16")
 
@@ -30,6 +29,10 @@ def rehearse(main, tmp_path):
     return run
 
 
+def summary(run_dir):
+    return json.loads((run_dir / "summary.json").read_text())
+
+
 def files(run_dir):
     """The files whose contents must not depend on real time, without the name of the run."""
     names = ("events.jsonl", "summary.json", "model.safetensors")
@@ -37,24 +40,10 @@ def files(run_dir):
     return {name: data.replace(str(run_dir).encode(), b"") for name, data in text.items()}
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--workers", "cpu:4,gpu:0"),
-        ("--workers", "cpu:3", "--policy", "fixed", "--optimizer", "adam", "--interleave", "batch"),
-        ("--policy", "hogbatch", "--optimizer", "sgd", "--cpu-batch", "8:64"),
-    ],
-    ids=["adaptive", "layer by layer", "hogbatch"],
-)
-def test_two_rehearsals_with_one_seed_are_equal_to_the_bit(rehearse, flags):
+def test_two_rehearsals_with_one_seed_are_equal_to_the_bit(rehearse):
+    flags = ("--workers", "cpu:2,gpu:0", "--optimizer", "adam", "--interleave", "batch")
     first, second = (rehearse(name, *flags, "--epochs", 1) for name in ("first", "second"))
     assert files(first) == files(second)
-
-
-def test_another_seed_gives_another_run(rehearse):
-    flags = ("--workers", "cpu:4", "--epochs", 1)
-    first, second = (rehearse(str(seed), *flags, "--seed", seed) for seed in (0, 1))
-    assert files(first)["model.safetensors"] != files(second)["model.safetensors"]
 
 
 def test_one_thread_computes_what_a_real_one_computes(rehearse, main, tmp_path):
@@ -68,62 +57,24 @@ def test_one_thread_computes_what_a_real_one_computes(rehearse, main, tmp_path):
         np.testing.assert_array_equal(rehearsed.tensors[name], tensor)
 
 
-def test_a_team_computes_what_one_thread_computes(rehearse):
-    flags = ("--policy", "fixed", "--cpu-batch", "64:64", "--epochs", 1, "--keep", "last")
-    flags += ("--eval-seconds", "1e9")
-    one, team, two, apart = (
-        load_model(rehearse(name, *flags, *own) / "model.safetensors").tensors
-        for name, own in {
-            "one": ("--workers", "cpu:1"),
-            "team": ("--workers", "cpu:4"),
-            "two": ("--workers", "cpu:4", "--cpu-teams", 2),
-            "apart": ("--workers", "cpu:4", "--cpu-teams", 4),
-        }.items()
-    )
-    for name, tensor in one.items():
-        np.testing.assert_array_equal(team[name], tensor)
-        assert (two[name] != tensor).any() and (two[name] != apart[name]).any()
-
-
-def test_a_rehearsal_is_marked_wherever_its_figures_are(main, tmp_path):
+def test_a_rehearsal_has_the_results_of_a_run_and_is_marked(main, tmp_path):
     run_dir = tmp_path / "run"
-    done = main("rehearse", "a9a", "--server", SERVER, "--epochs", 1, "--run-dir", run_dir)
+    flags = ("--server", SERVER, *NETWORK, "--epochs", 3, "--policy", "paper-adaptive")
+    done = main("rehearse", "a9a", *flags, "--run-dir", run_dir)
     assert all(line.startswith("rehearsed: ") for line in done.stdout.splitlines())
-    assert json.loads((run_dir / "summary.json").read_text())["rehearsed"] == SERVER
     events = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
     assert events and all(event["rehearsed"] == SERVER for event in events)
     assert load_model(run_dir / "model.safetensors").about["rehearsed"] == SERVER
-
-
-def test_a_rehearsal_has_the_results_of_a_run(rehearse):
-    run_dir = rehearse("run", "--epochs", 3, "--policy", "paper-adaptive")
-    summary = json.loads((run_dir / "summary.json").read_text())
-    assert summary["status"] == "finished" and summary["rows"] == 3 * ROWS
-    assert 0.84 < summary["test"]["value"] < 0.87
-    assert {worker["device"] for worker in summary["workers"]} == {"cpu", "gpu"}
-    cpu, gpu = sorted(summary["workers"], key=lambda worker: worker["device"])
+    found = summary(run_dir)
+    assert found["rehearsed"] == SERVER
+    assert found["status"] == "finished" and found["rows"] == 3 * ROWS
+    assert 0.84 < found["test"]["value"] < 0.87
+    cpu, gpu = sorted(found["workers"], key=lambda worker: worker["device"])
+    assert (cpu["device"], gpu["device"]) == ("cpu", "gpu")
     assert cpu["threads"] == 15  # one core is left for the GPU's worker
-    assert cpu["rows"] + gpu["rows"] == summary["rows"]
-    assert 0 < gpu["merge_seconds"] < summary["train_seconds"]
-    assert all(0 < worker["busy"] <= 1 for worker in summary["workers"])
-
-
-def test_json_has_the_summary_and_the_real_time(main, tmp_path):
-    flags = ("--server", SERVER, "--workers", "gpu:0", "--epochs", 1, "--json")
-    done = main("rehearse", "a9a", *flags, "--run-dir", tmp_path / "run")
-    found = json.loads(done.stdout)
-    assert found["rehearsed"] == SERVER and found["rows"] == ROWS
-    assert found["rows_per_real_second"] == pytest.approx(ROWS / found["real_seconds"])
-
-
-def test_more_threads_than_cores_share_them(rehearse):
-    def seconds(threads):
-        flags = ("--workers", f"cpu:{threads}", "--cpu-teams", threads, "--epochs", 1)
-        flags += ("--policy", "fixed", "--cpu-batch", "32:32")
-        run_dir = rehearse(f"cpu-{threads}", *flags, server="laptop-8cores")
-        return json.loads((run_dir / "summary.json").read_text())["train_seconds"]
-
-    assert seconds(32) == pytest.approx(seconds(8), rel=0.4)
+    assert cpu["rows"] + gpu["rows"] == found["rows"]
+    assert 0 < gpu["merge_seconds"] < found["train_seconds"]
+    assert all(0 < worker["busy"] <= 1 for worker in found["workers"])
 
 
 @pytest.mark.parametrize(
@@ -134,11 +85,14 @@ def test_more_threads_than_cores_share_them(rehearse):
         (("--server", SERVER, "--workers", "gpu:1"), "--workers gpu:1: h100-16cores has gpu:0"),
         (("--server", SERVER, "--resume", "auto"), "unknown argument '--resume'"),
         (("--server", SERVER, "--workers", "gpu:0,gpu:0"), "--workers gpu:0 is given twice"),
-        (("--server", SERVER, "--policy", "best"), "policy must be one of"),
+        (("--server", SERVER, "--config", "own.toml"), "does not support this setting"),
+        (("--server", SERVER, "--servers", "129"), "from 1 to 128; got 129"),
+        (("--server", SERVER, "--servers", 2, "--gbit", "-3"), "a number above 0; got '-3'"),
     ],
 )
 def test_wrong_input_is_one_sentence(main, tmp_path, flags, words):
-    done = main("rehearse", "a9a", *flags, "--run-dir", tmp_path / "run")
+    (tmp_path / "own.toml").write_text("deterministic = true\nepochs = 1\n")
+    done = main("rehearse", "a9a", *flags, "--run-dir", "run", cwd=tmp_path)
     assert done.returncode == 2
     assert words in done.stderr and re.fullmatch(r"hogbatch: .*\n", done.stderr)
 
@@ -156,25 +110,49 @@ def test_an_interrupt_ends_a_rehearsal_with_a_model(tmp_path):
             assert process.wait(WITHIN_S) == 130
         finally:
             process.kill()
-    assert "stopped" in rest
-    assert json.loads((run_dir / "summary.json").read_text())["status"] == "stopped"
+    assert "stopped" in rest and summary(run_dir)["status"] == "stopped"
     assert load_model(run_dir / "model.safetensors").network.features == 123
 
 
-def test_workers_share_the_cores_of_the_server(rehearse):
-    def seconds(workers):
-        flags = ("--workers", workers, "--epochs", 1, "--policy", "fixed", "--cpu-batch", "32:32")
-        run_dir = rehearse(workers.replace(":", "-"), *flags, server="epyc-2cores")
-        return json.loads((run_dir / "summary.json").read_text())["train_seconds"]
+@pytest.fixture
+def merge(main, tmp_path):
+    """Rehearse several servers with one thread each, in a directory of its own; the summary."""
 
-    assert seconds("cpu:2,cpu:2") == pytest.approx(seconds("cpu:4"), rel=0.25)
+    def call(*flags):
+        run_dir = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        usual = ("--hidden", 16, "--lease-ms", 2, "--seed", 1, "--server", "epyc-2cores")
+        given = (*usual, "--workers", "cpu:1", "--run-dir", run_dir, "--json", *flags)
+        done = main("rehearse", "a9a", *given)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return call
 
 
-@pytest.mark.parametrize("setting", ["deterministic = true", 'resume = "run"'])
-def test_settings_that_a_rehearsal_cannot_follow_are_refused(main, tmp_path, setting):
-    config = tmp_path / "config.toml"
-    config.write_text(f"{setting}\nepochs = 1\n")
-    flags = ("--server", SERVER, "--config", config, "--run-dir", tmp_path / "run")
-    done = main("rehearse", "a9a", *flags)
-    assert done.returncode == 2
-    assert "a rehearsal does not support this setting" in done.stderr
+def test_two_servers_divide_the_rows(merge, tmp_path):
+    flags = ("--servers", 2, "--epochs", 2, "--server-merge", "average", "--server-momentum", 0.5)
+    found, again = merge(*flags), merge(*flags)
+    assert [each.name for each in sorted(tmp_path.iterdir())] == ["run-0", "run-1"]
+    assert found["history"] == again["history"]
+    assert found["servers"] == 2 and found["merges"] > 5
+    assert found["rows"] == 2 * 16_281  # every second one of a9a
+    # The other server trains on while the first one evaluates.
+    assert 1.9 < found["all_rows"] / found["rows"] < 4
+    assert found["rows_per_real_second"] == pytest.approx(found["all_rows"] / found["real_seconds"])
+    slow = merge(*flags, "--latency-us", 5000)
+    assert slow["merges"] < found["merges"] / 2
+
+
+def test_servers_that_hardly_merge_train_on_their_own_rows(merge):
+    rare = merge("--servers", 4, "--epochs", 2, "--merge-rows", 10**9)
+    often = merge("--servers", 4, "--epochs", 2)
+    assert rare["merges"] == 0
+    assert often["test"]["loss"] < rare["test"]["loss"]
+
+
+def test_more_servers_than_rows_are_refused(main, tmp_path):
+    rows = tmp_path / "rows.svm"
+    rows.write_text("+1 1:1\n-1 2:1\n" * 3)
+    flags = ("--server", "epyc-2cores", "--workers", "cpu:1", "--test-fraction", 0.5)
+    done = main("rehearse", rows, *flags, "--servers", 8, "--run-dir", tmp_path / "run")
+    assert done.returncode == 2 and "there are only 3 training rows" in done.stderr

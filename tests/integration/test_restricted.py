@@ -9,18 +9,7 @@ import pytest
 from tests.support.fault_injection import WITHIN_S
 from tests.support.other_user import as_root
 
-TRAIN = (
-    "hogbatch.cli.main",
-    "train",
-    "a9a",
-    "--workers",
-    "cpu:1",
-    "--hidden",
-    "8",
-    "--epochs",
-    "1",
-)
-COORDINATOR = ("hogbatch.cli.main", "coordinator", "a9a", "--hidden", "8", "--epochs", "1")
+TRAIN = ("hogbatch.cli.main", "train", "a9a", "--hidden", "8", "--epochs", "1")
 WORKER = ("hogbatch.workers.cpu",)
 
 
@@ -40,26 +29,24 @@ def complaint(tmp_path, before, module, *arguments):
     return line
 
 
-@pytest.mark.parametrize("command", [TRAIN, COORDINATOR, WORKER])
+@pytest.mark.parametrize("command", [TRAIN, WORKER], ids=["train", "worker"])
 def test_few_open_files_are_one_sentence(tmp_path, command):
     line = complaint(tmp_path, "ulimit -n 16", *command)
     assert "expected at least 64 open files to be allowed; got a limit of 16" in line
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("command", [TRAIN, COORDINATOR])
-def test_files_that_may_not_be_large_are_one_sentence(tmp_path, command):
-    line = complaint(tmp_path, "ulimit -f 200", *command)
+def test_files_that_may_not_be_large_are_one_sentence(tmp_path):
+    line = complaint(tmp_path, "ulimit -f 200", *TRAIN)
     assert "expected a file size limit of at least 6.0" in line and "for the data segment" in line
     assert "got a limit of 204800 bytes: raise it, as with 'ulimit -f unlimited'" in line
 
 
 @as_root
-@pytest.mark.parametrize("command", [TRAIN, COORDINATOR, WORKER])
-def test_no_proc_is_one_sentence(tmp_path, command):
+def test_no_proc_is_one_sentence(tmp_path):
     hide = ["unshare", "-m", "bash", "-c", 'mount -t tmpfs none /proc && exec "$@"', "bash"]
     if subprocess.run([*hide, "true"], capture_output=True).returncode:
         pytest.skip("this root may not mount")
-    line = complaint(tmp_path, f'set -- {shlex.join(hide)} "$@"', *command)
+    line = complaint(tmp_path, f'set -- {shlex.join(hide)} "$@"', *TRAIN)
     assert "expected /proc to be mounted" in line
     assert not (tmp_path / "run").exists()

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from hogbatch.cluster.planes import nixl
-from tests.support.fault_injection import WITHIN_S, wait_for
+from tests.support.fault_injection import ENDLESS, ROWS, wait_for
 
-ROWS = 32_561  # of the training set of a9a
 LOCAL = ("--cluster", "local", "--servers", 2, "--per-server", "cpu:1", "--hidden", 32)
-ENDLESS = ("--max-seconds", 1000)  # the test ends the run
 
 
 def check_that_rows_are_trained_on_once(job, rows=ROWS):
@@ -62,23 +60,21 @@ def test_two_servers_train_one_model(job, train, plane, missing):
     assert check_that_rows_are_trained_on_once(job) == 3
     (moved,) = job.events("plane")
     assert moved["plane"] == ("NIXL (UCX)" if plane == "nixl" else "the process that trains")
-
-
-def test_the_files_of_each_server_are_kept(job, train):
-    train("--epochs", 1)
-    assert job.finish() == 0
+    rows = 0
     for server in ("server-0", "server-1"):
         folder = job.run_dir / "servers" / server
         own = json.loads((folder / "summary.json").read_text())
+        rows += own["rows"]
         assert own["status"] == "finished" and own["workers"][0]["name"] == "cpu-0"
         assert (folder / "events.jsonl").exists() and (folder / "worker-0.log").exists()
-    assert (
-        sum(
-            json.loads((job.run_dir / "servers" / server / "summary.json").read_text())["rows"]
-            for server in ("server-0", "server-1")
-        )
-        == ROWS
-    )
+    assert rows == summary["rows"]
+
+
+def at_start_of_python(job, code):
+    """The environment of processes that run `code` when they start."""
+    (job.folder / "sitecustomize.py").write_text(code)
+    paths = [str(job.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 # Python imports it at its start. Servers print what they answer when they are given a model.
@@ -106,47 +102,41 @@ def test_servers_begin_with_the_initial_weights_of_the_run(job):
     """
     data = job.folder / "small.svm"
     data.write_text("".join(f"{row % 20} {row % 7 + 1}:0.001 9:0.002\n" for row in range(500)))
-    (job.folder / "sitecustomize.py").write_text(PRINT_LOADED)
-    paths = [str(job.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    flags = ("--run-dir", job.run_dir, "--epochs", 1, "--scale", "none", "--output", "lsh")
-    job.train(data, *LOCAL, *flags, PYTHONPATH=os.pathsep.join(paths))
+    flags = ("--epochs", 1, "--scale", "none", "--output", "lsh")
+    job.train(data, *LOCAL, *flags, **at_start_of_python(job, PRINT_LOADED))
     assert job.finish() == 0
     for server in ("server-0", "server-1"):
         log = (job.run_dir / "servers" / server / "server.log").read_text()
         assert "Loaded(changed=False)" in log
 
 
-def test_status_shows_the_workers_of_each_server(job, train, main):
-    def servers():
-        report = json.loads(main("status", job.run_dir, "--json").stdout)
-        return report["workers"]
-
-    def when_both_train():
-        found = servers()
+def test_status_and_report_show_the_workers_of_each_server(job, train, main):
+    def both_train():
+        found = json.loads(main("status", job.run_dir, "--json").stdout)["workers"]
         own = [each["workers"] for each in found]
-        both = [bool(one and one[0]["rows_per_second"]) for one in own] == [True, True]
-        return found if both else None
+        trains = [bool(one and one[0]["rows_per_second"]) for one in own]
+        return found if trains == [True, True] else None
 
-    process = train(*ENDLESS, "--eval-seconds", 1000)
+    train(*ENDLESS, "--eval-seconds", 1000)
     job.wait_for_event("server_workers")
-    for server in wait_for(when_both_train, "both servers tell about workers that train"):
+    for server in wait_for(both_train, "both servers tell about workers that train"):
         (worker,) = server["workers"]
         assert (worker["name"], worker["device"], worker["state"]) == ("cpu-0", "cpu:1", "trains")
-        assert worker["batch_size"] > 0 and worker["rows_per_second"] > 0
-        assert worker["updates"] > 0 and 0.0 < worker["busy"] <= 1.0
-        assert server["other_workers"] == 0
+        assert worker["batch_size"] > 0 and 0.0 < worker["busy"] <= 1.0
     lines = main("status", job.run_dir).stdout.splitlines()
-    names = ["server-0", "  cpu-0", "server-1", "  cpu-0"]
     table = [line for line in lines if line.lstrip().startswith(("server-", "cpu-"))]
+    names = ["server-0", "  cpu-0", "server-1", "  cpu-0"]
     assert [line[:10].rstrip() for line in table] == names
 
-    process.send_signal(signal.SIGINT)
-    assert job.finish() == 130
-    for server in servers():
+    job.interrupt()
+    for server in json.loads(main("status", job.run_dir, "--json").stdout)["workers"]:
         (worker,) = server["workers"]
         own = worker["rows"], worker["updates"]
         assert own == (server["rows"], server["updates"]), "the last figures are those of the end"
     assert job.events()[-1]["event"] == "ended"
+    assert job.summary()["status"] == "stopped"
+    assert (job.run_dir / "model.safetensors").exists()
+    wait_for(lambda: not job.leftovers(), "nothing is left of the run")
     assert main("report", job.run_dir).returncode == 0
     page = (job.run_dir / "report.html").read_text()
     assert page.count('class="beneath">cpu-0<') == 2
@@ -155,23 +145,19 @@ def test_status_shows_the_workers_of_each_server(job, train, main):
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--server-merge", "sum"),
-        ("--server-merge", "average", "--server-momentum", "0.3"),
-        ("--transfer", "bfloat16"),
-        ("--transfer", "top-k"),
-        ("--robust", "median", "--epochs", 8),
-        ("--average", "on"),
+        "--server-merge average --server-momentum 0.3 --transfer bfloat16",
+        "--transfer top-k",
+        "--robust median --average on --epochs 8",
     ],
-    ids=lambda flags: flags[1],
 )
 def test_every_way_of_merging_trains(job, train, flags):
-    train("--epochs", 2, *flags)
+    train("--epochs", 2, *flags.split())
     assert job.finish() == 0
     assert job.summary()["test"]["loss"] < 0.55  # 0.32 to 0.40 here; 0.69 if untrained
 
 
 def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train):
-    process = train(*ENDLESS)
+    train(*ENDLESS)
     job.wait_for_event("servers_merged", count=5)
     victim = job.events("worker_joined")[0]
     os.kill(victim["pid"], signal.SIGKILL)
@@ -181,9 +167,9 @@ def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train
     assert "was killed by signal 9" in lost["reason"] or "cannot reach it" in lost["reason"]
     third = job.wait_for_event("worker_ready", count=3)  # it replaces the killed one
     job.wait_for_event("lease", worker=third["worker"])
-    job.wait_for_event("epoch", len(job.events("epoch")) + 2)
-    process.send_signal(signal.SIGINT)
-    assert job.finish() == 130
+    job.end_of_next_epoch()
+    job.end_of_next_epoch()
+    job.interrupt()
     check_that_rows_are_trained_on_once(job)
     assert job.summary()["test"]["loss"] < 0.40
 
@@ -210,15 +196,12 @@ if "hogbatch.cluster.server" in sys.orig_argv:
 
 
 def test_a_server_that_sends_garbage_is_left_out_and_restarted_once(job, train):
-    (job.folder / "sitecustomize.py").write_text(FAULTY)
-    paths = [str(job.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    process = train(*ENDLESS, "--eval-seconds", 0.2, PYTHONPATH=os.pathsep.join(paths))
+    train(*ENDLESS, "--eval-seconds", 0.2, **at_start_of_python(job, FAULTY))
     given_up = job.wait_for_event("worker_given_up")
     assert "as before" in given_up["reason"]
     before = len(job.events("evaluation"))
     job.wait_for_event("evaluation", count=before + 2)
-    process.send_signal(signal.SIGINT)
-    assert job.finish() == 130
+    job.interrupt()
     lost = job.events("worker_lost")
     assert [each["worker"] for each in lost] == ["server-1", "server-2"]
     assert all("times as large as usual" in each["reason"] for each in lost)
@@ -228,29 +211,6 @@ def test_a_server_that_sends_garbage_is_left_out_and_restarted_once(job, train):
     check_that_rows_are_trained_on_once(job)
     said = f"{given_up['runs_on']} will not be restarted: its change was"
     assert said in job.printed(job.coordinator)
-
-
-def test_a_run_that_was_killed_continues_where_it_was(job, train):
-    process = train(*ENDLESS, "--checkpoint-seconds", 0.2)
-    job.wait_for_event("checkpoint")
-    process.kill()
-    process.wait()
-    wait_for(lambda: not job.processes(), "the servers end")
-    resumed = job.train(*("--resume", job.run_dir, "--max-seconds", 1e-3, "--plain"))
-    assert resumed.wait(WITHIN_S) == 0, job.said(resumed)
-    (event,) = job.events("resumed")
-    assert event["rows"] > 0
-    assert job.summary()["rows"] >= event["rows"]
-
-
-def test_an_interrupted_run_keeps_its_model(job, train):
-    process = train(*ENDLESS)
-    job.wait_for_event("servers_merged", count=3)
-    process.send_signal(signal.SIGINT)
-    assert job.finish() == 130
-    assert job.summary()["status"] == "stopped"
-    assert (job.run_dir / "model.safetensors").exists()
-    wait_for(lambda: not job.leftovers(), "nothing is left of the run")
 
 
 @pytest.mark.parametrize(

@@ -7,29 +7,24 @@ import sys
 import numpy as np
 import pytest
 
+import hogbatch
 from tests.support.fault_injection import WITHIN_S, cli
 from tests.support.memory_cgroup import memory_cgroup
 from tests.support.other_user import as_root
 
 ROWS = "".join(f"{i % 7},{i % 3},{int(i % 7 > i % 3)}\n" for i in range(200))
 TABLE = "a,b,y\n" + ROWS
-FLAGS = ("--workers", "cpu:1", "--epochs", 1, "--hidden", 8, "--deterministic")
+FLAGS = ("--epochs", 1, "--hidden", 8, "--deterministic")
 
 
 def piped(content, *arguments, cwd=None):
-    """Run one hogbatch command with standard input."""
-    return subprocess.run(
-        [sys.executable, "-m", "hogbatch.cli.main", *map(str, arguments)],
-        input=content,
-        cwd=cwd,
-        capture_output=True,
-        timeout=WITHIN_S,
-    )
+    """Run one hogbatch command with standard input, in bytes."""
+    return cli(*arguments, cwd=cwd, input=content, text=False)
 
 
-def test_standard_input_is_a_file_like_any_other(tmp_path):
+def test_standard_input_is_a_file_like_any_other(tmp_path, main):
     (tmp_path / "x.csv").write_text(TABLE)
-    done = cli("train", "x.csv", *FLAGS, "--run-dir", "file", cwd=tmp_path)
+    done = main("train", "x.csv", *FLAGS, "--run-dir", "file", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     done = piped(TABLE.encode(), "train", "-", *FLAGS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -37,16 +32,17 @@ def test_standard_input_is_a_file_like_any_other(tmp_path):
     assert "-stdin-" in run.name
     assert 'data = "-"\n' in (run / "config.toml").read_text()
     assert b"standard input: 160 training rows" in done.stdout
-    model, wanted = run / "model.safetensors", tmp_path / "file" / "model.safetensors"
+    model = run / "model.safetensors"
 
-    told = cli("evaluate", wanted, "x.csv", cwd=tmp_path).stdout.encode()
+    told = main("evaluate", tmp_path / "file" / model.name, "x.csv", cwd=tmp_path).stdout.encode()
     assert b"rows 200\n" in told
-    for data in ("-", "/dev/stdin", "/dev/fd/0"):
-        for content in (TABLE.encode(), gzip.compress(TABLE.encode())):
-            done = piped(content, "evaluate", model, data)
-            assert (done.stdout, done.stderr) == (told, b"")
-    done = piped(b"a,b\n1,2\n3,4\n", "predict", model, "-")
-    assert (len(done.stdout.splitlines()), done.stderr) == (2, b"")
+    for data, content in (
+        ("-", TABLE.encode()),
+        ("/dev/stdin", gzip.compress(TABLE.encode())),
+        ("/dev/fd/0", TABLE.encode()),
+    ):
+        done = piped(content, "evaluate", model, data)
+        assert (done.stdout, done.stderr) == (told, b"")
     done = piped(TABLE.encode() + b"1,oops,0\n", "predict", model, "-")
     assert done.returncode == 2
     assert done.stderr.startswith(b"hogbatch: standard input:202:3: ")
@@ -82,14 +78,9 @@ sys.exit(main(["evaluate", sys.argv[2], sys.argv[3]]))
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     (folder / "x.csv").write_text(TABLE)
-    assert cli("train", "x.csv", *FLAGS, "--run-dir", "run", cwd=folder).returncode == 0
+    flags = {"epochs": 1, "hidden": (8,), "quiet": True}
+    hogbatch.train(folder / "x.csv", run_dir=folder / "run", **flags)
     return folder / "run" / "model.safetensors"
-
-
-def table(path):
-    line = b"1," * 499 + b"1\n"
-    path.write_bytes(line * 150_000)
-    return path
 
 
 def packed_table(path):
@@ -103,11 +94,6 @@ def archive(path):
     return path.with_suffix(".npz")
 
 
-def zeros(path):
-    path.write_bytes(gzip.compress(bytes(1 << 30), 1))
-    return path
-
-
 def line(path):
     path.write_bytes(b"1," * 25_000_000)
     return path
@@ -117,14 +103,12 @@ def line(path):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (table, "of free memory for the rows of "),
         (packed_table, "of free memory for the rows of "),
         (archive, "of free memory for the arrays of "),
         (line, "of free memory for the rows of "),
-        (zeros, "gzip data of zero bytes only"),
         (None, "of free memory for standard input, after "),
     ],
-    ids=["CSV", "CSV in gzip", "npz", "a long line", "a gzip bomb", "a stream without an end"],
+    ids=["CSV in gzip", "npz", "a long line", "a stream without an end"],
 )
 def test_more_data_than_memory_is_one_sentence_and_not_the_oom_killer(
     tmp_path, model, make, sentence

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tests.support.fault_injection import WITHIN_S, cli, wait_for
+from tests.support.fault_injection import ENDLESS, WITHIN_S, wait_for
 
-LONG = ("--workers", "cpu:1", "--hidden", "64,64", "--max-seconds", 300, "--eval-seconds", 0.2)
+LONG = ("--workers", "cpu:1", "--hidden", "64,64", *ENDLESS, "--eval-seconds", 0.2)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_run_is_followed_through_a_kill_and_a_resumption_to_its_end(job, main,
     job.wait_for_event("evaluation", 2)
     report = status(job.run_dir)
     assert report["state"] == "training" and report["rows_per_second"] > 0
-    assert report["started"]["train_rows"] == 32_561 and 0 < report["seconds_left"] < 300
+    assert report["started"]["train_rows"] == 32_561 and 0 < report["seconds_left"] < 1000
     (worker,) = report["workers"]
     assert (worker["name"], worker["device"], worker["state"]) == ("cpu-0", "cpu:1", "trains")
     assert job.coordinator.poll() is None, "looking at a run does not disturb it"
@@ -76,64 +76,31 @@ def test_a_new_run_in_the_directory_is_followed(finished_job, status):
     follower.send_signal(signal.SIGINT)
     assert follower.wait(WITHIN_S) == 130
     assert job.said(follower) == "hogbatch: interrupted\n"
-    job.coordinator.send_signal(signal.SIGINT)
-    assert job.coordinator.wait(WITHIN_S) == 130
+    job.interrupt()
     report = status(job.run_dir)
     assert (report["state"], report["reason"]) == ("stopped", "interrupted")
 
 
-def test_a_finished_run_and_the_list_agree(finished_run, main, status):
-    report = status(finished_run)
-    summary = json.loads((finished_run / "summary.json").read_text())
-    (listed,) = json.loads(main("runs", finished_run.parent, "--json").stdout)["runs"]
-    for fields in (report, listed):
-        assert (fields["state"], fields["reason"]) == ("finished", "all epochs")
-        assert (fields["rows"], fields["seconds"]) == (summary["rows"], summary["train_seconds"])
-    assert listed["test_loss"] == report["best"]["test_loss"] == summary["test"]["loss"]
-    assert (listed["metric"], listed["workers"]) == ("accuracy", "cpu:1")
-
-
-def test_data_that_are_trained_on_in_one_process_have_a_status(main, status, tmp_path):
-    rows = "".join(f"{n % 2} 1:{n % 7} 2:{n % 3}\n" for n in range(200))
-    (tmp_path / "small.svm").write_text(rows)
-    flags = ("--epochs", 3, "--hidden", 4, "--run-dir", tmp_path / "run")
-    assert cli("train", tmp_path / "small.svm", *flags).returncode == 0
-    assert status(tmp_path / "run")["state"] == "finished"
-
-
-def test_a_run_that_fails_says_why(job, status):
-    job.coordinate("a9a", "--wait-for-workers", 0.1)
-    assert job.finish() == 6
-    report = status(job.run_dir)
-    assert report["state"] == "failed" and "no worker" in report["reason"]
-
-
 @pytest.mark.parametrize("command", ["status", "runs"])
-@pytest.mark.parametrize("kind", ["gone", "file", "other"])
-def test_a_wrong_path_is_one_sentence(main, tmp_path, command, kind):
+def test_wrong_arguments_are_one_sentence(main, tmp_path, command):
     (tmp_path / "file").write_text("")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "run.json").write_text("{}") if command == "runs" else None
-    done = main(command, tmp_path / kind)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"hogbatch: {tmp_path / kind} ")
-    assert "expected" in done.stderr or "it has no run.json" in done.stderr
-    assert done.stderr.count("\n") == 1
+    for kind in ("gone", "file"):
+        done = main(command, tmp_path / kind)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"hogbatch: {tmp_path / kind} ")
+        assert "expected" in done.stderr and done.stderr.count("\n") == 1
+    done = main(command, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
 
 
-def test_a_missing_default_directory_and_a_missing_argument_are_one_sentence(main, tmp_path):
-    assert main("runs", cwd=tmp_path).stderr.startswith("hogbatch: runs does not exist; expected")
-    for arguments in (("status",), ("runs", "--sort", "name"), ("runs", "--limit", "0")):
-        done = main(*arguments, cwd=tmp_path)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", [("status",), ("runs",)])
-def test_the_commands_do_not_import_what_trains(finished_run, command):
-    path = finished_run if command == ("status",) else finished_run.parent
+@pytest.mark.parametrize("command", ["status", "runs", "report"])
+def test_the_commands_do_not_import_what_trains(finished_job, command):
+    job = finished_job
+    (job.run_dir / "model.safetensors").unlink()  # whose predictions a report would have
+    path = job.folder if command == "runs" else job.run_dir
     program = (
-        "import sys; from hogbatch import cli; "
-        f"code = cli.main({[*command, str(path)]!r}); "
+        "import sys; from hogbatch.cli import main as cli; "
+        f"code = cli.main({[command, str(path)]!r}); "
         "heavy = {'numba', 'llvmlite', 'cupy', 'zmq', 'hogbatch.coordinator', 'hogbatch.kernels', "
         "'hogbatch.run', 'numpy'}; "
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr); sys.exit(code)"

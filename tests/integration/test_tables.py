@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import hogbatch
 from hogbatch.model.file import load_model
-from tests.support.fault_injection import cli
 
 ROWS = 400
 
@@ -39,51 +39,41 @@ def folder(tmp_path_factory):
     later = frame(1)
     later.to_csv(folder / "test.csv", index=False, na_rep="NA")
     later.drop(columns="outcome").to_parquet(folder / "later.parquet")
-    done = cli(
-        *("train", "train.csv", "--test", "test.csv", "--label", "outcome", "--text", "note"),
-        *("--hidden", "", "--epochs", 30, "--deterministic", "--run-dir", "run"),
-        cwd=folder,
+    run = hogbatch.train(
+        folder / "train.csv",
+        test=folder / "test.csv",
+        label="outcome",
+        text=("note",),
+        hidden=(),
+        epochs=30,
+        deterministic=True,
+        run_dir=folder / "run",
     )
-    assert done.returncode == 0, done.stderr
-    (folder / "said").write_text(done.stdout)
+    assert run.status == "finished"
     return folder
 
 
-def test_one_line_says_how_the_columns_are_used(folder):
+def test_one_line_says_how_the_columns_are_used(folder, main, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    flags = ("--label", "outcome", "--text", "note", "--hidden", "", "--epochs", 31)
+    done = main("train", "train.csv", *flags, "--resume", "run", "--deterministic", cwd=copy)
+    assert done.returncode == 0 and "resumed from" in done.stdout
     assert (
         "train.csv: columns: 1 numeric column (size), 1 categorical column (color), 1 date (day), "
         "1 text (note); not used: no (numbers the rows; --numeric uses it)\n"
-    ) in (folder / "said").read_text()
+    ) in done.stdout
 
 
-def test_raw_files_are_predicted_with_the_labels_of_the_training_file(folder):
-    done = cli("predict", "run/model.safetensors", "later.parquet", cwd=folder)
+def test_raw_files_and_data_frames_are_predicted_with_the_labels_of_the_training_file(folder, main):
+    done = main("predict", "run/model.safetensors", "later.parquet", cwd=folder)
     assert done.returncode == 0, done.stderr
     predicted, true = done.stdout.splitlines(), frame(1).outcome
     assert set(predicted) == {"late", "in time"}
     assert np.mean(predicted == true) > 0.9
-    again = cli("predict", "run/model.safetensors", "test.csv", cwd=folder)
-    assert again.stdout == done.stdout
-
-
-def test_evaluation_agrees_with_prediction(folder):
-    done = cli("evaluate", "run/model.safetensors", "test.csv", cwd=folder)
-    results = dict(line.split() for line in done.stdout.splitlines())
-    predicted = cli("predict", "run/model.safetensors", "test.csv", cwd=folder).stdout.split("\n")
-    assert float(results["accuracy"]) == pytest.approx(np.mean(predicted[:-1] == frame(1).outcome))
-
-
-def test_data_frames_are_encoded_by_name(folder):
-    model = load_model(folder / "run" / "model.safetensors")
-    raw = frame(1).drop(columns="outcome")
-    lines = cli("predict", "run/model.safetensors", "test.csv", cwd=folder).stdout.splitlines()
-    shuffled = raw[[*raw.columns[::-1]]]
-    assert model.predict(shuffled).tolist() == lines
-    assert model.predict(raw.to_dict("list")).tolist() == lines
-
-
-def test_a_run_on_a_table_is_resumed(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    done = cli("train", "--resume", "run", "--epochs", 31, cwd=copy)
-    assert done.returncode == 0, done.stderr
-    assert "resumed from" in done.stdout
+    assert main("predict", "run/model.safetensors", "test.csv", cwd=folder).stdout == done.stdout
+    model, raw = load_model(folder / "run" / "model.safetensors"), frame(1).drop(columns="outcome")
+    assert model.predict(raw[[*raw.columns[::-1]]]).tolist() == predicted
+    assert model.predict(raw.to_dict("list")).tolist() == predicted
+    results = main("evaluate", "run/model.safetensors", "test.csv", cwd=folder).stdout
+    accuracy = dict(line.split() for line in results.splitlines())["accuracy"]
+    assert float(accuracy) == pytest.approx(np.mean(predicted == true))

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
 import warnings
@@ -11,10 +10,10 @@ import warnings
 import numpy as np
 import pytest
 
-import hogbatch
-from tests.support.fault_injection import cli, wait_for
-from tests.support.tracker_servers import QUIET, reserved_port, server
+from tests.support.fault_injection import ENDLESS, cli
+from tests.support.tracker_servers import QUIET, reserved_port
 
+pytestmark = pytest.mark.slow
 SMALL = ("--hidden", 8, "--epochs", 3, "--quiet")
 TAGS = {
     *("loss/train", "loss/test", "metric/test/accuracy"),
@@ -45,7 +44,7 @@ def quiet_clients(monkeypatch, tmp_path_factory):
         monkeypatch.setenv(f"WANDB_{kind}_DIR", str(own))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def patient(tmp_path_factory, monkeypatch):
     """Runs in other processes wait for their trackers as long as a loaded machine needs."""
     folder = tmp_path_factory.mktemp("patient")
@@ -86,15 +85,6 @@ def history(run, name):
     return [entry[name] for entry in run["history"]]
 
 
-def test_small_data_are_logged_from_python(plane, tmp_path):
-    run = hogbatch.train(plane, hidden=(8,), epochs=3, quiet=True, run_dir=tmp_path, log=["csv"])
-    table = table_of(tmp_path)
-    assert set(table) >= TAGS
-    assert table["progress/rows"] == history(run.summary, "rows")
-    assert table["loss/test"] == history(run.summary, "test_loss")
-    assert "metrics.csv" in (tmp_path / "run.json").read_text()
-
-
 def test_a_missing_package_is_refused_before_anything_is_written(
     plane, tmp_path, main, monkeypatch
 ):
@@ -106,17 +96,6 @@ def test_a_missing_package_is_refused_before_anything_is_written(
     assert refused.stderr.endswith("pip install 'hogbatch[wandb]'\n")
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("patient")
-def test_a_run_that_replaces_another_replaces_its_metrics(plane, tmp_path):
-    flags = ("train", plane, *SMALL, "--run-dir", tmp_path)
-    assert cli(*flags, "--log", "csv,tensorboard").returncode == 0
-    assert max(table_of(tmp_path)["progress/epochs"]) == 3
-    assert cli(*flags, "--epochs", 1, "--log", "csv", "--overwrite").returncode == 0
-    assert max(table_of(tmp_path)["progress/epochs"]) == 1
-    assert not (tmp_path / "tensorboard").exists() and not (tmp_path / ".previous-run").exists()
-
-
 def test_a_user_file_called_metrics_is_not_overwritten(plane, tmp_path, main):
     (tmp_path / "metrics.csv").write_text("mine")
     refused = main("train", plane, *SMALL, "--run-dir", tmp_path, "--log", "csv")
@@ -124,61 +103,47 @@ def test_a_user_file_called_metrics_is_not_overwritten(plane, tmp_path, main):
     assert (tmp_path / "metrics.csv").read_text() == "mine"
 
 
-def test_a_rehearsal_logs_simulated_seconds(plane, tmp_path, main):
-    server = ("--server", "h100-16cores", "--workers", "cpu:2")
-    done = main("rehearse", plane, *server, *SMALL, "--run-dir", tmp_path, "--log", "csv")
-    assert done.returncode == 0, done.stderr
-    table = table_of(tmp_path)
-    run = json.loads((tmp_path / "summary.json").read_text())
-    assert table["progress/seconds"] == history(run, "seconds")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("patient")
-def test_a_killed_and_resumed_run_continues_its_files(job):
+def test_a_killed_resumed_and_interrupted_run_continues_its_files(job):
     often = ("--checkpoint-seconds", 0.05, "--eval-seconds", 0.05, "--workers", "cpu:1")
-    job.train("a9a", *often, "--log", "csv,tensorboard", "--max-seconds", 300, "--hidden", 256)
+    job.train("a9a", *often, "--log", "csv,tensorboard", *ENDLESS, "--hidden", 256)
     job.wait_for_event("checkpoint", 2)
     job.wait_for_event("evaluation", 4)
-    job.coordinator.kill()
-    job.coordinator.wait()
-    wait_for(lambda: not job.processes(), "the workers end")
-    reached = job.events("evaluation")[-1]["epochs"]
-    again = ("--resume", "auto", "--workers", "cpu:1", "--epochs", round(reached) + 2)
-    again += ("--max-seconds", 1e9)
-    job.train(*again, "--hidden", 256)  # the settings of the run say that it is logged
-    assert job.finish() == 0
+    job.kill()
+    evaluations = len(job.events("evaluation"))
+    job.train("--resume", "auto", "--hidden", 256)  # the settings of the run say that it is logged
+    job.wait_for_event("resumed")
+    job.wait_for_event("evaluation", evaluations + 2)
+    job.interrupt()
     rows = history(job.summary(), "rows")
     assert job.events("resumed") and rows == sorted(rows)
     assert table_of(job.run_dir)["progress/rows"] == rows
     assert steps(job.run_dir) == rows
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("patient")
-def test_an_interrupted_run_says_so(job):
-    job.train("a9a", "--workers", "cpu:1", "--log", "tensorboard", "--max-seconds", 300)
-    job.wait_for_event("evaluation")
-    job.coordinator.send_signal(signal.SIGINT)
-    assert job.finish() == 130
     tensors = accumulated(job.run_dir).Tensors("result")
     assert b"| result/status | stopped |" in tensors[-1].tensor_proto.string_val[0]
-    assert steps(job.run_dir) == history(job.summary(), "rows")
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("patient")
-def test_tensorboard_shows_a_run(plane, tmp_path):
-    run_dir = tmp_path / "run"
-    done = cli("train", plane, *SMALL, "--run-dir", run_dir, "--log", "tensorboard")
+def test_a_run_is_in_the_files_of_every_tracker(plane, tmp_path):
+    flags = ("train", plane, "--hidden", 8, "--epochs", 3, "--run-dir", tmp_path / "run")
+    done = cli(*flags, "--log", "csv,tensorboard,wandb", env={"WANDB_MODE": "offline"})
     assert done.returncode == 0 and done.stderr == ""
-    events = accumulated(run_dir)
-    losses = json.loads((run_dir / "summary.json").read_text())
+    run_dir = tmp_path / "run"
+    summary = json.loads((run_dir / "summary.json").read_text())
+    table, events = table_of(run_dir), accumulated(run_dir)
+    assert set(table) >= TAGS
+    assert table["progress/rows"] == steps(run_dir) == history(summary, "rows")
+    assert table["loss/test"] == history(summary, "test_loss")
     logged = [event.value for event in events.Scalars("loss/test")]
-    assert logged == pytest.approx(history(losses, "test_loss"))  # TensorBoard stores float32
-    assert steps(run_dir) == history(losses, "rows")
+    assert logged == pytest.approx(table["loss/test"])  # TensorBoard stores float32
     settings = events.Tensors("settings")[0].tensor_proto.string_val[0].decode()
     assert "| hidden | 8 |" in settings and "| network | 5-8-1 |" in settings
+    run_id = (run_dir / "wandb-run-id").read_text().strip()
+    (file,) = (run_dir / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")
+    content = file.read_bytes()
+    assert all(tag.encode() in content for tag in TAGS) and b"result/test_loss" in content
+    assert f"wandb: run {run_id}, offline; upload it with wandb sync" in done.stdout
+    assert cli(*flags, "--epochs", 1, "--log", "csv", "--overwrite").returncode == 0
+    assert max(table_of(run_dir)["progress/epochs"]) == 1
+    assert not (run_dir / "tensorboard").exists(), "a run that replaces another has its own files"
 
 
 READ = """
@@ -202,20 +167,19 @@ def mlflow_run(uri, run_dir):
     return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("patient")
 def test_mlflow_has_the_run_and_its_continuation(plane, tmp_path):
     run_dir = tmp_path / "run"
-    done = cli("train", plane, *SMALL, "--run-dir", run_dir, "--log", "mlflow")
-    assert done.returncode == 0 and done.stderr == ""
-    later = ("--epochs", 5, "--max-seconds", 600, "--quiet")
-    done = cli("train", "--resume", run_dir, *later)
-    assert done.returncode == 0 and done.stderr == ""
+    for flags in (
+        (plane, *SMALL, "--run-dir", run_dir, "--log", "mlflow"),
+        ("--resume", run_dir, "--epochs", 5, "--max-seconds", 600, "--quiet"),
+    ):
+        done = cli("train", *flags, env={"MLFLOW_EXPERIMENT_NAME": "planes"})
+        assert done.returncode == 0 and done.stderr == ""
     run = mlflow_run(f"sqlite:///{tmp_path}/mlflow.db", run_dir)
-    assert run["experiment"] == "hogbatch" and run["info"]["run_name"] == "run"
+    assert run["experiment"] == "planes" and run["info"]["run_name"] == "run"
     assert run["info"]["status"] == "FINISHED"
     params, metrics, tags = (run["data"][kind] for kind in ("params", "metrics", "tags"))
-    assert params["hidden"] == "8" and params["epochs"] == "3"
+    assert params["hidden"] == "8" and params["epochs"] == "3" and params["network"] == "5-8-1"
     assert params["max_seconds"] == "600.0" and tags["resumed.epochs"] == "5"
     assert set(metrics) >= TAGS
     assert tags["result/model"] == str(run_dir / "model.safetensors")
@@ -225,22 +189,6 @@ def test_mlflow_has_the_run_and_its_continuation(plane, tmp_path):
     assert run["loss/test"] == [list(point) for point in zip(rows, losses, strict=True)]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("patient")
-def test_a_server_of_mlflow_has_the_run(plane, tmp_path):
-    store = ("--backend-store-uri", f"sqlite:///{tmp_path}/server.db", "--workers", "1")
-    with server("mlflow", "server", *store, ready="/health", folder=tmp_path) as url:
-        env = {"MLFLOW_TRACKING_URI": url, "MLFLOW_EXPERIMENT_NAME": "planes"}
-        flags = ("--run-dir", tmp_path / "run", "--log", "mlflow")
-        done = cli("train", plane, *SMALL, *flags, env=env)
-        assert done.returncode == 0 and done.stderr == ""
-        run = mlflow_run(url, tmp_path / "run")
-    assert run["experiment"] == "planes" and run["info"]["status"] == "FINISHED"
-    assert set(run["data"]["metrics"]) >= TAGS and run["data"]["params"]["network"] == "5-8-1"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("patient")
 def test_a_server_that_does_not_answer_stops_only_its_tracker(plane, tmp_path):
     arguments = ("--hidden", 8, "--epochs", 3, "--run-dir", tmp_path / "run", "--log", "mlflow,csv")
     with reserved_port() as port:
@@ -252,16 +200,3 @@ def test_a_server_that_does_not_answer_stops_only_its_tracker(plane, tmp_path):
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout.count("the mlflow tracker has stopped: ") == 1
     assert table_of(tmp_path / "run")["loss/test"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("patient")
-def test_weights_and_biases_writes_its_files_offline(plane, tmp_path):
-    flags = ("--hidden", 8, "--epochs", 3, "--run-dir", tmp_path / "run", "--log", "wandb")
-    done = cli("train", plane, *flags, env={"WANDB_MODE": "offline"})
-    assert done.returncode == 0 and done.stderr == ""
-    run_id = (tmp_path / "run" / "wandb-run-id").read_text().strip()
-    (file,) = (tmp_path / "run" / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")
-    content = file.read_bytes()
-    assert all(tag.encode() in content for tag in TAGS) and b"result/test_loss" in content
-    assert f"wandb: run {run_id}, offline; upload it with wandb sync" in done.stdout

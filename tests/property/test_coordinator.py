@@ -30,7 +30,7 @@ class Chaos(Stage):
         self.names = (f"w{number}" for number in range(10_000))
         self.answers = []  # every Done said so far, by key
         self.memory = {}  # key → rows of the largest batch that fits; those not here have enough
-        super().__init__(Adaptive(PolicySettings()), **plan)
+        super().__init__(policy=Adaptive(PolicySettings()), **plan)
 
     def fence(self, number):
         return self.fences[number]

@@ -42,11 +42,10 @@ def halfway(value):
 
 
 any_double = st.floats(allow_nan=False, allow_infinity=False)
-digits = st.integers(0, 10**25).map(str)
 exponents = st.one_of(st.integers(-30, 30), st.integers(-400, 400), st.integers(-(10**30), 10**30))
 
 
-@max_examples(1000)
+@max_examples(300)
 @given(any_double)
 @example(5e-324)
 @example(2.2250738585072011e-308)
@@ -55,32 +54,27 @@ exponents = st.one_of(st.integers(-30, 30), st.integers(-400, 400), st.integers(
 @example(2.0**128 - 2.0**103)
 @example(9007199254740993.0)
 def test_what_python_writes(value):
-    assert_nearest(repr(value))
-    assert_nearest(f"{value:.18e}")
-    assert_nearest(f"{value:.3g}")
+    for form in (repr(value), f"{value:.18e}", f"{value:.3g}"):
+        assert_nearest(form)
 
 
-@max_examples(1000)
-@given(st.text("0123456789", min_size=1, max_size=19), st.integers(0, 19), exponents)
+@max_examples(400)
+@given(st.text("0123456789", min_size=1, max_size=40), st.integers(0, 40), exponents)
 @example("9007199254740993", 16, 0)
-@example("18446744073709551615"[:19], 0, 300)
-def test_up_to_19_digits_are_always_enough(text, point, exponent):
-    assert_nearest(f"{text[:point]}.{text[point:]}e{exponent}")
-    assert_nearest(f"-{text[:point]}.{text[point:]}E{exponent:+}")
-    assert_nearest(text)
-
-
-@max_examples(1000)
-@given(st.text("0123456789", min_size=20, max_size=40), st.integers(0, 40), exponents)
-def test_more_digits_give_bounds(text, point, exponent):
+@example("1844674407370955161", 0, 300)
+@example("0" * 30 + "1234567890123456789", 1, 0)  # leading zeros are no digits
+def test_up_to_19_digits_are_always_enough_and_more_give_bounds(text, point, exponent):
     token = f"{text[:point]}.{text[point:]}e{exponent}"
+    if len(text.lstrip("0")) <= 19:
+        assert_nearest(token)
+        assert_nearest(f"-{text[:point]}.{text[point:]}E{exponent:+}")
+        assert_nearest(text)
     low, high, end = parse(token)
     assert end == len(token)
-    assert low <= float(token) <= high
-    assert high <= math.nextafter(low, math.inf)
+    assert low <= float(token) <= high <= math.nextafter(low, math.inf)
 
 
-@max_examples(1000)
+@max_examples(200)
 @given(any_double.filter(lambda value: abs(value) < 1e308), st.integers(1, 19))
 def test_numbers_close_to_halfway_between_two(value, kept):
     top, power = halfway(value)
@@ -93,23 +87,24 @@ def test_numbers_close_to_halfway_between_two(value, kept):
     assert low <= float(f"{text}e{power}") <= high
 
 
-@max_examples(300)
-@given(st.integers(2**53, 2**63), st.integers(0, 12))
-def test_exact_halves_go_to_the_even_number(whole, twos):
-    """Between 2^53 and 2^64 every odd multiple of half a step has at most 19 or 20 digits."""
-    step = 2 ** (whole.bit_length() - 53)
-    half = whole // step * step + step // 2
-    if len(str(half)) <= 19:
-        assert_nearest(str(half))
-        assert_nearest(f"{half}e-{twos}")
+@max_examples(200)
+@given(st.integers(-4, 23), st.integers(0, 2**53), st.integers(0, 9))
+def test_exact_halves_go_to_the_even_number(power, number, shift):
+    """An odd number of 54 bits is halfway; with these powers of ten, 19 digits can be one."""
+    if power < 0:
+        digits = ((2**53 + number) | 1) * 5**-power
+    else:
+        least = -(-(2**53) // 5**power)
+        odd = (least + number % least) | 1  # the product with 5^power has 54 bits
+        digits = odd << max(1, 54 - odd.bit_length()) + shift
+    if digits < 10**19:
+        assert_nearest(f"{digits}e{power}")
 
 
-@max_examples(300)
+@max_examples(100)
 @given(st.text("0123456789.eE+-_xn", max_size=12))
 @example("")
-@example(".")
 @example("-")
-@example("1e")
 @example("1e+")
 @example(".e1")
 def test_a_number_ends_where_no_number_goes_on(token):
@@ -119,12 +114,6 @@ def test_a_number_ends_where_no_number_goes_on(token):
     else:
         with pytest.raises(ValueError):
             float(token)
-
-
-def test_leading_zeros_are_no_digits():
-    assert_nearest("0." + "0" * 30 + "1234567890123456789")
-    assert_nearest("0" * 30 + "1234567890123456789." + "0")
-    assert_nearest("0" * 500)
 
 
 def test_powers_of_five_are_off_by_less_than_their_last_bit():

@@ -5,7 +5,6 @@ from math import prod
 from hypothesis import given, strategies as st
 
 from hogbatch.store.layout import LANES, LINE, PAGE, arrange, stored_width, tensor_offsets
-from hogbatch.store.segment import Segment
 from tests.support.property_tests import max_examples
 
 shapes = st.lists(st.integers(0, 40), max_size=3).map(tuple)
@@ -34,19 +33,6 @@ def test_fields_never_overlap_are_aligned_and_lie_inside(groups):
     assert all(field.offset % LINE == 0 for field in layout.fields)
     assert all(0 <= field.offset <= field.end <= layout.size for field in layout.fields)
     assert layout.size % PAGE == 0 and layout.size > 0
-
-
-@few
-@given(arrays)
-def test_every_array_of_a_segment_keeps_what_was_written_to_it(wanted):
-    segment = Segment.create("property", arrange(wanted))
-    views = {name: segment.array(name) for name in wanted}
-    for number, view in enumerate(views.values()):
-        view[...] = number + 1
-    for number, (name, view) in enumerate(views.items()):
-        assert (view.dtype.str.strip("|"), view.shape) == wanted[name]
-        assert (view == number + 1).all()
-    segment.close()
 
 
 @few

@@ -10,6 +10,9 @@ from hogbatch.config.lsh import defaults
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.data.order import epoch_order
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import LOSSES, TOTALS
+from hogbatch.kernels.executor import Executor
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.layout import arrange
@@ -95,6 +98,15 @@ def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
         given.welcome, layers=network.layers, loss=network.loss, lsh=lsh
     )
     return replace(given, network=network, model=model, welcome=welcome)
+
+
+def evaluated(given):
+    """The sums over the test set, directly from the shared parameters."""
+    totals, none, test = np.zeros(TOTALS), np.zeros(0, np.float32), given.test
+    layers, loss = given.network.layer_views(), LOSSES[given.network.loss]
+    executor = Executor(reference, np, layers, given.model.params, none, none)
+    executor.evaluate_batch(test.inputs, test.labels, np.arange(test.rows), loss, totals)
+    return totals
 
 
 def shared_model(parameters, slots=0):

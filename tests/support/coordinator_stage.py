@@ -15,11 +15,11 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Lease,
     Optimizer,
     Ready,
     Stop,
     Welcome,
-    Work,
 )
 
 PACKAGE, FINGERPRINT = "0.1.0", "abc123"
@@ -79,12 +79,13 @@ def make_plan(
 class Stage:
     """Simulates the loop and the workers; checks the coordinator's invariants after each event."""
 
-    def __init__(self, policy=None, **plan):
+    def __init__(self, *workers, policy=None, **plan):
+        """`workers` have joined and are ready, and the row orders are written."""
         self.state = Coordinator(make_plan(**plan), policy or Fixed(PolicySettings()))
         self.now = 0.0
         self.seconds_per_row = 1e-3
         self.said = []  # every command so far
-        self.work = defaultdict(list)  # key → Work messages it has not answered
+        self.work = defaultdict(list)  # key → Lease messages it has not answered
         self.numbers = {}  # key → fence number of each attached worker
         self.orders = []  # Shuffles to carry out
         self.bad = None  # where the model is not finite
@@ -92,6 +93,8 @@ class Stage:
         self.snapshots = []  # commanded, not taken yet
         self.at_once = True  # snapshots are taken as soon as they are commanded
         self._note(self.state.begin(self.now))
+        if workers:
+            self.attach(*workers)
 
     # Workers --------------------------------------------------------------------------------
 
@@ -116,7 +119,7 @@ class Stage:
     def answer(self, work, **changes):
         rows = work.stop - work.start
         fields = {
-            "lease": work.lease,
+            "lease": work.number,
             "rows": rows,
             "updates": -(-rows // work.batch_size),
             "seconds": rows * self.seconds_per_row,
@@ -194,7 +197,7 @@ class Stage:
             match command:
                 case Send(key, Welcome(worker=number)):
                     self.numbers[key] = number
-                case Send(key, Work() as work):
+                case Send(key, Lease() as work):
                     self.work[key].append(work)
                 case Send(key, Stop()):
                     self.work.pop(key, None)
@@ -222,8 +225,8 @@ class Stage:
 
 
 def works(commands):
-    """The leases among `commands`, as (key, Work) in order."""
-    return [(c.worker, c.message) for c in commands if is_send(c, Work)]
+    """The leases among `commands`, as (key, Lease) in order."""
+    return [(c.worker, c.message) for c in commands if is_send(c, Lease)]
 
 
 def of_kind(commands, kind):

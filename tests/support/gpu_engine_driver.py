@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.gpu import GpuEngine
 
 ROWS = 600
@@ -49,7 +49,7 @@ class Rehearsal:
 
 
 def lease(start=0, stop=ROWS, batch=32, *, rate=0.1, epoch=0, number=1, task="train", fence=0):
-    return Work(number, task, epoch, start, stop, batch, rate, fence)
+    return Lease(number, task, epoch, start, stop, batch, rate, fence)
 
 
 def epochs(count, batch=32, *, edges=(0, 250, 251, ROWS), **fields):

@@ -11,19 +11,11 @@ import pytest
 from hypothesis import strategies as st
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
-from hogbatch.kernels.contract import (
-    LABEL_LISTS,
-    LOSSES,
-    NORMALISED,
-    NUMBERS,
-    TOTALS,
-    Hyper,
-    Slots,
-)
+from hogbatch.kernels.contract import LABEL_LISTS, LOSSES, NORMALISED, NUMBERS, TOTALS, Hyper, Slots
 from hogbatch.store.layout import stored_width
 from tests.support.property_tests import max_examples
 
-examples = max_examples(30)
+examples = max_examples(15)
 
 # Interpreted kernels (NUMBA_DISABLE_JIT=1) warn, as NumPy does; compiled kernels do not.
 overflowing = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")

@@ -8,7 +8,7 @@ import select
 from collections import deque
 from collections.abc import Iterator
 
-from hogbatch.wire.codec import BadFrame, decode_to_coordinator, decode_to_worker, encode
+from hogbatch.wire.codec import decode_to_coordinator, decode_to_worker, encode
 from hogbatch.wire.messages import ToCoordinator, ToWorker
 
 
@@ -48,10 +48,6 @@ class Loopback:
         self._workers[name] = _Mailbox()
         return LoopbackWorker(name, self._workers[name], self._inbox)
 
-    def deliver(self, sender: str, frame: bytes) -> None:
-        """Put raw bytes, which may be invalid, into the coordinator's inbox."""
-        self._inbox.put(sender, frame)
-
     def watch(self, fd: int) -> None:
         self._inbox.poll.register(fd, select.POLLIN)
 
@@ -64,10 +60,7 @@ class Loopback:
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
         while self._inbox.frames:
             sender, frame = self._inbox.frames.popleft()
-            try:
-                yield sender, decode_to_coordinator(frame)
-            except BadFrame:
-                self.refused += 1
+            yield sender, decode_to_coordinator(frame)
 
     def send(self, worker: str, message: ToWorker) -> bool:
         if worker not in self._workers:

@@ -18,9 +18,10 @@ import numpy as np
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.buffers import ExchangeBuffers
-from hogbatch.cluster.decisions.transfers import Reduction
-from hogbatch.cluster.exchange import ChangeExchange, PlaneError
+from hogbatch.cluster.exchange import ChangeExchange
+from hogbatch.cluster.planes.base import PlaneError
 from hogbatch.cluster.planes.nixl import NixlPlane
+from tests.support.merging_servers import reduction
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = WITHIN_S / 2  # of a server, with those that live
@@ -74,7 +75,7 @@ class Commands:
 
     def __init__(self, number, size):
         self.number = number
-        self.buffers = ExchangeBuffers.create(size, servers=3)
+        self.buffers = ExchangeBuffers.create(size, 3)
         self.buffers.change[:] = change_of(number, size)
         self.plane = NixlPlane(self.buffers, timeout_s=PATIENCE_S)
         self.exchange = ChangeExchange(self.buffers, self.plane, number, timeout_s=PATIENCE_S)
@@ -93,10 +94,13 @@ class Commands:
         )
         return "connected"
 
-    def reduce(self, merge, attempt, places, how):
+    def reduce(self, merge, attempt, numbers, schedule):
         """The hash of the sum, or the number of the server that failed."""
+        how = schedule, "float32", "none"
         try:
-            self.exchange.reduce(merge, attempt, places, 1.0, Reduction(**how), threading.Event())
+            self.exchange.reduce(
+                reduction(numbers, how=how, merge=merge, attempt=attempt), threading.Event()
+            )
         except PlaneError as error:
             return {"failed": error.server}
         return {"hash": hashlib.sha256(self.buffers.sum).hexdigest()}
@@ -133,7 +137,8 @@ class Commands:
         target = self.buffers.offset("merged")
         try:
             source = (start, start + self.buffers.change.nbytes)
-            self.plane.write(to, source, target, note.encode())
+            self.plane.start(to, source, target, note.encode())
+            self.plane.finish()
         except PlaneError as error:
             return {"failed": error.server}
         return "written"

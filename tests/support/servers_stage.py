@@ -19,6 +19,7 @@ from hogbatch.coordinator.commands import (
     LoadServer,
     Record,
     Revoke,
+    RollBack,
     Send,
     ShowMean,
     Shuffle,
@@ -36,6 +37,7 @@ from hogbatch.wire.messages import (
     Done,
     Heartbeat,
     Hello,
+    Lease,
     Loaded,
     Ready,
     Reduce,
@@ -44,7 +46,6 @@ from hogbatch.wire.messages import (
     Stop,
     UseModel,
     Welcome,
-    Work,
 )
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
 
@@ -79,6 +80,11 @@ class Server:
         return self.merged + self.change
 
 
+def rows_of(epochs, rows):
+    """The model that contains every row of each epoch once."""
+    return Counter((epoch, row) for epoch in range(epochs) for row in range(rows))
+
+
 class ServersStage:
     """Runs the coordinator and its servers; events are in the order of their simulated times."""
 
@@ -94,6 +100,9 @@ class ServersStage:
         self.shown = []  # whether the moving mean is, after each change
         self.limited = []  # servers whose restarts are limited, and why
         self.finish = None
+        self.complete = saved is None  # its model has all rows since the start
+        self.unloadable = Counter()  # key → how often loading the model fails
+        self.bad = None  # where the merged model is not finite
         self.model = Counter()  # of this process, as copied for snapshots
         self.reductions = self.connections = 0
         self._tick_at = self.now  # the next one
@@ -124,6 +133,10 @@ class ServersStage:
     def silence(self, key):
         """Let the server stop, as if its network were cut."""
         self.servers[key].alive = False
+
+    def recorded(self, event):
+        """The fields of every record of `event`."""
+        return [fields for name, fields in self.records if name == event]
 
     @property
     def members(self):
@@ -188,23 +201,40 @@ class ServersStage:
                     self.limited.append((key, reason))
                 case Record(event, fields):
                     self.records.append((event, fields))
+                    if event == "servers_merged":
+                        self._check_merged()
                 case Revoke(number):
                     for server in self.servers.values():
                         if server.number == number:
                             server.alive, server.revoked = False, True
+                case RollBack():
+                    self.bad = None
+                    for server in self.members:
+                        server.merged, server.finite = Counter(self.model), True
+                        server.change.clear()
                 case ShowMean(shown):
                     self.shown.append(shown)
                 case Finish():
                     self.finish = command
 
+    def _check_merged(self):
+        """The coordinator knows how many rows are in the merged model."""
+        epochs = self.state.epochs
+        rows = epochs.number * self.state.plan.train_rows + epochs.rows.acknowledged
+        if self.complete and not self.state.recovery.rollbacks.total:
+            assert all(server.merged.total() == rows for server in self.members)
+
     def _snapshot(self):
         if self.members and self.members[0].merged:
             self.model = self.members[0].model
-        self._execute(self.state.snapshot_taken(None, self.now))
+        self._execute(self.state.snapshot_taken(self.bad, self.now))
 
     def _load(self, key, source):
         server = self.servers[key]
-        if source and not self.servers[source].alive:
+        self.unloadable[key] -= 1
+        if self.unloadable[key] >= 0:
+            failure = "no room"
+        elif source and not self.servers[source].alive:
             failure = f"{source} is gone"
         else:
             server.merged = Counter(self.servers[source].merged if source else self.model)
@@ -219,7 +249,7 @@ class ServersStage:
                 server.number = message.worker
             case Servers(version, numbers, addresses):
                 self._connect(server, version, numbers, addresses)
-            case Work():
+            case Lease():
                 self._check_parts(server, message)
                 server.leases.append(message)
                 if len(server.leases) == 1:
@@ -305,7 +335,7 @@ class ServersStage:
                 server.change.update((work.epoch, row) for row in range(work.start, work.stop))
             else:
                 server.evaluated.append((work.rows_of, work.start, work.stop))
-            done = Done(work.lease, rows, 1, rows * server.row_seconds, 0.5 * rows, 0, (1.0,))
+            done = Done(work.number, rows, 1, rows * server.row_seconds, 0.5 * rows, 0, (1.0,))
             self._post(server, done)
             if server.leases:
                 self._compute(server)

@@ -4,8 +4,8 @@ import numpy as np
 
 from hogbatch.data.encode import Encoding
 from hogbatch.data.scale import Scaler
-from hogbatch.model.file import Model
 from hogbatch.model.network import Network
+from hogbatch.model.trained import Model
 
 SCALER = Scaler(np.arange(5.0), np.arange(1.0, 6.0) / 3)
 ENCODINGS = {

@@ -1,28 +1,23 @@
-"""A network with an output-major last layer, and data, for the compiled loop and the reference."""
+"""Networks with an output-major last layer, of which hash tables find the active outputs."""
 
 import numpy as np
 
-from hogbatch import kernels
-from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import Labels
-from hogbatch.kernels.contract import LOSSES, ROWS, TOTALS, UPDATES, Hyper
-from hogbatch.kernels.cpu import exact
+from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import SIMHASH, draw
 from hogbatch.kernels.cpu.lsh.selection import UNION, NeuronFinder, SelectionRule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
-from hogbatch.kernels.cpu.model import BatchSettings, ModelView
-from hogbatch.kernels.executor import Executor as Interpreted, corrected
 from hogbatch.model.network import Network
-from tests.support.kernel_cases import csr_set, dense_set, labels_for, read_only
+from tests.support import compiled_networks
+from tests.support.compiled_networks import FEATURES
 from tests.support.stored import to_stored
 
-FEATURES, CLASSES, SET = 9, 43, 30  # 43 is stored as 48
-BATCH, RAGGED, FENCE = 7, 4, 5
+CLASSES, SET = 43, 30  # 43 is stored as 48
+BATCH, RAGGED = 7, 4
 WIDE_LOSSES = ("softmax", "multilabel-softmax", "multilabel")
-RATES = {"sgd": 0.05, "momentum": 0.01, "adagrad": 0.05, "adam": 0.01}
-HIDDEN = {(18,): "tanh", (20, 33): "relu"}
+HIDDEN = [(18,), (20, 33)]
 ALL = SelectionRule(UNION, 1, 1, CLASSES, 0)
 
 
@@ -36,8 +31,8 @@ def finder_of(dimension, classes, rule=ALL, found=None, family=SIMHASH, seed=0):
     return NeuronFinder(rule, functions, tables, empty_sketches(dimension, classes, seed))
 
 
-class Case:
-    """A network, its data and its optimizer state; equal arguments give equal numbers."""
+class WideCase(compiled_networks.Case):
+    """A case of the wide loop."""
 
     def __init__(
         self,
@@ -49,79 +44,8 @@ class Case:
         classes=CLASSES,
         rows=SET,
     ):
-        random = np.random.default_rng(11)
-        self.network = Network.build(FEATURES, hidden, classes, HIDDEN[hidden], loss, True)
-        self.classes, self.dimension = classes, hidden[-1]
-        self.params = np.zeros(self.network.parameters, np.float32)
-        for tensor in self.network.tensors():
-            tensor.view(self.params)[...] = random.normal(0, 0.5, tensor.shape)
-        self.inputs = (csr_set if sparse else dense_set)(random, FEATURES, rows)
-        for cells in (self.inputs.values, self.inputs.dense):
-            cells /= 4
-        self.loss, self.spec = LOSSES[loss], OPTIMIZERS[optimizer]
-        self.labels = labels_for(random, self.loss, classes, rows)
-        size = self.params.size
-        self.slots = [np.zeros(size if n < self.spec.slots else 0, np.float32) for n in range(2)]
-        self.steps, self.totals = np.zeros(1, np.int64), np.zeros(TOTALS)
-        self.order = random.integers(0, rows, 2 * BATCH + RAGGED)
-        momentum, beta2 = self.spec.momentum, self.spec.beta2
-        self.hyper = Hyper(RATES[optimizer], 0.01, momentum, beta2, 1e-3)
-        self.fence = np.full(8, FENCE)
-        self.place = np.full(classes, -1, np.int32)
-        self.head = np.full(self.network.layer_views()[0].fan_in, -1, np.int32)
-        self.changed = np.zeros(classes, np.uint8)
-
-    @property
-    def rows(self):
-        """Inputs and labels as the compiled loops get them."""
-        return read_only(self.inputs), read_only(self.labels)
-
-    def model(self, own=None):
-        """`own`: one thread's slots of the dense layers."""
-        plan = np.array(self.network.layer_views(), np.int64)
-        return ModelView(plan, self.params, *self.slots, self.steps, *(own or self.slots))
-
-    def lease(self, batch=BATCH, threads=1):
-        return BatchSettings(batch, self.loss, self.spec.kind, FENCE, threads)
-
-    def train(self, finder=None, *, batch=BATCH, threads=1, own=None, fence=None):
-        """Train with the compiled loop, all rows in one call."""
-        finder = finder or finder_of(self.dimension, self.classes)
-        space = scratch(batch, finder.tables, self.classes, finder.rule.capacity, 1)
-        seat = hashed.HashedThread(self.head, space, self.place, self.changed)
-        hashed.train(
-            *(self.model(own), finder, *self.rows, self.order),
-            *(self.lease(batch, threads), self.hyper, seat),
-            *(self.fence if fence is None else fence, self.totals),
-        )
-        assert (self.place == -1).all() and (self.head == -1).all()
-        assert not space.bucket_counts.any()
-        return self
-
-    def interpret(self):
-        """Train on the reference backend, one batch after the other, with all outputs."""
-        network, totals = self.reference(), self.totals
-        for t, start in enumerate(range(0, len(self.order), BATCH), 1):
-            rows = self.order[start : start + BATCH]
-            hyper = corrected(self.spec.kind, self.hyper, t)
-            kinds = self.loss, self.spec.kind, hyper
-            network.train_batch(self.inputs, self.labels, rows, *kinds, totals)
-            totals[[ROWS, UPDATES]] += len(rows), 1
-        return self
-
-    def evaluate(self):
-        """The totals of an exact evaluation."""
-        rest = self.lease(), self.fence, self.totals
-        exact.evaluate(self.model(), *self.rows, self.order, *rest)
-        return self.totals
-
-    def reference(self):
-        plan = self.network.layer_views()
-        return Interpreted(kernels.load("reference"), np, plan, self.params, *self.slots)
-
-    def scores(self):
-        """The scores of the rows in `order`, [B, C]."""
-        return self.reference().scores(self.inputs, self.order)[:, : self.classes].copy()
+        sizes = {"outputs": classes, "rows": rows, "batch": BATCH, "leased": 2 * BATCH + RAGGED}
+        super().__init__(loss, optimizer, sparse=sparse, hidden=hidden, output_major=True, **sizes)
 
     def labels_of(self, rows):
         """The distinct labels of `rows`, ascending."""
@@ -133,7 +57,7 @@ class Case:
 
     def cut(self, neurons):
         """A case reduced to the outputs `neurons`, ascending; other outputs' labels are removed."""
-        small = Case.__new__(Case)
+        small = WideCase.__new__(WideCase)
         small.__dict__ |= self.__dict__
         small.network = Network.build(
             *(FEATURES, tuple(layer.width for layer in self.network.layers[:-1]), len(neurons)),
@@ -167,12 +91,23 @@ class Case:
         indices = place[labels.indices[kept]].astype(np.int32)
         return Labels(labels.values, indptr.astype(np.int64), indices)
 
-    def tensors(self):
-        """Copies of parameters and slots by name, those of the last layer output-major."""
-        flats = {"params": self.params, "first": self.slots[0], "second": self.slots[1]}
-        return {
-            f"{kind} {name}": tensor
-            for kind, flat in flats.items()
-            if flat.size
-            for name, tensor in self.network.from_stored(flat.copy()).items()
-        }
+
+class HashedCase(WideCase):
+    """A case of the hashed loop."""
+
+    def __init__(self, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        self.place = np.full(self.classes, -1, np.int32)
+        self.changed = np.zeros(self.classes, np.uint8)
+
+    def train(self, finder=None, *, batch=None, threads=1, own=None, fence=None):
+        """Train on the outputs that `finder` finds: by default all."""
+        finder = finder or finder_of(self.dimension, self.classes)
+        space = scratch(batch or BATCH, finder.tables, self.classes, finder.rule.capacity, 1)
+        seat = hashed.HashedThread(self.head, space, self.place, self.changed)
+        lease, fence = self.lease(batch, threads), self.fence if fence is None else fence
+        arguments = self.model(own), finder, *self.rows, self.order, lease, self.hyper
+        hashed.train(*arguments, seat, fence, self.totals)
+        assert (self.place == -1).all() and (self.head == -1).all()
+        assert not space.bucket_counts.any()
+        return self

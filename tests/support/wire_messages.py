@@ -13,6 +13,7 @@ from hogbatch.wire.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Lease,
     Loaded,
     Optimizer,
     Ready,
@@ -26,7 +27,6 @@ from hogbatch.wire.messages import (
     UseMean,
     UseModel,
     Welcome,
-    Work,
 )
 
 LARGEST = 2**53
@@ -47,8 +47,8 @@ DONE = Done(
     transferred=80_000_000,
     transfer_seconds=0.0071,
 )
-WORK = Work(
-    lease=70_000,
+WORK = Lease(
+    number=70_000,
     task="evaluate",
     epoch=300,
     start=100_000,

@@ -49,23 +49,13 @@ def run(folder, limit=-1, prefix=(), **environment):
     return ran.stdout.strip() == "True", ran.stderr
 
 
-def test_a_kernel_is_compiled_once_for_all_processes(tmp_path):
-    cache = str(tmp_path / "cache")
-    assert run(tmp_path, HOGBATCH_CACHE=cache) == (True, "")
-    assert run(tmp_path, HOGBATCH_CACHE=cache) == (False, "")
-
-
-def test_a_kernel_that_cannot_be_kept_is_compiled_each_time(tmp_path):
+def test_a_kernel_is_compiled_once_for_all_processes_unless_it_cannot_be_kept(tmp_path):
     cache = str(tmp_path / "cache")
     for _ in range(2):
         compiled, said = run(tmp_path, limit=100, HOGBATCH_CACHE=cache)
         assert compiled
         assert said.startswith("WARNING") and said.count("\n") == 1
         assert "cannot be cached in" in said and "the file size limit is too low" in said
-
-
-def test_a_cached_kernel_is_loaded_even_if_no_other_can_be_written(tmp_path):
-    cache = str(tmp_path / "cache")
     assert run(tmp_path, HOGBATCH_CACHE=cache) == (True, "")
     assert run(tmp_path, limit=100, HOGBATCH_CACHE=cache) == (False, "")
 

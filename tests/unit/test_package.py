@@ -10,7 +10,6 @@ import hogbatch
 from hogbatch.version import version
 from tests.support.tracked_files import ROOT, tracked_files
 
-
 PACKAGE = ROOT / "hogbatch"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]

@@ -11,9 +11,8 @@ ALLOWED = [
     "hogbatch.store.quarantine",  # time stamps of quarantined rows
     "hogbatch.run.setup",  # the name of a new run directory, and when the run began
     "hogbatch.run.processes",  # the time at which the coordinator started
-    "hogbatch.run.this_server",  # time stamps of events
-    "hogbatch.cluster.platform",  # the same
-    "hogbatch.simulate.profile.command",  # the date of a description
+    "hogbatch.run.platform",  # time stamps of events
+    "hogbatch.cli.profile",  # the date of a description
     "hogbatch.workers.stored_profile",  # the age of measurements
     "hogbatch.data.cache",  # the ages of files, which file systems measure by the wall clock
 ]

@@ -12,7 +12,7 @@ from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
-from hogbatch.wire.messages import Welcome, Work
+from hogbatch.wire.messages import Lease, Welcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Assignment:
     test: Examples | None
     orders: EpochOrders
     model: SharedModel
-    fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Work.fence
+    fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Lease.fence
     data: Segment | None = None  # contains `train` and `test`; None if no segment does
 
     @property
@@ -38,9 +38,9 @@ class Assignment:
         spec = self.welcome.optimizer
         return Hyper(rate, spec.l2, spec.momentum, spec.beta2, spec.epsilon)
 
-    def evaluated(self, work: Work) -> Examples:
-        """The set that has the rows of `work`, whose task is "evaluate"."""
-        if work.rows_of == "train":
+    def evaluated(self, lease: Lease) -> Examples:
+        """The set that has the rows of `lease`, whose task is "evaluate"."""
+        if lease.rows_of == "train":
             return self.train
         assert self.test is not None, "the coordinator hands out test rows only if there are any"
         return self.test

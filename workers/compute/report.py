@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.kernels.contract import ACTIVE, LOSS, METRIC_SUMS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
-from hogbatch.wire.messages import Done, Failed, Work
+from hogbatch.wire.messages import Done, Failed, Lease
 
 
 class MergeReport(NamedTuple):
@@ -25,25 +25,25 @@ DIRECT = MergeReport()  # of a worker that writes directly to the shared model
 
 
 def report(
-    work: Work, totals: NDArray[np.float64], seconds: float, merge: MergeReport = DIRECT
+    lease: Lease, totals: NDArray[np.float64], seconds: float, merge: MergeReport = DIRECT
 ) -> Done | Failed:
     """Return the message for totals[TOTALS] of the kernels and the seconds of computing.
 
     A lease that was revoked before its end has failed, even if some of its updates were written.
     """
-    expected = work.stop - work.start if merge.rows is None else merge.rows
+    expected = lease.stop - lease.start if merge.rows is None else merge.rows
     if int(totals[ROWS]) != expected:
-        return Failed(f"lease {work.lease} was revoked after {int(totals[ROWS])} rows")
+        return Failed(f"lease {lease.number} was revoked after {int(totals[ROWS])} rows")
     updates = int(totals[UPDATES])
     return Done(
-        lease=work.lease,
+        lease=lease.number,
         rows=int(totals[ROWS]),
         updates=updates,
         seconds=seconds,
         loss=max(0.0, float(totals[LOSS])),  # rounding must not make a sum of losses negative
         skipped=int(totals[SKIPPED]),
         metric_sums=tuple(float(each) for each in totals[METRIC_SUMS:])
-        if work.task == "evaluate"
+        if lease.task == "evaluate"
         else (),
         staleness=merge.staleness,
         refused=merge.refused,

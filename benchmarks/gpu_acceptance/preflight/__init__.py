@@ -10,13 +10,10 @@ from typing import Any
 from benchmarks.gpu_acceptance.preflight import (
     captures,
     facts,
-    launches,
     lost_updates,
-    products,
     segments,
     staging,
     transfers,
-    waits,
 )
 from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from benchmarks.gpu_acceptance.stage import Stage
@@ -28,15 +25,11 @@ MEASUREMENTS: dict[str, Callable[[Gpu], Any]] = {
     "host": facts.host,
     "registered segment": segments.registered,
     "registered data segment": segments.data,
-    "products, 512 x 512": partial(products.speeds, 512),
     "transfers": transfers.copies,
     "additions": transfers.additions,
     "lost updates": lost_updates.measure,
     "captures beside copies": captures.beside_copies,
     "staged input": staging.measure,
-    "launches": launches.overheads,
-    "waits": waits.measure,
-    "products, 2048 x 2048": partial(products.speeds, 2048),
 }
 
 

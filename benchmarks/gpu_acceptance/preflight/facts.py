@@ -6,8 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.common.machine import nvidia_smi
 from benchmarks.gpu_acceptance.preflight.gpu import Gpu
-from benchmarks.gpu_acceptance.record import nvidia_smi, one_line
+from benchmarks.gpu_acceptance.record import one_line
 
 ATTRIBUTES: Final = {  # cudaDeviceAttr
     "multiprocessors": 16,

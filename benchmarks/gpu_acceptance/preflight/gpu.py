@@ -22,23 +22,6 @@ class Gpu(NamedTuple):
         device.enter()
         return cls(import_module("cupy"), device, quick)
 
-    def event(self, *, block: bool = False) -> Any:
-        """A new event, recorded in the current stream."""
-        event = self.cupy.cuda.Event(block=block)
-        event.record()
-        return event
-
-    def device_seconds(self, work: Callable[[], object], repetitions: int) -> float:
-        """Seconds of the fastest of `repetitions` calls, as the device measures them."""
-        work()
-        pairs = []
-        for _ in range(repetitions):
-            start = self.event()
-            work()
-            pairs.append((start, self.event()))
-        self.device.synchronize()
-        return min(self.device.elapsed(*pair) for pair in pairs)
-
     def seconds(self, work: Callable[[], object], repetitions: int) -> float:
         """Seconds of the fastest of `repetitions` calls, including the wait for the device."""
         work()

@@ -52,9 +52,7 @@ def registered(gpu: Gpu) -> dict[str, Any]:
             gpu.device.unpin(memory)
         wrong["registration"] = "" if pinned else refusal(gpu, memory)
         del model, memory
-    if any(wrong.values()):
-        raise RuntimeError("; ".join(f"{name}: {text}" for name, text in wrong.items() if text))
-    return {"registered": True, "equal": list(wrong)}
+    return verdict(wrong)
 
 
 def data(gpu: Gpu) -> dict[str, Any]:
@@ -75,6 +73,11 @@ def data(gpu: Gpu) -> dict[str, Any]:
             attached.close()
         wrong["registration"] = "" if pinned else refusal(gpu, memory)
         del memory
+    return verdict(wrong)
+
+
+def verdict(wrong: dict[str, str]) -> dict[str, Any]:
+    """What was found equal; RuntimeError with what went wrong, if anything."""
     if any(wrong.values()):
         raise RuntimeError("; ".join(f"{name}: {text}" for name, text in wrong.items() if text))
     return {"registered": True, "equal": list(wrong)}

@@ -43,20 +43,12 @@ KINDS = {
 
 
 def measure(gpu: Gpu) -> dict[str, Any]:
-    """GB/s of one large copy, and of staging each kind of rows in both ways."""
-    found: dict[str, Any] = {"one copy": link_speed(gpu)}
+    """GB/s of staging each kind of rows in both ways; see `transfers` for that of one copy."""
+    found: dict[str, Any] = {}
     for name, kind in KINDS.items():
         with data_segment(examples(kind, gpu.quick)) as (segment, train):
             found[name] = speeds(gpu, segment, train, kind)
     return found
-
-
-def link_speed(gpu: Gpu) -> float:
-    """GB/s of a copy from pinned memory to the device."""
-    size = QUICK_SET_BYTES if gpu.quick else SET_BYTES
-    here, there = gpu.device.pinned(size, np.uint8), gpu.device.empty(size, np.uint8)
-    here[:] = 1
-    return size / gpu.seconds(partial(there.set, here), 5) / 1e9
 
 
 def examples(kind: Kind, quick: bool) -> Examples:

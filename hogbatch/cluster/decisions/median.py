@@ -33,9 +33,9 @@ def block_count(size: int) -> int:
     return -(-size // BLOCK)
 
 
-def chosen_count(size: int, fraction: float = FRACTION) -> int:
+def chosen_count(size: int) -> int:
     """How many blocks of `size` parameters are merged; at least one."""
-    return min(block_count(size), max(1, math.ceil(fraction * block_count(size))))
+    return min(block_count(size), max(1, math.ceil(FRACTION * block_count(size))))
 
 
 def block_norms(values: Floats) -> Floats:

@@ -23,11 +23,14 @@ work of a server is the mean of its last merges, or that of the present merge if
 its first lease has ended, its work is unknown, and only UNKNOWN_WORK applies.
 """
 
+import math
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, NamedTuple
+
+from hogbatch.wire.messages import Collected
 
 AT_ONCE: Final = 100.0  # times its references: a change that makes a server an outlier
 UNKNOWN_WORK: Final = 10_000.0  # the same, while the work of the server is unknown
@@ -81,9 +84,25 @@ class _ServerHistory:
 class OutlierDetector:
     """Finds the servers whose changes are outliers; servers are given by their keys."""
 
+    found: dict[str, str] = field(default_factory=dict)  # in the last merge: reasons by key
+    _judged: int = 0  # the last merge whose changes were seen
     # the norms of the changes that are no outliers, by merge
     _norms: deque[list[float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _servers: dict[str, _ServerHistory] = field(default_factory=dict)
+
+    def judge(self, merge: int, collected: Mapping[str, Collected]) -> bool:
+        """Find the outliers of a merge, once for each merge; whether there are any."""
+        if self._judged == merge:
+            return False
+        self._judged = merge
+        self.found = self.find(
+            {
+                key: ServerChange(math.sqrt(sum(each.squares)), each.updates, each.rows)
+                for key, each in collected.items()
+                if each.finite
+            }
+        )
+        return bool(self.found)
 
     def find(self, changes: Mapping[str, ServerChange]) -> dict[str, str]:
         """Why some servers are outliers, by key; `changes` are those of the next merge.

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, sum_scales
-from hogbatch.cluster.decisions.outliers import OutlierDetector, ServerChange
+from hogbatch.cluster.decisions.outliers import OutlierDetector
 from hogbatch.cluster.decisions.pace import MergePace
 from hogbatch.cluster.decisions.reduction import fastest
 from hogbatch.cluster.decisions.settings import MergeSettings
@@ -78,9 +78,7 @@ class ServerMerges(Merges):
     poisoned: bool = False  # no server has a finite model
     plane: str | None = None  # by which the last server that joined moves its changes
     version: int = 0  # of the servers that are connected
-    outliers: dict[str, str] = field(default_factory=dict)  # in the last merge: reasons by key
-    _detector: OutlierDetector = field(default_factory=OutlierDetector)
-    _judged: int = 0  # the last merge in which it has seen the changes
+    _outliers: OutlierDetector = field(default_factory=OutlierDetector)
     _members: dict[str, Ready] = field(default_factory=dict)  # by key, in the order of joining
     _addresses: dict[str, bytes] = field(default_factory=dict)  # of these, for the next connection
     _connected: list[str] = field(default_factory=list)  # keys, in the last step "connect"
@@ -149,7 +147,7 @@ class ServerMerges(Merges):
             self._loading = None
         self._members.pop(key, None)
         self._addresses.pop(key, None)
-        self._detector.forget(key)
+        self._outliers.forget(key)
         if key not in self._asked:
             return []
         self._asked.remove(key)
@@ -251,7 +249,7 @@ class ServerMerges(Merges):
         for key, collected in list(self._collected.items()):
             if not collected.finite and key in self._members and not self.poisoned:
                 yield LostServer(key, "its model is not finite", restart=True)
-        for key, reason in self.outliers.items():
+        for key, reason in self._outliers.found.items():
             if key in self.roster.attached:
                 yield LostServer(key, reason, restart=False)
 
@@ -285,10 +283,9 @@ class ServerMerges(Merges):
             return []
         match self.step:
             case "collect":
-                answers = self._answers.items()
-                self._collected = {
-                    key: answer for key, answer in answers if isinstance(answer, Collected)
-                }
+                for key, answer in self._answers.items():
+                    assert isinstance(answer, Collected), "other answers were ignored"
+                    self._collected[key] = answer
                 return self._reduce(now)
             case "connect":
                 for key, answer in self._answers.items():
@@ -296,7 +293,8 @@ class ServerMerges(Merges):
                     self._addresses[key] = answer.address
                 return self._reduce(now)
             case "reduce":
-                return self._reduce(now) if self._find_outliers() else self._apply(now)
+                outliers = self._outliers.judge(self.number, self._collected)
+                return self._reduce(now) if outliers else self._apply(now)
             case "apply":
                 return self._end(now)
         return []
@@ -306,28 +304,15 @@ class ServerMerges(Merges):
 
         Those that are not finite, and outliers, are left out.
         """
-        self._find_outliers()
+        self._outliers.judge(self.number, self._collected)
         usable = (key for key, collected in self._collected.items() if collected.finite)
-        finite = [key for key in usable if key not in self.outliers]
+        finite = [key for key in usable if key not in self._outliers.found]
         if not finite:
             self.step, self.poisoned = None, bool(self._collected)
             return []
         if len(finite) > 1 and list(self._members) != self._connected:
             return self._connect(now)
         return self._sum(finite, self._weigh([self._collected[key] for key in finite]), now)
-
-    def _find_outliers(self) -> bool:
-        """Find the servers whose changes are too large, once per merge; whether there are any."""
-        if self._judged == self.number:
-            return False
-        self._judged = self.number
-        changes = {
-            key: ServerChange(math.sqrt(sum(each.squares)), each.updates, each.rows)
-            for key, each in self._collected.items()
-            if each.finite
-        }
-        self.outliers = self._detector.find(changes)
-        return bool(self.outliers)
 
     def _sum(
         self, keys: Sequence[str], weights: list[float], now: float, *, collect: bool = False

@@ -12,43 +12,11 @@ the same bits although addition of floats is not associative.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from hogbatch.cluster.decisions.median import FRACTION
 from hogbatch.cluster.decisions.reduction import Parts, ReductionSchedule, Transfer, halving, ring
-from hogbatch.errors import UsageError
 
 SCHEDULES = {"ring": ring, "halving": halving}
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """How the changes of several servers are summed.
-
-    `schedule` is used with `transfer` "float32" only; "bfloat16" and "top-k" have steps of their
-    own, and so has `robust` "median", which needs `transfer` "float32".
-    """
-
-    schedule: Literal["ring", "halving"] = "ring"
-    transfer: Literal["float32", "bfloat16", "top-k"] = "float32"
-    robust: Literal["none", "median"] = "none"
-    fraction: float = FRACTION  # of the blocks that are merged by the median
-
-    def __post_init__(self) -> None:
-        """UsageError if the settings exclude each other or are out of range."""
-        if not 0.0 < self.fraction <= 1.0:
-            raise UsageError(f"expected a fraction of blocks above 0, up to 1; got {self.fraction}")
-        if self.robust == "median" and self.transfer != "float32":
-            raise UsageError(
-                f"the median of several servers is computed from float32; got {self.transfer}: "
-                "use --transfer float32, which sends only the chosen blocks"
-            )
-
-    @property
-    def compressed(self) -> bool:
-        """Whether a part of a change may be kept for the next merge."""
-        return self.transfer != "float32" or self.robust == "median"
 
 
 class SentPart(NamedTuple):

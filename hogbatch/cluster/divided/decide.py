@@ -4,24 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from hogbatch.cluster.divided.agreement import expect_same_form
 from hogbatch.cluster.divided.labels import frequencies, joined_labels
 from hogbatch.cluster.divided.reading import sizes_of
 from hogbatch.cluster.divided.records import (
+    DividedFiles,
     HeldOutFile,
     HeldOutSurvey,
     Part,
-    PartOptions,
     PartReading,
     PartSurvey,
     StoredScaler,
+    segment_of,
 )
-from hogbatch.cluster.divided.segment import DividedFiles, segment_of
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, explain, infer_encoding
 from hogbatch.data.raw import Columns, ReadOptions
@@ -30,7 +30,10 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import shown
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError
+from hogbatch.machine.printable import quoted
 from hogbatch.store.segment import Segment
+
+SAME: Final = "expected the same columns in the same order in all files"
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__
@@ -115,7 +118,7 @@ def decide(
     `load`. DataError names the first file that does not fit to the others.
     """
     surveys = sorted(surveys, key=lambda each: each.part.number)
-    expect_same_form(surveys)
+    _expect_same_form(surveys)
     sparse = surveys[0].part.train.sparse
     features = max(each.part.train.features for each in surveys)
     if not features:
@@ -126,7 +129,10 @@ def decide(
     scaler, scale_note = scaler_for(scale, moments.statistics, sparse=sparse)
     kind_note = explain(labels, encoding) if loss == "auto" else None
     reading = PartReading(
-        options=PartOptions.of(options),
+        label=options.label,
+        header=options.header,
+        bad_lines=options.bad_lines,
+        declared=options.declared,
         index_base=surveys[0].index_base,
         columns=surveys[0].columns,
         features=features,
@@ -199,3 +205,47 @@ def _messages(surveys: Sequence[PartSurvey]) -> list[str]:
         more = f" and {len(others)} more" if others else ""
         found.append(f"{first}{more}: {note}")
     return [*found, *(line for each in surveys for line in each.skipped_lines)]
+
+
+def _expect_same_form(surveys: Sequence[PartSurvey]) -> None:
+    """DataError for the first file whose rows have another form than those of the first file."""
+    first = surveys[0]
+    for other in surveys[1:]:
+        if difference := _difference(first, other):
+            raise DataError(f"{shown(other.part.path)}: {difference}")
+
+
+def _difference(first: PartSurvey, other: PartSurvey) -> str | None:
+    """How `other` differs from `first`, and what to do; None if it does not."""
+    file = shown(first.part.path)
+    expected, found = first.part.train, other.part.train
+    if expected.sparse != found.sparse:
+        forms = {True: "sparse", False: "dense"}
+        return (
+            f"expected {forms[expected.sparse]} rows, as in {file}; got {forms[found.sparse]} "
+            "rows; use one format for all files"
+        )
+    if first.index_base != other.index_base:
+        return f"expected the format of {file}, in which features are counted in the same way"
+    if (first.columns.names == ()) != (other.columns.names == ()):
+        has, lacks = ("a header", "none") if other.columns.names else ("no header", "one")
+        return f"{has}, but {file} has {lacks}; use the same in all files, or give --header"
+    if not expected.sparse and expected.features != found.features:
+        return f"expected {expected.features} features, as in {file}; got {found.features}"
+    return _column_difference(first.columns, other.columns, file)
+
+
+def _column_difference(expected: Columns, found: Columns, file: str) -> str | None:
+    for place, (name, own) in enumerate(zip(expected.names, found.names, strict=True)):
+        if name != own:
+            return (
+                f"feature {place} (from 0) is {quoted(own)}, but {quoted(name)} in {file}; {SAME}"
+            )
+    if expected != found:
+        return f"the label is {_label(found)}, but {_label(expected)} in {file}; {SAME}"
+    return None
+
+
+def _label(columns: Columns) -> str:
+    name = "" if columns.label is None else f" ({quoted(columns.label)})"
+    return f"column {columns.position}{name}"

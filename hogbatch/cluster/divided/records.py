@@ -5,6 +5,7 @@ Arrays are bytes in the order of this machine, as all servers of a run have the 
 
 from typing import Self
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from hogbatch.data.encode import Encoding
 from hogbatch.data.raw import Columns, LabelLists, LabelNames, ReadOptions
 from hogbatch.data.scale import ColumnMoments, Scaler
 from hogbatch.data.sizes import SetSizes
+from hogbatch.store.layout import arrange
+from hogbatch.store.segment import Segment
 
 
 class StoredMoments(Struct, frozen=True):
@@ -131,34 +134,13 @@ class HeldOutSurvey(Struct, frozen=True):
     messages: tuple[str, ...]
 
 
-class PartOptions(Struct, frozen=True):
-    """The options for reading that are the same for all parts; see `ReadOptions`."""
-
-    label: str | None
-    header: str
-    bad_lines: float
-    declared: int | None
-
-    @classmethod
-    def of(cls, options: ReadOptions) -> Self:
-        """Those of `options`."""
-        return cls(options.label, options.header, options.bad_lines, options.declared)
-
-    def read_options(self, index_base: int | None) -> ReadOptions:
-        """Options for reading a part as its survey did."""
-        return ReadOptions(
-            label=self.label,
-            index_base=index_base,
-            bad_lines=self.bad_lines,
-            header=self.header,
-            declared=self.declared,
-        )
-
-
 class PartReading(Struct, frozen=True, kw_only=True):
     """How the rows of all parts are read, encoded, scaled and split."""
 
-    options: PartOptions
+    label: str | None  # these four options are the same for all parts; see `ReadOptions`
+    header: str
+    bad_lines: float
+    declared: int | None
     index_base: int | None  # of all parts
     columns: Columns  # of all parts
     features: int  # F
@@ -168,7 +150,39 @@ class PartReading(Struct, frozen=True, kw_only=True):
     test_fraction: float
     seed: int
 
+    def options(self, index_base: int | None) -> ReadOptions:
+        """Options for reading a part as its survey did."""
+        return ReadOptions(
+            label=self.label,
+            index_base=index_base,
+            bad_lines=self.bad_lines,
+            header=self.header,
+            declared=self.declared,
+        )
+
     @property
     def scaler(self) -> Scaler | None:
         """The scaler of all rows."""
         return None if self.stored_scaler is None else self.stored_scaler.restored()
+
+
+class DividedFiles(Struct, frozen=True):
+    """All files, and how they are read: the data of a server in place of the rows."""
+
+    parts: tuple[Part, ...]
+    test: HeldOutFile | None  # that all servers read; None: test rows are in the parts, or nowhere
+    reading: PartReading
+
+
+def segment_of(files: DividedFiles) -> Segment:
+    """A read-only segment that contains `files`."""
+    encoded = np.frombuffer(msgspec.msgpack.encode(files), np.uint8)
+    segment = Segment.create("data", arrange({"files": ("|u1", encoded.shape)}))
+    segment.array("files")[:] = encoded
+    segment.make_read_only()
+    return segment
+
+
+def files_in(segment: Segment) -> DividedFiles:
+    """The files in a segment that was created by `segment_of`."""
+    return msgspec.msgpack.decode(segment.array("files").tobytes(), type=DividedFiles)

@@ -43,17 +43,12 @@ class Plane(Protocol):
         PlaneError if one of them cannot be reached.
         """
 
-    def write(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
+    def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
         """Write the bytes [start, stop) of the own buffers to offset `target` of those of `to`.
 
-        The note arrives after the bytes. Returns as soon as the source may be changed. Without
-        bytes, only the note is sent. PlaneError if the server cannot be reached in time.
-        """
-
-    def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
-        """The same as :meth:`write`, but the source may only be changed after :meth:`finish`.
-
-        It does not wait for the other server, if it can.
+        The note arrives after the bytes. The source may only be changed after :meth:`finish`.
+        Does not wait for the other server, if it can. Without bytes, only the note is sent.
+        PlaneError if the server cannot be reached in time.
         """
 
     def finish(self) -> None:

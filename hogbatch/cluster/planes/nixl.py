@@ -20,7 +20,7 @@ one adds, and never while it sleeps). A server that has died is noticed by write
 the timeout.
 
 NIXL has no thread for progress here, because it would spin: in an idle process it takes all the
-time that it can get of one core. Instead, `write` and `notes` make progress. So a server can write
+time that it can get of one core. Instead, `finish` and `notes` make progress. So a server can write
 to another one only while that one is writing or asks for notes, at least until they are connected.
 One thread at a time may use a plane.
 """
@@ -128,11 +128,6 @@ class NixlPlane:
                 raise PlaneError(number, f"cannot be reached by NIXL ({error})") from error
             name = agent.decode() if isinstance(agent, bytes) else agent
             self._others[number] = _Peer(name, given.start, given.size)
-
-    def write(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
-        """See `base.Plane`. Returns when the bytes have arrived."""
-        self.start(to, source, target, note)
-        self.finish()
 
     def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
         """See `base.Plane`."""

@@ -1,42 +1,66 @@
 """A plane through another process of each server, which maps the same buffers: the fallback.
 
-The other process, for example an actor of Ray, receives the bytes, writes them to the buffers, and
-passes the notes on. It must refuse writes of earlier memberships: this plane cannot see who wrote.
+The process that has started the server, for example an actor of Ray, writes the bytes to the
+buffers of the other server, whose process gets the note. It refuses writes of earlier memberships:
+this plane cannot see who wrote.
 """
 
+import errno
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+import msgspec
 
 from hogbatch.cluster.buffers import ExchangeBuffers
+from hogbatch.cluster.frames import FrameSocket
+from hogbatch.cluster.planes.base import PlaneError
 
 
-class Relay(Protocol):
-    """What the other process does."""
+class RelayedWrite(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes [start, stop) of this server's buffers are to be written to offset `target` of `to`."""
 
-    def write(self, to: int, array: NDArray[np.uint8], target: int, note: bytes) -> None:
-        """Write `array` to byte offset `target` of the buffers of server `to`, then the note.
+    to: int
+    start: int
+    stop: int
+    target: int
+    note: bytes
 
-        Returns as soon as `array`, which is a view of the buffers, may be changed. PlaneError if
-        the server cannot be reached in time.
-        """
 
-    def notes(self) -> Iterator[tuple[int, bytes]]:
-        """The notes that have arrived since the last call, with the numbers of their senders."""
+class Written(msgspec.Struct, frozen=True, array_like=True, tag="written"):
+    """The bytes were written, or why they were not."""
+
+    failure: str | None = None
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True, tag="note"):
+    """A note has arrived."""
+
+    sender: int
+    note: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_write = msgspec.msgpack.Decoder(RelayedWrite)
+_reply: msgspec.msgpack.Decoder[Written | Note] = msgspec.msgpack.Decoder(Written | Note)
+
+
+def encode(message: RelayedWrite | Written | Note) -> bytes:
+    """Encode a message of a relay."""
+    return _encoder.encode(message)
+
+
+def decode_write(frame: bytes) -> RelayedWrite:
+    """Decode what a server's process asks for."""
+    return _write.decode(frame)
 
 
 class RelayedPlane:
-    """Writes and receives through a relay."""
+    """Asks the process at the other end of `frames` to write, and receives notes from it."""
 
-    def __init__(
-        self, buffers: ExchangeBuffers, relay: Relay, name: str = "another process"
-    ) -> None:
+    def __init__(self, buffers: ExchangeBuffers, frames: FrameSocket, name: str) -> None:
         self.name = name
-        self._buffers = buffers
-        self._relay = relay
+        self._frames = frames
         self._others = frozenset[int]()
+        self._notes = list[Note]()  # that arrived before the answer to a write
 
     @property
     def address(self) -> bytes:
@@ -47,20 +71,32 @@ class RelayedPlane:
         """See `base.Plane`; the relay itself must have refused earlier servers before this call."""
         self._others = frozenset(others)
 
-    def write(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
-        """See `base.Plane`."""
-        self._relay.write(to, self._buffers.memory[slice(*source)], target, note)
-
-    start = write
+    def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
+        """See `base.Plane`. Returns when the bytes have arrived."""
+        try:
+            self._frames.send(encode(RelayedWrite(to, *source, target, note)))
+        except OSError as error:
+            name = errno.errorcode[error.errno or 0]
+            raise PlaneError(to, f"cannot be reached: {name}") from None
+        while True:
+            reply = _reply.decode(self._frames.wait()) if not self._frames.ended else Written("end")
+            if isinstance(reply, Note):
+                self._notes.append(reply)
+            elif reply.failure is not None:
+                raise PlaneError(to, reply.failure)
+            else:
+                return
 
     def finish(self) -> None:
         """See `base.Plane`: nothing is left to wait for."""
 
     def notes(self) -> Iterator[tuple[int, bytes]]:
         """See `base.Plane`."""
-        for sender, note in self._relay.notes():
-            if sender in self._others:
-                yield sender, note
+        replies = [*self._notes, *map(_reply.decode, self._frames.frames())]
+        self._notes.clear()
+        for reply in replies:
+            if isinstance(reply, Note) and reply.sender in self._others:
+                yield reply.sender, reply.note
 
     def close(self) -> None:
         """See `base.Plane`; the relay stays open."""

@@ -5,9 +5,11 @@ is unpickled. Ray itself uses pickle between its processes; see docs/cluster.md,
 """
 
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -36,6 +38,7 @@ class ServerActor:
 
     def __init__(self) -> None:
         self._host: ServerHost | None = None
+        self._failures: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._called = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -43,32 +46,34 @@ class ServerActor:
         self, start: bytes, data: NDArray[np.uint8], weights: NDArray[np.float64] | None
     ) -> str:
         """Start the process of the server; return the name of this machine."""
-        self._host = ServerHost(start, data, weights)
+        self._host = ServerHost(start, data, weights, self._failures.put)
         return os.uname().nodename
 
     @_method("failures")
     def failures(self, timeout_s: float) -> list[str]:
-        """See `ServerHost.failures`."""
+        """Why the process has failed or ended; waits for that up to `timeout_s`, else empty."""
         self._called = time.monotonic()
-        return self._hosted.failures(timeout_s)
+        found: list[str] = []
+        with suppress(queue.Empty):
+            found.append(self._failures.get(timeout=timeout_s))
+            while True:
+                found.append(self._failures.get_nowait())
+        return found
 
     @_method("introduce")
     def introduce(
         self, number: int, version: int, peers: Mapping[int, Any], message: bytes
     ) -> None:
-        """See `ServerHost.introduce`; `peers` are actors."""
+        """See `ServerHost.connect`; `peers` are actors."""
         writes = {each: partial(_write, peer) for each, peer in peers.items()}
-        self._hosted.introduce(number, version, writes, message)
+        self._hosted.connect(number, version, writes, message)
 
     @_method("write")
     def write(
         self, sender: int, version: int, target: int, array: NDArray[np.uint8], note: bytes
     ) -> str | None:
         """See `ServerHost.write`; called by the actors of other servers."""
-        try:
-            return self._hosted.write(sender, version, target, array, note)
-        except (HogbatchError, OSError) as error:
-            return f"cannot be reached: {error}"
+        return self._hosted.write(sender, version, target, array, note)
 
     @_method("memory")
     def read_model(self) -> ModelArrays:

@@ -18,8 +18,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from hogbatch.cluster.host import ENDS_WITHIN_S, ModelArrays
 from hogbatch.cluster.ray.actor import GROUPS, ServerActor
-from hogbatch.cluster.resources import PerServer
-from hogbatch.cluster.servers import ServerArrays, ServerFailed, ServerHandle
+from hogbatch.cluster.servers import PerServer, ServerArrays, ServerFailed, ServerHandle
 from hogbatch.cluster.surveys import answer
 from hogbatch.errors import HogbatchError, UsageError
 
@@ -53,43 +52,38 @@ class RayServer:
         """`create` returns a new actor; `begin` are the arguments of its method `begin`."""
         self.key, self.name = key, name
         self._create, self._begin, self._failed = create, begin, failed
-        self._actor: Any = None
+        self.actor: Any = None  # once it has been started
         self._ended = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
-
-    @property
-    def actor(self) -> Any:
-        """The actor, once it has been started."""
-        return self._actor
 
     def introduce(
         self, number: int, version: int, peers: Mapping[int, ServerHandle], message: bytes
     ) -> None:
         actors = {each: peer.actor for each, peer in peers.items() if isinstance(peer, RayServer)}
-        self._actor.introduce.remote(number, version, actors, message)
+        self.actor.introduce.remote(number, version, actors, message)
 
     def read_model(self) -> ModelArrays:
-        arrays: ModelArrays = self._get(self._actor.read_model.remote(), MODEL_WITHIN_S)
+        arrays: ModelArrays = self._get(self.actor.read_model.remote(), MODEL_WITHIN_S)
         return arrays
 
     def read_mean(self) -> NDArray[np.float32]:
-        mean: NDArray[np.float32] = self._get(self._actor.read_mean.remote(), MODEL_WITHIN_S)
+        mean: NDArray[np.float32] = self._get(self.actor.read_mean.remote(), MODEL_WITHIN_S)
         return mean
 
     def write_model(self, arrays: ModelArrays) -> None:
-        self._get(self._actor.write_model.remote(arrays), MODEL_WITHIN_S)
+        self._get(self.actor.write_model.remote(arrays), MODEL_WITHIN_S)
 
     def stop(self) -> dict[str, bytes]:
         self._ended.set()
-        stopped = self._actor.stop.remote()
+        stopped = self.actor.stop.remote()
         files: dict[str, bytes] = self._get(stopped, ENDS_WITHIN_S + ANSWERS_WITHIN_S)
-        ray.kill(self._actor)
+        ray.kill(self.actor)
         return files
 
     def kill(self) -> None:
         self._ended.set()
-        if self._actor is not None:
-            ray.kill(self._actor)
+        if self.actor is not None:
+            ray.kill(self.actor)
 
     def _get(self, reference: Any, timeout_s: float) -> Any:
         """The result of a call; OSError if the server is lost."""
@@ -104,7 +98,7 @@ class RayServer:
             return
         while not self._ended.is_set():
             try:
-                waiting = self._actor.failures.remote(WATCH_S)
+                waiting = self.actor.failures.remote(WATCH_S)
                 reasons = ray.get(waiting, timeout=WATCH_S + ANSWERS_WITHIN_S)
             except GetTimeoutError:
                 self._lost(f"no answer for {ANSWERS_WITHIN_S:.0f} s")
@@ -117,9 +111,9 @@ class RayServer:
     def _start(self) -> bool:
         """Start the actor; whether that succeeded. Its machine may be gone, or not exist yet."""
         while not self._ended.is_set():
-            self._actor = self._create()
+            self.actor = self._create()
             try:
-                ray.get(self._actor.begin.remote(*self._begin))
+                ray.get(self.actor.begin.remote(*self._begin))
                 return True
             except RayTaskError as error:  # an exception of `begin`
                 self._lost(f"it could not be started: {error.cause}")

@@ -5,8 +5,8 @@ An encoder is fitted on the training rows. It has `width` features, numbered fro
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +52,33 @@ class Block(NamedTuple):
 Encode: TypeAlias = Callable[[RowNumbers], Block]  # the features of some rows of a column
 
 
+class StoredByField:
+    """Scalars and arrays of an encoder for the model file, by the names of its fields."""
+
+    __slots__ = ()
+
+    def description(self) -> dict[str, Any]:
+        """The scalars, as JSON."""
+        return {n: v for n, v in self._values() if not isinstance(v, np.ndarray | None)}
+
+    def arrays(self) -> Arrays:
+        """The arrays by name."""
+        return {name: value for name, value in self._values() if isinstance(value, np.ndarray)}
+
+    def _values(self) -> list[tuple[str, Any]]:
+        own: Any = self  # a dataclass
+        return [(field.name, getattr(self, field.name)) for field in fields(own)]
+
+    @classmethod
+    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> Self:
+        """The encoder with these scalars and arrays; TypeError for other names."""
+        scalars = {n: tuple(v) if isinstance(v, list) else v for n, v in found.items()}
+        create: Callable[..., Self] = cls
+        return create(**scalars, **arrays)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class NumericEncoder:
+class NumericEncoder(StoredByField):
     """A number as (x - mean) / scale, or as its place among the quantiles of the training rows.
 
     A missing value is 0, and sets an indicator if the training rows have missing values.
@@ -115,24 +140,6 @@ class NumericEncoder:
             return Block(features[:, np.newaxis], values[:, np.newaxis])
 
         return encode
-
-    def description(self) -> dict[str, Any]:
-        """The scalars, as JSON."""
-        return {
-            "mean": self.mean,
-            "scale": self.scale,
-            "fill": self.fill,
-            "indicator": self.indicator,
-        }
-
-    def arrays(self) -> Arrays:
-        """The arrays by name."""
-        return {} if self.quantiles is None else {"quantiles": self.quantiles}
-
-    @classmethod
-    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "NumericEncoder":
-        """The encoder with these scalars and arrays."""
-        return cls(**found, quantiles=arrays.get("quantiles"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,7 +211,7 @@ class DateEncoder:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CategoryEncoder:
+class CategoryEncoder(StoredByField):
     """A category as one feature per value: one-hot, but rare values weigh less.
 
     Optimizers with a rate per weight learn a feature of few rows as fast as one of many, and would
@@ -234,7 +241,7 @@ class CategoryEncoder:
 
     @property
     def _unknown(self) -> int:
-        """The feature of unknown values, and of missing ones without a feature."""
+        """The feature of unknown values."""
         return self._own - 1 if self.hashed else self._own + bool(self.rare)
 
     @classmethod
@@ -278,7 +285,7 @@ class CategoryEncoder:
         """The feature of each code; the last one is that of NO_VALUE."""
         lookup = np.empty(len(categories.values) + 1, np.int32)
         lookup[:-1] = self._features(categories.values)
-        lookup[NO_VALUE] = self.width - 1 if self.missing else self._unknown
+        lookup[NO_VALUE] = self.width - 1  # without a feature of its own, that of unknown values
         return lookup
 
     def _features(self, values: Sequence[str]) -> NDArray[np.int64]:
@@ -289,29 +296,9 @@ class CategoryEncoder:
         known |= dict.fromkeys(self.rare, self._own)
         return np.array([known.get(value, self._unknown) for value in values], np.int64)
 
-    def description(self) -> dict[str, Any]:
-        """The scalars, as JSON."""
-        return {
-            "values": self.values,
-            "rare": self.rare,
-            "hashed": self.hashed,
-            "missing": self.missing,
-        }
-
-    def arrays(self) -> Arrays:
-        """The arrays by name."""
-        return {"weights": self.weights}
-
-    @classmethod
-    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "CategoryEncoder":
-        """The encoder with these scalars and arrays."""
-        values, rare = (tuple(map(str, found[name])) for name in ("values", "rare"))
-        hashed, missing = bool(found["hashed"]), bool(found["missing"])
-        return cls(values, rare, hashed, missing, arrays["weights"])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TextEncoder:
+class TextEncoder(StoredByField):
     """A text as TF-IDF of its words and word pairs, which are hashed; the norm of a row is 1."""
 
     kind: ClassVar[Kind] = "text"
@@ -351,19 +338,6 @@ class TextEncoder:
         norms = np.sqrt(np.bincount(row, values**2, rows))
         values = (values / norms[row]).astype(np.float32)
         return row, Block(own[:, np.newaxis], values[:, np.newaxis])
-
-    def description(self) -> dict[str, Any]:
-        """The scalars, as JSON."""
-        return {}
-
-    def arrays(self) -> Arrays:
-        """The arrays by name."""
-        return {"buckets": self.buckets, "idf": self.idf}
-
-    @classmethod
-    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "TextEncoder":
-        """The encoder with these scalars and arrays."""
-        return cls(arrays["buckets"], arrays["idf"])
 
 
 Encoder: TypeAlias = NumericEncoder | DateEncoder | CategoryEncoder | TextEncoder

@@ -1,4 +1,4 @@
-"""Batch-reduce GEMM: C (+)= alpha * sum over i of A_i B_i, the building block of dense layers.
+"""Products of small matrices, the building block of dense layers.
 
 Georganas et al. 2020, "Harnessing Deep Learning via a Single Building Block". BLAS is optimized for
 large matrices; with a batch of 16 rows it reaches half of the processor's peak. Here the tile shape
@@ -18,7 +18,6 @@ from hogbatch.kernels.cpu.tiles import (
     MAX_ROWS,
     MAX_VECTORS,
     STORE,
-    BlockOffsets,
     Epilogue,
     Matrix,
 )
@@ -30,7 +29,6 @@ MAX_CACHED_FLOATS = 64 * 512
 # stays in the L1 cache, but not below a depth at which the horizontal sums become noticeable.
 L1_FLOATS = 16 * 512
 MIN_DEPTH = 256
-ZERO_OFFSETS = np.zeros((1, 2), np.int64)
 
 
 @kernel
@@ -58,12 +56,6 @@ def transposed(plain):
 
 
 @kernel
-def single_block():
-    """The block offsets of a plain product, which has one block."""
-    return BlockOffsets(address(ZERO_OFFSETS), 1)
-
-
-@kernel
 def best_tile_width(m):
     """The tile width, in vectors, that fills the most registers when m rows are split evenly."""
     best, max_filled = 1, 0.0
@@ -76,11 +68,10 @@ def best_tile_width(m):
 
 
 @kernel
-def multiply(m, n, k, a, b, c, blocks, epilogue):
-    """C[m, n] = `epilogue` of the sum over i of A_i[m, k] B_i[k, n].
+def multiply(m, n, k, a, b, c, epilogue):
+    """C[m, n] = `epilogue` of A[m, k] B[k, n].
 
-    `blocks` contains the offsets of each A_i and B_i from `a` and `b`. The column strides of `b`
-    and `c` are 1; `a` may be transposed.
+    The column strides of `b` and `c` are 1; `a` may be transposed.
     """
     if m == 0:
         return
@@ -91,33 +82,31 @@ def multiply(m, n, k, a, b, c, blocks, epilogue):
         panels = -(-remaining // widest)
         vectors = -(-remaining // panels)  # split evenly
         same = panels if row_by_row and vectors * panels == remaining else 1
-        _panel(m, vectors, WIDTH, same, k, a, b, c, blocks, epilogue, column)
+        _panel(m, vectors, WIDTH, same, k, a, b, c, epilogue, column)
         column += same * vectors * WIDTH
         remaining -= same * vectors
     if column < n:
-        _panel(m, 1, n - column, 1, k, a, b, c, blocks, epilogue, column)
+        _panel(m, 1, n - column, 1, k, a, b, c, epilogue, column)
 
 
 @kernel
-def _panel(m, vectors, lanes, panels, k, a, b, c, blocks, epilogue, column):
+def _panel(m, vectors, lanes, panels, k, a, b, c, epilogue, column):
     """Compute some columns of C for all rows, in tiles of two heights that differ by one."""
     tiles = -(-m // min(MAX_ROWS, MAX_ACCUMULATORS // vectors))
     height, taller = m // tiles, m % tiles
     b, c = submatrix(b, 0, column), submatrix(c, 0, column)
-    panel_epilogue = Epilogue(
-        epilogue.kind, epilogue.alpha, epilogue.bias + 4 * column, epilogue.floor
-    )
+    epilogue = Epilogue(epilogue.kind, epilogue.bias + 4 * column, epilogue.floor)
     if panels == 1:
         if taller > 0:
-            outer(height + 1, vectors, lanes, taller, 1, k, a, b, c, blocks, panel_epilogue)
+            outer(height + 1, vectors, lanes, taller, 1, k, a, b, c, epilogue)
             a, c = submatrix(a, taller * (height + 1), 0), submatrix(c, taller * (height + 1), 0)
-        outer(height, vectors, lanes, tiles - taller, 1, k, a, b, c, blocks, panel_epilogue)
+        outer(height, vectors, lanes, tiles - taller, 1, k, a, b, c, epilogue)
         return
     row = 0
     for tile in range(tiles):
         rows = height + 1 if tile < taller else height
         a_rows, c_rows = submatrix(a, row, 0), submatrix(c, row, 0)
-        outer(rows, vectors, lanes, panels, 0, k, a_rows, b, c_rows, blocks, panel_epilogue)
+        outer(rows, vectors, lanes, panels, 0, k, a_rows, b, c_rows, epilogue)
         row += rows
 
 
@@ -128,17 +117,17 @@ def packed_rows(m):
 
 
 @kernel
-def transpose(m, n, a, c, beta):
-    """C[n, m] = A[m, n].T + beta C, beta 0 or 1; both have column stride 1."""
+def transpose(m, n, a, c):
+    """C[n, m] = A[m, n].T; both have column stride 1."""
     for i in range(0, m, WIDTH):
         for j in range(0, n, WIDTH):
             rows, columns = min(WIDTH, m - i), min(WIDTH, n - j)
-            transpose_square(rows, columns, submatrix(a, i, j), submatrix(c, j, i), beta)
+            transpose_square(rows, columns, submatrix(a, i, j), submatrix(c, j, i))
 
 
 @kernel
-def multiply_transposed(m, n, k, a, packed, b, c, product, alpha, beta):
-    """C[m, n] = alpha A[m, k] B[n, k].T + beta C, beta 0 or 1; all have column stride 1.
+def multiply_transposed(m, n, k, a, packed, b, c, product):
+    """C[m, n] = A[m, k] B[n, k].T; all have column stride 1.
 
     The first packed_rows(m) rows are computed as C.T = B A.T with vectors along m;
     packed[k, packed_rows(m)] is their `transpose` and product[n, packed_rows(m)] is scratch. The
@@ -146,31 +135,30 @@ def multiply_transposed(m, n, k, a, packed, b, c, product, alpha, beta):
     """
     packed_count = packed_rows(m)
     if packed_count > 0:
-        store = Epilogue(STORE, alpha, product.address, 0.0)
-        multiply(n, packed_count, k, b, packed, product, single_block(), store)
-        transpose(n, packed_count, product, c, beta)
+        multiply(n, packed_count, k, b, packed, product, Epilogue(STORE, 0, 0.0))
+        transpose(n, packed_count, product, c)
     if packed_count < m:
         rest, out = submatrix(a, packed_count, 0), submatrix(c, packed_count, 0)
         depth = max(MIN_DEPTH, L1_FLOATS // (m - packed_count) // WIDTH * WIDTH)
         for first in range(0, k, depth):
             left, right = submatrix(rest, 0, first), submatrix(b, 0, first)
             inner = min(depth, k - first)
-            _dots(m - packed_count, n, inner, left, right, out, alpha, beta if first == 0 else 1)
+            _dots(m - packed_count, n, inner, left, right, out, first > 0)
 
 
 @kernel
-def _dots(m, n, k, a, b, c, alpha, beta):
-    """Compute `multiply_transposed` by dot products, in tiles of two heights that differ by one."""
+def _dots(m, n, k, a, b, c, add):
+    """C = A B.T, or C += A B.T, by dot products, in tiles of two heights that differ by one."""
     tiles = -(-m // MAX_ROWS)
     height, taller = m // tiles, m % tiles
     if taller > 0:
-        _dot_panel(height + 1, taller, n, k, a, b, c, alpha, beta)
+        _dot_panel(height + 1, taller, n, k, a, b, c, add)
         a, c = submatrix(a, taller * (height + 1), 0), submatrix(c, taller * (height + 1), 0)
-    _dot_panel(height, tiles - taller, n, k, a, b, c, alpha, beta)
+    _dot_panel(height, tiles - taller, n, k, a, b, c, add)
 
 
 @kernel
-def _dot_panel(height, tiles, n, k, a, b, c, alpha, beta):
+def _dot_panel(height, tiles, n, k, a, b, c, add):
     columns = 1
     while 2 * columns <= min(MAX_ROWS, WIDTH, MAX_ACCUMULATORS // height):
         columns *= 2
@@ -179,5 +167,5 @@ def _dot_panel(height, tiles, n, k, a, b, c, alpha, beta):
         if n - column < columns:
             columns = 1
         right, out = submatrix(b, column, 0), submatrix(c, 0, column)
-        dot(height, columns, tiles, k, a, right, out, alpha, beta)
+        dot(height, columns, tiles, k, a, right, out, add)
         column += columns

@@ -1,4 +1,4 @@
-"""Dense layers on batch-reduce GEMM; a block of weights is used while it is in cache."""
+"""Dense layers; a block of weights is used while it is in cache."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from hogbatch.kernels.cpu.brgemm import (
     multiply,
     multiply_transposed,
     packed_rows,
-    single_block,
     submatrix,
     transpose,
     transposed,
@@ -36,25 +35,13 @@ from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Epilogue, Matrix
 
 @kernel
 def gather(inputs, rows, out):
-    if inputs.indptr.shape[0] > 0:
-        gather_stored(inputs, rows, out)
-        return
+    """out[B, K] = the dense inputs of `rows`, zero beyond column F."""
     features = inputs.dense.shape[1]
     for b in range(rows.shape[0]):
         for f in range(features):
             out[b, f] = inputs.dense[rows[b], f]
         for f in range(features, out.shape[1]):
             out[b, f] = 0.0
-
-
-@kernel
-def gather_stored(inputs, rows, out):
-    """out[B, K] = CSR inputs of `rows`, as a dense matrix."""
-    for b in range(rows.shape[0]):
-        for k in range(out.shape[1]):
-            out[b, k] = 0.0
-        for n in range(inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]):
-            out[b, inputs.indices[n]] += inputs.values[n]
 
 
 @kernel
@@ -66,40 +53,26 @@ def floor_of(activation):
 @kernel
 def activate_rest(activation, width, out):
     """Apply an activation that `floor_of` does not cover; relu and linear keep the padding zero."""
-    if activation != RELU and activation != LINEAR:
-        activate(activation, width, out)
+    if activation not in (SIGMOID, TANH):
+        return
+    for b in range(out.shape[0]):
+        if activation == SIGMOID:
+            for h in range(width):
+                out[b, h] = sigmoid(out[b, h])
+        else:
+            for h in range(width):
+                out[b, h] = tanh(out[b, h])
+        for h in range(width, out.shape[1]):
+            out[b, h] = 0.0
 
 
 @kernel
 def dense_layer(x, fan_in, weights, bias, activation, width, out):
     """out[B, H] = f(x[B, :fan_in] @ weights[:fan_in, H] + bias), zero from column `width` on."""
-    epilogue = Epilogue(ACTIVATE, 1.0, address(bias), floor_of(activation))
-    multiply(
-        out.shape[0],
-        out.shape[1],
-        fan_in,
-        matrix(x),
-        matrix(weights),
-        matrix(out),
-        single_block(),
-        epilogue,
-    )
+    epilogue = Epilogue(ACTIVATE, address(bias), floor_of(activation))
+    batch, fan_out = out.shape
+    multiply(batch, fan_out, fan_in, matrix(x), matrix(weights), matrix(out), epilogue)
     activate_rest(activation, width, out)
-
-
-@kernel
-def dense_forward(x, weights, bias, activation, width, mask, out):
-    dense_layer(x, x.shape[1], weights, bias, activation, width, out)
-    return False
-
-
-@kernel
-def add_bias(bias, width, out):
-    for b in range(out.shape[0]):
-        for h in range(width):
-            out[b, h] += bias[h]
-        for h in range(width, out.shape[1]):
-            out[b, h] = 0.0
 
 
 # Rows of weights that backward and update process together: few enough to stay in cache.
@@ -139,7 +112,7 @@ def pack(grad, space):
     """The transpose of `grad`[B, H] that `pass_down` takes, and scratch for its product."""
     many = packed_rows(grad.shape[0])
     packed = Matrix(address(space.packed), many, 1)
-    transpose(many, grad.shape[1], matrix(grad), packed, 0)
+    transpose(many, grad.shape[1], matrix(grad), packed)
     return packed, Matrix(address(space.product), many, 1)
 
 
@@ -148,13 +121,7 @@ def pass_down(grad, packed, product, weights, first, rows, out):
     """out[B, first : first + rows] = grad[B, H] @ weights[first : first + rows, H].T."""
     batch, fan_out = grad.shape
     here, below = submatrix(matrix(weights), first, 0), submatrix(matrix(out), 0, first)
-    multiply_transposed(batch, rows, fan_out, matrix(grad), packed, here, below, product, 1.0, 0)
-
-
-@kernel
-def dense_backward(grad, weights, activation, activated, mask, out):
-    pass_all_down(grad, weights, backward_scratch(grad.shape[0], grad.shape[1]), out)
-    activate_backward(activation, activated, out)
+    multiply_transposed(batch, rows, fan_out, matrix(grad), packed, here, below, product)
 
 
 @kernel
@@ -167,29 +134,11 @@ def pass_all_down(grad, weights, space, out):
 
 
 @kernel
-def weight_gradient(x, grad, out, bias):
-    transposed_product(x, grad, out)
-    if bias.shape[0] > 0:
-        bias_gradient(grad, bias)
-
-
-@kernel
 def transposed_product(x, grad, out):
     """out[K, H] = x[B, K].T @ grad[B, H]."""
-    put_weight_gradient(Epilogue(STORE, 1.0, 0, 0.0), x, grad, out)
-
-
-@kernel
-def add_weight_gradient(fraction, x, grad, out):
-    scaled = x * np.float32(fraction)
-    put_weight_gradient(Epilogue(ADD, 1.0, 0, 0.0), scaled, grad, out)
-
-
-@kernel
-def put_weight_gradient(epilogue, x, grad, out):
-    batch, fan_in = x.shape
-    left = transposed(matrix(x))
-    multiply(fan_in, out.shape[1], batch, left, matrix(grad), matrix(out), single_block(), epilogue)
+    (batch, fan_in), left = x.shape, transposed(matrix(x))
+    store = Epilogue(STORE, 0, 0.0)
+    multiply(fan_in, out.shape[1], batch, left, matrix(grad), matrix(out), store)
 
 
 @kernel
@@ -219,11 +168,11 @@ def update_block(kind, hyper, x, scaled, slots, weights, first, rows, space):
             for f in range(first, first + rows):
                 for h in range(fan_out):
                     weights[f, h] *= decay
-        out, epilogue = submatrix(matrix(weights), first, 0), Epilogue(ADD, 1.0, 0, 0.0)
-        multiply(rows, fan_out, batch, block, right, out, single_block(), epilogue)
+        out = submatrix(matrix(weights), first, 0)
+        multiply(rows, fan_out, batch, block, right, out, Epilogue(ADD, 0, 0.0))
     else:
-        out, epilogue = Matrix(address(space.gradient), fan_out, 1), Epilogue(STORE, 1.0, 0, 0.0)
-        multiply(rows, fan_out, batch, block, right, out, single_block(), epilogue)
+        out = Matrix(address(space.gradient), fan_out, 1)
+        multiply(rows, fan_out, batch, block, right, out, Epilogue(STORE, 0, 0.0))
         step_rows(kind, hyper, space.gradient, first, rows, slots, weights)
 
 
@@ -251,15 +200,6 @@ def held(kind, hyper, square, batch):
 
 
 @kernel
-def shrink_far(kind, hyper, square, batch, grad):
-    """Bound grad[H] of one row with squared norm `square`; see `bound_rows`."""
-    fraction = held(kind, hyper, square, batch)
-    if fraction < 1.0:
-        for h in range(grad.shape[0]):
-            grad[h] *= fraction
-
-
-@kernel
 def squared_norm(x):
     """Sum of the squares of x[K]."""
     square = np.float32(0.0)
@@ -280,7 +220,10 @@ def bound_rows(kind, hyper, batch, x, grad):
     if kind not in BOUNDED:
         return
     for b in range(grad.shape[0]):
-        shrink_far(kind, hyper, squared_norm(x[b]), batch, grad[b])
+        fraction = held(kind, hyper, squared_norm(x[b]), batch)
+        if fraction < 1.0:
+            for h in range(grad.shape[1]):
+                grad[b, h] *= fraction
 
 
 @kernel
@@ -306,29 +249,6 @@ def bias_gradient(grad, out):
 
 
 @kernel
-def add_bias_gradient(fraction, grad, out):
-    for b in range(grad.shape[0]):
-        for h in range(out.shape[0]):
-            out[h] += np.float32(fraction) * grad[b, h]
-
-
-@kernel
-def activate(kind, width, out):
-    for b in range(out.shape[0]):
-        if kind == RELU:
-            for h in range(width):
-                out[b, h] = max(out[b, h], np.float32(0.0))
-        elif kind == SIGMOID:
-            for h in range(width):
-                out[b, h] = sigmoid(out[b, h])
-        elif kind == TANH:
-            for h in range(width):
-                out[b, h] = tanh(out[b, h])
-        for h in range(width, out.shape[1]):
-            out[b, h] = 0.0
-
-
-@kernel
 def activate_backward(kind, activated, grad):
     if kind == LINEAR:
         return
@@ -351,15 +271,3 @@ def forget_not_finite(totals, values):
         for i in range(cells.shape[0]):
             if not finite(cells[i]):
                 cells[i] = 0.0
-
-
-@kernel
-def step(kind, hyper, gradient, slots, weights):
-    step_row(
-        kind,
-        hyper,
-        gradient.reshape(-1),
-        slots.first.reshape(-1),
-        slots.second.reshape(-1),
-        weights.reshape(-1),
-    )

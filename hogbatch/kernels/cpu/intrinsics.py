@@ -8,7 +8,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hogbatch.kernels.cpu import library
-from hogbatch.kernels.cpu.simd import FLOAT, INT, POINTER, WIDTH, number
+from hogbatch.kernels.cpu.simd import FLOAT, POINTER, WIDTH, number
 from hogbatch.kernels.cpu.tiles import ACTIVATE, DOT, OUTER, STORE, TRANSPOSE, write
 
 if not config.DISABLE_JIT:
@@ -24,103 +24,73 @@ def _matrix(builder, value):
 
 
 @intrinsic
-def outer(typing, rows, vectors, lanes, tiles, stacked, k, a, b, c, blocks, epilogue):
+def outer(typing, rows, vectors, lanes, tiles, stacked, k, a, b, c, epilogue):
     """Compute `tiles` tiles of `rows` rows by `vectors` vectors, stacked or side by side.
 
     `stacked` 1: C[rows * tiles, vectors * WIDTH] from A[rows * tiles, k], B[k, vectors * WIDTH].
     `stacked` 0: C[rows, vectors * WIDTH * tiles] from A[rows, k], B[k, vectors * WIDTH * tiles].
-    The products are summed over `blocks`. If lanes < WIDTH, a tile has `lanes` columns, and
-    `vectors` and `stacked` are 1. b.column_stride = c.column_stride = 1.
+    If lanes < WIDTH, a tile has `lanes` columns, and `vectors` and `stacked` are 1.
+    b.column_stride = c.column_stride = 1.
     """
 
     def generate(context, builder, signature, arguments):
-        rows, vectors, lanes, tiles, stacked, k, a, b, c, blocks, epilogue = arguments
+        rows, vectors, lanes, tiles, stacked, k, a, b, c, epilogue = arguments
         a, a_row, a_column = _matrix(builder, a)
         b, b_row, _ = _matrix(builder, b)
         c, c_row, _ = _matrix(builder, c)
-        offsets, count = cgutils.unpack_tuple(builder, blocks)
-        kind, alpha, bias, floor = cgutils.unpack_tuple(builder, epilogue)
+        kind, bias, floor = cgutils.unpack_tuple(builder, epilogue)
         width = builder.mul(vectors, number(WIDTH))
         row_step = builder.mul(rows, stacked)  # from one tile to the next
         column_step = builder.mul(width, builder.sub(number(1), stacked))
         c_tile = builder.add(builder.mul(row_step, c_row), column_step)
         passed = [
-            rows,
-            vectors,
-            tiles,
-            lanes,
-            a,
-            builder.mul(row_step, a_row),
-            a_row,
-            a_column,
-            b,
-            column_step,
-            b_row,
-            c,
-            c_tile,
-            c_row,
-            builder.inttoptr(offsets, INT.as_pointer()),
-            count,
-            k,
-            kind,
-            builder.fptrunc(alpha, FLOAT),
-            builder.inttoptr(bias, POINTER),
-            builder.fptrunc(floor, FLOAT),
+            *(rows, vectors, tiles, lanes),
+            *(a, builder.mul(row_step, a_row), a_row, a_column),
+            *(b, column_step, b_row, c, c_tile, c_row, k),
+            *(kind, builder.inttoptr(bias, POINTER), builder.fptrunc(floor, FLOAT)),
         ]
         library.call(builder, OUTER, passed)
         return context.get_dummy_value()
 
-    return types.void(*[_WHOLE] * 6, a, b, c, blocks, epilogue), generate
+    return types.void(*[_WHOLE] * 6, a, b, c, epilogue), generate
 
 
 @intrinsic
-def dot(typing, rows, columns, tiles, k, a, b, c, alpha, beta):
+def dot(typing, rows, columns, tiles, k, a, b, c, add):
     """Compute `tiles` stacked tiles of `rows` rows by `columns` columns.
 
-    C[rows * tiles, columns] = alpha A[rows * tiles, k] B[columns, k].T + beta C, beta 0 or 1. The
-    column stride of all three is 1. `columns` is `dot_columns(rows)` or 1.
+    C[rows * tiles, columns] = A[rows * tiles, k] B[columns, k].T, or += if `add`. The column stride
+    of all three is 1. `columns` is `dot_columns(rows)` or 1.
     """
 
     def generate(context, builder, signature, arguments):
-        rows, columns, tiles, k, a, b, c, alpha, beta = arguments
+        rows, columns, tiles, k, a, b, c, add = arguments
         a, a_row, _ = _matrix(builder, a)
         b, b_row, _ = _matrix(builder, b)
         c, c_row, _ = _matrix(builder, c)
         passed = [
-            rows,
-            columns,
-            tiles,
-            a,
-            builder.mul(rows, a_row),
-            a_row,
-            b,
-            b_row,
-            c,
-            builder.mul(rows, c_row),
-            c_row,
-            k,
-            builder.fptrunc(alpha, FLOAT),
-            beta,
+            *(rows, columns, tiles, a, builder.mul(rows, a_row), a_row),
+            *(b, b_row, c, builder.mul(rows, c_row), c_row, k, add),
         ]
         library.call(builder, DOT, passed)
         return context.get_dummy_value()
 
-    return types.void(*[_WHOLE] * 4, a, b, c, types.float64, _WHOLE), generate
+    return types.void(*[_WHOLE] * 4, a, b, c, _WHOLE), generate
 
 
 @intrinsic
-def transpose_square(typing, rows, columns, a, c, beta):
-    """C[columns, rows] = A[rows, columns].T + beta C; rows, columns <= WIDTH, column strides 1."""
+def transpose_square(typing, rows, columns, a, c):
+    """C[columns, rows] = A[rows, columns].T; rows, columns <= WIDTH, column strides 1."""
 
     def generate(context, builder, signature, arguments):
-        rows, columns, a, c, beta = arguments
+        rows, columns, a, c = arguments
         a, a_row, _ = _matrix(builder, a)
         c, c_row, _ = _matrix(builder, c)
-        passed = [rows, columns, a, a_row, c, c_row, beta]
+        passed = [rows, columns, a, a_row, c, c_row]
         library.call(builder, TRANSPOSE, passed)
         return context.get_dummy_value()
 
-    return types.void(_WHOLE, _WHOLE, a, c, _WHOLE), generate
+    return types.void(_WHOLE, _WHOLE, a, c), generate
 
 
 def _floats(address, row_stride, column_stride, rows, columns):
@@ -133,30 +103,26 @@ def _floats(address, row_stride, column_stride, rows, columns):
 
 if config.DISABLE_JIT:
 
-    def outer(rows, vectors, lanes, tiles, stacked, k, a, b, c, blocks, epilogue):
+    def outer(rows, vectors, lanes, tiles, stacked, k, a, b, c, epilogue):
         height = rows * tiles if stacked else rows
         width = (vectors - 1) * WIDTH + lanes if stacked else vectors * WIDTH * tiles
-        products = np.zeros((height, width), np.float32)
-        offsets = (ctypes.c_int64 * (2 * blocks.count)).from_address(int(blocks.address))
-        for a_offset, b_offset in zip(offsets[::2], offsets[1::2], strict=True):
-            left = _floats(a.address + 4 * a_offset, a.row_stride, a.column_stride, height, k)
-            products += left @ _floats(b.address + 4 * b_offset, b.row_stride, 1, k, width)
+        left = _floats(a.address, a.row_stride, a.column_stride, height, k)
+        products = left @ _floats(b.address, b.row_stride, 1, k, width)
         out = _floats(c.address, c.row_stride, 1, height, width)
         if epilogue.kind == STORE:
-            out[...] = np.float32(epilogue.alpha) * products
+            out[...] = products
         elif epilogue.kind == ACTIVATE:
             shifted = products + _floats(epilogue.bias, 0, 1, 1, width)
             out[...] = np.where(epilogue.floor > shifted, np.float32(epilogue.floor), shifted)
         else:
             out += products
 
-    def dot(rows, columns, tiles, k, a, b, c, alpha, beta):
+    def dot(rows, columns, tiles, k, a, b, c, add):
         left = _floats(a.address, a.row_stride, 1, rows * tiles, k)
-        products = np.float32(alpha) * (left @ _floats(b.address, b.row_stride, 1, columns, k).T)
+        products = left @ _floats(b.address, b.row_stride, 1, columns, k).T
         out = _floats(c.address, c.row_stride, 1, rows * tiles, columns)
-        out[...] = out + products if beta else products
+        out[...] = out + products if add else products
 
-    def transpose_square(rows, columns, a, c, beta):
+    def transpose_square(rows, columns, a, c):
         out = _floats(c.address, c.row_stride, 1, columns, rows)
-        transposed = _floats(a.address, a.row_stride, 1, rows, columns).T
-        out[...] = out + transposed if beta else transposed
+        out[...] = _floats(a.address, a.row_stride, 1, rows, columns).T

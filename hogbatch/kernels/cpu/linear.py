@@ -11,20 +11,11 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import (
-    ADDITIVE,
-    BOUNDED,
-    LOSS,
-    ROWS,
-    UPDATES,
-    Floats,
-    Hyper,
-    Rows,
-)
+from hogbatch.kernels.contract import ADDITIVE, BOUNDED, LOSS, ROWS, UPDATES, Floats, Hyper, Rows
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import held
 from hogbatch.kernels.cpu.dots import dot_row, prefetch_line
-from hogbatch.kernels.cpu.losses import finite, row_gradient, skip
+from hogbatch.kernels.cpu.losses import finite, scaled_gradient, skip
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, max_values, vector
 from hogbatch.kernels.cpu.rows import LINE
 from hogbatch.kernels.cpu.rules import step_cell
@@ -96,7 +87,8 @@ def set_slopes(work, labels, current, start, stop, loss, weights, bias, totals):
         begin, end = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
         current.score[0] = bias
         dot_row(indices, values, begin, end, address(weights), address(current.score))
-        row_loss = row_gradient(loss, labels, rows[b], 1, current.score, current.slope)
+        score, slope = current
+        row_loss = scaled_gradient(loss, labels, rows[b], 1, np.float32(1.0), score, slope)
         if finite(row_loss) and finite(current.score[0]):
             totals[LOSS] += row_loss
             work.slopes[b - start] = current.slope[0] * fraction

@@ -126,12 +126,6 @@ def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
     return np.float32(0.5) * difference * difference
 
 
-@reduction
-def row_gradient(kind, labels, row, width, scores, grad):
-    """`scaled_gradient`, not divided by B."""
-    return scaled_gradient(kind, labels, row, width, np.float32(1.0), scores, grad)
-
-
 @kernel
 def skip(number, totals):
     """Count a row that training skips, and keep its number."""
@@ -213,7 +207,7 @@ def row_metrics(kind, labels, row, width, scores, totals):
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
     grad = np.empty(scores.shape[1], np.float32)
     for b in range(rows.shape[0]):
-        loss = row_gradient(kind, labels, rows[b], width, scores[b], grad)
+        loss = scaled_gradient(kind, labels, rows[b], width, np.float32(1.0), scores[b], grad)
         if finite(loss) and all_finite(scores[b, :width]):
             totals[LOSS] += loss
             row_metrics(kind, labels, rows[b], width, scores[b], totals)

@@ -12,27 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import inlined, kernel
-from hogbatch.kernels.contract import (
-    ADDITIVE,
-    ROWS,
-    UPDATES,
-    Floats,
-    Hyper,
-    Links,
-    Slots,
-)
-from hogbatch.kernels.cpu.dense import (
-    BackwardScratch,
-    activate_backward,
-    aligned,
-    backward_scratch,
-    bias_gradient,
-    dense_layer,
-    dense_step,
-    forget_not_finite,
-    gather,
-    scale_rows,
-)
+from hogbatch.kernels.contract import ADDITIVE, ROWS, UPDATES, Floats, Hyper, Links, Slots
+from hogbatch.kernels.cpu import dense
 from hogbatch.kernels.cpu.losses import loss_and_metrics, loss_gradient
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
@@ -60,7 +41,7 @@ class Workspace(NamedTuple):
     grad: Floats  # [B * widest]
     grad_below: Floats  # [B * widest]
     bias: Floats  # [widest]
-    dense: BackwardScratch
+    dense: dense.BackwardScratch
 
 
 @kernel
@@ -73,11 +54,11 @@ def workspace(table, sparse, size):
         widest = max(widest, table[layer, FAN_OUT])
     return Workspace(
         starts,
-        aligned(starts[layers + 1]),
-        aligned(size * widest),
-        aligned(size * widest),
-        aligned(widest),
-        backward_scratch(size, widest),
+        dense.aligned(starts[layers + 1]),
+        dense.aligned(size * widest),
+        dense.aligned(size * widest),
+        dense.aligned(widest),
+        dense.backward_scratch(size, widest),
     )
 
 
@@ -129,7 +110,7 @@ def forward_layers(model, first, stop, inputs, rows, space):
     width = 1 if first == 0 and sparse else model.table[first, FAN_IN]
     x = matrix(space.activations, space.starts[first], size, width)
     if first == 0 and not sparse:
-        gather(inputs, rows, x)
+        dense.gather(inputs, rows, x)
     for layer in range(first, stop):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
         weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
@@ -140,7 +121,7 @@ def forward_layers(model, first, stop, inputs, rows, space):
             csr_forward(inputs, rows, weights, bias, kind, width, out)
         else:
             used = inputs.dense.shape[1] if layer == 0 else fan_in
-            dense_layer(x, used, weights, bias, kind, width, out)
+            dense.dense_layer(x, used, weights, bias, kind, width, out)
         x = out
     return x
 
@@ -150,7 +131,7 @@ def step_bias(model, layer, optimizer, hyper, grad, first, second, scratch):
     """Update the bias of `layer`, without weight decay; `first` and `second`[P] are its slots."""
     offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
     gradient = scratch[:fan_out]
-    bias_gradient(grad, gradient)
+    dense.bias_gradient(grad, gradient)
     plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
     step_row(
         optimizer,
@@ -183,7 +164,7 @@ def backward(model, layers, inputs, rows, lease, hyper, links, space):
             used = inputs.dense.shape[1] if layer == 0 else fan_in
             passed = matrix(below, 0, size, fan_in if layer > 0 else 0)
             step_layer(model, layer, optimizer, own, x, used, grad, passed, space)
-            activate_backward(model.table[max(layer - 1, 0), ACTIVATION], x, passed)
+            dense.activate_backward(model.table[max(layer - 1, 0), ACTIVATION], x, passed)
         above, below = below, above
 
 
@@ -199,8 +180,8 @@ def step_layer(model, layer, optimizer, hyper, x, used, grad, below, space):
     weights = matrix(model.params, offset, fan_in, fan_out)
     scaled = matrix(space.dense.scaled, 0, grad.shape[0], fan_out)
     slots = slots_at(model.own_first, model.own_second, offset, fan_in, fan_out)
-    scale_rows(optimizer, hyper, x, grad, scaled)
-    dense_step(optimizer, hyper, x, used, scaled, grad, slots, weights, below, space.dense)
+    dense.scale_rows(optimizer, hyper, x, grad, scaled)
+    dense.dense_step(optimizer, hyper, x, used, scaled, grad, slots, weights, below, space.dense)
     step_scaled_bias(model, layer, optimizer, hyper, scaled, space.bias)
 
 
@@ -214,7 +195,7 @@ def step_inputs(model, inputs, rows, optimizer, hyper, grad, links, scratch):
     offset = model.table[0, WEIGHTS]
     weights = matrix(model.params, offset, fan_in, fan_out)
     slots = slots_at(model.first, model.second, offset, fan_in, fan_out)
-    csr_bound_rows(optimizer, hyper, inputs, rows, grad)
+    csr_bound_rows(optimizer, hyper, rows.shape[0], inputs, rows, grad)
     step_linked(optimizer, hyper, inputs, rows, grad, links, slots, weights)
     step_bias(model, 0, optimizer, hyper, grad, model.first, model.second, scratch)
 
@@ -228,23 +209,10 @@ def step_scaled_bias(model, layer, optimizer, hyper, scaled, scratch):
         return
     fan_out = model.table[layer, FAN_OUT]
     change = scratch[:fan_out]
-    bias_gradient(scaled, change)
+    dense.bias_gradient(scaled, change)
     bias = vector(model.params, model.table[layer, BIAS], fan_out)
     for h in range(fan_out):
         bias[h] += change[h]
-
-
-@inlined
-def differentiate(model, inputs, labels, rows, lease, hyper, space, totals):
-    """Compute scores and their gradient for one batch, `rows`[B]; return grad[B, H] and `hyper`.
-
-    grad is in `space.grad`, the activations are in `space`; `hyper` has Adam's bias correction.
-    """
-    layers = model.table.shape[0]
-    scores = forward(model, layers, inputs, rows, space)
-    grad = matrix(space.grad, 0, rows.shape[0], model.table[layers - 1, FAN_OUT])
-    differentiate_loss(model, labels, rows, lease, scores, grad, space, totals)
-    return grad, corrected(lease.optimizer, hyper, model.steps[0])
 
 
 @inlined
@@ -252,7 +220,7 @@ def differentiate_loss(model, labels, rows, lease, scores, grad, space, totals):
     """grad[B, H] = d loss / d scores[B, H], and count an update."""
     width = model.table[model.table.shape[0] - 1, WIDTH]
     loss_gradient(lease.loss, labels, rows, rows, width, scores, grad, totals)
-    forget_not_finite(totals, space.activations)
+    dense.forget_not_finite(totals, space.activations)
     model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
     totals[ROWS] += rows.shape[0]
     totals[UPDATES] += 1.0
@@ -274,14 +242,17 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     lease.fence; totals[ROWS] counts the rows done.
     """
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
-    space = workspace(model.table, sparse, size)
+    space, layers = workspace(model.table, sparse, size), model.table.shape[0]
     links = links_for(head, max_values(inputs, rows, size))
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        _, exact = differentiate(model, inputs, labels, part, lease, hyper, space, totals)
-        backward(model, model.table.shape[0], inputs, part, lease, exact, links, space)
+        scores = forward(model, layers, inputs, part, space)
+        grad = matrix(space.grad, 0, part.shape[0], scores.shape[1])
+        differentiate_loss(model, labels, part, lease, scores, grad, space, totals)
+        exact = corrected(lease.optimizer, hyper, model.steps[0])
+        backward(model, layers, inputs, part, lease, exact, links, space)
 
 
 @kernel

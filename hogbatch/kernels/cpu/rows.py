@@ -88,19 +88,10 @@ def _ahead(lines: int, vectors: int) -> int:
 
 # --- forward --------------------------------------------------------------------------------------
 
-# lanes; rows, count, indptr, indices, values; weights, width, bias, out, floor
 _FORWARD_ARGUMENTS = [
-    INT,
-    INT.as_pointer(),
-    INT,
-    INT.as_pointer(),
-    INT32.as_pointer(),
-    POINTER,
-    POINTER,
-    INT,
-    POINTER,
-    POINTER,
-    FLOAT,
+    *(INT, INT.as_pointer(), INT),  # lanes; rows, count
+    *(INT.as_pointer(), INT32.as_pointer(), POINTER),  # indptr, indices, values
+    *(POINTER, INT, POINTER, POINTER, FLOAT),  # weights, width, bias, out, floor
 ]
 
 
@@ -165,24 +156,12 @@ def _least(w: FunctionBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
 
 # --- step -----------------------------------------------------------------------------------------
 
-# lanes, reset; touched, count, head, following, member, shifts, values;
-# weights, first, second, grad, width; rate, l2, momentum, fresh first, fresh second, epsilon
 _STEP_ARGUMENTS = [
-    INT,
-    INT,
-    INT32.as_pointer(),
-    INT,
-    INT32.as_pointer(),
-    INT32.as_pointer(),
-    INT32.as_pointer(),
-    INT.as_pointer(),
-    POINTER,
-    POINTER,
-    POINTER,
-    POINTER,
-    POINTER,
-    INT,
-    *[FLOAT] * 6,
+    *(INT, INT, INT32.as_pointer(), INT),  # lanes, reset; touched, count
+    *[INT32.as_pointer()] * 3,  # head, following, member
+    *(INT.as_pointer(), POINTER),  # shifts, values
+    *(POINTER, POINTER, POINTER, POINTER, INT),  # weights, first, second, grad, width
+    *[FLOAT] * 6,  # rate, l2, momentum, fresh first, fresh second, epsilon
 ]
 _SLOTS = {spec.kind: spec.slots for spec in optimizers.OPTIMIZERS.values()}
 

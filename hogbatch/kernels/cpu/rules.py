@@ -22,14 +22,7 @@ import numpy as np
 from llvmlite import ir
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import (
-    ADAGRAD,
-    ADAM,
-    ADAPTIVE,
-    LARGEST,
-    MOMENTUM,
-    SGD,
-)
+from hogbatch.kernels.contract import ADAGRAD, ADAM, ADAPTIVE, LARGEST, MOMENTUM, SGD
 from hogbatch.kernels.cpu.simd import FLOAT, ZERO, FunctionBuilder
 
 

@@ -3,53 +3,32 @@
 import numpy as np
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import BOUNDED, Links
+from hogbatch.kernels.contract import BOUNDED
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import activate_rest, floor_of, held
-from hogbatch.kernels.cpu.rows import (
-    MAX_VECTORS,
-    Chains,
-    Csr,
-    Weights,
-    forward_rows,
-    step_touched,
-)
+from hogbatch.kernels.cpu.rows import MAX_VECTORS, Chains, Csr, Weights, forward_rows, step_touched
 from hogbatch.kernels.cpu.simd import WIDTH
 
 
 @kernel
 def csr_forward(inputs, rows, weights, bias, activation, width, out):
-    csr_forward_above(inputs, rows, weights, bias, floor_of(activation), out)
-    activate_rest(activation, width, out)
-
-
-@kernel
-def csr_forward_above(inputs, rows, weights, bias, floor, out):
-    """out[B, H] = max(floor, X @ weights[F, H] + bias[H]); floor 0 is relu.
-
-    NaN is kept, so that the loss detects it.
+    """out[B, H] = f(X @ weights[F, H] + bias[H]) with X the CSR inputs of `rows`, zero from column
+    `width` on.
     """
-    width = out.shape[1]
-    csr = Csr(
-        address(rows),
-        rows.shape[0],
+    stored, floor = out.shape[1], floor_of(activation)
+    indptr, indices, values = (
         address(inputs.indptr),
         address(inputs.indices),
         address(inputs.values),
     )
-    panels = panels_of(width)
+    csr = Csr(address(rows), rows.shape[0], indptr, indices, values)
+    panels = panels_of(stored)
     for panel in range(panels):
-        column, vectors = panel_of(panel, panels, width)
-        forward_rows(
-            vectors,
-            width,
-            csr,
-            address(weights) + 4 * column,
-            width,
-            address(bias) + 4 * column,
-            address(out) + 4 * column,
-            floor,
-        )
+        column, vectors = panel_of(panel, panels, stored)
+        first, shift = address(weights) + 4 * column, address(bias) + 4 * column
+        to = address(out) + 4 * column
+        forward_rows(vectors, stored, csr, first, stored, shift, to, floor)
+    activate_rest(activation, width, out)
 
 
 @kernel
@@ -67,12 +46,13 @@ def panel_of(panel, panels, width):
 
 
 @kernel
-def csr_bound_rows(kind, hyper, inputs, rows, grad):
+def csr_bound_rows(kind, hyper, batch, inputs, rows, grad):
+    """`bound_rows` with x the CSR inputs of `rows`, of a batch of `batch` rows."""
     if kind not in BOUNDED:
         return
     for b in range(rows.shape[0]):
         start, stop = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
-        fraction = held(kind, hyper, square_of(inputs.values, start, stop), rows.shape[0])
+        fraction = held(kind, hyper, square_of(inputs.values, start, stop), batch)
         if fraction < 1.0:
             for h in range(grad.shape[1]):
                 grad[b, h] *= fraction
@@ -118,24 +98,9 @@ def link_occurrences(inputs, rows, links, shifts):
     )
 
 
-def csr_scratch(features, width):
-    return np.full(features, -1, np.int32)
-
-
-@kernel
-def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
-    stored = 0
-    for b in range(rows.shape[0]):
-        stored += inputs.indptr[rows[b] + 1] - inputs.indptr[rows[b]]
-    links = Links(
-        scratch, np.empty(stored, np.int32), np.empty(stored, np.int32), np.empty(stored, np.int32)
-    )
-    step_linked(kind, hyper, inputs, rows, grad, links, slots, weights)
-
-
 @kernel
 def step_linked(kind, hyper, inputs, rows, grad, links, slots, weights):
-    """`csr_step` with all its scratch in `links`, which has room for the batch."""
+    """`contract.Kernels.csr_step` with its scratch in `links`, which has room for the batch."""
     shifts = np.empty(rows.shape[0], np.int64)
     chains = link_occurrences(inputs, rows, links, shifts)
     step_panels(kind, hyper, chains, shifts, grad, slots, weights)

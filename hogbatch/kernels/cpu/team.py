@@ -18,20 +18,8 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import ADDITIVE, BOUNDED, ROWS, SKIPPED, UPDATES, Floats
-from hogbatch.kernels.cpu import network
+from hogbatch.kernels.cpu import dense, network
 from hogbatch.kernels.cpu.barrier import wait_for_all
-from hogbatch.kernels.cpu.dense import (
-    BLOCK_ROWS,
-    activate_backward,
-    aligned,
-    backward_scratch,
-    forget_not_finite,
-    held,
-    pass_all_down,
-    scale,
-    squared_norm,
-    update_block,
-)
 from hogbatch.kernels.cpu.losses import loss_gradient
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
@@ -44,7 +32,7 @@ from hogbatch.kernels.cpu.model import (
     with_own_slots,
 )
 from hogbatch.kernels.cpu.network import matrix, slots_at
-from hogbatch.kernels.cpu.sparse import square_of, step_linked
+from hogbatch.kernels.cpu.sparse import csr_bound_rows, step_linked
 
 ROWS_TOGETHER = 8  # rows of weights that always belong to one thread
 
@@ -94,10 +82,10 @@ def forget_own(table, sparse, space, count):
     """`forget_not_finite` for the activations of a thread's `count` rows."""
     skipped = np.ones(SKIPPED + 1)
     width = 1 if sparse else table[0, FAN_IN]
-    forget_not_finite(skipped, matrix(space.activations, space.starts[0], count, width))
+    dense.forget_not_finite(skipped, matrix(space.activations, space.starts[0], count, width))
     for layer in range(table.shape[0]):
         out = matrix(space.activations, space.starts[layer + 1], count, table[layer, FAN_OUT])
-        forget_not_finite(skipped, out)
+        dense.forget_not_finite(skipped, out)
 
 
 @kernel
@@ -107,21 +95,9 @@ def scale_own(optimizer, hyper, batch, x, grad):
         fraction = np.float32(1.0)
         if optimizer in BOUNDED:
             # `held` expects the gradient of a mean over `batch` rows
-            fraction = held(optimizer, hyper, squared_norm(x[b]), batch)
+            fraction = dense.held(optimizer, hyper, dense.squared_norm(x[b]), batch)
         if optimizer in ADDITIVE:
             fraction *= np.float32(-hyper.rate)
-        for h in range(grad.shape[1]):
-            grad[b, h] *= fraction
-
-
-@kernel
-def bound_own(optimizer, hyper, batch, inputs, rows, grad):
-    """`csr_bound_rows` for some `rows` of a batch of `batch` rows."""
-    if optimizer not in BOUNDED:
-        return
-    for b in range(rows.shape[0]):
-        start, stop = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
-        fraction = held(optimizer, hyper, square_of(inputs.values, start, stop), batch)
         for h in range(grad.shape[1]):
             grad[b, h] *= fraction
 
@@ -137,14 +113,14 @@ def pass_to_first(model, inputs, rows, batch, optimizer, hyper, space, scratch):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
         above = matrix(space.grads, space.starts[layer + 1], count, fan_out)
         if layer == 0 and sparse:
-            bound_own(optimizer, hyper, batch, inputs, rows, above)
+            csr_bound_rows(optimizer, hyper, batch, inputs, rows, above)
             return
         x = matrix(space.activations, space.starts[layer], count, fan_in)
         if layer > 0:
             weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
             below = matrix(space.grads, space.starts[layer], count, fan_in)
-            pass_all_down(above, weights, scratch, below)
-            activate_backward(model.table[layer - 1, ACTIVATION], x, below)
+            dense.pass_all_down(above, weights, scratch, below)
+            dense.activate_backward(model.table[layer - 1, ACTIVATION], x, below)
         scale_own(optimizer, hyper, batch, x, above)
 
 
@@ -178,9 +154,9 @@ def update(model, inputs, rows, optimizer, hyper, own, starts, team, member, lin
         together = -(-used // ROWS_TOGETHER)
         first = ROWS_TOGETHER * part_of(together, member, team.threads)
         stop = min(used, ROWS_TOGETHER * part_of(together, member + 1, team.threads))
-        for block in range(first, stop, BLOCK_ROWS):
-            count = min(BLOCK_ROWS, stop - block)
-            update_block(optimizer, own, x, grad, slots, weights, block, count, space)
+        for block in range(first, stop, dense.BLOCK_ROWS):
+            count = min(dense.BLOCK_ROWS, stop - block)
+            dense.update_block(optimizer, own, x, grad, slots, weights, block, count, space)
         if member == layer % team.threads:
             network.step_scaled_bias(model, layer, optimizer, own, grad, scratch)
 
@@ -204,7 +180,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
             0 if sparse and layer == 0 else model.table[layer, FAN_IN],
         )
     most = -(-size // threads)
-    space, scratch = backward_scratch(most, widest), aligned(widest)
+    space, scratch = dense.backward_scratch(most, widest), dense.aligned(widest)
     links = network.links_for(head, max_values(inputs, rows, size))
     width = model.table[layers - 1, WIDTH]
     for start in range(0, rows.shape[0], size):
@@ -224,7 +200,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
             fan_out = model.table[layers - 1, FAN_OUT]
             grad = matrix(team.grads, memory.starts[layers], high - low, fan_out)
             loss_gradient(lease.loss, labels, mine, mine, width, scores, grad, totals)
-            scale(np.float32(high - low) / np.float32(batch), grad)
+            dense.scale(np.float32(high - low) / np.float32(batch), grad)
             if totals[SKIPPED] > 0.0:
                 forget_own(model.table, sparse, memory, high - low)
             totals[ROWS] += high - low
@@ -234,17 +210,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
         if member == 0:
             model.steps[0] += 1
             totals[UPDATES] += 1.0
+        optimizer = lease.optimizer
         update(
-            model,
-            inputs,
-            part,
-            lease.optimizer,
-            exact,
-            own,
-            starts,
-            team,
-            member,
-            links,
-            space,
-            scratch,
+            model, inputs, part, optimizer, exact, own, starts, team, member, links, space, scratch
         )

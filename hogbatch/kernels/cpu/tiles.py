@@ -1,4 +1,4 @@
-"""Micro-kernels of batch-reduce GEMM, which hold a tile of C in registers.
+"""Micro-kernels of matrix products, which hold a tile of C in registers.
 
     outer       C[m, n] from A[m, k] and B[k, n]: vectors along n, one element of A at a time
     dot         C[m, n] from A[m, k] and B[n, k]: vectors along k, summed at the end
@@ -27,7 +27,7 @@ from hogbatch.kernels.cpu.simd import (
 )
 
 # Kinds of epilogue: how C is updated from a tile's sum of products S.
-STORE: Final = 0  # C = alpha S
+STORE: Final = 0  # C = S
 ADD: Final = 1  # C += S
 ACTIVATE: Final = 2  # C = max(floor, S + bias[n])
 
@@ -53,18 +53,10 @@ class Matrix(NamedTuple):
     column_stride: int
 
 
-class BlockOffsets(NamedTuple):
-    """Offsets of the blocks of a batch-reduce product, in floats from the starts of A and B."""
-
-    address: int  # of int64[count, 2]: the offsets of A_i and B_i
-    count: int
-
-
 class Epilogue(NamedTuple):
     """How C is updated from a sum of products S."""
 
     kind: int  # STORE, ADD, ...
-    alpha: float
     bias: int  # address
     floor: float
 
@@ -81,28 +73,12 @@ def dot_columns(rows: int) -> int:
 
 # --- outer ----------------------------------------------------------------------------------------
 
-# tiles, lanes; a, its strides by tile, row, k; b, its strides by tile, k; c, its strides by tile,
-# row; block offsets, number of blocks, k; epilogue: kind, alpha, bias, floor
 _OUTER_ARGUMENTS = [
-    INT,
-    INT,
-    POINTER,
-    INT,
-    INT,
-    INT,
-    POINTER,
-    INT,
-    INT,
-    POINTER,
-    INT,
-    INT,
-    INT.as_pointer(),
-    INT,
-    INT,
-    INT,
-    FLOAT,
-    POINTER,
-    FLOAT,
+    *(INT, INT),  # tiles, lanes
+    *(POINTER, INT, INT, INT),  # a, its strides by tile, row, k
+    *(POINTER, INT, INT),  # b, its strides by tile, k
+    *(POINTER, INT, INT, INT),  # c, its strides by tile, row; k
+    *(INT, POINTER, FLOAT),  # epilogue: kind, bias, floor
 ]
 
 
@@ -111,32 +87,23 @@ def _outer(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Funct
     w = FunctionBuilder(
         module, f"outer_{rows}x{vectors}{'_masked' if masked else ''}", _OUTER_ARGUMENTS
     )
-    tiles, lanes, a, a_tile, a_row, a_k, b, b_tile, b_k, c, c_tile, c_row = w.function.args[:12]
-    blocks, block_count, k, kind, alpha, bias, floor = w.function.args[12:]
-    mask = w.lane_mask(lanes) if masked else None
-    alphas, floors = w.broadcast(alpha), w.broadcast(floor)
+    tiles, lanes, a, a_tile, a_row, a_k, b, b_tile, b_k = w.function.args[:9]
+    c, c_tile, c_row, k, kind, bias, floor = w.function.args[9:]
+    mask, floors = w.lane_mask(lanes) if masked else None, w.broadcast(floor)
 
     def sums_of(a: ir.Value, b: ir.Value) -> Values:
-        def block(i: ir.Value, sums: Values) -> Values:
-            offsets = w.build.gep(blocks, [w.times(2, i)])
-            a_here = w.at(a, w.build.load(offsets))
-            b_here = w.at(b, w.build.load(w.build.gep(offsets, [number(1)])))
-            a_rows = [w.at(a_here, w.times(m, a_row)) for m in range(rows)]
+        a_rows = [w.at(a, w.times(m, a_row)) for m in range(rows)]
 
-            def products(i: ir.Value, sums: Values) -> Values:
-                b_row, column = w.at(b_here, w.build.mul(i, b_k)), w.build.mul(i, a_k)
-                right = [w.load(w.at(b_row, v * WIDTH), mask) for v in range(vectors)]
-                for m, a_pointer in enumerate(a_rows):
-                    left = w.broadcast(w.build.load(w.at(a_pointer, column)))
-                    for v in range(vectors):
-                        sums[m * vectors + v] = w.multiply_add(
-                            left, right[v], sums[m * vectors + v]
-                        )
-                return sums
+        def products(i: ir.Value, sums: Values) -> Values:
+            b_row, column = w.at(b, w.build.mul(i, b_k)), w.build.mul(i, a_k)
+            right = [w.load(w.at(b_row, v * WIDTH), mask) for v in range(vectors)]
+            for m, a_pointer in enumerate(a_rows):
+                left = w.broadcast(w.build.load(w.at(a_pointer, column)))
+                for v in range(vectors):
+                    sums[m * vectors + v] = w.multiply_add(left, right[v], sums[m * vectors + v])
+            return sums
 
-            return w.loop(number(0), k, 1, sums, products)
-
-        return w.loop(number(0), block_count, 1, [ZERO] * (rows * vectors), block)
+        return w.loop(number(0), k, 1, [ZERO] * (rows * vectors), products)
 
     def tile(i: ir.Value, _: Values) -> Values:
         sums = sums_of(w.at(a, w.build.mul(i, a_tile)), w.at(b, w.build.mul(i, b_tile)))
@@ -146,7 +113,7 @@ def _outer(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Funct
             for m in range(rows)
             for v in range(vectors)
         ]
-        _apply_epilogue(w, (kind, alphas, bias_here, floors), sums, targets, vectors, mask)
+        _apply_epilogue(w, (kind, bias_here, floors), sums, targets, vectors, mask)
         return []
 
     w.loop(number(0), tiles, 1, [], tile)
@@ -156,18 +123,18 @@ def _outer(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Funct
 
 def _apply_epilogue(
     w: FunctionBuilder,
-    epilogue: tuple[ir.Value, ir.Value, ir.Value, ir.Value],
+    epilogue: tuple[ir.Value, ir.Value, ir.Value],
     sums: Values,
     targets: Values,
     vectors: int,
     mask: ir.Value | None,
 ) -> None:
-    """Store the sums of a tile, row by row, with an `epilogue` of (kind, alphas, bias, floors)."""
-    kind, alphas, bias, floors = epilogue
+    """Store the sums of a tile, row by row, with an `epilogue` of (kind, bias, floors)."""
+    kind, bias, floors = epilogue
 
     def store() -> None:
         for x, target in zip(sums, targets, strict=True):
-            w.store(w.build.fmul(alphas, x), target, mask)
+            w.store(x, target, mask)
 
     def add() -> None:
         for x, target in zip(sums, targets, strict=True):
@@ -202,15 +169,15 @@ def _write_outer(module: ir.Module) -> None:
 # --- dot ------------------------------------------------------------------------------------------
 
 # tiles; a, its strides by tile, row; b, its stride by column; c, its strides by tile, row; k;
-# alpha; beta
-_DOT_ARGUMENTS = [INT, POINTER, INT, INT, POINTER, INT, POINTER, INT, INT, INT, FLOAT, INT]
+# whether C += instead of C =
+_DOT_ARGUMENTS = [INT, POINTER, INT, INT, POINTER, INT, POINTER, INT, INT, INT, INT]
 
 
 def _dot(module: ir.Module, rows: int, columns: int) -> ir.Function:
     """Generate the function of one tile shape."""
     w = FunctionBuilder(module, f"dot_{rows}x{columns}", _DOT_ARGUMENTS)
-    tiles, a, a_tile, a_row, b, b_column, c, c_tile, c_row, k, alpha, beta = w.function.args
-    alphas, whole = w.broadcast(alpha), w.build.and_(k, number(-WIDTH))
+    tiles, a, a_tile, a_row, b, b_column, c, c_tile, c_row, k, adds = w.function.args
+    whole = w.build.and_(k, number(-WIDTH))
     some = w.build.icmp_signed("<", whole, k)
     rest = w.lane_mask(w.build.sub(k, whole))
     b_rows = [w.at(b, w.times(n, b_column)) for n in range(columns)]
@@ -236,7 +203,7 @@ def _dot(module: ir.Module, rows: int, columns: int) -> ir.Function:
         sums = w.loop(number(0), whole, WIDTH, [ZERO] * (rows * columns), full_vectors)
         stop = w.build.select(some, k, whole)
         sums = w.loop(whole, stop, WIDTH, sums, lambda i, sums: products(i, sums, rest))
-        _store_pieces(w, sums, columns, c_here, c_row, alphas, beta)
+        _store_pieces(w, sums, columns, c_here, c_row, adds)
         return []
 
     w.loop(number(0), tiles, 1, [], tile)
@@ -245,22 +212,15 @@ def _dot(module: ir.Module, rows: int, columns: int) -> ir.Function:
 
 
 def _store_pieces(
-    w: FunctionBuilder,
-    sums: Values,
-    columns: int,
-    c: ir.Value,
-    c_row: ir.Value,
-    alphas: ir.Value,
-    beta: ir.Value,
+    w: FunctionBuilder, sums: Values, columns: int, c: ir.Value, c_row: ir.Value, adds: ir.Value
 ) -> None:
-    """Sum each vector of `sums`, and store the results as rows of `columns` floats."""
+    """Sum each vector of `sums`; store the results as rows of `columns` floats, or add them."""
     pieces = []
     for start in range(0, len(sums), WIDTH):
         group = sums[start : start + WIDTH]
         full = w.horizontal_sums(group + [ZERO] * (WIDTH - len(group)))
-        scaled = w.build.fmul(alphas, full)
         pieces += [
-            w.build.shuffle_vector(scaled, scaled, shuffle_mask(range(j, j + columns)))
+            w.build.shuffle_vector(full, full, shuffle_mask(range(j, j + columns)))
             for j in range(0, len(group), columns)
         ]
     kind = pieces[0].type.as_pointer()
@@ -276,7 +236,7 @@ def _store_pieces(
             old.align = 4
             w.build.store(w.build.fadd(piece, old), target).align = 4
 
-    w.switch(beta, [store, add])
+    w.switch(adds, [store, add])
 
 
 def _write_dot(module: ir.Module) -> None:
@@ -295,14 +255,14 @@ def _write_dot(module: ir.Module) -> None:
 # --- transpose ------------------------------------------------------------------------------------
 
 
-# rows, columns of A; a, its stride by row; c, its stride by row; beta
-_TRANSPOSE_ARGUMENTS = [INT, INT, POINTER, INT, POINTER, INT, INT]
+# rows, columns of A; a, its stride by row; c, its stride by row
+_TRANSPOSE_ARGUMENTS = [INT, INT, POINTER, INT, POINTER, INT]
 
 
 def _write_transpose(module: ir.Module) -> None:
     """Generate the transposition of a block of up to WIDTH x WIDTH."""
     w = FunctionBuilder(module, TRANSPOSE, _TRANSPOSE_ARGUMENTS)
-    rows, columns, a, a_row, c, c_row, beta = w.function.args
+    rows, columns, a, a_row, c, c_row = w.function.args
     reads = [w.at(a, w.times(m, a_row)) for m in range(WIDTH)]
     writes = [w.at(c, w.times(m, c_row)) for m in range(WIDTH)]
 
@@ -310,7 +270,7 @@ def _write_transpose(module: ir.Module) -> None:
         for row, target in zip(w.transpose([w.load(read) for read in reads]), writes, strict=True):
             w.store(row, target)
 
-    def partly(add: bool) -> None:
+    def partly() -> None:
         across, down = w.lane_mask(columns), w.lane_mask(rows)
         loaded = [
             w.load(read, w.mask_if(across, w.build.icmp_signed("<", number(m), rows)))
@@ -318,11 +278,10 @@ def _write_transpose(module: ir.Module) -> None:
         ]
         for m, (row, target) in enumerate(zip(w.transpose(loaded), writes, strict=True)):
             mask = w.mask_if(down, w.build.icmp_signed("<", number(m), columns))
-            w.store(w.build.fadd(row, w.load(target, mask)) if add else row, target, mask)
+            w.store(row, target, mask)
 
     full = w.build.icmp_signed("==", w.build.add(rows, columns), number(2 * WIDTH))
-    key = w.build.select(full, w.times(2, beta), w.build.add(number(1), beta))
-    w.switch(key, [whole, lambda: partly(False), lambda: partly(True)])
+    w.switch(w.build.select(full, number(0), number(1)), [whole, partly])
     w.build.ret_void()
 
 

@@ -6,24 +6,10 @@ matrix, the weights of one output would be 212 kB apart for 53,000 outputs: a pa
 
 from typing import NamedTuple
 
-from hogbatch.jit import inlined, kernel
+from hogbatch.jit import kernel
 from hogbatch.kernels.contract import Floats, Hyper
-from hogbatch.kernels.cpu.brgemm import (
-    matrix as as_matrix,
-    multiply,
-    single_block,
-    submatrix,
-    transposed,
-)
-from hogbatch.kernels.cpu.dense import (
-    BackwardScratch,
-    activate_backward,
-    aligned,
-    backward_scratch,
-    bias_gradient,
-    bound_rows,
-    pass_all_down,
-)
+from hogbatch.kernels.cpu import dense, network
+from hogbatch.kernels.cpu.brgemm import matrix as as_matrix, multiply, submatrix, transposed
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
     BIAS,
@@ -34,14 +20,6 @@ from hogbatch.kernels.cpu.model import (
     max_values,
     vector,
     with_own_slots,
-)
-from hogbatch.kernels.cpu.network import (
-    backward,
-    differentiate_loss,
-    forward,
-    links_for,
-    matrix,
-    workspace,
 )
 from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.tiles import ADD, STORE, Epilogue
@@ -56,7 +34,7 @@ class Output(NamedTuple):
     grad: Floats  # [B, H]
     gradient: Floats  # [BLOCK, K]
     bias: Floats  # [H]
-    space: BackwardScratch
+    space: dense.BackwardScratch
 
 
 @kernel
@@ -65,11 +43,11 @@ def output_for(model, batch):
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     return Output(
-        aligned(batch * fan_out),
-        aligned(batch * fan_out),
-        aligned(BLOCK * fan_in),
-        aligned(fan_out),
-        backward_scratch(batch, fan_in),
+        dense.aligned(batch * fan_out),
+        dense.aligned(batch * fan_out),
+        dense.aligned(BLOCK * fan_in),
+        dense.aligned(fan_out),
+        dense.backward_scratch(batch, fan_in),
     )
 
 
@@ -78,10 +56,10 @@ def score(model, x, output):
     """scores[B, H] of x[B, K]; padding columns are zero, because their weights and biases are."""
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
-    weights = matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
+    weights = network.matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
     bias = vector(model.params, model.table[layer, BIAS], fan_out)
-    scores = matrix(output.scores, 0, x.shape[0], fan_out)
-    pass_all_down(x, weights, output.space, scores)
+    scores = network.matrix(output.scores, 0, x.shape[0], fan_out)
+    dense.pass_all_down(x, weights, output.space, scores)
     for b in range(scores.shape[0]):
         for h in range(fan_out):
             scores[b, h] += bias[h]
@@ -93,8 +71,7 @@ def pass_block_down(weights, grad, first, count, below):
     """below[B, K] += grad @ weights for outputs first : first + count."""
     batch, fan_in = below.shape
     here, block = submatrix(as_matrix(weights), first, 0), submatrix(as_matrix(grad), 0, first)
-    add = Epilogue(ADD, 1.0, 0, 0.0)
-    multiply(batch, fan_in, count, block, here, as_matrix(below), single_block(), add)
+    multiply(batch, fan_in, count, block, here, as_matrix(below), Epilogue(ADD, 0, 0.0))
 
 
 @kernel
@@ -102,7 +79,7 @@ def pass_down(model, grad, below):
     """below[B, K] = grad[B, H] @ weights."""
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
-    weights = matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
+    weights = network.matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
     below[:] = 0.0
     for first in range(0, fan_out, BLOCK):
         pass_block_down(weights, grad, first, min(BLOCK, fan_out - first), below)
@@ -118,17 +95,17 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
     layer, batch = model.table.shape[0] - 1, x.shape[0]
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     offset = model.table[layer, WEIGHTS]
-    weights = matrix(model.params, offset, fan_out, fan_in)
+    weights = network.matrix(model.params, offset, fan_out, fan_in)
     below[:] = 0.0
-    right, out = as_matrix(x), as_matrix(matrix(output.gradient, 0, BLOCK, fan_in))
-    store = Epilogue(STORE, 1.0, 0, 0.0)
+    right, out = as_matrix(x), as_matrix(network.matrix(output.gradient, 0, BLOCK, fan_in))
+    store = Epilogue(STORE, 0, 0.0)
     for first in range(0, fan_out, BLOCK):
         count = min(BLOCK, fan_out - first)
         block = submatrix(as_matrix(grad), 0, first)
         if below.shape[1] > 0:
             pass_block_down(weights, grad, first, count, below)
-        bound_rows(optimizer, hyper, batch, x, grad[:, first : first + count])
-        multiply(count, fan_in, batch, transposed(block), right, out, single_block(), store)
+        dense.bound_rows(optimizer, hyper, batch, x, grad[:, first : first + count])
+        multiply(count, fan_in, batch, transposed(block), right, out, store)
         start, cells = offset + first * fan_in, count * fan_in
         step_row(
             optimizer,
@@ -139,7 +116,7 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
             vector(model.params, start, cells),
         )
     plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
-    bias_gradient(grad, output.bias)
+    dense.bias_gradient(grad, output.bias)
     offset = model.table[layer, BIAS]
     step_row(
         optimizer,
@@ -151,35 +128,24 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
     )
 
 
-@inlined
-def differentiate(model, inputs, labels, rows, lease, hyper, space, output, totals):
-    """Compute scores and their gradient for one batch, `rows`[B].
-
-    Returns x[B, K] and grad[B, H] of the output layer, and `hyper` with Adam's bias correction.
-    """
-    x = forward(model, model.table.shape[0] - 1, inputs, rows, space)
-    scores = score(model, x, output)
-    grad = matrix(output.grad, 0, rows.shape[0], scores.shape[1])
-    differentiate_loss(model, labels, rows, lease, scores, grad, space, totals)
-    return x, grad, corrected(lease.optimizer, hyper, model.steps[0])
-
-
 @kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train as `network.train` does, with an output-major last layer above hidden layers."""
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
     hidden = model.table.shape[0] - 1
-    space, output = workspace(model.table[:hidden], sparse, size), output_for(model, size)
-    links = links_for(head, max_values(inputs, rows, size))
+    space, output = network.workspace(model.table[:hidden], sparse, size), output_for(model, size)
+    links = network.links_for(head, max_values(inputs, rows, size))
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        x, grad, exact = differentiate(
-            model, inputs, labels, part, lease, hyper, space, output, totals
-        )
-        below = matrix(space.grad, 0, part.shape[0], x.shape[1])
+        x = network.forward(model, hidden, inputs, part, space)
+        scores = score(model, x, output)
+        grad = network.matrix(output.grad, 0, part.shape[0], scores.shape[1])
+        network.differentiate_loss(model, labels, part, lease, scores, grad, space, totals)
+        exact = corrected(lease.optimizer, hyper, model.steps[0])
+        below = network.matrix(space.grad, 0, part.shape[0], x.shape[1])
         own = with_own_slots(lease.optimizer, exact, lease.threads)
         step_output(model, lease.optimizer, own, x, grad, output, below)
-        activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
-        backward(model, hidden, inputs, part, lease, exact, links, space)
+        dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
+        network.backward(model, hidden, inputs, part, lease, exact, links, space)

@@ -49,26 +49,12 @@ class Cublas:
         self._use_current_stream()
         # cuBLAS is column-major and sees every array transposed, so it computes out.T.
         self._call(
-            "cublasGemmEx",
-            self._handle,
-            operation(transpose_b),
-            operation(transpose_a),
-            columns,
-            rows,
-            inner,
-            ctypes.byref(alpha),
-            pointer(b),
-            DATA_TYPES[b.dtype.name],
-            b.shape[1],
-            pointer(a),
-            DATA_TYPES[a.dtype.name],
-            a.shape[1],
-            ctypes.byref(beta),
-            pointer(out),
-            DATA_TYPES[out.dtype.name],
-            columns,
-            self._compute,
-            _DEFAULT_ALGORITHM,
+            *("cublasGemmEx", self._handle, operation(transpose_b), operation(transpose_a)),
+            *(columns, rows, inner, ctypes.byref(alpha)),
+            *(pointer(b), DATA_TYPES[b.dtype.name], b.shape[1]),
+            *(pointer(a), DATA_TYPES[a.dtype.name], a.shape[1], ctypes.byref(beta)),
+            *(pointer(out), DATA_TYPES[out.dtype.name], columns),
+            *(self._compute, _DEFAULT_ALGORITHM),
         )
 
     def _use_current_stream(self) -> None:

@@ -191,17 +191,8 @@ class CublasLt:
             for attribute, alignment in zip(_MIN_ALIGNMENTS, of_each, strict=True):
                 self._set(setter, preference, attribute, ctypes.c_uint32(alignment))
             self._call(
-                "cublasLtMatmulAlgoGetHeuristic",
-                self._handle,
-                description,
-                a,
-                b,
-                out,
-                out,
-                preference,
-                1,
-                ctypes.byref(found),
-                ctypes.byref(count),
+                *("cublasLtMatmulAlgoGetHeuristic", self._handle, description, a, b, out, out),
+                *(preference, 1, ctypes.byref(found), ctypes.byref(count)),
             )
         finally:
             self._call("cublasLtMatmulPreferenceDestroy", preference)
@@ -232,23 +223,13 @@ class CublasLt:
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         a, b, c = plan.layouts
         self._call(
-            "cublasLtMatmul",
-            self._handle,
-            plan.description,
-            ctypes.byref(one),
-            left,
-            a,
-            right,
-            b,
-            ctypes.byref(zero),
-            out,
-            c,
-            out,
-            c,
-            ctypes.byref(plan.found),
-            pointer(self._workspace),
-            ctypes.c_size_t(WORKSPACE_BYTES),
-            ctypes.c_void_p(cupy.cuda.get_current_stream().ptr),
+            *("cublasLtMatmul", self._handle, plan.description),
+            *(ctypes.byref(one), left, a, right, b, ctypes.byref(zero), out, c, out, c),
+            *(ctypes.byref(plan.found), pointer(self._workspace)),
+            *(
+                ctypes.c_size_t(WORKSPACE_BYTES),
+                ctypes.c_void_p(cupy.cuda.get_current_stream().ptr),
+            ),
         )
 
     def _set_arrays(self, description, vector, mask) -> None:

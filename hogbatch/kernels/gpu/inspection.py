@@ -4,7 +4,7 @@ As there, CUDA is only initialized in a short-lived process:
 
     python -m hogbatch.kernels.gpu.inspection
 
-prints a `GpuInspection` as one line of JSON. `inspect_gpus` runs it and reads the line.
+prints a `ProbeResult` as one line of JSON. `inspect_gpus` runs it and reads the line.
 """
 
 import importlib.util
@@ -14,30 +14,15 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from hogbatch.kernels.gpu.probe import FAILURES, answer_of, first_line, probe
+from hogbatch.kernels.gpu.probe import FAILURES, ProbeResult, answer_of, first_line, probe
 
 PINNED_BYTES = 1 << 20
 PORTABLE_AND_MAPPED = 3  # flags of cudaHostRegister, as for shared memory
 
 
-class InspectedGpu(msgspec.Struct, frozen=True):
-    """One usable GPU."""
-
-    ordinal: int
-    name: str
-    memory: int  # bytes
-    pinning_error: str | None = None  # why memory of the host cannot be pinned for it
-
-
-class GpuInspection(msgspec.Struct, frozen=True):
-    """The usable GPUs, or a sentence with the reason why there are none."""
-
-    devices: tuple[InspectedGpu, ...] = ()
-    reason: str | None = None
-
-
-def inspect_gpus(timeout: float) -> GpuInspection | None:
+def inspect_gpus(timeout: float) -> ProbeResult | None:
     """Inspect in a separate process, for up to `timeout` seconds; None without CuPy.
 
     Never raises: failures there become the reason.
@@ -45,24 +30,19 @@ def inspect_gpus(timeout: float) -> GpuInspection | None:
     if importlib.util.find_spec("cupy") is None:
         return None
     try:
-        return answer_of("hogbatch.kernels.gpu.inspection", GpuInspection, timeout)
+        return answer_of("hogbatch.kernels.gpu.inspection", ProbeResult, timeout)
     except FAILURES as error:
-        return GpuInspection(reason=f"the inspection of GPUs failed: {error}")
+        return ProbeResult(reason=f"the inspection of GPUs failed: {error}")
 
 
-def inspect() -> GpuInspection:
+def inspect() -> ProbeResult:
     """Inspect in this process."""
     found = probe()
-    cupy = sys.modules.get("cupy")
-    if cupy is None:  # the probe did not import it, or failed to
-        return GpuInspection(reason=found.reason)
     devices = tuple(
-        InspectedGpu(
-            gpu.ordinal, gpu.name, gpu.memory, _pinning_error(cupy.cuda.runtime, gpu.ordinal)
-        )
+        replace(gpu, pinning_error=_pinning_error(sys.modules["cupy"].cuda.runtime, gpu.ordinal))
         for gpu in found.devices
     )
-    return GpuInspection(devices, found.reason)
+    return ProbeResult(devices, found.reason)
 
 
 def _pinning_error(runtime: Any, ordinal: int) -> str | None:

@@ -7,35 +7,11 @@ _loss_and_metrics = kernel("losses", "loss_and_metrics")
 
 
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
-    batch, stored = scores.shape
-    over_rows(
-        _loss_gradient[grad.dtype.name],
-        batch,
-        stored,
-        kind,
-        *labels,
-        rows,
-        numbers,
-        batch,
-        width,
-        stored,
-        scores,
-        grad,
-        totals,
-    )
+    (batch, stored), function = scores.shape, _loss_gradient[grad.dtype.name]
+    given = kind, *labels, rows, numbers, batch, width, stored
+    over_rows(function, batch, stored, *given, scores, grad, totals)
 
 
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
     batch, stored = scores.shape
-    over_rows(
-        _loss_and_metrics,
-        batch,
-        stored,
-        kind,
-        *labels,
-        rows,
-        width,
-        stored,
-        scores,
-        totals,
-    )
+    over_rows(_loss_and_metrics, batch, stored, kind, *labels, rows, width, stored, scores, totals)

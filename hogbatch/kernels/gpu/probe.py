@@ -29,6 +29,9 @@ class Gpu(msgspec.Struct, frozen=True):
     ordinal: int
     name: str
     memory: int  # bytes
+    pinning_error: str | None = (
+        None  # why memory of the host cannot be pinned for it; see inspection
+    )
 
 
 class ProbeResult(msgspec.Struct, frozen=True):

@@ -61,18 +61,6 @@ def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
     count.fill(0)
     function, marks = _add_up[grad.dtype.name], (head, touched, count)
     over_batch(function, batch, width, *inputs[1:], rows, batch, width, grad, sums, *marks)
-    over_touched(
-        _step_touched,
-        features,
-        width,
-        kind,
-        rate_of(hyper),
-        *map(float, hyper[1:]),
-        touched,
-        count,
-        width,
-        sums,
-        head,
-        *slots,
-        weights,
-    )
+    optimizer = kind, rate_of(hyper), *map(float, hyper[1:])
+    arrays = touched, count, width, sums, head, *slots, weights
+    over_touched(_step_touched, features, width, *optimizer, *arrays)

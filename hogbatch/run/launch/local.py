@@ -81,6 +81,10 @@ class LocalLauncher:
         self._children: list[Child] = []
 
     def start(self, request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> None:
+        """Start one worker that attaches to `run_dir`.
+
+        Each of its threads is pinned to one of the `cores`; without cores, none is pinned.
+        """
         log = run_dir / log_name(len(self._children))
         try:
             process = _run(command(request, run_dir, cores), log)
@@ -117,6 +121,7 @@ class LocalLauncher:
         return f"process {pid} {_exit(child.process)} ({hint})"
 
     def stop(self, patience_s: float = LEAVE_WITHIN_S) -> None:
+        """Wait up to `patience_s` for the workers to exit, then kill the remaining ones."""
         processes = [child.process for child in self._children]
         try:
             for patience, number in ((patience_s, signal.SIGTERM), (1.0, signal.SIGKILL)):

@@ -24,7 +24,7 @@ from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, StagedBatch, Thread
 from hogbatch.simulate.rehearsal.cores import Action, Cores, Noise, WorkerCores
 from hogbatch.simulate.rehearsal.hashed import RehearsedTables
-from hogbatch.wire.messages import Ready, Welcome, Work
+from hogbatch.wire.messages import Lease, Ready, Welcome
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
@@ -39,7 +39,7 @@ SHORTEST = 50e-6  # seconds; stages that are shorter run together with the follo
 class Range:
     """Rows [start, stop) of a lease, for one team; `start` moves forward batch by batch."""
 
-    lease: LeaseTotals
+    sums: LeaseTotals
     start: int
     stop: int
     began: float = 0.0
@@ -132,8 +132,8 @@ class RehearsedCpu:
         largest = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
         return measure_cpu_sizes(seconds_of, largest)
 
-    def submit(self, work: Work) -> None:
-        self._ranges.extend(Range(*task) for task in divide_lease(work, self._teams.count))
+    def submit(self, lease: Lease) -> None:
+        self._ranges.extend(Range(*task) for task in divide_lease(lease, self._teams.count))
         while self._idle and self._ranges:
             self._begin_range(self._idle.popleft())
 
@@ -144,11 +144,11 @@ class RehearsedCpu:
             self._idle.append(team)
             return
         part = self._ranges.popleft()
-        work, part.began = part.lease.work, self._host.now
+        lease, part.began = part.sums.lease, self._host.now
         building = 0.0
-        if work.rollbacks != team.rollbacks:
-            building = self._reset(team, work.rollbacks)
-        if work.task == "evaluate":
+        if lease.rollbacks != team.rollbacks:
+            building = self._reset(team, lease.rollbacks)
+        if lease.task == "evaluate":
             self._evaluate(team, part)
             return
         if self._hashed is not None:
@@ -163,16 +163,16 @@ class RehearsedCpu:
 
     def _train(self, team: _SimulatedTeam, part: Range) -> None:
         """Begin the next batch of `part`."""
-        work = part.lease.work
-        if part.start >= part.stop or self._host.fence != work.fence:
+        lease = part.sums.lease
+        if part.start >= part.stop or self._host.fence != lease.fence:
             self._end_range(team, part)
             return
-        stop = min(part.start + work.batch_size, part.stop)
-        rows = self._assignment.orders.row_order(work.epoch)[part.start : stop]
-        hyper = self._assignment.hyper(work.learning_rate)
+        stop = min(part.start + lease.batch_size, part.stop)
+        rows = self._assignment.orders.row_order(lease.epoch)[part.start : stop]
+        hyper = self._assignment.hyper(lease.learning_rate)
         if self._hashed is not None:
             self._hashed.begin()
-        batch = self._model.batch(team.own, rows, self._settings(work), hyper)
+        batch = self._model.batch(team.own, rows, self._settings(lease), hyper)
         part.start = stop
         self._advance(team, part, _BatchInFlight(batch, len(rows), self._noise.factor()))
 
@@ -214,10 +214,10 @@ class RehearsedCpu:
     def _seconds(self, flight: _BatchInFlight) -> Sequence[float]:
         """The seconds of the stages of a batch; of one that is delayed, of both together."""
         found = 0.0 if self._hashed is None else self._hashed.found
-        work = flight.rows, flight.batch.stored, flight.batch.active, found
+        figures = flight.rows, flight.batch.stored, flight.batch.active, found
         if self._model.interleave == "batch":
-            return (flight.factor * self._cost.train_seconds(*work),)
-        usual = self._cost.stage_seconds(*work)
+            return (flight.factor * self._cost.train_seconds(*figures),)
+        usual = self._cost.stage_seconds(*figures)
         return [flight.factor * seconds for seconds in usual]
 
     def _end_batch(self, team: _SimulatedTeam, part: Range, batch: StagedBatch) -> None:
@@ -231,11 +231,11 @@ class RehearsedCpu:
             self._train(team, part)
 
     def _evaluate(self, team: _SimulatedTeam, part: Range) -> None:
-        work = part.lease.work
-        chosen = self._assignment.evaluated(work)
+        lease = part.sums.lease
+        chosen = self._assignment.evaluated(lease)
         rows = np.arange(part.start, part.stop)
         arrays = team.own.state.model, chosen.inputs, chosen.labels, rows
-        rest = self._settings(work), self._assignment.fence, part.totals
+        rest = self._settings(lease), self._assignment.fence, part.totals
         self._model.loop.evaluate(*arrays, *rest)
         stored, members = 0, self._teams.members  # each of which evaluates its own rows
         if chosen.sparse:
@@ -245,16 +245,16 @@ class RehearsedCpu:
         self._cores.run_together(team.threads, seconds, lambda: self._end_range(team, part))
 
     def _end_range(self, team: _SimulatedTeam, part: Range) -> None:
-        lease = part.lease
+        sums = part.sums
         if self._hashed is not None:
             self._hashed.leave(team.own)
-        if lease.add(part.totals, self._host.now - part.began):
-            self._host.post(report(lease.work, lease.totals, lease.seconds / self._teams.count))
+        if sums.add(part.totals, self._host.now - part.began):
+            self._host.post(report(sums.lease, sums.totals, sums.seconds / self._teams.count))
         self._begin_range(team)
 
-    def _settings(self, work: Work) -> BatchSettings:
+    def _settings(self, lease: Lease) -> BatchSettings:
         kinds = self._assignment.kinds
-        return BatchSettings(work.batch_size, *kinds, work.fence, self._teams.count)
+        return BatchSettings(lease.batch_size, *kinds, lease.fence, self._teams.count)
 
 
 def next_pass(seconds: Sequence[float], done: int) -> StageGroup:

@@ -18,7 +18,7 @@ from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.rehearsal.cores import Noise
 from hogbatch.simulate.rehearsal.replica import RehearsedTrainer, SimulatedDevice
 from hogbatch.store.staleness import Damping
-from hogbatch.wire.messages import Failed, Ready, Welcome, Work
+from hogbatch.wire.messages import Failed, Lease, Ready, Welcome
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.merge_interval import MergeCost
 from hogbatch.workers.exchange import Pause, ReplicaExchange, Steps
@@ -49,7 +49,7 @@ class RehearsedGpu:
         self._cost, self._assign, self._noise = cost, assign, noise
         self._shares_core = shares_core
         self._runs_ahead = label != "gpu:host"
-        self._jobs: SimpleQueue[Work] = SimpleQueue()
+        self._jobs: SimpleQueue[Lease] = SimpleQueue()
         self._waiting: dict[Steps, SimpleQueue[Any]] = {}  # threads that wait for a queue
 
     def prepare(self, welcome: Welcome, host: Host) -> Prepared:
@@ -69,8 +69,8 @@ class RehearsedGpu:
             self._run(steps)
         return Prepared(0.0, Ready(profile, merge=interval.cost))
 
-    def submit(self, work: Work) -> None:
-        self._jobs.put(work)
+    def submit(self, lease: Lease) -> None:
+        self._jobs.put(lease)
         self._wake()
 
     def _merge_cost(self, rows: int) -> MergeCost:

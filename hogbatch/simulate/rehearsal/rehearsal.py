@@ -14,7 +14,7 @@ from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
-from hogbatch.coordinator.plan import Plan, Training
+from hogbatch.coordinator.plan import Training
 from hogbatch.data.batch import Examples
 from hogbatch.errors import UsageError
 from hogbatch.events.crash import crash_report
@@ -25,8 +25,8 @@ from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.machine.allocator import keep_freed_memory
 from hogbatch.machine.topology import Topology, assign, physical_cores, training_threads
 from hogbatch.model.network import Network
-from hogbatch.policy.choose import Factory
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.platform import Platform
 from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
@@ -101,7 +101,7 @@ class RehearsedEffects:
         self.components.recorder.keep(evaluation)
 
 
-class Rehearsal:
+class Rehearsal(Platform):
     """A platform that simulates `server`.
 
     `observe` is called after every simulated event, with a function that returns how far it is.
@@ -145,12 +145,6 @@ class Rehearsal:
         )
         console.say(f"workers: {','.join(map(str, requests))}")
         return requests
-
-    def policy(self, chosen: Factory) -> Factory:
-        return chosen
-
-    def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
-        return plan
 
     def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
         return tuple(replace(w, ordinal="host") if w.device == "gpu" else w for w in workers)

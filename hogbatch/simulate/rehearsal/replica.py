@@ -14,7 +14,7 @@ from hogbatch.kernels.gpu.device import HostArray, HostDevice, Shape
 from hogbatch.simulate.engine import Host
 from hogbatch.simulate.hardware.gpu_cost import GpuCost, MergeTimes
 from hogbatch.simulate.rehearsal.cores import Noise
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.replica import Replica
 from hogbatch.workers.transfers import Transfers
@@ -162,12 +162,12 @@ class RehearsedTrainer:
         self.device.train(stop - start, batch)
         self.device.work.append(partial(self._train, self.rows(start, stop), batch, rate))
 
-    def evaluate(self, work: Work) -> NDArray[np.float64]:
-        chosen, totals = self._assignment.evaluated(work), np.zeros(TOTALS)
-        rows = np.arange(work.start, work.stop)
+    def evaluate(self, lease: Lease) -> NDArray[np.float64]:
+        chosen, totals = self._assignment.evaluated(lease), np.zeros(TOTALS)
+        rows = np.arange(lease.start, lease.stop)
         arrays = self._view, chosen.inputs, chosen.labels, rows
-        self._loop.evaluate(*arrays, self._settings(work.batch_size), self._line, totals)
-        self.device.evaluate(len(rows), work.batch_size)
+        self._loop.evaluate(*arrays, self._settings(lease.batch_size), self._line, totals)
+        self.device.evaluate(len(rows), lease.batch_size)
         return totals
 
     def input_transfers(self) -> Transfers:

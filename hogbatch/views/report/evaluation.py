@@ -18,10 +18,10 @@ from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler
 from hogbatch.data.source import ARRAYS
 from hogbatch.events.names import CONFIG, MODEL
-from hogbatch.kernels import load as load_kernels
-from hogbatch.kernels.blocks import count
+from hogbatch.kernels.blocks import NUMPY_KERNELS, count
 from hogbatch.kernels.contract import LOSS, SKIPPED, TOTALS
-from hogbatch.model.file import Floats, Model, load_model
+from hogbatch.model.file import load_model
+from hogbatch.model.trained import Floats, Model
 from hogbatch.views.console import Console, PlainConsole
 from hogbatch.views.report.reported import Bin, LeftOut, Quality
 
@@ -111,10 +111,8 @@ def _scores(model: Model, test: Examples) -> Floats:
 def _loss(model: Model, test: Examples, scores: Floats) -> float:
     """The mean loss of the rows whose loss is finite; nan if there are none."""
     totals, rows = np.zeros(TOTALS), len(scores)
-    kernels = load_kernels("reference")
-    kernels.loss_and_metrics(
-        model.loss.kind, test.labels, np.arange(rows), scores.shape[1], scores, totals
-    )
+    labels, width = test.labels, scores.shape[1]
+    NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, np.arange(rows), width, scores, totals)
     counted = rows - int(totals[SKIPPED])
     return float(totals[LOSS] / counted) if counted else math.nan
 

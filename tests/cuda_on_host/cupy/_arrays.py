@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from cupy._copies import MemoryPointer
 from cupy._device import refuse_in_capture
@@ -14,9 +13,7 @@ from cupy._streams import Stream, get_current_stream
 _SCALARS = (bool, int, float, np.generic)
 
 
-class ndarray(NDArrayOperatorsMixin):
-    __hash__ = None
-
+class ndarray:
     def __init__(self, shape: Any, dtype: Any = float, memptr: MemoryPointer | None = None) -> None:
         shape = (int(shape),) if np.ndim(shape) == 0 else tuple(map(int, shape))
         kind = np.dtype(dtype)
@@ -27,12 +24,10 @@ class ndarray(NDArrayOperatorsMixin):
     shape = property(lambda self: self.on_host.shape)
     dtype = property(lambda self: self.on_host.dtype)
     size = property(lambda self: self.on_host.size)
-    ndim = property(lambda self: self.on_host.ndim)
     nbytes = property(lambda self: self.on_host.nbytes)
     itemsize = property(lambda self: self.on_host.itemsize)
     strides = property(lambda self: self.on_host.strides)
     flags = property(lambda self: self.on_host.flags)
-    T = property(lambda self: self._view(self.on_host.T))
 
     def _view(self, on_host: np.ndarray) -> "ndarray":
         """Another array on the same memory."""
@@ -66,10 +61,9 @@ class ndarray(NDArrayOperatorsMixin):
             raise TypeError(f"{self.dtype} array cannot be obtained from {type(out)} {out.dtype}")
         if out.shape != self.shape:
             raise ValueError(f"Shape mismatch. Expected shape: {self.shape}, got {out.shape}")
-        whole = self if self.flags.c_contiguous else self.copy()
-        if not out.flags.c_contiguous:
+        if not (self.flags.c_contiguous and out.flags.c_contiguous):
             raise RuntimeError("`out` cannot be specified when copying to non-contiguous ndarray")
-        whole.data.copy_to_host_async(out.ctypes.data, whole.nbytes, stream)
+        self.data.copy_to_host_async(out.ctypes.data, self.nbytes, stream)
         if blocking:
             stream.synchronize()
         return out
@@ -92,42 +86,18 @@ class ndarray(NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> "ndarray":
         indices = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(each, (ndarray, list)) for each in indices):
-            return compute(lambda array, *by: array[by], self, *indices)
-        if any(isinstance(each, np.ndarray) and each.ndim for each in indices):
-            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
         if Ellipsis not in indices:
             indices = (*indices, Ellipsis)  # indexing a single cell returns an array, too
         return self._view(self.on_host[indices])
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        compute(_assign, self, index, _scalar(value, self.dtype), writes=self)
-
     def reshape(self, *shape: Any) -> "ndarray":
         shape = shape[0] if len(shape) == 1 else shape
-        if self.flags.c_contiguous:
-            return self._view(self.on_host.reshape(shape))
-        return self.copy().reshape(shape)
-
-    def ravel(self) -> "ndarray":
-        return self.reshape(-1)
+        if not self.flags.c_contiguous:
+            raise NotImplementedError("the stand-in reshapes only contiguous arrays")
+        return self._view(self.on_host.reshape(shape))
 
     def view(self, dtype: Any = None) -> "ndarray":
         return self._view(self.on_host if dtype is None else self.on_host.view(dtype))
-
-    def copy(self) -> "ndarray":
-        return compute(np.array, self)
-
-    def astype(self, dtype: Any, copy: bool = True) -> "ndarray":
-        if not copy and self.dtype == np.dtype(dtype):
-            return self
-        return compute(np.array, self, dtype=dtype)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-        (out,) = keywords.pop("out", (None,))
-        if out is not None and not isinstance(out, ndarray):
-            raise TypeError(f"the output must be a cupy.ndarray, not {type(out)}")
-        return compute(getattr(ufunc, method), *inputs, out=out, **keywords)
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise TypeError(
@@ -137,28 +107,6 @@ class ndarray(NDArrayOperatorsMixin):
 
     def __len__(self) -> int:
         return len(self.on_host)
-
-    def item(self) -> Any:
-        return self.get().item()
-
-    def tolist(self) -> Any:
-        return self.get().tolist()
-
-    __float__ = lambda self: float(self.item())  # noqa: E731
-    __int__ = lambda self: int(self.item())  # noqa: E731
-    __bool__ = lambda self: bool(self.item())  # noqa: E731
-    __repr__ = lambda self: repr(self.get())  # noqa: E731
-
-
-def _reduction(name: str) -> Callable[..., Any]:
-    def reduce(self: ndarray, axis: Any = None, out: ndarray | None = None, **keywords: Any) -> Any:
-        return compute(getattr(np, name), self, axis=axis, out=out, **keywords)
-
-    return reduce
-
-
-for _name in ("sum", "max", "min", "mean", "all", "any", "prod", "argmax", "argmin"):
-    setattr(ndarray, _name, _reduction(_name))
 
 
 def compute(
@@ -190,23 +138,17 @@ def compute(
 def asarray(a: Any, dtype: Any = None) -> ndarray:
     """Return a device array of `a`, or `a` itself if it is one of that type."""
     if isinstance(a, ndarray):
-        return a if dtype is None else a.astype(dtype, copy=False)
+        return a
     host = np.ascontiguousarray(a, dtype).reshape(np.shape(a))
     array = ndarray(host.shape, host.dtype)
     array.set(host)
     return array
 
 
-def _assign(array: np.ndarray, index: Any, value: Any) -> None:
-    array[index] = value
-
-
 def _scalar(value: Any, dtype: np.dtype) -> Any:
     """The value to write: a device array or a scalar."""
     if isinstance(value, (ndarray, *_SCALARS)):
         return value
-    if isinstance(value, np.ndarray) and value.size == 1:
-        return value.astype(dtype).reshape(())[()]
     raise ValueError(f"non-scalar {type(value)} cannot be written to a cupy.ndarray")
 
 

@@ -30,13 +30,6 @@ def copy(target: int, source: int, size: int, kind: int, stream: Stream) -> None
         stream.drain()
 
 
-def fill(target: int, value: int, size: int, stream: Stream) -> None:
-    """cudaMemsetAsync: set every byte to `value`."""
-    if size > 0:
-        regions = (reachable(target, size),)
-        stream.enqueue(lambda: ctypes.memset(target, value, size), regions)
-
-
 def _of_device(address: int) -> None:
     if not isinstance(region_of(address), Memory):
         raise CUDARuntimeError(f"cudaErrorInvalidValue: {address:#x} is not device memory")
@@ -50,9 +43,6 @@ class MemoryPointer:
         self.ptr = mem.ptr + offset
         self.device_id = mem.device_id
 
-    def __int__(self) -> int:
-        return self.ptr
-
     def __add__(self, offset: int) -> "MemoryPointer":
         return MemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)
 
@@ -61,14 +51,6 @@ class MemoryPointer:
 
     def copy_to_host_async(self, mem: Any, size: int, stream: Stream | None = None) -> None:
         copy(_address(mem), self.ptr, size, DEVICE_TO_HOST, stream or get_current_stream())
-
-    def copy_from_device_async(
-        self, src: "MemoryPointer", size: int, stream: Stream | None = None
-    ) -> None:
-        copy(self.ptr, src.ptr, size, DEFAULT, stream or get_current_stream())
-
-    def memset_async(self, value: int, size: int, stream: Stream | None = None) -> None:
-        fill(self.ptr, value, size, stream or get_current_stream())
 
 
 def _address(mem: Any) -> int:

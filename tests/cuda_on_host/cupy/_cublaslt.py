@@ -17,7 +17,7 @@ from cupy._memory import host_view, reachable
 from cupy._streams import stream_at
 from cupy._types import exact, extent, matrix, write
 
-BIAS, RELU_BIAS, RELU_AUX_BIAS, DRELU, BGRADA, BGRADB = 4, 6, 134, 136, 256, 512
+BIAS, RELU_BIAS, RELU_AUX_BIAS, DRELU, BGRADA = 4, 6, 134, 136, 256
 _RELU, _AUX = 2, 128  # bits of the epilogues
 
 refused: set[int] = set()  # epilogues without an algorithm
@@ -77,9 +77,8 @@ def _enqueue(call: _Call) -> None:
     out = matrix(call.c, m, n, call.ldc, call.type_out)
     used = [a, b, out]
     vector = mask = None
-    if call.epilogue & (BIAS | BGRADA | BGRADB):
-        length = n if call.epilogue == BGRADB else m
-        vector = matrix(call.bias, length, 1, length, call.type_out)[:, 0]
+    if call.epilogue & (BIAS | BGRADA):
+        vector = matrix(call.bias, m, 1, m, call.type_out)[:, 0]
         used.append(vector)
     if call.epilogue & _AUX:
         mask = host_view(call.aux, (n, call.aux_leading // 8), np.dtype(np.uint8))
@@ -104,8 +103,6 @@ def _enqueue(call: _Call) -> None:
             result = np.where(_read_bits(mask, m), result, 0)
         if call.epilogue == BGRADA:
             write(left.sum(axis=1), vector)
-        if call.epilogue == BGRADB:
-            write(right.sum(axis=0), vector)
         write(result, out)
 
     regions = tuple(reachable(*extent(each)) for each in used if each.size)

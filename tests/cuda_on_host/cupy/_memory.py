@@ -95,9 +95,6 @@ class MemoryPool:
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
         self._limit = int(MEMORY * fraction) if fraction is not None else size or 0
 
-    def get_limit(self) -> int:
-        return self._limit
-
 
 class PinnedMemoryPool:
     def free_all_blocks(self) -> None:

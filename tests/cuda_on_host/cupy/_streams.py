@@ -131,12 +131,6 @@ class Stream:
         refuse_in_capture("waiting for a stream")
         self.drain()
 
-    @property
-    def done(self) -> bool:
-        """Whether the queue was empty; otherwise the next operation runs."""
-        refuse_in_capture("querying a stream")
-        return not self.step()
-
     def record(self, event: "Event | None" = None) -> "Event":
         event = event or Event()
         event.record(self)
@@ -160,9 +154,6 @@ class Stream:
             raise CUDARuntimeError("cudaErrorIllegalState: the stream is capturing already")
         self.capture = Capture(self)
 
-    def is_capturing(self) -> bool:
-        return self.capture is not None
-
     def end_capture(self) -> "Graph":
         capture = self.capture
         if capture is None or capture.origin is not self:
@@ -175,16 +166,6 @@ class Stream:
     def use(self) -> "Stream":
         _local.current = self
         return self
-
-    def __enter__(self) -> "Stream":
-        _entered().append(self)
-        return self.use()
-
-    def __exit__(self, *_: object) -> None:
-        """Return to the stream of the enclosing `with`; as in CuPy, `use` is forgotten."""
-        entered = _entered()
-        entered.pop()
-        entered[-1].use()
 
 
 class Event:
@@ -213,12 +194,6 @@ class Event:
         if self.mark is not None:
             self.mark.wait()
 
-    @property
-    def done(self) -> bool:
-        """Whether the event was complete; otherwise the next operation runs."""
-        refuse_in_capture("querying an event")
-        return self.mark is None or self.mark.seconds is not None or not self.mark.stream.step()
-
 
 class Graph:
     """Captured work. Like a CUDA graph it does not keep memory alive; it detects freed memory."""
@@ -243,19 +218,10 @@ class Graph:
         shaped = [f'{node}[style="bold" shape="octagon"];' for node in nodes]
         return "\n".join(["digraph dot {", *shaped, *edges, "}"])
 
-    def upload(self, stream: Stream | None = None) -> None:
-        """Do nothing: the graph needs no upload."""
-
 
 def get_current_stream(device_id: int = -1) -> Stream:
     """The current stream of the calling thread."""
     return getattr(_local, "current", Stream.null)
-
-
-def _entered() -> list[Stream]:
-    """The streams that the calling thread has entered by `with`, in order."""
-    streams: list[Stream] = _local.__dict__.setdefault("entered", [Stream.null])
-    return streams
 
 
 def stream_at(ptr: int) -> Stream:

@@ -1,8 +1,6 @@
-import math
+import gc
 import os
 import random
-import subprocess
-import sys
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -20,52 +18,31 @@ def test_median_and_maximum():
     assert spread([])["max"] is None
 
 
-def test_a_slope_through_a_line_is_exact():
-    x = np.arange(100.0)
-    found = slope(x, 5 + 2 * x)
-    assert math.isclose(found.value, 2.0) and found.error < 1e-9
-
-
 def test_the_error_of_a_slope_allows_for_samples_that_hang_together():
     """Random walks have no slope; three standard errors must say so far more often than not,
     and an error from all points as if they were independent would not.
     """
-    chance = np.random.default_rng(0)
     x = np.arange(1000.0)
+    found = slope(x, 5 + 2 * x)
+    assert found.value == pytest.approx(2.0) and found.error < 1e-9
+    chance = np.random.default_rng(0)
     noise = [np.repeat(chance.standard_normal(100), 10) for _ in range(60)]
     surprises = sum(abs(found.value) > 3 * found.error for found in (slope(x, y) for y in noise))
     naive = sum(abs(found.value) > 3 * found.error for found in (slope(x, y, 1000) for y in noise))
     assert surprises <= 2 < naive
-
-
-def test_too_few_points_have_no_slope():
     with pytest.raises(ValueError, match="at least 20 points; got 3"):
         slope([1, 2, 3], [1, 2, 3])
 
 
-GROWS = """
-import os, threading
-input()
-hold, file = bytearray(b"1") * (50 << 20), open(os.devnull)
-threading.Thread(target=threading.Event().wait, daemon=True).start()
-input("grown\\n")
-"""
-
-
 def test_the_figures_of_a_process():
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", "print(flush=True)" + GROWS], **pipes) as process:
-        process.stdout.readline()
-        before = soak.sample(process.pid)
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"grown\n"
-        after = soak.sample(process.pid)
-        process.kill()
-    assert 50e6 < after["resident"] - before["resident"] < 60e6
-    assert 50e6 < after["anonymous"] - before["anonymous"] < 60e6
-    assert after["descriptors"] == before["descriptors"] + 1
-    assert after["threads"] == before["threads"] + 1
+    gc.collect()  # so that nothing is closed in between
+    before = soak.sample(os.getpid())
+    hold = bytearray(b"1") * (50 << 20)
+    with open(os.devnull):
+        after = soak.sample(os.getpid())
+    assert after["resident"] - before["resident"] > 0.9 * len(hold)
+    assert after["anonymous"] - before["anonymous"] > 0.9 * len(hold)
+    assert after["descriptors"] == before["descriptors"] + 1 and after["threads"] >= 1
 
 
 def test_an_account_is_per_hour_and_leaves_the_warm_up_out():
@@ -85,10 +62,11 @@ def test_an_account_is_per_hour_and_leaves_the_warm_up_out():
     assert found["descriptors"] == [14] and found["threads"] == [4, 5]
 
 
-def test_rows_are_done_again_by_leases_within_them():
-    assert workers.within({"rows": [64, 128]}, [64, 200])
-    assert not workers.within({"rows": [0, 128]}, [64, 200])
-    assert not workers.within({"rows": [128, 256]}, [64, 200])
+@pytest.mark.parametrize(
+    ("rows", "inside"), [([64, 128], True), ([0, 128], False), ([128, 256], False)]
+)
+def test_rows_are_done_again_by_leases_within_them(rows, inside):
+    assert workers.within({"rows": rows}, [64, 200]) == inside
 
 
 @pytest.mark.parametrize(
@@ -109,33 +87,13 @@ def test_a_question_is_a_command(monkeypatch, tmp_path, capsys, arguments, modul
     assert '"all"' in (tmp_path / "out.json").read_text()
 
 
-class FakeRun:
-    """Ends after `lives` waits."""
-
-    def __init__(self, lives, pids):
-        self.left, self.pids, self.waits = lives, pids, []
-
-    def ends_within(self, seconds):
-        self.waits.append(seconds)
-        self.left -= 1
-        return self.left < 0
-
-    def at_work(self):
-        return self.pids
-
-
-def test_workers_are_killed_until_the_run_has_ended(monkeypatch):
-    killed = []
+@pytest.mark.parametrize(("lives", "seconds", "kills"), [(3, 60.0, 3), (100, 6.0, 3)])
+def test_workers_are_killed_until_the_run_or_the_time_has_ended(monkeypatch, lives, seconds, kills):
+    killed, left = [], [False] * lives + [True]
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
-    run = FakeRun(3, {"cpu-0": 11, "cpu-1": 12})
-    assert target.strike(run, random.Random(0), seconds=60.0, every=2.0) == 3 == len(killed)
-    assert set(killed) <= {11, 12} and run.waits == [2.0] * 4
-
-
-def test_killing_ends_after_its_time(monkeypatch):
-    monkeypatch.setattr(os, "kill", lambda pid, number: None)
-    run = FakeRun(100, {"cpu-0": 11})
-    assert target.strike(run, random.Random(0), seconds=6.0, every=2.0) == 3
+    run = SimpleNamespace(ends_within=lambda s: left.pop(0), at_work=lambda: {"a": 11, "b": 12})
+    assert target.strike(run, random.Random(0), seconds=seconds, every=2.0) == kills == len(killed)
+    assert set(killed) <= {11, 12}
 
 
 def test_wall_seconds_are_from_the_first_to_the_last():
@@ -143,57 +101,38 @@ def test_wall_seconds_are_from_the_first_to_the_last():
     assert target.first(events, "a") == 1.0 and target.last(events, "a") == 5.0
 
 
-class IdleRun:
-    """A run without processes."""
-
-    def __init__(self):
-        self.job = SimpleNamespace(summary=lambda: {"rows": 0})
-
-    def start(self, *flags):
-        pass
-
-    def wait_for(self, condition, what):
-        pass
-
-    def next_life(self):
-        return []
-
-    def leftovers(self):
-        return []
-
-    def interrupt(self):
-        return 130
-
-    def model_is_finite(self):
-        return True
-
-
 @pytest.fixture
 def kills(monkeypatch):
     """No processes: the kills of a run are those of this list."""
     kills = []
     delays = dict.fromkeys(("detected", "given back", "training again"), 0.1)
+    run = SimpleNamespace(
+        job=SimpleNamespace(summary=lambda: {"rows": 0}),
+        start=lambda *flags: None,
+        wait_for=lambda condition, what: None,
+        next_life=list,
+        leftovers=list,
+        interrupt=lambda: 130,
+        model_is_finite=lambda: True,
+    )
 
     def kill(run, rng):
         reissued = kills.pop(0)
         again = 0.2 if reissued else None
         return {"reissued": reissued, "first again": again, "done again": again, **delays}
 
-    monkeypatch.setattr(workers, "watched", lambda: nullcontext(IdleRun()))
+    monkeypatch.setattr(workers, "watched", lambda: nullcontext(run))
     monkeypatch.setattr(workers, "shared_parameters", lambda run: np.zeros(1))
     monkeypatch.setattr(workers, "kill", kill)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return kills
 
 
-def test_kills_of_workers_without_a_lease_are_recorded_but_not_counted(kills):
+def test_kills_of_workers_without_a_lease_are_recorded_but_not_counted(kills, monkeypatch):
     kills += [[], [[0, 64]], [], [[64, 128]]]
     found = workers.measure(times=2, seed=0)
     assert (found["kills"], found["without_lease"]) == (4, 2)
     assert found["seconds"]["done again"]["count"] == 2
-
-
-def test_workers_that_never_hold_a_lease_are_an_error(kills, monkeypatch):
     monkeypatch.setattr(workers, "LEASE_WITHIN_S", -1.0)
     with pytest.raises(RuntimeError, match="no killed worker held a lease"):
         workers.measure(times=1, seed=0)

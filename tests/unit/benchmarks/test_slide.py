@@ -1,6 +1,4 @@
 import json
-import math
-import subprocess
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,14 +6,11 @@ import pytest
 from scipy.sparse import csr_array
 
 import benchmarks.slide.__main__ as slide
-from benchmarks.common.search import BestSetting, TunedSettings
+from benchmarks.common.hogbatch_run import TrainResult
+from benchmarks.common.search import TunedSettings
 from benchmarks.peers import WIDE, peer
 from benchmarks.peers.contract import Problem, Rows
 from benchmarks.slide.table import arrival, summarised, table
-
-SMALL = (
-    "features=300,labels=40,rows=1200,test_rows=200,labels_per_row=2,features_per_row=12,noise=0.1"
-)
 
 
 @pytest.fixture
@@ -37,7 +32,7 @@ def test_chances_are_how_often_labels_are_active(law):
     rows = Rows(csr_array((4000, 1), dtype=np.float32), y)
     setting = {"sample": 4, "batch": 5, "law": law}
     sampler, times = Sampler(rows, 12, setting, 0), np.zeros(12)
-    draws = 4000
+    draws = 2000
     for _ in range(draws):
         true = y[random.integers(4000, size=5)].indices
         active, places = sampler.active(true)
@@ -48,55 +43,46 @@ def test_chances_are_how_often_labels_are_active(law):
 
 
 def test_ours_are_told_data_network_and_output_layer(monkeypatch, tmp_path):
+    def worker(name, updates, active):
+        made = {"name": name, "threads": 2, "batch_size": 64}
+        return made | {"updates": updates, "active": active}
+
     summary = {
         "rows": 500,
         "history": [
             {"seconds": 0.0, "test_values": {}},
             {"seconds": 2.0, "test_values": {"P@1": 0.4, "P@3": 0.3, "P@5": 0.2}},
         ],
-        "workers": [
-            {"name": "cpu:2", "threads": 2, "batch_size": 64, "updates": 30, "active": 50.0},
-            {"name": "cpu:1", "threads": 1, "batch_size": 32, "updates": 10, "active": 10.0},
-            {"name": "gpu:host", "threads": 1, "batch_size": 8, "updates": 99, "active": None},
-        ],
+        "workers": [worker("a", 30, 50.0), worker("b", 10, 10.0), worker("gpu:host", 99, None)],
     }
     commands = []
 
-    def run(command, **given):
-        commands.append(command)
-        run_dir = slide.Path(command[command.index("--run-dir") + 1])
-        run_dir.mkdir()
-        (run_dir / "summary.json").write_text(json.dumps(summary))
-        return SimpleNamespace(returncode=0, stderr="")
+    def train(command):
+        commands.append(" ".join(command))
+        return TrainResult(0, "", 1.0, summary)
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(slide.hogbatch_run, "train", train)
     task = slide.XmcFiles("small", tmp_path / "train.xmc", tmp_path / "test.xmc")
-    arguments = SimpleNamespace(flags=["--lr", "0.1"], seconds=9.0)
-    done = slide.train_ours(task, 1000, "lsh", 3, arguments)
-    given = " ".join(commands[0])
+    given = SimpleNamespace(flags=["--lr", "0.1"], seconds=9.0)
+    done = slide.train_ours(task, 1000, "lsh", 3, given)
     for each in ("--loss softmax", "--hidden 128", "--output lsh", "--lr 0.1", "--seed 3"):
-        assert each in given
+        assert each in commands[0]
     assert done["curve"] == [[2.0, 0.4, 0.3, 0.2]] and done["rows"] == 500
-    assert done["workers"] == {"cpu:2": [2, 64], "cpu:1": [1, 32], "gpu:host": [1, 8]}
     assert done["active"] == 0.04
 
 
-def test_a_run_of_ours_that_fails_says_why(monkeypatch, tmp_path):
-    done = SimpleNamespace(returncode=2, stderr="hogbatch: no such file\n")
-    monkeypatch.setattr(subprocess, "run", lambda *command, **given: done)
-    task = slide.XmcFiles("small", tmp_path / "train.xmc", tmp_path / "test.xmc")
-    run = slide.train_ours(task, 9, "dense", 0, SimpleNamespace(flags=[], seconds=1.0))
-    assert run == {"error": "exit code 2: hogbatch: no such file", "rows": 0, "curve": []}
-    assert slide.line(summarised(run, [0.5])) == "exit code 2: hogbatch: no such file"
-
-
-def test_a_peer_without_a_setting_is_not_trained(monkeypatch, tmp_path, capsys):
+def test_runs_that_cannot_be_are_in_the_table(monkeypatch, tmp_path, capsys):
+    rows = tmp_path / "rows.xmc"
+    rows.write_text("2 3 3\n0,1 0:1 2:1\n2 1:1\n")
+    done = TrainResult(2, "hogbatch: no such file\n", 1.0, {})
+    monkeypatch.setattr(slide.hogbatch_run, "train", lambda command: done)
     monkeypatch.setattr(slide, "SETTINGS", TunedSettings(tmp_path / "none.json"))
-    flags = ["--synthetic", SMALL, "--ours", "", "--seeds", "1", "--seconds", "1"]
     monkeypatch.setattr(slide, "installed", list)
-    monkeypatch.setattr(slide, "version", lambda package: "0")
-    assert slide.main(flags) == 0
-    assert "| pytorch-full | failed |" in capsys.readouterr().out
+    flags = ["--data", str(rows), "--test", str(rows), "--ours", "dense", "--seeds", "1"]
+    assert slide.main([*flags, "--peers", "pytorch-full"]) == 0
+    told = capsys.readouterr().out
+    assert "dense seed 0: exit code 2: hogbatch: no such file" in told
+    assert "| pytorch-full | failed |" in told
 
 
 def run(name, *curve, rows=1000):
@@ -134,26 +120,12 @@ def test_a_median_takes_a_run_that_did_not_arrive_as_endless():
     assert "| not met |" not in table([arrived, arrived, not_arrived], [0.5])
 
 
-def test_a_setting_found_is_kept_beside_others(tmp_path):
-    reached = BestSetting(0.45, {"lr": 1.0}, [(0, 1.0), (7.0, 0.44)])
-    missed = BestSetting(0.45, {"lr": 2.0}, [(0, 1.0), (7.0, 0.5)])
-    settings = TunedSettings(tmp_path / "tuned.json")
-    settings.keep("a", "pytorch-full", slide.tuned_entry(reached, 9))
-    settings.keep("b", "pytorch-full", slide.tuned_entry(missed, 9))
-    expected = {"target": 0.55, "best": 0.56, "seconds": 7.0, "grid_size": 9}
-    assert settings.read()["a"]["pytorch-full"] == {"setting": {"lr": 1.0}, **expected}
-    assert settings.read()["b"]["pytorch-full"]["seconds"] is None
-
-
 def test_settings_kept_in_the_project_come_out_of_the_grids(planted):
     tuned = slide.SETTINGS.read()
     assert set(tuned["citeulike"]) == set(WIDE)
     for which, found in tuned.items():
         for name, entry in found.items():
             assert entry["setting"] in peer(name).grid(planted), (which, name)
-
-
-def test_names_of_peers_match_their_modules_and_grids_have_nothing_twice(planted):
     assert [peer(name).name for name in WIDE] == list(WIDE)
     for name in WIDE:
         grid = [json.dumps(setting, sort_keys=True) for setting in peer(name).grid(planted)]
@@ -163,12 +135,9 @@ def test_names_of_peers_match_their_modules_and_grids_have_nothing_twice(planted
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--data", "a.xmc"], "--data needs --test"),
-        ([], "one of the arguments --data --synthetic is required"),
-        (["--synthetic", "label=3"], "got label=3"),
-        (["--synthetic", "labels=0"], "labels: expected"),
-        (["--synthetic", "", "--targets", "0.6,0.5"], "got 0.6,0.5"),
-        (["--synthetic", "", "--peers", "keras"], "got keras"),
+        (["--data", "a.xmc"], "arguments are required: --test"),
+        (["--data", "a", "--test", "b", "--targets", "0.6,0.5"], "got 0.6,0.5"),
+        (["--data", "a", "--test", "b", "--peers", "keras"], "got keras"),
     ],
 )
 def test_flags_that_cannot_be_are_refused(flags, said, capsys):
@@ -184,11 +153,3 @@ def test_other_labels_than_lists_are_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(slide, "installed", list)
     assert slide.main(["--data", str(path), "--test", str(path)]) == 2
     assert "expected lists of labels" in capsys.readouterr().err
-
-
-def test_paths_stay_out_of_the_command(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["slide.py", "--data=/a/b/c.xmc", "--test", "../d/e.xmc"])
-    arguments = slide.parse(["--synthetic", "labels=7", "--peers", ""])
-    told = slide.description(arguments, slide.XmcFiles("synthetic", slide.Path(), slide.Path()))
-    assert told["command"] == "slide.py --data=DIR/c.xmc --test DIR/e.xmc"
-    assert told["set"]["labels"] == 7 and not math.isnan(told["seconds"])

@@ -1,7 +1,5 @@
 """The benchmark of raw tables, on small ones."""
 
-import sys
-
 import pandas as pd
 import pytest
 
@@ -50,15 +48,6 @@ def test_a_lower_score_is_named(monkeypatch, wrong, verdict):
     monkeypatch.setattr(tables, "_predictions", predictions)
     result = {"set": "small", **tables.compare(CASE, frame())}
     assert result["theirs"] == [1, 1] and tables.line(result).endswith(f": {verdict}")
-
-
-def test_a_table_without_its_package_is_skipped(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "palmerpenguins", None)
-    tables.main(["--sets", "penguins,glosses"])
-    assert capsys.readouterr().out.splitlines() == [
-        "skipping penguins: palmerpenguins is not installed",
-        "skipping glosses: no --data",
-    ]
 
 
 def test_every_bundled_table_has_its_label():

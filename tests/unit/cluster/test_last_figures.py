@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from hogbatch.cluster.last_figures import last_figures
+from hogbatch.cluster.server_figures import last_figures
 from hogbatch.events.records import WorkerRecord
 from hogbatch.wire.messages import MAX_LISTED, ServerWorkers
 
@@ -25,14 +25,14 @@ def test_they_are_those_of_the_summary():
     assert (worker.name, worker.device, worker.threads) == ("cpu-0", "cpu", 2)
     assert (worker.state, worker.batch_size, worker.busy) == ("trains", 64, 0.9877)
     assert (worker.rows, worker.updates) == (640, 10)
+    assert last_figures(summary()) == ServerWorkers()
 
 
 def test_workers_that_have_left_come_last_and_those_without_room_are_counted():
     present = [record(f"cpu-{n}") for n in range(1, MAX_LISTED)]
     gone = [record("cpu-98", left_at=1.5), record("cpu-99", left_at=2.5)]
     figures = last_figures(summary(*gone, *present))
-    names = [each["name"] for each in present]
-    assert [each.name for each in figures.workers] == [*names, "cpu-98"]
+    assert [each.name for each in figures.workers] == [*(w["name"] for w in present), "cpu-98"]
     assert figures.workers[-1].state == "left" and figures.others == 1
 
 
@@ -44,16 +44,9 @@ def test_workers_that_have_left_come_last_and_those_without_room_are_counted():
         b"[]",
         b'{"workers": 3}',
         summary(record() | {"rows": -1}),
-        summary(record() | {"updates": 2**54}),
         summary(record() | {"busy": 1.5}),
-        summary(record() | {"name": "x" * 65}),
-        summary(record()).replace(b"0.98765", b"NaN"),
         summary(record()).replace(b"0.98765", b"1e999"),
     ],
 )
 def test_a_damaged_summary_has_no_figures(damaged):
     assert last_figures(damaged) is None
-
-
-def test_a_server_without_workers_has_none():
-    assert last_figures(summary()) == ServerWorkers()

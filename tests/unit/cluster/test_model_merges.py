@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.model_merges import ModelMerges
@@ -10,34 +11,27 @@ from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.wire.codec import decode_to_coordinator, encode
-from hogbatch.wire.messages import Reduce
-from tests.support.memory_plane import MemoryPlane
+from tests.support.merging_servers import MemoryPlane, reduction
 
 SIZE = 100
 
 
 @pytest.fixture
-def model():
-    segment = Segment.create("shared", arrange(SharedModel.fields(SIZE, 0)))
-    yield SharedModel.of(segment)
-    segment.close()
-
-
-@pytest.fixture
-def reduce(model):
+def reduce():
     """Change the model, and sum the change with this weight; returns the answer."""
-    buffers = ExchangeBuffers.create(SIZE, servers=1)
-    plane = MemoryPlane(buffers)
-    merges = ModelMerges(model, [slice(0, 60), slice(60, SIZE)], buffers, plane, 7)
+    segment = Segment.create("shared", arrange(SharedModel.fields(SIZE, 0)))
+    model, buffers = SharedModel.of(segment), ExchangeBuffers.create(SIZE, servers=1)
+    tensors = [slice(0, 60), slice(60, SIZE)]
+    merges = ModelMerges(model, tensors, buffers, MemoryPlane(buffers), 7)
 
     def reduce_alone(change, weight):
         model.params[:] += change
-        asked = Reduce(1, 1, (7,), (weight,), "ring", "float32", "none", collect=True)
+        asked = replace(reduction(weights=(weight,)), collect=True)
         return merges.carry_out(MergeStep(asked, leases=2, updates=4, rows=256))
 
     yield reduce_alone
-    plane.close()
     buffers.close()
+    segment.close()
 
 
 def test_the_squares_of_the_sum_are_returned(reduce):

@@ -12,9 +12,6 @@ from hogbatch.cluster.planes.base import PlaneError
 def test_why_it_cannot_be_used_is_a_sentence(monkeypatch):
     monkeypatch.setattr(nixl, "find_spec", lambda name: None)
     assert "pip install --no-deps nixl" in nixl.unavailable()
-
-
-def test_a_package_that_cannot_be_loaded_is_reported(monkeypatch):
     monkeypatch.setattr(nixl, "find_spec", lambda name: True)
     monkeypatch.setitem(sys.modules, "nixl", None)  # its import raises ImportError
     assert "cannot be loaded" in nixl.unavailable()
@@ -24,7 +21,7 @@ def test_a_package_that_cannot_be_loaded_is_reported(monkeypatch):
 def test_every_membership_has_an_address_of_its_own(missing):
     if reason := nixl.unavailable():
         missing("nixl", reason)
-    buffers = ExchangeBuffers.create(1000, servers=2)
+    buffers = ExchangeBuffers.create(1000, 2)
     plane = nixl.NixlPlane(buffers)
     buffers.merged[:] = 3.0
     addresses = []
@@ -34,7 +31,7 @@ def test_every_membership_has_an_address_of_its_own(missing):
         plane.connect({})
     assert len(set(addresses)) == 3
     with pytest.raises(PlaneError, match="not connected"):
-        plane.write(1, (0, 64), 0, b"note")
+        plane.start(1, (0, 64), 0, b"note")
     plane.close()
     assert (buffers.merged == 3.0).all()
     buffers.close()

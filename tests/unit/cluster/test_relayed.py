@@ -1,70 +1,88 @@
-"""The plane through another process, here a relay that holds the buffers of all servers."""
+"""The plane through another process, here a thread that writes to the buffers of all servers."""
 
 import threading
-from collections import deque
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.buffers import ExchangeBuffers
-from hogbatch.cluster.decisions.areas import ALL
 from hogbatch.cluster.exchange import ChangeExchange
-from hogbatch.cluster.planes.relayed import RelayedPlane
+from hogbatch.cluster.frames import FrameSocket
+from hogbatch.cluster.planes.base import PlaneError
+from hogbatch.cluster.planes.relayed import Note, RelayedPlane, Written, decode_write, encode
+from tests.support.merging_servers import reduction
 
-
-class FakeRelay:
-    """Writes at once; `all_` has the relays of all servers by number."""
-
-    def __init__(self, number, buffers, all_):
-        self.number, self.buffers, self.all = number, buffers, all_
-        self.arrived = deque()
-        all_[number] = self
-
-    def write(self, to, array, target, note):
-        self.all[to].buffers.memory[target : target + len(array)] = array
-        self.all[to].arrived.append((self.number, note))
-
-    def notes(self):
-        while self.arrived:
-            yield self.arrived.popleft()
+NUMBERS = (3, 5)
 
 
 @pytest.fixture
-def relays():
-    found = {}
-    for number in (3, 5):
-        FakeRelay(number, ExchangeBuffers.create(500, servers=2), found)
-    yield found
-    for each in found.values():
+def servers():
+    """Two servers by number: their buffers, their planes, and the other ends of these."""
+    made, threads = {}, []
+
+    def relay(number):
+        own = made[number]
+        while frame := own.relay.wait():
+            asked = decode_write(frame)
+            if asked.to not in made:
+                own.relay.send(encode(Written("is not connected")))
+                continue
+            array = own.buffers.memory[asked.start : asked.stop]
+            to = made[asked.to]
+            to.buffers.memory[asked.target : asked.target + len(array)] = array
+            to.relay.send(encode(Note(number, asked.note)))
+            own.relay.send(encode(Written()))
+
+    for number in NUMBERS:
+        relay_end, theirs = FrameSocket.pair()
+        frames, buffers = FrameSocket(theirs), ExchangeBuffers.create(500, 2)
+        plane = RelayedPlane(buffers, frames, "a thread")
+        plane.connect(dict.fromkeys(set(NUMBERS) - {number}, b""))
+        made[number] = SimpleNamespace(buffers=buffers, plane=plane, relay=relay_end, frames=frames)
+        threads.append(threading.Thread(target=relay, args=(number,)))
+    for each in threads:
+        each.start()
+    yield made
+    for each in made.values():
+        each.frames.close()
+    for each in threads:
+        each.join(WITHIN_S)
+    for each in made.values():
+        each.relay.close()
         each.buffers.close()
 
 
-@pytest.mark.parametrize("how", ALL)
-def test_two_servers_merge_through_relays(relays, how):
-    exchanges = {}
-    for number, relay in relays.items():
-        relay.buffers.change[:] = np.arange(500) * number
-        plane = RelayedPlane(relay.buffers, relay)
-        plane.connect({other: b"" for other in relays if other != number})
-        exchanges[number] = ChangeExchange(relay.buffers, plane, number)
-
+def test_two_servers_merge_through_relays(servers):
     def merge(number):
-        exchanges[number].reduce(1, 0, [3, 5], 1.0, how, threading.Event())
+        own = servers[number]
+        own.buffers.change[:] = np.arange(500) * number
+        exchange = ChangeExchange(own.buffers, own.plane, number)
+        exchange.reduce(reduction(NUMBERS), threading.Event())
 
     thread = threading.Thread(target=merge, args=(3,))
     thread.start()
     merge(5)
-    thread.join()
-    sums = [relay.buffers.sum for relay in relays.values()]
-    assert sums[0].tobytes() == sums[1].tobytes()
-    assert sums[0][-1] == pytest.approx(499 * 8, rel=0.01)
+    thread.join(WITHIN_S)
+    for each in servers.values():
+        assert (each.buffers.sum == np.arange(500) * 8.0).all()
 
 
-def test_notes_of_others_are_dropped(relays):
-    plane = RelayedPlane(relays[3].buffers, relays[3])
-    plane.connect({5: b""})
-    relays[3].arrived += [(4, b"no"), (5, b"yes")]
-    assert list(plane.notes()) == [(5, b"yes")]
-    plane.close()
-    relays[3].arrived.append((5, b"late"))
-    assert list(plane.notes()) == []
+def test_notes_that_arrive_before_an_answer_are_kept_and_those_of_others_dropped(servers):
+    own, other = servers[3], servers[5]
+    other.plane.start(3, (0, 0), 0, b"first")
+    own.relay.send(encode(Note(4, b"no")))
+    own.plane.start(5, (0, 0), 0, b"")
+    other.plane.start(3, (0, 0), 0, b"second")
+    assert list(own.plane.notes()) == [(5, b"first"), (5, b"second")]
+
+
+def test_a_server_that_cannot_be_written_to_is_named(servers):
+    own = servers[3]
+    with pytest.raises(PlaneError, match="server 9 is not connected") as caught:
+        own.plane.start(9, (0, 4), 0, b"")
+    assert caught.value.server == 9
+    own.frames._connection.shutdown(2)
+    with pytest.raises(PlaneError, match="cannot be reached: EPIPE"):
+        own.plane.start(5, (0, 4), 0, b"")

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hogbatch.cluster.surveys import SurveyRequest, answer, survey_folder
+from hogbatch.cluster.surveys import SurveyRequest, answer, list_parts, survey_folder
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import DataError, UsageError
 
@@ -15,7 +15,7 @@ class Servers:
         self.asked = []
 
     def __call__(self, requests):
-        decoded = [msgspec.convert(msgspec.msgpack.decode(each), dict) for each in requests]
+        decoded = map(msgspec.msgpack.decode, requests)
         self.asked.append([[number for number, _ in each.get("parts", [])] for each in decoded])
         return [answer(request) for request in requests]
 
@@ -40,12 +40,7 @@ def test_each_file_is_read_by_one_server(folder):
     assert [part.train.rows for part in data.parts] == [160, 16, 96, 64]
     assert data.train_sizes.features == 7
     assert [part.test.rows for part in data.parts] == [40, 4, 24, 16]
-
-
-def test_the_division_does_not_depend_on_the_number_of_servers(folder):
-    assert survey_folder(config(folder), 1, Servers()) == survey_folder(
-        config(folder), 4, Servers()
-    )
+    assert data == survey_folder(config(folder), 4, Servers()), "whatever the number of servers"
 
 
 def test_files_with_features_from_1_are_read_again_if_others_have_a_feature_0(folder):
@@ -68,13 +63,27 @@ def test_too_few_files_are_refused(folder):
         survey_folder(config(folder), 5, Servers())
 
 
-def test_a_request_for_a_malformed_file_names_it(folder):
-    (folder / "1.svm").write_text("+1 1:1\n+1 bad\n")
-    with pytest.raises(DataError, match=r"1\.svm:2:"):
-        survey_folder(config(folder), 2, Servers())
-
-
 def test_requests_contain_all_that_a_server_needs(folder):
     request = SurveyRequest('data = "x"\n', ((3, str(folder / "3.svm")),), 0)
     (survey,) = msgspec.msgpack.decode(answer(msgspec.msgpack.encode(request)))
     assert survey["part"]["number"] == 3 and survey["part"]["index_base"] == 0
+
+
+def test_data_files_are_sorted_by_name(tmp_path):
+    for name in ("b.csv", "a.csv", "c", ".hidden", "_SUCCESS"):
+        (tmp_path / name).touch()
+    assert [path.name for path in list_parts(tmp_path)] == ["a.csv", "b.csv", "c"]
+
+
+def test_what_is_no_folder_of_data_files_is_refused(tmp_path):
+    def refused(path, match):
+        with pytest.raises(DataError, match=match):
+            list_parts(path)
+
+    (tmp_path / "_SUCCESS").touch()
+    refused(tmp_path, "expected data files; the folder has none")
+    refused(tmp_path / "_SUCCESS", "expected a folder of data files; got a file")
+    refused(tmp_path / "missing", "expected a folder of data files; got nothing there")
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "year=2024").mkdir()
+    refused(tmp_path, "got the folder 'year=2024'; move its files up")

@@ -13,14 +13,13 @@ from hogbatch.config.layers import (
     ACTIVATIONS,
     LAYER_KINDS,
     DenseLayer,
-    Layer,
     layer_from,
     layer_from_file,
     layer_to_file,
 )
 from hogbatch.data.batch import dense_inputs, single_labels
 from hogbatch.errors import DataError, UsageError
-from hogbatch.kernels import load
+from hogbatch.kernels import reference
 from hogbatch.kernels.contract import ACTIVATIONS as NUMBERS, LOSSES, SGD, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor
 from hogbatch.model.file import load_model, save_model
@@ -60,20 +59,17 @@ def test_every_kind_survives_its_description_and_a_message(kind):
 
 
 @kinds
-@pytest.mark.parametrize("optimizer", [SGD])
-def test_every_kind_trains_in_a_network(kind, optimizer):
+def test_every_kind_trains_in_a_network(kind):
     layer, random = EXAMPLES[kind], np.random.default_rng(0)
     network = Network(layer.fan_in, (layer, DenseLayer(layer.width, 2, "linear")), "softmax")
     params, none = np.empty(network.parameters, np.float32), np.empty(0, np.float32)
     network.initialise(params, 0)
     start = network.from_stored(params.copy())
-    executor = Executor(load("reference"), np, network.layer_views(), params, none, none)
+    executor = Executor(reference, np, network.layer_views(), params, none, none)
     inputs = dense_inputs(random.standard_normal((8, layer.fan_in), np.float32))
     labels = single_labels(np.arange(8, dtype=np.float32) % 2)
     totals, hyper = np.zeros(TOTALS), Hyper(0.1, 0.0, 0.0, 0.0, 0.0)
-    executor.train_batch(
-        *(inputs, labels, np.arange(8), LOSSES["softmax"]), *(optimizer, hyper, totals)
-    )
+    executor.train_batch(inputs, labels, np.arange(8), LOSSES["softmax"], SGD, hyper, totals)
     for name, trained in network.from_stored(params).items():
         assert (trained != start[name]).any(), f"{name} did not train"
     padding = params.copy()
@@ -94,11 +90,16 @@ def test_dense_layers_are_written_to_files_as_by_version_0_1_0(output_major):
     assert layer_from_file(described) == layer
 
 
+@pytest.mark.parametrize("description", [None, 3, "dense", [3, 4, "relu", False]])
+def test_a_description_that_is_not_a_mapping_is_refused(description):
+    with pytest.raises(UsageError, match="expected the fields of a layer"):
+        layer_from(description)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"kind": "lstm"}, f"expected a layer of kind {KINDS}; got 'lstm'"),
-        ({"kind": None}, f"expected a layer of kind {KINDS}; got None"),
         ({"kind": ["dense"]}, rf"expected a layer of kind {KINDS}; got \['dense'\]"),
         ({"kernel": 3}, "with the fields fan_in, .*, kind; got fan_in, .*, kernel"),
         ({"width": 0}, "width of a dense layer must be a whole number of at least 1; got 0"),
@@ -112,25 +113,13 @@ def test_dense_layers_are_written_to_files_as_by_version_0_1_0(output_major):
 def test_an_invalid_description_is_refused(change, message):
     with pytest.raises(UsageError, match=message):
         layer_from(DENSE | change)
-
-
-@pytest.mark.parametrize("description", [None, 3, "dense", [3, 4, "relu", False]])
-def test_a_description_that_is_not_a_mapping_is_refused(description):
-    with pytest.raises(UsageError, match="expected the fields of a layer"):
-        layer_from(description)
-
-
-def test_a_description_without_a_field_is_refused():
     with pytest.raises(UsageError, match="got fan_in, kind"):
         layer_from({"fan_in": 3, "kind": "dense"})
 
 
-@pytest.mark.parametrize(
-    "change", [{"kind": "lstm"}, {"width": -1}, {"activation": "swish"}, {"kernel": 3}]
-)
-def test_a_message_with_an_invalid_layer_is_refused(change):
+def test_a_message_with_an_invalid_layer_is_refused():
     fields = list(msgspec.structs.astuple(WELCOME))
-    fields[WELCOME.__struct_fields__.index("layers")] = [DENSE | change]
+    fields[WELCOME.__struct_fields__.index("layers")] = [DENSE | {"width": -1}]
     with pytest.raises(BadFrame, match=r"\$\[4\]\[0\]"):  # the place in the message
         decode_to_worker(PREFIX + msgspec.msgpack.encode(["welcome", *fields]))
 
@@ -153,8 +142,3 @@ def test_a_model_file_with_an_unknown_kind_is_refused_with_both_versions(tmp_pat
 def test_a_layer_cannot_have_the_kind_of_another():
     with pytest.raises(UsageError, match="'lstm' is not the kind of a DenseLayer"):
         DenseLayer(3, 4, "relu", kind="lstm")  # type: ignore[arg-type]
-
-
-def test_a_layer_is_abstract():
-    with pytest.raises(TypeError, match="abstract"):
-        Layer()  # type: ignore[abstract]

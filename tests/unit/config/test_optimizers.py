@@ -38,18 +38,16 @@ def gradients(seed, count=1):
 
 def test_everything_that_lists_optimizers_lists_those_of_the_table():
     assert {name: spec.kind for name, spec in OPTIMIZERS.items()} == contract.OPTIMIZERS
-    assert FLAGS["optimizer"].choices == tuple(OPTIMIZERS)
-
-
-def test_every_optimizer_has_a_number_of_its_own():
     assert sorted(spec.kind for spec in OPTIMIZERS.values()) == list(range(len(OPTIMIZERS)))
+    assert FLAGS["optimizer"].choices == tuple(OPTIMIZERS)
 
 
 @optimizers
 def test_constants_are_in_range(spec):
     assert spec.learning_rate > 0 and spec.scaling in SCALINGS
+    assert spec.scaling == ("sqrt" if spec.adaptive else "linear")
     assert 0 <= spec.momentum < 1 and 0 <= spec.beta2 < 1
-    assert spec.slots in (0, 1, 2)
+    assert spec.slots in (0, 1, 2) and spec.bounded != spec.adaptive
     assert (spec.epsilon > 0) == spec.adaptive  # added to a root that is divided by
 
 
@@ -87,11 +85,6 @@ def test_bias_correction_makes_the_first_step_as_long_as_the_learning_rate(spec)
     slots = state.slots
     reference.step(spec.kind, corrected(spec.kind, hyper, 1), gradients(1)[0], slots, state.weights)
     assert_allclose(abs(state.weights - before), RATE, rtol=1e-3)
-
-
-@optimizers
-def test_rows_are_bounded_unless_steps_are_adaptive(spec):
-    assert spec.bounded != spec.adaptive
 
 
 @optimizers

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.config import losses, optimizers as optim
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.sources import merge_sources, to_toml
 from hogbatch.config.train import FLAGS, TrainConfig
-from hogbatch.config.values import BatchLimits, WorkerRequest, parse_workers
+from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.errors import UsageError
-from hogbatch.kernels import contract
-from hogbatch.policy import learning_rate as schedules
+from hogbatch.kernels.contract import ACTIVATIONS
+from hogbatch.policy.learning_rate import SCALINGS
 from tests.support.property_tests import max_examples
 
 ONE_THREAD = (WorkerRequest("cpu", threads=1),)
@@ -37,25 +36,15 @@ def toml(tmp_path):
     return write
 
 
-def test_data_alone_gives_the_defaults():
-    assert from_command_line("a9a") == TrainConfig("a9a")
-
-
-def test_every_field_has_a_flag():
-    assert list(FLAGS) == [field.name for field in fields(TrainConfig)]
-    assert all(
-        described.help and (described.metavar or described.value_type.expected == "true or false")
-        for described in FLAGS.values()
-    )
-
-
 def test_flags_are_converted_to_their_types():
     config = from_command_line(
-        *("x.svm", "--hidden", "512, 512", "--lr", "1e-3", "--seed", "7", "--scale", "max", "-q"),
-        *("--workers", "cpu:2,gpu:0,gpu:host", "--gpu-batch", "64:8192", "--policy", "mine:Own"),
+        *("x.svm", "--test", "y.svm", "--hidden", "512, 512", "--lr", "1e-3", "--seed", "7", "-q"),
+        *("--scale", "max", "--workers", "cpu:2,gpu:0,gpu:host", "--gpu-batch", "64:8192"),
+        *("--policy", "mine:Own"),
     )
     assert config == TrainConfig(
         "x.svm",
+        "y.svm",
         hidden=(512, 512),
         lr=0.001,
         seed=7,
@@ -71,25 +60,25 @@ def test_flags_are_converted_to_their_types():
     )
 
 
-def test_an_empty_list_of_hidden_layers_is_a_linear_model():
-    assert from_command_line("x", "--hidden", "").hidden == ()
-
-
-def test_a_single_batch_size_sets_both_limits():
-    assert from_command_line("x", "--cpu-batch", "16").cpu_batch == BatchLimits(16, 16)
-
-
-@pytest.mark.parametrize(("given", "teams"), [("auto", None), ("2", 2), (3, 3), (None, None)])
-def test_teams_are_a_number_or_automatic(given, teams):
-    assert merge_sources({"data": "x", "cpu_teams": given}).cpu_teams == teams
+def test_data_alone_gives_the_defaults():
+    assert from_command_line("a9a") == TrainConfig("a9a")
+    assert list(FLAGS) == [field.name for field in fields(TrainConfig)]
+    assert FLAGS["lr_scaling"].choices == ("auto", *SCALINGS)
+    assert {"linear", *FLAGS["activation"].choices} == set(ACTIVATIONS)
 
 
 @pytest.mark.parametrize(
-    ("given", "damping"),
-    [("root", "root"), ("off", "off"), ("auto", "auto"), ("1e-2", 0.01), (0.01, 0.01), (2, 2.0)],
+    ("name", "given", "value"),
+    [
+        ("hidden", "", ()),
+        ("cpu_batch", "16", BatchLimits(16, 16)),
+        *(("cpu_teams", *pair) for pair in (("auto", None), ("2", 2), (3, 3), (None, None))),
+        *(("staleness_damping", word, word) for word in ("root", "off", "auto")),
+        *(("staleness_damping", *pair) for pair in (("1e-2", 0.01), (0.01, 0.01), (2, 2.0))),
+    ],
 )
-def test_damping_is_a_word_or_a_number(given, damping):
-    assert merge_sources({"data": "x", "staleness_damping": given}).staleness_damping == damping
+def test_values_of_several_forms(name, given, value):
+    assert getattr(merge_sources({"data": "x", name: given}), name) == value
 
 
 def test_python_values_are_accepted():
@@ -100,27 +89,14 @@ def test_python_values_are_accepted():
 
 
 def test_flags_override_the_file_and_the_file_overrides_the_defaults(toml):
-    file = toml('data = "x"\nlr = 1\nlr-scaling = "sqrt"\nmax_seconds = 5\nquiet = true\n')
-    config = merge_sources({"lr": "0.5", "quiet": False}, file)
-    assert config == TrainConfig("x", lr=0.5, lr_scaling="sqrt", max_seconds=5.0)
-
-
-def test_former_settings_in_a_file_of_an_earlier_version_are_not_read(toml):
-    assert merge_sources({}, toml('data = "x"\nrecord = true\n')) == TrainConfig("x")
-
-
-def test_a_boolean_flag_of_the_file_can_be_turned_off(toml):
+    former = "record = true\n"  # a setting of an earlier version, which is not read
+    text = 'data = "x"\nlr = 1\nlr-scaling = "sqrt"\nmax_seconds = 5\nquiet = true\n'
     parser = argparse.ArgumentParser()
-    add_flags(parser, ["data", "quiet"])
-    flags = vars(parser.parse_args(["x", "--no-quiet"]))
-    assert not merge_sources(flags, toml("quiet = true")).quiet
-
-
-def test_a_parser_has_only_the_selected_flags():
-    parser = argparse.ArgumentParser()
-    add_flags(parser, ["data", "label"])
-    assert vars(parser.parse_args(["x", "--label", "y"])) == {"data": "x", "label": "y"}
+    add_flags(parser, ["data", "lr", "quiet"])
     assert "--hidden" not in parser.format_help()
+    flags = vars(parser.parse_args(["--lr", "0.5", "--no-quiet"]))
+    config = merge_sources(flags, toml(text + former))
+    assert config == TrainConfig("x", lr=0.5, lr_scaling="sqrt", max_seconds=5.0)
 
 
 DAMPINGS = "expected per-weight, root, auto, off or a number above 0"
@@ -133,7 +109,6 @@ DAMPINGS = "expected per-weight, root, auto, off or a number above 0"
         ("lr_scalling", "x", "unknown key 'lr_scalling'; the nearest is 'lr-scaling'"),
         ("epochs", "many", "epochs: expected a whole number; got 'many'"),
         ("epochs", 1.5, "epochs: expected a whole number; got 1.5"),
-        ("epochs", True, "epochs: expected a whole number; got True"),
         ("epochs", "0", "epochs must be above 0; got 0"),
         ("lr", "fast", "lr: expected a number; got 'fast'"),
         ("lr", 10**400, "lr: expected a number; got 1000"),
@@ -150,45 +125,22 @@ DAMPINGS = "expected per-weight, root, auto, off or a number above 0"
         ("hidden", "512,", "hidden: expected whole numbers as in \"512,512\"; got '512,'"),
         ("hidden", "512,0", "hidden must be above 0; got 0"),
         ("hidden", [512.0], 'hidden: expected whole numbers as in "512,512"; got [512.0]'),
-        ("activation", "swish", "activation must be one of relu, sigmoid, tanh; got 'swish'"),
         (
             "policy",
             "adaptve",
             "policy must be one of adaptive, paper-adaptive, hogbatch, fixed, module:Class; got",
         ),
         ("cpu-batch", "1:x", "cpu-batch: expected rows as in \"1:64\"; got '1:x'"),
-        ("cpu-batch", ":9", "cpu-batch: expected rows as in \"1:64\"; got ':9'"),
         ("cpu-batch", "64:1", "cpu-batch: batch limits are reversed: expected MIN:MAX; got 64:1"),
         ("gpu-batch", "0:9", "gpu-batch: batch limits must be at least 1 row; got 0:9"),
         ("workers", "cpu:0", "workers: expected auto or a list of cpu:THREADS, gpu:N, gpu:host"),
         ("workers", "gpu:1,tpu:0", "gpu:host; got 'tpu:0'"),
         ("workers", (), 'workers: expected workers as in "cpu:2,gpu:0"; got ()'),
-        ("merge-every", "0", "merge-every must be above 0; got 0"),
-        ("precision", "fp8", "precision must be one of float32, tf32, bfloat16; got 'fp8'"),
-        ("cpu-teams", "0", "cpu-teams must be above 0; got 0"),
         ("cpu-teams", "two", "cpu-teams: expected auto or a whole number; got 'two'"),
-        ("cpu-teams", "1.5", "cpu-teams: expected auto or a whole number; got '1.5'"),
         ("cpu-teams", True, "cpu-teams: expected auto or a whole number; got True"),
-        ("cpu-teams", 2.0, "cpu-teams: expected auto or a whole number; got 2.0"),
-        (
-            "staleness-damping",
-            "on",
-            f"{DAMPINGS}; got 'on'",
-        ),
-        (
-            "staleness-damping",
-            "0",
-            f"{DAMPINGS}; got '0'",
-        ),
-        (
-            "staleness-damping",
-            "inf",
-            f"{DAMPINGS}; got 'inf'",
-        ),
-        (
-            "staleness-damping",
-            True,
-            f"{DAMPINGS}; got True",
+        *(
+            ("staleness-damping", bad, f"{DAMPINGS}; got {bad!r}")
+            for bad in ("on", "0", "inf", True)
         ),
         ("data", "", "DATA is missing"),
         ("data", "\udcff", "data: expected text in UTF-8; got '\\udcff'"),
@@ -239,19 +191,6 @@ def test_deterministic_refuses_other_workers(workers):
         merge_sources({"data": "x", "deterministic": True, "workers": workers})
 
 
-def test_the_choices_are_those_of_the_tables():
-    assert FLAGS["loss"].choices == ("auto", *losses.LOSSES)
-    assert FLAGS["optimizer"].choices == tuple(optim.OPTIMIZERS)
-    assert FLAGS["lr_scaling"].choices == ("auto", *schedules.SCALINGS)
-    assert {"linear", *FLAGS["activation"].choices} == set(contract.ACTIVATIONS)
-
-
-def test_workers_have_the_same_text_form_in_both_directions():
-    text = "cpu:2,gpu:1,gpu:host"
-    assert ",".join(map(str, parse_workers(text))) == text
-    assert parse_workers("auto") == "auto"
-
-
 positive = st.floats(1e-300, 1e300)
 names = st.text(min_size=1)
 workers = st.one_of(
@@ -278,7 +217,7 @@ configs = st.builds(
 )
 
 
-@max_examples(200)
+@max_examples(60)
 @given(configs)
 def test_a_configuration_is_read_back_from_its_file(tmp_path_factory, config):
     file = tmp_path_factory.getbasetemp() / "round_trip.toml"

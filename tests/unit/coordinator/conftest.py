@@ -8,8 +8,8 @@ def stage():
     """Makes stages with a plan of one's own; each is checked once more at the end."""
     made = []
 
-    def make(policy=None, **plan):
-        made.append(Stage(policy, **plan))
+    def make(*workers, **plan):
+        made.append(Stage(*workers, **plan))
         return made[-1]
 
     yield make

@@ -4,7 +4,7 @@ import pytest
 
 from hogbatch.coordinator.commands import Report
 from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.paper_adaptive import PaperAdaptive
+from hogbatch.policy.hogbatch import Hogbatch
 from tests.support.coordinator_stage import of_kind, records, works
 
 SIZE = 100  # rows of the first batches
@@ -13,20 +13,12 @@ SIZE = 100  # rows of the first batches
 @pytest.fixture
 def play(stage):
     """A GPU worker "g" with two leases of batches of SIZE rows in flight."""
-    made = stage(train_rows=10_000, gpu=(10, SIZE), lease_seconds=0.3, policy=LargestFirst())
+    made = stage(
+        train_rows=10_000, gpu=(10, SIZE), lease_seconds=0.3, policy=Hogbatch(PolicySettings())
+    )
     made.attach("g", device="gpu")
     assert [work.batch_size for work in made.work["g"]] == [SIZE, SIZE]
     return made
-
-
-class LargestFirst:
-    """A policy that starts with the largest batch and never changes the size."""
-
-    def first_size(self, worker):
-        return worker.largest
-
-    def next_size(self, worker, others):
-        return worker.batch_size
 
 
 def test_rows_done_are_acknowledged_and_the_rest_is_handed_out_next(play):
@@ -70,37 +62,8 @@ def test_the_second_lease_of_the_old_size_changes_nothing_more(play):
     assert (worker.limits, worker.batch_size) == ((10, 90), 50)
 
 
-def test_a_size_that_is_too_large_again_is_halved_again(play):
-    play.done("g", rows=0, updates=0, too_large=SIZE)
-    play.done("g", rows=0, updates=0, too_large=SIZE)
-    commands = play.done("g", rows=0, updates=0, too_large=50)
-    assert records(commands, "out_of_memory") == [{"worker": "gpu-0", "from": 50, "to": 25}]
-    assert play.state.workers["g"].limits == (10, 45)
-
-
-def test_the_policy_continues_below_the_new_limit(stage):
-    policy = PaperAdaptive(PolicySettings(alpha=4.0))
-    play = stage(policy, train_rows=10_000, cpu=(1, 1), gpu=(10, 400))
-    play.attach("c")
-    play.attach("g", device="gpu")
-    play.done("c", updates=5)  # the policy would give "g", which is behind, a quarter
-    play.done("g", rows=0, updates=0, too_large=100)
-    for _ in range(3):
-        play.done("g", updates=1000)
-    assert [size for _, size in play.state.workers["g"].batch_trace.points] == [100, 50, 90]
-
-
-def test_a_worker_without_memory_for_one_row_is_lost(play):
-    commands = play.done("g", rows=0, updates=0, too_large=1)
-    (lost,) = records(commands, "worker_lost")
-    assert lost == {"worker": "gpu-0", "reason": "its device has no memory for a batch of one row"}
-    play.attach("h", device="gpu")
-    play.work_on()
-    assert play.state.progress.rows == 10_000
-
-
 def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
-    play = stage(LargestFirst(), train_rows=100, test_rows=1000, gpu=(10, SIZE))
+    play = stage(policy=Hogbatch(PolicySettings()), train_rows=100, test_rows=1000, gpu=(10, SIZE))
     play.attach("g", device="gpu")
     while play.work["g"][0].task == "train":
         play.done("g")
@@ -142,8 +105,3 @@ def test_refused_merges_are_counted_and_reported_with_their_lease(play):
     assert fields["refused"] == 1
     faults = play.state.totals(play.now).faults
     assert (faults.merges_refused, faults.rows_skipped) == (3, 300)
-
-
-def test_more_merges_refused_than_rows_done_loses_the_worker(play):
-    commands = play.done("g", refused=2**53)
-    assert "refused 9007199254740992 merges" in records(commands, "worker_lost")[0]["reason"]

@@ -35,8 +35,7 @@ def test_a_failing_first_size_ends_the_run_before_any_lease(stage):
 
 
 def test_a_failing_next_size_ends_the_run_and_keeps_the_model(stage):
-    play = stage(policy=Broken("next_size", after=2))
-    play.attach("a", "b")
+    play = stage("a", "b", policy=Broken("next_size", after=2))
     play.done("a")
     commands = play.done("b")
     assert play.finish.by_policy and "next_size" in play.finish.reason

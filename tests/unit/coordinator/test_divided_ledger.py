@@ -10,14 +10,6 @@ from hogbatch.coordinator.ledger import Ledger, RowRange
 PARTS = (30, 0, 50, 20)  # rows; positions 0..30, none, 30..80 and 80..100
 
 
-def ledger_of_four():
-    """A ledger that knows that a worker holds each part alone."""
-    ledger = Ledger(100, PARTS)
-    for part in range(4):
-        assert ledger.left((part,)) == PARTS[part]
-    return ledger
-
-
 def test_workers_get_rows_of_their_parts_only():
     ledger = Ledger(100, PARTS)
     assert ledger.take(1, 99, (0,)) == (0, 30)
@@ -28,72 +20,8 @@ def test_workers_get_rows_of_their_parts_only():
     ledger.validate()
 
 
-def test_the_part_with_the_most_rows_left_comes_first():
-    ledger = ledger_of_four()
-    taken = [ledger.take(lease, 16, (0, 2, 3)) for lease in range(4)]
-    assert taken == [(30, 46), (46, 62), (0, 16), (80, 96)]  # left: 30 50 20, 30 34 20, 30 18 20
-    assert ledger.left((0, 2, 3)) == 14 + 18 + 4
-    assert ledger.next_part((0, 2, 3)).number == 2
-    ledger.validate()
-
-
-def test_parts_that_the_same_workers_hold_count_together():
-    ledger = Ledger(100, (20, 20, 20, 40))
-    for own in ((0, 1, 2, 3), (0, 1, 2), (3,)):
-        assert ledger.left(own) == sum(ledger.parts[part] for part in own)
-    taken = [ledger.take(lease, 15, (0, 1, 2, 3)) for lease in range(5)]
-    assert taken == [(0, 15), (15, 20), (60, 75), (20, 35), (75, 90)]
-    assert ledger.left((0, 1, 2)) == ledger.left((3,)) + 15 == 25  # 60 40, 45 40, 40 40, 40 25
-    ledger.validate()
-
-
-def test_what_one_worker_takes_is_gone_for_all_that_hold_the_part():
-    ledger = ledger_of_four()
-    assert ledger.next_part((0, 2)).number == ledger.next_part((2, 3)).number == 2
-    ledger.take(1, 45, (2,))
-    assert (ledger.left((0, 2)), ledger.left((2, 3))) == (35, 25)
-    assert ledger.next_part((0, 2)).number == 0
-    assert ledger.next_part((2, 3)).number == 3
-    ledger.validate()
-
-
-def test_returned_rows_come_first_in_every_worker_that_holds_their_part():
-    ledger = ledger_of_four()
-    ledger.take(1, 5, (3,))
-    assert ledger.next_part((0, 2, 3)).number == 2
-    ledger.take_back(1)
-    ledger.validate()
-    assert ledger.take(2, 3, (0, 2, 3)) == (80, 83)
-    assert ledger.take(3, 99, (2, 3)) == (83, 85)
-    assert ledger.take(4, 99, (2, 3)) == (30, 80)
-
-
-@pytest.mark.parametrize("give_back", ["take_back", "discard", "acknowledge"])
-def test_rows_return_to_their_part(give_back):
-    ledger = Ledger(100, PARTS)
-    ledger.take(1, 10, (2,))
-    ledger.take(2, 40, (2,))
-    assert ledger.next_part((2,)) is None
-    if give_back == "discard":
-        ledger.keep_unmerged(1, 10)
-        ledger.discard([1])
-    elif give_back == "acknowledge":
-        ledger.acknowledge(1, 0)
-    else:
-        ledger.take_back(1)
-    ledger.validate()
-    assert ledger.left((2,)) == ledger.left((1, 2)) == 10
-    assert ledger.take(3, 99, (2,)) == (30, 40)
-
-
 def test_parts_beyond_those_of_a_set_have_no_rows():
     assert Ledger(100, PARTS).left((3, 4, 100)) == 20
-
-
-def test_a_worker_without_parts_gets_nothing():
-    ledger = Ledger(100, PARTS)
-    assert ledger.next_part(()) is None
-    assert ledger.left(()) == 0
 
 
 def test_without_parts_the_parts_of_workers_mean_nothing():

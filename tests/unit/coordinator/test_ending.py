@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.coordinator.commands import Finish, Keep, Kill, Report, Send, ShowMean
+from hogbatch.coordinator.commands import Finish, Keep, Report, Send, ShowMean
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.wire.messages import Stop
 from tests.support.coordinator_stage import is_send, of_kind, records, works
@@ -44,9 +44,7 @@ def tested(stage):
 
     def make(**plan):
         changes = {"train_rows": 100_000, "test_rows": 2000, "eval_seconds": 1.0, "epochs": None}
-        play = stage(**{**changes, **plan})
-        play.attach("a", "b")
-        return play
+        return stage("a", "b", **{**changes, **plan})
 
     return make
 
@@ -60,25 +58,6 @@ def test_nothing_is_handed_out_in_drain_until_the_last_lease_is_back(tested):
     assert not play.state.epochs.rows.held
 
 
-def test_every_test_row_is_evaluated_once(tested):
-    play = tested()
-    leases = until_evaluation(play) + works(end_evaluation(play))
-    tests = [work for _, work in leases if work.task == "evaluate"]
-    assert sorted(row for work in tests for row in range(work.start, work.stop)) == [*range(2000)]
-    assert play.state.phase == "train"
-    assert play.work["a"][0].task == "train"
-
-
-def test_an_evaluation_changes_no_totals_of_training(tested):
-    play = tested()
-    until_evaluation(play)
-    before = play.state.totals(play.now)
-    assert {work.learning_rate for works in play.work.values() for work in works} == {0.0}
-    play.done("a")
-    after = play.state.totals(play.now)
-    assert (before.rows, before.workers) == (after.rows, after.workers)
-
-
 def test_the_training_clock_stops_during_an_evaluation(tested):
     play = tested()
     until_evaluation(play)
@@ -90,26 +69,6 @@ def test_the_training_clock_stops_during_an_evaluation(tested):
     assert report.evaluation.seconds == seconds
     play.later(0.5)
     assert play.state.totals(play.now).seconds == pytest.approx(seconds + 0.5)
-
-
-def test_test_rows_of_a_lost_worker_are_evaluated_by_another(tested):
-    play = tested()
-    until_evaluation(play)
-    play.lose("a")
-    (report,) = of_kind(end_evaluation(play), Report)
-    assert report.evaluation.test_loss == 0.5
-    assert play.state.phase == "train"
-
-
-def test_an_evaluation_reports_losses_and_metrics(tested):
-    play = tested()
-    until_evaluation(play)
-    commands = end_evaluation(play, loss=0.25, accuracy=0.75)
-    (report,) = of_kind(commands, Report)
-    assert report.evaluation.train_loss == 0.5
-    assert report.evaluation.test_loss == 0.25
-    assert report.evaluation.test_values == {"accuracy": 0.75}
-    assert report.evaluation.rows == play.state.progress.rows
 
 
 def test_keep_best_keeps_improvements_only(tested):
@@ -135,24 +94,7 @@ def test_the_mean_is_shown_during_evaluations(tested, average):
 def test_the_last_model_is_kept_at_the_end_with_keep_last(tested, keep, kept):
     play = tested(keep=keep, max_seconds=1.5)
     evaluate(play, 0.4)
-    commands = evaluate(play, 0.6)
-    assert of_kind(commands, Finish) == [Finish("time")]
-    assert len(of_kind(commands, Keep)) == kept
-
-
-def test_without_a_test_set_the_last_model_is_the_best_there_is(stage):
-    play = stage(keep="best")
-    play.attach("a")
-    play.work_on()
-    (keep,) = of_kind(play.said, Keep)
-    assert keep.evaluation.test_loss is None
-    assert play.finish == Finish("finished")
-
-
-def test_a_model_is_kept_before_the_run_is_finished(tested):
-    play = tested(target_loss=0.3)
-    kinds = [type(command) for command in evaluate(play, 0.2)]
-    assert kinds.index(Keep) < kinds.index(Finish)
+    assert len(of_kind(evaluate(play, 0.6), Keep)) == kept
 
 
 def test_a_run_is_finished_after_its_epochs_and_a_last_evaluation(tested):
@@ -165,37 +107,40 @@ def test_a_run_is_finished_after_its_epochs_and_a_last_evaluation(tested):
     assert {c.worker for c in play.said if is_send(c, Stop)} == {"a", "b"}
 
 
-def test_by_epoch_each_epoch_ends_with_an_evaluation(tested):
-    play = tested(train_rows=1000, epochs=3, by_epoch=True)
-    play.work_on()
-    reports = of_kind(play.said, Report)
-    assert [report.evaluation.rows for report in reports] == [1000, 2000, 3000]
+NO_PROGRESS = "the test loss has not improved for"
+MISSED = "the target loss 0.1 was not reached;"
+BY_EPOCH = {"train_rows": 2000, "eval_seconds": 1e9, "by_epoch": True}
 
 
-def test_a_run_ends_when_the_target_loss_is_met(tested):
-    play = tested(target_loss=0.3)
-    assert of_kind(evaluate(play, 0.31), Finish) == []
-    assert of_kind(evaluate(play, 0.3), Finish) == [Finish("target")]
-
-
-def test_a_run_ends_when_the_test_loss_has_not_improved_for_some_epochs(tested):
-    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, patience=3)
-    losses = (0.5, 0.4, 0.45, 0.4, 0.41)
-    ends = [of_kind(evaluate(play, loss), Finish) for loss in losses]
-    assert ends[:4] == [[]] * 4
-    assert ends[4] == [Finish("finished", "the test loss has not improved for 3 epochs")]
-
-
-def test_the_last_model_of_a_stalled_run_is_kept_with_keep_last(tested):
-    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, patience=1, keep="last")
-    evaluate(play, 0.4)
-    assert len(of_kind(evaluate(play, 0.6), Keep)) == 1
-
-
-def test_without_patience_a_run_continues_without_improvement(tested):
-    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, epochs=9)
-    for loss in (0.4, 0.5, 0.6, 0.7, 0.8):
-        assert of_kind(evaluate(play, loss), Finish) == []
+@pytest.mark.parametrize(
+    ("plan", "losses", "end"),
+    [
+        ({"target_loss": 0.3}, (0.31, 0.3), Finish("target")),
+        ({"target_loss": 0.3, "max_seconds": 1.0}, (0.2,), Finish("target")),
+        ({"max_seconds": 1.5}, (0.2, 0.1), Finish("time")),
+        (
+            {**BY_EPOCH, "patience": 3},
+            (0.5, 0.4, 0.45, 0.4, 0.41),
+            Finish("finished", f"{NO_PROGRESS} 3 epochs"),
+        ),
+        (
+            {**BY_EPOCH, "target_loss": 0.1, "epochs": 2},
+            (0.5, 0.4),
+            Finish("finished", f"{MISSED} training ended after 2 epochs"),
+        ),
+        (
+            {**BY_EPOCH, "target_loss": 0.1, "patience": 1},
+            (0.5, 0.5),
+            Finish("finished", f"{MISSED} {NO_PROGRESS} 1 epochs"),
+        ),
+    ],
+)
+def test_a_run_ends_after_the_evaluation_that_decides_it(tested, plan, losses, end):
+    play = tested(**plan)
+    for loss in losses:
+        assert play.finish is None
+        evaluate(play, loss)
+    assert play.finish == end
 
 
 def test_a_resumed_run_remembers_its_last_improvement(tested):
@@ -207,25 +152,6 @@ def test_a_resumed_run_remembers_its_last_improvement(tested):
     assert not resumed.progress.has_stalled()
     resumed.progress.evaluated_rows += 2000
     assert resumed.progress.has_stalled()
-
-
-@pytest.mark.parametrize(
-    ("plan", "losses", "why"),
-    [
-        ({"epochs": 2}, (0.5, 0.4), "training ended after 2 epochs"),
-        ({"patience": 1}, (0.5, 0.5), "the test loss has not improved for 1 epochs"),
-    ],
-)
-def test_a_target_that_was_not_reached_is_reported(tested, plan, losses, why):
-    play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, target_loss=0.1, **plan)
-    for loss in losses:
-        evaluate(play, loss)
-    assert play.finish == Finish("finished", f"the target loss 0.1 was not reached; {why}")
-
-
-def test_a_target_takes_precedence_over_the_time_limit(tested):
-    play = tested(target_loss=0.3, max_seconds=1.0)
-    assert of_kind(evaluate(play, 0.2), Finish) == [Finish("target")]
 
 
 def test_at_the_time_limit_leases_are_finished_and_the_model_is_evaluated(tested):
@@ -330,22 +256,13 @@ def test_a_run_without_workers_fails_in_time(stage):
 
 
 def test_the_wait_for_workers_starts_again_when_the_last_one_leaves(stage):
-    play = stage(wait_for_workers=20.0)
-    play.attach("a")
+    play = stage("a", wait_for_workers=20.0)
     play.later(14.0)
     play.goodbye("a")
     assert of_kind(play.later(20.0), Finish) == []
     play.attach("b")
     play.later(50.0)
     assert play.finish is None
-
-
-def test_a_run_fails_when_its_last_worker_falls_silent(stage):
-    play = stage(wait_for_workers=5.0)
-    play.attach("a", pid=11)
-    assert of_kind(play.later(5.1, silent=["a"]), Kill) == [Kill(11)]
-    play.later(5.1)
-    assert play.finish == Finish("failed", "no worker for 5 s")
 
 
 def test_a_worker_that_joins_after_the_end_is_stopped(tested):

@@ -21,19 +21,6 @@ def kill(epochs, rows, times=MAX_DEATHS):
     return commands
 
 
-def test_an_epoch_is_ready_when_its_order_is_written():
-    epochs = Epochs(100)
-    epochs.begin()
-    assert not epochs.ready
-    epochs.order_ready(0, 0)
-    assert epochs.ready
-
-
-def test_the_next_order_is_requested_once(epochs):
-    assert epochs.prepare_next() == [Shuffle(1)]
-    assert epochs.prepare_next() == []
-
-
 def test_quarantined_rows_are_excluded_from_this_epoch_and_all_later_ones(epochs):
     epochs.prepare_next()
     epochs.order_ready(1, 0)
@@ -54,13 +41,6 @@ def test_quarantined_rows_are_excluded_from_this_epoch_and_all_later_ones(epochs
     epochs.order_ready(1, 10)
     assert epochs.ready
     assert epochs.prepare_next() == [Shuffle(2, 10)]
-
-
-def test_rows_of_a_worker_that_leaves_count_no_death(epochs):
-    for lease in range(MAX_DEATHS + 1):
-        epochs.rows.take(lease, 10)
-        assert epochs.take_back(lease, died=False) == []
-    assert epochs.rows.next_part().deaths == 0
 
 
 def test_a_resumed_epoch_has_the_same_order_as_before():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.coordinator.commands import Finish, Keep, Report, ShowMean
+from hogbatch.coordinator.commands import Finish, Keep, Report
 from tests.support.coordinator_stage import of_kind, works
 
 ROWS, TEST_ROWS = 5000, 300
@@ -31,7 +31,7 @@ def step(play):
     busy = [key for key, held in play.work.items() if held]
     if not busy:
         return play.later(0.06)
-    key = min(busy, key=lambda key: play.work[key][0].lease)
+    key = min(busy, key=lambda key: play.work[key][0].number)
     work = play.work[key][0]
     play.now += (work.stop - work.start) * play.seconds_per_row
     return play.done(key, **answer(work))
@@ -80,9 +80,14 @@ def test_training_rows_are_evaluated_after_the_test_rows_by_all_workers(play):
 
 def test_only_test_rows_are_evaluated_within_an_epoch(stage):
     play = stage(
-        train_rows=10 * ROWS, test_rows=TEST_ROWS, epochs=1, evaluate_train=True, eval_seconds=1.0
+        "a",
+        "b",
+        train_rows=10 * ROWS,
+        test_rows=TEST_ROWS,
+        epochs=1,
+        evaluate_train=True,
+        eval_seconds=1.0,
     )
-    play.attach("a", "b")
     until(play, lambda: play.finish)
     exact = [each.exact_train_loss for each in reports(play)]
     assert len(exact) > 2
@@ -90,19 +95,13 @@ def test_only_test_rows_are_evaluated_within_an_epoch(stage):
 
 
 def test_the_end_of_the_run_is_evaluated_within_an_epoch(stage):
-    play = stage(train_rows=10 * ROWS, test_rows=TEST_ROWS, max_seconds=2.0, evaluate_train=True)
-    play.attach("a", "b")
+    play = stage(
+        "a", "b", train_rows=10 * ROWS, test_rows=TEST_ROWS, max_seconds=2.0, evaluate_train=True
+    )
     until(play, lambda: play.finish)
     assert play.finish.status == "time"
     (evaluation,) = reports(play)
     assert 0 < evaluation.epochs < 1 and evaluation.exact_train_loss == pytest.approx(0.2)
-
-
-def test_the_training_clock_does_not_run(play):
-    until(play, lambda: evaluates(play, "train"))
-    seconds = play.state.totals(play.now).seconds
-    until(play, lambda: reports(play))
-    assert reports(play)[0].seconds == seconds
 
 
 def test_the_interval_of_evaluations_depends_on_the_test_rows_only(play):
@@ -114,8 +113,7 @@ def test_the_interval_of_evaluations_depends_on_the_test_rows_only(play):
 
 
 def test_without_test_rows_the_training_rows_are_evaluated(stage):
-    play = stage(train_rows=ROWS, epochs=1, evaluate_train=True)
-    play.attach("a")
+    play = stage("a", train_rows=ROWS, epochs=1, evaluate_train=True)
     until(play, lambda: play.finish)
     (evaluation,) = reports(play)
     assert (evaluation.test_loss, evaluation.exact_train_loss) == (None, pytest.approx(0.2))
@@ -126,11 +124,6 @@ def test_training_rows_of_a_lost_worker_are_evaluated_by_another(play):
     play.lose("a")
     until(play, lambda: reports(play))
     assert reports(play)[0].exact_train_loss == pytest.approx(0.2)
-
-
-def test_the_kept_evaluation_has_the_exact_loss(play):
-    until(play, lambda: play.finish)
-    assert of_kind(play.said, Keep)[0] == Keep(reports(play)[0])
 
 
 def test_an_interrupt_ends_the_run_without_the_exact_loss(play):
@@ -161,18 +154,8 @@ def test_a_failure_keeps_the_result_of_the_test_rows(play):
     assert of_kind(commands, Keep) == [Keep(report.evaluation)]
 
 
-def test_the_mean_is_evaluated_and_kept(stage):
-    play = stage(train_rows=ROWS, test_rows=TEST_ROWS, epochs=1, evaluate_train=True, average=True)
-    play.attach("a")
-    until(play, lambda: evaluates(play, "train"))
-    assert [each.shown for each in of_kind(play.said, ShowMean)] == [True]
-    until(play, lambda: play.finish)
-    assert [each.shown for each in of_kind(play.said, ShowMean)] == [True, False]
-
-
 def test_rows_that_kill_workers_are_not_evaluated(stage):
-    play = stage(train_rows=ROWS, epochs=1, evaluate_train=True, cpu=(100, 100))
-    play.attach("a")
+    play = stage("a", train_rows=ROWS, epochs=1, evaluate_train=True, cpu=(100, 100))
     for name in ("b", "c", "d"):
         play.lose(next(iter(play.state.workers)))
         play.attach(name)
@@ -190,10 +173,3 @@ def test_a_run_that_has_diverged_ends_at_once(play):
     until(play, lambda: play.finish)
     assert play.finish.diverged
     assert not any(work.rows_of == "train" for _, work in works(play.said))
-
-
-@pytest.mark.parametrize("evaluate_train", [False, True])
-def test_workers_are_told_whether_training_rows_are_evaluated(stage, evaluate_train):
-    play = stage(evaluate_train=evaluate_train)
-    (welcome,) = [c.message for c in play.hello("a") if hasattr(c, "message")]
-    assert welcome.evaluate_train == evaluate_train

@@ -1,16 +1,9 @@
 """Which worker gets which rows, in leases and batches of which size."""
 
-from itertools import pairwise
-
 import pytest
 
-from hogbatch.coordinator import roster
-from hogbatch.coordinator.commands import Shuffle
-from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.hogbatch import Hogbatch
 from hogbatch.policy.learning_rate import LearningRate
-from hogbatch.store import fence
-from tests.support.coordinator_stage import of_kind, records, works
+from tests.support.coordinator_stage import records, works
 
 
 class Sizes:
@@ -26,50 +19,11 @@ class Sizes:
         return self.size
 
 
-def test_the_coordinator_admits_as_many_workers_as_there_are_fences():
-    assert roster.MAX_WORKERS == fence.MAX_WORKERS
-
-
-def test_no_worker_trains_before_it_is_ready(stage):
-    play = stage()
-    play.shuffle()
-    assert works(play.hello("a")) == []
-    assert works(play.ready("a"))
-
-
 def test_no_worker_trains_before_the_order_is_written(stage):
     play = stage()
     play.hello("a")
     assert works(play.ready("a")) == []
     assert works(play.shuffle())
-
-
-def test_the_first_two_orders_are_shuffled_before_they_are_needed(stage):
-    play = stage(epochs=None, train_rows=100)
-    assert play.orders == [Shuffle(0)]
-    play.attach("a")
-    assert [command.epoch for command in of_kind(play.said, Shuffle)] == [0, 1]
-    while play.state.epoch == 0:
-        commands = play.done("a")
-    assert of_kind(commands, Shuffle) == [Shuffle(2)]
-
-
-def test_the_next_epoch_waits_for_its_order(stage):
-    play = stage(epochs=2, train_rows=100)
-    play.shuffle()
-    play.hello("a")
-    play.ready("a")
-    while play.work["a"]:
-        play.done("a")
-    assert play.state.epoch == 1
-    assert {work.epoch for _, work in works(play.shuffle())} == {1}
-
-
-def test_a_worker_has_two_leases_in_flight(stage):
-    play = stage()
-    assert len(works(play.attach("a"))) == 2
-    assert len(works(play.done("a"))) == 1
-    assert len(play.work["a"]) == 2
 
 
 def test_the_first_lease_goes_to_all_before_the_second_to_any(stage):
@@ -81,19 +35,8 @@ def test_the_first_lease_goes_to_all_before_the_second_to_any(stage):
     assert [key for key, _ in works(play.shuffle())] == ["a", "b", "a", "b"]
 
 
-def test_leases_of_an_epoch_cover_it_in_order(stage):
-    play = stage(train_rows=997)
-    play.attach("a", "b")
-    play.work_on()
-    ranges = [(work.start, work.stop) for _, work in works(play.said)]
-    assert ranges[0][0] == 0
-    assert ranges[-1][1] == 997
-    assert all(left[1] == right[0] for left, right in pairwise(ranges))
-
-
 def test_leases_shrink_at_the_end_of_an_epoch(stage):
-    play = stage(train_rows=10_000, lease_seconds=1.0)
-    play.attach("a", "b")
+    play = stage("a", "b", train_rows=10_000, lease_seconds=1.0)
     play.work_on()
     rows = [work.stop - work.start for _, work in works(play.said)]
     assert rows[4] == 1000  # a second of work, once the speed is known
@@ -101,21 +44,9 @@ def test_leases_shrink_at_the_end_of_an_epoch(stage):
     assert rows[-1] <= 10
 
 
-@pytest.mark.parametrize("teams", [1, 4])
-def test_leases_are_whole_batches_for_every_team(stage, teams):
-    play = stage(train_rows=10_003, lease_seconds=0.5)
-    play.attach("a", threads=8, teams=teams, members=8 // teams)
-    play.work_on()
-    batches = [(work.stop - work.start) / work.batch_size for _, work in works(play.said)]
-    assert all(count == int(count) for count in batches[:-2])
-    assert all(count % teams == 0 for count in batches[:-2] if count > teams)
-    assert batches[-2:] == [0.7, 0.6]
-
-
 def test_the_last_batches_of_an_epoch_are_of_similar_size_with_their_own_learning_rates(stage):
     rate = LearningRate(0.1, "linear", reference=10)
-    play = stage(train_rows=1001, learning_rate=rate)
-    play.attach("a")
+    play = stage("a", train_rows=1001, learning_rate=rate)
     play.work_on()
     leases = [(work.stop - work.start, work.learning_rate) for _, work in works(play.said)]
     assert {learning_rate for rows, learning_rate in leases[:-2]} == {0.1}
@@ -135,19 +66,8 @@ def test_returned_rows_that_are_no_whole_batches_end_with_similar_batches(stage)
     assert sum(leases) == 10_008
 
 
-def test_a_faster_worker_gets_longer_leases(stage):
-    play = stage(train_rows=10_000_000)
-    play.attach("slow", "fast")
-    for _ in range(10):
-        play.done("slow", seconds=0.1)
-        play.done("fast", seconds=0.01)
-    slow, fast = (play.work[key][-1] for key in ("slow", "fast"))
-    assert fast.stop - fast.start > 5 * (slow.stop - slow.start)
-
-
 def test_done_in_no_time_is_no_division_by_zero(stage):
-    play = stage()
-    play.attach("a", "b")
+    play = stage("a", "b")
     play.done("a", seconds=0.0)
     play.done("b", seconds=5e-324)
     play.work_on(seconds=1e300)
@@ -155,8 +75,7 @@ def test_done_in_no_time_is_no_division_by_zero(stage):
 
 
 def test_done_said_twice_is_counted_and_ignored(stage):
-    play = stage()
-    play.attach("a")
+    play = stage("a")
     done = play.answer(play.work["a"][0])
     play.done("a")
     rows = play.state.progress.rows
@@ -165,18 +84,9 @@ def test_done_said_twice_is_counted_and_ignored(stage):
     assert play.state.accounting.faults["messages_refused"] == 1
 
 
-def test_done_for_another_workers_lease_is_counted_and_ignored(stage):
-    play = stage()
-    play.attach("a", "b")
-    assert play.receive("b", play.answer(play.work["a"][0])) == []
-    assert play.state.accounting.faults["messages_refused"] == 1
-    assert play.state.progress.rows == 0
-
-
 @pytest.mark.parametrize("rows", [0, 9, 11, 10**9])
 def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
-    play = stage()
-    play.attach("a")
+    play = stage("a")
     commands = play.done("a", rows=rows)
     assert f"reported {rows} rows for lease 1" in records(commands, "worker_lost")[0]["reason"]
     assert play.state.progress.rows == 0
@@ -186,23 +96,12 @@ def test_done_with_wrong_rows_loses_the_worker_and_credits_nothing(stage, rows):
     assert play.state.progress.rows == 1000
 
 
-def test_the_learning_rate_follows_the_batch(stage):
-    rate = LearningRate(0.1, "linear", reference=10, cap=8.0)
-    play = stage(Hogbatch(PolicySettings()), cpu=(10, 40), gpu=(20, 100), learning_rate=rate)
-    play.hello("cpu")
-    play.ready("cpu")
-    play.hello("gpu", device="gpu")
-    play.ready("gpu")
-    rates = {key: (w.batch_size, w.learning_rate) for key, w in works(play.shuffle())}
-    assert rates == {"cpu": (10, 0.1), "gpu": (100, pytest.approx(0.8))}
-
-
 @pytest.mark.parametrize(
     ("wanted", "size"),
     [(0, 4), (-5, 4), (10**12, 64), (32.7, 32), (float("nan"), 4), (float("inf"), 64)],
 )
 def test_sizes_of_a_users_policy_are_clamped(stage, wanted, size):
-    play = stage(Sizes(wanted), cpu=(4, 64))
+    play = stage(policy=Sizes(wanted), cpu=(4, 64))
     first = works(play.attach("a"))
     later = works(play.done("a"))
     assert {work.batch_size for _, work in first + later} == {size}
@@ -216,8 +115,7 @@ def test_a_policy_sees_all_other_ready_workers(stage):
             asked.append((worker, others))
             return worker.batch_size
 
-    play = stage(Curious(16), cpu=(4, 64))
-    play.attach("a", "b")
+    play = stage("a", "b", policy=Curious(16), cpu=(4, 64))
     play.hello("unready")
     play.done("a", updates=7)
     ((worker, others),) = asked
@@ -225,19 +123,8 @@ def test_a_policy_sees_all_other_ready_workers(stage):
     assert [other.updates for other in others] == [0]
 
 
-def test_a_policys_new_size_applies_from_the_next_lease_on(stage):
-    policy = Sizes(16)
-    play = stage(policy, cpu=(4, 64))
-    play.attach("a")
-    policy.size = 32
-    ((_, work),) = works(play.done("a"))
-    assert work.batch_size == 32
-    assert play.state.workers["a"].batch_trace.points == [(0.0, 16), (0.0, 32)]
-
-
 def test_every_finished_lease_is_recorded(stage):
-    play = stage()
-    play.attach("a")
+    play = stage("a")
     work = play.work["a"][0]
     play.now = 0.25
     (fields,) = records(play.done("a"), "lease")
@@ -252,17 +139,8 @@ def test_every_finished_lease_is_recorded(stage):
     }
 
 
-def test_skipped_rows_are_counted(stage):
-    play = stage()
-    play.attach("a")
-    play.done("a", skipped=3)
-    play.done("a", skipped=2)
-    assert play.state.totals(play.now).faults.rows_skipped == 5
-
-
 def test_leases_end_when_an_evaluation_is_due(stage):
-    play = stage(train_rows=1_000_000, test_rows=10, eval_seconds=1.0, lease_seconds=0.5)
-    play.attach("a")
+    play = stage("a", train_rows=1_000_000, test_rows=10, eval_seconds=1.0, lease_seconds=0.5)
     play.done("a")  # its speed is known now: 1,000 rows/s
     play.now += 0.7
     while play.work["a"]:

@@ -3,38 +3,6 @@ import pytest
 from hogbatch.coordinator.ledger import Ledger, RowRange
 
 
-def test_rows_are_taken_in_order():
-    ledger = Ledger(100)
-    assert [ledger.take(1, 30), ledger.take(2, 30), ledger.take(3, 99)] == [
-        (0, 30),
-        (30, 60),
-        (60, 100),
-    ]
-    assert ledger.remaining == 0
-
-
-def test_the_next_rows_are_those_of_the_first_range():
-    ledger = Ledger(100)
-    ledger.take(1, 30)
-    assert ledger.next_part().next_rows == 70
-    ledger.take_back(1)
-    assert ledger.next_part().next_rows == 30
-    ledger.take(2, 30)
-    ledger.take(3, 70)
-    assert ledger.next_part() is None
-
-
-def test_a_pass_is_finished_when_every_row_is_acknowledged():
-    ledger = Ledger(100)
-    ledger.take(1, 60)
-    ledger.take(2, 60)
-    assert ledger.acknowledge(2, 40) == (60, 100)
-    assert not ledger.finished
-    assert ledger.acknowledge(1, 60) == (0, 60)
-    assert ledger.finished
-    ledger.validate()
-
-
 def test_rows_taken_back_are_the_next_to_be_taken():
     ledger = Ledger(100)
     ledger.take(1, 30)
@@ -57,21 +25,6 @@ def test_rows_of_a_lease_that_were_not_done_are_the_next_to_be_taken(rows, rest)
     assert ledger.take(2, 50) == rest
     assert ledger.take(3, 99) == (30, 100)
     ledger.validate()
-
-
-def test_a_pass_over_no_rows_is_finished_from_the_start():
-    ledger = Ledger(0)
-    assert ledger.finished
-    assert not ledger.todo
-    ledger.validate()
-
-
-def test_rows_cannot_be_acknowledged_twice():
-    ledger = Ledger(10)
-    ledger.take(1, 10)
-    ledger.acknowledge(1, 10)
-    with pytest.raises(KeyError):
-        ledger.acknowledge(1, 10)
 
 
 def damaged(damage):

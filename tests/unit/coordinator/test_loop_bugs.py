@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import chain, repeat
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -84,7 +85,7 @@ def run(everything):
     adapters = RunAdapters(
         endpoint=end,
         segment_server=each,
-        fences=each,
+        revoke=each.revoke,
         processes=each,
         shuffle=each.shuffle,
         quarantine=each.quarantine,
@@ -111,3 +112,24 @@ def test_a_bug_ends_the_run(everything, dead, bug):
     getattr(everything, bug).side_effect = ZeroDivisionError(bug)
     with pytest.raises(ZeroDivisionError, match=bug):
         run(everything)
+
+
+def test_a_model_that_is_not_finite_is_not_written(everything):
+    everything.begin.return_value = [Snapshot(SAVED)]
+    everything.copy.return_value = "layers.0.bias[1]"
+    everything.snapshot_taken.return_value = [Finish("failed")]
+    run(everything)
+    assert not everything.write.called
+
+
+def test_the_exit_of_a_child_that_attaches_is_handled_once(everything, dead):
+    everything.pids.return_value = [dead]
+    everything.serve.side_effect = chain([[SimpleNamespace(pid=dead)]], repeat([]))
+    more = iter(range(3))  # turns after the exit
+
+    def all_ended():
+        return "all" if everything.died.called and next(more, None) is None else None
+
+    everything.all_ended.side_effect = all_ended
+    run(everything)
+    assert everything.died.call_count == 1

@@ -14,7 +14,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.run.launch.local import LocalLauncher
-from hogbatch.wire.messages import Done, Heartbeat, Hello, Ready, Welcome, Work
+from hogbatch.wire.messages import Done, Heartbeat, Hello, Lease, Ready, Welcome
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
 from tests.support.loopback import Loopback
 from tests.unit.coordinator.test_loop import FakeSegmentServer, adapters
@@ -54,13 +54,13 @@ class StoppedOnce(Loopback):
         while (message := self._worker.receive()) is not None:
             if isinstance(message, Welcome):
                 self._worker.send(Ready(()))
-            elif isinstance(message, Work):
+            elif isinstance(message, Lease):
                 self._held.append(message)
 
     def _do(self, work):
         rows = work.stop - work.start
         updates = -(-rows // work.batch_size)
-        self._worker.send(Done(work.lease, rows, updates, 0.01, 0.5 * rows, 0, ()))
+        self._worker.send(Done(work.number, rows, updates, 0.01, 0.5 * rows, 0, ()))
 
 
 def at_once(thread, task, *arguments):
@@ -70,13 +70,6 @@ def at_once(thread, task, *arguments):
 
 def ignore(*_):
     """An adapter that does nothing."""
-
-
-class NoSnapshots:
-    """A model that is always finite."""
-
-    def copy(self, draft):
-        return None
 
 
 @pytest.mark.parametrize("late_s", [0.0, 1.0])
@@ -89,7 +82,7 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
     with closing(FakeSegmentServer()) as segment_server:
         given = adapters(segment_server, ignore, LocalLauncher(), ignore)
-        given = replace(given, endpoint=end, snapshots=NoSnapshots(), report=ignore, keep=ignore)
+        given = replace(given, endpoint=end, report=ignore, keep=ignore)
         finish, totals = coordinator_loop(Coordinator(plan, Fixed(PolicySettings())), given).run()
     assert finish == Finish("finished")
     assert totals.rows == 1000 and totals.faults.workers_lost == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from hogbatch.config.layers import DenseLayer
-from hogbatch.coordinator import roster
+from hogbatch.coordinator import roster, workforce
 from hogbatch.coordinator.commands import Kill, Revoke, Send
 from hogbatch.wire.messages import Failed, Heartbeat, Refused, Stop, Welcome
 from tests.support.coordinator_stage import is_send, of_kind, records, works
@@ -45,8 +45,7 @@ def test_a_worker_that_compiles_its_kernels_is_reported_once(stage):
 
 
 def test_workers_are_numbered_by_device_and_names_are_not_reused(stage):
-    play = stage()
-    play.attach("a", "b", "c")
+    play = stage("a", "b", "c")
     play.lose("b")
     play.attach("d")
     play.hello("e", device="gpu")
@@ -54,38 +53,38 @@ def test_workers_are_numbered_by_device_and_names_are_not_reused(stage):
     assert names == {"a": "cpu-0", "c": "cpu-2", "d": "cpu-3", "e": "gpu-0"}
 
 
-def test_a_worker_with_another_dataset_is_refused(stage):
-    ((_, refused),) = [(c.worker, c.message) for c in stage().hello("a", fingerprint="other")]
-    assert isinstance(refused, Refused)
-    assert "dataset is abc123, this worker mapped other" in refused.reason
-
-
-def test_a_worker_of_another_package_version_is_refused(stage):
+@pytest.mark.parametrize(
+    ("hello", "reason"),
+    [
+        ({"fingerprint": "other"}, "dataset is abc123, this worker mapped other"),
+        ({"package": "9.9.9"}, "hogbatch 0.1.0, this worker 9.9.9: install the same"),
+        ({"device": "server"}, "expected a worker of this run"),
+    ],
+)
+def test_a_worker_with_other_data_or_of_another_version_is_refused(stage, hello, reason):
     play = stage()
-    (command,) = play.hello("a", package="9.9.9")
-    assert is_send(command, Refused)
-    assert "hogbatch 0.1.0, this worker 9.9.9: install the same" in command.message.reason
+    (command,) = play.hello("a", **hello)
+    assert is_send(command, Refused) and reason in command.message.reason
     assert not play.state.workers
 
 
 def test_one_worker_too_many_is_refused(stage, monkeypatch):
-    monkeypatch.setattr(roster, "MAX_WORKERS", 2)
-    play = stage()
-    play.attach("a", "b")
+    [monkeypatch.setattr(each, "MAX_WORKERS", 2) for each in (roster, workforce)]
+    play = stage("a", "b")
     (command,) = play.hello("c")
     assert "this run has 2 workers" in command.message.reason
     play.goodbye("a")
     assert is_send(play.hello("c")[0], Welcome)
 
 
-def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
-    play = stage(train_rows=40)
-    play.attach("a")
+def test_rows_of_a_lost_worker_are_reassigned_after_its_fence_is_revoked(stage):
+    play = stage("a", train_rows=40)
     lost = [[work.start, work.stop] for work in play.work["a"]]
     play.attach("b")
     while play.work["b"]:  # b does what is left and idles
         play.done("b")
     commands = play.lose("a")
+    assert works(commands[: commands.index(Revoke(0))]) == []
     assert [(key, work.start, work.stop) for key, work in works(commands)] == [
         ("b", 0, 20),
         ("b", 20, 30),
@@ -98,19 +97,8 @@ def test_rows_of_a_lost_worker_are_reassigned_to_an_idle_one(stage):
     assert play.state.progress.rows == 40
 
 
-def test_the_fence_of_a_lost_worker_is_revoked_before_its_rows_are_handed_out(stage):
-    play = stage(train_rows=40)
-    play.attach("a", "b")
-    while play.work["b"]:
-        play.done("b")
-    commands = play.lose("a")
-    number = commands.index(Revoke(0))
-    assert works(commands[:number]) == []
-    assert works(commands[number:])
-
-
 def test_the_next_worker_with_the_same_fence_has_a_higher_value(stage, monkeypatch):
-    monkeypatch.setattr(roster, "MAX_WORKERS", 1)
+    [monkeypatch.setattr(each, "MAX_WORKERS", 1) for each in (roster, workforce)]
     play = stage()
     fences = []
     for key in "abc":
@@ -120,16 +108,14 @@ def test_the_next_worker_with_the_same_fence_has_a_higher_value(stage, monkeypat
 
 
 def test_a_new_worker_gets_the_fence_that_was_revoked_least(stage):
-    play = stage()
-    play.attach("a", "b")
+    play = stage("a", "b")
     play.lose("a")
     play.attach("c")
     assert play.numbers == {"b": 1, "c": 2}
 
 
 def test_a_worker_that_says_goodbye_is_not_lost(stage):
-    play = stage()
-    play.attach("a", "b")
+    play = stage("a", "b")
     commands = play.goodbye("a")
     assert of_kind(commands, Revoke) == [Revoke(0)]
     faults = play.state.totals(0.0).faults
@@ -137,35 +123,18 @@ def test_a_worker_that_says_goodbye_is_not_lost(stage):
 
 
 def test_a_worker_that_fails_is_lost_with_its_reason(stage):
-    play = stage()
-    play.attach("a")
+    play = stage("a")
     commands = play.receive("a", Failed("out of memory"))
     assert records(commands, "worker_lost") == [{"worker": "cpu-0", "reason": "out of memory"}]
 
 
 def test_a_worker_given_up_for_lost_is_told_to_stop(stage):
-    play = stage()
-    play.attach("a", "b")
+    play = stage("a", "b")
     late = play.answer(play.work["a"][0])
     play.lose("a")
     assert play.receive("a", late) == [Send("a", Stop())]
     assert play.state.progress.rows == 0
     assert play.lose("a") == []
-
-
-def test_an_unknown_worker_is_told_to_stop(stage):
-    assert stage().goodbye("nobody") == [Send("nobody", Stop())]
-
-
-def test_a_second_hello_admits_the_worker_again(stage):
-    play = stage()
-    play.attach("a")
-    commands = play.hello("a")
-    assert of_kind(commands, Revoke) == [Revoke(0)]
-    assert is_send(commands[-2], Welcome)
-    assert len(play.state.workers) == 1
-    assert not play.state.workers["a"].ready
-    assert works(play.ready("a"))
 
 
 def test_a_silent_worker_is_killed_and_its_rows_are_reassigned(stage):
@@ -189,38 +158,13 @@ def test_a_silent_worker_without_leases_has_more_time(stage):
     assert of_kind(play.later(0.1, silent=["a"]), Kill)
 
 
-def test_heartbeats_keep_a_worker_attached(stage):
-    play = stage()
-    play.attach("a")
-    assert of_kind(play.later(55.0), Kill) == []
-    assert "a" in play.state.workers
-
-
 def test_a_worker_that_beats_but_does_not_come_to_an_end_is_given_up(stage):
-    play = stage(train_rows=100_000)
-    play.attach("a")
+    play = stage("a", train_rows=100_000)
     play.done("a")
     play.later(29.0)
     assert "a" in play.state.workers
     (lost,) = records(play.later(2.0), "worker_lost")
     assert lost["reason"].startswith("did not finish lease ")
-
-
-def test_a_late_worker_starts_with_the_lowest_update_count(stage):
-    play = stage(train_rows=10_000)
-    play.attach("a", "b")
-    play.done("a", updates=500)
-    play.done("b", updates=300)
-    play.attach("late")
-    late = play.state.workers["late"]
-    assert late.view().updates == 300
-    assert late.updates == 0
-
-
-def test_the_first_worker_has_no_update_credit(stage):
-    play = stage()
-    play.attach("a")
-    assert play.state.workers["a"].update_credit == 0
 
 
 def test_a_gpu_without_given_limits_uses_what_it_measured(stage):
@@ -241,19 +185,6 @@ def test_the_batches_of_a_cpu_without_given_limits_follow_its_teams(stage, teams
     assert play.state.workers["a"].view().teams == teams
 
 
-def test_given_limits_hold_for_every_team(stage):
-    play = stage(cpu=(4, 32), train_rows=100_000)
-    play.attach("a", threads=16, members=16)
-    assert play.state.workers["a"].limits == (4, 32)
-
-
-def test_given_limits_take_precedence_over_measured_ones(stage):
-    play = stage(gpu=(32, 64))
-    play.hello("a", device="gpu")
-    play.ready("a", ((4096, 0.001),))
-    assert play.state.workers["a"].limits == (32, 64)
-
-
 @pytest.mark.parametrize("profile", [(), ((64, 0.0),), ((0, 1.0),)])
 def test_a_gpu_that_measured_nothing_is_lost_with_the_reason(stage, profile):
     play = stage(gpu=None)
@@ -264,8 +195,7 @@ def test_a_gpu_that_measured_nothing_is_lost_with_the_reason(stage, profile):
 
 
 def test_the_totals_contain_workers_that_have_left(stage):
-    play = stage(train_rows=10_000)
-    play.attach("a", "b")
+    play = stage("a", "b", train_rows=10_000)
     play.done("a", updates=30)
     play.lose("a")
     play.done("b", updates=10)
@@ -278,8 +208,7 @@ def test_the_totals_contain_workers_that_have_left(stage):
 
 
 def test_time_in_which_the_coordinator_was_stopped_extends_all_deadlines(stage):
-    play = stage(max_seconds=60.0)
-    play.attach("a")
+    play = stage("a", max_seconds=60.0)
     play.shuffle()
     play.later(3.0)
     before = play.state.progress.seconds(play.now)
@@ -287,6 +216,11 @@ def test_time_in_which_the_coordinator_was_stopped_extends_all_deadlines(stage):
     assert not of_kind(play.later(0.1, silent=["a"]), Kill)
     assert play.state.progress.seconds(play.now) - before < 1.5
     assert "a" in play.state.workers
+    alone = stage(wait_for_workers=20.0)
+    alone.later(1.0)
+    alone.now += 100.0
+    alone.later(0.1)
+    assert alone.finish is None
 
 
 def test_a_late_worker_starts_level_in_weighted_updates(stage):
@@ -295,16 +229,3 @@ def test_a_late_worker_starts_level_in_weighted_updates(stage):
     play.done("first", updates=100)
     play.attach("late", device="cpu")
     assert play.state.workers["late"].update_credit == 200
-
-
-def test_the_busy_fraction_refers_to_the_time_attached(stage):
-    play = stage()
-    play.attach("a", "b")
-    play.shuffle()
-    play.later(1.0)
-    play.state.workers["a"].busy_seconds = 0.5
-    play.lose("a")
-    play.later(9.0)
-    gone = play.state.totals(play.now).workers[0]
-    assert (gone.name, gone.left_at) == ("cpu-0", pytest.approx(1.0))
-    assert gone.busy == pytest.approx(0.5)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hogbatch.coordinator.decisions import REVIEW_SECONDS
 from hogbatch.coordinator.roster import HANDOVER_S
 from hogbatch.errors import PolicyError
 from hogbatch.policy.base import Operation
@@ -35,7 +36,7 @@ class Parks:
 @pytest.fixture
 def play(stage):
     """A CPU worker "c" and a GPU worker "g"; the CPU is parked."""
-    play = stage(Parks(), epochs=2, test_rows=300)
+    play = stage(policy=Parks(), epochs=2, test_rows=300)
     play.attach("g", device="gpu")
     play.attach("c")
     return play
@@ -45,19 +46,10 @@ def worker(play, key):
     return play.state.workers[key]
 
 
-def test_a_parked_worker_gets_no_rows_to_train_on(play):
-    play.work_on()
-    assert play.finish.status == "finished"
-    assert worker(play, "c").rows == 0 and worker(play, "g").rows == 2000
-
-
-def test_a_parked_worker_evaluates(play):
+def test_a_parked_worker_evaluates_and_gets_no_rows_to_train_on(play):
     tasks = {(key, work.task) for key, work in works(play.work_on())}
     assert ("c", "evaluate") in tasks and ("c", "train") not in tasks
-
-
-def test_parking_is_recorded_once_with_its_reason(play):
-    play.work_on()
+    assert play.finish.status == "finished" and worker(play, "g").rows == 2000
     assert records(play.said, "worker_parked") == [{"worker": "cpu-0", "reason": "slow"}]
     assert records(play.said, "worker_unparked") == []
 
@@ -70,8 +62,7 @@ def test_a_parked_worker_trains_when_the_other_one_is_lost(play):
 
 
 def test_a_worker_that_joins_parks_those_that_train(stage):
-    play = stage(Parks("cpu"))
-    play.attach("c")
+    play = stage("c", policy=Parks("cpu"))
     held = list(play.work["c"])
     commands = play.attach("g", device="gpu")
     assert records(commands, "worker_parked") == [{"worker": "cpu-0", "reason": "slow"}]
@@ -82,7 +73,7 @@ def test_a_worker_that_joins_parks_those_that_train(stage):
 
 
 def test_merges_and_weights_are_part_of_each_lease(stage):
-    play = stage(Parks("none"), gpu=(100, 100), cpu=(10, 10))
+    play = stage(policy=Parks("none"), gpu=(100, 100), cpu=(10, 10))
     play.attach("g", device="gpu")
     play.attach("c")
     gpu, cpu = play.work["g"][0], play.work["c"][0]
@@ -96,9 +87,24 @@ def test_the_summary_has_the_seconds_for_which_a_worker_was_parked(play):
     assert cpu.parked_seconds == pytest.approx(2.0) and gpu.parked_seconds == 0.0
 
 
-def test_a_policy_that_fails_to_decide_ends_the_run(stage):
-    play = stage(Parks("broken"))
+def test_a_policy_decides_again_after_some_time(stage):
+    times = []
+
+    class Noted(Parks):
+        def decide(self, workers):
+            times.append(play.now)
+            return super().decide(workers)
+
+    play = stage(policy=Noted(), train_rows=10_000)
     play.attach("c")
+    play.done("c")
+    play.now = REVIEW_SECONDS
+    play.done("c"), play.done("c")
+    assert times == [0.0, REVIEW_SECONDS]
+
+
+def test_a_policy_that_fails_to_decide_ends_the_run(stage):
+    play = stage("c", policy=Parks("broken"))
     assert play.finish.by_policy and "decide failed" in play.finish.reason
 
 
@@ -107,8 +113,7 @@ class TestHandover:
 
     @pytest.fixture
     def parked(self, stage):
-        play = stage(Parks(), epochs=None, train_rows=100_000)
-        play.attach("c")
+        play = stage("c", policy=Parks(), epochs=None, train_rows=100_000)
         assert [work.task for work in play.work["c"]] == ["train", "train"]
         play.attach("g", device="gpu")
         return play
@@ -132,8 +137,7 @@ class TestHandover:
         assert worker(parked, "g").leases
 
     def test_a_worker_that_trains_already_goes_on(self, stage):
-        play = stage(Parks("none"), epochs=None, train_rows=100_000)
-        play.attach("c")
+        play = stage("c", policy=Parks("none"), epochs=None, train_rows=100_000)
         play.attach("g", device="gpu")
         play.done("g")
         play.state.decisions.policy.device = "cpu"

@@ -23,18 +23,6 @@ def evaluate(made, now, took=0.0):
     return evaluation
 
 
-def test_the_clock_runs_from_its_start_and_stops_in_a_pause():
-    clock = TrainingClock()
-    assert clock.read(5.0) == 0.0
-    clock.start(10.0)
-    assert clock.read(12.0) == 2.0
-    clock.pause(13.0)
-    assert clock.read(50.0) == 3.0
-    clock.pause(60.0)
-    clock.start(70.0)
-    assert clock.read(71.0) == 4.0
-
-
 def test_a_mean_leaves_skipped_rows_out():
     sums = LossSums()
     sums.add(done(rows=100, loss=40.0, skipped=20, metric_sums=(60.0,)))
@@ -86,19 +74,30 @@ def test_an_evaluation_reports_the_losses_since_the_last_one():
     assert evaluate(made, 106.0).train_loss == 0.2
 
 
-def test_evaluations_are_due_at_the_given_interval():
-    made = progress(eval_seconds=2.0)
-    assert not made.evaluation_is_due(101.9, 0.0)
-    assert made.evaluation_is_due(102.0, 0.0)
-    evaluate(made, 103.0, took=50.0)
-    assert not made.evaluation_is_due(154.9, 0.0)
-    assert made.evaluation_is_due(155.0, 0.0)
+TARGET = {"eval_seconds": None, "target_loss": 0.1, "test_rows": 300}
 
 
-def test_by_default_the_first_evaluation_comes_early():
-    made = progress(eval_seconds=None)
-    assert not made.evaluation_is_due(100.19, 0.0)
-    assert made.evaluation_is_due(100.21, 0.0)
+@pytest.mark.parametrize(
+    ("plan", "evaluated", "took", "pause", "due"),
+    [
+        ({"eval_seconds": 2.0}, None, 0.0, 0.0, 2.0),
+        ({"eval_seconds": 2.0}, 3.0, 50.0, 0.0, 5.0),
+        ({"eval_seconds": None}, None, 0.0, 0.0, 0.2),
+        ({"eval_seconds": None}, 1.0, 2.0, 0.0, 11.0),  # five times as long as the evaluation
+        ({"eval_seconds": None}, 90.0, 0.0, 0.0, 94.74),  # 5 % of the time
+        (TARGET, 1.0, 2.0, 0.0, 3.0),  # up to half of the time
+        # sqrt(2 * 4 * x) = x - 1 for x = 1 + 4 + sqrt(16 + 8) seconds of training
+        (TARGET, 1.0, 2.0, 4.0, 9.9),
+    ],
+)
+def test_when_the_next_evaluation_is_due(plan, evaluated, took, pause, due):
+    """`evaluated` and `due` are training seconds; that of `evaluated` has taken some seconds."""
+    made, offset = progress(**plan), 100.0
+    if evaluated is not None:
+        evaluate(made, 100.0 + evaluated, took=took)
+        offset += took
+    assert not made.evaluation_is_due(offset + 0.995 * due, pause)
+    assert made.evaluation_is_due(offset + 1.005 * due, pause)
 
 
 def test_an_epoch_that_took_milliseconds_is_evaluated_too():
@@ -133,51 +132,14 @@ def test_the_first_evaluation_does_not_wait_for_the_first_lease_of_a_gpu():
     assert slower.evaluation_is_due(100.2, pause)
 
 
-def test_with_a_target_evaluations_take_up_to_half_of_the_time():
-    made = progress(eval_seconds=None, target_loss=0.1, test_rows=300)
-    evaluate(made, 101.0, took=2.0)
-    assert not made.evaluation_is_due(104.9, 0.0)
-    assert made.evaluation_is_due(105.1, 0.0)
-
-
-def test_with_a_target_pauses_that_cost_training_time_are_less_frequent():
-    made = progress(eval_seconds=None, target_loss=0.1, test_rows=300)
-    evaluate(made, 101.0, took=2.0)  # after one second of training
-    # sqrt(2 * 4 * x) = x - 1 for x = 1 + 4 + sqrt(16 + 8) seconds of training
-    assert not made.evaluation_is_due(102.0 + 9.89, 4.0)
-    assert made.evaluation_is_due(102.0 + 9.91, 4.0)
-
-
-def test_slow_evaluations_are_less_frequent():
-    made = progress(eval_seconds=None)
-    evaluate(made, 101.0, took=2.0)
-    assert not made.evaluation_is_due(103.0 + 9.9, 0.0)
-    assert made.evaluation_is_due(103.0 + 10.0, 0.0)
-
-
-def test_long_runs_are_evaluated_less_often():
-    made = progress(eval_seconds=None)
-    evaluate(made, 190.0)  # after 90 seconds
-    assert not made.evaluation_is_due(194.7, 0.0)
-    assert made.evaluation_is_due(194.8, 0.0)
-
-
 def test_by_epoch_depends_on_rows_and_not_on_the_clock():
     made = progress(by_epoch=True, train_rows=200, eval_seconds=1.0)
     made.add(done())
     assert not made.evaluation_is_due(1e6, 0.0)
-    made.end_epoch()
+    made.epoch_ended = True
     assert made.evaluation_is_due(100.0, 0.0)
     evaluate(made, 100.0)
     assert not made.evaluation_is_due(1e6, 0.0)
-
-
-def test_time_is_up_after_the_maximum_training_seconds():
-    made = progress(max_seconds=5.0)
-    evaluate(made, 102.0, took=50.0)
-    assert not made.time_is_up(154.9)
-    assert made.time_is_up(155.0)
-    assert not progress(max_seconds=None).time_is_up(1e9)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
-import math
-
 import pytest
 
 from hogbatch.coordinator.recovery import MAX_NAMED, MAX_PAUSE, Recovery
-from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS, RollBacks
+from hogbatch.coordinator.rollbacks import PROGRESS, RollBacks
 
 
 @pytest.fixture
@@ -27,22 +25,6 @@ def test_checkpoints_come_one_pause_after_another(recovery):
     assert recovery.is_due(122.0)
 
 
-def test_none_is_due_before_the_start_or_without_an_interval():
-    assert not Recovery(10.0).is_due(1e9)
-    never = Recovery(math.inf)
-    never.start(0.0)
-    assert not never.is_due(1e9)
-
-
-def test_none_is_due_while_one_is_made(recovery):
-    recovery.begin_snapshot(True, 0)
-    assert not recovery.is_due(200.0)
-    recovery.end_snapshot("")
-    assert not recovery.is_due(200.0)  # it is being written
-    recovery.end_checkpoint(False, 200.0)
-    assert recovery.is_due(210.0)
-
-
 def test_attempts_that_fail_come_later_and_later_until_one_succeeds(recovery):
     now, pauses = 110.0, []
     for _ in range(7):
@@ -53,23 +35,6 @@ def test_attempts_that_fail_come_later_and_later_until_one_succeeds(recovery):
     assert pauses == [20, 40, 80, 160, 160, 160, 160] and MAX_PAUSE == 16
     write(recovery, now)
     assert recovery.is_due(now + 10)
-
-
-def test_a_model_that_is_not_finite_is_not_written(recovery):
-    recovery.begin_snapshot(True, 0)
-    recovery.end_snapshot("layers.0.bias[1]")
-    assert recovery.not_finite_at == "layers.0.bias[1]"
-    assert recovery.is_due(110.0)
-
-
-def test_each_roll_back_halves_the_learning_rate_and_the_third_ends_the_run():
-    rollbacks = RollBacks()
-    seen = []
-    for rows in (1000, 2000, 3000):
-        rollbacks.add(rows)
-        seen.append((rollbacks.rate_factor, rollbacks.too_many))
-    assert seen == [(0.5, False), (0.25, False), (0.125, True)]
-    assert MAX_ROLLBACKS == 3
 
 
 def test_progress_takes_back_one_roll_back_and_its_halving_at_a_time():
@@ -86,33 +51,6 @@ def test_progress_takes_back_one_roll_back_and_its_halving_at_a_time():
     assert (rollbacks.counted, rollbacks.rate_factor) == (0, 1.0)
     assert not rollbacks.found_finite(10**9)
     assert rollbacks.total == 2
-
-
-def test_a_restored_model_is_no_progress_before_a_row_is_trained():
-    rollbacks = RollBacks()
-    rollbacks.found_finite(1000)
-    rollbacks.add(1000)
-    assert not rollbacks.found_finite(1000)
-    assert rollbacks.found_finite(1001)
-
-
-def test_a_run_survives_any_number_of_isolated_roll_backs_at_the_full_learning_rate():
-    rollbacks = RollBacks()
-    for rows in range(0, 10**6, 1000):
-        rollbacks.found_finite(rows)
-        rollbacks.add(rows + 100)
-        assert not rollbacks.too_many
-        rollbacks.found_finite(rows + 600)
-        assert rollbacks.rate_factor == 1.0
-
-
-def test_roll_backs_without_progress_between_them_end_the_run():
-    rollbacks, rows = RollBacks(), 0
-    while not rollbacks.too_many:
-        rollbacks.found_finite(rows)
-        rollbacks.found_finite(rows + 300)
-        rollbacks.add(rows := rows + 400)  # it lost 100, and had trained 300 well
-    assert rollbacks.total == 3
 
 
 def test_the_first_suspects_since_the_last_good_snapshot_are_remembered(recovery):

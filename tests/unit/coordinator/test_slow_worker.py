@@ -33,7 +33,7 @@ def run(play, seconds_per_row, until=lambda: False):
 @pytest.mark.parametrize("fast", [1, 3])
 def test_a_worker_a_hundred_times_slower_gets_small_batches_and_holds_no_epoch(stage, fast):
     policy = PaperAdaptive(PolicySettings())
-    play = stage(policy, train_rows=ROWS, epochs=EPOCHS, cpu=(1, 64), lease_seconds=LEASE_S)
+    play = stage(policy=policy, train_rows=ROWS, epochs=EPOCHS, cpu=(1, 64), lease_seconds=LEASE_S)
     speed = {f"fast{n}": FAST for n in range(fast)} | {"slow": SLOW}
     play.attach(*speed)
     ends = run(play, speed)
@@ -70,9 +70,9 @@ def test_a_worker_whose_first_leases_were_slow_is_measured_again(stage):
     play.attach(*seconds_per_row)
     run(play, seconds_per_row, until=lambda: play.state.epoch == 2)
     seconds_per_row["slow"] = 2 * FAST
-    run(play, seconds_per_row)
     slow = play.state.workers["slow"]
-    assert slow.rows > 0.2 * play.state.progress.rows
+    run(play, seconds_per_row, until=lambda: slow.rows > 10 * ROWS)
+    assert play.state.epoch < 100
 
 
 def test_trials_of_a_slow_worker_cost_little(stage):

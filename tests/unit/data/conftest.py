@@ -1,11 +1,13 @@
 import os
+import threading
 
 import pytest
 
 from hogbatch.data import csv, libsvm, text, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.readers import READERS, RELEVANT_OPTIONS
-from tests.unit.data.cache_files import LONG_AGO
+
+LONG_AGO = 1_000_000_000  # Unix seconds, the modification time of old files
 
 
 @pytest.fixture
@@ -25,6 +27,34 @@ def both_ways(request, monkeypatch):
     """Run a test with a single block, parsed line by line, and with small compiled blocks."""
     if request.param == "compiled":
         monkeypatch.setattr(text, "BLOCK_BYTES", 8)
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """Named pipes with a writer each, which stops when the reader closes it."""
+    writers = {}
+
+    def pipe(name, content, times=1):
+        path = tmp_path / name
+        os.mkfifo(path)
+
+        def write():
+            try:
+                with path.open("wb", 0) as file:
+                    for _ in range(times):
+                        file.write(content)
+            except BrokenPipeError:
+                pass
+
+        writers[path] = threading.Thread(target=write)
+        writers[path].start()
+        return path
+
+    pipe.writers = writers
+    yield pipe
+    for path, writer in writers.items():
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))  # if the test has not opened it
+        writer.join()
 
 
 @pytest.fixture

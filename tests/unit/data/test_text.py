@@ -1,4 +1,3 @@
-import gzip
 import os
 
 import numpy as np
@@ -12,30 +11,10 @@ from hogbatch.data.text import TextBlock, TextFile, blocks, number
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
 from tests.support.pairs import pairs
+from tests.support.reading import packed
 
-
-def test_blocks_end_with_lines_and_number_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 4)
-    path = tmp_path / "a.svm"
-    path.write_bytes(b"1\n22\n333333\n4")
-    assert list(blocks(Source(path))) == [
-        TextBlock(1, b"1\n"),
-        TextBlock(2, b"22\n"),
-        TextBlock(3, b"333333\n"),
-        TextBlock(4, b"4\n"),
-    ]
-
-
-@pytest.mark.parametrize("name", ["a.svm", "a.svm.gz"])
-def test_a_line_may_be_longer_than_a_block(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 4)
-    path = tmp_path / name
-    content = b"1\n" + b"2" * 50 + b"\n3\n"
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert list(blocks(Source(path))) == [TextBlock(1, b"1\n"), TextBlock(2, b"2" * 50 + b"\n3\n")]
-
-
-NEWLINE = b"\n"
+NAMES = ["a.svm", "a.svm.gz"]
+FORTY = b"1\n2\n" * 20
 
 
 class Part:
@@ -46,18 +25,24 @@ class Part:
 
 
 class Plain:
-    """A line format in which "odd" is unusual and "bad" is malformed."""
+    """A line format in which "odd" is unusual and "bad" is malformed; it remembers its calls."""
+
+    def __init__(self, row_bytes=8):
+        self.row_bytes = row_bytes
+        self.reserved, self.parsed, self.by_line = [], [], []
 
     def max_counts(self, text):
         return (text.count(b"\n"),)
 
     def byte_size(self, counts):
-        return 8 * counts[0]
+        return self.row_bytes * counts[0]
 
     def allocate(self, counts):
+        self.reserved.append(counts[0])
         return [None] * counts[0]
 
     def parse(self, block, buffers, begin, end):
+        self.parsed.append(block)
         if b"bad" in block.text or b"odd" in block.text:
             return None
         buffers[begin[0] : end[0]] = block.text.split(b"\n")[:-1]
@@ -65,6 +50,7 @@ class Plain:
 
     def parse_lines(self, block):
         lines = list(enumerate(block.text.split(b"\n")[:-1], block.first_line))
+        self.by_line += [content for _, content in lines]
         bad = [line for line, content in lines if content == b"bad"]
         return Part(
             [pair for pair in lines if pair[1] != b"bad"],
@@ -72,10 +58,38 @@ class Plain:
         )
 
 
-def parse(path, header, threads, bad_lines=0.0):
-    file = TextFile(Source(path), ReadOptions(threads=threads, bad_lines=bad_lines))
+@pytest.fixture
+def small(monkeypatch):
+    """Set the size of blocks."""
+    return lambda size: monkeypatch.setattr(text, "BLOCK_BYTES", size)
+
+
+@pytest.fixture
+def opened(write):
+    """Write a file, compressed if its name says so, and open it."""
+
+    def opened(content, name="a.svm", **options):
+        return TextFile(Source(write(name, packed(name, content))), ReadOptions(**options))
+
+    return opened
+
+
+def parse(file, line_format=None, header=0):
+    """Parse a file after its header: lines with their numbers, buffers, and skipped lines."""
     rest = TextBlock(1 + header, file.first.text.split(b"\n", header)[header])
-    return file.parse(rest, Plain())
+    parts, buffers, skipped = file.parse(rest, line_format or Plain())
+    return [pair for part in parts for pair in part.lines], buffers, skipped
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_blocks_end_with_lines_that_may_be_longer_and_number_them(write, small, name):
+    small(4)
+    content = b"1\n22\n" + b"3" * 50 + b"\n4"
+    found, read = list(blocks(Source(write(name, packed(name, content))))), b""
+    for block in found:
+        assert block.first_line == 1 + read.count(b"\n") and block.text.endswith(b"\n")
+        read += block.text
+    assert read == content + b"\n" and len(found) >= 3
 
 
 @pairs(
@@ -83,94 +97,42 @@ def parse(path, header, threads, bad_lines=0.0):
     header=[0, 1],
     end=[b"", b"\n"],
     mark=[b"", b"\xef\xbb\xbf"],
-    name=["a.svm", "a.svm.gz"],
+    name=NAMES,
 )
-def test_parts_come_in_order_and_know_their_lines(
-    tmp_path, monkeypatch, name, mark, end, header, threads
-):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 16)
+def test_parts_come_in_order_and_know_their_lines(opened, small, name, mark, end, header, threads):
+    small(16)
     lines = [b"%d" % (i * i) for i in range(100)] + [b"x" * 40, b"", b"y"]
-    content = mark + b"\n".join(lines) + end
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    parts, buffers, _ = parse(path, header, threads)
-    assert len(parts) > 5
-    assert [pair for part in parts for pair in part.lines] == list(enumerate(lines, 1))[header:]
+    file, form = opened(mark + b"\n".join(lines) + end, name, threads=threads), Plain()
+    found, buffers, _ = parse(file, form, header)
+    assert found == list(enumerate(lines, 1))[header:]
+    assert len(form.parsed) > 5 and form.by_line == []
     assert buffers == (None if name.endswith(".gz") else lines[header:])
 
 
-@pytest.mark.parametrize("name", ["a.svm", "a.svm.gz"])
-def test_the_first_of_several_mistakes_is_reported(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 4)
-    content = b"1\n2\n3\nbad\n" + b"bad\n" * 50
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(DataError, match=r":4:1: this is bad$"):
-        parse(path, 0, 2)
-
-
-@pytest.mark.parametrize("name", ["a.svm", "a.svm.gz"])
-@pytest.mark.parametrize("piece", [1, 9, 1 << 15])
-def test_only_pieces_around_what_is_unusual_go_line_by_line(tmp_path, monkeypatch, name, piece):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 40)
+@pairs(name=NAMES, piece=[1, 9, 1 << 15])
+def test_only_pieces_around_what_is_unusual_go_line_by_line(
+    opened, small, monkeypatch, name, piece
+):
+    small(40)
     monkeypatch.setattr(text, "PIECE_BYTES", piece)
     lines = [b"%d" % i for i in range(60)]
     for line, content in ((7, b"bad"), (20, b"odd"), (21, b"bad"), (59, b"bad")):
         lines[line] = content
-    content = b"\n".join(lines)
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    by_line = []
-
-    class Watched(Plain):
-        def parse_lines(self, block):
-            by_line.extend(block.text.split(b"\n")[:-1])
-            return super().parse_lines(block)
-
-    file = TextFile(Source(path), ReadOptions(threads=2, bad_lines=0.05))
-    parts, _, skipped = file.parse(file.first, Watched())
-    kept = [(line, content) for line, content in enumerate(lines, 1) if content != b"bad"]
-    assert [pair for part in parts for pair in part.lines] == kept
-    assert [mistake.describe("") for mistake in skipped.first] == [
-        f":{line}:1: this is bad" for line in (8, 22, 60)
-    ]
-    assert (len(by_line) <= 8) == (piece < 40)
+    form = Plain()
+    found, _, skipped = parse(opened(b"\n".join(lines), name, threads=2, bad_lines=0.05), form)
+    assert found == [(n, content) for n, content in enumerate(lines, 1) if content != b"bad"]
+    assert [mistake.line for mistake in skipped.first] == [8, 22, 60]
+    assert (len(form.by_line) <= 8) == (piece < 40)
 
 
-@pytest.mark.parametrize("block", [40, 1 << 20])
-@pytest.mark.parametrize("name", ["a.svm", "a.svm.gz"])
-def test_more_bad_lines_than_allowed_are_an_error(tmp_path, monkeypatch, name, block):
-    monkeypatch.setattr(text, "BLOCK_BYTES", block)
-    content = b"1\nbad\n" * 50
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert parse(path, 0, 2, bad_lines=0.5).skipped.total == 50
-    with pytest.raises(DataError, match=r"50 of 100 lines \(50\.00%\).* --bad-lines 0\.4 allows: "):
-        parse(path, 0, 2, bad_lines=0.4)
-
-
-def test_where_no_bad_line_is_allowed_reading_ends_soon_after_the_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 4)
-    path = tmp_path / "a.svm.gz"
-    path.write_bytes(gzip.compress(b"bad\n" + b"1\n" * 500))
-    read = []
-
-    class Watched(Plain):
-        def parse(self, block, buffers, begin, end):
-            read.append(block)
-            return super().parse(block, buffers, begin, end)
-
-    file = TextFile(Source(path), ReadOptions(threads=1))
-    with pytest.raises(DataError, match=r"a\.svm\.gz:1:1: this is bad$"):
-        file.parse(file.first, Watched())
-    assert len(read) <= 2 * text.MAX_WAITING
-
-
-def test_a_file_of_one_block_goes_line_by_line(tmp_path):
-    path = tmp_path / "a.svm"
-    path.write_bytes(b"1\n2\n3\n")
-    parts, buffers, _ = parse(path, 1, None)
-    assert (len(parts), buffers) == (1, None)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_mistake_ends_reading_where_none_is_allowed(opened, small, name):
+    small(4)
+    form = Plain()
+    file = opened(b"1\n2\n3\nbad\n" + b"bad\n" * 50 + b"1\n" * 500, name, threads=1)
+    with pytest.raises(DataError, match=r":4:1: this is bad$"):
+        parse(file, form)
+    assert name == "a.svm" or len(form.parsed) <= 2 * text.MAX_WAITING
 
 
 def truncate(path):
@@ -188,162 +150,99 @@ def replace_it(path):
 
 
 def overwrite(path):
-    content = path.read_bytes()
-    path.write_bytes(content[::-1])
+    path.write_bytes(path.read_bytes()[::-1])
     os.utime(path, (1, 1))  # its clock may not have ticked since
 
 
-CHANGES = [truncate, append, replace_it, overwrite, os.unlink]
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("block", [4, 1 << 20])
-@pytest.mark.parametrize("name", ["a.svm", "a.svm.gz"])
+@pairs(
+    change={each.__name__: each for each in (truncate, append, replace_it, overwrite, os.unlink)},
+    block=[4, 1 << 20],
+    name=NAMES,
+)
 def test_a_file_that_changes_while_it_is_read_is_an_error(
-    tmp_path, monkeypatch, name, block, change
+    tmp_path, opened, small, name, block, change
 ):
-    monkeypatch.setattr(text, "BLOCK_BYTES", block)
-    path = tmp_path / name
-    content = b"1\n2\n" * 20
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-
-    file = TextFile(Source(path))
-    change(path)
+    small(block)
+    file = opened(FORTY, name)
+    change(tmp_path / name)
     with pytest.raises(DataError, match=r"a\.svm(\.gz)? changed while it was read"):
-        file.parse(file.first, Plain())
+        parse(file)
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 4)
-    path = tmp_path / "a.svm"
-    path.write_bytes(b"1\n2\n" * 20)
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, opened, small):
+    small(4)
 
     class Shrinks(Plain):
         def allocate(self, counts):
-            truncate(path)
+            truncate(tmp_path / "a.svm")
             return super().allocate(counts)
 
-    file = TextFile(Source(path), ReadOptions(threads=1))
     with pytest.raises(DataError, match=r"a\.svm changed while it was read"):
-        file.parse(file.first, Shrinks())
+        parse(opened(FORTY, threads=1), Shrinks())
 
 
-def test_a_line_without_an_end_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 16)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("content", "line"), [(b"1" * 99, 1), (b"1\n" * 30 + b"x" * 60, 31)])
+def test_a_line_without_an_end_is_an_error(opened, small, monkeypatch, content, line, name):
+    small(16)
     monkeypatch.setattr(text, "MAX_LINE_BYTES", 40)
-    path = tmp_path / "a.svm"
-    for content, line in (
-        (b"1" * 99, 1),
-        (b"1\n" * 30 + b"x" * 60, 31),
-        (b"1\n\n" + b"x" * 39, None),
-    ):
-        for whole in (content, gzip.compress(content)):
-            path.write_bytes(whole)
-            if line is None:
-                assert sum(len(block.text) for block in blocks(Source(path))) == len(content) + 1
-                continue
-            with pytest.raises(DataError, match=rf"a\.svm:{line}: expected lines of up to"):
-                list(blocks(Source(path)))
-            file = None
-            with pytest.raises(DataError, match=rf"a\.svm:{line}: expected lines of up to"):
-                file = TextFile(Source(path))
-                file.parse(file.first, Plain())
+    with pytest.raises(DataError, match=rf"{name}:{line}: expected lines of up to"):
+        parse(opened(content, name))
+    assert len(parse(opened(b"1\n\n" + b"x" * 39, name))[0]) == 3
 
 
-@pytest.mark.parametrize("block", [1, 7, 1 << 20])
-def test_lines_may_end_in_returns_alone(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(text, "BLOCK_BYTES", block)
-    path = tmp_path / "a.svm"
-    for content in (b"1\r22\r\r3", b"1\r22\r\r3\r", b"\xef\xbb\xbf1\r22\r\r3\r"):
-        for whole in (content, gzip.compress(content)):
-            path.write_bytes(whole)
-            assert b"".join(each.text for each in blocks(Source(path))) == b"1\n22\n\n3\n"
-            parts, buffers, _ = parse(path, 0, 1)
-            assert [pair for part in parts for pair in part.lines] == list(
-                enumerate([b"1", b"22", b"", b"3"], 1)
-            )
-            assert buffers is None
+@pairs(block=[1, 7, 1 << 20], name=NAMES)
+def test_lines_may_end_in_returns_alone(opened, small, block, name):
+    small(block)
+    for content in (b"1\r22\r\r3", b"\xef\xbb\xbf1\r22\r\r3\r"):
+        found, buffers, _ = parse(opened(content, name, threads=1))
+        assert (found, buffers) == ([(1, b"1"), (2, b"22"), (3, b""), (4, b"3")], None)
 
 
-class Heavy(Plain):
-    """A line format whose rows need much memory."""
-
-    def byte_size(self, counts):
-        return 10**9 * counts[0]
-
-
-@pytest.mark.parametrize("name", ["a.svm", "a.svm.gz"])
-def test_memory_is_checked_before_it_is_taken(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 8)
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_is_checked_before_it_is_taken(opened, small, monkeypatch, name):
+    small(8)
     monkeypatch.setattr(budget, "free_memory", lambda: 50 * 10**9)
     monkeypatch.setattr(budget, "memory_quota", lambda: None)
-    reserved = []
-
-    class Watched(Heavy):
-        def allocate(self, counts):
-            reserved.append(counts[0])
-            return super().allocate(counts)
-
-    path = tmp_path / name
-    content = b"1\n2\n" * 49
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    file = TextFile(Source(path), ReadOptions(threads=1))
-    with pytest.raises(
-        UsageError, match=r"GB of free memory for the rows of .*a\.svm.*; got 50 GB"
-    ):
-        file.parse(file.first, Watched())
-    assert sum(reserved) <= 50
+    form = Plain(row_bytes=10**9)
+    match = r"GB of free memory for the rows of .*a\.svm.*; got 50 GB"
+    with pytest.raises(UsageError, match=match):
+        parse(opened(b"1\n2\n" * 49, name, threads=1), form)
+    assert sum(form.reserved) <= 50
 
 
-def test_room_that_cannot_be_had_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 8)
-
+def test_room_that_cannot_be_had_and_lines_beyond_memory_are_one_sentence(
+    opened, small, monkeypatch
+):
     class Refused(Plain):
         def allocate(self, counts):
             raise MemoryError
 
-    path = tmp_path / "a.svm"
-    path.write_bytes(b"1\n2\n" * 49)
-    file = TextFile(Source(path))
+    small(8)
     with pytest.raises(UsageError, match=r"of free memory for the rows of .*a\.svm; got"):
-        file.parse(file.first, Refused())
-
-
-def test_a_long_line_is_not_taken_apart_without_memory(tmp_path, monkeypatch):
+        parse(opened(FORTY), Refused())
     monkeypatch.setattr(budget, "free_memory", lambda: 10**7)
-    path = tmp_path / "a.svm"
-    path.write_bytes(b"1" * (text.MIN_CHECKED_BYTES + 1))
     with pytest.raises(UsageError, match=r"MB of free memory for the rows of .*a\.svm; got 10 MB"):
-        TextFile(Source(path))
+        opened(b"1" * (text.MIN_CHECKED_BYTES + 1))
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"no such file: .*gone\.svm$"):
-        list(blocks(Source(tmp_path / "gone.svm")))
-
-
-@pytest.mark.parametrize("name", ["folder", "folder.gz"])
-def test_a_directory_is_no_data(tmp_path, name):
-    (tmp_path / name).mkdir()
-    with pytest.raises(DataError, match="Is a directory"):
-        list(blocks(Source(tmp_path / name)))
+def test_missing_files_and_directories_are_named(tmp_path):
+    for path, complaint in ((tmp_path / "gone.svm", "no such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(DataError, match=complaint):
+            TextFile(Source(path))
 
 
 @pytest.mark.parametrize(
     "token",
-    ["", "abc", "nan", "inf", "-Infinity", "1e400", "3.4028236e38", "1_0", "٣", "0x1", "1e"],
+    ["", "abc", "nan", "-Infinity", "1e400", "3.4028236e38", "1_0", "٣", "0x1", "1e", "x" * 1000],
 )
 def test_what_is_no_finite_float32_is_no_number(token):
-    with pytest.raises(ValueError, match="expected a"):
+    with pytest.raises(ValueError, match="expected a") as caught:
         number(token)
+    assert len(str(caught.value)) < 100
 
 
 @pytest.mark.parametrize("token", ["0", "-0", "+1", "1.", ".5", "1e-400", "3.4028235e38", "1E+2"])
 def test_ways_to_write_a_number(token):
     assert number(token) == float(token)
     assert np.isfinite(np.float32(number(token)))
-
-
-def test_a_long_token_is_shortened_in_a_message():
-    with pytest.raises(ValueError, match=r"got 'x{37}\.\.\.'$"):
-        number("x" * 1000)

@@ -2,10 +2,11 @@ from functools import cache
 
 import pytest
 
-from hogbatch.kernels import BACKENDS, load
+from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.probe import find_gpus
+from tests.support import cpu_operations
 from tests.support.kernel_backends import Backend
 
 GPU = pytest.param("gpu", marks=pytest.mark.gpu)
@@ -19,7 +20,7 @@ def backend_named(missing):
     @cache
     def make(name):
         if name != "gpu":
-            return Backend(HostDevice(), load(name))
+            return Backend(HostDevice(), reference if name == "reference" else cpu_operations)
         found = gpus()
         if not found.devices:
             missing(name, found.reason)
@@ -29,9 +30,9 @@ def backend_named(missing):
     return make
 
 
-@pytest.fixture(scope="session", params=[*BACKENDS, GPU])
+@pytest.fixture(scope="session", params=["reference", "cpu", GPU])
 def kernels(request, backend_named):
-    """Each backend; a test with this fixture runs once per backend."""
+    """Each backend and the functions of CPU loops; a test with this fixture runs once for each."""
     return backend_named(request.param)
 
 

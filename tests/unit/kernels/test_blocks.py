@@ -14,7 +14,6 @@ from hogbatch.kernels.blocks import LayerWeights, ScoreSummary
 from hogbatch.kernels.contract import (
     LINEAR,
     LOSS,
-    METRIC_SUMS,
     MULTILABEL,
     SKIPPED,
     SOFTMAX,
@@ -78,23 +77,19 @@ class TestRanking:
         assert set(summary.columns[1, -2:]) == {3, 9}
         assert_array_equal(summary.finite, [False, False, False, True])
 
-    @pytest.mark.parametrize("kind", [SOFTMAX, SOFTMAX_MANY])
-    def test_probabilities_of_a_softmax_are_fractions_of_all(self, kind):
+    def test_probabilities_of_a_softmax_are_fractions_of_all_and_others_per_score(self):
         scores = some_scores(6, 40) + 300  # their exponentials are beyond float32
         fractions = np.exp(scores.astype(np.float64) - 300)
         fractions /= fractions.sum(axis=1, keepdims=True)
-        summary = summarise(scores, 4, kind)
+        summary = summarise(scores, 4, SOFTMAX)
         expected = np.take_along_axis(fractions, summary.columns, axis=1)
         assert_allclose(summary.probabilities(), expected, rtol=1e-4)
-
-    def test_other_probabilities_are_computed_per_score(self):
         summary = summarise(some_scores(6, 40), 4)
         assert_allclose(summary.probabilities(), 1 / (1 + np.exp(-summary.best)), rtol=1e-5)
 
 
 class TestLoss:
-    @pytest.mark.parametrize("outputs", [3, 7, 40])
-    @pytest.mark.parametrize("kind", [SOFTMAX, MULTILABEL, SOFTMAX_MANY])
+    @pairs(outputs=[3, 7, 40], kind=[SOFTMAX, MULTILABEL, SOFTMAX_MANY])
     def test_losses_are_those_of_the_reference(self, kind, outputs):
         scores, rows = some_scores(20, outputs), np.arange(20)
         scores[3, 1], scores[4, 0], scores[5, 2] = np.nan, np.inf, -np.inf
@@ -122,20 +117,6 @@ class TestLoss:
         losses = summarise(scores, 1, MULTILABEL, true).losses()
         assert losses.min() == 0 and losses.max() < 0.01
 
-    def test_ties_are_ranked_as_the_reference_counts_hits(self):
-        scores, labels = some_scores(50, 40, levels=3), some_labels(50, 40)
-        totals = np.zeros(TOTALS)
-        reference.loss_and_metrics(MULTILABEL, labels, np.arange(50), 40, scores, totals)
-        columns = summarise(scores, 5).columns
-        metric_sums = sum(
-            len(
-                set(columns[row, :5])
-                & set(labels.indices[labels.indptr[row] : labels.indptr[row + 1]])
-            )
-            for row in range(50)
-        )
-        assert metric_sums / 5 == pytest.approx(totals[METRIC_SUMS + 2])
-
 
 def layers_of(widths, output_major, seed=3):
     random, found = np.random.default_rng(seed), []
@@ -150,10 +131,12 @@ def layers_of(widths, output_major, seed=3):
 
 
 class TestLayers:
-    @pytest.mark.parametrize("sparse", [False, True])
     @pytest.mark.parametrize(
-        ("widths", "output_major"),
-        [((5, 20), False), ((5, 3, 20), False), ((5, 3, 20), True), ((5, 9, 4, 6), True)],
+        ("widths", "output_major", "sparse"),
+        [
+            *(((5, 20), False, False), ((5, 20), False, True)),
+            *(((5, 3, 20), True, False), ((5, 9, 4, 6), True, True), ((5, 3, 20), False, True)),
+        ],
     )
     def test_blocks_are_the_formula(self, widths, output_major, sparse):
         random = np.random.default_rng(4)
@@ -175,16 +158,6 @@ class TestLayers:
         assert [first for first, _ in found] == list(range(0, widths[-1], OUTPUTS))
         whole = np.concatenate([scores for _, scores in found], axis=1)
         assert_allclose(whole, expected, rtol=1e-5, atol=1e-5)
-
-    def test_rows_between_are_views(self):
-        matrix = scipy.sparse.random_array((9, 6), density=0.4, format="csr", rng=0)
-        inputs = csr_inputs(
-            matrix.indptr.astype(np.int64), matrix.indices, matrix.data.astype(np.float32)
-        )
-        part = blocks.between(inputs, 2, 5)
-        assert blocks.count(part) == 3 and np.shares_memory(part.values, inputs.values)
-        got = scipy.sparse.csr_array((part.values, part.indices, part.indptr), shape=(3, 6))
-        assert_allclose(got.toarray(), matrix.toarray()[2:5], rtol=1e-6)
 
 
 def test_neither_all_scores_nor_a_second_copy_of_weights_is_in_memory(monkeypatch):

@@ -4,31 +4,12 @@ from hypothesis import given
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.data.batch import dense_inputs
-from hogbatch.kernels.contract import (
-    ACTIVATIONS,
-    LINEAR,
-    RELU,
-    SIGMOID,
-    SKIPPED,
-    TANH,
-    TOTALS,
-)
+from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, RELU, SIGMOID, SKIPPED, TANH, TOTALS
 from hogbatch.store.layout import stored_width
-from tests.support.kernel_backends import KERNELS
-from tests.support.kernel_cases import (
-    NO_MASK,
-    dense_set,
-    examples,
-    junk,
-    padded,
-    shapes,
-    some_rows,
-    weights_and_bias,
-)
+from tests.support import kernel_cases as cases
+from tests.support.kernel_backends import DEVICES, KERNELS
+from tests.support.kernel_cases import NO_MASK, examples, junk, padded, shapes
 from tests.support.pairs import pairs
-
-pytestmark = pytest.mark.vector_width
 
 SLOPES = {
     LINEAR: lambda z: np.ones_like(z),
@@ -42,13 +23,15 @@ VALUES = {
     SIGMOID: lambda z: 1 / (1 + np.exp(-z)),
     TANH: np.tanh,
 }
+activations = pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
 
 
 @examples
 @given(shape=shapes)
 def test_gather_copies_rows_and_pads_with_zeros(kernels, shape):
     random = shape.random
-    inputs, rows = dense_set(random, shape.fan_in), some_rows(random, shape.batch)
+    inputs, rows = cases.dense_set(random, shape.fan_in), cases.some_rows(random, shape.batch)
+    inputs.dense[np.setdiff1d(np.arange(len(inputs.dense)), rows)] = np.nan  # is not read
     out = junk(shape.batch, stored_width(shape.fan_in))
     kernels.gather(inputs, rows, out)
     assert_array_equal(out[:, : shape.fan_in], inputs.dense[rows])
@@ -57,13 +40,26 @@ def test_gather_copies_rows_and_pads_with_zeros(kernels, shape):
 
 @examples
 @given(shape=shapes)
-def test_dense_forward_is_x_times_weights_plus_bias(kernels, shape):
+def test_gather_adds_up_the_values_of_sparse_rows(device_kernels, shape):
+    random = shape.random
+    inputs, rows = cases.csr_set(random, shape.fan_in), cases.some_rows(random, shape.batch)
+    inputs.indices[: shape.seed % 3] = 0  # features may occur twice in a row
+    out = junk(shape.batch, stored_width(shape.fan_in))
+    device_kernels.gather(inputs, rows, out)
+    assert_array_equal(out, cases.toarray(inputs, out.shape[1])[rows])
+
+
+@activations
+@examples
+@given(shape=shapes)
+def test_dense_forward_applies_the_activation_and_clears_the_padding(kernels, kind, shape):
     random = shape.random
     x = padded(random, shape.batch, shape.fan_in)
-    weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
+    weights, bias = cases.weights_and_bias(random, shape.fan_in, shape.width)
     out = junk(shape.batch, weights.shape[1])
-    kernels.dense_forward(x, weights, bias, LINEAR, shape.width, NO_MASK, out)
-    assert_allclose(out, x.astype(float) @ weights + bias, rtol=1e-5)
+    kernels.dense_forward(x / 16, weights, bias, kind, shape.width, NO_MASK, out)
+    z = (x.astype(float) / 16 @ weights + bias)[:, : shape.width]
+    assert_allclose(out[:, : shape.width], VALUES[kind](z), rtol=1e-4, atol=1e-35)
     assert not out[:, shape.width :].any()
 
 
@@ -72,25 +68,21 @@ def test_dense_forward_is_x_times_weights_plus_bias(kernels, shape):
 @given(shape=shapes)
 def test_dense_backward_is_the_gradient_of_the_layer_below(kernels, kind, masked, shape):
     """Two layers: the mask comes from the lower one, and must fit the upper one."""
-    random, below = shape.random, shape.width % 13 + 1
-    x, lower = padded(random, shape.batch, below), weights_and_bias(random, below, shape.fan_in)
-    mask = mask_for(kernels, shape.batch, lower[0].shape[1]) if masked else NO_MASK
+    random, below, mask = shape.random, shape.width % 13 + 1, NO_MASK
+    x = padded(random, shape.batch, below)
+    lower = cases.weights_and_bias(random, below, shape.fan_in)
     activated = junk(shape.batch, lower[0].shape[1])
-    layer = x / 16, *lower, kind, shape.fan_in
-    written = kernels.dense_forward(*layer, mask, activated)
+    if masked:
+        size = shape.batch, kernels.module.mask_bytes(activated.shape[1])
+        mask = np.full(size, 0x5A, np.uint8)
+    written = kernels.dense_forward(x / 16, *lower, kind, shape.fan_in, mask, activated)
     grad = padded(random, shape.batch, shape.width)
-    weights, _ = weights_and_bias(random, shape.fan_in, shape.width)
+    weights, _ = cases.weights_and_bias(random, shape.fan_in, shape.width)
     out = junk(shape.batch, len(weights))
     kernels.dense_backward(grad, weights, kind, activated, mask if written else NO_MASK, out)
-    z = (x.astype(float) / 16) @ lower[0] + lower[1]
-    slopes = SLOPES[kind](z)
+    slopes = SLOPES[kind]((x.astype(float) / 16) @ lower[0] + lower[1])
     assert_allclose(out, (grad.astype(float) @ weights.T) * slopes, rtol=1e-3, atol=1e-4)
     assert not out[:, shape.fan_in :].any()
-
-
-def mask_for(kernels, batch, width):
-    """An array for the mask of `kernels`."""
-    return np.full((batch, kernels.module.mask_bytes(width)), 0x5A, np.uint8)
 
 
 @examples
@@ -107,60 +99,40 @@ def test_the_weight_gradient_is_transposed_x_times_gradient(kernels, shape):
             assert_array_equal(bias, grad.sum(axis=0))
 
 
-@examples
-@given(shape=shapes)
-def test_bias_gradient_is_the_sum_over_the_batch(kernels, shape):
-    grad = padded(shape.random, shape.batch, shape.width)
-    out = junk(grad.shape[1])
-    kernels.bias_gradient(grad, out)
-    assert_array_equal(out, grad.sum(axis=0))
-
-
 @pairs(
-    kernels=KERNELS,
+    device_kernels=DEVICES,
     width=[1, 2, 8, 16, 48, 512],
     batch=[0, 1, 31, 129, 1031] + [20_011] * (not config.DISABLE_JIT),
 )
-def test_bias_gradients_of_batches_of_any_size(kernels, width, batch):
+def test_bias_gradients_of_batches_of_any_size(device_kernels, width, batch):
     random = np.random.default_rng(1)
     grad, bias = padded(random, batch, width), padded(random, 1, width)
     out, added = junk(width), bias[0].copy()
-    kernels.bias_gradient(grad, out)
+    device_kernels.bias_gradient(grad, out)
     assert_array_equal(out, grad.sum(axis=0, dtype=float))
-    kernels.add_bias_gradient(0.5, grad, added)
+    device_kernels.add_bias_gradient(0.5, grad, added)
     assert_array_equal(added, bias[0] + 0.5 * grad.sum(axis=0, dtype=float))
 
 
-@examples
-@given(shape=shapes)
-def test_the_bias_is_added_to_real_columns_and_the_padding_is_cleared(kernels, shape):
-    random = shape.random
-    out, bias = padded(random, shape.batch, shape.width), padded(random, 1, shape.width)[0]
-    expected = out + bias
-    out[:, shape.width :] = np.nan
-    kernels.add_bias(bias, shape.width, out)
-    assert_array_equal(out, expected)
-
-
-def test_the_bias_reaches_every_cell_of_a_large_batch(kernels):
+@pytest.mark.parametrize(("batch", "width"), [(1, 3), (13, 17), (70, 600)])
+def test_the_bias_is_added_to_real_columns_and_the_padding_is_cleared(device_kernels, batch, width):
     random = np.random.default_rng(1)
-    out, bias = padded(random, 70, 600), padded(random, 1, 600)[0]
+    out, bias = padded(random, batch, width), padded(random, 1, width)[0]
     expected = out + bias
-    kernels.add_bias(bias, 600, out)
+    out[:, width:] = np.nan
+    device_kernels.add_bias(bias, width, out)
     assert_array_equal(out, expected)
 
 
 @examples
 @given(shape=shapes)
-def test_gradients_of_parts_add_up(kernels, shape):
+def test_gradients_of_parts_add_up(device_kernels, shape):
     random, fraction = shape.random, 0.25
     x, grad = (padded(random, shape.batch, width) for width in (shape.fan_in, shape.width))
-    weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
-    expected = weights + fraction * (x.astype(float).T @ grad), bias + fraction * grad.sum(axis=0)
-    kernels.add_weight_gradient(fraction, x, grad, weights)
-    kernels.add_bias_gradient(fraction, grad, bias)
-    assert_allclose(weights, expected[0], rtol=1e-5, atol=1e-5)
-    assert_allclose(bias, expected[1], rtol=1e-5, atol=1e-5)
+    weights, _ = cases.weights_and_bias(random, shape.fan_in, shape.width)
+    expected = weights + fraction * (x.astype(float).T @ grad)
+    device_kernels.add_weight_gradient(fraction, x, grad, weights)
+    assert_allclose(weights, expected, rtol=1e-5, atol=1e-5)
     assert not weights[shape.fan_in :].any() and not weights[:, shape.width :].any()
 
 
@@ -173,21 +145,7 @@ def test_scale_is_a_product_with_a_number(kernels, shape):
     assert_allclose(grad, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
-@examples
-@given(shape=shapes)
-def test_dense_forward_applies_the_activation_and_clears_the_padding(kernels, kind, shape):
-    random = shape.random
-    x = padded(random, shape.batch, shape.fan_in)
-    weights, bias = weights_and_bias(random, shape.fan_in, shape.width)
-    out = junk(shape.batch, weights.shape[1])
-    kernels.dense_forward(x / 16, weights, bias, kind, shape.width, NO_MASK, out)
-    z = (x.astype(float) / 16 @ weights + bias)[:, : shape.width]
-    assert_allclose(out[:, : shape.width], VALUES[kind](z), rtol=1e-4, atol=1e-35)
-    assert not out[:, shape.width :].any()
-
-
-@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+@activations
 @examples
 @given(shape=shapes)
 def test_activate_backward_multiplies_by_the_slope(kernels, kind, shape):
@@ -201,34 +159,22 @@ def test_activate_backward_multiplies_by_the_slope(kernels, kind, shape):
     assert not grad[:, shape.width :].any()
 
 
-def activated(kernels, kind, z):
-    """f(z[1, H]), as the bias of a layer without weights."""
-    x, weights, out = (
-        np.zeros((1, 1), np.float32),
-        np.zeros((1, z.shape[1]), np.float32),
-        junk(*z.shape),
-    )
-    kernels.dense_forward(x, weights, z[0], kind, z.shape[1], NO_MASK, out)
-    return out
+def activated(kernels, kind, *z):
+    """f(z), as the bias of a layer without weights."""
+    bias, weights, out = np.float32(z), np.zeros((1, len(z)), np.float32), junk(1, len(z))
+    kernels.dense_forward(np.zeros((1, 1), np.float32), weights, bias, kind, len(z), NO_MASK, out)
+    return out[0]
 
 
 def test_sigmoid_and_tanh_are_stable_far_from_zero(kernels):
     for kind, expected in ((SIGMOID, [0, 3.7835e-44, 1, 1]), (TANH, [-1, -1, 1, 1])):
-        z = np.array([[-1000, -100, 100, 1000]], np.float32)
-        out = activated(kernels, kind, z)
-        assert_allclose(out[0], expected, rtol=1e-5, atol=1e-37)  # may flush what is denormal
+        out = activated(kernels, kind, -1000, -100, 100, 1000)
+        assert_allclose(out, expected, rtol=1e-5, atol=1e-37)  # may flush what is denormal
 
 
-@pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
+@activations
 def test_no_activation_hides_a_nan_from_the_loss(kernels, kind):
-    assert np.isnan(activated(kernels, kind, np.array([[np.nan, 1]], np.float32))).any()
-
-
-def test_gather_reads_only_the_requested_rows(kernels):
-    inputs = dense_inputs(np.array([[np.nan], [5]], np.float32))
-    out = junk(2, 1)
-    kernels.gather(inputs, np.array([1, 1], np.int64), out)
-    assert out.tolist() == [[5], [5]]
+    assert np.isnan(activated(kernels, kind, np.nan, 1)).any()
 
 
 def test_values_not_finite_are_cleared_after_a_skipped_row(kernels):

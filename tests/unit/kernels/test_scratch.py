@@ -41,6 +41,8 @@ def test_arrays_have_their_shapes_and_types(kernels, by_rows):
     widths = [0 if by_rows else kernels.mask_bytes(304), kernels.mask_bytes(64)]
     assert [each.shape for each in found.masks] == [(BATCH, width) for width in widths]
     assert {each.dtype for each in found.masks} == {np.dtype(np.uint8)}
+    without, _ = make(kernels, "tanh")
+    assert [each.size for each in without.arrays(BATCH, SCORED, by_rows=by_rows).masks] == [0, 0]
 
 
 def test_arrays_are_aligned_and_do_not_overlap():
@@ -60,19 +62,6 @@ def test_the_values_are_the_inputs_of_all_layers():
     assert (found.gathered == 2).all()
     assert [(each == 2).all() for each in found.activated] == [True, True, False]
     assert not any((each == 2).any() for each in (found.activated[-1], *found.grads))
-
-
-def test_only_layers_with_relu_and_dense_inputs_have_masks():
-    space, _ = make(HALF, "tanh")
-    assert [each.size for each in space.arrays(BATCH, SCORED, by_rows=False).masks] == [0, 0]
-
-
-def test_short_operands_take_half_the_memory():
-    full, half = (
-        sum(each.nbytes for each in arrays_of(make(kernels)[0].arrays(1000, 10, by_rows=False)))
-        for kernels in (reference, HALF)
-    )
-    assert 1.8 < full / half < 2  # the scores and masks are not shorter
 
 
 def test_a_part_has_the_masks_of_its_rows():

@@ -54,17 +54,16 @@ def test_without_a_home_directory_a_temporary_one_is_used(homeless, monkeypatch)
     assert cache_root().parent == homeless
 
 
-def test_a_temporary_directory_writable_by_others_is_refused(homeless):
-    cache_root().chmod(0o770)
-    with pytest.raises(UsageError, match=r"with mode 0700 at .*; got drwxrwx--- of user"):
-        cache_root()
-
-
-def test_a_link_in_its_place_is_refused(homeless, tmp_path):
+@pytest.mark.parametrize("link", [False, True])
+def test_one_that_others_may_write_or_a_link_in_its_place_is_refused(homeless, tmp_path, link):
     path = cache_root()
-    path.rmdir()
-    path.symlink_to(tmp_path)
-    with pytest.raises(UsageError, match=r"got lrwxrwxrwx of user"):
+    if link:
+        path.rmdir()
+        path.symlink_to(tmp_path)
+    else:
+        path.chmod(0o770)
+    found = "got lrwxrwxrwx of user" if link else r"with mode 0700 at .*; got drwxrwx--- of user"
+    with pytest.raises(UsageError, match=found):
         cache_root()
 
 

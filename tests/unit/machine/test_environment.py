@@ -5,6 +5,7 @@ import pytest
 from hogbatch.machine.environment import installed, read_environment
 from hogbatch.machine.linux import nvidia_driver, nvidia_gpus
 from hogbatch.version import version
+from tests.support.machine_files import write_files
 
 NVRM = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:10:27 UTC 2026\n"
 
@@ -19,13 +20,12 @@ def server(tmp_path):
         "proc/driver/nvidia/gpus/0000:41:00.0/information": "Model: \t\t NVIDIA H100\nIRQ: 7\n",
         "proc/driver/nvidia/gpus/0000:51:00.0/information": "damaged",
     }
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    return tmp_path
+    return write_files(tmp_path, files)
 
 
-def test_versions_processor_memory_and_gpus_are_read(server):
+def test_versions_processor_memory_and_gpus_are_read_without_a_process(server, monkeypatch):
+    monkeypatch.delattr("subprocess.Popen.__init__")
+    monkeypatch.delattr("os.fork")
     facts = read_environment(server)
     assert facts["versions"]["hogbatch"] == version()
     assert facts["versions"]["python"] == platform.python_version()
@@ -39,12 +39,3 @@ def test_facts_that_cannot_be_read_are_missing(tmp_path):
     facts = read_environment(tmp_path)
     assert facts["gpus"] == [] and not {"driver", "memory"} & facts.keys()
     assert nvidia_gpus(tmp_path) == () and nvidia_driver(tmp_path) is None
-
-
-def test_no_process_is_started(server, monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr("subprocess.Popen.__init__", refuse)
-    monkeypatch.setattr("os.fork", refuse)
-    assert read_environment(server)["gpus"] == ["NVIDIA H100"]

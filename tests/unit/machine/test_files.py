@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from hogbatch.machine import files
-from hogbatch.machine.files import TEMPORARY_SUFFIX, write_directory, write_through
+from hogbatch.machine.files import TEMPORARY_SUFFIX, write_directory
 from tests.support.descriptors import open_descriptors
 
 CHUNKS = [b"first", memoryview(b" second")]
@@ -66,18 +66,12 @@ def contents(path):
     return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
-class TestWriteThrough:
-    def test_a_file_is_replaced_and_synced(self, path, calls):
-        path.write_bytes(b"something longer")
-        write_through(path, CHUNKS)
-        assert path.read_bytes() == b"first second"
-        assert calls == [("sync", "")]
-
-
 @pytest.mark.usefixtures("system")
 class TestWriteDirectory:
     def test_the_directory_has_the_files_and_is_the_users_alone(self, path):
+        before = open_descriptors()
         write_directory(path, CONTENT)
+        assert open_descriptors() <= before
         assert contents(path) == {"one": b"first second", "two": b""}
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
         assert list(path.parent.iterdir()) == [path]
@@ -106,17 +100,10 @@ class TestWriteDirectory:
         write_directory(path, CONTENT)
         with pytest.raises(OSError, match="Directory not empty"):
             write_directory(path, {"one": lambda: [b"other"]})
+        with pytest.raises(FileNotFoundError):
+            write_directory(path.parent / "missing" / "000002", CONTENT)
         assert contents(path) == {"one": b"first second", "two": b""}
         assert list(path.parent.iterdir()) == [path]
-
-    def test_a_folder_that_does_not_exist_is_an_error(self, path):
-        with pytest.raises(FileNotFoundError):
-            write_directory(path / "000002", CONTENT)
-
-    def test_no_descriptor_is_left_open(self, path):
-        before = open_descriptors()
-        write_directory(path, CONTENT)
-        assert open_descriptors() <= before
 
 
 class TestUnnamedFiles:

@@ -9,6 +9,7 @@ from hogbatch.machine.linux import (
     processor_name,
     read_topology,
 )
+from tests.support.machine_files import write_files
 
 
 @pytest.fixture
@@ -16,11 +17,8 @@ def server(tmp_path, monkeypatch):
     """A function that creates the files of a simulated server; returns its root directory."""
 
     def make(files, mask=range(8)):
-        for path, text in files.items():
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(f"{text}\n")
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(mask))
-        return tmp_path
+        return write_files(tmp_path, files)
 
     return make
 
@@ -33,103 +31,78 @@ def siblings(core):
     return f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
 
 
-def sets(*members):
-    return tuple(map(frozenset, members))
-
-
-def test_two_nodes_with_smt(server):
-    files = {node(0): "0-1,4-5", node(1): "2-3,6-7"}
-    files |= {siblings(core): f"{core % 4},{core % 4 + 4}" for core in range(8)}
-    topology = read_topology(server(files))
-    assert topology.cores == set(range(8))
-    assert topology.nodes == sets({0, 1, 4, 5}, {2, 3, 6, 7})
-    assert topology.siblings == sets({0, 4}, {1, 5}, {2, 6}, {3, 7})
-    assert topology.quota is None
-
-
-def test_only_cores_of_the_mask_are_included(server):
-    files = {node(0): "0-3", node(1): "4-7", siblings(2): "2-3", siblings(3): "2-3"}
-    topology = read_topology(server(files, mask=[1, 2]))
-    assert topology.nodes == sets({1, 2})
-    assert topology.siblings == sets({1}, {2})
-
-
-def test_nodes_without_cores_are_left_out(server):
-    topology = read_topology(server({node(0): "0-7", node(1): ""}))
-    assert topology.nodes == sets(range(8))
-
-
-def test_without_files_all_cores_are_equal(server):
-    topology = read_topology(server({}, mask=[3, 5]))
-    assert topology.nodes == sets({3, 5})
-    assert topology.siblings == sets({3}, {5})
-    assert topology.quota is None
-
-
-def test_cores_without_a_node_form_a_node(server):
-    assert read_topology(server({node(0): "0-5"})).nodes == sets(range(6), {6, 7})
-
-
-def test_invalid_files_are_ignored(server):
-    files = {node(0): "all", siblings(0): "0-", "proc/self/cgroup": "0::/", CGROUP + "cpu.max": "x"}
-    topology = read_topology(server(files, mask=[0]))
-    assert (topology.nodes, topology.siblings, topology.quota) == (sets({0}), sets({0}), None)
-
-
 CGROUP = "sys/fs/cgroup/"
+INVALID = {
+    node(0): "all",
+    siblings(0): "0-",
+    "proc/self/cgroup": "0::/",
+    CGROUP + "cpu.max": "x",
+}
+TWO_NODES = {node(0): "0-1,4-5", node(1): "2-3,6-7"}
+SMT = {siblings(core): f"{core % 4},{core % 4 + 4}" for core in range(8)}
+ONE_EACH = tuple({core} for core in range(8))
+
+
+@pytest.mark.parametrize(
+    ("files", "mask", "nodes", "groups"),
+    [
+        (
+            TWO_NODES | SMT,
+            range(8),
+            ({0, 1, 4, 5}, {2, 3, 6, 7}),
+            ({0, 4}, {1, 5}, {2, 6}, {3, 7}),
+        ),
+        (
+            {node(0): "0-3", node(1): "4-7", siblings(2): "2-3", siblings(3): "2-3"},
+            [1, 2],
+            ({1, 2},),
+            ({1}, {2}),
+        ),
+        ({node(0): "0-7", node(1): ""}, range(8), (set(range(8)),), ONE_EACH),
+        ({node(0): "0-5"}, range(8), (set(range(6)), {6, 7}), ONE_EACH),
+        ({}, [3, 5], ({3, 5},), ({3}, {5})),
+        (INVALID, [0], ({0},), ({0},)),
+    ],
+    ids=["two nodes with SMT", "mask", "no cores", "no node", "no files", "invalid"],
+)
+def test_cores_of_the_mask_are_read_with_their_nodes_and_siblings(
+    server, files, mask, nodes, groups
+):
+    topology = read_topology(server(files, mask))
+    assert topology.cores == set(mask) and topology.quota is None
+    assert (topology.nodes, topology.siblings) == (nodes, groups)
+
+
+AB = {"proc/self/cgroup": "0::/a/b"}
+CPU_JOB = {"proc/self/cgroup": "4:cpu,cpuacct:/job\n0::/"}
+
+
+def cpu_v1(group, quota, period=100000):
+    files = {"quota": quota, "period": period}
+    return {f"{CGROUP}{group}/cpu.cfs_{name}_us": text for name, text in files.items()}
+
+
+def cpu_v2(**limits):
+    """The limits of groups, by their names."""
+    return {
+        f"{CGROUP}{group.replace('_', '/')}/cpu.max".replace("root/", ""): f"{limit} 100000"
+        for group, limit in limits.items()
+    }
 
 
 @pytest.mark.parametrize(
     ("files", "quota"),
     [
-        ({"proc/self/cgroup": "0::/a/b", CGROUP + "a/b/cpu.max": "150000 100000"}, 1.5),
-        ({"proc/self/cgroup": "0::/a/b", CGROUP + "a/b/cpu.max": "max 100000"}, None),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b",
-                CGROUP + "a/b/cpu.max": "max 100000",
-                CGROUP + "a/cpu.max": "400000 100000",
-            },
-            4.0,
-        ),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b",
-                CGROUP + "a/b/cpu.max": "300000 100000",
-                CGROUP + "a/cpu.max": "200000 100000",
-                CGROUP + "cpu.max": "500000 100000",
-            },
-            2.0,
-        ),
-        ({"proc/self/cgroup": "0::/docker/f00", CGROUP + "cpu.max": "50000 100000"}, 0.5),
-        ({"proc/self/cgroup": "0::/../other", CGROUP + "cpu.max": "100000 100000"}, 1.0),
-        (
-            {
-                "proc/self/cgroup": "4:cpu,cpuacct:/job\n0::/",
-                CGROUP + "cpu,cpuacct/job/cpu.cfs_quota_us": "250000",
-                CGROUP + "cpu,cpuacct/job/cpu.cfs_period_us": "100000",
-            },
-            2.5,
-        ),
-        (
-            {
-                "proc/self/cgroup": "4:cpu,cpuacct:/job",
-                CGROUP + "cpu/cpu.cfs_quota_us": "50000",
-                CGROUP + "cpu/cpu.cfs_period_us": "50000",
-                CGROUP + "cpu/job/cpu.cfs_quota_us": "-1",
-                CGROUP + "cpu/job/cpu.cfs_period_us": "100000",
-            },
-            1.0,
-        ),
-        (
-            {
-                "proc/self/cgroup": "3:cpuset:/\n1:cpuacct:/job",
-                CGROUP + "cpuacct/job/cpu.cfs_quota_us": "250000",
-                CGROUP + "cpuacct/job/cpu.cfs_period_us": "100000",
-            },
-            None,
-        ),
-        ({CGROUP + "cpu.max": "50000 100000"}, None),
+        (AB | cpu_v2(a_b=150000), 1.5),
+        (AB | cpu_v2(a_b="max"), None),
+        (AB | cpu_v2(a_b="max", a=400000), 4.0),
+        (AB | cpu_v2(a_b=300000, a=200000, root=500000), 2.0),
+        ({"proc/self/cgroup": "0::/docker/f00"} | cpu_v2(root=50000), 0.5),
+        ({"proc/self/cgroup": "0::/../other"} | cpu_v2(root=100000), 1.0),
+        (CPU_JOB | cpu_v1("cpu,cpuacct/job", 250000), 2.5),
+        (CPU_JOB | cpu_v1("cpu", 50000, 50000) | cpu_v1("cpu/job", -1), 1.0),
+        ({"proc/self/cgroup": "1:cpuacct:/job"} | cpu_v1("cpuacct/job", 250000), None),
+        (cpu_v2(root=50000), None),
         ({"proc/self/cgroup": "what is this"}, None),
     ],
     ids=[
@@ -154,7 +127,6 @@ def v1(group, limit, usage, unused=0):
     return {f"{CGROUP}{group}/memory.{name}": text for name, text in files.items()}
 
 
-AB = {"proc/self/cgroup": "0::/a/b"}
 JOB = {"proc/self/cgroup": "4:memory:/job\n5:cpu:/\n0::/"}
 
 
@@ -195,11 +167,8 @@ def test_the_processor_has_a_name(server):
 def test_free_memory_is_the_estimate_of_the_kernel(server):
     files = {"proc/meminfo": "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 3 kB"}
     assert free_memory(server(files)) == 3072
-
-
-@pytest.mark.parametrize("files", [{}, {"proc/meminfo": ""}, {"proc/meminfo": "MemAvailable: x"}])
-def test_free_memory_is_known_without_an_estimate(server, files):
-    assert free_memory(server(files)) > 0
+    for text in ("", "MemAvailable: x"):
+        assert free_memory(server({"proc/meminfo": text})) > 0
 
 
 def test_this_machine_can_be_read():

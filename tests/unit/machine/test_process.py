@@ -4,15 +4,17 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import pytest
-
 from hogbatch.machine.process import ProcessIdentity
 
 
-def test_this_process_runs():
+def test_this_process_runs_and_others_do_not_or_cannot_be_seen():
     own = ProcessIdentity.own()
-    assert own.pid == os.getpid() and own.start > 0
-    assert own.is_running() is True
+    assert own.pid == os.getpid() and own.start > 0 and own.is_running() is True
+    assert replace(own, start=own.start - 1).is_running() is False  # the same pid later
+    for field in ("host", "namespace"):
+        assert replace(own, **{field: "elsewhere"}).is_running() is None
+    assert ProcessIdentity.of(asdict(own)) == own
+    assert ProcessIdentity.of({}) is ProcessIdentity.of(asdict(own) | {"pid": "7"}) is None
 
 
 def test_a_process_that_has_ended_does_not_run():
@@ -28,27 +30,9 @@ def test_a_process_that_has_ended_does_not_run():
     assert identity.is_running() is False
 
 
-def test_a_later_process_with_the_same_pid_is_another_one():
-    own = ProcessIdentity.own()
-    assert replace(own, start=own.start - 1).is_running() is False
-
-
-@pytest.mark.parametrize("field", ["host", "namespace"])
-def test_a_process_elsewhere_cannot_be_seen(field):
-    assert replace(ProcessIdentity.own(), **{field: "elsewhere"}).is_running() is None
-
-
-def test_an_identity_is_read_from_the_fields_of_an_event():
-    own = ProcessIdentity.own()
-    assert ProcessIdentity.of(asdict(own)) == own
-    assert ProcessIdentity.of({}) is None
-    assert ProcessIdentity.of(asdict(own) | {"pid": "7"}) is None
-
-
 def test_a_name_with_spaces_and_parentheses_does_not_hide_the_start(tmp_path):
     (tmp_path / "proc/7").mkdir(parents=True)
     fields = ["S", *map(str, range(1, 19)), "4711", "0"]
     (tmp_path / "proc/7/stat").write_text(f"7 (a) b) {' '.join(fields)}\n")
     identity = ProcessIdentity(os.uname().nodename, "", 7, 4711)
     assert identity.is_running(tmp_path) is True
-    assert replace(identity, start=4712).is_running(tmp_path) is False

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.data.batch import multi_labels
-from hogbatch.model.metrics import propensities, psp_at
+from hogbatch.model.metrics import Frequencies, propensities, psp_at
 
 
 def lists_of(rows):
@@ -23,26 +23,12 @@ def by_definition(k, top, rows, propensity):
 
 
 def test_propensities_follow_the_formula():
-    rows = [[0, 2]] * 30 + [[0]] * 50 + [[]] * 20
     c = (math.log(100) - 1) * 2.5**0.55
-    expected = [1 / (1 + c * math.exp(-0.55 * math.log(n + 1.5))) for n in (80, 0, 30, 0)]
-    assert propensities(lists_of(rows), 4) == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_and_b_are_those_of_the_set():
-    c = (math.log(100) - 1) * 1.4**0.5
-    expected = [1 / (1 + c * (n + 0.4) ** -0.5) for n in (100, 0)]
-    assert propensities(lists_of([[0]] * 100), 2, 0.5, 0.4) == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_rarer_label_has_the_lower_propensity():
-    common, rare, unseen = propensities(lists_of([[0]] * 40 + [[1]] * 4), 3)
-    assert 1 > common > rare > unseen > 0
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2])
-def test_too_few_rows_make_all_labels_alike(rows):
-    assert propensities(lists_of([[0]] * rows), 2).tolist() == [1, 1]
+    expected = [1 / (1 + c * math.exp(-0.55 * math.log(n + 1.5))) for n in (80, 0, 30)]
+    found = propensities(Frequencies(100, np.array([80, 0, 30])))
+    assert found == pytest.approx(expected, rel=1e-12)
+    for rows in (0, 1, 2):  # too few
+        assert propensities(Frequencies(rows, np.array([rows, 0]))).tolist() == [1, 1]
 
 
 def test_psp_worked_out_by_hand():
@@ -57,17 +43,12 @@ def test_the_best_columns_reach_1_even_with_fewer_labels_than_k():
     assert psp_at(3, top, lists_of(rows), np.array([0.9, 0.5, 0.3, 0.1])) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("rows", [[], [[], []]])
-def test_without_labels_there_is_no_psp(rows):
-    top = np.zeros((len(rows), 1), np.int64)
-    assert math.isnan(psp_at(1, top, lists_of(rows), np.ones(3)))
-
-
 @given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 5), width=st.sampled_from([5, 6, 40]))
 def test_psp_is_its_definition(seed, k, width):
     random = np.random.default_rng(seed)
     rows = [np.flatnonzero(random.random(width) < random.random()).tolist() for _ in range(9)]
-    top = np.array([random.permutation(width)[:5] for _ in rows], np.int32)
-    propensity = propensities(lists_of(rows), width)
-    expected = by_definition(k, top, rows, propensity)
-    assert psp_at(k, top, lists_of(rows), propensity) == pytest.approx(expected, nan_ok=True)
+    for chosen in (rows, [[], []], []):  # without labels there is none
+        top = np.array([random.permutation(width)[:5] for _ in chosen], np.int32).reshape(-1, 5)
+        propensity = random.uniform(0.1, 1, width)
+        expected = by_definition(k, top, chosen, propensity)
+        assert psp_at(k, top, lists_of(chosen), propensity) == pytest.approx(expected, nan_ok=True)

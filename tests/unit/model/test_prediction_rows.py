@@ -17,9 +17,10 @@ from hogbatch.data.batch import csr_inputs, dense_inputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.scale import Scaler
 from hogbatch.errors import UsageError
-from hogbatch.model import file as checkpoint
-from hogbatch.model.file import Model, save_model
+from hogbatch.model import trained
+from hogbatch.model.file import save_model
 from hogbatch.model.network import Network
+from hogbatch.model.trained import Model
 from tests.support.trained_models import ENCODINGS, SCALER, expected_scores, model_for
 
 
@@ -30,200 +31,175 @@ def rows():
     return (random.standard_normal((7, 5)) * (random.random((7, 5)) < 0.6)).astype(np.float32)
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.safetensors"
+@pytest.mark.parametrize(
+    ("hidden", "scaler", "output_major", "form"),
+    [
+        ((), None, False, np.asarray),
+        ((3,), SCALER, False, scipy.sparse.csr_array),
+        ((20, 4), SCALER, True, np.asarray),
+    ],
+)
+def test_scores_are_the_formula(hidden, scaler, output_major, form, rows):
+    model = model_for(hidden=hidden, scaler=scaler, output_major=output_major)
+    got = model.scores(form(rows))
+    scaled = rows if scaler is None else (rows - scaler.mean) / scaler.scale
+    assert got.dtype == np.float32
+    assert_allclose(got, expected_scores(model, scaled), rtol=1e-5, atol=1e-5)
+    for index, layer in enumerate(model.layers):  # nothing is copied to predict
+        assert layer.weights is model.tensors[f"layers.{index}.weight"]
 
 
-@pytest.fixture
-def scaler():
-    return SCALER
+def test_predictions_are_in_the_form_of_the_training_file(rows):
+    models = {loss: model_for(loss, hidden=()) for loss in ENCODINGS}
+    scores = {loss: model.scores(rows) for loss, model in models.items()}
+    classes = np.array(ENCODINGS["softmax"].classes)
+    expected = {
+        **{loss: np.where(scores[loss][:, 0] > 0, 1.0, -1.0) for loss in ("logistic", "hinge")},
+        "softmax": classes[scores["softmax"].argmax(axis=1)],
+        "multilabel": (models["multilabel"].predict_proba(rows) > 0.5).astype(np.uint8),
+        "squared": scores["squared"][:, 0].astype(np.float64) * 2.5 + 40,
+    }
+    for loss, labels in expected.items():
+        assert_array_equal(models[loss].predict(rows), labels, strict=True)
+        assert loss == "squared" or len(np.unique(labels)) > 1
+    expected = LOSSES["logistic"].probabilities(scores["logistic"])
+    assert_array_equal(models["logistic"].predict_proba(rows), expected)
+    with pytest.raises(UsageError, match=r"multilabel-softmax ranks labels .* --top K"):
+        models["multilabel-softmax"].predict(rows)
+    with pytest.raises(UsageError, match="loss hinge does not define probabilities"):
+        models["hinge"].top_proba(rows, 1)
 
 
-class TestPrediction:
-    @pytest.mark.parametrize("hidden", [(), (3,), (20, 4)])
-    def test_scores_are_the_formula(self, hidden, rows):
-        model = model_for(hidden=hidden)
-        got = model.scores(rows)
-        assert got.dtype == np.float32
-        assert_allclose(got, expected_scores(model, rows), rtol=1e-5, atol=1e-5)
+def test_the_columns_of_a_data_frame_go_by_their_names(rows):
+    model, order = replace(model_for(), feature_names=tuple("abcde")), [4, 2, 0, 1, 3]
+    frame = DataFrame(rows[:, order], columns=["abcde"[place] for place in order])
+    assert_array_equal(model.scores(frame), model.scores(rows))
+    assert_array_equal(model.predict(frame), model.predict(rows))
+    assert_array_equal(model.top(frame, 2), model.top(rows, 2))
+    assert not np.array_equal(model_for().scores(frame), model.scores(rows))
+    with pytest.raises(UsageError, match="got no column 'e'"):
+        model.scores(DataFrame(rows, columns=[*"abcdx"]))
 
-    def test_weights_by_neuron_give_the_same_scores(self, rows):
-        model = model_for(hidden=(20, 4), output_major=True)
-        assert_allclose(model.scores(rows), expected_scores(model, rows), rtol=1e-5, atol=1e-5)
 
-    def test_the_columns_of_a_data_frame_go_by_their_names(self, rows):
-        model, order = replace(model_for(), feature_names=tuple("abcde")), [4, 2, 0, 1, 3]
-        frame = DataFrame(rows[:, order], columns=["abcde"[place] for place in order])
-        assert_array_equal(model.scores(frame), model.scores(rows))
-        assert_array_equal(model.predict(frame), model.predict(rows))
-        assert_array_equal(model.top(frame, 2), model.top(rows, 2))
-        assert not np.array_equal(model_for().scores(frame), model.scores(rows))
-        with pytest.raises(UsageError, match="got no column 'e'"):
-            model.scores(DataFrame(rows, columns=[*"abcdx"]))
+def test_every_form_of_input_gives_the_same_scores(rows):
+    model = model_for()
+    sparse = scipy.sparse.csr_array(rows)
 
-    def test_every_form_of_input_gives_the_same_scores(self, rows):
-        model = model_for()
-        sparse = scipy.sparse.csr_array(rows)
+    @dataclass
+    class Bare:
+        indptr: np.ndarray
+        indices: np.ndarray
+        data: np.ndarray
 
-        @dataclass
-        class Bare:
-            indptr: np.ndarray
-            indices: np.ndarray
-            data: np.ndarray
-
-        csr = csr_inputs(sparse.indptr.astype(np.int64), sparse.indices, sparse.data)
-        forms = (
-            *(rows.astype(np.float64), rows.tolist(), np.asfortranarray(rows), dense_inputs(rows)),
-            *(sparse, csr, Bare(sparse.indptr, sparse.indices, sparse.data)),
-        )
-        for form in forms:
-            assert_allclose(model.scores(form), model.scores(rows), rtol=1e-5, atol=1e-6)
-
-    def test_scipy_matrices_with_repeated_and_unsorted_indices_are_summed(self):
-        model = model_for(scaler=Scaler(np.ones(5), np.ones(5)))
-        unsorted = scipy.sparse.csr_array(([1.0, 2.0, 3.0], [4, 0, 4], [0, 3]), shape=(1, 5))
-        assert_allclose(model.scores(unsorted), model.scores([[2, 0, 0, 0, 4]]), rtol=1e-6)
-        assert unsorted.nnz == 3
-
-    @pytest.mark.parametrize("sparse", [False, True])
-    @pytest.mark.parametrize("scaled", [False, True])
-    def test_chunks_change_nothing(self, rows, sparse, scaled, monkeypatch, scaler):
-        model = model_for(scaler=scaler if scaled else None)
-        given = scipy.sparse.csr_array(rows) if sparse else rows
-        whole, best = model.scores(given), model.top(given, 2)
-        monkeypatch.setattr(checkpoint, "CHUNK", 15)  # 3 rows of 5 features
-        assert_allclose(model.scores(given), whole, rtol=1e-5, atol=1e-6)
-        assert_array_equal(model.top(given, 2), best)
-
-    @pytest.mark.parametrize("sparse", [False, True])
-    def test_rows_are_standardised_inside(self, rows, sparse, scaler):
-        model = model_for(scaler=scaler)
-        scaled = (rows - scaler.mean) / scaler.scale
-        given = scipy.sparse.csr_array(rows) if sparse else rows
-        assert_allclose(model.scores(given), expected_scores(model, scaled), rtol=1e-5, atol=1e-5)
-
-    def test_no_rows_give_no_scores(self):
-        model = model_for()
-        assert model.scores(np.empty((0, 5))).shape == (0, 3)
-        assert model.predict(np.empty((0, 5))).shape == (0,)
-        assert model.predict_proba(np.empty((0, 5))).shape == (0, 3)
-        assert model.top(np.empty((0, 5)), 2).shape == (0, 2)
-        assert [each.shape for each in model.top_proba(np.empty((0, 5)), 2)] == [(0, 2)] * 2
-
-    @pytest.mark.parametrize("loss", ["logistic", "hinge"])
-    def test_binary_predictions_are_raw_labels_by_sign(self, loss, rows):
-        model = model_for(loss, hidden=())
-        signs = np.where(model.scores(rows)[:, 0] > 0, 1.0, -1.0)
-        assert len(set(signs)) == 2
-        assert_array_equal(model.predict(rows), signs)
-
-    def test_class_predictions_are_the_raw_labels_of_the_highest_score(self, rows):
-        model = model_for("softmax")
-        labels = [
-            ENCODINGS["softmax"].classes[place] for place in model.scores(rows).argmax(axis=1)
-        ]
-        assert_array_equal(model.predict(rows), labels)
-
-    def test_multilabel_predictions_are_labels_likelier_than_not(self, rows):
-        model = model_for("multilabel")
-        likely = model.predict_proba(rows) > 0.5
-        assert_array_equal(model.predict(rows), likely)
-        assert model.predict(rows).dtype == np.uint8
-
-    def test_rows_keep_their_precision_until_they_are_scaled(self):
-        seconds = 1_700_000_000
-        model = model_for(scaler=Scaler(np.full(5, seconds, float), np.ones(5)))
-        offsets = np.arange(10).reshape(2, 5)
-        expected = expected_scores(model, offsets)
-        for rows in (offsets + seconds, (offsets + seconds).tolist(), offsets + float(seconds)):
-            assert_allclose(model.scores(rows), expected, rtol=1e-5)
-
-    def test_shares_of_a_softmax_are_no_predictions(self, rows):
-        with pytest.raises(UsageError, match=r"multilabel-softmax ranks labels .* --top K"):
-            model_for("multilabel-softmax").predict(rows)
-
-    def test_real_predictions_are_in_the_unit_of_the_labels(self, rows):
-        model = model_for("squared")
-        expected = model.scores(rows)[:, 0].astype(np.float64) * 2.5 + 40
-        assert_array_equal(model.predict(rows), expected, strict=True)
-
-    def test_probabilities_are_those_of_the_loss(self, rows):
-        model = model_for("logistic")
-        assert_array_equal(
-            model.predict_proba(rows), LOSSES["logistic"].probabilities(model.scores(rows))
-        )
-
-    @pytest.mark.parametrize("k", [1, 3, 6])
-    def test_top_columns_come_best_first(self, rows, k):
-        model = model_for("multilabel")
-        expected = np.argsort(-model.scores(rows), axis=1)[:, :k]
-        assert_array_equal(model.top(rows, k), expected)
-
-    @pytest.mark.parametrize("loss", ["logistic", "softmax", "multilabel", "multilabel-softmax"])
-    def test_top_probabilities_are_those_of_their_columns(self, loss, rows):
-        model = model_for(loss)
-        k = min(2, model.network.outputs)
-        columns, probabilities = model.top_proba(rows, k)
-        assert_array_equal(columns, model.top(rows, k))
-        every = model.predict_proba(rows)[:, -model.network.outputs :]
-        assert_allclose(probabilities, np.take_along_axis(every, columns, axis=1), rtol=1e-5)
-        assert probabilities.dtype == np.float32
-
-    def test_scores_that_are_no_likelihoods_have_no_top_probabilities(self, rows):
-        with pytest.raises(UsageError, match="loss hinge does not define probabilities"):
-            model_for("hinge").top_proba(rows, 1)
-
-    def test_scores_of_many_outputs_are_never_all_there(self):
-        network = Network.build(4, (4,), 5000, "tanh", "multilabel", output_major=True)
-        tensors = {each.name: np.zeros(each.shape, np.float32) for each in network.tensors()}
-        tensors["layers.1.bias"][:] = np.arange(5000)
-        model = Model(network, tensors, Encoding("multilabel", (), 5000), None, None, {})
-        tracemalloc.start()
-        columns = model.top(np.zeros((4000, 4)), 3)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert (columns == [4999, 4998, 4997]).all()
-        assert peak < 30e6  # they are 80e6 bytes
-
-    def test_nothing_is_copied_to_predict(self):
-        model = model_for(hidden=(20, 4), output_major=True)
-        for index, layer in enumerate(model.layers):
-            assert layer.weights is model.tensors[f"layers.{index}.weight"]
-
-    def test_equal_scores_come_by_column(self):
-        network = Network.build(5, (), 100, "relu", "multilabel")
-        tensors = {each.name: np.zeros(each.shape, np.float32) for each in network.tensors()}
-        tensors["layers.0.bias"][::2] = 1
-        model = Model(network, tensors, Encoding("multilabel", (), 100), None, None, {})
-        assert model.top(np.zeros((1, 5)), 100)[0].tolist() == [
-            *range(0, 100, 2),
-            *range(1, 100, 2),
-        ]
-
-    @pytest.mark.parametrize("k", [-1, 0, 7])
-    def test_top_asks_for_columns_that_exist(self, rows, k):
-        with pytest.raises(UsageError, match=f"expected k from 1 to 6; got {k}"):
-            model_for("multilabel").top(rows, k)
-
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            (np.zeros((2, 4)), "expected 5 features; got 4"),
-            (np.zeros(5), r"expected a matrix \[rows, features\]; got 1 dimensions"),
-            ([["a"] * 5], "expected a matrix of numbers"),
-            (dense_inputs(np.zeros((2, 6), np.float32)), "expected 5 features; got 6"),
-            (scipy.sparse.csr_array((2, 6)), "expected 5 features; got 6"),
-            (scipy.sparse.csc_array((2, 6)), "expected 5 features; got 6"),
-            (
-                csr_inputs(np.array([0, 1]), np.array([5], np.int32), np.ones(1, np.float32)),
-                "expected features 0 to 4; got 5 to 5",
-            ),
-        ],
+    csr = csr_inputs(sparse.indptr.astype(np.int64), sparse.indices, sparse.data)
+    forms = (
+        *(rows.astype(np.float64), rows.tolist(), np.asfortranarray(rows), dense_inputs(rows)),
+        *(sparse, csr, Bare(sparse.indptr, sparse.indices, sparse.data)),
     )
-    def test_rows_that_do_not_fit_are_refused(self, given, message):
-        with pytest.raises(UsageError, match=message):
-            model_for().scores(given)
+    for form in forms:
+        assert_allclose(model.scores(form), model.scores(rows), rtol=1e-5, atol=1e-6)
+
+
+def test_scipy_matrices_with_repeated_and_unsorted_indices_are_summed():
+    model = model_for(scaler=Scaler(np.ones(5), np.ones(5)))
+    unsorted = scipy.sparse.csr_array(([1.0, 2.0, 3.0], [4, 0, 4], [0, 3]), shape=(1, 5))
+    assert_allclose(model.scores(unsorted), model.scores([[2, 0, 0, 0, 4]]), rtol=1e-6)
+    assert unsorted.nnz == 3
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_chunks_change_nothing(rows, form, monkeypatch):
+    model, given = model_for(scaler=SCALER), form(rows)
+    whole, best = model.scores(given), model.top(given, 2)
+    monkeypatch.setattr(trained, "CHUNK", 15)  # 3 rows of 5 features
+    assert_allclose(model.scores(given), whole, rtol=1e-5, atol=1e-6)
+    assert_array_equal(model.top(given, 2), best)
+
+
+def test_no_rows_give_no_scores():
+    model = model_for()
+    assert model.scores(np.empty((0, 5))).shape == (0, 3)
+    assert model.predict(np.empty((0, 5))).shape == (0,)
+    assert model.predict_proba(np.empty((0, 5))).shape == (0, 3)
+    assert model.top(np.empty((0, 5)), 2).shape == (0, 2)
+    assert [each.shape for each in model.top_proba(np.empty((0, 5)), 2)] == [(0, 2)] * 2
+
+
+def test_rows_keep_their_precision_until_they_are_scaled():
+    seconds = 1_700_000_000
+    model = model_for(scaler=Scaler(np.full(5, seconds, float), np.ones(5)))
+    offsets = np.arange(10).reshape(2, 5)
+    expected = expected_scores(model, offsets)
+    for rows in (offsets + seconds, (offsets + seconds).tolist(), offsets + float(seconds)):
+        assert_allclose(model.scores(rows), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_top_columns_come_best_first(rows, k):
+    model = model_for("multilabel")
+    expected = np.argsort(-model.scores(rows), axis=1)[:, :k]
+    assert_array_equal(model.top(rows, k), expected)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "multilabel", "multilabel-softmax"])
+def test_top_probabilities_are_those_of_their_columns(loss, rows):
+    model = model_for(loss)
+    k = min(2, model.network.outputs)
+    columns, probabilities = model.top_proba(rows, k)
+    assert_array_equal(columns, model.top(rows, k))
+    every = model.predict_proba(rows)[:, -model.network.outputs :]
+    assert_allclose(probabilities, np.take_along_axis(every, columns, axis=1), rtol=1e-5)
+    assert probabilities.dtype == np.float32
+
+
+def test_scores_of_many_outputs_are_never_all_there():
+    network = Network.build(4, (4,), 5000, "tanh", "multilabel", output_major=True)
+    tensors = {each.name: np.zeros(each.shape, np.float32) for each in network.tensors()}
+    tensors["layers.1.bias"][:] = np.arange(5000)
+    model = Model(network, tensors, Encoding("multilabel", (), 5000), None, None, {})
+    tracemalloc.start()
+    columns = model.top(np.zeros((4000, 4)), 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (columns == [4999, 4998, 4997]).all()
+    assert peak < 30e6  # they are 80e6 bytes
+
+
+def test_equal_scores_come_by_column():
+    network = Network.build(5, (), 100, "relu", "multilabel")
+    tensors = {each.name: np.zeros(each.shape, np.float32) for each in network.tensors()}
+    tensors["layers.0.bias"][::2] = 1
+    model = Model(network, tensors, Encoding("multilabel", (), 100), None, None, {})
+    assert model.top(np.zeros((1, 5)), 100)[0].tolist() == [
+        *range(0, 100, 2),
+        *range(1, 100, 2),
+    ]
+
+
+@pytest.mark.parametrize("k", [-1, 0, 7])
+def test_top_asks_for_columns_that_exist(rows, k):
+    with pytest.raises(UsageError, match=f"expected k from 1 to 6; got {k}"):
+        model_for("multilabel").top(rows, k)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((2, 4)), "expected 5 features; got 4"),
+        (np.zeros(5), r"expected a matrix \[rows, features\]; got 1 dimensions"),
+        ([["a"] * 5], "expected a matrix of numbers"),
+        (dense_inputs(np.zeros((2, 6), np.float32)), "expected 5 features; got 6"),
+        (scipy.sparse.csr_array((2, 6)), "expected 5 features; got 6"),
+        (scipy.sparse.csc_array((2, 6)), "expected 5 features; got 6"),
+        (
+            csr_inputs(np.array([0, 1]), np.array([5], np.int32), np.ones(1, np.float32)),
+            "expected features 0 to 4; got 5 to 5",
+        ),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(given, message):
+    with pytest.raises(UsageError, match=message):
+        model_for().scores(given)
 
 
 PREDICT = """
@@ -237,7 +213,8 @@ print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """
 
 
-def test_prediction_needs_numpy_and_safetensors_alone(path):
+def test_prediction_needs_numpy_and_safetensors_alone(tmp_path):
+    path = tmp_path / "model.safetensors"
     save_model(model_for(), path)
     done = subprocess.run(
         [sys.executable, "-c", PREDICT, path],

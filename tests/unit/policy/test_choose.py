@@ -1,19 +1,18 @@
+"""Policies by name; those of users are classes of this module."""
+
 import math
-import sys
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from hogbatch.errors import PolicyError, UsageError
-from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import JointPolicy, Operation, PolicySettings, WorkerView
 from hogbatch.policy.choose import POLICIES, choose
-from hogbatch.policy.fixed import Fixed
-from hogbatch.policy.hogbatch import Hogbatch
-from hogbatch.policy.paper_adaptive import PaperAdaptive
 
-MINE = """
+WORKER = WorkerView("cpu", 1, 1, 64, batch_size=5)
+
+
 class Mine:
     def __init__(self, settings):
         self.alpha = settings.alpha
@@ -24,6 +23,7 @@ class Mine:
     def next_size(self, worker, others):
         return worker.batch_size * self.alpha
 
+
 class Half:
     def __init__(self, settings):
         self.next_size = 3
@@ -31,11 +31,9 @@ class Half:
     def first_size(self, worker):
         return 7
 
-class Returns:
-    value = 7
 
-    def __init__(self, settings):
-        pass
+class Returns(Mine):
+    value = 7
 
     def first_size(self, worker):
         return self.value
@@ -43,54 +41,39 @@ class Returns:
     def next_size(self, worker, others):
         return self.value
 
-class Raises(Returns):
+
+class Raises(Mine):
     def first_size(self, worker):
-        raise KeyError("a\\nb")
+        raise KeyError("a\nb")
+
 
 class FailsAtOnce(Mine):
     def __init__(self, settings):
         raise ValueError
 
+
 class Stubborn(Mine):
     def __init__(self):
         pass
 
+
 class Joint(Mine):
     answer = None
+
     def decide(self, workers):
         return self.answer
 
+
 number = 3
-"""
 
 
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A module `own_policies` on sys.path."""
-    (tmp_path / "own_policies.py").write_text(MINE)
-    (tmp_path / "broken_policies.py").write_text("import no_such_module")
-    (tmp_path / "leaving_policies.py").write_text("raise SystemExit(3)")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_policies", raising=False)
+def own(name, **settings):
+    return choose(f"{__name__}:{name}", PolicySettings(**settings))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("adaptive", Adaptive),
-        ("paper-adaptive", PaperAdaptive),
-        ("hogbatch", Hogbatch),
-        ("fixed", Fixed),
-    ],
-)
-def test_the_policies_have_names(name, kind):
-    assert type(choose(name, PolicySettings())) is kind
-
-
-def test_a_users_class_is_created_with_the_settings(own):
-    policy = choose("own_policies:Mine", PolicySettings(alpha=3.0))
-    worker = WorkerView("cpu", 1, 1, 64, batch_size=5)
-    assert (policy.first_size(worker), policy.next_size(worker, [])) == (7, 15)
+def test_a_users_class_is_created_with_the_settings():
+    policy = own("Mine", alpha=3.0)
+    assert (policy.first_size(WORKER), policy.next_size(WORKER, [])) == (7, 15)
 
 
 @pytest.mark.parametrize(
@@ -99,20 +82,23 @@ def test_a_users_class_is_created_with_the_settings(own):
         ("adaptve", f"one of {', '.join(POLICIES)}, or module:Class; got 'adaptve'"),
         ("", "got ''"),
         (":Mine", "got ':Mine'"),
-        ("own_policies:", "got 'own_policies:'"),
+        (f"{__name__}:", f"got '{__name__}:'"),
         ("no_such_policies:Mine", "No module named 'no_such_policies'"),
         ("broken_policies:Mine", "No module named 'no_such_module'"),
         (".relative:Mine", "cannot be imported"),
-        ("own_policies:Other", "has no attribute 'Other'"),
-        ("own_policies:number", "not callable"),
-        ("own_policies:Stubborn", "takes 1 positional argument"),
-        ("own_policies:FailsAtOnce", "cannot create an instance: ValueError"),
+        (f"{__name__}:Other", "has no attribute 'Other'"),
+        (f"{__name__}:number", "not callable"),
+        (f"{__name__}:Stubborn", "takes 1 positional argument"),
+        (f"{__name__}:FailsAtOnce", "cannot create an instance: ValueError"),
         ("leaving_policies:Any", "cannot be imported: SystemExit: 3"),
-        ("own_policies:Half", "the class has no method next_size"),
-        ("own_policies:Mine:more", "has no attribute 'Mine:more'"),
+        (f"{__name__}:Half", "the class has no method next_size"),
+        (f"{__name__}:Mine:more", "has no attribute 'Mine:more'"),
     ],
 )
-def test_what_cannot_be_a_policy_is_refused_in_one_sentence(own, name, words):
+def test_what_cannot_be_a_policy_is_refused_in_one_sentence(tmp_path, monkeypatch, name, words):
+    (tmp_path / "broken_policies.py").write_text("import no_such_module")
+    (tmp_path / "leaving_policies.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError) as raised:
         choose(name, PolicySettings())
     assert words in str(raised.value)
@@ -121,52 +107,38 @@ def test_what_cannot_be_a_policy_is_refused_in_one_sentence(own, name, words):
 
 
 @pytest.mark.parametrize(
-    "value",
-    [math.nan, math.inf, -math.inf, "32", None, True, (1,), 2j, np.float32("nan")],
+    "value", [math.nan, math.inf, -math.inf, "32", None, True, (1,), 2j, np.float32("nan")]
 )
 @pytest.mark.parametrize("method", ["first_size", "next_size"])
-def test_an_invalid_size_is_reported_with_class_method_and_value(own, value, method):
-    policy = choose("own_policies:Returns", PolicySettings())
-    sys.modules["own_policies"].Returns.value = value
-    worker = WorkerView("cpu", 1, 1, 64, batch_size=5)
+def test_an_invalid_size_is_reported_with_class_method_and_value(monkeypatch, value, method):
+    monkeypatch.setattr(Returns, "value", value)
+    policy, others = own("Returns"), [[]] if method == "next_size" else []
     with pytest.raises(PolicyError) as raised:
-        policy.first_size(worker) if method == "first_size" else policy.next_size(worker, [])
+        getattr(policy, method)(WORKER, *others)
     said = str(raised.value)
-    assert f"own_policies:Returns: {method} must return a finite number" in said
+    assert f":Returns: {method} must return a finite number" in said
     assert said.endswith(f"got {value!r}")
 
 
-@pytest.mark.parametrize("value", [3, 3.7, np.int32(3), np.float64(3.2), Fraction(7, 2)])
-def test_any_finite_number_is_a_valid_size(own, value):
-    policy = choose("own_policies:Returns", PolicySettings())
-    sys.modules["own_policies"].Returns.value = value
-    assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 3
+@pytest.mark.parametrize("value", [3, 3.7, np.int32(3), np.float64(3.2), Fraction(7, 2), 10**400])
+def test_any_finite_number_is_a_valid_size(monkeypatch, value):
+    monkeypatch.setattr(Returns, "value", value)
+    assert own("Returns").first_size(WORKER) == (3 if value < 9 else 10**400)
 
 
-def test_a_size_beyond_all_limits_is_passed_on(own):
-    policy = choose("own_policies:Returns", PolicySettings())
-    sys.modules["own_policies"].Returns.value = 10**400
-    assert policy.first_size(WorkerView("cpu", 1, 1, 64)) == 10**400
-
-
-def test_a_method_that_fails_is_named_in_one_line(own):
+def test_a_method_that_fails_is_named_in_one_line():
     with pytest.raises(PolicyError, match="Raises: first_size failed with KeyError") as raised:
-        choose("own_policies:Raises", PolicySettings()).first_size(WorkerView("cpu", 1, 1, 64))
+        own("Raises").first_size(WORKER)
     assert "\n" not in str(raised.value)
 
 
-WORKER = WorkerView("cpu", 1, 1, 64, batch_size=5)
-
-
-def test_a_users_policy_may_decide_about_all_workers(own):
-    policy = choose("own_policies:Joint", PolicySettings())
-    sys.modules["own_policies"].Joint.answer = [
-        Operation(7.5, weight=0.5),
-        Operation(3, trains=False),
-    ]
+def test_a_users_policy_may_decide_about_all_workers(monkeypatch):
+    answer = [Operation(7.5, weight=0.5), Operation(3, trains=False)]
+    monkeypatch.setattr(Joint, "answer", answer)
+    policy = own("Joint")
     assert isinstance(policy, JointPolicy)
     assert policy.decide([WORKER, WORKER]) == [Operation(7, weight=0.5), Operation(3, trains=False)]
-    assert not isinstance(choose("own_policies:Mine", PolicySettings()), JointPolicy)
+    assert not isinstance(own("Mine"), JointPolicy)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +153,8 @@ def test_a_users_policy_may_decide_about_all_workers(own):
         ([Operation(8, trains=False)], "at least one worker that trains; got none"),
     ],
 )
-def test_an_invalid_decision_is_refused_in_one_sentence(own, answer, words):
-    policy = choose("own_policies:Joint", PolicySettings())
-    sys.modules["own_policies"].Joint.answer = answer
+def test_an_invalid_decision_is_refused_in_one_sentence(monkeypatch, answer, words):
+    monkeypatch.setattr(Joint, "answer", answer)
     with pytest.raises(PolicyError) as raised:
-        policy.decide([WORKER])
+        own("Joint").decide([WORKER])
     assert words in str(raised.value) and "decide must return" in str(raised.value)

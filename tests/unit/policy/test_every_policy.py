@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from hogbatch.cli.main import main
 from hogbatch.policy.base import PolicySettings, WorkerView
 from hogbatch.policy.choose import POLICIES, choose
+from tests.support.property_tests import max_examples
 
 PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
 
@@ -30,6 +31,7 @@ def views(draw):
 
 
 @pytest.mark.parametrize("name", POLICIES)
+@max_examples(25)
 @given(worker=views(), others=st.lists(views(), max_size=5))
 def test_sizes_are_within_the_limits_and_depend_on_the_arguments_alone(name, worker, others):
     others.sort(key=lambda view: view.updates)

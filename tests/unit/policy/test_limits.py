@@ -20,10 +20,6 @@ def test_one_measured_batch_is_both_limits():
     assert useful_limits([(128, 0.5)]) == (128, 128)
 
 
-def test_invalid_measurements_are_ignored():
-    assert useful_limits([(0, 0.1), (64, 0.0), (128, 0.1)]) == (128, 128)
-
-
 @pytest.mark.parametrize("profile", [[], [(0, 1.0)], [(64, 0.0)]])
 def test_limits_need_a_measurement(profile):
     with pytest.raises(ValueError, match="expected measured batches"):
@@ -43,11 +39,6 @@ def test_the_lower_limit_follows_the_minimum_utilization():
 def test_the_smallest_batch_of_a_cpu_follows_the_minimum_utilization(utilization, smallest):
     profile = [(64, 0.064), (16, 0.0165), (4, 0.0092), (1, 0.0075)]  # 1000 to 133 rows/s
     assert smallest_cpu_batch(profile, utilization) == smallest
-
-
-@pytest.mark.parametrize("profile", [(), ((64, 0.2),)])
-def test_without_batches_to_compare_the_smallest_one_of_a_cpu_is_a_row(profile):
-    assert smallest_cpu_batch(profile, 0.9) == 1
 
 
 def test_a_cpu_without_a_minimum_uses_single_rows_even_if_it_did_not_measure_them():

@@ -80,11 +80,6 @@ def test_rows_in_flight_cost_as_often_as_other_workers_have_not_seen_them():
     assert (gpu + cpu).unseen == pytest.approx(expected)
 
 
-def test_a_load_that_was_added_can_be_subtracted():
-    gpu, cpu = load(GPU, Operation(512, merge_every=2), NONE), load(CPU, Operation(64), NONE)
-    assert (gpu + cpu - gpu).unseen == pytest.approx(cpu.unseen)
-
-
 def test_pauses_cost_a_gpu_a_merge_and_a_pull():
     seconds = 10_000 * 2e-4 / 512 + 1e-4 + 2 * 5e-4
     assert load(GPU, Operation(512), PAUSES).speed == pytest.approx(10_000 / seconds)

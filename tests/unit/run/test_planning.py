@@ -7,56 +7,62 @@ import pytest
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.values import WorkerRequest
-from hogbatch.data.load import load
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
-from hogbatch.model.network import Network
 from hogbatch.run.planning import is_small, limits_for, memory_for, network_for, plan_for
 
-FEATURES = 30
-
-
-def loaded(kind="multilabel", outputs=MANY):
-    sets = SetSizes(100, FEATURES, sparse=False)
-    encoding = SimpleNamespace(kind=kind, outputs=outputs, scale=1.0)
-    return SimpleNamespace(fingerprint="abc", train_sizes=sets, test_sizes=sets, encoding=encoding)
+DENSE = SetSizes(100, 30, sparse=False)
 
 
 def config(**flags):
     return merge_sources({"data": "x", "lr": 0.1, **flags})
 
 
-def welcome_for(flags, network, data):
-    return plan_for(config(**flags), data, network, "run").training.welcome("run", 0, "cpu-0")
+def planned(kind="binary", outputs=1, sizes=DENSE, **flags):
+    """The settings, the data, the network and the plan of a run."""
+    encoding = SimpleNamespace(kind=kind, outputs=outputs, scale=1.0)
+    data = SimpleNamespace(
+        fingerprint="abc", train_sizes=sizes, test_sizes=sizes, encoding=encoding
+    )
+    network = network_for(config(**flags), data)
+    return config(**flags), data, network, plan_for(config(**flags), data, network, "run")
+
+
+def welcome(*data, **flags):
+    return planned(*data, **flags)[-1].training.welcome("run", 0, "cpu-0")
+
+
+def values(found, expected):
+    return {name: getattr(found, name) for name in expected}
 
 
 @pytest.mark.parametrize(
-    ("flags", "every", "damping", "precision"),
+    ("flags", "sent"),
     [
-        ({}, 0, "per-weight", "float32"),
-        ({"merge_every": "4", "staleness_damping": "auto"}, 4, "auto", "float32"),
-        ({"staleness_damping": "0.25", "precision": "tf32"}, 0, 0.25, "tf32"),
+        (
+            {},
+            {"merge_every": 0, "staleness_damping": "per-weight", "precision": "float32"}
+            | {"lsh": None, "cpu_teams": 0},
+        ),
+        (
+            {"merge_every": "4", "staleness_damping": "auto", "cpu_teams": "1"},
+            {"merge_every": 4, "staleness_damping": "auto", "cpu_teams": 1},
+        ),
+        (
+            {"staleness_damping": "0.25", "precision": "tf32", "cpu_teams": "auto"},
+            {"staleness_damping": 0.25, "precision": "tf32", "cpu_teams": 0},
+        ),
     ],
 )
-def test_gpu_workers_receive_the_merge_settings(flags, every, damping, precision):
-    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
-    welcome = welcome_for(flags, network, loaded("binary", 1))
-    assert (welcome.merge_every, welcome.staleness_damping, welcome.precision) == (
-        every,
-        damping,
-        precision,
-    )
-    assert welcome.lsh is None
+def test_workers_receive_the_settings(flags, sent):
+    assert values(welcome(**flags), sent) == sent
 
 
-def test_changes_of_a_wide_sparse_layer_are_not_damped_by_weights():
-    data = loaded("binary", 1)
-    features = 50_000
-    data.train_sizes = SetSizes(100, features, sparse=True, stored=300, max_stored=9)
-    network = Network.build(features, (8,), 1, "relu", "logistic")
-    assert welcome_for({}, network, data).staleness_damping == "root"
-    flags = {"staleness_damping": "per-weight"}
-    assert welcome_for(flags, network, data).staleness_damping == "per-weight"
+@pytest.mark.parametrize("given", [None, "per-weight"])
+def test_changes_of_a_wide_sparse_layer_are_not_damped_by_weights_unless_that_is_chosen(given):
+    sizes = SetSizes(100, 50_000, sparse=True, stored=300, max_stored=9)
+    sent = welcome(sizes=sizes, hidden=(8,), staleness_damping=given)
+    assert sent.staleness_damping == (given or "root")
 
 
 @pytest.mark.parametrize(
@@ -76,11 +82,36 @@ def test_changes_of_a_wide_sparse_layer_are_not_damped_by_weights():
     ],
 )
 def test_many_outputs_are_hashed_and_use_the_softmax_loss(flags, kind, outputs, hashed, loss):
-    network = network_for(config(**flags), loaded(kind, outputs))
-    assert network.loss == loss
-    assert (welcome_for(flags, network, loaded(kind, outputs)).lsh is not None) is hashed
+    *_, network, plan = planned(kind, outputs, **flags)
+    assert network.loss == loss and (plan.training.lsh is not None) is hashed
     many = outputs >= MANY and flags.get("hidden") != ""
-    assert network.layers[-1].output_major is (hashed or many)
+    assert network.output_major is (hashed or many)
+
+
+@pytest.mark.parametrize(
+    ("data", "flags", "message"),
+    [
+        (("binary", 1), {}, "these data have one output"),
+        (("multilabel", 20), {"hidden": ""}, "needs a hidden layer"),
+    ],
+)
+def test_what_cannot_be_hashed_is_refused(data, flags, message):
+    with pytest.raises(UsageError, match=message):
+        planned(*data, output="lsh", **flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sent"),
+    [
+        ({"lsh": "wta:K=2,L=9", "seed": 7}, {"family": "wta", "hashes": 2, "tables": 9, "seed": 7}),
+        ({}, {"background": True, "rehash": REHASH}),
+        ({"deterministic": True, "epochs": 1}, {"background": False}),
+        ({"cluster": "local"}, {"rehash": REHASH_OF_SERVERS}),
+        ({"cluster": "local", "lsh": "auto:rehash=70"}, {"rehash": 70}),
+    ],
+)
+def test_workers_receive_the_hashing_settings(flags, sent):
+    assert values(welcome("multilabel", 20, output="lsh", **flags).lsh, sent) == sent
 
 
 @pytest.mark.parametrize(
@@ -93,39 +124,7 @@ def test_many_outputs_are_hashed_and_use_the_softmax_loss(flags, kind, outputs, 
     ],
 )
 def test_the_mean_of_a_hashed_model_is_saved(flags, average):
-    network = network_for(config(**flags), loaded())
-    assert plan_for(config(**flags), loaded(), network, "run").stopping.average is average
-
-
-def test_one_output_is_not_hashed():
-    with pytest.raises(UsageError, match="these data have one output"):
-        network_for(config(output="lsh"), loaded("binary", 1))
-
-
-def test_workers_receive_the_hashing_settings():
-    flags = {"output": "lsh", "lsh": "wta:K=2,L=9", "seed": 7}
-    lsh = welcome_for(flags, network_for(config(**flags), loaded()), loaded()).lsh
-    assert (lsh.family, lsh.hashes, lsh.tables, lsh.seed) == ("wta", 2, 9, 7)
-    assert lsh.background
-
-
-@pytest.mark.parametrize(
-    ("flags", "rehash"),
-    [
-        ({}, REHASH),
-        ({"cluster": "local"}, REHASH_OF_SERVERS),
-        ({"cluster": "local", "lsh": "auto:rehash=70"}, 70),
-    ],
-)
-def test_servers_build_hash_tables_less_often(flags, rehash):
-    flags = {"output": "lsh", **flags}
-    lsh = welcome_for(flags, network_for(config(**flags), loaded()), loaded()).lsh
-    assert lsh.rehash == rehash
-
-
-def test_a_deterministic_run_does_not_build_tables_in_the_background():
-    flags = {"output": "lsh", "deterministic": True, "epochs": 1}
-    assert not welcome_for(flags, network_for(config(**flags), loaded()), loaded()).lsh.background
+    assert planned("multilabel", MANY, **flags)[-1].stopping.average is average
 
 
 @pytest.mark.parametrize(
@@ -142,25 +141,18 @@ def test_a_deterministic_run_does_not_build_tables_in_the_background():
     ],
 )
 def test_patience_applies_unless_another_limit_is_given(flags, epochs, patience):
-    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
-    ending = plan_for(config(**flags), loaded("binary", 1), network, "run").stopping
+    ending = planned(**flags)[-1].stopping
     assert (ending.epochs, ending.patience) == (epochs, patience)
 
 
-@pytest.mark.parametrize(("teams", "sent"), [("auto", 0), (None, 0), ("1", 1), (4, 4)])
-def test_workers_are_told_the_number_of_teams(teams, sent):
-    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
-    assert welcome_for({"cpu_teams": teams}, network, loaded("binary", 1)).cpu_teams == sent
-
-
-def test_limits_and_weight_decay_are_those_given_or_found():
-    network = Network.build(FEATURES, (8,), 1, "relu", "logistic")
-    plan = plan_for(config(), loaded("binary", 1), network, "run")
-    assert plan.limits.cpu is None  # it depends on the teams of each worker
-    assert plan.training.optimizer.l2 == pytest.approx(0.0198)
-    plan = plan_for(config(l2=0.0, cpu_batch="2:32"), loaded("binary", 1), network, "run")
-    assert plan.limits.cpu == (2, 32)
-    assert plan.training.optimizer.l2 == 0.0
+@pytest.mark.parametrize(
+    ("flags", "cpu", "l2"),  # None: the limit depends on the teams of each worker
+    [({}, None, 0.0198), ({"l2": 0.0, "cpu_batch": "2:32", "lr_scaling": "none"}, (2, 32), 0.0)],
+)
+def test_limits_and_weight_decay_are_those_given_or_found(flags, cpu, l2):
+    plan = planned(**flags)[-1]
+    assert plan.learning_rate.scaling == flags.get("lr_scaling", "sqrt")
+    assert plan.limits.cpu == cpu and plan.training.optimizer.l2 == pytest.approx(l2)
 
 
 @pytest.mark.parametrize(
@@ -188,22 +180,13 @@ def test_a_cpu_has_a_measured_limit_unless_its_batches_are_fixed(flags, cpu):
         ({"hidden": (64, 64), "output": "lsh"}, False),
     ],
 )
-def test_the_memory_of_a_thread_grows_with_their_number_only_where_they_are_in_a_team(
-    flags, grows, tmp_path
-):
-    stored = " ".join(f"{feature}:1" for feature in range(8))
-    rows = "".join(f"{i % 4} {stored} {8 + i % 50}:1\n" for i in range(40_000))
-    (tmp_path / "data.svm").write_text(rows)
-    given = config(loss="softmax", **flags)
-    data = load(tmp_path / "data.svm")
-    network = network_for(given, data)
+def test_the_memory_of_a_thread_grows_with_their_number_only_where_they_are_in_a_team(flags, grows):
+    sizes = SetSizes(40_000, 58, sparse=True, stored=360_000, max_stored=9)
+    parts = planned("classes", 4, sizes, **flags)
 
     def per_thread(threads):
-        workers = (WorkerRequest("cpu", threads=threads),)
-        plan = plan_for(given, data, network, "run")
-        return memory_for(given, data, network, plan, workers)["working memory of threads"] / (
-            threads + 1
-        )
+        needed = memory_for(*parts, (WorkerRequest("cpu", threads=threads),))
+        return needed["working memory of threads"] / (threads + 1)
 
     assert (per_thread(64) > 1.01 * per_thread(1)) is grows
 
@@ -211,29 +194,25 @@ def test_the_memory_of_a_thread_grows_with_their_number_only_where_they_are_in_a
 @pytest.mark.parametrize(
     ("flags", "small"),
     [
-        ({"epochs": 10}, True),
+        ({}, True),
         ({"epochs": 100_000}, False),
-        ({"hidden": (4096, 4096), "epochs": 10}, False),
-        ({"max_seconds": 1.0}, False),  # which may be any number of epochs
-        ({"epochs": 10, "workers": "cpu:1"}, False),
-        ({"epochs": 10, "deterministic": True}, True),
-        ({"epochs": 10, "start_with": 2}, False),
-        ({"epochs": 10, "cpu_teams": 1}, False),
+        ({"hidden": (4096, 4096)}, False),
+        ({"epochs": None, "max_seconds": 1.0}, False),  # which may be any number of epochs
+        ({"workers": "cpu:1"}, False),
+        ({"deterministic": True}, True),
+        ({"start_with": 2}, False),
+        ({"cpu_teams": 1}, False),
+        ({"average": "on"}, False),
     ],
 )
 def test_small_runs_are_those_with_few_multiplications(flags, small):
-    data = load("a9a")
-    settings = config(**({"hidden": (16,)} | flags))
-    network = network_for(settings, data)
-    assert (
-        is_small(settings, plan_for(settings, data, network, "run"), network, data.train_sizes)
-        is small
-    )
+    sizes = SetSizes(32_561, 123, sparse=True, stored=451_592, max_stored=14)
+    given, data, network, plan = planned(sizes=sizes, **{"hidden": (16,), "epochs": 10} | flags)
+    assert is_small(given, plan, network, data.train_sizes) is small
 
 
 def test_a_hashed_output_layer_is_never_small():
-    settings, data = config(output="lsh", hidden=(4,), epochs=1), loaded()
-    network = network_for(settings, data)
-    assert not is_small(
-        settings, plan_for(settings, data, network, "run"), network, data.train_sizes
+    given, data, network, plan = planned(
+        "multilabel", 20, output="lsh", average="off", hidden=(4,), epochs=1
     )
+    assert not is_small(given, plan, network, data.train_sizes)

@@ -17,7 +17,7 @@ from tests.unit.model.test_file import model_for, same
 SUMMARY = {"status": "finished", "test": None}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def temporary(tmp_path, monkeypatch):
     """The directory in which temporary directories are created."""
     place = tmp_path / "tmp"
@@ -27,37 +27,44 @@ def temporary(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def directory(tmp_path):
+def directory(tmp_path, temporary):
     with RunDirectory.hold(tmp_path / "run", []) as held:
         held.begin("", resuming=False)
         yield held
 
 
-def test_model_and_summary_are_in_the_run_directory(directory, temporary):
-    model = model_for()
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+def unsaved(directory):
+    """The error of saving a model and a summary."""
+    with pytest.raises(SaveError) as raised:
+        save_results(directory, model_for(), SUMMARY)
+    return str(raised.value)
+
+
+def expect_results(path, model=True):
+    assert (path / "model.safetensors").exists() is model
+    assert not model or same(load_model(path / "model.safetensors"), model_for())
+    assert json.loads((path / "summary.json").read_text()) == SUMMARY
+
+
+@pytest.mark.parametrize("model", [None, model_for()], ids=["no model", "model"])
+def test_model_and_summary_are_in_the_run_directory(directory, temporary, model):
+    save_results(directory, None, {"status": "earlier"})
     save_results(directory, model, SUMMARY)
-    assert same(load_model(directory.path / "model.safetensors"), model)
-    assert json.loads((directory.path / "summary.json").read_text()) == SUMMARY
+    expect_results(directory.path, model is not None)
     assert os.listdir(temporary) == []
 
 
-def test_without_a_model_only_the_summary_is_written(directory):
-    save_results(directory, None, SUMMARY)
-    assert sorted(os.listdir(directory.path)) == [
-        *("config.toml", "coordinator.json", "run.json", "summary.json"),
-    ]
-
-
 def test_a_directory_that_is_gone_costs_no_model(directory, temporary):
-    model = model_for()
     directory.path.rename(directory.path.with_name("elsewhere"))
-    with pytest.raises(SaveError) as raised:
-        save_results(directory, model, SUMMARY)
+    message = unsaved(directory)
     (place,) = temporary.iterdir()
     assert place.stat().st_mode & 0o777 == 0o700
-    assert same(load_model(place / "model.safetensors"), model)
-    assert json.loads((place / "summary.json").read_text()) == SUMMARY
-    assert str(raised.value) == (
+    expect_results(place)
+    assert message == (
         f"{directory.path}: cannot save: the run directory was removed, moved or "
         f"replaced; the model is in {place}/model.safetensors instead; the summary is in "
         f"{place}/summary.json instead; there is no checkpoint in {directory.path}/checkpoints"
@@ -71,20 +78,13 @@ def test_what_could_not_be_saved_is_told_exactly(directory, temporary, monkeypat
         path.write_text("earlier")
         folder.write(directory.checkpoints, {"x": np.zeros(3)}, {})
     real = os.replace
-
-    def full(source, target):
-        if target == path:
-            raise OSError(28, "No space left on device")
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(SaveError) as raised:
-        save_results(directory, model_for(), SUMMARY)
+    monkeypatch.setattr(os, "replace", lambda *names: (full if names[1] == path else real)(*names))
+    message = unsaved(directory)
     (place,) = temporary.iterdir()
     assert os.listdir(place) == ["model.safetensors"]
     intact = "; the earlier file is intact" * earlier
     checkpoint = "the newest checkpoint is {}/000001" if earlier else "there is no checkpoint in {}"
-    assert str(raised.value) == (
+    assert message == (
         f"{path}: cannot save the model: No space left on device{intact}; "
         f"the summary is in {directory.path}/summary.json; "
         f"the model is in {place}/model.safetensors instead; "
@@ -93,46 +93,31 @@ def test_what_could_not_be_saved_is_told_exactly(directory, temporary, monkeypat
     assert not earlier or path.read_text() == "earlier"
 
 
-@pytest.mark.parametrize("place", ["full", "missing"])
+@pytest.mark.parametrize(
+    ("place", "lost"),
+    [
+        ("full", "the model is lost: .*; the summary is lost: "),
+        ("missing", "no temporary directory could be created either: No space"),
+    ],
+)
 def test_files_that_cannot_be_saved_anywhere_are_reported_as_lost(
-    directory, temporary, monkeypatch, place
+    directory, temporary, monkeypatch, place, lost
 ):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(os, "replace", full)
     if place == "missing":
         monkeypatch.setattr(tempfile, "mkdtemp", full)
-    with pytest.raises(SaveError) as raised:
-        save_results(directory, model_for(), SUMMARY)
-    lost = "the model is lost: .*; the summary is lost: "
-    expected = (
-        lost if place == "full" else "no temporary directory could be created either: No space"
-    )
-    assert re.search(expected, str(raised.value))
+    assert re.search(lost, unsaved(directory))
     assert os.listdir(temporary) == []
-
-
-def test_a_summary_is_read_back(tmp_path):
-    path = Path(tmp_path, "summary.json")
-    write_summary({"status": "failed"}, path)
-    write_summary({"status": "finished", "test": None}, path)
-    assert json.loads(path.read_text()) == {"status": "finished", "test": None}
-    assert "summary.json" in os.listdir(tmp_path)
 
 
 def test_a_failed_write_keeps_the_old_summary(tmp_path, monkeypatch):
     path = tmp_path / "summary.json"
     write_summary({"status": "old"}, path)
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", fail)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(SaveError, match="cannot save the summary: No space left"):
         write_summary({"status": "new"}, path)
     assert json.loads(path.read_text()) == {"status": "old"}
-    assert sorted(os.listdir(tmp_path)) == ["summary.json", "tmp"]
+    assert os.listdir(tmp_path) == ["summary.json"]
 
 
 def test_a_run_that_trained_on_no_row_has_no_model(tmp_path):

@@ -20,22 +20,24 @@ EVALUATION = Evaluation(1.5, 2.0, 180, 0.4, 0.5, {"accuracy": 0.75})
 IDENTITY = {"network": "5-4-1 relu", "seed": 0}
 
 
-def write(run_dir, epoch=2, **changes):
+def write(run_dir, epoch=2, damaged=False, **changes):
     worker = WorkerRecord("cpu-0", "cpu", 2, 180, 18, 1.0, 0.9, 10, [(0.0, 10)], [])
-    state = {**asdict(SAVED), "epoch": epoch, "workers": [asdict(worker)]}
     description = {
-        "state": state,
+        "state": {**asdict(SAVED), "epoch": epoch, "workers": [asdict(worker)]},
         "history": [asdict(EVALUATION)],
         "kept": asdict(EVALUATION),
         "identity": IDENTITY,
-        **changes,
     }
-    return folder.write(run_dir / FOLDER, {"params": np.zeros(3, np.float32)}, description)
+    arrays = {"params": np.zeros(3, np.float32)}
+    path = folder.write(run_dir / FOLDER, arrays, description | changes)
+    if damaged:
+        (path / "manifest.json").write_text("x")
+    return path
 
 
-def damage(path):
-    with (path / "manifest.json").open("a") as file:
-        file.write("x")
+def refused(message, resume, run_dir):
+    with pytest.raises(DataError, match=message):
+        find_resume_point(str(resume), run_dir)
 
 
 def test_the_saved_state_is_read_back(tmp_path):
@@ -44,38 +46,31 @@ def test_the_saved_state_is_read_back(tmp_path):
     assert (point.saved.epoch, point.saved.todo) == (2, SAVED.todo)
     assert point.saved.todo[0].deaths == 1
     assert point.saved.workers[0].batch_trace == [(0.0, 10)]
-    assert point.history == [EVALUATION] and point.kept == EVALUATION
-    assert point.unusable == []
+    assert point.history == [EVALUATION] and point.kept == EVALUATION and point.unusable == []
 
 
 def test_the_newest_usable_checkpoint_is_chosen_and_the_others_are_named(tmp_path):
     write(tmp_path, epoch=1)
-    damage(write(tmp_path, epoch=2))
+    write(tmp_path, epoch=2, damaged=True)
     point = find_resume_point("auto", tmp_path)
     assert point.saved.epoch == 1
     assert len(point.unusable) == 1 and "000002" in point.unusable[0]
 
 
 def test_a_named_checkpoint_is_read_or_refused(tmp_path):
-    first, second = write(tmp_path, epoch=1), write(tmp_path, epoch=2)
+    first, second, third = (write(tmp_path, epoch, epoch == 2) for epoch in (1, 2, 3))
     assert find_resume_point(str(first), tmp_path).saved.epoch == 1
-    damage(first)
-    with pytest.raises(DataError, match="000001"):
-        find_resume_point(str(first), tmp_path)
-    assert find_resume_point(str(second), tmp_path).saved.epoch == 2
+    refused("000002", second, tmp_path)
+    assert find_resume_point(str(third), tmp_path).saved.epoch == 3
 
 
-def test_every_unusable_checkpoint_is_named(tmp_path):
-    damage(write(tmp_path))
-    damage(write(tmp_path))
-    with pytest.raises(DataError, match=r"no checkpoint .* is usable: .*000002.*; .*000001"):
-        find_resume_point("auto", tmp_path)
-
-
-def test_auto_needs_no_checkpoint_but_a_named_run_does(tmp_path):
+def test_what_cannot_be_resumed_is_named(tmp_path):
     assert find_resume_point("auto", tmp_path) is None
-    with pytest.raises(DataError, match="there is no checkpoint in"):
-        find_resume_point(str(tmp_path), tmp_path)
+    refused("there is no checkpoint in", tmp_path, tmp_path)
+    for _ in range(2):
+        write(tmp_path, damaged=True)
+    refused(r"no checkpoint .* is usable: .*000002.*; .*000001", "auto", tmp_path)
+    refused("another version of hogbatch", write(tmp_path, state={"epoch": 1}), tmp_path)
 
 
 @pytest.mark.parametrize(("name", "what"), [("nowhere", "does not exist"), ("f", "is not a dir")])
@@ -97,35 +92,26 @@ def test_a_named_run_directory_must_contain_checkpoints(tmp_path):
     expect_checkpoints(str(tmp_path))
 
 
-def test_a_checkpoint_of_another_version_is_refused(tmp_path):
-    write(tmp_path, state={"epoch": 1})
-    with pytest.raises(DataError, match="another version of hogbatch"):
-        find_resume_point("auto", tmp_path)
-
-
 @pytest.mark.parametrize(("what", "other"), [("network", "5-9-1 relu"), ("seed", 1)])
 def test_a_run_that_differs_is_refused_and_the_difference_named(tmp_path, what, other):
     write(tmp_path)
     point = find_resume_point("auto", tmp_path)
     point.check(IDENTITY)
-    with pytest.raises(
-        UsageError, match=f"its {what} is {IDENTITY[what]!r}, but this run's is {other!r}"
-    ):
+    message = f"its {what} is {IDENTITY[what]!r}, but this run's is {other!r}"
+    with pytest.raises(UsageError, match=message):
         point.check({**IDENTITY, what: other})
 
 
 def test_the_run_directory_that_resume_refers_to(tmp_path):
     run, home = tmp_path / "run", Path("elsewhere")
-    assert resumed_dir(str(run), None) == resumed_dir(str(run), home) == run
-    assert resumed_dir(str(run / FOLDER), None) == run
-    assert resumed_dir(str(run / FOLDER / "000003"), None) == run
-    assert resumed_dir("auto", home) == home
-    assert resumed_dir("auto", None) is None
+    for path in (run, run / FOLDER, run / FOLDER / "000003"):
+        assert resumed_dir(str(path), None) == resumed_dir(str(path), home) == run
+    assert (resumed_dir("auto", home), resumed_dir("auto", None)) == (home, None)
 
 
 def test_the_settings_come_from_the_resumed_run(tmp_path):
     assert settings_file({"resume": str(tmp_path)}) is None
     (tmp_path / "config.toml").write_text("")
-    assert settings_file({"resume": str(tmp_path)}) == tmp_path / "config.toml"
-    assert settings_file({"resume": "auto", "run_dir": str(tmp_path)}) == tmp_path / "config.toml"
+    for given in ({"resume": str(tmp_path)}, {"resume": "auto", "run_dir": str(tmp_path)}):
+        assert settings_file(given) == tmp_path / "config.toml"
     assert settings_file({"resume": "auto"}) is settings_file({"run_dir": str(tmp_path)}) is None

@@ -4,7 +4,7 @@ import pytest
 
 from hogbatch.coordinator.commands import Finish, Kill, Quarantine, Record, Revoke, Send
 from hogbatch.simulate.audit import Audit, InvariantViolation
-from hogbatch.wire.messages import Done, Stop, Work
+from hogbatch.wire.messages import Done, Lease, Stop
 from tests.support.coordinator_stage import Stage, make_plan
 
 
@@ -48,7 +48,7 @@ def stage():
 
 def lease(rows, number=99, **changes):
     fields = {"task": "train", "epoch": 0, "batch_size": 10, "learning_rate": 0.1, "fence": 0}
-    return Work(lease=number, start=rows[0], stop=rows[1], **fields | changes)
+    return Lease(number=number, start=rows[0], stop=rows[1], **fields | changes)
 
 
 def trained(*rows, epoch=0):
@@ -139,7 +139,7 @@ def test_a_lease_that_was_reported_is_no_longer_held(stage):
     stage.audit.received("b", done)  # of another worker: ignored
     with pytest.raises(InvariantViolation, match="overlaps"):
         stage.command(Send("b", lease(rows_of(work))))
-    stage.audit.received("a", Done(work.lease, 0, 0, 0.0, 0.0, 0, ()))  # too few rows: ignored
+    stage.audit.received("a", Done(work.number, 0, 0, 0.0, 0.0, 0, ()))  # too few rows: ignored
     with pytest.raises(InvariantViolation, match="overlaps"):
         stage.command(Send("b", lease(rows_of(work))))
     stage.audit.received("a", done)

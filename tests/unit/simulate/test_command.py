@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from hogbatch.cli import simulate
 from hogbatch.cli.main import main
-from hogbatch.simulate import command
 
 CREW = "cpu:4x2000rows/s,gpu:1x20000rows/s"
 
@@ -134,7 +134,9 @@ def test_bad_values_are_one_sentence(capsys, flags, words):
 
 def test_a_run_ends_after_ten_seconds_by_default(monkeypatch):
     configs = []
-    monkeypatch.setattr(command, "forecast", lambda config, *_: configs.append(config))
-    monkeypatch.setattr(command, "table", lambda seen: [])
+    monkeypatch.setattr(
+        "hogbatch.simulate.forecast.forecast", lambda config, *_: configs.append(config)
+    )
+    monkeypatch.setattr("hogbatch.simulate.forecast.table", lambda seen: [])
     main(["simulate"])
-    assert configs[0].max_seconds == command.DEFAULT_S
+    assert configs[0].max_seconds == simulate.DEFAULT_S

@@ -17,7 +17,7 @@ from hogbatch.simulate.server_engine import (
 )
 from hogbatch.simulate.simulated_servers import check_rows
 from hogbatch.simulate.speed import Speed
-from hogbatch.wire.messages import Collect, Collected, Reduce, Reduced, Work
+from hogbatch.wire.messages import Collect, Collected, Lease, Reduce, Reduced
 from tests.support.simulated_host import SimulatedHost
 from tests.support.wire_messages import WELCOME
 
@@ -111,8 +111,8 @@ def test_another_message_ends_an_attempt():
 def test_a_lease_belongs_to_the_change_when_it_is_done():
     cluster = Cluster()
     engine = cluster.engines[0]
-    engine.submit(Work(3, "train", 1, 50, 60, 10, 0.1, 7))
-    engine.submit(Work(4, "evaluate", 1, 0, 9, 10, 0.1, 7))
+    engine.submit(Lease(3, "train", 1, 50, 60, 10, 0.1, 7))
+    engine.submit(Lease(4, "evaluate", 1, 0, 9, 10, 0.1, 7))
     cluster.serve(Collect(1), 0)
     assert engine.change == [ONE]
     cluster.run(5.0)

@@ -9,7 +9,7 @@ from hogbatch.errors import UsageError
 from hogbatch.policy.limits import useful_limits
 from hogbatch.simulate.speed import GPU_HALF, Speed, parse_workers
 from hogbatch.simulate.speed_engine import SpeedEngine
-from hogbatch.wire.messages import Work
+from hogbatch.wire.messages import Lease
 from tests.support.simulated_host import SimulatedHost
 
 
@@ -69,7 +69,7 @@ def engine(host):
 
 
 def work(lease):
-    return Work(lease, "train", 0, 10 * lease, 10 * lease + 10, 5, 0.1, 7)
+    return Lease(lease, "train", 0, 10 * lease, 10 * lease + 10, 5, 0.1, 7)
 
 
 def test_leases_are_done_one_after_the_other(engine, host):
@@ -87,7 +87,7 @@ def test_a_hung_worker_finishes_only_the_lease_in_progress_unless_a_row_kills_it
     engine.submit(work(2))
     host.run()
     assert [done.lease for _, done in host.posted] == [0] and host.alive
-    engine._works.clear()
+    engine._queue.clear()
     engine.deadly_row = lambda given: given.start
     engine.submit(work(3))
     host.run()

@@ -53,22 +53,6 @@ def test_without_a_test_set_there_is_none():
     segment.close()
 
 
-def test_the_rows_are_views_of_the_segment():
-    segment = stored(dense(5), None)
-    segment.array("train/inputs/dense")[4, 2] = -1
-    rows = dataset.train_of(segment, 3).inputs.dense
-    assert rows[4, 2] == -1
-    assert np.shares_memory(rows, segment.memory)
-    segment.close()
-
-
-def test_the_form_of_the_rows_is_kept():
-    segment = stored(sparse(5), None)
-    examples = dataset.train_of(segment, 3)
-    assert (examples.sparse, examples.rows) == (True, 5)
-    segment.close()
-
-
 def test_neighbouring_epochs_have_orders_of_their_own():
     segment = Segment.create("shared", arrange(EpochOrders.fields(4)))
     orders = EpochOrders.attach(segment)
@@ -79,16 +63,6 @@ def test_neighbouring_epochs_have_orders_of_their_own():
     assert again.row_order(1).tolist() == [3, 2, 1, 0]
     assert again.row_order(1).dtype == np.int64
     segment.close()
-
-
-@pytest.mark.parametrize("examples", [dense, sparse])
-def test_the_fields_follow_from_the_sizes(examples):
-    train, test = examples(5), examples(2)
-    for name, (dtype, shape) in dataset.fields_of(train.sizes, test.sizes).items():
-        which, part, array = name.split("/")
-        found = getattr(getattr(train if which == "train" else test, part), array)
-        assert (found.dtype, found.shape) == (dtype, shape)
-    assert not any(name.startswith("test") for name in dataset.fields_of(train.sizes, None))
 
 
 @pytest.mark.parametrize("examples", [dense, sparse])

@@ -31,8 +31,3 @@ def test_each_worker_has_a_cache_line_to_itself(segment):
     assert lines.dtype == np.int64
     assert lines.ctypes.data % 64 == 0
     assert lines.strides[0] == 64
-
-
-def test_a_worker_beyond_the_last_line_is_an_error(segment):
-    with pytest.raises(IndexError):
-        Fences.of(segment).revoke(MAX_WORKERS)

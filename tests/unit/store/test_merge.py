@@ -13,7 +13,6 @@ from hogbatch.store.merge import (
     batches_between_merges,
     damped_delta,
     delta,
-    overwrite,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -39,27 +38,20 @@ def sent():
     return whole(2)
 
 
-def test_delta_adds_the_change_to_what_others_made_of_it(shared, sent):
-    before = shared.copy()
-    delta(shared, sent, 1.0)
-    assert np.array_equal(shared, before + sent)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5])
-def test_delta_weights_a_change_by_its_share(fraction, shared, sent):
-    before = shared.copy()
-    delta(shared, sent, fraction)
-    assert np.array_equal(shared, before + fraction * sent)
-
-
-def test_delta_loses_no_update_of_others(shared, sent):
-    start = shared.copy()
-    delta(shared, sent, 1.0)
-    shared[5] += 10  # a thread works on the shared model itself
-    delta(shared, whole(3), 1.0)  # another worker, which pulled the same model
-    expected = start + sent + whole(3)
-    expected[5] += 10
-    assert np.array_equal(shared, expected)
+@pytest.mark.parametrize("weight", [1.0, 0.25, 0.0])
+@pytest.mark.parametrize(
+    ("name", "merged"),
+    [
+        ("delta", lambda shared, sent, weight: shared + weight * sent),
+        ("overwrite", lambda shared, sent, weight: sent),
+        ("average", lambda shared, sent, weight: (shared + sent) / 2),
+    ],
+)
+def test_a_rule_merges_what_was_sent_and_leaves_it(name, merged, weight, shared, sent):
+    before, copy = shared.copy(), sent.copy()
+    MERGE_RULES[name].merge(shared, sent, weight)
+    assert np.array_equal(shared, merged(before, copy, weight)) and shared.dtype == np.float32
+    assert np.array_equal(sent, copy)
 
 
 def test_less_of_a_damped_change_is_added_where_others_have_changed_more(sent):
@@ -79,45 +71,10 @@ def test_without_changes_by_others_a_damped_change_is_added_as_it_is(weight, sha
     assert np.array_equal(shared, plain)
 
 
-def test_overwrite_loses_the_updates_of_others(shared, sent):
-    overwrite(shared, sent, 1.0)
-    assert np.array_equal(shared, sent)
-
-
-def test_average_keeps_half_of_each_side(shared, sent):
-    before = shared.copy()
-    average(shared, sent, 1.0)
-    assert np.array_equal(shared, (before + sent) / 2)
-
-
 def test_average_holds_for_the_largest_numbers():
     shared = np.full(3, 3e38, np.float32)
     average(shared, shared.copy(), 1.0)
     assert np.array_equal(shared, np.full(3, 3e38, np.float32))
-
-
-@pytest.mark.parametrize("name", ["overwrite", "average"])
-def test_rules_that_merge_a_replica_ignore_the_weight(name, sent):
-    full_weight, small_weight = whole(1), whole(1)
-    MERGE_RULES[name].merge(full_weight, sent, 1.0)
-    MERGE_RULES[name].merge(small_weight, sent, 0.1)
-    assert np.array_equal(small_weight, full_weight)
-
-
-@pytest.mark.parametrize("fraction", [1.0, 0.3])
-@pytest.mark.parametrize("name", MERGE_RULES)
-def test_every_rule_keeps_float32_and_leaves_what_was_sent(name, fraction, shared, sent):
-    copy = sent.copy()
-    MERGE_RULES[name].merge(shared, sent, fraction)
-    assert shared.dtype == np.float32
-    assert np.array_equal(sent, copy)
-
-
-@pytest.mark.parametrize("name", MERGE_RULES)
-def test_an_empty_model_merges(name):
-    shared = np.empty(0, np.float32)
-    MERGE_RULES[name].merge(shared, shared.copy(), 0.5)
-    assert shared.size == 0
 
 
 def merging_fits(batches, batch, blocking, background):

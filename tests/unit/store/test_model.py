@@ -23,14 +23,6 @@ def test_there_are_as_many_slots_as_the_optimizer_has(slots, first, second):
     segment.close()
 
 
-def test_it_is_a_view_of_the_segment(segment):
-    model, again = SharedModel.of(segment), SharedModel.of(segment)
-    names = ["params", "first", "second", "steps", "merges"]
-    for number, name in enumerate(names):
-        getattr(model, name)[:] = number
-    assert [getattr(again, name)[0] for name in names] == [0, 1, 2, 3, 4]
-
-
 def test_updates_are_those_of_cpu_and_gpu_workers_together(segment):
     model = SharedModel.of(segment)
     assert model.updates == 0

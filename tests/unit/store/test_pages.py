@@ -68,20 +68,6 @@ def test_each_node_s_stripes_are_taken_by_a_thread_on_its_cores(memfd, monkeypat
     assert threading.get_ident() not in pinned
 
 
-def test_this_thread_s_cores_stay_as_they_are(memfd):
-    before = os.sched_getaffinity(0)
-    one = frozenset([min(before)])
-    pages.allocate(memfd, SIZE, [one, one])
-    assert os.sched_getaffinity(0) == before
-    assert taken(memfd) == SIZE
-
-
-def test_one_node_needs_no_threads(memfd, monkeypatch):
-    monkeypatch.setattr(pages, "ThreadPoolExecutor", None)
-    pages.allocate(memfd, SIZE, [frozenset({0})])
-    assert taken(memfd) == SIZE
-
-
 def test_too_little_memory_on_one_node_is_an_error(memfd, monkeypatch):
     take = os.posix_fallocate
 

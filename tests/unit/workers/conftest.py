@@ -84,6 +84,12 @@ def welcome(worker=4):
 
 
 @pytest.fixture
+def nothing_measured(tmp_path, monkeypatch):
+    """Use an empty cache, so that every engine measures its device and uses the same memory."""
+    monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
+
+
+@pytest.fixture
 def segments():
     inputs = dense_inputs(np.ones((ROWS, FEATURES), np.float32))
     train = Examples(inputs, single_labels(np.ones(ROWS, np.float32)), FEATURES)

@@ -13,7 +13,7 @@ from hogbatch.kernels.contract import LOSS
 from hogbatch.kernels.gpu import device as host
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store.staleness import Damping
-from hogbatch.wire.messages import Failed, Work
+from hogbatch.wire.messages import Failed, Lease
 from hogbatch.workers.compute.refused_changes import MAX_REFUSED
 from hogbatch.workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
 from hogbatch.workers.replica import Replica
@@ -52,7 +52,7 @@ class Rig:
         """The intervals of one lease."""
         self.leases += 1
         rows = 10 * intervals
-        work = Work(self.leases, "train", 0, 100, 100 + rows, 10, 0.1, FENCE)
+        work = Lease(self.leases, "train", 0, 100, 100 + rows, 10, 0.1, FENCE)
         progress = LeaseProgress(work, began=0.0, rows=rows)
         starts = range(100, 100 + rows, 10)
         return [Interval(progress, at, at + 10, at + 10 == work.stop) for at in starts]

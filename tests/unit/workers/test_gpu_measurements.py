@@ -118,12 +118,6 @@ def test_touched_rows_are_measured_with_those_of_an_interval():
     assert touched[-1] > 2 * touched[0] > 0
 
 
-def test_a_chosen_number_of_batches_is_kept(monkeypatch):
-    delay_host(monkeypatch, SLOW_SECONDS / 5)
-    rig = Rehearsal(assignment(examples(ROWS), merge_every=2), device=device(mapped=False))
-    assert [train(rig).updates for _ in range(4)] == [10] * 4
-
-
 def test_reports_contain_what_merging_cost():
     made = device(take=0.0)
     rig = Rehearsal(assignment(examples(ROWS), merge_every=5), epochs(1, BATCH), made)

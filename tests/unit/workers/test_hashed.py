@@ -11,7 +11,7 @@ from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES,
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.model import BatchSettings
-from hogbatch.wire.messages import Done, Failed, Work
+from hogbatch.wire.messages import Done, Failed, Lease
 from hogbatch.workers.compute import hash_tables
 from hogbatch.workers.compute.thread_state import thread_state
 from hogbatch.workers.cpu import CpuEngine
@@ -216,7 +216,7 @@ def test_an_engine_trains_and_evaluates_exactly(background):
     def work_on(task, leases):
         """Run leases over all rows; with two threads, they end in any order."""
         for number in range(leases):
-            engine.submit(Work(number, task, 0, 0, WIDE_ROWS, 4, 0.02, 0))
+            engine.submit(Lease(number, task, 0, 0, WIDE_ROWS, 4, 0.02, 0))
         for _ in range(leases):
             assert heard.acquire(timeout=WITHIN_S)
         return posts[-leases:]
@@ -244,7 +244,7 @@ def test_an_error_in_a_build_reaches_the_session(monkeypatch):
         raise HogbatchError("no room for tables")
 
     monkeypatch.setattr(hash_tables, "clear", fail)
-    engine.submit(Work(1, "train", 0, 0, WIDE_ROWS, 4, 0.02, 0))
+    engine.submit(Lease(1, "train", 0, 0, WIDE_ROWS, 4, 0.02, 0))
     for _ in range(2):
         assert heard.acquire(timeout=WITHIN_S)
     (error,) = [one for one in posts if not isinstance(one, Done | Failed)]

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from numpy.testing import assert_array_equal
 
-from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
 from hogbatch.workers import stored_profile
 from hogbatch.workers.profile import discard, profile
@@ -67,15 +66,6 @@ def quick(batch, densify):
 
 def sizes(profile):
     return [rows for rows, _ in profile]
-
-
-def test_measuring_stops_when_memory_runs_out():
-    def seconds(rows, densify):
-        if rows > 64:
-            raise OutOfHostMemory
-        return quick(rows, densify)
-
-    assert sizes(Start(seconds=seconds).profile().profile) == [16, 32, 64]
 
 
 def test_measuring_a_real_device_stops_when_memory_runs_out():
@@ -144,45 +134,29 @@ def test_measurements_are_stored_with_their_circumstances(cache):
     }
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"\xff\xfe", b"null", b"[]", b"[16, NaN]", b'{"densify": false}']
-    + [
-        json.dumps(VALID | {"profile": profile}).encode()
-        for profile in ([], [[16]], [16, 0.1], [[16, None]], [[16, -1]], [[16, 0]], [[0, 1]])
-    ]
-    + [
-        json.dumps(VALID | {"profile": profile}).encode()
-        for profile in ([[16, math.nan]], [[16, math.inf]], [[math.inf, 1]], [["16", 1]])
-    ]
-    + [json.dumps(VALID | {"date": date}).encode() for date in (0, "now", "2026-01-31T12:00:00")]
-    + [json.dumps(VALID | {"more": 1}).encode()],
-)
-def test_a_corrupt_profile_is_measured_again(cache, content):
+INVALID = [
+    *({"profile": [[16, bad]]} for bad in (None, -1, 0, math.nan, math.inf)),
+    *({"profile": bad} for bad in ([], [[16]], [16, 0.1], [[0, 1]], [["16", 1]])),
+    *({"date": date} for date in (0, "now", "2026-01-31T12:00:00")),
+    {"more": 1},
+]
+
+
+def test_a_valid_profile_is_used_and_a_corrupt_one_is_measured_again(cache, caplog):
     measured = Start(seconds=quick).profile()
     (kept,) = cache.iterdir()
     written = kept.read_bytes()
-    kept.write_bytes(content)
-    again = Start(seconds=quick)
-    assert again.profile() == measured
-    assert again.measured and kept.read_bytes() == written
-
-
-def test_a_valid_profile_is_used(cache):
-    Start(seconds=quick).profile()
-    (kept,) = cache.iterdir()
+    earlier_version = json.dumps({"densify": False, "profile": [[16, 0.001]]}).encode()
+    invalid = [json.dumps(VALID | change).encode() for change in INVALID]
+    for content in (earlier_version, b"", b"{", b"\xff\xfe", b"null", b"[]", *invalid):
+        kept.write_bytes(content)
+        again = Start(seconds=quick)
+        assert again.profile() == measured and again.measured, content
+        assert kept.read_bytes() == written
+        assert content != earlier_version or not caplog.records
     kept.write_text(json.dumps(VALID))
     again = Start(seconds=quick)
     assert again.profile().profile == ((16, 0.001),) and not again.measured
-
-
-def test_a_profile_of_an_earlier_version_is_measured_again_without_a_warning(cache, caplog):
-    Start(seconds=quick).profile()
-    (kept,) = cache.iterdir()
-    kept.write_text(json.dumps({"densify": False, "profile": [[16, 0.001]]}))
-    again = Start(seconds=quick)
-    again.profile()
-    assert again.measured and not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -207,21 +181,12 @@ def test_measurements_with_another_driver_are_repeated(before, now, again):
     assert bool(later.measured) == again
 
 
-def test_discarded_measurements_are_repeated(cache):
+def test_measurements_are_discarded_but_not_the_new_ones_of_another_worker(cache):
     start = Start(seconds=quick)
     measured = start.profile()
-    discard(start.trainer, start.given, measured)
-    assert list(cache.iterdir()) == []
-    discard(start.trainer, start.given, measured)  # another worker has done it
-    again = Start(seconds=quick)
-    again.profile()
-    assert again.measured
-
-
-def test_new_measurements_of_another_worker_are_not_discarded():
-    start = Start(seconds=quick)
-    measured = start.profile()
-    discard(start.trainer, start.given, measured)
+    for _ in range(2):  # another worker may have done it
+        discard(start.trainer, start.given, measured)
+        assert list(cache.iterdir()) == []
     Start(seconds=lambda rows, densify: 2e-3).profile()
     discard(start.trainer, start.given, measured)
     third = Start(seconds=quick)
@@ -247,22 +212,16 @@ def test_rows_are_densified_where_that_is_faster(out, densify):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"sparse": False}, {"sparse": True, "optimizer": "adam"}], ids=str
+    "settings",
+    [{"sparse": False}, {"sparse": True, "optimizer": "adam"}, {"sparse": True, "l2": 1e-4}],
+    ids=str,
 )
 def test_rows_are_not_densified_where_that_changes_results(settings):
+    if "l2" in settings:  # also if that was found for a run which allows it
+        assert Start(seconds=lambda rows, densify: 0.5 - 0.4 * densify, sparse=True).profile()
     start = Start(seconds=lambda rows, densify: 0.1 if densify else 1.0, **settings)
     assert not start.profile().densify and not start.densify
     assert not any(densify for _, densify in start.measured)
-
-
-def test_cached_densification_does_not_apply_to_runs_that_forbid_it():
-    def seconds(rows, densify):
-        return 0.1 if densify else 1.0
-
-    assert Start(sparse=True, seconds=seconds).profile().densify
-    decayed = Start(sparse=True, seconds=seconds, l2=1e-4)
-    assert not decayed.trainer.may_densify
-    assert not decayed.profile().densify and not decayed.densify
 
 
 def test_rows_are_not_densified_without_memory_for_it():
@@ -275,8 +234,10 @@ def test_rows_are_not_densified_without_memory_for_it():
     assert not start.profile().densify and not start.densify
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    ("sparse", "optimizer"),
+    [(False, "sgd"), (True, "momentum"), (True, "adagrad"), (False, "adam")],
+)
 def test_measuring_leaves_no_traces(sparse, optimizer):
     start = Start(64, sparse=sparse, optimizer=optimizer)
     start.given.model.first[:] = 3

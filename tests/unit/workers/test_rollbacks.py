@@ -17,13 +17,7 @@ from tests.support.hash_table_builds import in_tables, output_weights, true_code
 from tests.unit.workers.conftest import WITHIN_S
 from tests.unit.workers.test_hashed import Rig, wait_for
 
-every_data = pytest.mark.parametrize("data", [{}, SPARSE, WIDE], ids=["dense", "sparse", "wide"])
-
-
-@pytest.fixture(autouse=True)
-def nothing_measured(tmp_path, monkeypatch):
-    """Every GPU engine measures its device."""
-    monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("nothing_measured")
 
 
 def arrays(model):
@@ -131,8 +125,9 @@ def test_threads_with_hashed_outputs_are_reset():
 # GPU workers -------------------------------------------------------------------------------------
 
 
-@every_data
-@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+@pytest.mark.parametrize(
+    ("data", "optimizer"), [({}, "adagrad"), (SPARSE, "adam"), (WIDE, "adagrad")]
+)
 def test_a_replica_is_pulled_again_with_its_slots(data, optimizer):
     settings = {"data": data, "optimizer": optimizer}
     used, fresh = (given_for(**settings) for _ in range(2))
@@ -155,7 +150,7 @@ def given_for(data, **settings):
     return assignment(examples(ROWS, **data), **settings)
 
 
-@every_data
+@pytest.mark.parametrize("data", [{}, WIDE], ids=["dense", "wide"])
 def test_a_poisoned_model_is_not_blamed_on_the_device(data):
     given = given_for(data, optimizer="adagrad")
     good = [array.copy() for array in arrays(given.model)]
@@ -171,8 +166,7 @@ def test_a_poisoned_model_is_not_blamed_on_the_device(data):
     assert all(np.isfinite(array).all() for array in arrays(given.model))
 
 
-@every_data
-@pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])
+@pytest.mark.parametrize(("data", "staged"), [({}, True), (SPARSE, False), (WIDE, True)])
 def test_a_skipped_row_is_reported_by_its_number_in_the_set(data, staged, monkeypatch):
     if staged:
         monkeypatch.setattr("hogbatch.workers.feed.MAX_MEMORY_FRACTION", 0.0)

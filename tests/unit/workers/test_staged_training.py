@@ -9,30 +9,28 @@ from tests.support.gpu_engine_driver import ROWS, SPARSE
 from tests.support.limited_devices import Unpinned
 from tests.support.row_sets import trained
 
-every_form = pytest.mark.parametrize("data", [{}, SPARSE], ids=["dense", "sparse"])
-every_labels = pytest.mark.parametrize("several", [False, True], ids=["labels", "lists"])
 
-
-@every_form
-@every_labels
-def test_staged_sets_train_like_cached_sets(data, several, monkeypatch, caplog):
-    caplog.set_level("INFO")
-    train = examples(ROWS, several=several, **data)
-    cached = trained(train)
-    assert "staging" not in caplog.text
-    monkeypatch.setattr(feed, "MAX_MEMORY_FRACTION", 0.0)
-    assert_allclose(trained(train), cached, atol=1e-6)
-    assert "gathered by the device" in caplog.text
-
-
-@every_form
-def test_a_worker_without_pinned_memory_gathers_on_the_host(data, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("data", "device", "message"),
+    [
+        ({}, None, "gathered by the device"),
+        (SPARSE | {"several": True}, None, "gathered by the device"),
+        (
+            SPARSE,
+            Unpinned(),
+            "the host gathers the rows of batches: gpu:host cannot pin the data",
+        ),
+    ],
+    ids=["dense", "sparse, label lists", "unpinned"],
+)
+def test_staged_sets_train_like_cached_sets(data, device, message, monkeypatch, caplog):
     caplog.set_level("INFO")
     train = examples(ROWS, **data)
     cached = trained(train)
+    assert "staging" not in caplog.text
     monkeypatch.setattr(feed, "MAX_MEMORY_FRACTION", 0.0)
-    assert_allclose(trained(train, device=Unpinned()), cached, atol=1e-6)
-    assert "the host gathers the rows of batches: gpu:host cannot pin the data" in caplog.text
+    assert_allclose(trained(train, device=device), cached, atol=1e-6)
+    assert message in caplog.text
 
 
 def test_the_data_are_mapped_once_for_both_sets(monkeypatch):

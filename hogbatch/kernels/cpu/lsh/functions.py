@@ -48,18 +48,11 @@ class HashFunctions(NamedTuple):
 
 
 def draw(
-    family: int,
-    dimension: int,
-    hashes: int,
-    tables: int,
-    bits: int,
-    seed: int,
-    size: int = BIN_SIZE,
+    family: int, dimension: int, hashes: int, tables: int, bits: int, seed: int
 ) -> HashFunctions:
     """Draw K = `hashes` functions for each of L = `tables` tables of 2^bits buckets.
 
-    The same arguments give the same functions in every process. `size` is the bin size of wta and
-    dwta, limited to the number of coordinates; bits <= 32.
+    The same arguments give the same functions in every process. bits <= 32.
     """
     random = np.random.default_rng(seed)
     count = hashes * tables
@@ -71,7 +64,7 @@ def draw(
         bins = _bins(random, dimension, count, -(-TOPK_PER_BIN * dimension // TOPK))
         values = dimension
     else:
-        bins = _bins(random, dimension, count, size)
+        bins = _bins(random, dimension, count, BIN_SIZE)
         values = bins.shape[1]
     multipliers, shift = _mixing(random, hashes, tables, (values - 1).bit_length(), bits)
     probe, offset = (int(number) for number in random.integers(0, 1 << 31, 2))

@@ -7,7 +7,7 @@ coordinates with one row in each SIMD lane.
 import numpy as np
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.cpu.brgemm import address, matrix, multiply, single_block, submatrix
+from hogbatch.kernels.cpu.brgemm import address, matrix, multiply, submatrix
 from hogbatch.kernels.cpu.dense import aligned
 from hogbatch.kernels.cpu.lsh.functions import DWTA, MINHASH, SIMHASH, TOPK
 from hogbatch.kernels.cpu.tiles import STORE, Epilogue, Matrix
@@ -41,12 +41,12 @@ def hash_by_sign(functions, x, codes):
     size = min(BLOCK_ROWS, x.shape[0])
     scores = aligned(size * width)
     keys = np.empty(functions.tables, np.int64)
-    store = Epilogue(STORE, 1.0, 0, 0.0)
+    store = Epilogue(STORE, 0, 0.0)
     out, right = Matrix(address(scores), width, 1), matrix(functions.projections)
     for first in range(0, x.shape[0], BLOCK_ROWS):
         rows = min(BLOCK_ROWS, x.shape[0] - first)
         left = submatrix(matrix(x), first, 0)
-        multiply(rows, width, functions.dimension, left, right, out, single_block(), store)
+        multiply(rows, width, functions.dimension, left, right, out, store)
         for row in range(rows):
             pack_signs(functions, scores[row * width : (row + 1) * width], keys, codes[first + row])
 

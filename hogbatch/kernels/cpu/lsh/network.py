@@ -31,14 +31,7 @@ from hogbatch.kernels.cpu.lsh.neurons import (
 from hogbatch.kernels.cpu.lsh.selection import NEAREST, HashedRows, SelectionScratch, select
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import ACTIVATION, corrected, max_values
-from hogbatch.kernels.cpu.network import (
-    Workspace,
-    backward,
-    forward,
-    links_for,
-    matrix,
-    workspace,
-)
+from hogbatch.kernels.cpu.network import Workspace, backward, forward, links_for, matrix, workspace
 
 
 class HashedThread(NamedTuple):

@@ -7,18 +7,8 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import LINEAR, Floats, Hyper
+from hogbatch.kernels.cpu import dense
 from hogbatch.kernels.cpu.brgemm import address
-from hogbatch.kernels.cpu.dense import (
-    BackwardScratch,
-    aligned,
-    backward_scratch,
-    bias_gradient,
-    bound_rows,
-    dense_layer,
-    pass_all_down,
-    squared_norm,
-    transposed_product,
-)
 from hogbatch.kernels.cpu.dots import prefetch_line
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
@@ -45,7 +35,7 @@ class NeuronBuffers(NamedTuple):
     scores: Floats  # [B, A]
     grad: Floats  # [B, A]
     zero_bias: Floats  # [K], zeros
-    space: BackwardScratch
+    space: dense.BackwardScratch
     # For the update kernel of sparse inputs, output `a` is a feature with value 1 in row `a` only.
     ends: NDArray[np.int32]  # [A], -1: see `contract.Links.following`
     members: NDArray[np.int32]  # [A]: 0, 1, 2, ...
@@ -58,19 +48,19 @@ class NeuronBuffers(NamedTuple):
 def neuron_buffers(model, batch, max_active):
     """Allocate for batches of `batch` rows and `max_active` active outputs."""
     fan_in, max_active = model.table[model.table.shape[0] - 1, FAN_IN], stored(max_active)
-    zero_bias = aligned(fan_in)
+    zero_bias = dense.aligned(fan_in)
     zero_bias[:] = 0.0
     return NeuronBuffers(
-        aligned(max_active * fan_in),
-        aligned(max_active * fan_in),
-        aligned(max_active),
-        aligned(max_active),
-        aligned(max_active),
-        aligned(max_active),
-        aligned(batch * max_active),
-        aligned(batch * max_active),
+        dense.aligned(max_active * fan_in),
+        dense.aligned(max_active * fan_in),
+        dense.aligned(max_active),
+        dense.aligned(max_active),
+        dense.aligned(max_active),
+        dense.aligned(max_active),
+        dense.aligned(batch * max_active),
+        dense.aligned(batch * max_active),
         zero_bias,
-        backward_scratch(batch, fan_in),
+        dense.backward_scratch(batch, fan_in),
         np.full(max_active, -1, np.int32),
         np.arange(max_active).astype(np.int32),
         np.zeros(max_active, np.int64),
@@ -111,7 +101,7 @@ def score(x, count, neurons):
     """scores[B, A] of x[B, K] for the gathered outputs; columns from `count` on are zero."""
     batch, fan_in = x.shape
     scores = matrix(neurons.scores, 0, batch, stored(count))
-    pass_all_down(x, matrix(neurons.weights, 0, stored(count), fan_in), neurons.space, scores)
+    dense.pass_all_down(x, matrix(neurons.weights, 0, stored(count), fan_in), neurons.space, scores)
     for b in range(batch):
         for a in range(scores.shape[1]):
             scores[b, a] += neurons.bias[a]
@@ -123,7 +113,7 @@ def pass_down(grad, neurons, below):
     """below[B, K] = grad[B, A] @ the gathered weights."""
     active, fan_in = grad.shape[1], below.shape[1]
     weights = matrix(neurons.weights, 0, active, fan_in)
-    dense_layer(grad, active, weights, neurons.zero_bias, LINEAR, fan_in, below)
+    dense.dense_layer(grad, active, weights, neurons.zero_bias, LINEAR, fan_in, below)
 
 
 @kernel
@@ -135,10 +125,10 @@ def step_neurons(model, optimizer, hyper, x, grad, active, place, neurons):
     """
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
-    bound_rows(optimizer, hyper, x.shape[0], x, grad)
+    dense.bound_rows(optimizer, hyper, x.shape[0], x, grad)
     step_biases(model, optimizer, hyper, grad, active, neurons)
     gradient = matrix(neurons.gradient, 0, grad.shape[1], fan_in)
-    transposed_product(grad, x, gradient)
+    dense.transposed_product(grad, x, gradient)
     chains = Chains(
         address(active),
         active.shape[0],
@@ -174,7 +164,7 @@ def refresh_sketches(model, sketches, active, phase, neurons):
     hash_rows(sketches.functions, packed, row_sketches)
     for n in range(count):
         neuron = active[phase + n * REFRESH_INTERVAL]
-        sketches.lengths[neuron] = np.sqrt(squared_norm(packed[n]))
+        sketches.lengths[neuron] = np.sqrt(dense.squared_norm(packed[n]))
         for w in range(row_sketches.shape[1]):
             sketches.neurons[neuron, w] = row_sketches[n, w]
 
@@ -184,7 +174,7 @@ def step_biases(model, optimizer, hyper, grad, active, neurons):
     """Update the biases of active[A]; weight decay is never applied to them."""
     layer, count = model.table.shape[0] - 1, active.shape[0]
     offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
-    bias_gradient(grad, neurons.bias_gradient[: grad.shape[1]])
+    dense.bias_gradient(grad, neurons.bias_gradient[: grad.shape[1]])
     plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
     bias = vector(model.params, offset, fan_out)
     first, second = vector(model.first, offset, fan_out), vector(model.second, offset, fan_out)
@@ -244,7 +234,7 @@ def hash_neurons(functions, sketches, weights, ids, changed, codes):
         hash_rows(functions, packed[:count], new_codes[:count])
         hash_rows(sketches.functions, packed[:count], row_sketches[:count])
         for n in range(count):
-            sketches.lengths[ids[start + n]] = np.sqrt(squared_norm(packed[n]))
+            sketches.lengths[ids[start + n]] = np.sqrt(dense.squared_norm(packed[n]))
             for w in range(row_sketches.shape[1]):
                 sketches.neurons[ids[start + n], w] = row_sketches[n, w]
             for t in range(codes.shape[1]):

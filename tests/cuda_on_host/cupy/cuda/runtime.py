@@ -1,15 +1,11 @@
 """cupy.cuda.runtime: functions of the CUDA runtime, and constants of its headers."""
 
-from cupy._copies import copy, fill
 from cupy._device import DEVICES, MEMORY, CUDARuntimeError
 from cupy._memory import host_register as hostRegister, host_unregister as hostUnregister, pool
-from cupy._streams import stream_at, synchronize_device as deviceSynchronize
+from cupy._streams import synchronize_device as deviceSynchronize
 
 __all__ = ["CUDARuntimeError", "deviceSynchronize", "hostRegister", "hostUnregister"]
 
-memcpyHostToHost, memcpyHostToDevice, memcpyDeviceToHost, memcpyDeviceToDevice = range(4)
-memcpyDefault = 4
-streamCaptureModeGlobal, streamCaptureModeThreadLocal, streamCaptureModeRelaxed = range(3)
 cudaDevAttrMultiProcessorCount = 16
 cudaDevAttrCanUseHostPointerForRegisteredMem = 91
 cudaDevAttrPageableMemoryAccessUsesHostPageTables = 100
@@ -40,22 +36,9 @@ def driverGetVersion() -> int:
     return 12090
 
 
-runtimeGetVersion = driverGetVersion
-
-
 def getDeviceProperties(device: int) -> dict[str, bytes | int]:
     setDevice(device)
-    return {
-        "name": b"CUDA on the host",
-        "totalGlobalMem": MEMORY,
-        "multiProcessorCount": _ATTRIBUTES[cudaDevAttrMultiProcessorCount],
-        "major": 9,
-        "minor": 0,
-        "warpSize": 32,
-        "maxThreadsPerBlock": 1024,
-        "sharedMemPerBlock": 48 << 10,
-        "canMapHostMemory": 1,
-    }
+    return {"name": b"CUDA on the host", "totalGlobalMem": MEMORY}
 
 
 def deviceGetPCIBusId(device: int) -> str:
@@ -74,15 +57,3 @@ def deviceGetAttribute(attrib: int, device: int) -> int:
 def memGetInfo() -> tuple[int, int]:
     """Free and total bytes."""
     return MEMORY - pool.used_bytes(), MEMORY
-
-
-def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
-    copy(dst, src, size, kind, stream_at(stream))
-
-
-def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
-    fill(ptr, value, size, stream_at(stream))
-
-
-def streamSynchronize(stream: int) -> None:
-    stream_at(stream).synchronize()

@@ -1,5 +1,7 @@
 import copy
 
+import pytest
+
 from benchmarks.common.run_history import Life, audit, check_summary
 
 
@@ -18,25 +20,20 @@ def quarantined(epoch, start, stop):
 GOOD = [lease(0, 4, 10), lease(0, 0, 4), ended(0), lease(1, 0, 10), ended(1), lease(2, 3, 5)]
 
 
-def test_a_good_history_has_no_faults():
-    assert audit([Life(GOOD)], 10) == []
-
-
-def test_rows_done_twice_are_found():
-    assert audit([Life([lease(0, 0, 6), lease(0, 4, 10), ended(0)])], 10) == [
-        "life 0, epoch 0: rows (4, 6) were acknowledged twice"
-    ]
-
-
-def test_rows_done_twice_are_found_in_an_epoch_that_was_cut_off():
-    assert audit([Life([lease(0, 0, 6), lease(0, 5, 6)])], 10) == [
-        "life 0, epoch 0: rows (5, 6) were acknowledged twice"
-    ]
-
-
-def test_rows_never_done_are_found():
-    (fault,) = audit([Life([lease(0, 0, 3), lease(0, 4, 10), ended(0)])], 10)
-    assert fault == "life 0, epoch 0: rows [(0, 3), (4, 10)] were done, of [(0, 10)]"
+@pytest.mark.parametrize(
+    ("events", "faults"),
+    [
+        (GOOD, []),
+        ([lease(0, 0, 6), lease(0, 4, 10), ended(0)], ["rows (4, 6) were acknowledged twice"]),
+        ([lease(0, 0, 6), lease(0, 5, 6)], ["rows (5, 6) were acknowledged twice"]),
+        (
+            [lease(0, 0, 3), lease(0, 4, 10), ended(0)],
+            ["rows [(0, 3), (4, 10)] were done, of [(0, 10)]"],
+        ),
+    ],
+)
+def test_rows_done_twice_or_never_are_found(events, faults):
+    assert audit([Life(events)], 10) == [f"life 0, epoch 0: {fault}" for fault in faults]
 
 
 def test_an_epoch_of_too_few_rows_is_found():

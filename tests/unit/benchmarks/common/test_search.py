@@ -1,6 +1,8 @@
 import math
 
-from benchmarks.common.search import BestSetting, ahead, climb, search
+import pytest
+
+from benchmarks.common.search import BestSetting, TunedSettings, ahead, climb, search, tune
 from benchmarks.peers.contract import Stopwatch, combine
 
 
@@ -13,6 +15,12 @@ class Fake:
 
     def __init__(self):
         self.seen = []
+
+    def grid(self, problem):
+        return combine(batch=(64, 16), lr=(0.2,), threads=(1,))
+
+    def close(self):
+        pass
 
     def train(self, setting, watch):
         """Take 640 / batch seconds, or 10 if the rate is low; two threads are twice as fast."""
@@ -47,13 +55,9 @@ def test_of_settings_that_differ_in_pace_only_the_fastest_is_trained_to_the_end(
     assert best.seconds == 5.0
 
 
-def test_nobody_gets_longer_than_the_best_so_far():
+def test_nobody_gets_longer_than_the_best_so_far_which_is_the_rival():
     peer, _ = searched(batch=(64, 16), lr=(0.2,), threads=(1,))
     assert [watch.limit_s for _, watch in peer.seen] == [60.0, 10.0]
-
-
-def test_the_best_so_far_is_the_rival_of_those_to_come():
-    peer, _ = searched(batch=(64, 16), lr=(0.2,), threads=(1,))
     assert [len(watch.rival) for _, watch in peer.seen] == [0, 2]
 
 
@@ -68,12 +72,8 @@ def test_where_none_arrives_the_lowest_loss_wins():
     assert best.offer({"lr": 2}, [(0, 1.0), (5, 0.3)])
     assert not best.offer({"lr": 3}, [(0, 1.0), (5, 0.35)])
     assert (best.setting, best.seconds) == ({"lr": 2}, None)
-
-
-def test_arriving_counts_more_than_a_low_loss():
-    best = BestSetting(target=0.5)
-    assert best.offer({"lr": 1}, [(0, 1.0), (5, 0.5)])
-    assert not best.offer({"lr": 2}, [(0, 1.0), (6, 0.1)])
+    assert best.offer({"lr": 4}, [(0, 1.0), (6, 0.1)]), "arriving counts more than a low loss"
+    assert not best.offer({"lr": 5}, [(0, 1.0), (7, 0.01)])
 
 
 def rungs_of(seconds, tried):
@@ -89,16 +89,13 @@ def rungs_of(seconds, tried):
     return [rung(i) for i in range(len(seconds))]
 
 
-def test_rates_are_tried_upward_while_that_is_better():
+@pytest.mark.parametrize(
+    ("seconds", "order"), [([9, 8, 7, 5, 6], [2, 3, 4]), ([4, 5, 7, None, 1], [2, 3, 1, 0])]
+)
+def test_rates_are_tried_upward_while_that_is_better_or_else_downward(seconds, order):
     tried = []
-    climb(rungs_of([9, 8, 7, 5, 6], tried), 2, target=0.5)
-    assert tried == [2, 3, 4]
-
-
-def test_rates_are_tried_downward_where_upward_is_no_better():
-    tried = []
-    climb(rungs_of([4, 5, 7, None, 1], tried), 2, target=0.5)
-    assert tried == [2, 3, 1, 0]
+    climb(rungs_of(seconds, tried), 2, target=0.5)
+    assert tried == order
 
 
 def test_the_known_setting_comes_first():
@@ -115,3 +112,13 @@ def test_of_two_that_did_not_arrive_the_lower_one_at_the_same_time_is_ahead():
 def test_a_failed_run_is_never_ahead():
     assert not ahead([], [(0, 1.0)], target=0.5)
     assert ahead([(0, 1.0)], [], target=0.5)
+
+
+def test_the_setting_found_for_a_peer_is_stored(monkeypatch, tmp_path):
+    monkeypatch.setattr("benchmarks.peers.peer", lambda name: peer)
+    monkeypatch.setattr("benchmarks.common.search.PeerProcesses", lambda *given: peer)
+    peer, settings = Fake(), TunedSettings(tmp_path / "tuned.json")
+    watch = Stopwatch(0.5, 60.0)
+    tune("fake", settings, "w8a", None, tmp_path, watch, place={"device": "cuda:0"})
+    assert settings.setting("w8a", "fake") == {"batch": 64, "lr": 0.2, "threads": 1}
+    assert all(setting["device"] == "cuda:0" for setting, _ in peer.seen)

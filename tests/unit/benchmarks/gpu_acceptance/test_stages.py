@@ -2,10 +2,6 @@
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,14 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.common.cases import CASES
-from benchmarks.gpu_acceptance import gpu_tests, sanitizer, step, together
+from benchmarks.gpu_acceptance import sanitizer, step, together
 from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog, last
+from benchmarks.gpu_acceptance.preflight import facts
 from benchmarks.gpu_acceptance.preflight.lost_updates import account
 from benchmarks.gpu_acceptance.record import Record
-from benchmarks.gpu_acceptance.results import ResultFile
 from benchmarks.gpu_acceptance.sanitizer import findings
-
-ROOT = Path(__file__).parents[4]
+from benchmarks.gpu_acceptance.stage import ResultFile, Settings, Stage
 
 
 @pytest.fixture
@@ -38,10 +33,11 @@ def measurements(record):
 
 
 class Session:
-    """A file of events of pytest."""
+    """A file of events of pytest, of four tests."""
 
     def __init__(self, path, record):
         self.log, self._path = OutcomeLog(path, record), path
+        self.write("collected", "", tests=4)
 
     def write(self, event, name, **fields):
         with self._path.open("a") as file:
@@ -55,9 +51,7 @@ class Session:
 
 @pytest.fixture
 def tests(tmp_path, record):
-    made = Session(tmp_path / "events", record)
-    made.write("collected", "", tests=4)
-    return made
+    return Session(tmp_path / "events", record)
 
 
 def test_every_test_is_recorded_when_it_has_ended(tests, record):
@@ -70,6 +64,7 @@ def test_every_test_is_recorded_when_it_has_ended(tests, record):
     tests.log.summarise(0)
     counts = record.content["measurements"][-1]["value"]
     assert counts == {"passed": 2, "failed": 1, "skipped": 1, "collected": 4}
+    assert [last(text) for text in ("no mark\nthe last", "")] == ["the last", ""]
 
 
 def test_a_test_that_ended_its_process_has_failed(tests, record):
@@ -85,15 +80,8 @@ def test_a_test_that_ended_its_process_has_failed(tests, record):
 
 def test_no_tests_at_all_are_a_failure(tmp_path, record):
     OutcomeLog(tmp_path / "none", record).summarise(4)
-    assert record.content["measurements"][0]["error"] == (
-        "no test was started: pytest: exit code 4"
-    )
-
-
-def test_the_error_of_a_traceback_is_its_first_marked_line():
-    assert last("E   A: b\nE   c\nx.py:1") == "A: b"
-    assert last("no mark\nthe last") == "the last"
-    assert last("") == ""
+    (found,) = record.content["measurements"]
+    assert found["error"] == "no test was started: pytest: exit code 4"
 
 
 def test_lost_updates_are_the_difference_of_the_sums():
@@ -103,7 +91,18 @@ def test_lost_updates_are_the_difference_of_the_sums():
     assert found["lost_per_merge"] == 2 and found["lost_per_cell_and_merge"] == 2 / 5
 
 
-def test_the_errors_of_the_sanitizer_are_counted_over_its_processes():
+def test_a_field_that_nvidia_smi_does_not_know_does_not_affect_the_others(monkeypatch):
+    def nvidia_smi(fields, *flags):
+        return [] if "mig.mode" in fields else [", ".join("5" for _ in fields.split(","))]
+
+    monkeypatch.setattr(facts, "nvidia_smi", nvidia_smi)
+    runtime = SimpleNamespace(deviceGetPCIBusId=lambda device: "0000:1B:00.0")
+    gpu = SimpleNamespace(cupy=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    unknown = {"mig.mode.current": "unknown"}
+    assert facts.clocks_and_link(gpu) == dict.fromkeys(facts.QUERIES, "5") | unknown
+
+
+def test_the_errors_of_the_sanitizer_are_counted_over_its_processes(record):
     clean = "========= COMPUTE-SANITIZER\n3 passed\n========= ERROR SUMMARY: 0 errors\n"
     assert findings(clean) == {"errors": 0, "first": []}
     bad = "========= Invalid __global__ write\n========= ERROR SUMMARY: 3 errors\n"
@@ -112,6 +111,10 @@ def test_the_errors_of_the_sanitizer_are_counted_over_its_processes():
     race = "========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n"
     assert findings(race)["errors"] == 2
     assert findings("Error: no GPU\n")["errors"] is None
+    for text, kind in (("", "skipped"), ("========= Invalid __global__ write\n", "error")):
+        stage = KilledParts(record, 30.0, "========= COMPUTE-SANITIZER\n" + text)
+        sanitizer.check(stage, kind, ["memcheck"], "test_it.py", 30.0)
+        assert measurements(record)[kind] == kind, "it was killed before its summary"
 
 
 def step_result(batch, **fields):
@@ -134,26 +137,7 @@ def test_results_of_gpu_step_are_recorded_once_and_mismatches_fail(tmp_path, rec
         "54-512x3-7, tf32, 256 rows": "value",
         "54-512x3-7, tf32, 8192 rows": "error",
     }
-    assert "value" in record.content["measurements"][-1] and results.count == 2
-
-
-def test_runs_of_heterogeneous_are_recorded_and_failed_runs_fail(tmp_path, record):
-    runs = ResultFile(tmp_path / "out.json", partial(together.add_run, record))
-    found = [
-        {"set": "w8a", "name": name, "seed": 0, "seconds": 1.0, "error": error}
-        for name, error in (("cpu", None), ("gpu", "exit code 12"))
-    ]
-    runs.path.write_text(json.dumps({"about": {"limit_s": 10.0}, "results": found}))
-    runs.poll()
-    runs.poll()
-    assert measurements(record) == {"w8a cpu seed 0": "value", "w8a gpu seed 0": "error"}
-    assert record.content["measurements"][0]["value"]["limit_s"] == 10.0
-
-
-def test_the_files_of_the_data_sets_are_those_of_heterogeneous(tmp_path):
-    for which, names in together.FILES.items():
-        assert CASES[which].task.files(tmp_path) == [tmp_path / name for name in names]
-    assert together.PARTS.keys() == together.FILES.keys()
+    assert results.count == 2
 
 
 # Limits of the parts of a stage -------------------------------------------------------------------
@@ -167,14 +151,11 @@ class KilledParts:
         self.settings = SimpleNamespace(quick=False, data="")
         self.commands, self.limits = [], []
 
-    def follow_python(self, arguments, poll, limit_s):
-        if self._content:
-            Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(self._content))
-        return self.follow(arguments, poll, limit_s=limit_s)
-
     def follow(self, command, poll=lambda: None, output=None, limit_s=None):
         if output:
             output.write(self._content)
+        elif self._content:
+            Path(command[command.index("--json") + 1]).write_text(json.dumps(self._content))
         poll()
         self.commands.append(command)
         self.limits.append(limit_s)
@@ -184,15 +165,18 @@ class KilledParts:
     def failures_recorded(self, name):
         yield
 
+    def given(self, flag):
+        return [command[command.index(flag) + 1] for command in self.commands]
+
 
 def test_each_data_set_has_its_share_of_the_time(record, tmp_path):
-    for name in (*together.FILES["w8a"], *together.FILES["covtype"], *together.FILES["citeulike"]):
-        (tmp_path / name).touch()
+    for which in ("w8a", "covtype", "citeulike"):
+        for path in CASES[which].task.files(tmp_path):
+            path.touch()
     stage = KilledParts(record, 800.0)
     together.measure_all(stage, tmp_path)
     assert stage.limits == pytest.approx([300.0, 200.0, 300.0])
-    seeds = [command[command.index("--seeds") + 1] for command in stage.commands]
-    assert seeds == ["3", "1", "1"]
+    assert stage.given("--seeds") == ["3", "1", "1"]
     assert measurements(record) == {
         **dict.fromkeys(("w8a", "covtype", "citeulike"), "error"),
         **dict.fromkeys(("delicious", "imdb"), "skipped"),
@@ -204,32 +188,17 @@ def test_a_data_set_that_is_killed_after_some_runs_has_not_failed(record, tmp_pa
     stage = KilledParts(record, 60.0, {"about": {"limit_s": 10.0}, "results": [run]})
     together.measure(stage, "w8a", tmp_path, together.PARTS["w8a"], [], 60.0)
     assert measurements(record) == {"w8a cpu seed 0": "value", "w8a": "skipped"}
+    assert record.content["measurements"][0]["value"]["limit_s"] == 10.0
+    together.add_run(record, run | {"name": "gpu", "error": "exit code 12"}, {"limit_s": 10.0})
+    assert measurements(record)["w8a gpu seed 0"] == "error"
 
 
 def test_gpu_step_stops_by_itself_before_it_is_killed(record):
     stage = KilledParts(record, 300.0)
     step.measure(stage, step.PASSES[0], "tf32", "graph, tf32", 100.0)
-    (command,) = stage.commands
-    assert command[command.index("--limit") + 1] == "70"
-    assert measurements(record) == {"graph, tf32": "error"}
-    about = {"square_tflops": {"tf32": {"hogbatch": 1.0}}}
-    stage = KilledParts(record, 20.0, {"about": about, "results": [step_result(256)]})
-    step.measure(stage, step.PASSES[0], "tf32", "killed, tf32", 20.0)
-    assert stage.commands[0][stage.commands[0].index("--limit") + 1] == "1"
-    assert measurements(record)["killed, tf32"] == "skipped"
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("========= COMPUTE-SANITIZER\n", "skipped"),
-        ("========= COMPUTE-SANITIZER\n========= Invalid __global__ write\n", "error"),
-    ],
-)
-def test_a_file_that_is_killed_fails_if_the_sanitizer_has_reported_errors(text, kind, record):
-    stage = KilledParts(record, 30.0, text)
-    sanitizer.check(stage, "memcheck test_it.py", ["memcheck"], "test_it.py", 30.0)
-    assert measurements(record) == {"memcheck test_it.py": kind}
+    step.measure(stage, step.PASSES[0], "tf32", "again, tf32", 20.0)
+    assert stage.given("--limit") == ["70", "1"]
+    assert measurements(record) == {"graph, tf32": "error", "again, tf32": "error"}
 
 
 def test_every_file_of_the_sanitizer_has_its_share_of_the_time(record, monkeypatch):
@@ -240,31 +209,8 @@ def test_every_file_of_the_sanitizer_has_its_share_of_the_time(record, monkeypat
     assert stage.commands[0][:3] == ["compute-sanitizer", "--tool", "memcheck"]
 
 
-FOLLOWS = """
-import sys, time
-from functools import partial
-from pathlib import Path
-from benchmarks.gpu_acceptance.record import Record
-from benchmarks.gpu_acceptance.stage import Settings, Stage
-
-stage = Stage(Record(Path(sys.argv[1]), "stage"), Settings(1000))
-print(stage.follow(["sleep", "1000"], limit_s=0.1), stage.follow(["true"], limit_s=500.0))
-"""
-
-
-def test_a_program_is_killed_at_its_own_limit(tmp_path):
-    command = [sys.executable, "-c", FOLLOWS, tmp_path / "stage.json"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout == "None 0\n"  # of `sleep`, its exit code if it were not killed
-
-
-@pytest.mark.slow
-def test_the_tests_are_found_without_scipy(tmp_path):
-    (tmp_path / "scipy.py").write_text("raise ImportError('not here')")
-    paths = [tmp_path, ROOT]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    command = [sys.executable, *gpu_tests.command(tmp_path / "events"), "--collect-only"]
-    done = subprocess.run(
-        [*command, *gpu_tests.PATHS], capture_output=True, text=True, cwd=ROOT, env=env
-    )
-    assert done.returncode == 0, done.stdout
+def test_a_program_is_killed_at_its_own_limit(record, monkeypatch):
+    monkeypatch.setattr("benchmarks.gpu_acceptance.stage.end_all", lambda: None)
+    stage = Stage(record, Settings(1000))
+    assert stage.follow(["sleep", "1000"], limit_s=0.1) is None
+    assert stage.follow(["true"], limit_s=500.0) == 0

@@ -38,83 +38,61 @@ def all_steps(**fields):
     return list(results.values())
 
 
-def step_targets(*results):
-    return target_results({"step": record(*results)})[:2]
-
-
-def test_without_measurements_every_target_is_unknown():
-    assert {each.state for each in target_results({})} == {UNKNOWN}
-
-
-def test_small_sizes_do_not_count():
-    assert target_results({"step": record(*all_steps(), quick=True)})[CEILING].state == UNKNOWN
-
-
-def test_everything_measured_and_good_is_reached():
-    alone, ceiling = step_targets(*all_steps())
-    assert (alone.state, ceiling.state) == (REACHED, REACHED)
-    assert alone.detail.startswith("worst of 12: 2.00")
-
-
-def test_one_slow_size_is_missed_and_named():
-    slow = result(NETWORKS[1], "float32", 1024, ours=0.9)
-    alone, ceiling = step_targets(*all_steps(of_products=0.69), slow)
-    assert (alone.state, ceiling.state) == (MISSED, MISSED)
-    assert "0.90, 54-512x3-7, float32, 1024 rows" in alone.detail
-    assert "0.69, 300-512x8-2, tf32" in ceiling.detail
+def step_targets(*results, **settings):
+    return target_results({"step": record(*results, **settings)})[:2]
 
 
 @pytest.mark.parametrize(
-    ("fields", "states"),
+    ("fields", "more", "states", "details"),
     [
-        ({"rows_per_second": {"hogbatch": 2.0}}, (UNKNOWN, REACHED)),
-        ({"mismatched": ["graph"]}, (UNKNOWN, REACHED)),
-        ({"mismatched": ["hogbatch"]}, (UNKNOWN, UNKNOWN)),
-        ({"diverged": ["hogbatch"]}, (UNKNOWN, UNKNOWN)),
-        ({"mismatched": ["not recorded", "eager"]}, (REACHED, REACHED)),
+        ({}, (), (REACHED, REACHED), ("worst of 12: 2.00", "worst of 6: 0.80")),
+        (
+            {"of_products": 0.69},
+            ((1, "float32", 1024, {"ours": 0.9}),),
+            (MISSED, MISSED),
+            ("0.90, 54-512x3-7, float32, 1024 rows", "0.69, 300-512x8-2, tf32"),
+        ),
+        # small batches do not have to be fast; a later result has no graph
+        ({}, ((0, "tf32", 64, {"ours": 0.1}),), (REACHED, REACHED), ("", "")),
+        ({}, ((0, "tf32", 256, {"graph": None}),), (REACHED, REACHED), ("", "")),
+        # times that cannot be compared
+        ({"rows_per_second": {"hogbatch": 2.0}}, (), (UNKNOWN, REACHED), ("1 not measured", "")),
+        ({"mismatched": ["graph"]}, (), (UNKNOWN, REACHED), ("", "")),
+        ({"mismatched": ["hogbatch"]}, (), (UNKNOWN, UNKNOWN), ("", "")),
+        ({"diverged": ["hogbatch"]}, (), (UNKNOWN, UNKNOWN), ("", "")),
+        ({"mismatched": ["not recorded", "eager"]}, (), (REACHED, REACHED), ("", "")),
     ],
-    ids=["no graph", "graph differs", "ours differs", "ours diverged", "others differ"],
 )
-def test_times_that_cannot_be_compared_make_the_target_unknown(fields, states):
-    found = step_targets(*all_steps(**fields))
+def test_the_worst_step_decides(fields, more, states, details):
+    others = (result(NETWORKS[n], *place, **given) for n, *place, given in more)
+    found = step_targets(*all_steps(**fields), *others)
     assert tuple(each.state for each in found) == states
+    assert all(text in each.detail for text, each in zip(details, found, strict=True))
 
 
-def test_a_size_that_is_missing_makes_the_target_unknown():
+def test_what_is_missing_or_small_makes_targets_unknown():
     results = [each for each in all_steps() if each["batch"] == 256]
-    alone, ceiling = step_targets(*results)
-    assert alone.state == ceiling.state == UNKNOWN
-    assert "6 not measured" in alone.detail
+    quick = step_targets(*all_steps(), quick=True)
+    for each in (*step_targets(*results), *quick, *target_results({})):
+        assert each.state == UNKNOWN
 
 
-def test_small_batches_do_not_have_to_be_fast():
-    alone, _ = step_targets(*all_steps(), result(NETWORKS[0], "tf32", 64, ours=0.1))
-    assert alone.state == REACHED
-
-
-def test_a_later_measurement_without_a_graph_does_not_replace_one_with_it():
-    eager = result(NETWORKS[0], "tf32", 256, graph=None)
-    assert step_targets(*all_steps(), eager)[ALONE].state == REACHED
-
-
-def runs(**fractions):
-    return record(
-        *({"name": f"{which} cpu:15,gpu:0", "merging": at} for which, at in fractions.items())
-    )
-
-
-def test_merging_counts_on_every_data_set():
-    good = runs(a9a=0.05, w8a=0.1, citeulike=0.01)
-    assert target_results({"cli": good})[MERGING].state == REACHED
-    assert target_results({"cli": runs(a9a=0.05, w8a=0.11, citeulike=0.1)})[MERGING].state == MISSED
-    assert target_results({"cli": runs(a9a=0.05, w8a=0.1)})[MERGING].state == UNKNOWN
-    good["measurements"][1]["error"] = "exit code 12"
-    assert target_results({"cli": good})[MERGING].state == UNKNOWN
+@pytest.mark.parametrize(
+    ("fractions", "state"),
+    [
+        ({"a9a": 0.05, "w8a": 0.1, "citeulike": 0.01}, REACHED),
+        ({"a9a": 0.05, "w8a": 0.11, "citeulike": 0.1}, MISSED),
+        ({"a9a": 0.05, "w8a": 0.1}, UNKNOWN),
+    ],
+)
+def test_merging_counts_on_every_data_set(fractions, state):
+    runs = ({"name": f"{which} cpu:15,gpu:0", "merging": at} for which, at in fractions.items())
+    assert target_results({"cli": record(*runs)})[MERGING].state == state
 
 
 def together(ratios, seeds=3, **fields):
     """Runs in which adaptive takes `ratios` of the time of the better device, by data set."""
-    return record(
+    found = record(
         *(
             {"set": which, "name": name, "seconds": seconds} | fields
             for _ in range(seeds)
@@ -122,53 +100,36 @@ def together(ratios, seeds=3, **fields):
             for name, seconds in (("cpu", 4.0), ("gpu", 2.0), ("adaptive", 2.0 * ratio))
         )
     )
+    found["measurements"].append({"name": "hogbatch profile", "value": "some text"})
+    return target_results({"together": found})[ADAPTIVE:]
 
 
-def adaptive_states(ratios, **fields):
-    content = together(ratios, **fields)
-    content["measurements"].append({"name": "hogbatch profile", "value": "some text"})
-    found = target_results({"together": content})
-    return found[ADAPTIVE].state, found[TWO].state
+@pytest.mark.parametrize(
+    ("ratios", "fields", "states"),
+    [
+        (dict.fromkeys(SETS, 0.7), {}, (REACHED, REACHED)),
+        (dict.fromkeys(SETS, 0.9), {}, (REACHED, MISSED)),
+        (dict.fromkeys(SETS, 0.7) | {"imdb": 1.01}, {}, (MISSED, REACHED)),
+        ({"w8a": 0.7, "imdb": 0.8}, {}, (UNKNOWN, REACHED)),  # two are enough
+        ({"w8a": 0.7, "imdb": 0.9}, {}, (UNKNOWN, UNKNOWN)),
+        # few seeds, close to a limit or not
+        (dict.fromkeys(SETS, 0.95), {"seeds": 2}, (UNKNOWN, MISSED)),
+        (dict.fromkeys(SETS, 1.15), {"seeds": 1}, (MISSED, MISSED)),
+        (dict.fromkeys(SETS, 0.79), {"seeds": 2}, (REACHED, UNKNOWN)),
+        (dict.fromkeys(SETS, 0.7), {"failed": "lost"}, (UNKNOWN, UNKNOWN)),
+    ],
+)
+def test_adaptive_is_compared_with_the_better_device(ratios, fields, states):
+    assert tuple(each.state for each in together(ratios, **fields)) == states
 
 
-def test_adaptive_is_compared_with_the_better_device():
-    assert adaptive_states(dict.fromkeys(SETS, 0.7)) == (REACHED, REACHED)
-    assert adaptive_states(dict.fromkeys(SETS, 0.9)) == (REACHED, MISSED)
-    assert adaptive_states(dict.fromkeys(SETS, 0.7) | {"imdb": 1.01}) == (MISSED, REACHED)
-
-
-def test_a_ratio_of_few_seeds_that_is_close_to_its_limit_is_unknown():
-    assert adaptive_states(dict.fromkeys(SETS, 0.95), seeds=2) == (UNKNOWN, MISSED)
-    assert adaptive_states(dict.fromkeys(SETS, 1.05), seeds=2) == (UNKNOWN, MISSED)
-    assert adaptive_states(dict.fromkeys(SETS, 1.15), seeds=1) == (MISSED, MISSED)
-    assert adaptive_states(dict.fromkeys(SETS, 0.79), seeds=2) == (REACHED, UNKNOWN)
-    assert adaptive_states(dict.fromkeys(SETS, 0.7), seeds=1) == (REACHED, REACHED)
-    detail = target_results({"together": together({"w8a": 0.95}, seeds=1)})[ADAPTIVE].detail
+def test_the_detail_names_the_worst_and_what_is_unclear():
+    detail = together({"w8a": 0.95}, seeds=1)[0].detail
     assert detail.startswith("worst of 1: 0.95, w8a (1 seed); 1 too close to the limit: w8a (1")
 
 
-def test_two_good_data_sets_are_enough_for_the_second_target():
-    assert adaptive_states({"w8a": 0.7, "imdb": 0.8}) == (UNKNOWN, REACHED)
-    assert adaptive_states({"w8a": 0.7, "imdb": 0.9}) == (UNKNOWN, UNKNOWN)
-
-
-def test_failed_runs_and_missing_kinds_make_a_data_set_unknown():
-    assert adaptive_states(dict.fromkeys(SETS, 0.7), failed="lost") == (UNKNOWN, UNKNOWN)
-    one = record({"set": "w8a", "name": "adaptive", "seconds": 1.0})
-    assert target_results({"together": one})[ADAPTIVE].detail.startswith("5 not measured")
-
-
-def test_an_adaptive_run_that_does_not_reach_the_target_is_missed():
-    values = [
-        {"set": "w8a", "name": name, "seconds": seconds}
-        for name, seconds in (("cpu", 4.0), ("gpu", None), ("adaptive", None))
-    ]
-    assert target_results({"together": record(*values)})[ADAPTIVE].state == MISSED
-
-
-def test_a_target_that_no_device_reaches_alone_is_unknown():
-    values = [
-        {"set": "w8a", "name": name, "seconds": seconds}
-        for name, seconds in (("cpu", None), ("gpu", None), ("adaptive", 1.0))
-    ]
-    assert target_results({"together": record(*values)})[ADAPTIVE].state == UNKNOWN
+@pytest.mark.parametrize(("cpu", "adaptive", "state"), [(4.0, None, MISSED), (None, 1.0, UNKNOWN)])
+def test_runs_that_do_not_reach_the_target(cpu, adaptive, state):
+    seconds = {"cpu": cpu, "gpu": None, "adaptive": adaptive}
+    values = [{"set": "w8a", "name": name, "seconds": each} for name, each in seconds.items()]
+    assert target_results({"together": record(*values)})[ADAPTIVE].state == state

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from hogbatch.cli.doctor.checks import Status
 from hogbatch.cli.doctor.command import attempt
 from hogbatch.errors import UsageError
 from tests.support.descriptors import open_descriptors
+from tests.support.machine_files import write_files
 
 STAT = "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 {} 0 0 {} 0 0 0 {} 0 0\ncpu1 0 0 0 {} 0 0 0 0 0 0\nintr 1\n"
 
@@ -18,14 +20,7 @@ STAT = "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 {} 0 0 {} 0 0 0 {} 0 0\ncpu1 0 0 0 {} 0 0
 @pytest.fixture
 def machine(tmp_path):
     """A function that creates files of a simulated machine; returns its root directory."""
-
-    def make(files):
-        for path, text in files.items():
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(text)
-        return tmp_path
-
-    return make
+    return partial(write_files, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +44,7 @@ def test_a_check_that_fails_says_why(error, status, value):
 def test_governors_of_the_allowed_cores_are_read(machine):
     place = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
     names = ["performance", "powersave", "ondemand"]
-    root = machine({place.format(core): f"{name}\n" for core, name in enumerate(names)})
+    root = machine({place.format(core): name for core, name in enumerate(names)})
     assert reading.read_governors(frozenset({0, 1, 7}), root) == {"performance", "powersave"}
     assert reading.read_governors(frozenset({7}), root) == frozenset()
     assert reading.frequency_driver(root) is None
@@ -64,7 +59,7 @@ def test_the_load_of_the_allowed_cores_is_measured(machine, monkeypatch, cores, 
 
 
 @pytest.mark.parametrize(
-    ("line", "value"), [("always [madvise] never\n", "madvise"), ("never", "never")]
+    ("line", "value"), [("always [madvise] never", "madvise"), ("never", "never")]
 )
 def test_the_chosen_value_of_a_setting_is_read(machine, line, value):
     assert reading.read_huge_page_setting(machine({reading.HUGE_PAGE_SETTING: line})) == value
@@ -93,8 +88,8 @@ def test_nvidia_gpus_on_the_pci_bus_are_counted(machine):
     }
     files = {}
     for name, (vendor, kind) in devices.items():
-        files[f"{reading.PCI_FOLDER}/{name}/vendor"] = f"{vendor}\n"
-        files[f"{reading.PCI_FOLDER}/{name}/class"] = f"{kind}\n"
+        files[f"{reading.PCI_FOLDER}/{name}/vendor"] = vendor
+        files[f"{reading.PCI_FOLDER}/{name}/class"] = kind
     assert reading.count_pci_gpus(machine(files)) == 1
 
 

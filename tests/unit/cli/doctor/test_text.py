@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hogbatch.cli.doctor.checks import Status, Verdict, ok, warn
-from hogbatch.cli.doctor.text import CheckResult, redact, redacted, to_json, to_text
+from hogbatch.cli.doctor.command import CheckResult, redact, redacted, to_json, to_text
 
 ROWS = [
     CheckResult("processor", "processor", ok("EPYC")),

@@ -1,4 +1,4 @@
-"""bfloat16, top-k, and that nothing is lost with error feedback."""
+"""bfloat16 and top-k; tests/unit/cluster/test_exchange.py shows that nothing is lost."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ from hogbatch.cluster.decisions.compression import (
 )
 
 
-def as_float(bits):
-    return np.array([bits], np.uint32).view(np.float32)
+def as_float(*bits):
+    return np.array(bits, np.uint32).view(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,6 @@ def as_float(bits):
         (0xBF80_7FFF, 0xBF80),
         (0x7F7F_FFFF, 0x7F80),  # beyond the largest bfloat16
         (0x7F80_0000, 0x7F80),  # infinity
-        (0xFF80_0000, 0xFF80),
         (0x8000_0000, 0x8000),  # -0.0
         (0x0000_0001, 0x0000),  # the smallest subnormal number
     ],
@@ -36,9 +35,9 @@ def test_rounding_to_nearest_even(bits, expected):
     assert to_bfloat16(as_float(bits)).tolist() == [expected]
 
 
-@pytest.mark.parametrize("bits", [0x7F80_0001, 0x7FFF_FFFF, 0xFFC0_0000, 0xFFFF_FFFF])
-def test_nan_stays_nan(bits):
-    assert np.isnan(from_bfloat16(to_bfloat16(as_float(bits)))).all()
+def test_nan_stays_nan():
+    nan = as_float(0x7F80_0001, 0x7FFF_FFFF, 0xFFC0_0000, 0xFFFF_FFFF)
+    assert np.isnan(from_bfloat16(to_bfloat16(nan))).all()
 
 
 @given(st.floats(width=32, allow_nan=False, min_value=-(2.0**120), max_value=2.0**120))
@@ -57,32 +56,17 @@ def test_all_bfloat16_numbers_survive_the_way_back():
 
 def test_top_k_takes_the_largest_magnitudes():
     indices, values = top_k(np.array([1, -5, 0, 3, np.nan], np.float32), 3)
-    assert indices.tolist() == [1, 3, 4]
-    assert indices.dtype == np.int32
+    assert indices.tolist() == [1, 3, 4] and indices.dtype == np.int32
     assert values[:2].tolist() == [-5, 3]
 
 
 @pytest.mark.parametrize(("size", "expected"), [(0, 0), (1, 1), (31, 1), (64, 2), (1000, 31)])
-def test_the_default_number_of_top_k(size, expected):
+def test_the_number_of_top_k(size, expected):
     assert top_count(size) == expected
     assert len(top_k(np.ones(size, np.float32), expected)[0]) == expected
 
 
-def test_indices_beyond_the_array_are_refused():
+@pytest.mark.parametrize("index", [-1, 3])
+def test_indices_beyond_the_array_are_refused(index):
     with pytest.raises(ValueError, match="from 0 to 2"):
-        add_top_k(np.zeros(3, np.float32), np.array([3], np.int32), np.ones(1, np.float32))
-
-
-def test_error_feedback_sends_everything_in_the_long_run():
-    random = np.random.default_rng(0)
-    total, sent, residual = np.zeros(100), np.zeros(100, np.float32), np.zeros(100, np.float32)
-    for _ in range(300):
-        change = random.standard_normal(100).astype(np.float32) + np.float32(0.5)
-        total += change
-        wanted = change + residual
-        indices, values = top_k(wanted, 3)
-        add_top_k(sent, indices, values)
-        wanted[indices] = 0
-        residual = wanted
-    np.testing.assert_allclose(sent + residual, total, rtol=1e-4)
-    assert np.abs(residual).max() < 0.25 * np.abs(total).max()
+        add_top_k(np.zeros(3, np.float32), np.array([index], np.int32), np.ones(1, np.float32))

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.cluster.decisions.outliers import (
-    AT_ONCE,
     IN_A_ROW,
     KNOWN_AFTER,
     OutlierDetector,
@@ -41,14 +40,9 @@ def test_a_change_of_more_than_ten_times_the_usual_one_is_an_outlier_in_the_thir
     assert found == [{}, {}, {"0": reason}]
 
 
-def test_merges_with_a_usual_change_between_them_are_not_in_a_row(two):
-    for norm in (11.0, 11.0, 9.0, 11.0, 11.0):
-        assert two.find(changes(norm, 1.0)) == {}
-    assert two.find(changes(11.0, 1.0)) != {}
-
-
-def test_a_merge_without_a_change_is_not_counted(two):
-    for norm in (11.0, 11.0, 0.0):
+@pytest.mark.parametrize("norms", [(11.0, 11.0, 9.0, 11.0, 11.0), (11.0, 11.0, 0.0)])
+def test_a_usual_change_ends_a_row_of_merges_and_none_does_not(two, norms):
+    for norm in norms:
         assert two.find(changes(norm, 1.0)) == {}
     assert two.find(changes(11.0, 1.0)) != {}
 
@@ -73,36 +67,30 @@ def test_half_of_the_servers_are_left_out_only_if_the_usual_change_is_known():
     assert list(detector.find(changes(1.0, 1.0, 500.0, 500.0))) == ["2", "3"]
 
 
-def test_if_the_changes_of_all_servers_are_large_none_is_an_outlier(two):
-    for norm in (1e3, 1e4, 1e5):
-        assert two.find(changes(norm, 2 * norm)) == {}
+@pytest.mark.parametrize(
+    "merges",
+    [
+        [(1e3, 2e3), (1e4, 2e4), (1e5, 2e5)],  # the changes of all servers are large
+        [(1.0, 1e-6), (1.0, 0.0)] * 2 * IN_A_ROW,  # another one does little
+        [(0.0, 500.0)] * 2 * IN_A_ROW,  # another one has no change, for a reason that all may have
+        [(1e9,)],  # a server alone
+    ],
+)
+def test_no_server_is_an_outlier_without_others_to_compare_it_with(two, merges):
+    assert [two.find(changes(*norms)) for norms in merges] == [{}] * len(merges)
 
 
-def test_a_server_is_not_an_outlier_because_another_one_does_little(two):
-    for _ in range(2 * IN_A_ROW):
-        assert two.find(changes(1.0, 1e-6)) == {}
-        assert two.find(changes(1.0, 0.0)) == {}
-
-
-def test_nothing_is_said_if_the_other_server_has_no_change(two):
-    for _ in range(2 * IN_A_ROW):
-        assert two.find(changes(0.0, 500.0)) == {}, "it could be a reason that all servers have"
-
-
-def test_a_server_alone_is_never_an_outlier(two):
-    assert two.find(changes(1e9)) == {}
-
-
-def test_the_changes_of_outliers_do_not_become_usual(two):
+@pytest.mark.parametrize(
+    ("before", "then"),
+    [
+        ((1.0, 11.0), (1.0, 500.0)),  # changes of outliers do not become usual
+        ((1e-3, 1e-3), (1e-3, 0.5)),  # the usual change follows that of all servers
+    ],
+)
+def test_the_usual_change_is_that_of_the_last_merges(two, before, then):
     for _ in range(50):
-        two.find(changes(1.0, 11.0))
-    assert list(two.find(changes(1.0, 500.0))) == ["1"]
-
-
-def test_the_usual_change_follows_that_of_all_servers(two):
-    for _ in range(50):
-        two.find(changes(1e-3, 1e-3))
-    assert list(two.find(changes(1e-3, 0.5))) == ["1"]
+        two.find(changes(*before))
+    assert list(two.find(changes(*then))) == ["1"]
 
 
 def test_a_server_that_has_joined_is_compared_at_once(two):
@@ -126,7 +114,7 @@ def test_more_updates_or_rows_may_have_a_larger_change():
     assert times_as_large(ServerChange(1.0, 1, 1), ServerChange(2.0, 0, 0)) == 0.5
 
 
-def test_a_server_whose_leases_last_several_merges_is_judged_by_its_mean_work(two):
+def test_a_server_whose_leases_last_several_merges_is_judged_by_its_mean_work():
     """It has a hundred times the rows of the other, but reports them in every fourth merge."""
     detector = OutlierDetector()
     slow = ServerChange(1.0, 10, 640)
@@ -135,13 +123,7 @@ def test_a_server_whose_leases_last_several_merges_is_judged_by_its_mean_work(tw
         assert detector.find({"slow": slow, "fast": ServerChange(90.0, *work)}) == {}
 
 
-def test_a_server_that_trains_on_while_another_one_is_stopped_is_no_outlier(two):
-    """The merge waits for the stopped one, for a thousand times as long as usual."""
-    found = two.find({"0": ServerChange(0.1, 1, 64), "1": ServerChange(1e3, 10_000, 640_000)})
-    assert found == {}
-
-
-def test_a_fast_server_that_joins_is_not_an_outlier_before_its_first_lease_ends(two):
+def test_a_server_whose_first_lease_lasts_several_merges_may_be_fast(two):
     for merge in range(3 * IN_A_ROW):
         work = (20_000, 1_280_000) if merge == 2 * IN_A_ROW else (0, 0)
         assert two.find(changes(1.0, 1.0) | {"fast": ServerChange(2000.0, *work)}) == {}
@@ -174,14 +156,7 @@ def sound_runs(draw):
     return merges
 
 
-def test_a_server_whose_first_lease_lasts_several_merges_may_be_fast():
-    merges = [{"0": 0.9, "1": 125.0, "2": 0.8}, {"0": 1.0, "1": 130.0, "2": 1.1}]
-    detector = OutlierDetector()
-    for norms in merges:
-        assert detector.find({key: ServerChange(norm, 0, 0) for key, norm in norms.items()}) == {}
-
-
-@max_examples(300)
+@max_examples(100)
 @given(sound_runs())
 def test_no_server_of_a_sound_run_is_ever_an_outlier(merges):
     detector = OutlierDetector()
@@ -189,21 +164,6 @@ def test_no_server_of_a_sound_run_is_ever_an_outlier(merges):
 
 
 @max_examples(100)
-@given(
-    st.lists(st.floats(0.5, 2.0), min_size=2, max_size=8),
-    st.floats(2.1, 1e6),
-    st.integers(0, 7),
-)
-def test_one_faulty_server_is_always_found(norms, factor, place):
-    place %= len(norms)
-    detector = OutlierDetector()
-    for _ in range(KNOWN_AFTER):
-        assert detector.find(changes(*norms)) == {}
-    norms[place] = factor * AT_ONCE
-    assert list(detector.find(changes(*norms))) == [str(place)]
-
-
-@max_examples(200)
 @given(
     st.lists(
         st.lists(st.one_of(st.just(0.0), st.floats(1e-30, 1e30)), min_size=1, max_size=5),

@@ -1,18 +1,10 @@
 """The steps of servers in a merge, executed on arrays in arbitrary orders."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.cluster.decisions.transfers import (
-    SCHEDULES,
-    Reduction,
-    staging_size,
-    steps_of,
-)
-from hogbatch.errors import UsageError
+from hogbatch.cluster.decisions.transfers import SCHEDULES, staging_size, steps_of
 from tests.support.property_tests import max_examples
 
 
@@ -25,11 +17,11 @@ class Server:
         self.rank, self.change, self.others = rank, change, others
         self.sum = np.full(size, np.nan, np.float32)
         self.staging = np.full(staging_size(schedule, size), np.nan, np.float32)
-        self.arrived = set()
+        self.arrived = {}  # what was sent, by sender and step
         self.step, self.sent = 0, False
 
     def advance(self):
-        """SentPart or receive if possible; False if the server has to wait or has finished."""
+        """Send or receive if possible; False if the server has to wait or has finished."""
         if self.step == len(self.steps):
             return False
         send, receive = self.steps[self.step]
@@ -41,6 +33,8 @@ class Server:
             return False
         if receive:
             here = slice(receive.start, receive.stop)
+            sent = self.arrived[receive.rank, self.step]
+            assert (sent.start, sent.stop, sent.staging) == receive[1:4]
             if receive.staging is not None:
                 parts = self.staging[receive.staging :][: receive.stop - receive.start]
                 self.sum[here] += parts
@@ -58,12 +52,11 @@ class Server:
             target = other.sum[send.start : send.stop]
             first = other.steps[self.step].receive.add_change
             assert not first or np.isnan(target).all()  # the receiver has not used it before
-            target[:] = source
         else:
             target = other.staging[send.staging : send.staging + len(source)]
             assert np.isnan(target).all()  # never overwritten before it was added
-            target[:] = source
-        other.arrived.add((self.rank, self.step))
+        target[:] = source
+        other.arrived[self.rank, self.step] = send
 
 
 def run(schedule, changes, choose):
@@ -83,7 +76,7 @@ def run(schedule, changes, choose):
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@max_examples(200)
+@max_examples(100)
 @given(count=st.integers(2, 9), size=st.integers(0, 70), seed=st.integers(0, 999), data=st.data())
 def test_all_servers_end_with_the_same_bits_whatever_the_order(name, count, size, seed, data):
     random = np.random.default_rng(seed)
@@ -102,45 +95,6 @@ def test_all_servers_end_with_the_same_bits_whatever_the_order(name, count, size
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("count", range(1, 10))
-def test_staging_offsets_of_a_receiver_do_not_overlap(name, count):
-    schedule, size = SCHEDULES[name](count), 1000
-    areas = dict[int, list[tuple[int, int]]]()
-    for rank in range(count):
-        for send, _ in steps_of(schedule, rank, size):
-            if send and send.staging is not None:
-                end = send.staging + send.stop - send.start
-                areas.setdefault(send.rank, []).append((send.staging, end))
-    for each in areas.values():
-        each.sort()
-        assert all(first[1] <= second[0] for first, second in pairwise(each))
-        assert each[-1][1] <= staging_size(schedule, size) <= 2 * size
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_senders_and_receivers_agree(name):
-    schedule = SCHEDULES[name](7)
-    steps = [steps_of(schedule, rank, 100) for rank in range(7)]
-    for number in range(len(schedule.steps)):
-        sends = {
-            (rank, each[number].send.rank, *each[number].send[1:4])
-            for rank, each in enumerate(steps)
-            if each[number].send
-        }
-        receives = {
-            (each[number].receive.rank, rank, *each[number].receive[1:4])
-            for rank, each in enumerate(steps)
-            if each[number].receive
-        }
-        assert sends == receives
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
 def test_one_server_does_nothing(name):
     assert not any(any(step) for step in steps_of(SCHEDULES[name](1), 0, 10))
     assert staging_size(SCHEDULES[name](1), 10) == 0
-
-
-def test_a_median_of_compressed_changes_is_refused():
-    with pytest.raises(UsageError, match="float32"):
-        Reduction(transfer="bfloat16", robust="median")

@@ -9,9 +9,9 @@ import pandas as pd
 import scipy.sparse
 
 from hogbatch.cluster.divided.decide import decide, parts_to_survey_again
-from hogbatch.cluster.divided.files import list_parts
 from hogbatch.cluster.divided.reading import read_in_turn
 from hogbatch.cluster.divided.survey import survey
+from hogbatch.cluster.surveys import list_parts
 from hogbatch.data.raw import ReadOptions
 
 
@@ -92,22 +92,11 @@ def write_xmc(path, values, labels):
     path.with_suffix(".xmc").write_text(header + rows)
 
 
-def frame(values, labels):
-    """A data frame whose last column is the label."""
-    names = [f"x{place}" for place in range(values.shape[1])]
-    return pd.DataFrame(values, columns=names).assign(y=labels)
-
-
 def write_csv(path, values, labels):
-    frame(values, labels).to_csv(path.with_suffix(".csv"), index=False)
-
-
-def write_parquet(path, values, labels):
-    frame(values, labels).to_parquet(path.with_suffix(".parquet"))
-
-
-def write_npz(path, values, labels):
-    np.savez(path.with_suffix(".npz"), X=values, y=np.array(labels))
+    """With a header; the label is the last column."""
+    names = [f"x{place}" for place in range(values.shape[1])]
+    frame = pd.DataFrame(values, columns=names).assign(y=labels)
+    frame.to_csv(path.with_suffix(".csv"), index=False)
 
 
 def write_sparse_npz(path, values, labels):
@@ -116,11 +105,4 @@ def write_sparse_npz(path, values, labels):
     np.savez(path.with_suffix(".npz"), y=np.array(labels), **arrays)
 
 
-WRITERS = {
-    "svm": write_svm,
-    "xmc": write_xmc,
-    "csv": write_csv,
-    "parquet": write_parquet,
-    "npz": write_npz,
-    "sparse npz": write_sparse_npz,
-}
+WRITERS = {"svm": write_svm, "xmc": write_xmc, "csv": write_csv, "sparse npz": write_sparse_npz}

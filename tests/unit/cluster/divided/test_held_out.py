@@ -75,15 +75,18 @@ def test_the_fingerprint_depends_on_the_test_file(tmp_path, folder):
     assert len(found) == 3 and all(len(each) == 32 for each in found)
 
 
-def test_a_test_file_with_an_unknown_label_is_refused(tmp_path, folder):
-    (tmp_path / "test.csv").write_text("a,b,y\n1,2,5\n")
-    with pytest.raises(DataError, match=r"test.csv:2: label 5 does not occur in the training"):
-        held_out(folder, tmp_path / "test.csv")
-
-
-def test_a_test_file_without_the_label_column_is_refused(tmp_path, folder):
-    (tmp_path / "test.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(DataError, match="has no labels: expected the label column 'y'"):
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("a,b,y\n1,2,5\n", r"test.csv:2: label 5 does not occur in the training"),
+        ("a,b\n1,2\n", "has no labels: expected the label column 'y'"),
+    ],
+)
+def test_a_test_file_without_the_labels_of_training_is_refused(
+    tmp_path, folder, content, complaint
+):
+    (tmp_path / "test.csv").write_text(content)
+    with pytest.raises(DataError, match=complaint):
         held_out(folder, tmp_path / "test.csv")
 
 

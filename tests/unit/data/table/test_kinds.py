@@ -1,72 +1,68 @@
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 
 from hogbatch.data.table.columns import CategoryColumn, DateColumn, NumberColumn, Table, TextColumn
+from hogbatch.data.table.dates import seconds_of
 from hogbatch.data.table.kinds import TableOptions, inspect
 from hogbatch.errors import DataError
 
+ROWS = 30
+NAN = float("nan")
 
-def table(**columns):
-    """A table of lists of cells; the label column is added."""
-    rows = len(next(iter(columns.values())))
-    found = {**columns, "label": [0.0, 1.0] * (rows // 2) + [0.0] * (rows % 2)}
+
+def kinds(options=TableOptions(), **columns):  # noqa: B008 (frozen)
+    """The kinds of columns given as lists of cells, and the inspected table; a label is added."""
+    columns["label"] = np.arange(len(next(iter(columns.values())))) % 2
     converted = {
         n: CategoryColumn.of_cells(cells)
         if any(isinstance(cell, str) for cell in cells)
         else NumberColumn(np.array(cells, np.float64))
-        for n, cells in enumerate(found.values())
+        for n, cells in enumerate(columns.values())
     }
-    return Table("t", tuple(found), converted)
+    names = tuple(columns)
+    inspected = inspect(Table("t", names, converted), options, len(names) - 1)
+    return {names[n]: kind for n, kind in inspected.kinds.items()}, inspected
 
 
-def kinds(options=TableOptions(), **columns):  # noqa: B008 (frozen)
-    given = table(**columns)
-    inspected = inspect(given, options, len(given.names) - 1)
-    return {given.names[n]: kind for n, kind in inspected.kinds.items()}, inspected
-
-
-def test_kinds_follow_from_the_cells():
-    assert kinds(
-        a=[1, 2.5, float("nan")],
-        b=["x", "y", "x"],
-        c=["1", " 2 ", "NA"],
-        d=["2013-01-01", "2013-02-01", "?"],
-    )[0] == {"a": "number", "b": "category", "c": "number", "d": "date"}
-
-
-def test_words_for_missing_values_are_missing_numbers():
-    inspected = kinds(a=["1", "n/a", "-", "null", "NaN", " 5"])[1]
-    np.testing.assert_array_equal(
-        inspected.table.columns[0].values, [1, np.nan, np.nan, np.nan, np.nan, 5]
+def test_kinds_follow_from_the_cells_and_words_for_missing_values_have_none():
+    found, inspected = kinds(
+        a=[1, 2.5, NAN, 3, 4, 5],
+        b=["x", "y", "x", "y", "x", "y"],
+        c=["1", "n/a", "-", "null", "NaN", " 5"],
+        d=["2013-01-01", "2013-02-01", "?", "NA", "", "2013-01-01"],
     )
+    assert found == {"a": "number", "b": "category", "c": "number", "d": "date"}
+    numbers = inspected.table.columns[2].values
+    np.testing.assert_array_equal(numbers, [1, NAN, NAN, NAN, NAN, 5])
 
 
 def test_constant_columns_empty_columns_and_columns_that_identify_rows_are_not_used():
-    rows = 30
     found, inspected = kinds(
-        id=list(range(5, 5 + rows)),
-        name=[f"no. {n}" for n in range(rows)],
-        empty=[float("nan")] * rows,
-        same=["x"] * rows,
-        one=[1] * rows,
-        year=list(range(1990, 1990 + rows)),
-        gaps=["x", "NA"] * (rows // 2),
+        id=list(range(5, 5 + ROWS)),
+        name=[f"no. {n}" for n in range(ROWS)],
+        empty=[NAN] * ROWS,
+        same=["x"] * ROWS,
+        one=[1] * ROWS,
+        year=list(range(1990, 1990 + ROWS)),
+        paid=[1, 2] * (ROWS // 2),
+        gaps=["x", "NA"] * (ROWS // 2),
     )
-    assert found == {"year": "number", "gaps": "category"}
+    assert found == {"year": "number", "paid": "number", "gaps": "category"}
     assert inspected.note == (
-        "columns: 1 numeric column (year), 1 categorical column (gaps); not used: id (numbers the "
-        "rows; --numeric uses it), name (text that differs in nearly every row; --text or "
-        "--categorical uses it), empty (no values), same (constant), one (constant)"
+        "columns: 2 numeric columns (year, paid), 1 categorical column (gaps); not used: "
+        "id (numbers the rows; --numeric uses it), name (text that differs in nearly every row; "
+        "--text or --categorical uses it), empty (no values), same (constant), one (constant)"
     )
 
 
-def test_flags_choose_the_kind():
-    rows = 30
-    options = TableOptions(drop=("x",), categorical=("month",), numeric=("id",), text=("name",))
+def test_flags_choose_the_kind_by_name_or_number():
+    options = TableOptions(drop=("3",), categorical=("month",), numeric=("id",), text=("name",))
     found, inspected = kinds(
         options,
-        id=list(range(rows)),
-        name=[f"no. {n}" for n in range(rows)],
+        id=list(range(ROWS)),
+        name=[f"no. {n}" for n in range(ROWS)],
         month=[1, 2, 3] * 10,
         x=[1, 2] * 15,
     )
@@ -76,32 +72,19 @@ def test_flags_choose_the_kind():
     assert inspected.note.endswith("; not used: x (--drop)")
 
 
-def test_a_column_goes_by_its_number_where_no_name_is_equal():
-    assert kinds(TableOptions(drop=("0",)), a=[1, 2], b=[1, 2])[0] == {"b": "number"}
-
-
-def test_few_words_among_numbers_are_unexpected():
-    _, inspected = kinds(a=[*(str(n) for n in range(39)), "many"])
-    (cells,) = inspected.unexpected
-    assert (cells.rows.tolist(), cells.position, cells.word) == ([39], 0, True)
-    assert cells.complaint == "column 'a': expected a number; got 'many'"
-
-
-def test_many_words_among_numbers_are_categories():
+def test_few_words_among_numbers_and_infinite_numbers_are_unexpected():
+    _, inspected = kinds(a=[*(str(n) for n in range(39)), "many"], b=[1, np.inf, 2, 3] * 10)
+    words, infinite = inspected.unexpected
+    assert (words.rows.tolist(), words.position, words.word) == ([39], 0, True)
+    assert words.complaint == "column 'a': expected a number; got 'many'"
+    assert infinite.rows.tolist() == list(range(1, 40, 4))
     found, inspected = kinds(a=[*(str(n % 9) for n in range(36)), "J", "Q", "K", "A"])
-    assert found == {"a": "category"}
-    assert inspected.unexpected == ()
-
-
-def test_infinite_numbers_are_unexpected():
-    _, inspected = kinds(a=[1, np.inf, 2])
-    assert inspected.unexpected[0].rows.tolist() == [1]
+    assert (found, inspected.unexpected) == ({"a": "category"}, ())
 
 
 def test_dates_may_be_numbers():
-    found = Table(
-        "t", ("a", "y"), {0: DateColumn(np.array([0.0, 86400])), 1: NumberColumn(np.arange(2.0))}
-    )
+    columns = {0: DateColumn(np.array([0.0, 86400])), 1: NumberColumn(np.arange(2.0))}
+    found = Table("t", ("a", "y"), columns)
     assert inspect(found, TableOptions(), 1).kinds == {0: "date"}
     inspected = inspect(found, TableOptions(numeric=("a",)), 1)
     assert inspected.table.columns[0].values.tolist() == [0, 86400]
@@ -110,18 +93,40 @@ def test_dates_may_be_numbers():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (TableOptions(drop=("z",)), "t has no column 'z': its columns are a, label"),
+        (TableOptions(drop=("z",)), "t has no column 'z': its columns are a, a, label"),
         (TableOptions(text=("label",)), "column 'label' is the label column"),
-        (TableOptions(text=("a",), drop=("a",)), "column 'a' is named in two of --drop"),
+        (TableOptions(text=("1",), drop=("1",)), "column '1' is named in two of --drop"),
+        (TableOptions(drop=("a",)), r"columns 0 and 1 .* are both named 'a'"),
     ],
 )
 def test_flags_that_do_not_fit_the_table(options, complaint):
+    columns = {n: NumberColumn(np.arange(2.0)) for n in range(3)}
     with pytest.raises(DataError, match=complaint):
-        kinds(options, a=[1, 2])
+        inspect(Table("t", ("a", "a", "label"), columns), options, 2)
 
 
-def test_a_name_of_two_columns_is_ambiguous():
-    two = Table("t", ("a", "a", "y"), {n: NumberColumn(np.arange(2.0)) for n in range(3)})
-    with pytest.raises(DataError, match=r"columns 0 and 1 .* are both named 'a'"):
-        inspect(two, TableOptions(drop=("a",)), 2)
-    assert inspect(two, TableOptions(drop=("0",)), 2).kinds == {1: "number"}
+def seconds(*parts):
+    return datetime(*parts, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["2013-01-31", "2014-12-01"], [seconds(2013, 1, 31), seconds(2014, 12, 1)]),
+        (["2013-01-31 05:06:07"], [seconds(2013, 1, 31, 5, 6, 7)]),
+        (["2013-01-31T05:06:07Z"], [seconds(2013, 1, 31, 5, 6, 7)]),
+        (["1/12/2013", "1/31/2013"], [seconds(2013, 1, 12), seconds(2013, 1, 31)]),
+        (["1/12/2013", "31/1/2013"], [seconds(2013, 12, 1), seconds(2013, 1, 31)]),
+        (["2013/01/31 05:06"], [seconds(2013, 1, 31, 5, 6)]),
+        (["31-Jan-2013"], [seconds(2013, 1, 31)]),
+    ],
+)
+def test_dates_in_usual_forms(values, expected):
+    assert seconds_of(values).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "values", [[], ["now"], ["NaT"], ["2013-13-01"], ["2013-01-01", "red"], ["12/31"], ["1.2.3.4"]]
+)
+def test_other_text_is_no_date(values):
+    assert seconds_of(values) is None

@@ -1,4 +1,5 @@
-import gzip
+import builtins
+import sys
 import threading
 import time
 
@@ -6,21 +7,33 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hogbatch.data.load import inputs_for, load
+import hogbatch.data.table
+from hogbatch.data.load import load
 from hogbatch.data.raw import ReadOptions
+from hogbatch.data.readers import read_as
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import DataError, UsageError
+from tests.support.reading import packed, read_for_model
 
 PLAIN = "size,color,y\n1.5,red,a\n2,blue,b\n3,red,a\n"
+LATE = "a,b,y\n" + "1,2,0\n2,3,1\n" * 500 + "NA,5,1\n"  # a missing value below many numbers
+TABLE = ReadOptions(table=TableOptions())
+
+
+@pytest.fixture
+def read_table(write):
+    """Write a file and read it as a training table."""
+    return lambda name, content, **options: read_as(
+        write(name, content), ReadOptions(**options, table=TableOptions())
+    )
 
 
 def cells(raw):
-    """The feature columns of a training table as lists; the label names and labels."""
-    inspected = raw.table
+    """The feature columns of a training table as lists."""
     found = []
-    for position in inspected.kinds:
-        column = inspected.table.columns[position]
-        if inspected.kinds[position] == "number":
+    for position, kind in raw.table.kinds.items():
+        column = raw.table.table.columns[position]
+        if kind == "number":
             found.append(column.values.tolist())
         else:
             found.append([None if code < 0 else column.values[code] for code in column.codes])
@@ -30,95 +43,78 @@ def cells(raw):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.csv", PLAIN),
         ("a.csv", "\ufeff" + PLAIN),
         ("a.csv", PLAIN.replace("\n", "\r\n")),
         ("a.csv", PLAIN.replace("\n", "\r")),
-        ("a.csv", PLAIN[:-1]),
-        ("a.csv", PLAIN.replace("\n", "\n\n")),
+        ("a.csv", PLAIN[:-1].replace("\n", "\n\n")),
         ("a.csv", PLAIN.replace(",", ", ")),
         ("a.csv", PLAIN.replace(",", ";")),
         ("a.csv", PLAIN.replace(",", ";").replace("1.5", "1,5")),
         ("a.csv", PLAIN.replace(",", "\t")),
-        ("a.tsv", PLAIN.replace(",", "\t")),
         ("a.txt", PLAIN.replace(",", "|")),
-        ("a.csv", PLAIN.replace("red", '"red"').replace("size", '"size"')),
-        ("a.csv", PLAIN.replace("1.5", '"1.5"')),
-        ("a.csv.gz", gzip.compress(PLAIN.encode(), mtime=0)),  # the same test name in every process
-        ("a", PLAIN),
+        ("a", PLAIN.replace("red", '"red"').replace("size", '"size"').replace("1.5", '"1.5"')),
+        ("a.csv.gz", packed("a.csv.gz", PLAIN)),
     ],
 )
 def test_habits_of_spreadsheets(read_table, name, content):
     raw = read_table(name, content)
     assert cells(raw) == [[1.5, 2, 3], ["red", "blue", "red"]]
-    assert raw.label_names == ("a", "b")
-    assert raw.labels.tolist() == [0, 1, 0]
-    assert raw.columns.label == "y"
-
-
-def test_the_column_of_an_index_has_no_name_in_a_header(read_table):
-    raw = read_table("a.csv", '"","sex","y"\n"1","m","yes"\n"2","f","no"\n"3","m","no"\n')
-    assert raw.rows == 3
-    assert raw.label_names == ("no", "yes")
-    assert "index of a data frame" in raw.notes[0] + raw.notes[-1]
+    assert (raw.label_names, raw.labels.tolist(), raw.columns.label) == (("a", "b"), [0, 1, 0], "y")
 
 
 def test_quoted_cells_may_contain_delimiters_quotes_and_line_ends(read_table):
     raw = read_table("a.csv", 'a,b,y\n1,"x, ""y""\nz",u\n2,w,v\n1,w,v\n')
     assert cells(raw) == [[1, 2, 1], ['x, "y"\nz', "w", "w"]]
-    assert raw.locate(0).endswith("a.csv:2")
-    assert raw.locate(1).endswith("a.csv:4")
+    assert [raw.locate(row).rpartition(":")[2] for row in (0, 1)] == ["2", "4"]
+    raw = read_table("b.csv", 'a,y\n"1,5",u\n"2,5",v\n')  # decimal commas need semicolons
+    assert cells(raw) == [["1,5", "2,5"]]
 
 
 @pytest.mark.parametrize("word", ["", "NA", "N/A", "nan", "NULL", "None", "-", "?", " NA "])
 def test_words_for_missing_values(read_table, word):
-    raw = read_table("a.csv", f"a,b,y\n1,x,u\n{word},{word},v\n2,z,u\n")
-    numbers, categories = cells(raw)
+    numbers, categories = cells(read_table("a.csv", f"a,b,y\n1,x,u\n{word},{word},v\n2,z,u\n"))
     np.testing.assert_array_equal(numbers, [1, np.nan, 2])
     assert categories == ["x", None, "z"]
 
 
-def test_missing_values_below_many_rows_of_numbers(read_table):
-    raw = read_table("a.csv", "a,b,y\n" + "1,2,0\n2,3,1\n" * 500 + "NA,5,1\n")
-    assert np.isnan(raw.table.table.columns[0].values[-1])
-    assert raw.locate(1000).endswith("a.csv:1002")
-
-
-def test_numbers_alone_are_read_as_before(read_table):
+def test_numbers_alone_are_read_without_a_table_unless_values_are_missing_below(read_table):
     raw = read_table("a.csv", "a,b,y\n1,2,0\n2,3,1\n")
-    assert raw.table is None
-    assert raw.inputs.dense.tolist() == [[1, 2], [2, 3]]
+    assert (raw.table, raw.inputs.dense.tolist()) == (None, [[1, 2], [2, 3]])
+    raw = read_table("b.csv", LATE)
+    assert np.isnan(raw.table.table.columns[0].values[-1])
+    assert raw.locate(1000).endswith("b.csv:1002")
 
 
-def test_a_decimal_comma_needs_semicolons(read_table):
-    raw = read_table("a.csv", 'a,y\n"1,5",u\n"2,5",v\n')
-    assert cells(raw) == [["1,5", "2,5"]]
+@pytest.mark.parametrize(
+    ("content", "header", "rows"),
+    [
+        ("39, State-gov, <=50K\n50, ?, >50K\n38, Private, <=50K\n", "auto", 3),
+        ("color,y\nred,a\nblue,b\n", "auto", 2),  # no value of the first line occurs below
+        ("red,a\nblue,b\nred,b\n", "auto", 3),
+        ("color,y\nred,a\nblue,b\n", "no", 3),
+    ],
+)
+def test_which_tables_have_a_header(read_table, content, header, rows):
+    raw = read_table("a.csv", content, header=header)
+    assert raw.rows == rows and (raw.columns.label is None) == (rows == 3)
+    assert ("is treated as a header" in raw.notes[0]) == (rows == 2)
 
 
-def test_a_table_without_a_header(read_table):
-    raw = read_table("a.csv", "39, State-gov, <=50K\n50, ?, >50K\n38, Private, <=50K\n")
-    assert cells(raw) == [[39, 50, 38], ["State-gov", None, "Private"]]
-    assert raw.columns.label is None
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("a,b,y\n1,x,u\n2,x,v\n3,u\n", r":4: 2 columns; expected 3 as in the first line"),
+        ("a,y\nx,\ny,NA\n", ": expected labels in column 'y'; got none"),
+    ],
+)
+def test_rows_of_another_width_and_tables_without_labels_are_refused(
+    read_table, content, complaint
+):
+    with pytest.raises(DataError, match=rf"a\.csv{complaint}"):
+        read_table("a.csv", content)
 
 
-def test_a_table_of_text_has_a_header_if_no_value_of_it_occurs_below(read_table):
-    assert read_table("a.csv", "color,y\nred,a\nblue,b\n").rows == 2
-    assert "is treated as a header" in read_table("b.csv", "color,y\nred,a\nblue,b\n").notes[0]
-    assert read_table("c.csv", "red,a\nblue,b\nred,b\n").rows == 3
-    assert read_table("d.csv", "color,y\nred,a\nblue,b\n", header="no").rows == 3
-
-
-def test_true_and_false_are_labels(read_table):
-    raw = read_table("a.csv", "a,y\nu,true\nv,false\nw,true\n")
-    assert (raw.label_names, raw.labels.tolist()) == ((False, True), [1, 0, 1])
-
-
-def test_a_row_of_another_width_is_named(read_table):
-    with pytest.raises(DataError, match=r"a\.csv:4: 2 columns; expected 3 as in the first line"):
-        read_table("a.csv", "a,b,y\n1,x,u\n2,x,v\n3,u\n")
-
-
-def test_bad_lines_are_left_out(read_table):
+def test_bad_lines_and_rows_without_a_label_are_left_out(read_table):
     content = "a,b,y\n" + "1,x,u\n2,z,v\n" * 20 + "3,u\n4,x,NA\nmany,x,u\n5,z,v\n"
     raw = read_table("a.csv", content, bad_lines=0.1)
     assert (raw.rows, raw.skipped.total) == (41, 2)
@@ -132,23 +128,11 @@ def test_bad_lines_are_left_out(read_table):
         read_table("a.csv", content, bad_lines=0.01)
 
 
-def test_rows_without_a_label_are_left_out(read_table):
-    raw = read_table("a.csv", "a,y\nx,1\ny,\nx,2\nz,NA\n")
-    assert raw.labels.tolist() == [1, 2] and raw.skipped.total == 0
-    assert raw.notes[-1] == "2 rows without a label (column 'y') are left out"
-    assert raw.locate(1).endswith("a.csv:4")
-
-
-def test_a_table_without_any_label_is_refused(read_table):
-    with pytest.raises(DataError, match=r"a\.csv: expected labels in column 'y'; got none"):
-        read_table("a.csv", "a,y\nx,\ny,NA\n")
-
-
-@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
-def test_the_index_of_a_data_frame_is_not_a_feature(read_table, name):
-    raw = read_table("a.csv", f"{name},a,y\n7,x,1\n3,y,2\n9,x,2\n")
-    assert raw.table.kinds == {1: "category"}
-    assert "the index of a data frame" in raw.notes[-1]
+@pytest.mark.parametrize("name", ['""', "Unnamed: 0", "__index_level_0__"])
+def test_the_index_of_a_data_frame_is_not_a_feature_and_booleans_are_labels(read_table, name):
+    raw = read_table("a.csv", f"{name},a,y\n7,x,true\n3,y,false\n9,x,true\n")
+    assert raw.table.kinds == {1: "category"} and "the index of a data frame" in raw.notes[-1]
+    assert (raw.label_names, raw.labels.tolist()) == ((False, True), [1, 0, 1])
 
 
 def frame():
@@ -165,80 +149,79 @@ def frame():
     )
 
 
-@pytest.fixture(params=["parquet", "feather", "folder", "csv", "csv folder"])
-def stored(request, tmp_path):
-    """The frame in a file, or in a folder of two files."""
-    kind, given = request.param, frame()
-    if "folder" not in kind:
-        path = tmp_path / f"a.{kind}"
-        given.to_csv(path, index=False) if kind == "csv" else getattr(given, f"to_{kind}")(path)
-        return path
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    for n, part in enumerate((given[:8], given[8:])):
-        if kind == "folder":
-            part.to_parquet(folder / f"{n}.parquet")
-        else:
-            part.to_csv(folder / f"{n}.csv", index=False)
-    return folder
+def save(given, path):
+    if path.suffix == ".csv":
+        given.to_csv(path, index=False)
+    else:
+        getattr(given, f"to_{path.suffix[1:]}")(path)
+    return path
 
 
-def test_all_files_give_the_same_features(stored, tmp_path):
-    frame().to_parquet(tmp_path / "other.parquet")
-    options = ReadOptions(table=TableOptions())
-    loaded, other = (load(path, options=options) for path in (stored, tmp_path / "other.parquet"))
+@pytest.mark.parametrize("kind", ["parquet", "feather", "csv", "parquet folder", "csv folder"])
+def test_all_files_give_the_same_features(tmp_path, kind):
+    ending, _, folder = kind.partition(" ")
+    stored = tmp_path / (folder or f"a.{ending}")
+    if folder:
+        stored.mkdir()
+        for n, part in enumerate((frame()[:8], frame()[8:])):
+            save(part, stored / f"{n}.{ending}")
+    else:
+        save(frame(), stored)
+    other = load(save(frame(), tmp_path / "other.parquet"), options=TABLE)
+    loaded = load(stored, options=TABLE)
     assert loaded.encoding.classes == ("u", "v")
-    if loaded.fingerprint != other.fingerprint:  # files of parts may number categories otherwise
-        np.testing.assert_array_equal(loaded.train.inputs.dense, other.train.inputs.dense)
+    numbers = [examples.inputs.dense[:, 2] for examples in (loaded.train, loaded.test)]
+    assert abs(numbers[0].mean()) < 1e-6 < 1e-3 < abs(numbers[1].mean())  # of the training rows
+    np.testing.assert_array_equal(loaded.train.inputs.dense, other.train.inputs.dense)
     shuffled = frame()[["day", "color", "n", "grade", "flag", "whole"]]
-    shuffled.to_csv(tmp_path / "later.csv", index=False)
-    later = inputs_for(tmp_path / "later.csv", loaded.train.features, encoding=loaded.table)
-    whole = inputs_for(stored, loaded.train.features, encoding=loaded.table)
+    later, whole = (
+        read_for_model(path, loaded.train.features, encoding=loaded.table)
+        for path in (save(shuffled, tmp_path / "later.csv"), stored)
+    )
     np.testing.assert_array_equal(later.inputs.dense, whole.inputs.dense)
-    assert later.labels is None
-    assert whole.label_names == ("u", "v")
+    assert (later.labels, whole.label_names) == (None, ("u", "v"))
 
 
-def test_a_later_table_without_a_column_is_an_error(stored, tmp_path):
-    loaded = load(stored, options=ReadOptions(table=TableOptions()))
-    frame().drop(columns="color").to_csv(tmp_path / "less.csv", index=False)
+def test_tables_without_names_are_matched_by_position(write):
+    options = ReadOptions(table=TableOptions(), label="1", header="no")
+    loaded = load(write("a.csv", "x,u,1.5\ny,v,3\n" * 5), options=options, test_fraction=0)
+    features, encoding = loaded.train.features, loaded.table
+    for content in ("y,v,3\nx,u,1.5\n", "y,3\nx,1.5\n"):  # with the label, and without
+        path = write("later.csv", content)
+        raw = read_for_model(path, features, encoding=encoding, header="no")
+        np.testing.assert_array_equal(raw.inputs.dense, loaded.train.inputs.dense[[1, 0]])
+    with pytest.raises(
+        DataError, match=r"later\.csv: 4 columns; expected the 3 columns of the tra"
+    ):
+        read_for_model(write("later.csv", "y,v,3,4\n"), features, encoding=encoding, header="no")
+
+
+def test_a_mistake_in_a_folder_is_placed_in_its_file(tmp_path):
+    for n, cell in enumerate(("1", "2", "three")):
+        (tmp_path / f"{n}.csv").write_text(f"a,b,y\n1,x,u\n{cell},z,v\n")
+    options = ReadOptions(table=TableOptions(numeric=("a",)))
+    with pytest.raises(DataError, match=r"/2\.csv:3: column 'a': expected a number; got 'three'"):
+        load(tmp_path, options=options)
+
+
+def test_later_tables_that_do_not_fit_are_errors_or_bad_lines(tmp_path):
+    loaded = load(save(frame(), tmp_path / "a.parquet"), options=TABLE)
+    features, encoding = loaded.train.features, loaded.table
+    less = save(frame().drop(columns="color"), tmp_path / "less.csv")
     with pytest.raises(DataError, match=r"less\.csv: expected the 6 features .* no column 'color'"):
-        inputs_for(tmp_path / "less.csv", loaded.train.features, encoding=loaded.table)
-
-
-def test_a_later_table_with_a_word_for_a_number_is_an_error(stored, tmp_path):
-    loaded = load(stored, options=ReadOptions(table=TableOptions()))
+        read_for_model(less, features, encoding=encoding)
     other = frame().astype({"whole": object})
     other.loc[3, "whole"] = "four"
-    other.to_csv(tmp_path / "word.csv", index=False)
-    with pytest.raises(
-        DataError, match=r"word\.csv:5: column 'whole': expected a number; got 'four'"
-    ):
-        inputs_for(tmp_path / "word.csv", loaded.train.features, encoding=loaded.table)
-    with pytest.raises(DataError, match="'four'; correct the row, or leave the row out"):
-        inputs_for(tmp_path / "word.csv", loaded.train.features, encoding=loaded.table)
-    raw = inputs_for(
-        tmp_path / "word.csv", loaded.train.features, encoding=loaded.table, bad_lines=0.1
-    )
+    word = save(other, tmp_path / "word.csv")
+    complaint = r"word\.csv:5: column 'whole': expected a number; got 'four'; correct the row, or l"
+    with pytest.raises(DataError, match=complaint):
+        read_for_model(word, features, encoding=encoding)
+    raw = read_for_model(word, features, encoding=encoding, bad_lines=0.1)
     assert raw.rows == len(other) - 1 == len(raw.labels)
     assert any("word.csv:5: column 'whole'" in message for message in raw.messages)
 
 
-def test_the_test_rows_do_not_change_the_encoding(write):
-    rows = [f"{n},{'abc'[n % 3]},{n % 2}\n" for n in range(100)]
-    first, other = (
-        load(write(name, "x,c,y\n" + "".join(content)), options=ReadOptions(table=TableOptions()))
-        for name, content in (("a.csv", rows), ("b.csv", rows))
-    )
-    np.testing.assert_allclose(first.train.inputs.dense[:, 0].mean(), 0, atol=1e-6)
-    assert abs(first.test.inputs.dense[:, 0].mean()) > 1e-3
-    assert first.fingerprint == other.fingerprint
-
-
 def test_without_pyarrow_the_message_says_how_to_install_it(read_table, monkeypatch):
-    import builtins
-    import sys
-
     real = builtins.__import__
 
     def without(name, *arguments, **keywords):
@@ -248,16 +231,13 @@ def test_without_pyarrow_the_message_says_how_to_install_it(read_table, monkeypa
 
     for name in [name for name in sys.modules if name.startswith("hogbatch.data.table.arrow")]:
         monkeypatch.delitem(sys.modules, name)
-    import hogbatch.data.table
-
     monkeypatch.delattr(hogbatch.data.table, "arrow", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     install = r"pip install 'hogbatch\[arrow\]'$"
     with pytest.raises(UsageError, match=install):
         read_table("a.csv", PLAIN)
-    late = "a,b,y\n" + "1,2,0\n2,3,1\n" * 500 + "NA,5,1\n"
     with pytest.raises(DataError, match=r"a\.csv:1002:1: .* got 'NA'; .*" + install):
-        read_table("a.csv", late)
+        read_table("a.csv", LATE)
 
 
 def test_a_csv_file_is_read_when_the_threads_of_pyarrow_have_released_it(read_table, monkeypatch):

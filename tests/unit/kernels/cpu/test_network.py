@@ -11,157 +11,52 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch import kernels
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import dense_inputs
-from hogbatch.kernels.contract import (
-    LOSS,
-    LOSSES,
-    METRIC_SUMS,
-    ROWS,
-    SKIPPED,
-    SKIPPED_ROW,
-    TOTALS,
-    UPDATES,
-    Hyper,
-)
+from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.kernels.cpu import network as compiled
-from hogbatch.kernels.cpu.loops import loop_for
-from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
-from hogbatch.kernels.executor import Executor as Interpreted, corrected
-from hogbatch.model.network import Network
 from tests.support import plain_sgd
-from tests.support.kernel_cases import (
-    FORMS,
-    csr_set,
-    dense_set,
-    labels_for,
-    read_only,
-    score_width,
-    toarray,
-)
+from tests.support.compiled_networks import FEATURES, HIDDEN, RATES, Case
+from tests.support.kernel_cases import FORMS, overflowing, toarray
 from tests.support.pairs import pairs
 
-FEATURES, OUTPUTS, SET = 9, 5, 40
-BATCH, RAGGED = 4, 3  # rows of a batch, and of the last
+SET, BATCH, RAGGED = 40, 4, 3  # rows of the set, of a batch, and of the last
 COMPILED = not numba.config.DISABLE_JIT
-STEPS = 200 if COMPILED else 20
-FENCE = 5
-RATES = {"sgd": 0.05, "momentum": 0.01, "adagrad": 0.05, "adam": 0.01}
-HIDDEN = {(): "relu", (24,): "relu", (20, 12): "sigmoid"}
-
-AXES = {"optimizer": list(OPTIMIZERS), "loss": list(LOSSES), "hidden": list(HIDDEN)}
+STEPS = 60 if COMPILED else 20
+AXES = {"optimizer": list(OPTIMIZERS), "loss": list(LOSSES), "hidden": [(), (24,), (20, 12)]}
 forms = pytest.mark.parametrize("sparse", FORMS.values(), ids=FORMS)
 
 
-class Case:
-    """A network, its data and its optimizer's state; the same arguments make the same numbers."""
-
-    def __init__(self, loss="softmax", optimizer="sgd", sparse=False, hidden=(24,), rows=SET):
-        random = np.random.default_rng(11)
-        activation, outputs = HIDDEN[hidden], score_width(LOSSES[loss], OUTPUTS)
-        self.network = Network.build(FEATURES, hidden, outputs, activation, loss)
-        self.params = np.zeros(self.network.parameters, np.float32)
-        for tensor in self.network.tensors():
-            tensor.view(self.params)[...] = random.normal(0, 0.5, tensor.shape)
-        self.inputs = (csr_set if sparse else dense_set)(random, FEATURES, rows)
-        for cells in (self.inputs.values, self.inputs.dense):
-            cells /= 4  # within 1, as standardised features are
-        self.labels = labels_for(random, LOSSES[loss], outputs, rows)
-        self.loss, self.spec = LOSSES[loss], OPTIMIZERS[optimizer]
-        size = self.params.size
-        self.slots = [np.zeros(size if n < self.spec.slots else 0, np.float32) for n in range(2)]
-        self.steps = np.zeros(1, np.int64)
-        self.totals = np.zeros(TOTALS)
-        self.order = random.integers(0, rows, STEPS * BATCH - BATCH + RAGGED)
-        self.hyper = Hyper(
-            RATES[optimizer], 0.01, self.spec.momentum, self.spec.beta2, self.spec.epsilon
-        )
-        self.head = np.full(self.network.layer_views()[0].fan_in, -1, np.int32)
-        self.fence = np.full(8, FENCE)
-
-    @property
-    def loop(self):
-        """The loop that a worker would run."""
-        sparse = len(self.inputs.indptr) > 0
-        return loop_for(self.network.layer_views(), sparse=sparse, hashed=False)
-
-    def interpret(self):
-        """Train on the reference backend, one batch at a time."""
-        network = self._interpreted()
-        for t, start in enumerate(range(0, len(self.order), BATCH), 1):
-            hyper = corrected(self.spec.kind, self.hyper, t)
-            rows = self.order[start : start + BATCH]
-            network.train_batch(
-                self.inputs, self.labels, rows, self.loss, self.spec.kind, hyper, self.totals
-            )
-            self.totals[[ROWS, UPDATES]] += len(rows), 1
-        return self
-
-    def compile(self, batch=BATCH):
-        """Train by the compiled loop, all rows in one call."""
-        self.loop.train(
-            self._model(),
-            *self.rows,
-            self.order,
-            self._lease(batch),
-            self.hyper,
-            self.head,
-            self.fence,
-            self.totals,
-        )
-        return self
-
-    def evaluate_interpreted(self):
-        self._interpreted().evaluate_batch(
-            self.inputs, self.labels, self.order, self.loss, self.totals
-        )
-        self.totals[ROWS] += len(self.order)
-        return self.totals
-
-    def evaluate_compiled(self):
-        lease = self._lease(BATCH)
-        self.loop.evaluate(self._model(), *self.rows, self.order, lease, self.fence, self.totals)
-        return self.totals
-
-    @property
-    def rows(self):
-        """Inputs and labels as the compiled loops get them."""
-        return read_only(self.inputs), read_only(self.labels)
-
-    def _interpreted(self):
-        layers = self.network.layer_views()
-        return Interpreted(kernels.load("reference"), np, layers, self.params, *self.slots)
-
-    def _model(self):
-        table = layer_table(self.network.layer_views())
-        return ModelView(table, self.params, *self.slots, self.steps, *self.slots)
-
-    def _lease(self, batch):
-        return BatchSettings(batch, self.loss, self.spec.kind, FENCE, 1)
+def case(*arguments, **keywords):
+    return Case(*arguments, **keywords, batch=BATCH, leased=STEPS * BATCH - BATCH + RAGGED)
 
 
-@pytest.mark.vector_width
+def assert_same(ours, theirs):
+    """Check that two cases have the same parameters, totals and slots."""
+    assert_allclose(ours.params, theirs.params, rtol=0, atol=1e-5)
+    assert_allclose(ours.totals, theirs.totals, rtol=1e-5)
+    for slot, other in zip(ours.slots, theirs.slots, strict=True):
+        assert_allclose(slot, other, rtol=1e-3, atol=1e-5)
+
+
 @pairs(**AXES, sparse=FORMS)
 def test_a_lease_trains_as_its_batches_on_the_reference(optimizer, loss, sparse, hidden):
-    fast, slow = (Case(loss, optimizer, sparse, hidden) for _ in range(2))
+    fast, slow = (case(loss, optimizer, sparse=sparse, hidden=hidden) for _ in range(2))
     start = fast.params.copy()
-    fast.compile(), slow.interpret()
+    fast.train(), slow.interpret()
     assert np.abs(slow.params - start).max() > 0.01  # it did train
-    assert_allclose(fast.params, slow.params, rtol=0, atol=1e-5)
-    assert_allclose(fast.totals, slow.totals, rtol=1e-5)
+    assert_same(fast, slow)
     assert fast.totals[ROWS] == len(fast.order) and fast.totals[UPDATES] == STEPS == fast.steps[0]
-    for ours, theirs in zip(fast.slots, slow.slots, strict=True):
-        assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@forms
+@pairs(loss=list(LOSSES), sparse=FORMS)
 def test_a_lease_evaluates_as_the_reference(loss, sparse):
-    fast, slow = (Case(loss, sparse=sparse) for _ in range(2))
-    start = fast.params.copy()
-    assert_allclose(fast.evaluate_compiled(), slow.evaluate_interpreted(), rtol=1e-5)
-    assert fast.totals[ROWS] == len(fast.order) and fast.totals[METRIC_SUMS] > 0
+    fast, slow = (case(loss, sparse=sparse) for _ in range(2))
+    start, totals = fast.params.copy(), slow.totals
+    slow.executor().evaluate_batch(slow.inputs, slow.labels, slow.order, slow.loss, totals)
+    totals[ROWS] = len(slow.order)
+    assert_allclose(fast.evaluate(), totals, rtol=1e-5)
+    assert totals[METRIC_SUMS] > 0
     assert_array_equal(fast.params, start)
 
 
@@ -170,126 +65,92 @@ def test_a_lease_trains_as_the_textbook_formula(optimizer, loss, hidden):
     # A weight whose feature does not occur in a batch is not changed, where the textbook's momentum
     # would move it: the two agree on sparse inputs only for optimizers without momentum.
     for sparse in (False, True) if optimizer in ("sgd", "adagrad") else (False,):
-        case = Case(loss, optimizer, sparse, hidden)
-        # A large epsilon, so that rounding does not decide the sign of a step.
-        case.spec = replace(case.spec, epsilon=1e-3)
-        case.hyper = case.hyper._replace(l2=0.0, epsilon=1e-3)
-        dense = toarray(case.inputs, FEATURES) if sparse else case.inputs.dense
+        ours = case(loss, optimizer, sparse=sparse, hidden=hidden, l2=0.0)
+        dense = toarray(ours.inputs, FEATURES) if sparse else ours.inputs.dense
         batches = [
-            (dense[rows].astype(float), case.labels.values[rows])
-            for rows in np.split(case.order, range(BATCH, len(case.order), BATCH))
+            (dense[rows].astype(float), ours.labels.values[rows])
+            for rows in np.split(ours.order, range(BATCH, len(ours.order), BATCH))
         ]
-        layers = plain_sgd.layers_of(case.network.from_stored(case.params))
-        rate = RATES[optimizer]
-        plain_sgd.train(layers, HIDDEN[hidden], loss, batches, case.spec, rate)
-        trained = plain_sgd.layers_of(case.compile().network.from_stored(case.params))
-        for ours, theirs in zip(*map(chain.from_iterable, (trained, layers)), strict=True):
-            assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+        layers = plain_sgd.layers_of(ours.network.from_stored(ours.params))
+        spec, rate = replace(ours.spec, epsilon=ours.hyper.epsilon), RATES[optimizer]
+        plain_sgd.train(layers, HIDDEN[hidden], loss, batches, spec, rate)
+        trained = plain_sgd.layers_of(ours.train().network.from_stored(ours.params))
+        for found, expected in zip(*map(chain.from_iterable, (trained, layers)), strict=True):
+            assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-@forms
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+@pairs(optimizer=["sgd", "momentum"], sparse=FORMS)
 def test_an_outlier_is_bounded_as_on_the_reference(optimizer, sparse):
-    fast, slow = (Case(optimizer=optimizer, sparse=sparse) for _ in range(2))
-    for case in (fast, slow):
-        cells = case.inputs.values[case.inputs.indptr[-2] :] if sparse else case.inputs.dense[-1]
+    fast, slow = (case(optimizer=optimizer, sparse=sparse) for _ in range(2))
+    for each in (fast, slow):
+        cells = each.inputs.values[each.inputs.indptr[-2] :] if sparse else each.inputs.dense[-1]
         cells *= 100  # the last row, which is full
-        case.order = np.array([1, SET - 1, 2, 3])
-    fast.compile(), slow.interpret()
+        each.order = np.array([1, SET - 1, 2, 3])
+    fast.train(), slow.interpret()
     assert_allclose(fast.params, slow.params, rtol=1e-3, atol=1e-4)
 
 
 def test_one_of_four_threads_scales_its_own_sums_of_squares_by_four():
-    alone, among = (Case(optimizer="adagrad") for _ in range(2))
+    alone, among = (case(optimizer="adagrad") for _ in range(2))
     alone.hyper = alone.hyper._replace(rate=alone.hyper.rate / 2)
-    alone.compile()
-    lease = BatchSettings(BATCH, among.loss, among.spec.kind, FENCE, 4)
-    own = np.zeros_like(among.slots[0])
-    model = among._model()._replace(own_first=own)
-    rows, totals = among.order, among.totals
-    compiled.train(
-        model, among.inputs, among.labels, rows, lease, among.hyper, among.head, among.fence, totals
-    )
+    own = [np.zeros_like(slot) for slot in among.slots]
+    alone.train(), among.train(threads=4, own=own)
     assert_allclose(among.params, alone.params, rtol=0, atol=1e-6)
-    assert own.any() and not among.slots[0].any()
+    assert own[0].any() and not among.slots[0].any()
 
 
 @forms
-def test_a_raised_fence_stops_a_lease_before_its_first_row(sparse):
-    case = Case(sparse=sparse, optimizer="adam")
-    case.fence[0] += 1
-    before = case.params.copy()
-    case.compile()
-    case.evaluate_compiled()
-    assert_array_equal(case.params, before)
-    assert not case.totals.any() and case.steps[0] == 0
-
-
-@forms
-def test_only_the_first_word_of_a_fence_line_counts(sparse):
-    case = Case(sparse=sparse)
-    case.fence[1:] = -1
-    assert case.compile().totals[ROWS] == len(case.order)
+def test_only_a_raised_fence_stops_a_lease(sparse):
+    stopped, case_ = (case(optimizer="adam", sparse=sparse) for _ in range(2))
+    stopped.fence[0] += 1
+    before = stopped.params.copy()
+    stopped.train().evaluate()
+    assert_array_equal(stopped.params, before)
+    assert not stopped.totals.any() and stopped.steps[0] == 0
+    case_.fence[1:] = -1  # only the first word counts
+    assert case_.train().totals[ROWS] == len(case_.order)
 
 
 # The readers refuse stored values that are nan: only dense inputs can contain one.
+@overflowing
 @pytest.mark.parametrize(
     ("sparse", "poison"), [(False, np.nan), (False, np.inf), (False, 3e38), (True, 3e38)]
 )
 @pytest.mark.parametrize("hidden", [(), (24,)], ids=["linear", "deep"])
 def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(hidden, sparse, poison):
-    case = Case("squared", "momentum", sparse, hidden)
-    bad = SET - 1  # of a sparse set the full row
-    if sparse:
-        case.inputs.values[case.inputs.indptr[bad] :] = poison
+    bad, found = SET - 1, case("squared", "momentum", sparse=sparse, hidden=hidden)
+    if sparse:  # the full row
+        found.inputs.values[found.inputs.indptr[bad] :] = poison
     else:
-        case.inputs.dense[bad] = poison
-    case.order[5] = bad
-    with np.errstate(over="ignore", invalid="ignore"):  # NumPy warns where the JIT does not
-        case.compile()
-    assert case.totals[SKIPPED] == np.count_nonzero(case.order == bad)
-    assert case.totals[SKIPPED_ROW] == bad + 1
-    assert case.totals[ROWS] == len(case.order)
-    assert np.isfinite(case.params).all() and np.isfinite(case.totals[LOSS])
-    assert all(np.isfinite(slot).all() for slot in case.slots)
-    assert (case.head == -1).all()
+        found.inputs.dense[bad] = poison
+    found.order[5] = bad
+    totals = found.train().totals
+    assert totals[SKIPPED] == np.count_nonzero(found.order == bad)
+    assert (totals[SKIPPED_ROW], totals[ROWS]) == (bad + 1, len(found.order))
+    assert found.is_finite()
 
 
-@forms
-def test_a_lease_leaves_no_links_behind(sparse):
-    case = Case(sparse=sparse).compile()
-    assert (case.head == -1).all()
-
-
-@forms
-@pytest.mark.parametrize("batch", [1, 7, 64, 10_000])
+@pairs(sparse=FORMS, batch=[1, 7, 64, 10_000])
 def test_any_batch_size_covers_every_row(sparse, batch):
-    case = Case(sparse=sparse)
-    case.order = case.order[:25]
-    case.compile(batch)
-    assert case.totals[ROWS] == 25 and case.totals[UPDATES] == -(-25 // batch)
+    found = case(sparse=sparse)
+    found.order = found.order[:25]
+    assert found.train(batch).totals[[ROWS, UPDATES]].tolist() == [25, -(-25 // batch)]
 
 
 @forms
 def test_rows_without_a_stored_value_train_the_bias(sparse):
-    case = Case("squared", sparse=sparse, hidden=())
-    empty = 0  # of a sparse set the row without values
+    found = case("squared", sparse=sparse, hidden=())
     if not sparse:
-        case.inputs = dense_inputs(case.inputs.dense * 0)
-    case.order = np.full(8, empty)
-    case.labels.values[:] = 4
-    before = case.network.from_stored(case.params.copy())["layers.0.bias"]
-    after = case.compile().network.from_stored(case.params)["layers.0.bias"]
-    assert abs(after - 4) < abs(before - 4)
+        found.inputs = dense_inputs(found.inputs.dense * 0)
+    found.order = np.zeros(8, np.int64)  # of a sparse set the row without values
+    found.labels.values[:] = 4
+    before, after = found.tensors(), found.train().tensors()
+    assert abs(after["params layers.0.bias"] - 4) < abs(before["params layers.0.bias"] - 4)
 
 
 @pytest.mark.skipif(not COMPILED, reason="there are no signatures without the JIT")
 def test_each_kernel_is_compiled_once_for_dense_and_sparse_leases():
-    first = Case(optimizer="sgd", sparse=False).compile()
-    first.evaluate_compiled()
-    kernels = compiled.train, compiled.evaluate
-    known = [len(kernel.signatures) for kernel in kernels]  # other tests have read-only arrays
     for sparse in (False, True):
         for optimizer in OPTIMIZERS:
-            Case(optimizer=optimizer, sparse=sparse).compile().evaluate_compiled()
-    assert [len(kernel.signatures) for kernel in kernels] == known
+            assert case(optimizer=optimizer, sparse=sparse).train().evaluate()[LOSS] > 0
+    assert len(compiled.train.signatures) == len(compiled.evaluate.signatures) == 1

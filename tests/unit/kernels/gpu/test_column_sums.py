@@ -38,8 +38,9 @@ def test_blocks_share_columns_if_there_are_enough_rows(column_sums):
 
 
 # Some of these have as many parts as `blocks` allow, others one part; most parts are unequal.
-@pytest.mark.parametrize("width", [512, 48, 16, 1])
-@pytest.mark.parametrize("rows", [1200, 16_384, 20_011])
+@pytest.mark.parametrize(
+    ("width", "rows"), [(512, 1200), (48, 16_384), (48, 20_011), (16, 20_011), (1, 20_011)]
+)
 def test_parts_are_added_up_and_the_scratch_is_reusable(backend, column_sums, width, rows):
     device, random = backend.device, np.random.default_rng(1)
     sums = column_sums.ColumnSums(blocks=128)

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels.contract import ACTIVATIONS
-from tests.support.kernel_cases import NO_MASK, junk, padded, weights_and_bias
+from tests.support.kernel_cases import junk, padded, weights_and_bias
 
 pytestmark = pytest.mark.gpu
 RELU = ACTIVATIONS["relu"]
@@ -69,14 +69,11 @@ def layer(lt, gpu):
     return Layer(lt, gpu.device)
 
 
-def test_a_bias_is_added_to_every_row(lt, products, layer):
-    assert layer.forward(products, lt.BIAS)
-    assert_allclose(layer.fetch(layer.out), layer.z, rtol=1e-5)
-
-
 @pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
 def test_a_relu_follows_the_bias(lt, products, layer, masked):
     extra = {"mask": layer.mask} if masked else {}
+    assert layer.forward(products, lt.BIAS)
+    assert_allclose(layer.fetch(layer.out), layer.z, rtol=1e-5)
     assert layer.forward(products, lt.RELU_AUX_BIAS if masked else lt.RELU_BIAS, **extra)
     assert_allclose(layer.fetch(layer.out), np.maximum(layer.z, 0), rtol=1e-5)
     assert layer.fetch(layer.mask).any() == masked
@@ -108,8 +105,7 @@ def test_an_epilogue_without_an_algorithm_is_reported_once(lt, products, layer, 
     with caplog.at_level(logging.DEBUG):
         assert [layer.forward(products, lt.BIAS) for _ in range(3)] == [False] * 3
     (line,) = caplog.messages
-    assert line.startswith("cuBLASLt: BIAS of ((160, 11, 32), (False, False), (0, 0), ")
-    assert line.endswith("cublasLtMatmulAlgoGetHeuristic returned 15")
+    assert line.startswith("cuBLASLt: BIAS of ")
     imitation.refused.clear()
     assert not layer.forward(products, lt.BIAS)  # is not asked again
     assert layer.forward(products, lt.RELU_BIAS)
@@ -123,15 +119,6 @@ def test_a_relu_that_replaces_nan_is_not_used(lt, products, layer, imitation, ca
         assert not layer.forward(products, getattr(lt, name), **extra)
     assert caplog.messages[0].endswith("its ReLU does not keep NaN")
     assert layer.forward(products, lt.BIAS)
-
-
-def test_each_algorithm_of_a_relu_is_tested_once(lt, products, layer, imitation):
-    assert layer.forward(products, lt.RELU_BIAS)
-    imitation.relu_keeps_nan = False
-    shorter = layer.out[:7]  # another shape, for which the stand-in has the same algorithm
-    layer.there["x"] = layer.there["x"][:7]
-    layer.out = shorter
-    assert layer.forward(products, lt.RELU_BIAS)
 
 
 def test_arrays_with_different_alignments_have_separate_plans(lt, products, layer):
@@ -151,33 +138,3 @@ def test_old_plans_are_discarded(lt, products, layer, monkeypatch):
         layer.there["x"], layer.out = x[:rows], out[:rows]
         assert layer.forward(products, lt.BIAS)
         assert_allclose(layer.fetch(layer.out), layer.z[:rows], rtol=1e-5)
-
-
-@pytest.fixture
-def kernels_without(lt, imitation, gpu, monkeypatch):
-    """The operations of a GPU whose cuBLASLt lacks some epilogues."""
-    from hogbatch.kernels.gpu.operations import GpuKernels
-
-    def make(*refused):
-        imitation.refused.update(refused)
-        monkeypatch.setattr(gpu, "module", GpuKernels("float32"))
-        return gpu
-
-    return make
-
-
-@pytest.mark.parametrize("name", ["BIAS", "RELU_AUX_BIAS", "RELU_BIAS", "DRELU", "BGRADA"])
-def test_operations_give_the_same_results_without_an_epilogue(lt, kernels_without, name):
-    kernels, layer = kernels_without(getattr(lt, name)), Layer(lt, kernels_without().device)
-    mask = np.zeros((BATCH, kernels.module.mask_bytes(len(layer.bias))), np.uint8)
-    operands = layer.x, layer.weights, layer.bias
-    for kind, f in ((ACTIVATIONS["linear"], lambda z: z), (RELU, lambda z: np.maximum(z, 0))):
-        for wanted in (NO_MASK, mask):
-            out = junk(*layer.z.shape)
-            written = kernels.dense_forward(*operands, kind, OUTPUTS, wanted, out)
-            assert written == (kind == RELU and wanted is mask and name != "RELU_AUX_BIAS")
-            assert_allclose(out, f(layer.z), rtol=1e-5)
-    gradient, bias = junk(*layer.weights.shape), junk(len(layer.bias))
-    kernels.weight_gradient(layer.x, layer.grad, gradient, bias)
-    assert_allclose(gradient, layer.x.astype(float).T @ layer.grad, rtol=1e-5)
-    assert_array_equal(bias, layer.grad.sum(axis=0))

@@ -49,16 +49,33 @@ def snapshots(model, tmp_path):
     return made
 
 
-def test_what_is_put_back_is_the_last_good_copy(model, snapshots):
+def save(snapshots):
+    """Take a snapshot for a checkpoint, which is not written yet."""
+    draft = snapshots.draft(SAVED)
+    assert snapshots.copy(draft) is None
+    return draft
+
+
+def expect_model(model, expected):
+    for name in expected._fields:
+        assert np.array_equal(getattr(model, name), getattr(expected, name)), name
+
+
+def written(tmp_path):
+    checkpoint, bad = folder.newest_intact(tmp_path / "checkpoints")
+    assert bad == []
+    return checkpoint
+
+
+def test_the_last_good_copy_is_put_back_which_does_not_change_with_the_model(model, snapshots):
     before = ModelCopy.of(model)
-    assert snapshots.copy() is None
+    assert not snapshots.kept
+    assert snapshots.copy() is None and snapshots.kept
     model.params[:] = np.nan
     model.steps[0] = 99
-    assert snapshots.copy()
+    assert snapshots.copy() and not snapshots.kept
     snapshots.roll_back()
-    assert all(
-        np.array_equal(getattr(model, name), getattr(before, name)) for name in before._fields
-    )
+    expect_model(model, before)
     assert snapshots.roll_back_calls == [True]
 
 
@@ -68,85 +85,51 @@ def test_without_a_copy_the_first_weights_are_put_back(model, snapshots):
     assert set(model.params) == {FIRST_WEIGHT} and snapshots.roll_back_calls
 
 
-def test_a_copy_does_not_change_with_the_model(model, snapshots):
-    snapshots.copy()
-    model.params[3] += 1
-    snapshots.roll_back()
-    assert model.params[3] == 3
-
-
-def test_only_finite_copies_are_kept(model, snapshots):
-    assert not snapshots.kept
-    assert snapshots.copy() is None and snapshots.kept
-    model.params[0] = np.nan
-    assert snapshots.copy() and not snapshots.kept
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_where_it_is_not_finite_is_said(model, snapshots, value):
-    place = NETWORK.tensors()[0]
-    place.view(model.params)[2, 3] = value
-    assert snapshots.copy() == "layers.0.weight[2, 3]"
-
-
-@pytest.mark.parametrize("slots", ["first", "second"])
-def test_the_optimizers_slots_are_looked_through_too(model, snapshots, slots):
-    NETWORK.tensors()[1].view(getattr(model, slots))[1] = np.inf
-    assert snapshots.copy() == "the optimizer's slot of layers.0.bias[1]"
+@pytest.mark.parametrize("array", ["params", "first", "second"])
+def test_the_place_that_is_not_finite_is_named(model, snapshots, array, value):
+    NETWORK.tensors()[0].view(getattr(model, array))[2, 3] = value
+    slot = "" if array == "params" else "the optimizer's slot of "
+    assert snapshots.copy() == f"{slot}layers.0.weight[2, 3]"
 
 
 def test_a_checkpoint_has_the_model_and_all_that_stood_at_its_beginning(model, snapshots, tmp_path):
-    draft = snapshots.draft(SAVED)
-    assert snapshots.copy(draft) is None
-    before = ModelCopy.of(model)
+    draft, before = save(snapshots), ModelCopy.of(model)
     model.params[:] = 0
     assert draft.write() is None
-    written, bad = folder.newest_intact(tmp_path / "checkpoints")
-    assert bad == []
-    for name in before._fields:
-        assert np.array_equal(written.arrays[name], getattr(before, name))
-    assert list(written.arrays["quarantined"]) == [4, 2]
-    assert written.description["about"] == "the run"
-    assert written.description["state"]["todo"] == [[10, 20, 1], [30, 90, 0]]
+    checkpoint = written(tmp_path)
+    for name, array in before._asdict().items():
+        assert np.array_equal(checkpoint.arrays[name], array)
+    assert list(checkpoint.arrays["quarantined"]) == [4, 2]
+    assert checkpoint.description["about"] == "the run"
+    assert checkpoint.description["state"]["todo"] == [[10, 20, 1], [30, 90, 0]]
     assert draft.about == {"epoch": 2, "rows": 200, "seconds": 3.25}
 
 
 def test_a_checkpoint_that_is_not_written_yet_is_not_overwritten(model, snapshots, tmp_path):
     snapshots.copy()
-    draft = snapshots.draft(SAVED)
-    snapshots.copy(draft)
+    draft = save(snapshots)
     for _ in range(3):
         model.params[:] += 1
         snapshots.copy()
     assert draft.write() is None
-    written, _ = folder.newest_intact(tmp_path / "checkpoints")
-    assert np.array_equal(written.arrays["params"], model.params - 3)
+    assert np.array_equal(written(tmp_path).arrays["params"], model.params - 3)
 
 
-def test_copies_use_the_same_memory_again(snapshots):
+def test_copies_use_the_same_memory_again_and_the_last_few_are_kept(snapshots, tmp_path):
     used = set()
-    for _ in range(6):
-        draft = snapshots.draft(SAVED)
-        snapshots.copy(draft)
+    for _ in range(MAX_CHECKPOINTS + 2):
+        draft = save(snapshots)
         used.add(draft.arrays["params"].ctypes.data)
         draft.write()
     assert len(used) == 2
-
-
-def test_the_last_few_are_kept(snapshots, tmp_path):
-    for _ in range(MAX_CHECKPOINTS + 2):
-        draft = snapshots.draft(SAVED)
-        snapshots.copy(draft)
-        draft.write()
     names = [path.name for path in folder.paths(tmp_path / "checkpoints")]
     assert names == ["000005", "000004", "000003"]
 
 
-def test_why_it_cannot_be_written_is_said(snapshots, tmp_path):
+def test_the_reason_why_it_cannot_be_written_is_told(snapshots, tmp_path):
     (tmp_path / "checkpoints").write_text("a file")
-    draft = snapshots.draft(SAVED)
-    snapshots.copy(draft)
-    assert "cannot save a checkpoint: Not a directory" in draft.write()
+    assert "cannot save a checkpoint: Not a directory" in save(snapshots).write()
 
 
 class TestLarge:
@@ -157,43 +140,28 @@ class TestLarge:
         monkeypatch.setattr(snapshots_module, "LARGE", 0)
         return request.getfixturevalue("snapshots")
 
-    def save(self, large):
-        draft = large.draft(SAVED)
-        assert large.copy(draft) is None
-        return draft
-
     def test_it_is_written_at_once(self, model, large, tmp_path):
-        draft = self.save(large)
-        written, _ = folder.newest_intact(tmp_path / "checkpoints")
-        assert np.array_equal(written.arrays["params"], model.params)
+        draft = save(large)
+        assert np.array_equal(written(tmp_path).arrays["params"], model.params)
         assert draft.write() is None
         assert len(folder.paths(tmp_path / "checkpoints")) == 1
 
-    def test_it_is_put_back_from_the_disk(self, model, large):
-        self.save(large).write()
+    def test_it_is_put_back_from_the_disk_without_a_copy_in_memory(self, model, large, monkeypatch):
+        save(large)
         before = ModelCopy.of(model)
         model.params[:] = np.nan
         assert large.copy() == "layers.0.weight[0, 0]"
-        large.roll_back()
-        assert np.array_equal(model.params, before.params)
-
-    def test_it_is_put_back_without_a_copy_in_memory(self, model, large, monkeypatch):
-        self.save(large).write()
-        before = ModelCopy.of(model)
-        model.params[:] = np.nan
         monkeypatch.setattr(folder.np, "empty", None)  # what arrays are read into otherwise
         large.roll_back()
-        assert all(
-            np.array_equal(getattr(model, name), getattr(before, name)) for name in before._fields
-        )
+        expect_model(model, before)
 
     def test_a_damaged_checkpoint_is_skipped_and_the_one_before_put_back(
         self, model, large, tmp_path
     ):
-        self.save(large).write()
+        save(large)
         before = ModelCopy.of(model)
         model.params[:] = 7
-        self.save(large).write()
+        save(large)
         tensors = tmp_path / "checkpoints" / "000002" / folder.TENSORS
         content = bytearray(tensors.read_bytes())
         content[-4] ^= 1
@@ -203,18 +171,12 @@ class TestLarge:
 
     def test_only_what_was_written_is_kept(self, large, tmp_path):
         assert large.copy() is None and not large.kept
-        self.save(large)
+        save(large)
         assert large.kept
         (tmp_path / "checkpoints").rename(tmp_path / "moved")
         (tmp_path / "checkpoints").write_text("a file")
-        self.save(large)
+        save(large)
         assert not large.kept
-
-    def test_without_a_checkpoint_it_begins_anew(self, model, large):
-        large.copy()
-        model.params[:] = np.nan
-        large.roll_back()
-        assert set(model.params) == {FIRST_WEIGHT}
 
     def test_one_that_went_bad_while_it_was_written_is_not_kept(
         self, model, large, tmp_path, monkeypatch
@@ -226,7 +188,9 @@ class TestLarge:
             return write(*arguments)
 
         monkeypatch.setattr(folder, "write", poisoned)
-        assert self.save(large).write() == (
+        assert save(large).write() == (
             "not saving a checkpoint of a model with NaN or Inf at layers.0.bias[2]"
         )
         assert folder.paths(tmp_path / "checkpoints") == []
+        large.roll_back()
+        assert set(model.params) == {FIRST_WEIGHT}  # without a checkpoint it begins anew

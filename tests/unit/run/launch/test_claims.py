@@ -6,6 +6,8 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.machine.topology import Topology
 from hogbatch.run.launch import claims
 from hogbatch.run.launch.claims import pinning
+from hogbatch.run.launch.local import LEAVE_WITHIN_S, LocalLauncher
+from hogbatch.run.processes import launched_workers
 
 ONE = WorkerRequest("cpu", threads=1)
 TWO = WorkerRequest("cpu", threads=2)
@@ -27,17 +29,8 @@ def test_cpu_workers_get_cores_of_their_own_and_gpu_workers_none():
 
 
 def test_a_core_is_left_for_a_gpu_worker_if_there_are_enough():
-    with pinning([TWO, GPU]) as cores:
-        assert cores == [(0, 1), ()]
-        with pinning([ONE]) as others, pinning([ONE]) as none_left:
-            assert (others, none_left) == ([(3,)], [()])
-    with pinning([ONE, ONE, ONE]) as cores:
-        assert all(cores)
-
-
-def test_a_second_run_gets_the_remaining_cores():
-    with pinning([TWO]), pinning([TWO]) as cores:
-        assert cores == [(2, 3)]
+    with pinning([TWO, GPU]) as cores, pinning([ONE]) as others, pinning([ONE]) as none_left:
+        assert (cores, others, none_left) == ([(0, 1), ()], [(3,)], [()])
 
 
 def test_a_run_with_too_few_free_cores_is_not_pinned_and_claims_none():
@@ -46,15 +39,21 @@ def test_a_run_with_too_few_free_cores_is_not_pinned_and_claims_none():
         assert cores == [(2, 3)]
 
 
-def test_cores_are_free_again_when_the_run_is_over():
-    with pinning([TWO, TWO]):
-        pass
+def test_cores_are_free_again_when_the_run_has_failed():
+    with pytest.raises(KeyError), pinning([TWO, TWO]):
+        raise KeyError
     with pinning([TWO, TWO]) as cores:
         assert cores == [(0, 1), (2, 3)]
 
 
-def test_cores_are_free_again_when_the_run_has_failed():
-    with pytest.raises(KeyError), pinning([TWO, TWO]):
+@pytest.mark.parametrize("pin", [True, False])
+def test_workers_are_started_on_the_cores_claimed_for_them(monkeypatch, tmp_path, pin):
+    started, stopped = [], []
+    monkeypatch.setattr(LocalLauncher, "start", lambda self, *given: started.append(given))
+    monkeypatch.setattr(LocalLauncher, "stop", lambda self, patience_s: stopped.append(patience_s))
+    with launched_workers((TWO, GPU), tmp_path, pin):
+        assert not stopped
+    assert started == [(TWO, tmp_path, (0, 1) if pin else ()), (GPU, tmp_path, ())]
+    with pytest.raises(KeyError), launched_workers((TWO,), tmp_path, pin):
         raise KeyError
-    with pinning([TWO]) as cores:
-        assert cores == [(0, 1)]
+    assert stopped == [LEAVE_WITHIN_S, 0.0]

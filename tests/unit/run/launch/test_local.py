@@ -56,56 +56,18 @@ def runs(pid):
 
 
 @pytest.mark.parametrize(
-    ("request_", "end"),
+    ("request_", "cores", "device", "end"),
     [
-        (
-            CPU,
-            [
-                "-P",
-                "-m",
-                "hogbatch.workers.cpu",
-                "runs/one",
-                "--launched",
-                str(os.getpid()),
-                "--threads",
-                "2",
-            ],
-        ),
-        (
-            WorkerRequest("gpu", ordinal=3),
-            [
-                "-P",
-                "-m",
-                "hogbatch.workers.gpu",
-                "runs/one",
-                "--launched",
-                str(os.getpid()),
-                "--device",
-                "3",
-            ],
-        ),
-        (
-            WorkerRequest("gpu", ordinal="host"),
-            [
-                "-P",
-                "-m",
-                "hogbatch.workers.gpu",
-                "runs/one",
-                "--launched",
-                str(os.getpid()),
-                "--device",
-                "host",
-            ],
-        ),
+        (CPU, (), "cpu", ["--threads", "2"]),
+        (CPU, (0, 4, 5), "cpu", ["--threads", "2", "--cores", "0,4-5"]),
+        (WorkerRequest("gpu", ordinal=3), (), "gpu", ["--device", "3"]),
+        (WorkerRequest("gpu", ordinal="host"), (), "gpu", ["--device", "host"]),
     ],
-    ids=["cpu", "gpu", "host"],
 )
-def test_a_worker_is_started_by_this_interpreter(request_, end, tmp_path):
-    assert command(request_, "runs/one") == [sys.executable, *end]
-
-
-def test_a_cpu_worker_gets_its_cores():
-    assert command(CPU, "runs/one", (0, 4, 5))[-4:] == ["--threads", "2", "--cores", "0,4-5"]
+def test_a_worker_is_started_by_this_interpreter(request_, cores, device, end):
+    start = [sys.executable, "-P", "-m", f"hogbatch.workers.{device}", "runs/one"]
+    expected = [*start, "--launched", str(os.getpid()), *end]
+    assert command(request_, "runs/one", cores) == expected
 
 
 def test_a_launcher_without_workers_has_lost_none():
@@ -129,25 +91,19 @@ def test_all_ended_is_none_while_one_worker_runs(launch):
 
 
 def test_when_all_have_exited_the_last_lines_of_the_log_are_shown(launch):
-    launcher = launch("for k in range(100): print('line', k)\nraise SystemExit(2)")
+    program = "for k in range(100): print('line', k, flush=True)\nimport os\n"
+    launcher = launch(f"{program}os.write(1, b'\\xff')\nraise SystemExit(2)")  # not UTF-8
     die(launcher)
     why = launcher.all_ended()
     assert "the last one exited with code 2" in why
-    assert "worker-0.log ends with:\nline 80\n" in why
-    assert why.endswith("line 99")
-
-
-def test_a_log_that_is_not_utf8_is_shown(launch):
-    launcher = launch("import os; os.write(1, b'\\xff\\xfe end')")
-    die(launcher)
-    assert launcher.all_ended().endswith(" end")
+    assert "worker-0.log ends with:\nline 81\n" in why
+    assert why.endswith("line 99\n\ufffd")
 
 
 @pytest.mark.parametrize(
     ("number", "said"),
     [
         (signal.SIGKILL, "SIGKILL (out of memory? see dmesg)"),
-        (signal.SIGSEGV, "SIGSEGV (see worker-0.log)"),
         (signal.SIGBUS, "SIGBUS (see worker-0.log)"),
         (signal.SIGRTMIN + 1, f"signal {signal.SIGRTMIN + 1} (see worker-0.log)"),
     ],
@@ -159,19 +115,12 @@ def test_the_cause_of_death_names_the_signal(launch, number, said):
     assert launcher.cause_of_death(pid) == f"process {pid} was killed by {said}"
 
 
-def test_the_cause_of_death_names_the_exit_code_and_the_log(launch):
-    launcher = launch("raise SystemExit(7)")
-    assert ending(launcher).endswith(" exited with code 7 (see worker-0.log)")
-
-
 def test_a_log_that_was_removed_is_not_shown(launch, tmp_path):
     launcher = launch("raise SystemExit(2)")
     (tmp_path / "worker-0.log").unlink()
     assert die(launcher) == NotRestarted("cpu:2", "exited with code 2")
-
-
-def test_the_cause_of_death_of_an_unknown_process_is_unknown(launch):
-    assert launch("pass").cause_of_death(1) == "process 1 exited"
+    assert ending(launcher).endswith(" exited with code 2 (see worker-0.log)")
+    assert launcher.cause_of_death(1) == "process 1 exited"
 
 
 def test_stop_lets_a_worker_exit_by_itself(launch):
@@ -182,6 +131,8 @@ def test_stop_lets_a_worker_exit_by_itself(launch):
 
 def test_stop_terminates_a_worker_that_stays(launch):
     launcher = launch(NEVER)
+    session = os.getsid(launcher.pids()[0])
+    assert session != os.getsid(0), "Ctrl-C in the terminal must not reach it"
     launcher.stop(0.0)
     assert "killed by SIGTERM" in ending(launcher)
 
@@ -209,12 +160,7 @@ def test_ctrl_c_while_waiting_kills_the_workers(launch, monkeypatch):
     assert not any(map(runs, launcher.pids()))
 
 
-def test_ctrl_c_in_the_terminal_does_not_reach_the_workers(launch):
-    launcher = launch(NEVER)
-    assert os.getsid(launcher.pids()[0]) != os.getsid(0)
-
-
-@pytest.mark.parametrize("code", [1, 11, 12])
+@pytest.mark.parametrize("code", [1, 12])
 def test_a_worker_that_failed_is_restarted_after_a_second(launch, code):
     launcher = launch(f"raise SystemExit({code})")
     (pid,) = launcher.pids()

@@ -26,29 +26,16 @@ def test_pauses_double_up_to_half_a_minute():
     assert pauses(Restarts(maximum=8), 9) == [1, 2, 4, 8, 16, 32, 32, 32]
 
 
-def test_a_worker_that_has_worked_is_restarted_immediately():
-    restarts = Restarts()
-    restarts.died(5.0, worked=True)
-    assert restarts.is_due(5.0)
-    restarts.start()
-    assert restarts.times == 1 and not restarts.is_due(99.0)
-
-
-def test_after_work_the_count_starts_again():
+def test_a_worker_that_has_worked_is_restarted_immediately_and_its_count_starts_again():
     restarts = Restarts()
     assert len(pauses(restarts, 2)) == 2
     restarts.died(100.0, worked=True)
+    assert restarts.is_due(100.0)
     restarts.start()
-    assert restarts.times == 1
+    assert restarts.times == 1 and not restarts.is_due(999.0)
     restarts.died(110.0, worked=False)
-    assert restarts.due_at == 111.0
+    assert not restarts.is_due(110.99) and restarts.is_due(111.0)
     assert str(restarts) == "1 death in 0 s without a finished lease"
-
-
-def test_a_worker_is_not_started_before_its_time():
-    restarts = Restarts()
-    restarts.died(10.0, worked=False)
-    assert not restarts.is_due(10.99) and restarts.is_due(11.0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=60))

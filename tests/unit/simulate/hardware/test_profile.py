@@ -13,7 +13,7 @@ from hogbatch.machine.topology import Topology
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
-from hogbatch.simulate.profile import command, cpu as on_cpu, machine
+from hogbatch.simulate.profile import cpu as on_cpu, machine
 from hogbatch.simulate.profile.barrier import measure_barrier
 from hogbatch.simulate.profile.cpu import Measured, measure
 from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
@@ -51,7 +51,7 @@ def measured(monkeypatch, server):
             found.append(name)
             return described, probes
 
-        monkeypatch.setattr(command, name, describe)
+        monkeypatch.setattr(machine, name, describe)
     return found
 
 
@@ -69,7 +69,7 @@ def test_an_output_is_checked_before_measuring(
     tmp_path, monkeypatch, measured, capsys, output, problem
 ):
     if problem == "not writable":
-        monkeypatch.setattr(command.os, "access", lambda folder, mode: folder != tmp_path)
+        monkeypatch.setattr(os, "access", lambda folder, mode: folder != tmp_path)
     assert main(["profile", "--output", str(tmp_path / output)]) == 2
     assert measured == []
     err = capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from hogbatch.simulate.rehearsal import cpu
 from hogbatch.simulate.rehearsal.cores import Cores, Noise
 from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
-from hogbatch.wire.messages import Failed, Work
+from hogbatch.wire.messages import Failed, Lease
 from hogbatch.workers.compute.teams import Teams
 from tests.support.assignments import wide
 from tests.support.simulated_host import SimulatedHost
@@ -75,7 +75,7 @@ class Driver:
 
     def submit(self, start, stop, batch=5, lease=1, **fields):
         usual = {"task": "train", "epoch": 0, "learning_rate": 0.05, "fence": 0}
-        work = Work(lease=lease, start=start, stop=stop, batch_size=batch, **usual | fields)
+        work = Lease(number=lease, start=start, stop=stop, batch_size=batch, **usual | fields)
         self.engine.submit(work)
 
     @property

@@ -13,7 +13,7 @@ from hogbatch.simulate.hardware.gpu_cost import MergeTimes
 from hogbatch.simulate.rehearsal.cores import Noise
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
 from hogbatch.simulate.rehearsal.replica import RehearsedTrainer
-from hogbatch.wire.messages import Done, Failed, Work
+from hogbatch.wire.messages import Done, Failed, Lease
 from hogbatch.workers.replica import Replica
 from hogbatch.workers.trainer import Trainer
 from tests.support.assignments import assignment, examples
@@ -95,7 +95,7 @@ class Rig:
 def lease(number=0, start=0, stop=32, **fields):
     """A lease to train on."""
     known = {"task": "train", "epoch": 0, "batch_size": BATCH, "learning_rate": 0.1, "fence": 0}
-    return Work(**{"lease": number, "start": start, "stop": stop, **known, **fields})
+    return Lease(**{"number": number, "start": start, "stop": stop, **known, **fields})
 
 
 def dense(**fields):

@@ -37,6 +37,8 @@ def test_an_exchange_of_everything_is_measured_once():
 
     interval = first_merge_interval(0, PROFILE, 1000, cost, by_rows=False)
     assert asked == [64]
+    assert first_merge_interval(3, PROFILE, 1000, cost, by_rows=True).batches(64) == 3  # chosen
+    assert asked == [64, 3 * 64]
     assert interval.batches(64) == 5  # a background of 1.0 s, in batches of 0.2 s
 
 
@@ -50,11 +52,3 @@ def test_touched_rows_are_measured_until_the_interval_fits():
     first_merge_interval(0, PROFILE, 10_000, cost, by_rows=True)
     assert 1 < len(asked) <= MEASURED_INTERVALS and asked == sorted(asked)
     assert asked[0] == 64
-
-
-def test_a_chosen_interval_is_kept():
-    def cost(rows):
-        assert rows == 3 * 64
-        return MergeCost(9.0, 9.0)
-
-    assert first_merge_interval(3, PROFILE, 1000, cost, by_rows=True).batches(64) == 3

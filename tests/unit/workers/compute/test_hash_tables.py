@@ -65,8 +65,10 @@ def in_parts(parts):
 # --- what is built --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parts", [None, in_parts(1), in_parts(3), in_parts(NEURONS + 5)])
-@pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
+@pytest.mark.parametrize(
+    ("insertion", "parts"),
+    [("fifo", None), ("reservoir", in_parts(3)), ("fifo", in_parts(NEURONS + 5))],
+)
 def test_the_first_tables_contain_every_neuron_in_its_bucket(monkeypatch, parts, insertion):
     rig = Rig(monkeypatch, wide(insertion=insertion), parts)
     rig.has_true_codes(rig.finder.functions)
@@ -165,21 +167,6 @@ def test_tables_are_rebuilt_when_nothing_has_changed(monkeypatch):
     rig.given.train.labels.indptr.flags.writeable = False
     rig.train(4)
     assert rig.builds.counts == [0]
-
-
-def test_all_neurons_are_hashed_once_after_a_roll_back(monkeypatch):
-    rig = Rig(monkeypatch, wide(most=3, random=1))
-    rig.train(3)
-    output_weights(rig.given)[:] *= -1
-    assert [rig.tables.reset(1) for _ in range(3)] == [True, False, False]  # as three threads do
-    rig.tables.rebuild()
-    assert rig.builds.counts == [NEURONS]
-    rig.has_true_codes(rig.builds[0][0])
-    assert rig.tables.reset(2)
-    rig.tables.rebuild()
-    rig.tables.rebuild()
-    _, second, third = rig.builds.counts
-    assert second == NEURONS and third == 0
 
 
 # --- when -----------------------------------------------------------------------------------------

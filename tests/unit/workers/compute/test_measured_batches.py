@@ -12,32 +12,24 @@ from hogbatch.workers.compute.measured_batches import (
 ROWS = 1000
 
 
-def measured(seconds_of, rows=ROWS):
-    """The batch sizes that are measured."""
-    return [size for size, _ in measure_sizes(seconds_of, rows)]
-
-
-def test_measuring_stops_after_two_doublings_without_speedup():
-    times = {16: 1e-3, 32: 1e-3, 64: 1e-3, 128: 2e-3, 256: 4e-3}  # 128 rows are not faster
-    assert dict(measure_sizes(times.__getitem__, ROWS)) == times
-
-
-def test_measuring_continues_after_a_single_doubling_without_speedup():
-    times = {16: 1e-3, 32: 2.5e-3, 64: 3e-3, 128: 3e-3, 256: 6e-3, 512: 12e-3}
-    assert measured(times.__getitem__) == list(times)
-
-
-def test_measuring_stops_at_a_batch_that_takes_too_long():
-    assert measured(lambda rows: 1.1 * MAX_BATCH_SECONDS if rows == 64 else 0.2) == [16, 32, 64]
-
-
-def test_measuring_stops_before_a_batch_that_does_not_fit():
-    assert measured(lambda rows: None if rows > 64 else 1e-3) == [16, 32, 64]
+@pytest.mark.parametrize(
+    "times",
+    [
+        {16: 1e-3, 32: 1e-3, 64: 1e-3, 128: 2e-3, 256: 4e-3},  # two doublings without speedup
+        {16: 1e-3, 32: 2.5e-3, 64: 3e-3, 128: 3e-3, 256: 6e-3, 512: 12e-3},  # not a single one
+        {16: 0.2, 32: 0.2, 64: 1.1 * MAX_BATCH_SECONDS},
+        {16: 1e-3, 32: 1e-3, 64: 1e-3, 128: None},  # which does not fit
+    ],
+    ids=["no speedup", "speedup again", "too slow", "too large"],
+)
+def test_measuring_stops_where_larger_batches_are_of_no_use(times):
+    expected = {size: seconds for size, seconds in times.items() if seconds is not None}
+    assert dict(measure_sizes(times.__getitem__, ROWS)) == expected
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(100, [16, 32, 64, 100]), (16, [16]), (5, [5])])
 def test_measuring_stops_at_all_rows(rows, sizes):
-    assert measured(lambda batch: 1e-3, rows) == sizes
+    assert [size for size, _ in measure_sizes(lambda batch: 1e-3, rows)] == sizes
 
 
 @pytest.mark.parametrize(
@@ -60,10 +52,7 @@ def test_dense_and_sparse_rows_are_compared_in_one_batch(rows, batch):
 
 @pytest.mark.parametrize(
     ("largest", "sizes"),
-    [
-        *((240, [240, 120, 60, 30, 15, 7, 3, 1]), (64, [64, 32, 16, 8, 4, 2, 1])),
-        *((8, [8, 4, 2, 1]), (1, [1])),
-    ],
+    [(240, [240, 120, 60, 30, 15, 7, 3, 1]), (8, [8, 4, 2, 1]), (1, [1])],
 )
 def test_a_cpu_measures_its_largest_batch_and_smaller_ones(largest, sizes):
     measured = measure_cpu_sizes(lambda rows: 1e-5 * rows, largest)
@@ -84,7 +73,4 @@ def test_all_sizes_of_a_cpu_are_measured_in_turn_until_the_time_is_over():
 
     assert [rows for rows, _ in measure_cpu_sizes(seconds_of, 8)] == [8, 4, 2, 1]
     assert called == [8, 4, 2, 1, 8, 4, 2]
-
-
-def test_a_cpu_batch_that_takes_all_the_time_is_the_only_one():
     assert measure_cpu_sizes(lambda rows: 2 * MAX_CPU_SECONDS, 64) == ((64, 2 * MAX_CPU_SECONDS),)

@@ -26,9 +26,8 @@ def make(chosen=0, cost=COST):
     return MergeInterval(chosen, lambda rows: BATCH * rows / SIZE, cost)
 
 
-def times(batches=4, batch=BATCH, cost=COST, *, size=SIZE, rows=None):
-    rows = batches * size if rows is None else rows
-    return IntervalTimes(size, rows, batches * batch, MergeCost(*cost))
+def times(batches=4, batch=BATCH, cost=COST, *, size=SIZE):
+    return IntervalTimes(size, batches * size, batches * batch, MergeCost(*cost))
 
 
 def after(*observations, chosen=0):
@@ -79,20 +78,13 @@ def test_a_sudden_change_is_followed_in_steps():
     for earlier, later in pairwise(counts):
         assert earlier <= later <= MAX_FACTOR * earlier + 1
     assert counts[WINDOW // 2 + 1] > 2  # but the first step is made after half of the window
+    chosen = after(*[times(cost=(1.0, 1.0))] * ENOUGH, chosen=3)
+    assert chosen.batches(SIZE) == chosen.batches(1) == 3
 
 
-def test_a_chosen_number_is_used():
-    interval = after(*[times(cost=(1.0, 1.0))] * ENOUGH, chosen=3)
-    assert interval.batches(SIZE) == interval.batches(1) == 3
-
-
-def test_batch_sizes_have_their_own_estimates():
+def test_batch_sizes_have_their_own_estimates_and_the_costs_observed_last():
     interval = after(*[times(batch=1e-4)] * ENOUGH)
-    assert interval.batches(SIZE) == 20
-    assert interval.batches(2 * SIZE) == 1  # 2 ms, as measured
-
-
-def test_a_new_batch_size_starts_from_the_costs_observed_last():
+    assert (interval.batches(SIZE), interval.batches(2 * SIZE)) == (20, 1)  # 2 ms, as measured
     interval = after(*[times(cost=(1e-3, 2e-3))] * ENOUGH)
     assert interval.batches(2 * SIZE) == 5
     interval.observe(times(size=2 * SIZE, cost=(1e-3, 2e-3)))
@@ -103,18 +95,15 @@ def test_a_new_batch_size_starts_from_the_costs_observed_last():
     ("rows", "batch_seconds"),
     [
         (4 * SIZE, 0.25),
-        (SIZE, 1.0),
         (SIZE - 1, None),
         (3 * SIZE + 1, None),
         (7 * SIZE + 1, 0.125),  # one of eight batches is incomplete
     ],
 )
 def test_incomplete_batches_are_used_only_where_they_hardly_matter(rows, batch_seconds):
-    assert IntervalTimes(SIZE, rows, 1.0, COST).batch_seconds == batch_seconds
-    interval = make()
-    for _ in range(ENOUGH):
-        interval.observe(IntervalTimes(SIZE, rows, 1.0, COST))
-    assert interval.batches(SIZE) == (2 if batch_seconds is None else 1)
+    observed = IntervalTimes(SIZE, rows, 1.0, COST)
+    assert observed.batch_seconds == batch_seconds
+    assert after(*[observed] * ENOUGH).batches(SIZE) == (2 if batch_seconds is None else 1)
 
 
 @max_examples(50)

@@ -40,13 +40,6 @@ def sparse(random, rows, width, fraction):
     return x
 
 
-def relatives(random, x, likeness):
-    """For each row of x, a row with correlation `likeness` to it; zeros mostly stay zeros."""
-    own = random.standard_normal(x.shape).astype(np.float32)
-    y = likeness * x + np.sqrt(1 - likeness**2) * own
-    return np.where(random.random(x.shape) < 0.9, y * (x != 0), own * (x == 0)).astype(np.float32)
-
-
 # --- by an oracle ---------------------------------------------------------------------------------
 
 
@@ -112,11 +105,7 @@ def test_constant_rows_have_valid_buckets(family):
         codes = hashed(functions, np.full((3, 32), row, np.float32))
         assert ((codes >= 0) & (codes < 16)).all()
         assert (codes == codes[0]).all()
-
-
-@families
-def test_hashing_no_rows_returns_no_codes(family):
-    assert hashed(draw(family, 32, 2, 3, 4, seed=1), np.zeros((0, 32))).shape == (0, 3)
+    assert hashed(functions, np.zeros((0, 32))).shape == (0, 6)
 
 
 # --- as drawn -------------------------------------------------------------------------------------
@@ -147,10 +136,6 @@ def test_bins_are_pieces_of_permutations(family, size):
     for start in range(0, 45 - each, each):
         piece = bins[start : start + each].ravel()
         assert len(set(piece.tolist())) == len(piece) and piece.min() >= 0 and piece.max() < 50
-
-
-def test_bins_have_the_requested_size():
-    assert draw(WTA, 50, 5, 9, 5, 2, size=3).bins.shape == (45, 3)
 
 
 def test_unrelated_rows_collide_with_one_over_the_number_of_buckets():
@@ -194,23 +179,3 @@ def test_collision_rates_of_dense_vectors_match_theory(family):
     y = (LIKENESS * x + np.sqrt(1 - LIKENESS**2) * own).astype(np.float32)
     expected = assert_agreement(family, x, y, draws=16, count=160)
     assert expected[0] == 1.0 and (np.diff(expected) < 0).all()
-
-
-@pytest.mark.parametrize("family", [DWTA, MINHASH], ids=["dwta", "minhash"])
-@pytest.mark.parametrize("fraction", [0.5, 0.2, 0.1])
-def test_collision_rates_of_sparse_vectors_match_theory(family, fraction):
-    """With a fraction of 0.1, most bins of 8 are empty in at least one of two rows."""
-    random = np.random.default_rng(12)
-    x = sparse(random, 5, 64, fraction)
-    x[0, :] = 0
-    x[0, 5] = 1  # all bins but one in eight are empty
-    y = np.concatenate([relatives(random, x[:4], 0.8), sparse(random, 1, 64, fraction)])
-    y[0, 5:7] = 2, 1
-    assert_agreement(family, x, y, draws=16, count=160)
-
-
-def test_disjoint_sets_never_collide():
-    x = np.zeros((2, 64), np.float32)
-    x[0, :20], x[1, 20:40] = 1, 1
-    codes = single_hashes(MINHASH, x, 200, seed=0)
-    assert (codes[0] < 20).all() and ((codes[1] >= 20) & (codes[1] < 40)).all()

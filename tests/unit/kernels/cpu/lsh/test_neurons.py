@@ -8,40 +8,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.lsh.functions import DWTA, draw
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
-from hogbatch.kernels.cpu.lsh.neurons import (
-    HASH_BLOCK,
-    gather_neurons,
-    hash_neurons,
-    neuron_buffers,
-    pass_down,
-    score,
-)
+from hogbatch.kernels.cpu.lsh.neurons import HASH_BLOCK, hash_neurons, pass_down
 from hogbatch.kernels.cpu.lsh.sketches import WORDS, empty_sketches
-from tests.support.kernel_cases import numbers, padded
-from tests.support.wide_networks import BATCH, CLASSES, Case, finder_of
+from tests.support.kernel_cases import padded
+from tests.support.wide_networks import BATCH, CLASSES, HashedCase, finder_of
 
 ACTIVE = np.array([7, 0, 42, 13, 8], np.int32)
-
-
-@pytest.mark.parametrize("count", [0, 1, 3, 5])
-def test_scores_and_input_gradients_are_those_of_the_active_neurons(count):
-    case, random = Case(), np.random.default_rng(1)
-    model, active = case.model(), ACTIVE[:count]
-    weight, bias = (each.view(case.params) for each in case.network.tensors()[-2:])
-    x = padded(random, BATCH, 18)
-    neurons = neuron_buffers(model, BATCH, len(ACTIVE))
-    for array in neurons[:8]:
-        array[:] = np.nan  # left over from earlier batches
-    gather_neurons(model, active, neurons)
-    scores = score(x, count, neurons)
-    assert scores.shape == (BATCH, -(-count // 16) * 16) and not scores[:, count:].any()
-    expected = x[:, :18] @ weight[active].T + bias[active]
-    assert_allclose(scores[:, :count], expected, rtol=1e-5, atol=1e-5)
-    grad, below = np.zeros_like(scores), np.full_like(x, np.nan)
-    grad[:, :count] = numbers(random, BATCH, count)
-    pass_down(grad, neurons, below)
-    assert_allclose(below[:, :18], grad[:, :count] @ weight[active], rtol=1e-5, atol=1e-5)
-    assert not below[:, 18:].any()
 
 
 class Hashes:
@@ -85,7 +57,7 @@ def test_only_the_given_neurons_are_hashed_like_rows(ids):
 
 @pytest.mark.skipif(not numba.config.DISABLE_JIT, reason="only Python lets a test in between")
 def test_a_neuron_updated_while_it_is_hashed_stays_marked(monkeypatch):
-    case = Case()
+    case = HashedCase()
     case.order = case.order[:BATCH]
 
     def hash_meanwhile(*arguments):

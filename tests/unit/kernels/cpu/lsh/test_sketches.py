@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
-from hogbatch.kernels.cpu.lsh.sketches import (
-    WORD_BITS,
-    WORDS,
-    empty_sketches,
-    hamming_distance,
-    rank_by_product,
-)
+from hogbatch.kernels.cpu.lsh.sketches import WORD_BITS, WORDS, empty_sketches, rank_by_product
 from tests.support.kernel_cases import examples
 
 DIMENSION = 192  # enough for the sum of a third of the coordinates to be nearly Gaussian
@@ -49,7 +43,7 @@ def test_each_bit_is_the_sign_of_its_own_projection():
     assert (bits_of(sketch(sketches, x)) == expected).all()
 
 
-@pytest.mark.parametrize("angle", [0.2, 0.8, 1.5, 2.5])
+@pytest.mark.parametrize("angle", [0.2, 1.5])
 def test_the_hamming_distance_matches_theory(angle):
     """A bit differs with probability angle / pi (Goemans and Williamson 1995)."""
     random, fractions = np.random.default_rng(2), []
@@ -58,11 +52,7 @@ def test_the_hamming_distance_matches_theory(angle):
     for seed in range(10):
         sketches = empty_sketches(DIMENSION, 1, seed)
         ours, theirs = sketch(sketches, x), sketch(sketches, y)
-        bits = [
-            hamming_distance(a.view(np.int64), b[np.newaxis].view(np.int64), 0)
-            for a, b in zip(ours, theirs, strict=True)
-        ]
-        assert bits == (bits_of(ours) != bits_of(theirs)).sum(axis=1).tolist()
+        bits = (bits_of(ours) != bits_of(theirs)).sum(axis=1)
         fractions.append(np.mean(bits) / BITS)
         # Charikar 2002: the cosine estimate for this Hamming distance
         told = sketches.cosines[bits]
@@ -87,22 +77,3 @@ def test_ranking_is_by_product_with_ties_in_input_order(seed, met, limit):
     promise = sketches.lengths * np.cos(np.pi * differing_bits / BITS).astype(np.float32)
     expected = sorted(near.tolist(), key=lambda neuron: -promise[neuron])[:limit]
     assert found[:size].tolist() == expected and found[limit] == GUARD
-
-
-def test_lengths_rank_neurons_with_equal_sketches():
-    random, classes, queries, top = np.random.default_rng(4), 500, 60, 20
-    sketches = empty_sketches(DIMENSION, classes, 0)
-    weights = random.standard_normal((classes, DIMENSION)) * random.uniform(0.5, 2, (classes, 1))
-    sketches.neurons[:] = sketch(sketches, weights)
-    x = random.standard_normal((queries, DIMENSION))
-    best = (x @ weights.T).argmax(axis=1)
-    met, found = np.arange(classes, dtype=np.int32), np.empty(top, np.int32)
-    fractions = []
-    for lengths in (np.linalg.norm(weights, axis=1), 1.0):
-        sketches.lengths[:] = lengths
-        kept = 0
-        for mark, neuron in zip(sketch(sketches, x), best, strict=True):
-            rank_by_product(sketches, mark, met, top, np.empty(top, np.float32), found)
-            kept += neuron in found
-        fractions.append(kept / queries)
-    assert fractions[0] > max(0.7, fractions[1] + 0.05)

@@ -1,7 +1,5 @@
 """Hash tables: which ids stay in a full bucket, and that tables are independent."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from scipy.stats import chi2
@@ -42,20 +40,12 @@ def test_fifo_keeps_the_last():
     assert tables.counts.max() > 2 * BUCKET and tables.counts.min() == 0
 
 
-def test_a_second_insertion_continues_the_first():
-    codes, order = random_codes(2)
-    once, twice = empty_tables(TABLES, BITS, BUCKET), empty_tables(TABLES, BITS, BUCKET)
-    insert(once, 0, TABLES, codes, order, False, 0)
-    insert(twice, 0, TABLES, codes, order[:77], False, 0)
-    insert(twice, 0, TABLES, codes, order[77:], False, 0)
-    assert np.array_equal(once.buckets, twice.buckets)
-    assert np.array_equal(once.counts, twice.counts)
-
-
 def test_a_reservoir_contains_distinct_inserted_ids():
     codes, order = random_codes(3)
-    tables = empty_tables(TABLES, BITS, BUCKET)
+    tables, other = (empty_tables(TABLES, BITS, BUCKET) for _ in range(2))
     insert(tables, 0, TABLES, codes, order, True, 0)
+    insert(other, 0, TABLES, codes, order, True, 2)
+    assert not np.array_equal(tables.buckets, other.buckets)  # they depend on the seed
     for t, code in buckets():
         came, kept = arrivals(codes, order, t, code), held(tables, t, code)
         assert tables.counts[t, code] == len(came)
@@ -76,39 +66,18 @@ def test_a_reservoir_keeps_each_id_with_equal_probability(ids, bucket):
     assert low < square * (ids - 1) / ids < high
 
 
-def test_a_reservoir_depends_on_its_seed():
-    codes, order = random_codes(4)
-    held_by = []
-    for seed in (1, 1, 2):
-        tables = empty_tables(TABLES, BITS, BUCKET)
-        insert(tables, 0, TABLES, codes, order, True, seed)
-        held_by.append(tables.buckets)
-    assert np.array_equal(held_by[0], held_by[1])
-    assert not np.array_equal(held_by[0], held_by[2])
-
-
-@pytest.mark.parametrize("reservoir", [False, True])
-def test_threads_build_different_tables_concurrently(reservoir):
-    codes, order = random_codes(5)
-    alone, shared = empty_tables(TABLES, BITS, BUCKET), empty_tables(TABLES, BITS, BUCKET)
-    insert(alone, 0, TABLES, codes, order, reservoir, 9)
-    with ThreadPoolExecutor(2) as pool:
-        parts = [
-            pool.submit(insert, shared, first, last, codes, order, reservoir, 9)
-            for first, last in ((0, 2), (2, TABLES))
-        ]
-        for part in parts:
-            part.result()
-    assert np.array_equal(alone.buckets, shared.buckets)
-    assert np.array_equal(alone.counts, shared.counts)
-
-
 def test_other_tables_are_unchanged():
     codes, order = random_codes(6)
     tables = empty_tables(TABLES, BITS, BUCKET)
     insert(tables, 1, 3, codes, order, False, 0)
-    assert (tables.counts.sum(axis=1) == [0, IDS, IDS, 0, 0]).all()
-    assert not tables.buckets[[0, 3, 4]].any()
+    insert(tables, 3, 4, codes, order, False, 0)
+    whole = empty_tables(TABLES, BITS, BUCKET)
+    insert(whole, 0, TABLES, codes, order, False, 0)
+    assert np.array_equal(tables.counts[1:4], whole.counts[1:4])
+    assert all(
+        held(tables, *bucket) == held(whole, *bucket) for bucket in buckets() if 0 < bucket[0] < 4
+    )
+    assert not tables.buckets[[0, 4]].any()
     clear(tables, 2, 4)
     assert (tables.counts.sum(axis=1) == [0, IDS, 0, 0, 0]).all()
 

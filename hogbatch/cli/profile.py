@@ -1,0 +1,110 @@
+"""`hogbatch profile`: measures this machine and writes its description."""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from hogbatch.cli.parser import Parser, Usage
+from hogbatch.errors import UsageError
+from hogbatch.machine.files import replace_file
+from hogbatch.machine.printable import printable
+
+if TYPE_CHECKING:
+    from hogbatch.simulate.hardware.description import ServerGpu
+    from hogbatch.simulate.profile.fit import Probe
+
+PROFILE: Final = Usage(
+    "profile", "[options]", "Measure this machine and write its description, for rehearsals."
+)
+
+
+def profile(arguments: Sequence[str]) -> int:
+    """`hogbatch profile`."""
+    parser = Parser(PROFILE)
+    parser.add_argument(
+        "--output", metavar="FILE", help="TOML file to write (default: standard output)"
+    )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        default="this-machine",
+        help="name of the server (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="few measurements, to test the command: the figures are inexact",
+    )
+    options = parser.read(arguments)
+    for library in ("OPENBLAS", "OMP", "MKL"):  # as in workers; effective before NumPy is imported
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    if options.output is not None:
+        _check_output(options.output)
+    text = _description(options.name, quick=options.quick)
+    if options.output is None:
+        print(text, end="")
+        return 0
+    try:
+        replace_file(Path(options.output), [text.encode()])
+    except OSError as error:
+        raise UsageError(f"--output {printable(options.output)}: {error.strerror}") from None
+    _note(f"wrote {printable(options.output)}")
+    return 0
+
+
+def _check_output(output: str) -> None:
+    """Raise UsageError if the file cannot be written: before the minutes of measuring."""
+    path = Path(output)
+    folder = path.parent
+    if path.is_dir():
+        problem = "is a folder; give the name of a file"
+    elif not folder.is_dir():
+        problem = f"the folder {printable(str(folder))} does not exist"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        problem = f"the folder {printable(str(folder))} is not writable"
+    else:
+        return
+    raise UsageError(f"--output {printable(output)}: {problem}")
+
+
+def _description(name: str, *, quick: bool) -> str:
+    """Measure this machine; return its description, called `name`, as TOML."""
+    from hogbatch.kernels.gpu.probe import find_gpus
+    from hogbatch.simulate.hardware.description import Server, to_toml
+    from hogbatch.simulate.profile import machine
+
+    effort = machine.QUICK if quick else machine.FULL
+    date = time.strftime("%Y-%m-%d")
+    source = f"measured by hogbatch profile{' --quick' if quick else ''}, {date}"
+    cpu, probes = machine.describe_cpu(effort, source, _note)
+    described: list[ServerGpu] = []
+    gpu, measured = machine.describe_host(cpu, effort, source, _note)
+    _print_errors("CPU", cpu, probes)
+    _print_errors("gpu:host", gpu, measured)
+    described.append(gpu)
+    for found in find_gpus().devices:
+        gpu, measured = machine.describe_cuda(found.ordinal, cpu, effort, source, _note)
+        _print_errors(f"gpu:{found.ordinal}", gpu, measured)
+        described.append(gpu)
+    about = f"{cpu.model}, {cpu.threads} threads; {source}"
+    return to_toml(Server(name, about, cpu, tuple(described)))
+
+
+def _print_errors(name: str, described: object, probes: Sequence["Probe"]) -> None:
+    """Print how far the predictions are from the measured times."""
+    errors = {probe: probe.predict(described) / probe.seconds - 1 for probe in probes}
+    worst = max(errors, key=lambda probe: abs(math.log1p(errors[probe])))
+    middle = median(abs(error) for error in errors.values())
+    _note(
+        f"{name}: {len(probes)} probes, median error {100 * middle:.0f} %, largest "
+        f"{100 * errors[worst]:+.0f} % ({worst.name})"
+    )
+
+
+def _note(line: str) -> None:
+    print(f"hogbatch: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,161 @@
+"""`hogbatch rehearse`: train on a simulated server."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from hogbatch.cli.parser import Parser, Usage, add_config, add_link, link_of
+from hogbatch.config.arguments import add_flags
+from hogbatch.config.flags import Group
+from hogbatch.config.sources import merge_sources
+from hogbatch.config.train import FLAGS, TrainConfig
+from hogbatch.errors import UsageError
+from hogbatch.jit import COMPILING, before_compiling
+
+if TYPE_CHECKING:
+    from hogbatch.cluster.decisions.link import ServerLink
+    from hogbatch.cluster.decisions.settings import RehearsedServers
+    from hogbatch.simulate.rehearsal.rehearsal import Reached
+
+# Flags of processes, sockets, checkpoints, live views and clusters: a rehearsal has none.
+NOT_REHEARSED: Final = (
+    "pin",
+    "listen",
+    "insecure",
+    "checkpoint_seconds",
+    "resume",
+    "deterministic",
+    "plain",
+    "cluster",
+    "per_server",
+    "data_copies",
+    "transfer",
+    "robust",
+    "plane",
+)
+REFUSED: Final = ("resume", "deterministic")
+PROGRESS_S: Final = 10.0  # of real time between two progress lines
+
+REHEARSE: Final = Usage(
+    "rehearse",
+    "[DATA] --server NAME|TOML [options]",
+    "Train on a simulated server: real gradients, simulated times.",
+)
+
+
+def rehearse(arguments: Sequence[str]) -> int:
+    """`hogbatch rehearse`. All of several servers are of one kind."""
+    options = vars(_parser().read(arguments))
+    server, interleave, as_json = (options.pop(key) for key in ("server", "interleave", "json"))
+    link = link_of(options.pop("gbit"), options.pop("latency_us"))
+    config = merge_sources(options, options.pop("config"))
+    _expect_rehearsable(config)
+    sys.path.append("")  # --policy module:Class may name a module in the working directory
+    from hogbatch.run.training import execute
+    from hogbatch.simulate.hardware.description import read_server
+    from hogbatch.simulate.rehearsal.rehearsal import Rehearsal
+    from hogbatch.simulate.rehearsal.several_servers import RehearsalOfServers
+
+    described, servers = read_server(server), _servers(config, link)
+    progress, several = ProgressLines(quiet=config.quiet), {}
+    settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or as_json)
+    with before_compiling(progress.compiling):
+        if servers is None:
+            run = execute(settings, Rehearsal(described, interleave, progress.observe))
+        else:
+            platform = RehearsalOfServers(described, interleave, progress.observe, servers)
+            run = execute(settings, platform, platform.read)
+            if merges := platform.merges:
+                several = {"all_rows": merges.rows, "merges": merges.merges}
+    if as_json:
+        seconds = progress.seconds
+        rows = several.get("all_rows", run.summary["rows"])
+        cost = several | {"real_seconds": seconds, "rows_per_real_second": rows / seconds}
+        print(json.dumps({**run.summary, **cost, "run_dir": str(run.run_dir)}))
+    return run.exit_code
+
+
+def _parser() -> Parser:
+    from hogbatch.simulate.hardware.description import bundled_names
+
+    parser = Parser(REHEARSE)
+    rehearsed = parser.add_argument_group("simulated server")
+    rehearsed.add_argument(
+        "--server",
+        metavar="NAME|TOML",
+        required=True,
+        help=f"server to simulate: {', '.join(bundled_names())}, or a TOML file as "
+        "written by 'hogbatch profile'",
+    )
+    rehearsed.add_argument(
+        "--interleave",
+        choices=("layer", "batch"),
+        default="layer",
+        help="whether a CPU thread reads and writes each layer when it computes it, or reads the "
+        "model when its batch begins and writes it when it ends (default: %(default)s)",
+    )
+    cluster = parser.add_argument_group("link between simulated servers")
+    add_link(cluster)
+    add_config(parser)
+    groups = add_flags(parser, [name for name in FLAGS if name not in NOT_REHEARSED])
+    groups[Group.OUTPUT].add_argument(
+        "--json", action="store_true", help="the summary as JSON; progress on standard error"
+    )
+    return parser
+
+
+def _servers(config: TrainConfig, link: "ServerLink") -> "RehearsedServers | None":
+    """How several servers train together, connected by `link`; None for one server."""
+    if config.servers == 1:
+        return None
+    from hogbatch.cluster.decisions.settings import RehearsedServers
+
+    merge: Any = config.server_merge  # one of its choices
+    return RehearsedServers(config.servers, link, config.merge_rows, merge, config.server_momentum)
+
+
+def _expect_rehearsable(config: TrainConfig) -> None:
+    """UsageError for settings of a configuration file that a rehearsal cannot follow."""
+    usual = TrainConfig()
+    for name in REFUSED:
+        if getattr(config, name) != getattr(usual, name):
+            raise UsageError(f"{name}: a rehearsal does not support this setting; remove it")
+
+
+class ProgressLines:
+    """Prints to stderr how far a rehearsal is, every PROGRESS_S seconds of real time."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._next = self._began + PROGRESS_S
+        self._rows = 0
+
+    def observe(self, progress: Callable[[], "Reached"]) -> None:
+        """Print a line if it is time; only then is `progress` called."""
+        now = time.monotonic()
+        if self._quiet or now < self._next:
+            return
+        reached = progress()
+        speed = (reached.rows - self._rows) / (now - self._next + PROGRESS_S)
+        self._next, self._rows = now + PROGRESS_S, reached.rows
+        self._print(
+            f"rehearsing for {now - self._began:.0f} s: {reached.seconds:.3f} s simulated, "
+            f"{reached.rows:,} rows, {speed:,.0f} rows/s of real time"
+        )
+
+    def compiling(self) -> None:
+        """Print that kernels are being compiled, during which there are no other lines."""
+        self._print(COMPILING)
+
+    @property
+    def seconds(self) -> float:
+        """Real seconds since the start."""
+        return time.monotonic() - self._began
+
+    def _print(self, line: str) -> None:
+        if not self._quiet:
+            print(line, file=sys.stderr, flush=True)

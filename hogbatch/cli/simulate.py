@@ -1,0 +1,205 @@
+"""`hogbatch simulate`: a forecast for given workers, or runs with random faults."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from hogbatch.cli.parser import Parser, Usage, add_link, link_of, up_to_one, whole
+from hogbatch.config.arguments import ArgumentGroup, add_flags
+from hogbatch.config.flags import Group, dashed
+from hogbatch.config.sources import merge_sources
+from hogbatch.config.train import TrainConfig
+from hogbatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from hogbatch.simulate.merge_forecast import SimulatedCluster
+
+MOST_PARAMETERS: Final = 10**12  # of a simulated model
+MOST_LOST: Final = 10_000  # servers
+DEFAULT_S = 10.0  # of training, if no flag ends the run
+PROGRESS = 50  # seeds between two progress lines
+ONE_SERVER = (  # flags about the workers of one server
+    "policy",
+    "alpha",
+    "beta",
+    "critical_batch",
+    "min_utilization",
+    "cpu_batch",
+    "gpu_batch",
+    "lease_ms",
+)
+SEVERAL_SERVERS = ("merge_rows", "server_merge")
+
+SIMULATE: Final = Usage(
+    "simulate", "[options]", "Simulate a run with workers of given speeds, without the hardware."
+)
+
+
+def simulate(arguments: Sequence[str]) -> int:
+    """`hogbatch simulate`."""
+    options = vars(_simulate_parser().read(arguments))
+    own = {
+        name: options.pop(name)
+        for name in ("workers", "rows", "seed", "json", "faults", "seeds", "parameters", "share")
+    }
+    lost, link = options.pop("lost"), link_of(options.pop("gbit"), options.pop("latency_us"))
+    config = merge_sources({"data": "simulated", **options})
+    from hogbatch.simulate.merge_forecast import SimulatedCluster
+
+    cluster = SimulatedCluster(  # used if the workers are servers
+        whole("--parameters", own["parameters"], 1, MOST_PARAMETERS),
+        link,
+        up_to_one("--share", own["share"]),
+        config.merge_rows,
+        config.server_merge,
+        whole("--lost", lost, 0, MOST_LOST),
+    )
+    if own["seeds"] is not None:
+        if not own["faults"]:
+            raise UsageError("--seeds requires --faults; without it, use --seed")
+        _run_scenarios(_seeds(own["seeds"]))
+    elif own["faults"]:
+        _show_scenario(_whole("seed", own["seed"], 0))
+    else:
+        _print_forecast(config, cluster, own)
+    return 0
+
+
+def _simulate_parser() -> Parser:
+    parser = Parser(SIMULATE)
+    simulated = parser.add_argument_group("simulated run")
+    simulated.add_argument(
+        "--workers",
+        metavar="LIST",
+        default="cpu:4x2000rows/s",
+        help="speeds of the workers: cpu:16x2000rows/s for 16 workers of 2000 rows/s each; with "
+        "@half=256, batches of 256 rows run at half of that speed; server:100x50000rows/s for 100 "
+        "servers (default: %(default)s)",
+    )
+    simulated.add_argument(
+        "--rows", default="1000000", metavar="N", help="rows per epoch (default: %(default)s)"
+    )
+    simulated.add_argument(
+        "--seed", default="0", metavar="N", help="random seed (default: %(default)s)"
+    )
+    flags = ("policy", "alpha", "beta", "critical_batch", "min_utilization")
+    limits = ("cpu_batch", "gpu_batch", "lease_ms", "epochs", "max_seconds")
+    groups = add_flags(parser, [*flags, *limits, "merge_rows", "server_merge"])
+    _add_servers(groups[Group.SEVERAL_SERVERS])
+    faults = parser.add_argument_group("fault injection")
+    faults.add_argument(
+        "--faults",
+        action="store_true",
+        help="instead, a random run with faults, drawn from --seed; fails if a guarantee is "
+        "violated",
+    )
+    faults.add_argument(
+        "--seeds",
+        metavar="FIRST:STOP[:STEP]",
+        help="a range of seeds for --faults, one run each; stops at the first failure",
+    )
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument("--json", action="store_true", help="all results as JSON")
+    return parser
+
+
+def _add_servers(group: ArgumentGroup) -> None:
+    """Add the flags of simulated servers."""
+    group.add_argument(
+        "--parameters",
+        metavar="N",
+        default="1000000",
+        help="parameters of the model that servers merge (default: %(default)s)",
+    )
+    add_link(group)
+    group.add_argument(
+        "--share",
+        metavar="FRACTION",
+        default="0.3",
+        help="largest fraction of the time in which a merge is under way; merges wait for it, as "
+        "in a run (default: %(default)s)",
+    )
+    group.add_argument(
+        "--lost",
+        metavar="N",
+        default="0",
+        help="servers that die at random times and do not come back (default: %(default)s)",
+    )
+
+
+def _print_forecast(
+    config: TrainConfig, cluster: "SimulatedCluster", own: Mapping[str, Any]
+) -> None:
+    import msgspec
+
+    from hogbatch.simulate.forecast import forecast, table
+    from hogbatch.simulate.speed import parse_workers
+
+    if config.epochs is None and config.max_seconds is None:
+        config = replace(config, max_seconds=DEFAULT_S)
+    workers = parse_workers(own["workers"])
+    servers = workers[0][1].device == "server"
+    _check_flags(config, cluster, servers=servers)
+    numbers = _whole("rows", own["rows"], 1), _whole("seed", own["seed"], 0)
+    result = forecast(config, workers, *numbers, cluster if servers else None)
+    print(msgspec.json.encode(asdict(result)).decode() if own["json"] else "\n".join(table(result)))
+
+
+def _check_flags(config: TrainConfig, cluster: "SimulatedCluster", *, servers: bool) -> None:
+    """UsageError if a flag was changed that has no effect on these workers."""
+    usual = {each.name: each.default for each in fields(TrainConfig)}
+    changed = [
+        f"--{dashed(name)}"
+        for name in (ONE_SERVER if servers else SEVERAL_SERVERS)
+        if getattr(config, name) != usual[name]
+    ]
+    if cluster.lost and not servers:
+        changed.append("--lost")
+    if changed:
+        kind = "servers" if servers else "workers of one server"
+        verb = "has" if len(changed) == 1 else "have"
+        raise UsageError(f"{', '.join(changed)} {verb} no meaning with {kind} in --workers")
+
+
+def _show_scenario(seed: int) -> None:
+    """Run one scenario and print its events; :class:`ScenarioFailed` if it fails."""
+    from hogbatch.simulate.scenario import draw_scenario, run_scenario
+
+    scenario = draw_scenario(seed)
+    print(f"{len(scenario.speeds)} workers, {scenario.plan.train_rows} rows, {scenario.conditions}")
+    world = run_scenario(scenario)
+    for at, what in world.events:
+        print(f"{at:10.3f} s  {what}")
+    if world.finish is not None:
+        reason = world.finish.reason or ""
+        print(f"{world.queue.now:10.3f} s  {world.finish.status} {reason}")
+
+
+def _run_scenarios(seeds: Iterable[int]) -> None:
+    """Run the scenarios of `seeds` in turn; :class:`ScenarioFailed` at the first that fails."""
+    from hogbatch.simulate.scenario import draw_scenario, run_scenario
+
+    count = 0
+    for count, seed in enumerate(seeds, 1):
+        run_scenario(draw_scenario(seed))
+        if count % PROGRESS == 0:
+            print(f"\r{count} runs, last seed {seed} ", end="", file=sys.stderr, flush=True)
+    print(f"\r{count} runs passed all checks", file=sys.stderr)
+
+
+def _seeds(text: str) -> range:
+    try:
+        return range(*map(int, text.split(":"))) if ":" in text else range(int(text))
+    except (ValueError, TypeError):
+        raise UsageError(f"seeds: expected FIRST:STOP or FIRST:STOP:STEP; got {text!r}") from None
+
+
+def _whole(name: str, text: str, minimum: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise UsageError(f"{name}: expected a whole number; got {text!r}") from None
+    if value < minimum:
+        raise UsageError(f"{name} must be {minimum} or more; got {value}")
+    return value

@@ -1,0 +1,171 @@
+"""The settings of what is learned: the data, the model, and the steps of the optimizer."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hogbatch.config.flags import Group
+from hogbatch.config.losses import LOSSES
+from hogbatch.config.optimizers import OPTIMIZERS
+from hogbatch.config.values import (
+    BOOLEAN,
+    FRACTION,
+    INT64,
+    INTEGER,
+    NAMES,
+    NON_NEGATIVE,
+    NUMBER,
+    POSITIVE,
+    TEXT,
+    UP_TO_ONE,
+    WIDTHS,
+    Constraint,
+)
+
+SCALES: Final = ("auto", "none", "standard", "max", "quantile")
+
+
+def _parses_as_lsh(text: str) -> bool:
+    from hogbatch.config.lsh import parses  # here: evaluating a model does not require msgspec
+
+    return parses(text)
+
+
+FEATURES: Final = Constraint("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
+LSH: Final = Constraint("hashing settings", _parses_as_lsh)
+
+
+@dataclass(frozen=True, slots=True)
+class LearningConfig:
+    """The first settings of a :class:`hogbatch.config.train.TrainConfig`."""
+
+    data: str = Group.DATA.flag(
+        "", TEXT, "training data: file, - for standard input, or name of the bundled sample", "DATA"
+    )
+    test: str | None = Group.DATA.flag(
+        None, TEXT, "test data: file, or - for standard input", "DATA"
+    )
+    test_fraction: float = Group.DATA.flag(
+        0.2,
+        NUMBER,
+        "fraction of the rows of DATA used as the test set when --test is not given",
+        "FRACTION",
+        FRACTION,
+    )
+    label: str | None = Group.DATA.flag(
+        None, TEXT, "label column of a table: name, or number from 0 (default: last column)", "NAME"
+    )
+    drop: tuple[str, ...] = Group.DATA.flag(
+        (), NAMES, "columns of a table that are not used", "NAME,..."
+    )
+    categorical: tuple[str, ...] = Group.DATA.flag(
+        (),
+        NAMES,
+        "columns of a table with categories: one feature per value (default: text columns)",
+        "NAME,...",
+    )
+    numeric: tuple[str, ...] = Group.DATA.flag(
+        (), NAMES, "columns of a table with numbers (default: found by inspection)", "NAME,..."
+    )
+    text: tuple[str, ...] = Group.DATA.flag(
+        (), NAMES, "columns of a table whose words and word pairs are features (TF-IDF)", "NAME,..."
+    )
+    index_base: str = Group.DATA.choice(
+        "auto", "number of the first feature in libsvm files", ("auto", "0", "1")
+    )
+    header: str = Group.DATA.choice(
+        "auto",
+        "presence of a header line in CSV files; auto: detected from the cells",
+        ("auto", "yes", "no"),
+    )
+    features: int | None = Group.DATA.flag(
+        None,
+        INTEGER,
+        "number of features of libsvm data (default: from the highest index)",
+        "N",
+        FEATURES,
+    )
+    scale: str = Group.DATA.choice(
+        "auto",
+        "feature scaling: standard (mean 0, standard deviation 1), max (largest absolute value 1), "
+        "quantile (place among the quantiles; tables only); auto: standard for tables, else max "
+        "for sparse and standard for dense data, if any feature needs it",
+        SCALES,
+    )
+    bad_lines: float = Group.DATA.flag(
+        0.0,
+        NUMBER,
+        "maximum fraction of malformed lines to skip in a text file",
+        "FRACTION",
+        UP_TO_ONE,
+    )
+    data_cache: str = Group.DATA.flag(
+        "auto",
+        TEXT,
+        "cache of parsed text files: auto (~/.cache/hogbatch/data), off, or a directory",
+        "DIR",
+    )
+
+    hidden: tuple[int, ...] = Group.MODEL.flag(
+        (512, 512),
+        WIDTHS,
+        "widths of the hidden layers; empty text: linear model",
+        "H,H,...",
+        POSITIVE,
+    )
+    activation: str = Group.MODEL.choice(
+        "relu", "activation function of the hidden layers", ("relu", "sigmoid", "tanh")
+    )
+    output: str = Group.MODEL.choice(
+        "auto",
+        "output layer: dense, or lsh (only the outputs found by hashing are computed); "
+        "auto: lsh for 10,000 or more outputs",
+        ("auto", "dense", "lsh"),
+    )
+    lsh: str = Group.MODEL.flag(
+        "auto",
+        TEXT,
+        "hashing settings of --output lsh, see docs/slide.md",
+        "FAMILY:KEY=VALUE,...",
+        LSH,
+    )
+    loss: str = Group.MODEL.choice(
+        "auto", "loss function; auto: chosen from the labels", ("auto", *LOSSES)
+    )
+
+    optimizer: str = Group.OPTIMIZATION.choice(
+        "adagrad", "update rule (optimizer)", tuple(OPTIMIZERS)
+    )
+    lr: float | None = Group.OPTIMIZATION.flag(
+        None,
+        NUMBER,
+        "learning rate for batches of --lr-batch rows (default: depends on optimizer, loss and "
+        "data)",
+        "RATE",
+        POSITIVE,
+    )
+    lr_scaling: str = Group.OPTIMIZATION.choice(
+        "auto",
+        "scaling of the learning rate with the batch size; auto: depends on the optimizer",
+        ("auto", "none", "linear", "sqrt"),
+    )
+    lr_batch: int = Group.OPTIMIZATION.flag(
+        16, INTEGER, "batch size at which --lr applies without scaling", "ROWS", POSITIVE
+    )
+    lr_cap: float = Group.OPTIMIZATION.flag(
+        4.0, NUMBER, "maximum factor by which scaling multiplies the learning rate", "X", POSITIVE
+    )
+    l2: float | None = Group.OPTIMIZATION.flag(
+        None,
+        NUMBER,
+        "L2 penalty (default: decreases with the number of rows, 0 from 10,000 rows on)",
+        "X",
+        NON_NEGATIVE,
+    )
+    seed: int = Group.OPTIMIZATION.flag(
+        0, INTEGER, "random seed for the split, row order and initial weights", "N", INT64
+    )
+    deterministic: bool = Group.OPTIMIZATION.flag(
+        False,
+        BOOLEAN,
+        "bitwise reproducible training: one CPU thread, evaluation at the end of epochs",
+    )

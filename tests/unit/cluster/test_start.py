@@ -1,0 +1,46 @@
+"""What a server is told at its start comes back as it was sent."""
+
+from dataclasses import replace
+
+import msgspec
+
+from hogbatch.cluster.start import (
+    ServerStart,
+    UpstreamAddress,
+    decode_start,
+    plan_of_server,
+)
+from hogbatch.config.layers import DenseLayer
+from hogbatch.policy.base import PolicySettings
+from hogbatch.store.layout import arrange
+from tests.support.coordinator_stage import make_plan
+
+
+def test_a_start_is_sent_as_it_is():
+    plan = make_plan(epochs=None, target_loss=0.3, checkpoint_seconds=60.0)
+    sent = ServerStart(
+        run="a-run",
+        upstream=UpstreamAddress("ipc://control", None, b"identity"),
+        settings='data = "a9a"\n',
+        workers="cpu:1",
+        plan=plan_of_server(plan, 1),
+        policy=PolicySettings(),
+        data=arrange({"x": ("<f4", (3, 2))}),
+        parts=None,
+        weights=None,
+        features=5,
+        mean_square=1.5,
+        fingerprint="f" * 32,
+        plane="auto",
+        relay="a thread",
+        servers=2,
+    )
+    found = decode_start(msgspec.msgpack.encode(sent))
+    assert found == sent
+    assert isinstance(found.plan.training.layers[0], DenseLayer)
+    assert (found.plan.start_with, found.plan.stopping.target_loss) == (1, None)
+    assert found.plan.checkpoint_seconds == float("inf")
+    assert (
+        replace(found.plan, stopping=plan.stopping, checkpoint_seconds=plan.checkpoint_seconds)
+        == plan
+    )
