@@ -27,7 +27,6 @@ COMPILED_SOURCES = (  # with the tables that compiled constants are derived from
     "kernels/cpu/*.py",
     "kernels/cpu/lsh/*.py",
     "data/parse/*.py",
-    "simulate/rehearsal/changes.py",
 )
 MAX_CACHE_BYTES: Final = 1 << 26  # upper bound for all compiled kernels together
 MAX_FILE_BYTES: Final = 1 << 23  # upper bound for one of their files

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper, add_totals
+from hogbatch.kernels.contract import TOTALS, add_totals
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import (
     Cores,
@@ -76,6 +76,13 @@ class TeamTask(NamedTuple):
     stop: int
 
 
+def divide_lease(lease: Lease, teams: int) -> list[TeamTask]:
+    """Divide a lease among at most `teams` teams."""
+    ranges = cut(lease.stop - lease.start, lease.batch_size, teams)
+    progress = LeaseTotals(lease, len(ranges))
+    return [TeamTask(progress, lease.start + start, lease.start + stop) for start, stop in ranges]
+
+
 class CpuEngine:
     """Runs leases on `threads` threads without the interpreter lock, pinned to `cores` if given."""
 
@@ -103,10 +110,6 @@ class CpuEngine:
         expect_memory(memory, f"worker {self.label}")
         self._assignment = assignment
         self._post = post
-        self._kinds = (
-            LOSSES[assignment.network.loss],
-            OPTIMIZERS[assignment.welcome.optimizer.name],
-        )
         self._line = assignment.fence
         if self._loop.name == "hashed":
             from hogbatch.workers import hashed
@@ -141,10 +144,8 @@ class CpuEngine:
         return ThreadTeam(self._loop, members, cores).as_loop
 
     def submit(self, lease: Lease) -> None:
-        ranges = cut(lease.stop - lease.start, lease.batch_size, self._teams.count)
-        progress = LeaseTotals(lease, len(ranges))
-        for start, stop in ranges:
-            self._ranges.put(TeamTask(progress, lease.start + start, lease.start + stop))
+        for task in divide_lease(lease, self._teams.count):
+            self._ranges.put(task)
 
     def close(self) -> None:
         """Wait until all leases are done, and end the threads; each must be on its own.
@@ -206,7 +207,7 @@ class CpuEngine:
 
         train = self._assignment.train
         rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
-        settings = BatchSettings(rows, *self._kinds, 0, self._teams.count)
+        settings = BatchSettings(rows, *self._assignment.kinds, 0, self._teams.count)
         if self._hashed is not None:
             loop = self._hashed.measured_loop(loop, rows)
         try:
@@ -226,21 +227,15 @@ class CpuEngine:
         from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
 
         totals = np.zeros(TOTALS)
-        loss, optimizer = self._kinds
-        batches = BatchSettings(lease.batch_size, loss, optimizer, lease.fence, self._teams.count)
+        kinds = self._assignment.kinds
+        batches = BatchSettings(lease.batch_size, *kinds, lease.fence, self._teams.count)
         if lease.task == "evaluate":
             chosen, rows = self._assignment.evaluated(lease), np.arange(start, stop)
             arrays = thread.model, chosen.inputs, chosen.labels, rows
             loop.evaluate(*arrays, batches, self._line, totals)
             return totals
-        settings = self._assignment.welcome.optimizer
-        hyper = Hyper(
-            lease.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
-        )
-        train, rows = (
-            self._assignment.train,
-            self._assignment.orders.row_order(lease.epoch)[start:stop],
-        )
+        train, hyper = self._assignment.train, self._assignment.hyper(lease.learning_rate)
+        rows = self._assignment.orders.row_order(lease.epoch)[start:stop]
         if self._hashed is not None:
             self._hashed.train(thread, rows, batches, hyper, totals)
         else:

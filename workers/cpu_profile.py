@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hogbatch.kernels.contract import TOTALS, Hyper
+from hogbatch.kernels.contract import TOTALS
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
@@ -45,12 +45,7 @@ def _timer(
         name: getattr(thread.model, name).copy()
         for name in ("params", "first", "second", "steps", "own_first", "own_second")
     }
-    model, train, optimizer = (
-        thread.model._replace(**copies),
-        assignment.train,
-        assignment.welcome.optimizer,
-    )
-    hyper = Hyper(0.0, optimizer.l2, optimizer.momentum, optimizer.beta2, optimizer.epsilon)
+    model, train, hyper = thread.model._replace(**copies), assignment.train, assignment.hyper(0.0)
     fence = np.full(1, settings.fence, np.int64)
 
     def mean_seconds(rows: int, batches: int) -> float:

@@ -6,9 +6,9 @@ into the shared parameters, and reports a lease when all of its changes have bee
 
 import queue
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,29 @@ from hogbatch.workers.compute.report import MergeReport, report
 from hogbatch.workers.replica import Replica
 from hogbatch.workers.session import Post
 from hogbatch.workers.transfers import Transfers
+
+
+class Pause(Enum):
+    """Where time passes in a thread of a GPU worker.
+
+    The two threads of a GPU worker are generators, so that a rehearsal can run them at simulated
+    times. They yield a queue before they take from it, an event before they wait for it, and one of
+    these. In a real thread, the calls themselves take the time, so it ignores what they yield.
+    """
+
+    QUEUED = "after operations that the device does while the thread continues"
+    COMPLETE = "after operations for which the thread waits"
+    MERGE = "before a change is added to the shared parameters"
+    FETCH = "after the shared parameters were read"
+
+
+Steps = Generator[Any, None, None]
+
+
+def run_steps(steps: Steps) -> None:
+    """Run a thread of a GPU worker in the calling thread."""
+    for _ in steps:
+        pass
 
 
 @dataclass(slots=True)
@@ -91,7 +114,8 @@ class _Outcome(NamedTuple):
 class ReplicaExchange:
     """Merges one interval at a time; the training thread submits intervals and waits.
 
-    `observe` is called with the times of each interval, by the training thread.
+    `observe` is called with the times of each interval, by the training thread. Reports go to
+    `post`.
     """
 
     def __init__(
@@ -101,23 +125,23 @@ class ReplicaExchange:
         fence: NDArray[np.int64],
         damping: Damping,
         observe: Callable[[IntervalTimes], None],
+        post: Post,
     ) -> None:
         self._replica, self._model, self._fence = replica, model, fence
         self._damping, self._observe = damping, observe
-        self._post: Post | None = None
+        self._post = post
         self._jobs: queue.SimpleQueue[_PendingMerge] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[_Outcome | BaseException] = queue.SimpleQueue()
-        self._pending = False
+        self.outcomes: queue.SimpleQueue[_Outcome | Exception] = queue.SimpleQueue()
+        self.pending = False  # whether `wait` has to wait for `outcomes`
         self._merges = 0  # by this worker
         self._refusals = RefusedChanges(self._model.params)
         self._reported_at = 0.0
         # Updates by other workers that the fetched parameters and the replica contain.
         self._fetched = self._based_on = 0
 
-    def start(self, post: Post) -> None:
-        """Start the exchange thread; reports go to `post`."""
-        self._post = post
-        threading.Thread(target=self._run, daemon=True).start()
+    def start(self) -> None:
+        """Start the exchange thread."""
+        threading.Thread(target=run_steps, args=(self.steps(),), daemon=True).start()
 
     # Called by the training thread ----------------------------------------------------------
 
@@ -126,23 +150,23 @@ class ReplicaExchange:
         pending = _PendingMerge(interval, events, self._based_on)
         self._based_on = self._fetched  # after the put, the exchange thread may change it
         self._jobs.put(pending)
-        self._pending = True
+        self.pending = True
 
     def skip(self, interval: Interval) -> None:
         """Count the rows of an interval as skipped, because its start values were not finite."""
         self._jobs.put(_PendingMerge(interval, None))
-        self._pending = True
+        self.pending = True
 
     def wait(self) -> bool:
         """Wait until nothing is pending; return False if the last change was refused.
 
         An exception of the exchange thread is raised here.
         """
-        if not self._pending:
+        if not self.pending:
             return True
-        outcome = self._done.get()
-        self._pending = False
-        if isinstance(outcome, BaseException):
+        outcome = self.outcomes.get()
+        self.pending = False
+        if isinstance(outcome, Exception):
             raise outcome
         if outcome.times is not None:
             self._observe(outcome.times)
@@ -154,18 +178,20 @@ class ReplicaExchange:
 
     # Run by the exchange thread -------------------------------------------------------------
 
-    def _run(self) -> None:
+    def steps(self) -> Steps:
+        """Exchange what is submitted, until an exception, which `wait` raises."""
         try:
             self._replica.device.enter()
             while True:
-                self._done.put(self._exchange(self._jobs.get()))
-        except BaseException as error:
-            self._done.put(error)
+                yield self._jobs
+                self.outcomes.put((yield from self._exchange(self._jobs.get())))
+        except Exception as error:
+            self.outcomes.put(error)
 
-    def _exchange(self, pending: _PendingMerge) -> _Outcome:
+    def _exchange(self, pending: _PendingMerge) -> Generator[Any, None, _Outcome]:
         interval = pending.interval
         if pending.events is not None:
-            outcome = self._exchange_change(pending, pending.events)
+            outcome = yield from self._exchange_change(pending, pending.events)
         else:
             outcome = _Outcome(finite=True)
             if self._may_write(interval):
@@ -174,22 +200,26 @@ class ReplicaExchange:
             self._report(interval.progress)
         return outcome
 
-    def _exchange_change(self, pending: _PendingMerge, events: IntervalEvents) -> _Outcome:
+    def _exchange_change(
+        self, pending: _PendingMerge, events: IntervalEvents
+    ) -> Generator[Any, None, _Outcome]:
         interval, progress = pending.interval, pending.interval.progress
+        yield events.taken
         finite = self._is_finite(events.taken)
-        began = time.perf_counter()  # before this, the exchange waited for training
+        began = self._replica.device.host_time()  # before this, it waited for training
         # Checked last: the device may have taken long, so the lease may have been revoked.
         if self._may_write(interval):
             if finite:
-                self._merge(pending)
+                yield from self._merge(pending)
             else:
                 progress.refused += 1
                 self._skip_rows(interval)
         others = self._foreign_updates()  # read first: the fetch contains at least these
         self._replica.fetch()
+        yield Pause.FETCH
         self._fetched = others
         self._count_costs(progress, events)
-        background = time.perf_counter() - began
+        background = self._replica.device.host_time() - began
         return _Outcome(finite, events.times(self._replica.device, interval, background))
 
     def _may_write(self, interval: Interval) -> bool:
@@ -216,12 +246,13 @@ class ReplicaExchange:
             self._refusals.add()
         return bool(finite[0])
 
-    def _merge(self, pending: _PendingMerge) -> None:
+    def _merge(self, pending: _PendingMerge) -> Steps:
         """Merge the change into the shared parameters."""
         progress, totals = pending.interval.progress, np.zeros(TOTALS)
         self._replica.device.to_host(self._replica.taken_totals, totals)
         staleness = max(0, self._foreign_updates() - pending.based_on)
         damping = 1.0 if self._replica.damps_weights else self._damping.weight(staleness)
+        yield Pause.MERGE
         self._replica.merge(progress.lease.weight * damping)
         self._model.merges[0] += 1  # racy like the weights; only staleness depends on it
         self._merges += 1
@@ -235,10 +266,9 @@ class ReplicaExchange:
         return self._model.updates - self._merges
 
     def _report(self, progress: LeaseProgress) -> None:
-        now = time.perf_counter()
+        now = self._replica.device.host_time()
         seconds = now - max(progress.began, self._reported_at)
         self._reported_at = now
-        assert self._post is not None
         merges = max(1, int(progress.totals[UPDATES]))
         merge = MergeReport(
             progress.rows,

@@ -16,24 +16,20 @@ Optimizer slots stay on the device, except Adagrad's of a sparse input layer: se
 import logging
 import queue
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-
 from hogbatch.errors import DeviceError, HogbatchError
-from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
-from hogbatch.workers.compute.device_profile import Profile, first_merge_interval, touches_few_rows
-from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
-from hogbatch.workers.compute.report import MergeReport, report
-from hogbatch.workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
+from hogbatch.workers.compute.device_profile import Profile
+from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost, MergeInterval
+from hogbatch.workers.exchange import ReplicaExchange, run_steps
+from hogbatch.workers.pipeline import Pipeline, choose_exchange
 from hogbatch.workers.profile import discard, profile
 from hogbatch.workers.session import Post
 from hogbatch.workers.speed_check import SpeedCheck
@@ -51,7 +47,6 @@ class GpuEngine:
         self.label = label
         self._make_device = make_device
         self._jobs: queue.SimpleQueue[Lease] = queue.SimpleQueue()
-        self._rollbacks = 0
         self._prepared: queue.SimpleQueue[Profile | BaseException] = queue.SimpleQueue()
 
     def prepare(self, assignment: Assignment, post: Post) -> Ready:
@@ -76,7 +71,7 @@ class GpuEngine:
                 self._prepare_device(device)
                 self._prepared.put(self._measured.profile)
                 report_error = self._post
-                self._train()
+                run_steps(self._pipeline.steps())
             except device.failures as failure:
                 raise DeviceError(f"{device.name} has failed: {failure}") from failure
         except BaseException as error:
@@ -93,40 +88,39 @@ class GpuEngine:
 
     def _set_up(self, device: Device) -> None:
         device.enter()
-        assignment, welcome = self._assignment, self._assignment.welcome
+        assignment = self._assignment
         on_host = isinstance(device, HostDevice)
         expect_memory(gpu_worker(run_sizes(assignment), on_host=on_host), f"worker {self.label}")
         self._trainer = Trainer(device, assignment)
         self._measured = profile(self._trainer, assignment)
         self._replica = self._trainer.replica
         self._speed_check: SpeedCheck | None = SpeedCheck(self._measured.profile)
-        self._choose_exchange()
-        damping = Damping(welcome.staleness_damping)
-        self._exchange = ReplicaExchange(
-            self._replica, assignment.model, assignment.fence, damping, self._observe
-        )
-        self._exchange.start(self._post)
+        self._merge_interval = self._choose_exchange()
+        damping = Damping(assignment.welcome.staleness_damping)
+        shared = assignment.model, assignment.fence, damping
+        exchange = ReplicaExchange(self._replica, *shared, self._observe, self._post)
+        exchange.start()
+        rest = exchange, self._merge_interval, self._post
+        self._pipeline = Pipeline(self._jobs, self._trainer, *rest)
 
-    def _choose_exchange(self) -> None:
+    def _choose_exchange(self) -> MergeInterval:
         """Choose which parameters a merge transfers, and measure how long it takes."""
-        batch = self._measured.profile[-1][0]
+        profile, batch = self._measured.profile, self._measured.profile[-1][0]
         self._trainer.follow(UNSHUFFLED)
-        by_rows = self._touches_few_rows(batch) and self._trainer.exchange_touched_rows()
-        if not by_rows:
-            self._replica.exchange_all()
-        self._merge_interval = first_merge_interval(
-            self._assignment.welcome.merge_every,
-            self._measured.profile,
-            self._assignment.train.rows,
+        interval = choose_exchange(
+            self._trainer,
+            self._assignment,
+            profile,
             self._merge_cost,
-            by_rows=by_rows,
+            densify=self._measured.densify,
         )
         logging.info(
             "measured batches (rows, seconds): %s; merging every %d batches of %d rows",
-            self._measured.profile,
-            self._merge_interval.batches(batch),
+            profile,
+            interval.batches(batch),
             batch,
         )
+        return interval
 
     def _merge_cost(self, rows: int) -> MergeCost:
         """Measure merging an interval over the first `rows` rows."""
@@ -138,11 +132,6 @@ class GpuEngine:
             1e3 * cost.background,
         )
         return cost
-
-    def _touches_few_rows(self, batch: int) -> bool:
-        """Return whether a batch touches so few rows of a sparse layer that only those are sent."""
-        train = self._assignment.train
-        return train.sparse and not self._measured.densify and touches_few_rows(train, batch)
 
     def _observe(self, times: IntervalTimes) -> None:
         """Use the times of an interval for the next ones."""
@@ -158,127 +147,6 @@ class GpuEngine:
             1e3 * found.training,
             1e3 * found.measured,
         )
-
-    def _train(self) -> None:
-        """Train all intervals; the change of one is merged while the next one is trained."""
-        trained: Interval | None = None  # the interval whose change has not been taken yet
-        for interval in self._intervals():
-            pull_needed = trained is None or self._hand_over(trained, interval)
-            trained = None
-            if interval is None:  # nothing to train: the pending merge must complete now
-                self._wait_for_exchange()
-            elif self._run(interval, pull_needed):
-                trained = interval
-
-    def _intervals(self) -> Iterator[Interval | None]:
-        """The intervals of all leases; None whenever there is nothing to train immediately."""
-        while True:
-            if self._jobs.empty():
-                yield None
-            lease = self._jobs.get()
-            if lease.rollbacks != self._rollbacks:
-                yield None
-                self._rollbacks = lease.rollbacks
-                self._replica.reset()
-            if lease.task == "evaluate":
-                yield None
-                self._evaluate(lease)
-            elif self._reserve(lease):
-                yield from self._split(lease)
-
-    def _split(self, lease: Lease) -> Iterator[Interval]:
-        """The intervals of one lease, until memory runs out."""
-        progress = LeaseProgress(lease, time.perf_counter(), lease.stop - lease.start)
-        every = self._merge_interval.batches(lease.batch_size, lease.merge_every)
-        interval_rows = lease.batch_size * every
-        for start in range(lease.start, lease.stop, interval_rows):
-            if not progress.too_large:
-                stop = min(start + interval_rows, lease.stop)
-                yield Interval(progress, start, stop, stop == lease.stop)
-
-    def _run(self, interval: Interval, pull_needed: bool) -> bool:
-        """Train the replica, pulled first if `pull_needed`; return False if memory ran out."""
-        lease, trainer = interval.progress.lease, self._trainer
-        trainer.follow(lease.epoch)
-        if pull_needed:
-            self._exchange.before_pull()
-            self._replica.begin(trainer.rows(interval.start, interval.stop))
-            self._begun = trainer.device.record_event()
-        batches = interval.start, interval.stop, lease.batch_size, lease.learning_rate
-        shortage = memory_shortage(trainer.device, partial(trainer.train, *batches))
-        if shortage is not None:
-            _log_out_of_memory(lease, shortage)
-            self._return_rest(interval)
-            return False
-        self._trained = trainer.device.record_event()
-        inputs = trainer.input_transfers()
-        interval.progress.inputs.add(inputs.bytes, inputs.seconds)
-        return True
-
-    def _hand_over(self, trained: Interval, upcoming: Interval | None) -> bool:
-        """Submit the change of `trained`; return whether the next interval has to pull first."""
-        rows = None
-        if upcoming is not None:
-            self._trainer.follow(upcoming.progress.lease.epoch)
-            rows = self._trainer.rows(upcoming.start, upcoming.stop)
-        record_event = self._trainer.device.record_event
-        ended = record_event()
-        if not self._exchange.wait():  # `trained` started from the refused parameters
-            self._replica.reset()
-            self._exchange.skip(trained)
-            return True
-        ready = record_event()
-        self._replica.rejoin(rows)
-        taken = self._replica.take()
-        events = IntervalEvents(self._begun, self._trained, ended, ready, taken)
-        self._exchange.submit(trained, events)
-        self._begun = taken
-        return upcoming is None
-
-    def _wait_for_exchange(self) -> None:
-        """Wait until no merge is pending."""
-        if not self._exchange.wait():
-            self._replica.reset()
-
-    def _reserve(self, lease: Lease) -> bool:
-        """Allocate for the batches of `lease`; return it as too large if memory runs out."""
-        reserve = partial(self._trainer.reserve, lease.batch_size)
-        shortage = memory_shortage(self._trainer.device, reserve)
-        if shortage is not None:
-            _log_out_of_memory(lease, shortage)
-            merge = MergeReport(rows=0, too_large=lease.batch_size)
-            self._post(report(lease, np.zeros(TOTALS), 0.0, merge))
-            self._trainer.release()
-        return shortage is None
-
-    def _return_rest(self, interval: Interval) -> None:
-        """Keep what has been merged and return the rest of the lease, because memory ran out."""
-        progress = interval.progress
-        self._replica.discard()
-        self._wait_for_exchange()
-        progress.rows, progress.too_large = (
-            interval.start - progress.lease.start,
-            progress.lease.batch_size,
-        )
-        self._exchange.skip(Interval(progress, interval.start, interval.start, last=True))
-        self._trainer.release()
-
-    def _evaluate(self, lease: Lease) -> None:
-        began = time.perf_counter()
-        self._replica.refresh()
-        totals = self._trainer.evaluate(lease)
-        totals[ROWS] = lease.stop - lease.start
-        seconds = time.perf_counter() - began
-        pull = self._replica.transfers.take()
-        merge = MergeReport(transferred=pull.bytes, transfer_seconds=pull.seconds)
-        self._post(report(lease, totals, seconds, merge))
-
-
-def _log_out_of_memory(lease: Lease, shortage: str) -> None:
-    """Log that the batches do not fit; raise HogbatchError if they cannot be smaller."""
-    if lease.batch_size == 1:
-        raise HogbatchError(f"a batch of one row does not fit into memory: {shortage}")
-    logging.warning("out of memory with batches of %d rows: %s", lease.batch_size, shortage)
 
 
 def main() -> None:

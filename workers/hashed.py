@@ -44,7 +44,6 @@ class HashedLayer:
         self._assignment, self._threads, self._fail = assignment, threads, fail
         self._train, self._tables = train, HashTables(assignment)
         self._condition = threading.Condition()  # of all calls of `_tables` but `build`
-        self._users = [0, 0]  # threads that are looking up outputs, for each set
         self._rebuild_due = threading.Event()
 
     def start(self) -> None:
@@ -118,13 +117,12 @@ class HashedLayer:
     def _finder(self) -> Iterator[NeuronFinder]:
         """The current set of tables, which is not rebuilt inside the `with` block."""
         with self._condition:
-            mine = self._tables.current
-            self._users[mine] += 1
+            mine = self._tables.enter()
         try:
             yield self._tables.finder(mine)
         finally:
             with self._condition:
-                self._users[mine] -= 1
+                self._tables.leave(mine)
                 self._condition.notify_all()
 
     def _end(self, batches: int, updates: int) -> None:
@@ -152,7 +150,7 @@ class HashedLayer:
     def _build(self, threads: int) -> None:
         """Build the other set of tables on `threads` threads once nobody uses it, and swap."""
         with self._condition:
-            self._condition.wait_for(lambda: self._users[self._tables.other] == 0)
+            self._condition.wait_for(lambda: self._tables.may_build)
             plan = self._tables.plan()
         with ThreadPoolExecutor(threads) as pool:
 

@@ -1,6 +1,5 @@
 """The parts of a replica: how ranges of the parameters are exchanged with the shared parameters."""
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -130,7 +129,7 @@ class FlatPart:
             merge(TRIAL_WEIGHT)
             self.fetch()
 
-        return fastest(merge_and_fetch)
+        return fastest(self._device, merge_and_fetch)
 
     def _methods(self, shared: HostFloats, transfers: Transfers) -> list[Callable[[float], None]]:
         """The ways to merge into `shared`: on the host and, if possible, on the device."""
@@ -172,7 +171,8 @@ class FlatPart:
 
     def _fastest_method(self) -> int:
         """The index of the faster one of `_methods`."""
-        seconds = [fastest(partial(method, TRIAL_WEIGHT)) for method in self._trial_methods()]
+        trials = [partial(method, TRIAL_WEIGHT) for method in self._trial_methods()]
+        seconds = [fastest(self._device, trial) for trial in trials]
         return seconds.index(min(seconds))
 
     def _trial_methods(self) -> list[Callable[[float], None]]:
@@ -223,6 +223,11 @@ class TouchedRowsPart:
         self._lists = [
             (device.empty(features, np.int32), device.zeros(1, np.int32)) for _ in range(2)
         ]
+
+    @property
+    def touched(self) -> int:
+        """The number of rows that the current interval touches."""
+        return self._number(self._lists[0][1])
 
     def begin(self, rows: Any) -> None:
         self._find(rows)
@@ -288,7 +293,7 @@ class TouchedRowsPart:
                 add_rows(TRIAL_WEIGHT, touched, found, table.change, target)
             self._device.synchronize()
 
-        return fastest(add)
+        return fastest(self._device, add)
 
     def _find(self, rows: Any) -> None:
         """List the rows that the next interval touches, and pull them."""
@@ -321,12 +326,12 @@ def count_transfer(
     transfers.add(nbytes, device.elapsed(start, end))
 
 
-def fastest(work: Callable[[], None]) -> float:
+def fastest(device: Device, work: Callable[[], None]) -> float:
     """Seconds of the fastest of REPETITIONS calls of `work`, after one warm-up call."""
     work()
     seconds = []
     for _ in range(REPETITIONS):
-        began = time.perf_counter()
+        began = device.host_time()
         work()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(device.host_time() - began)
     return min(seconds)

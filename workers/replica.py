@@ -11,16 +11,17 @@ No update is lost: `params - base` is always the change that has not been taken 
 
 import logging
 import weakref
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from hogbatch.data.batch import Inputs
-from hogbatch.kernels.contract import TOTALS
+from hogbatch.kernels.contract import OPTIMIZERS, SUMMED_SLOTS, TOTALS
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.kernels.layers import LayerView
 from hogbatch.store.merge import MERGE_RULES
 from hogbatch.store.model import SharedModel
+from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.merge_interval import MergeCost
 from hogbatch.workers.parts import REPETITIONS, FlatPart, HostFloats, ReplicaPart, TouchedRowsPart
 from hogbatch.workers.transfers import Transfers
@@ -65,6 +66,25 @@ class Replica:
         self._parts: list[ReplicaPart] = []
         # Of merges and pulls. The training thread uses it only while no exchange is pending.
         self.transfers = Transfers()
+
+    @classmethod
+    def of(cls, device: Device, assignment: Assignment) -> Self:
+        """Return the replica of a worker."""
+        welcome, first = assignment.welcome, assignment.network.layer_views()[0]
+        sums = assignment.train.sparse and OPTIMIZERS[welcome.optimizer.name] in SUMMED_SLOTS
+        return cls(
+            device,
+            assignment.model,
+            welcome.merge,
+            first.fan_in * first.fan_out if sums else 0,
+            per_weight=welcome.staleness_damping == "per-weight",
+        )
+
+    @property
+    def touched(self) -> int | None:
+        """The number of rows that the current interval touches; None if all are exchanged."""
+        part = self._parts[0]
+        return part.touched if isinstance(part, TouchedRowsPart) else None
 
     def exchange_all(self) -> None:
         """Exchange all parameters at every merge."""

@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hogbatch.kernels.contract import (
-    IGNORES_ZEROS,
-    LOSSES,
-    OPTIMIZERS,
-    SUMMED_SLOTS,
-    TOTALS,
-    Hyper,
-)
+from hogbatch.kernels.contract import IGNORES_ZEROS, TOTALS
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device, memory_shortage
 from hogbatch.kernels.gpu.graph import CapturedSteps
@@ -35,20 +28,10 @@ class Trainer:
     """A replica, the training and test set, and the steps of the network, for one thread."""
 
     def __init__(self, device: Device, assignment: Assignment) -> None:
-        welcome = assignment.welcome
         self.device = device
         self._assignment = assignment
-        self._loss = LOSSES[assignment.network.loss]
-        self._optimizer = OPTIMIZERS[welcome.optimizer.name]
-        first = assignment.network.layer_views()[0]
-        sums = assignment.train.sparse and self._optimizer in SUMMED_SLOTS
-        self.replica = Replica(
-            device,
-            assignment.model,
-            welcome.merge,
-            first.fan_in * first.fan_out if sums else 0,
-            per_weight=welcome.staleness_damping == "per-weight",
-        )
+        _, self._optimizer = assignment.kinds
+        self.replica = Replica.of(device, assignment)
         copies = COPIES * self.replica.params.nbytes  # not allocated yet
         data = None if assignment.data is None else MappedSegment(device, assignment.data)
         self._train_set = feed_for(device, assignment.train, copies, data)
@@ -73,14 +56,14 @@ class Trainer:
 
     def compute(self, *, densify: bool) -> None:
         """Set whether sparse rows are trained on as they are, or made dense."""
-        device, replica, settings = self.device, self.replica, self._assignment.welcome.optimizer
+        device, replica = self.device, self.replica
         layers = self._assignment.network.layer_views()
         first, second = replica.slots
         network = Executor(
             device.kernels, device.xp, layers, replica.params, first, second, densify
         )
-        self._hyper = Hyper(0.0, settings.l2, settings.momentum, settings.beta2, settings.epsilon)
-        self._steps = CapturedSteps(device, network, self._loss, self._optimizer, self._hyper)
+        kinds, hyper = self._assignment.kinds, self._assignment.hyper(0.0)
+        self._steps = CapturedSteps(device, network, *kinds, hyper)
 
     def exchange_touched_rows(self) -> bool:
         """Exchange only the touched rows of the first layer; return False if that is impossible."""
@@ -119,8 +102,8 @@ class Trainer:
         for begin in range(start, stop, batch):
             part = self._train_set.batch(begin, min(begin + batch, stop))
             self.replica.steps += 1
-            hyper = self._hyper._replace(rate=rate)
-            self._steps.set_rate(corrected(self._optimizer, hyper, self.replica.steps).rate)
+            hyper = corrected(self._optimizer, self._assignment.hyper(rate), self.replica.steps)
+            self._steps.set_rate(hyper.rate)
             self._steps.train(*part, self.replica.totals)
 
     def evaluate(self, lease: Lease) -> np.ndarray[Any, np.dtype[np.float64]]:

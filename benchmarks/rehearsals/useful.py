@@ -24,7 +24,7 @@ from hogbatch.run.planning import network_for, plan_for
 from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
-from hogbatch.simulate.rehearsal.teams import teams_of
+from hogbatch.simulate.rehearsal.rehearsal import teams_of
 
 LEAST: Final = 16  # rows; smaller batches of a GPU are not tried
 STEPS: Final = 4  # least ratio of the largest to the smallest of the first batches of a GPU,

@@ -75,8 +75,7 @@ def _check_output(output: str) -> None:
 def _description(name: str, *, quick: bool) -> str:
     """Measure this machine; return its description, called `name`, as TOML."""
     from hogbatch.kernels.gpu.probe import find_gpus
-    from hogbatch.simulate.hardware.description import Server
-    from hogbatch.simulate.hardware.toml_text import to_toml
+    from hogbatch.simulate.hardware.description import Server, to_toml
     from hogbatch.simulate.profile import machine
 
     effort = machine.QUICK if quick else machine.FULL

@@ -16,8 +16,7 @@ from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.simulate.audit import Audit, InvariantViolation
 from hogbatch.simulate.event_queue import EventQueue
-from hogbatch.simulate.exchange import Exchange, MergedModel, TrainedRows
-from hogbatch.simulate.server_engine import ServerEngine
+from hogbatch.simulate.server_engine import Exchange, MergedModel, ServerEngine, TrainedRows
 from hogbatch.simulate.simulated_model import Conditions, SimulatedModel
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.worker import SimulatedWorker

@@ -6,10 +6,9 @@ It is the counterpart of `hogbatch.workers.session.Session`; an engine computes.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from hogbatch.simulate.engine import SimulatedEngine
-from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import Link, LinkQuality
 from hogbatch.simulate.server_engine import ServerEngine
 from hogbatch.wire.messages import (
@@ -28,33 +27,17 @@ from hogbatch.wire.messages import (
     Welcome,
 )
 
+if TYPE_CHECKING:
+    from hogbatch.simulate.world import World
+
 WELCOME_WITHIN_S = 30.0
-
-
-class Environment(Protocol):
-    """What a simulated worker interacts with."""
-
-    queue: EventQueue
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """The version of hogbatch and the fingerprint of the data, as in Hello."""
-
-    def send_to_coordinator(self, worker: "SimulatedWorker", message: ToCoordinator) -> None:
-        """Send `message` to the coordinator."""
-
-    def fence(self, number: int) -> int:
-        """The fence of worker `number` in shared memory."""
-
-    def exited(self, worker: "SimulatedWorker", cause: str | None) -> None:
-        """The process of `worker` has exited; `cause` is None if that was intended."""
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedWorker:
     """One worker process from its start to its exit, with its own connection."""
 
-    environment: Environment
+    environment: "World[Any]"
     pid: int
     engine: SimulatedEngine
     network: LinkQuality

@@ -5,21 +5,62 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from hogbatch.coordinator.commands import Command, Finish
 from hogbatch.coordinator.execution import Executor
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import AnyEvent, WorkerParked, WorkerUnparked
-from hogbatch.events.records import Evaluation
+from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.simulate.audit import Audit
-from hogbatch.simulate.effects import Checkpoints, Effects
 from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.link_quality import LinkQuality
+from hogbatch.simulate.simulated_model import SimulatedModel
 from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.wire.messages import Done, Hello, Lease, ToCoordinator, ToWorker
+
+
+class Effects(Protocol):
+    """Carries out commands; the counterpart of `coordinator.adapters.Adapters`.
+
+    Methods that take time in a real run return the seconds until their result is known.
+    """
+
+    def fence(self, number: int) -> int:
+        """The fence of worker `number`."""
+
+    def revoke(self, number: int) -> None:
+        """Raise the fence of worker `number`."""
+
+    def shuffle(self, epoch: int, without: int) -> float:
+        """Write the row order of `epoch`, with the first `without` quarantined rows last."""
+
+    def quarantine(self, epoch: int, start: int, stop: int) -> None:
+        """Exclude rows [start, stop) of the order of `epoch` from later epochs."""
+
+    def copy_seconds(self) -> float:
+        """Seconds until `copy` is called."""
+
+    def copy(self) -> str | None:
+        """Take a snapshot of the model; return the parameter that is not finite, if any."""
+
+    def roll_back(self) -> None:
+        """Restore the model from the last snapshot."""
+
+    def record(self, event: AnyEvent) -> None:
+        """Append an event to the event log."""
+
+    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
+        """Report an evaluation to the user."""
+
+    def show_mean(self, shown: bool) -> None:
+        """Replace the model by its moving mean, or restore the model."""
+
+    def keep(self, evaluation: Evaluation | None) -> None:
+        """Copy the parameters in their current state."""
+
 
 E = TypeVar("E", bound=Effects)
 
@@ -42,7 +83,7 @@ class World(Generic[E]):
         restarts: int | None = 0,
         audit: Audit | None = None,
         queue: EventQueue | None = None,
-        checkpoints: Checkpoints | None = None,
+        checkpoints: SimulatedModel | None = None,
     ) -> None:
         """`restarts` is the number of restarts of all workers together; None: unlimited. `audit`
         checks the run, if given. Without `checkpoints`, none are written.
@@ -312,7 +353,7 @@ class World(Generic[E]):
             self.background("write", self._checkpoints.write_seconds(), write)
         return self.state.snapshot_taken(not_finite_at, now)
 
-    def _write(self, checkpoints: Checkpoints, saved: SavedState, now: float) -> list[Command]:
+    def _write(self, checkpoints: SimulatedModel, saved: SavedState, now: float) -> list[Command]:
         failure = checkpoints.write(saved)
         if failure is None:
             self._checkpoint = saved

@@ -7,6 +7,7 @@ import pytest
 from hogbatch.cluster.decisions.estimate import Task, merge_of, parameters_of, predict
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.server_merges import ServerMerges
+from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.scenario import simulated_plan
@@ -76,7 +77,7 @@ def lose(world, seconds=0.02, count=10):
     return gone
 
 
-@pytest.mark.parametrize("parameters", [10_000, 20_000_000])
+@pytest.mark.parametrize("parameters", [1_000_000, 20_000_000])  # by halving, in a ring
 def test_merges_take_the_predicted_time_and_bytes(parameters):
     world = world_of(parameters=parameters)
     merges = run(world)
@@ -104,10 +105,11 @@ def test_the_plan_says_up_to_which_speed_a_share_is_possible(factor, possible):
     assert (EPOCHS * usual / total < 0.1) == possible
 
 
-@pytest.mark.slow
 def test_merging_takes_at_most_its_share_of_the_time():
-    world, share = world_of(rows=20_000_000, share=0.3), 0.3
-    merging = sum(each.seconds for each in run(world))
+    share = 0.3
+    world = world_of(20, rows=5_000_000, share=share)
+    merges = run(world)
+    merging = sum(each.seconds for each in merges)
     assert 0.7 * share < merging / world.state.progress.seconds(world.queue.now) < 1.1 * share
 
 
@@ -120,7 +122,7 @@ def test_each_merge_needs_few_messages_of_the_coordinator():
         assert world.messages[name] == SERVERS, "in the first merge only"
 
 
-@pytest.mark.parametrize(("seed", "rule"), [(0, "adasum"), (1, "average")])
+@pytest.mark.parametrize(("seed", "rule"), [(0, "adasum"), (1, "average"), (2, "adasum")])
 def test_the_rows_of_lost_servers_are_merged_exactly_once(seed, rule):
     world = world_of(seed=seed, rule=rule)
     gone = lose(world)
@@ -132,19 +134,17 @@ def test_the_rows_of_lost_servers_are_merged_exactly_once(seed, rule):
     assert {engine_of(each).merged for each in gone}.isdisjoint({engine_of(final).merged})
 
 
-@pytest.mark.slow
 def test_servers_that_are_started_again_get_the_model():
-    world = world_of(rows=20_000_000, restarts=None)
+    world = world_of(20, rows=5_000_000, restarts=None)
     lose(world, 0.1)
     run(world)
-    assert len(world.processes) == SERVERS
+    assert len(world.processes) == 20
     again = [worker for worker in world.state.workers.values() if worker.number >= 0]
-    assert sum(worker.rows > 0 for worker in again) == SERVERS
+    assert sum(worker.rows > 0 for worker in again) == 20
 
 
-@pytest.mark.slow
 def test_silent_servers_are_lost_and_the_others_go_on():
-    world = world_of(20, rows=20_000_000)
+    world = world_of(20, rows=5_000_000)
     stopped = []
 
     def stop():
@@ -159,15 +159,6 @@ def test_silent_servers_are_lost_and_the_others_go_on():
     assert 10.0 < world.queue.now < 120.0
 
 
-def test_the_same_seed_gives_the_same_run():
-    found = []
-    for _ in range(2):
-        world = world_of(20, rows=100_000, seed=7)
-        lose(world)
-        found.append((run(world), world.queue.now, world.messages))
-    assert found[0] == found[1]
-
-
 def test_a_merge_that_acknowledges_too_many_rows_is_found(monkeypatch):
     def acknowledge(self, key):
         worker = self.roster.attached[key]
@@ -180,3 +171,26 @@ def test_a_merge_that_acknowledges_too_many_rows_is_found(monkeypatch):
     lose(world, count=60)
     with pytest.raises(InvariantViolation, match="merged"):  # or lost
         run(world)
+
+
+def test_rows_that_are_not_returned_are_found(monkeypatch):
+    monkeypatch.setattr(Ledger, "discard", lambda self, leases: [])
+    world = world_of(20, rows=1_000_000)
+    lose(world)
+    with pytest.raises(AssertionError):  # an invariant of the ledger
+        run(world, until=10.0)
+
+
+def test_a_lost_merge_is_found():
+    world = world_of(10, rows=100_000)
+    engines = []
+
+    def skip():
+        if not engines:
+            engines.append(engine_of(next(iter(world.processes.values()))))
+            engines[0].merged = type(engines[0].merged)(engines[0].merged)  # another model
+
+    while_training(world, skip, 0.05)
+    world.run(1000.0)
+    with pytest.raises(InvariantViolation, match="2 models"):
+        check_models(world)

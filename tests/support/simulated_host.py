@@ -4,10 +4,10 @@ from hogbatch.simulate.event_queue import EventQueue
 
 
 class SimulatedHost:
-    """Runs actions in simulated time; never stops or dies. `posted` are (time, message)."""
+    """Runs actions in simulated time until it exits. `posted` are (time, message)."""
 
-    def __init__(self, assignment=None):
-        self.queue = EventQueue()
+    def __init__(self, assignment=None, queue=None):
+        self.queue = queue or EventQueue()
         self.posted = []
         self.exited = None
         self._assignment = assignment
@@ -25,7 +25,7 @@ class SimulatedHost:
         return int(self._assignment.fence[0])
 
     def later(self, seconds, action):
-        self.queue.after(seconds, action)
+        self.queue.after(seconds, lambda: action() if self.alive else None)
 
     def post(self, message):
         self.posted.append((self.now, message))

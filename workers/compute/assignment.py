@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples
+from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, Hyper
 from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
@@ -26,6 +27,16 @@ class Assignment:
     model: SharedModel
     fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Lease.fence
     data: Segment | None = None  # contains `train` and `test`; None if no segment does
+
+    @property
+    def kinds(self) -> tuple[int, int]:
+        """The numbers that kernels have for the loss and the optimizer."""
+        return LOSSES[self.network.loss], OPTIMIZERS[self.welcome.optimizer.name]
+
+    def hyper(self, rate: float) -> Hyper:
+        """The settings of the optimizer, with learning rate `rate`."""
+        spec = self.welcome.optimizer
+        return Hyper(rate, spec.l2, spec.momentum, spec.beta2, spec.epsilon)
 
     def evaluated(self, lease: Lease) -> Examples:
         """The set that has the rows of `lease`, whose task is "evaluate"."""

@@ -39,7 +39,7 @@ class HashTables:
 
     Nothing here waits or locks. A worker with several threads makes all calls under one lock,
     except `build`, which takes long, and `thread`, which uses only what belongs to one thread. It
-    must not call `build` while a thread looks up outputs in the set to fill, number `other`.
+    calls `build` only if `may_build`.
     """
 
     def __init__(self, assignment: Assignment) -> None:
@@ -64,7 +64,7 @@ class HashTables:
             for _ in range(2)
         ]
         self._own: dict[int, HashedThread] = {}
-        self._current = 0
+        self._current, self._users = 0, [0, 0]  # threads that look up outputs, for each set
         self._updates, self._in_progress = 0, 0  # of this worker: updates done, batches in progress
         self._foreign = self._model.updates  # of other workers, at the last full hash
         self._due, self._interval = lsh.rehash, float(lsh.rehash)
@@ -81,6 +81,20 @@ class HashTables:
     def other(self) -> int:
         """The number of the set that the next build fills."""
         return 1 - self._current
+
+    def enter(self) -> int:
+        """Let a thread look up outputs in the current set until `leave`; return its number."""
+        self._users[self._current] += 1
+        return self._current
+
+    def leave(self, number: int) -> None:
+        """End the use of set `number` by one thread."""
+        self._users[number] -= 1
+
+    @property
+    def may_build(self) -> bool:
+        """Whether no thread looks up outputs in the set that the next build fills."""
+        return self._users[self.other] == 0
 
     def finder(self, number: int) -> NeuronFinder:
         """Return set `number`, for the kernels."""

@@ -1,6 +1,7 @@
 """The `Device` of a GPU, implemented with CuPy."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -73,6 +74,9 @@ class CudaDevice:
         stream = self.xp.cuda.Stream(non_blocking=True)
         self._streams.append(stream)
         stream.use()
+
+    def host_time(self) -> float:
+        return time.perf_counter()
 
     def record_event(self) -> Any:
         return self._record_in(self._stream)

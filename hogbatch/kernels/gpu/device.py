@@ -54,6 +54,9 @@ class Device(Protocol):
     def enter(self) -> None:
         """Create the stream of the calling thread, which must call this once, first of all."""
 
+    def host_time(self) -> float:
+        """Return the time of the host, in seconds since any moment."""
+
     def record_event(self) -> Any:
         """Record an event after all work that this thread has queued so far.
 
@@ -218,6 +221,9 @@ class HostDevice:
 
     def enter(self) -> None:
         """Do nothing: every call completes its work before it returns."""
+
+    def host_time(self) -> float:
+        return time.perf_counter()
 
     def record_event(self) -> float:
         """Return the time, because all work is done."""

@@ -5,6 +5,7 @@ source of its figures. A file may leave out figures that `estimates.py` derives 
 description or from a data sheet. Fields, formulas and an example: docs/servers.md.
 """
 
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -297,3 +298,35 @@ def _check_counts(server: Server, file: str) -> None:
     ordinals = [gpu.ordinal for gpu in server.gpus]
     if len(set(ordinals)) < len(ordinals):
         refuse(f"{file}: key gpus.ordinal", "different for each GPU", ordinals)
+
+
+def to_toml(server: Server) -> str:
+    """Return `server` as TOML."""
+    text = "\n".join(_table(server, ""))
+    return text.lstrip("\n") + "\n"
+
+
+def _table(described: Any, prefix: str) -> list[str]:
+    """The lines of a dataclass: plain values first, because tables follow them in TOML."""
+    values = {each.name: getattr(described, each.name) for each in fields(described)}
+    lines = [f"{name} = {_plain(value)}" for name, value in values.items() if _is_plain(value)]
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if is_dataclass(value):
+            lines += ["", f"[{key}]", *_table(value, f"{key}.")]
+        elif isinstance(value, tuple):
+            for each in value:
+                lines += ["", f"[[{key}]]", *_table(each, f"{key}.")]
+        elif not _is_plain(value) and value:
+            lines += ["", f"[{key}]", *(f"{each} = {_plain(text)}" for each, text in value.items())]
+    return lines
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if "e" in f"{value:.4g}" else repr(float(f"{value:.4g}"))
+    return json.dumps(value, ensure_ascii=False)

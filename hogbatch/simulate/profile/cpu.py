@@ -5,18 +5,21 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.optimizers import OPTIMIZERS as SPECS
-from hogbatch.kernels.contract import ACTIVE, LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.contract import ACTIVE, ROWS, TOTALS, UPDATES
 from hogbatch.simulate.hardware.cpu_cost import mean_found
 from hogbatch.simulate.profile.networks import ProbeNetwork
+from hogbatch.workers.compute.thread_state import thread_state
+
+if TYPE_CHECKING:
+    from hogbatch.workers.compute.hash_tables import HashTables
 
 RATE = 1e-6  # so low that all numbers stay finite
-FENCE = 1
 REPETITIONS = 3
 MAX_REPETITIONS = 25
 UNDISTURBED = 1.15  # seconds that pass for each second of computing
@@ -46,7 +49,7 @@ def measure(probe: ProbeNetwork, batch: int, threads: int, seconds: float) -> Me
         return None
     totals = runs[0].totals
     rows, updates = max(totals[ROWS], 1.0), max(totals[UPDATES], 1.0)
-    stored = probe.workload.stored * rows / updates if probe.examples.sparse else 0.0
+    stored = probe.workload.stored * rows / updates if probe.workload.sparse else 0.0
     return Measured(min(clocks) / count, stored, float(totals[ACTIVE] / updates), runs[0].found)
 
 
@@ -114,42 +117,33 @@ class _Run:
 
     def __init__(self, probe: ProbeNetwork, batch: int, number: int, threads: int) -> None:
         from hogbatch.kernels.cpu.loops import loop_for
-        from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
+        from hogbatch.kernels.cpu.model import BatchSettings
 
-        network, examples = probe.network, probe.examples
-        layers = network.layer_views()
-        slots = probe.first, probe.second
-        own = slots if number == 0 else (probe.first.copy(), probe.second.copy())
-        steps = np.zeros(1, np.int64)
-        model = ModelView(layer_table(layers), probe.params, *slots, steps, *own)
-        spec = SPECS[probe.sizes.optimizer]
-        hyper = Hyper(RATE, 0.0, spec.momentum, spec.beta2, spec.epsilon)
-        kinds = LOSSES[network.loss], OPTIMIZERS[spec.name]
-        settings = BatchSettings(batch, *kinds, FENCE, threads)
-        fence = np.full(8, FENCE, np.int64)
-        head = np.full(layers[0].fan_in, -1, np.int32)
+        given, lsh = probe.assignment, probe.assignment.welcome.lsh
+        train, layers = given.train, given.network.layer_views()
+        loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
+        settings = BatchSettings(batch, *given.kinds, int(given.fence[0]), threads)
         self.totals = np.zeros(TOTALS)
         self.found = 0.0  # outputs of a hashed layer in the buckets of a row, on average
         self._random = np.random.default_rng(number)
-        self._order = self._random.permutation(examples.rows)
-        loop = loop_for(layers, sparse=examples.sparse, hashed=probe.lsh is not None)
-        before: tuple[Any, ...] = (model,)
-        own_state: Any = head
-        if probe.lsh is not None:
-            from hogbatch.simulate.profile.hashed import hashed_state
-
-            finder, own_state = hashed_state(probe, batch, number, head)
-            self.found = mean_found(finder.tables.counts, probe.lsh.bucket)
-            before = (model, finder)
+        self._order = self._random.permutation(train.rows)
+        thread = thread_state(given, number)
+        before: tuple[Any, ...] = (thread.model,)
+        own: Any = thread.head
+        if lsh is not None:
+            tables = _tables(probe)
+            finder, own = tables.finder(tables.current), tables.measuring_thread(thread, batch)
+            self.found = mean_found(finder.tables.counts, lsh.bucket)
+            before = thread.model, finder
         self.train: Callable[[NDArray[np.int64]], None] = lambda rows: loop.train(
             *before,
-            examples.inputs,
-            examples.labels,
+            train.inputs,
+            train.labels,
             rows,
             settings,
-            hyper,
-            own_state,
-            fence,
+            given.hyper(RATE),
+            own,
+            given.fence,
             self.totals,
         )
 
@@ -157,3 +151,20 @@ class _Run:
         """Return the numbers of `rows` random rows, to train on."""
         start = int(self._random.integers(len(self._order)))
         return np.resize(np.roll(self._order, -start), rows)
+
+
+@lru_cache(maxsize=1)  # the threads and batch sizes of a probe are measured one after the other
+def _tables(probe: ProbeNetwork) -> "HashTables":
+    return build_tables(probe)[0]
+
+
+def build_tables(probe: ProbeNetwork) -> "tuple[HashTables, float]":
+    """Hash all outputs into new tables; return the tables and the seconds this took."""
+    from hogbatch.workers.compute.hash_tables import BuildPlan, HashTables
+
+    tables, seconds = HashTables(probe.assignment), []
+    for _ in range(3):  # the first one compiles
+        began = time.perf_counter()
+        tables.swap(tables.build(BuildPlan(0, redraw=False, everything=True)))
+        seconds.append(time.perf_counter() - began)
+    return tables, min(seconds)

@@ -1,4 +1,4 @@
-"""Measures batches and merges on a GPU, or on NumPy in place of one."""
+"""Measures transfers and merges on a GPU, or on NumPy in place of one."""
 
 import time
 from collections.abc import Callable
@@ -6,16 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hogbatch.config.optimizers import OPTIMIZERS as SPECS
-from hogbatch.data.batch import Inputs, Labels
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
-from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import Device, HostDevice
-from hogbatch.kernels.gpu.graph import CapturedSteps
-from hogbatch.simulate.profile.networks import ProbeNetwork
 
 REPETITIONS = 3  # the fastest counts, because noise only slows down
-MAX_TOGETHER = 300  # batches that are queued together for one measurement
 LARGE, SMALL = 1 << 22, 1 << 8  # floats; of transfers
 
 
@@ -32,51 +25,10 @@ class TransferSpeeds(NamedTuple):
 class ComputingHost(HostDevice):
     """`gpu:host` with a clock that stops while other processes have the core."""
 
+    measured_seconds = 0.01
+
     def record_event(self) -> float:
         return time.thread_time()
-
-
-class Batches:
-    """A probe network on a device, to measure batches of different sizes."""
-
-    def __init__(self, device: Device, probe: ProbeNetwork, *, densify: bool) -> None:
-        examples, spec = probe.examples, SPECS[probe.sizes.optimizer]
-        self._device = device
-        self._inputs = Inputs(*[device.to_device(each) for each in examples.inputs])
-        self._labels = Labels(*[device.to_device(each) for each in examples.labels])
-        params, first, second = map(device.to_device, (probe.params, probe.first, probe.second))
-        layers = probe.network.layer_views()
-        network = Executor(device.kernels, device.xp, layers, params, first, second, densify)
-        hyper = Hyper(0.0, 0.0, spec.momentum, spec.beta2, spec.epsilon)
-        kinds = LOSSES[probe.network.loss], OPTIMIZERS[spec.name]
-        self._steps = CapturedSteps(device, network, *kinds, hyper)
-        self._totals = device.zeros(TOTALS, np.float64)
-        order = np.random.default_rng(0).permutation(examples.rows)
-        self._order = device.to_device(order.astype(np.int64))
-
-    def seconds(self, batch: int) -> float:
-        """Seconds of a batch of `batch` rows, timed by events of the device."""
-        rows = self._order[:batch]
-
-        def repeat(count: int) -> float:
-            start = self._device.record_event()
-            for _ in range(count):
-                self._steps.train(0, self._inputs, self._labels, rows, rows, self._totals)
-            end = self._device.record_event()
-            self._device.synchronize_event(end)
-            return self._device.elapsed(start, end)
-
-        repeat(2)  # the second batch is captured
-        seconds = max(repeat(1), 1e-9)
-        count = min(max(1, round(max(0.01, self._device.measured_seconds) / seconds)), MAX_TOGETHER)
-        return min(repeat(count) for _ in range(REPETITIONS)) / count
-
-
-def warm_up(device: Device, batches: Batches) -> None:
-    """Train until the device has raised its clocks."""
-    seconds = 0.0
-    while seconds < device.warm_up_seconds:
-        seconds += MAX_TOGETHER * batches.seconds(16)
 
 
 def measure_transfers(device: Device, merge: Callable[[Any, Any, float], None]) -> TransferSpeeds:

@@ -1,21 +1,21 @@
 """Measures and describes the machine that this process runs on."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from hogbatch.kernels.gpu.device import Device, HostDevice
 from hogbatch.machine.linux import processor_name, read_topology
 from hogbatch.machine.topology import Topology, parse_cores
 from hogbatch.simulate.hardware.cpu_cost import CpuCost, barrier_seconds
-from hogbatch.simulate.hardware.description import Cpu, ServerGpu
+from hogbatch.simulate.hardware.description import Cpu, Dense, Hashed, ServerGpu, Sparse
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.profile import gpu as on_gpu
 from hogbatch.simulate.profile.barrier import measure_barrier
-from hogbatch.simulate.profile.cpu import Measured, measure
+from hogbatch.simulate.profile.cpu import Measured, build_tables, measure
 from hogbatch.simulate.profile.fit import (
     Probe,
     fit,
@@ -23,33 +23,28 @@ from hogbatch.simulate.profile.fit import (
     with_source,
     with_usual_values,
 )
-from hogbatch.simulate.profile.hashed import build_tables
 from hogbatch.simulate.profile.networks import DENSE, HASHED, SPARSE, Sizes, build
 from hogbatch.simulate.profile.start import cpu_at_start, gpu_at_start, host_at_start
 from hogbatch.simulate.profile.time_slice import measure_slice
 from hogbatch.store.merge import delta
+from hogbatch.workers.trainer import Trainer
 
 CORE = Path("/sys/devices/system/cpu/cpu0")
 
+
+def _figures(section: str, kind: type[Any]) -> tuple[str, ...]:
+    """The names of the figures of a section of a description."""
+    return tuple(f"{section}.{each.name}" for each in fields(kind) if each.type is float)
+
+
+MEMORY_SPEEDS: Final = ("private", "shared", "memory", "server", "near")
 DENSE_FIGURES: Final = (
-    *(f"memory.{name}_speed" for name in ("private", "shared", "memory", "server", "near")),
-    "dense.flops",
-    "dense.batch_seconds",
-    "dense.layer_seconds",
-    "dense.row_seconds",
-    "dense.cell_seconds",
-    "dense.exp_seconds",
-    "dense.score_seconds",
-    "dense.step_seconds",
+    *(f"memory.{name}_speed" for name in MEMORY_SPEEDS),
+    *_figures("dense", Dense),
     "memory.barrier_seconds",
 )
-SPARSE_FIGURES: Final = tuple(
-    f"sparse.{name}_seconds"
-    for name in ("value", "cell", "touched", "slot", "line", "fetch", "linear_row", "linear_value")
-)
-HASHED_FIGURES: Final = tuple(
-    f"hashed.{name}_seconds" for name in ("candidate", "active", "step", "hash", "insert")
-)
+SPARSE_FIGURES: Final = _figures("sparse", Sparse)
+HASHED_FIGURES: Final = _figures("hashed", Hashed)
 GPU_FIGURES: Final = (
     "flops",
     "fill_cells",
@@ -150,7 +145,7 @@ def _cpu_probes(sizes: Sizes, threads: int, effort: Effort) -> Iterator[Probe]:
             name = f"{sizes.name}, {batch} rows{_threads(together)}"
             predict = partial(_cpu_seconds, workload, batch, together, measured)
             yield Probe(name, measured.seconds, predict)
-    if probe.lsh is not None:
+    if sizes.hashed:
         predict = partial(_table_seconds, workload)
         yield Probe(f"{sizes.name}, hash tables", build_tables(probe)[1], predict)
 
@@ -208,20 +203,16 @@ def describe_gpu(
     probes: list[Probe] = []
     speeds = on_gpu.measure_transfers(device, delta)
     start = replace(start, **speeds._asdict())
-    warm = False
     for kind in (DENSE[1:], SPARSE[1:4], HASHED[:1]):
         for network in kind[: effort.networks]:
             report(f"measuring {network.name} on {device.name}")
             probe = build(network, effort.rows)
-            batches = on_gpu.Batches(device, probe, densify=False)
-            if not warm:
-                on_gpu.warm_up(device, batches)
-                warm = True
+            trainer = Trainer(device, probe.assignment)
             for rows in sizes:
-                if rows <= probe.examples.rows:
+                if rows <= probe.workload.rows:
                     predict = partial(_gpu_seconds, cpu, probe.workload, rows)
                     name = f"{network.name}, {rows} rows, {device.name}"
-                    probes.append(Probe(name, batches.seconds(rows), predict))
+                    probes.append(Probe(name, trainer.seconds(rows), predict))
     return fit_measured(start, GPU_FIGURES, probes), probes
 
 

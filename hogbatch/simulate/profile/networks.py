@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.lsh import Lsh, defaults
+from hogbatch.config.lsh import defaults
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import (
     Examples,
@@ -21,6 +21,12 @@ from hogbatch.data.batch import (
 )
 from hogbatch.model.network import Network
 from hogbatch.simulate.hardware.workload import Workload
+from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.layout import arrange
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
+from hogbatch.wire.messages import Optimizer, Welcome
+from hogbatch.workers.compute.assignment import Assignment
 
 DENSE_VALUES = 1 << 24  # of a dense set: twice as large as most caches
 SPARSE_VALUES = 1 << 22
@@ -74,57 +80,47 @@ HASHED = (
 
 @dataclass(frozen=True, slots=True, eq=False)  # hashed by identity
 class ProbeNetwork:
-    """A network, its rows, and its parameters with slots."""
+    """A network with its rows and parameters, as a worker gets them."""
 
-    sizes: Sizes
-    network: Network
-    examples: Examples
-    params: NDArray[np.float32]
-    first: NDArray[np.float32]
-    second: NDArray[np.float32]
-    lsh: Lsh | None
-
-    @property
-    def workload(self) -> Workload:
-        """The sizes on which costs depend."""
-        spec = OPTIMIZERS[self.sizes.optimizer]
-        return Workload.of(
-            self.network,
-            self.examples,
-            spec.slots,
-            self.lsh,
-            may_densify=spec.ignores_zeros,
-            exchanges_sums=spec.summed_slots,
-        )
+    assignment: Assignment
+    workload: Workload  # the sizes on which costs depend
 
 
 def build(sizes: Sizes, fraction: float = 1.0) -> ProbeNetwork:
     """Build a network with random parameters, and `fraction` of the usual number of rows."""
-    random = np.random.default_rng(0)
+    random, spec = np.random.default_rng(0), OPTIMIZERS[sizes.optimizer]
     features, *hidden, outputs = sizes.widths
     network = Network.build(
         features, tuple(hidden), outputs, sizes.activation, sizes.loss, sizes.hashed
     )
-    params = _aligned(network.parameters)
+    segment = Segment.create("probe", arrange(SharedModel.fields(network.parameters, spec.slots)))
+    model = SharedModel.of(segment)
+    segment.close()  # the arrays keep its memory
     for tensor in network.tensors():
         spread = 1 / np.sqrt(tensor.shape[0] if len(tensor.shape) > 1 else 1e6)
-        tensor.view(params)[...] = random.standard_normal(tensor.shape, np.float32) * spread
+        tensor.view(model.params)[...] = random.standard_normal(tensor.shape, np.float32) * spread
     values = SPARSE_VALUES if sizes.stored else DENSE_VALUES
     rows = min(MAX_ROWS, max(64, int(values * fraction) // (sizes.stored or features)))
-    examples = _examples(sizes, rows, random)
-    slots = OPTIMIZERS[sizes.optimizer].slots
-    first, second = (_aligned(network.parameters if slots > n else 0) for n in range(2))
-    first += 1.0  # a usual sum of squares: steps stay small
-    second += 1.0
+    train = _examples(sizes, rows, random)
+    model.first[:] = 1.0  # a usual sum of squares: steps stay small
+    model.second[:] = 1.0
     lsh = defaults("dwta", outputs, 0) if sizes.hashed else None
-    return ProbeNetwork(sizes, network, examples, params, first, second, lsh)
-
-
-def _aligned(size: int) -> NDArray[np.float32]:
-    """Zeros on a cache line of their own."""
-    cells = np.zeros(size + 16, np.float32)
-    start = -(cells.ctypes.data // 4) % 16
-    return cells[start : start + size]
+    workload = Workload.of(
+        network,
+        train,
+        spec.slots,
+        lsh,
+        may_densify=spec.ignores_zeros,
+        exchanges_sums=spec.summed_slots,
+    )
+    optimizer = Optimizer(sizes.optimizer, 0.0, spec.momentum, spec.beta2, spec.epsilon)
+    welcome = Welcome(
+        "run", 0, "probe", network.layers, sizes.loss, optimizer, "delta", 0, "off", "float32", lsh
+    )
+    orders = EpochOrders(*[np.arange(rows)] * 2)
+    fence = np.zeros(8, np.int64)
+    assignment = Assignment(welcome, network, train, None, orders, model, fence)
+    return ProbeNetwork(assignment, workload)
 
 
 def _examples(sizes: Sizes, rows: int, random: np.random.Generator) -> Examples:

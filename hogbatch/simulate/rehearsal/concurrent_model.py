@@ -6,6 +6,7 @@ batch, stages of other batches run.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,22 +28,15 @@ from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, threa
 Interleave = Literal["layer", "batch"]
 
 
+@dataclass(slots=True)
 class Thread:
     """A thread or a team of threads that trains, with the slots that it keeps for itself."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        state: ThreadState,
-        tables: HashTables | None,
-        *,
-        delayed: bool,
-    ) -> None:
-        self.assignment = assignment
-        self.state = state
-        self.delayed = delayed  # whether all gradients of a batch are computed before its updates
-        self.tables = tables  # of its worker; None if no layer is hashed
-        self.pinned: int | None = None  # the set of `tables` to look up in; None: the current one
+    assignment: Assignment
+    state: ThreadState
+    tables: HashTables | None  # of its worker; None if no layer is hashed
+    delayed: bool  # whether all gradients of a batch are computed before its updates
+    pinned: int | None = None  # the set of `tables` to look up in; None: the current one
 
     def reset(self) -> None:
         """Take over the shared optimizer slots again, after the model was rolled back."""
@@ -206,8 +200,8 @@ class ConcurrentModel:
         self._model, self._train, self._alone = model, train, alone
         self.interleave: Interleave = "batch" if alone else interleave
         layers = network.layer_views()
-        loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
-        self._kernels = LoopKernels(loop, staged_loop(loop.name), len(layers))
+        self.loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
+        self._kernels = LoopKernels(self.loop, staged_loop(self.loop.name), len(layers))
         self._steps = np.zeros(1, np.int64)  # of the batch that reads the model in one stage
         self._head = np.full(layers[0].fan_in, -1, np.int32)  # only one stage runs at a time
 
@@ -230,14 +224,14 @@ class ConcurrentModel:
             state = state._replace(head=self._head)
         if delayed:
             state = state._replace(model=state.model._replace(steps=self._steps))
-        return Thread(assignment, state, tables, delayed=delayed)
+        return Thread(assignment, state, tables, delayed)
 
     def batch(
         self, thread: Thread, rows: NDArray[np.int64], settings: BatchSettings, hyper: Hyper
     ) -> StagedBatch:
         """Return a batch of `rows`[B] of the training set, of which no stage has run."""
         assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
-        given = self._kernels, self._train, thread, rows.copy(), settings, hyper
+        given = self._kernels, self._train, thread, rows, settings, hyper
         if self._alone:
             return WholeBatch(*given)
         if thread.delayed:

@@ -1,8 +1,9 @@
-"""Cores that threads take turns on, in simulated time."""
+"""Cores that threads take turns on in simulated time, and the random variation of times."""
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
 from hogbatch.simulate.engine import Host
@@ -10,6 +11,7 @@ from hogbatch.simulate.event_queue import EventQueue
 
 Action = Callable[[], object]
 NEVER = float("inf")
+LEAST = 0.2  # of the usual time, with random variation
 
 
 @dataclass(slots=True)
@@ -103,3 +105,18 @@ class WorkerCores(NamedTuple):
 
         for thread in threads:
             self.run(thread, seconds, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Factors around 1 with the standard deviation `spread`.
+
+    Without them, threads with equal batches would stay in step, unlike real threads.
+    """
+
+    rng: Random
+    spread: float
+
+    def factor(self, count: int = 1) -> float:
+        """The next factor of the sum of `count` equal times."""
+        return max(LEAST, self.rng.gauss(1.0, self.spread / count**0.5))

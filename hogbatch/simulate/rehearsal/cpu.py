@@ -11,46 +11,35 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, UPDATES, Hyper, add_totals
-from hogbatch.kernels.cpu.loops import loop_for
+from hogbatch.kernels.contract import TOTALS, UPDATES, add_totals
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, StagedBatch, Thread
-from hogbatch.simulate.rehearsal.cores import Action, Cores, WorkerCores
+from hogbatch.simulate.rehearsal.cores import Action, Cores, Noise, WorkerCores
 from hogbatch.simulate.rehearsal.hashed import RehearsedTables
-from hogbatch.simulate.rehearsal.noise import Noise
-from hogbatch.simulate.rehearsal.stages import StageGroup, next_end, next_pass, next_phase
 from hogbatch.wire.messages import Lease, Ready, Welcome
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
-from hogbatch.workers.compute.ranges import cut
 from hogbatch.workers.compute.report import report
 from hogbatch.workers.compute.teams import Teams
+from hogbatch.workers.cpu import LeaseTotals, divide_lease
 
-
-@dataclass(slots=True)
-class LeaseSums:
-    """The sums of a lease, while some of its ranges are still being computed."""
-
-    lease: Lease
-    remaining: int  # ranges
-    totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
-    seconds: float = 0.0
+SHORTEST = 50e-6  # seconds; stages that are shorter run together with the following ones
 
 
 @dataclass(slots=True)
 class Range:
     """Rows [start, stop) of a lease, for one team; `start` moves forward batch by batch."""
 
-    sums: LeaseSums
+    sums: LeaseTotals
     start: int
     stop: int
     began: float = 0.0
@@ -74,6 +63,13 @@ class _BatchInFlight:
     elapsed: float = 0.0  # seconds of a core's time
     seconds: Sequence[float] = ()  # of its stages
     active: int = -1  # outputs of a hashed layer for which `seconds` was computed
+
+
+class StageGroup(NamedTuple):
+    """Some stages that run at one moment."""
+
+    stop: int  # the first stage that does not run
+    at: float
 
 
 class RehearsedCpu:
@@ -109,26 +105,18 @@ class RehearsedCpu:
     def prepare(self, welcome: Welcome, host: Host) -> Prepared:
         self._host = host
         assignment = self._assignment = self._assign(welcome)
-        self._loop = loop_for(
-            assignment.network.layer_views(),
-            sparse=assignment.train.sparse,
-            hashed=welcome.lsh is not None,
-        )
-        self._kinds = LOSSES[assignment.network.loss], OPTIMIZERS[welcome.optimizer.name]
         self._cores = WorkerCores(self._server_cores, self._first, host)
         tables, startup = None, 0.0
         if welcome.lsh is not None:
             run = partial(self._cores.run, self._builder)
             hashed = RehearsedTables(assignment, run, self._cost.rebuild_seconds)
-            startup = hashed.start() / self.threads
+            startup = hashed.build_now() / self.threads
             self._hashed, tables = hashed, hashed.tables
         count, members = self._teams.count, self._teams.members
         for number in range(count):
             own = self._model.thread(assignment, number, tables, team=members > 1)
             threads = range(number * members, (number + 1) * members)
             self._idle.append(_SimulatedTeam(threads, own))
-        # The state of team 0 for evaluation: on the shared parameters themselves.
-        self._evaluating = self._idle[0].own.state.model._replace(params=assignment.model.params)
         return Prepared(startup, Ready(self._profile(), teams=count, members=members))
 
     def _profile(self) -> Profile:
@@ -145,9 +133,7 @@ class RehearsedCpu:
         return measure_cpu_sizes(seconds_of, largest)
 
     def submit(self, lease: Lease) -> None:
-        ranges = cut(lease.stop - lease.start, lease.batch_size, self._teams.count)
-        sums = LeaseSums(lease, len(ranges))
-        self._ranges.extend(Range(sums, lease.start + a, lease.start + b) for a, b in ranges)
+        self._ranges.extend(Range(*task) for task in divide_lease(lease, self._teams.count))
         while self._idle and self._ranges:
             self._begin_range(self._idle.popleft())
 
@@ -183,10 +169,7 @@ class RehearsedCpu:
             return
         stop = min(part.start + lease.batch_size, part.stop)
         rows = self._assignment.orders.row_order(lease.epoch)[part.start : stop]
-        settings = self._assignment.welcome.optimizer
-        hyper = Hyper(
-            lease.learning_rate, settings.l2, settings.momentum, settings.beta2, settings.epsilon
-        )
+        hyper = self._assignment.hyper(lease.learning_rate)
         if self._hashed is not None:
             self._hashed.begin()
         batch = self._model.batch(team.own, rows, self._settings(lease), hyper)
@@ -251,15 +234,9 @@ class RehearsedCpu:
         lease = part.sums.lease
         chosen = self._assignment.evaluated(lease)
         rows = np.arange(part.start, part.stop)
-        self._loop.evaluate(
-            self._evaluating,
-            chosen.inputs,
-            chosen.labels,
-            rows,
-            self._settings(lease),
-            self._assignment.fence,
-            part.totals,
-        )
+        arrays = team.own.state.model, chosen.inputs, chosen.labels, rows
+        rest = self._settings(lease), self._assignment.fence, part.totals
+        self._model.loop.evaluate(*arrays, *rest)
         stored, members = 0, self._teams.members  # each of which evaluates its own rows
         if chosen.sparse:
             stored = int(chosen.inputs.indptr[part.stop] - chosen.inputs.indptr[part.start])
@@ -271,13 +248,36 @@ class RehearsedCpu:
         sums = part.sums
         if self._hashed is not None:
             self._hashed.leave(team.own)
-        add_totals(part.totals, sums.totals)
-        sums.seconds += self._host.now - part.began
-        sums.remaining -= 1
-        if sums.remaining == 0:
+        if sums.add(part.totals, self._host.now - part.began):
             self._host.post(report(sums.lease, sums.totals, sums.seconds / self._teams.count))
         self._begin_range(team)
 
     def _settings(self, lease: Lease) -> BatchSettings:
-        loss, optimizer = self._kinds
-        return BatchSettings(lease.batch_size, loss, optimizer, lease.fence, self._teams.count)
+        kinds = self._assignment.kinds
+        return BatchSettings(lease.batch_size, *kinds, lease.fence, self._teams.count)
+
+
+def next_pass(seconds: Sequence[float], done: int) -> StageGroup:
+    """The stages after the first `done`, each of which takes `seconds`, that run together.
+
+    They run in the middle of their time: on average, a pass reads and writes the weights of a layer
+    then.
+    """
+    before, own, stop = sum(seconds[:done]), 0.0, done
+    while stop < len(seconds) and own < SHORTEST:
+        own += seconds[stop]
+        stop += 1
+    rest = sum(seconds[stop:])
+    if rest < SHORTEST:
+        stop, own = len(seconds), own + rest
+    return StageGroup(stop, before + own / 2)
+
+
+def next_phase(seconds: Sequence[float], done: int) -> StageGroup:
+    """The next stages of a team: its first phase, which is never together with the updates."""
+    return next_pass(seconds, done) if done else StageGroup(1, seconds[0] / 2)
+
+
+def next_end(seconds: Sequence[float], done: int, stages: int) -> StageGroup:
+    """The next of the `stages` of a batch that reads at its begin, and writes at its end."""
+    return StageGroup(stages, sum(seconds)) if done else StageGroup(1, 0.0)

@@ -5,6 +5,7 @@ A build reads the weights at its start, and its tables are used when its simulat
 
 from collections.abc import Callable
 
+from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
 from hogbatch.simulate.hardware.cpu_cost import mean_found
 from hogbatch.simulate.rehearsal.concurrent_model import Thread
 from hogbatch.workers.compute.assignment import Assignment
@@ -26,13 +27,14 @@ class RehearsedTables:
         self.tables = HashTables(assignment)
         self._background = assignment.welcome.lsh.background
         self._run, self._seconds = run, seconds
-        self._users = [0, 0]  # threads that look up outputs, for each set
         self._due = self._building = False
         self.found = 0.0  # outputs in the buckets of a row, on average
 
-    def start(self) -> float:
-        """Build the first tables; return the seconds that one thread takes."""
-        return self._build_now()
+    def build_now(self) -> float:
+        """Build tables while no thread uses them; return the seconds that one thread takes."""
+        built, seconds = self._built()
+        self._swap(built)
+        return seconds
 
     def enter(self, thread: Thread) -> None:
         """Let `thread` use the current tables until `leave`, for one range of a lease.
@@ -40,13 +42,12 @@ class RehearsedTables:
         A thread that builds tables itself uses the new ones immediately.
         """
         if self._background:
-            thread.pinned = self.tables.current
-            self._users[thread.pinned] += 1
+            thread.pinned = self.tables.enter()
 
     def leave(self, thread: Thread) -> None:
         """End the use of the tables that began with `enter`."""
         if thread.pinned is not None:
-            self._users[thread.pinned] -= 1
+            self.tables.leave(thread.pinned)
             thread.pinned = None
             self._build_if_possible()
 
@@ -71,41 +72,36 @@ class RehearsedTables:
 
     def _rebuild(self) -> float:
         if not self._background:
-            return self._build_now()
+            return self.build_now()
         self._due = True
         self._build_if_possible()
         return 0.0
 
-    def _build_now(self) -> float:
-        hashed: list[int] = []
-        self.tables.rebuild(lambda function, count: _counted(hashed, function, count))
-        self.found = self._mean_found()
-        return self._seconds(hashed[0])
+    def _built(self) -> tuple[NeuronFinder, float]:
+        """Build the other set; return it, and the seconds that one thread takes."""
+        parts: list[int] = []  # the first one is the number of outputs that are hashed
 
-    def _mean_found(self) -> float:
-        tables = self.tables.finder(self.tables.current).tables
-        return mean_found(tables.counts, tables.buckets.shape[2])
+        def run_whole(function: Callable[[int, int], None], count: int) -> None:
+            parts.append(count)
+            function(0, count)
+
+        built = self.tables.build(self.tables.plan(), run_whole)
+        return built, self._seconds(parts[0])
+
+    def _swap(self, built: NeuronFinder) -> None:
+        self.tables.swap(built)
+        self.found = mean_found(built.tables.counts, built.tables.buckets.shape[2])
 
     def _build_if_possible(self) -> None:
         """Start a build that is due, if no thread uses the tables that it fills."""
-        if not self._due or self._building or self._users[self.tables.other]:
+        if not self._due or self._building or not self.tables.may_build:
             return
         self._due, self._building = False, True
-        hashed: list[int] = []
-        built = self.tables.build(
-            self.tables.plan(), lambda function, count: _counted(hashed, function, count)
-        )
+        built, seconds = self._built()
 
         def swap() -> None:
-            self.tables.swap(built)
-            self.found = self._mean_found()
+            self._swap(built)
             self._building = False
             self._build_if_possible()
 
-        self._run(self._seconds(hashed[0]), swap)
-
-
-def _counted(counts: list[int], function: Callable[[int, int], None], count: int) -> None:
-    """Run all in one part; the first count of a build is the number of outputs that it hashes."""
-    counts.append(count)
-    function(0, count)
+        self._run(seconds, swap)

@@ -4,7 +4,7 @@ Only the clock, the network and the speeds of the processors are simulated. One 
 computes all batches, in the order and with the staleness that the simulated clock gives them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -14,36 +14,39 @@ from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
+from hogbatch.coordinator.plan import Training
+from hogbatch.data.batch import Examples
 from hogbatch.errors import UsageError
 from hogbatch.events.crash import crash_report
+from hogbatch.events.event import AnyEvent
 from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
+from hogbatch.events.records import Evaluation, RunTotals
+from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.machine.allocator import keep_freed_memory
-from hogbatch.machine.topology import training_threads
+from hogbatch.machine.topology import Topology, assign, physical_cores, training_threads
+from hogbatch.model.network import Network
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.platform import Platform
 from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
-from hogbatch.simulate.hardware.description import Server, ServerGpu
+from hogbatch.simulate.hardware.description import Cpu, Server, ServerGpu
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
-from hogbatch.simulate.hardware.host_cost import HostCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, Interleave
-from hogbatch.simulate.rehearsal.cores import Cores
+from hogbatch.simulate.rehearsal.cores import Cores, Noise
 from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
-from hogbatch.simulate.rehearsal.effects import RehearsedEffects
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
-from hogbatch.simulate.rehearsal.noise import Noise
-from hogbatch.simulate.rehearsal.teams import teams_of
 from hogbatch.simulate.world import World
 from hogbatch.store.average import INTERVAL_S, MAX_LOAD
 from hogbatch.store.merge import MERGE_RULES
 from hogbatch.views.console import Console
-from hogbatch.workers.compute.teams import Teams
+from hogbatch.workers.compute.teams import Teams, computes_together, divide
 
 SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
 THREADS_OF_HOST = 2  # of gpu:host: training and exchange
+ORDER_BYTES = 64  # random accesses to a permutation of int64: a cache line for each row
 PASSES_OF_A_SAMPLE = 3  # over the parameters: a sample of the moving mean reads two, writes one
 
 
@@ -53,6 +56,50 @@ class Reached:
 
     seconds: float  # simulated
     rows: int  # trained on
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedEffects:
+    """Carries out commands with the components of a run."""
+
+    components: RunComponents
+    copy_speed: float  # of the core that does it, in bytes per second
+
+    def fence(self, number: int) -> int:
+        return self.components.segments.fences.current(number)
+
+    def revoke(self, number: int) -> None:
+        self.components.segments.fences.revoke(number)
+
+    def shuffle(self, epoch: int, without: int) -> float:
+        self.components.segments.shuffle(epoch, without)
+        return self.components.setup.plan.train_rows * ORDER_BYTES / self.copy_speed
+
+    def quarantine(self, epoch: int, start: int, stop: int) -> None:
+        self.components.segments.quarantine(epoch, start, stop)
+
+    def copy_seconds(self) -> float:
+        model = self.components.segments.model
+        arrays = model.params, model.first, model.second
+        return sum(array.nbytes for array in arrays) / self.copy_speed
+
+    def copy(self) -> str | None:
+        return self.components.snapshots.copy()
+
+    def roll_back(self) -> None:
+        self.components.snapshots.roll_back()
+
+    def record(self, event: AnyEvent) -> None:
+        self.components.record(event)
+
+    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
+        self.components.recorder.report(evaluation, totals)
+
+    def show_mean(self, shown: bool) -> None:
+        self.components.moving_mean.show(shown)
+
+    def keep(self, evaluation: Evaluation | None) -> None:
+        self.components.recorder.keep(evaluation)
 
 
 class Rehearsal(Platform):
@@ -125,7 +172,7 @@ class Rehearsal(Platform):
         effects, world = self._world(components, workers)
         world.begin()
         if components.setup.plan.stopping.average:
-            self._keep_sampling(components, effects.cost)
+            self._keep_sampling(components, effects.copy_speed)
         return world
 
     def _world(
@@ -149,7 +196,7 @@ class Rehearsal(Platform):
             alone=alone,
             interleave=self._interleave,
         )
-        effects = RehearsedEffects(components, HostCost(self._server.cpu))
+        effects = RehearsedEffects(components, self._server.cpu.memory.copy_speed)
         rng = Random(setup.config.seed)
         world = World(components.coordinator, effects, rng, queue=self._queue)
         cores = Cores(self._server.cpu.threads, self._server.cpu.slice_seconds, self._queue)
@@ -161,10 +208,10 @@ class Rehearsal(Platform):
             first += own.threads if own else 0
         return effects, world
 
-    def _keep_sampling(self, components: RunComponents, cost: HostCost) -> None:
+    def _keep_sampling(self, components: RunComponents, copy_speed: float) -> None:
         """Sample the moving mean as `MovingMean.sampling` does, at simulated times."""
         nbytes = PASSES_OF_A_SAMPLE * components.segments.model.params.nbytes
-        pause = max(INTERVAL_S, cost.copy_seconds(nbytes) / MAX_LOAD)
+        pause = max(INTERVAL_S, nbytes / copy_speed / MAX_LOAD)
 
         def sample() -> None:
             components.moving_mean.sample_change()
@@ -239,3 +286,36 @@ def described_gpu(server: Server, request: WorkerRequest) -> ServerGpu:
             return gpu
     known = ", ".join(f"gpu:{gpu.ordinal}" for gpu in server.gpus) or "no GPU"
     raise UsageError(f"--workers {request}: {server.name} has {known}; omit it")
+
+
+def teams_of(
+    cpu: Cpu,
+    workers: Sequence[WorkerRequest],
+    training: Training,
+    network: Network,
+    train: Examples,
+    *,
+    pin: bool,
+) -> list[Teams | None]:
+    """The teams of each of `workers` on `cpu`, as real workers would divide their threads.
+
+    None for a GPU worker. `pin` is whether threads are pinned if there are enough logical cores.
+    """
+    loop = loop_for(network.layer_views(), sparse=train.sparse, hashed=training.lsh is not None)
+    wanted = training.cpu_teams
+    together = computes_together(wanted, loop.name, network.layer_views(), train)
+    threads = [worker.threads for worker in workers]
+    cores = pinned_cores(cpu, threads) if pin else [0 for _ in threads]
+    return [
+        divide(wanted, worker.threads, count, together=together) if worker.device == "cpu" else None
+        for worker, count in zip(workers, cores, strict=True)
+    ]
+
+
+def pinned_cores(cpu: Cpu, threads: Sequence[int]) -> list[int]:
+    """The physical cores of workers with these numbers of threads; 0 if they cannot be pinned."""
+    cores = range(cpu.threads)
+    siblings = tuple(frozenset(cores[first :: cpu.cores]) for first in range(cpu.cores))
+    every = frozenset(cores)
+    topology = Topology(every, (every,), siblings)
+    return [physical_cores(topology, own) for own in assign(topology, threads)]

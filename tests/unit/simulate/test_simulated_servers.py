@@ -1,23 +1,27 @@
 """What is checked of the models of simulated servers, and what servers do in merges."""
 
 from random import Random
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from hogbatch.cluster.decisions.estimate import Task, merge_of
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.event_queue import EventQueue
-from hogbatch.simulate.exchange import Exchange, MergedModel, TrainedRows
-from hogbatch.simulate.server_engine import UNREACHABLE_S, ServerEngine
+from hogbatch.simulate.server_engine import (
+    UNREACHABLE_S,
+    Exchange,
+    ServerEngine,
+    TrainedRows,
+)
 from hogbatch.simulate.simulated_servers import check_rows
 from hogbatch.simulate.speed import Speed
-from hogbatch.wire.messages import Applied, Apply, Collect, Collected, Lease, Reduce, Reduced
+from hogbatch.wire.messages import Collect, Collected, Lease, Reduce, Reduced
+from tests.support.simulated_host import SimulatedHost
 from tests.support.wire_messages import WELCOME
 
 LINK, SIZE = ServerLink(1e-3, 1e9), 1_000_000
-MODEL = MergedModel()
 ONE, TWO = TrainedRows(0, 0, 10), TrainedRows(0, 10, 20)
 
 
@@ -35,28 +39,7 @@ ONE, TWO = TrainedRows(0, 0, 10), TrainedRows(0, 10, 20)
 def test_rows_that_are_missing_or_merged_twice_are_found(rows, found):
     with pytest.raises(InvariantViolation, match=found):
         check_rows([TrainedRows(*each) for each in rows], 10, 20)
-
-
-@pytest.mark.parametrize("rows", [[(0, 0, 10), (1, 0, 10)], [(0, 0, 4), (0, 4, 10), (1, 0, 10)]])
-def test_whole_epochs_are_accepted(rows):
-    check_rows([TrainedRows(*each) for each in rows], 10, 20)
-
-
-class Host:
-    """A process of a server, which keeps what it posts with the time."""
-
-    def __init__(self, queue):
-        self.queue, self.posted, self.alive, self.fence = queue, [], True, 7
-
-    @property
-    def now(self):
-        return self.queue.now
-
-    def later(self, seconds, action):
-        self.queue.after(seconds, lambda: self.alive and action())
-
-    def post(self, message):
-        self.posted.append((self.now, message))
+    check_rows([TrainedRows(*each) for each in [(0, 0, 4), (0, 4, 10), (1, 0, 10)]], 10, 20)
 
 
 class Cluster:
@@ -65,13 +48,13 @@ class Cluster:
     def __init__(self, count=2):
         self.queue = EventQueue()
         self.exchange = Exchange(SIZE, LINK, self.queue)
-        self.hosts = [Host(self.queue) for _ in range(count)]
+        process = SimpleNamespace(fence=[7])
+        self.hosts = [SimulatedHost(process, self.queue) for _ in range(count)]
         self.engines = []
         for number, host in enumerate(self.hosts):
             engine = ServerEngine(Speed("server", 100.0), Random(0), exchange=self.exchange)
             engine.prepare(msgspec.structs.replace(WELCOME, worker=number), host)
             engine.change = [(ONE, TWO)[number % 2]]
-            engine.merged = MODEL
             self.engines.append(engine)
 
     def serve(self, message, *numbers):
@@ -94,37 +77,12 @@ def reduce(attempt=1, numbers=(0, 1), *, collect=True):
     return Reduce(1, attempt, numbers, weights, "halving", "float32", "none", collect)
 
 
-def test_a_sum_takes_the_predicted_time_after_the_last_server_has_begun():
-    cluster = Cluster()
-    cluster.serve(reduce(), 0)
-    cluster.run(0.5)
-    assert cluster.said(0) == []
-    cluster.queue.at(1.0, lambda: cluster.serve(reduce(), 1))
-    cluster.run(2.0)
-    took = merge_of(Task(SIZE, 1, 1.0, 1.0), 2, LINK).seconds + cluster.exchange.pass_seconds
-    for host in cluster.hosts:
-        ((at, answer),) = host.posted
-        assert at == pytest.approx(1.0 + took)
-        assert answer.collected.leases == 0 and answer.unreachable == -1
-
-
-def test_what_is_trained_on_after_the_copy_stays_in_the_change():
-    cluster = Cluster()
-    cluster.serve(reduce())
-    cluster.engines[0].change.append(TrainedRows(0, 20, 30))
-    cluster.run(1.0)
-    cluster.serve(Apply(1, 0.0, False))
-    cluster.run(2.0)
-    first, second = cluster.engines
-    assert first.merged is second.merged and first.merged.rows() == [ONE, TWO]
-    assert first.change == [TrainedRows(0, 20, 30)] and second.change == []
-    assert isinstance(cluster.said(0)[-1], Applied)
-
-
-def test_a_server_that_dies_is_named_after_the_timeout():
+@pytest.mark.parametrize("passes", [0.5, 1.01], ids=["while copying", "during the sum"])
+def test_a_server_that_dies_is_named_after_the_timeout(passes):
     cluster = Cluster(3)
     cluster.serve(reduce(numbers=(0, 1, 2)))
-    cluster.hosts[1].alive = False
+    cluster.run(passes * cluster.exchange.pass_seconds)
+    cluster.hosts[1].exit("killed")
     cluster.run(UNREACHABLE_S - 0.1)
     assert cluster.said(0) == cluster.said(2) == []
     cluster.run(UNREACHABLE_S + 0.1)
@@ -143,6 +101,11 @@ def test_another_message_ends_an_attempt():
     cluster.serve(reduce(2, collect=False))
     cluster.run(2.0)
     assert cluster.said(0)[-1] == cluster.said(1)[-1] == Reduced(1, 2)
+    for message in (reduce(3), Collect(1)):  # the second one while it copies for the first
+        cluster.serve(message, 0)
+    cluster.serve(reduce(3), 1)
+    cluster.run(3.0)
+    assert cluster.said(1)[-1] == Reduced(1, 2)
 
 
 def test_a_lease_belongs_to_the_change_when_it_is_done():

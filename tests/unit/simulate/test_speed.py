@@ -1,8 +1,16 @@
+"""Simulated workers whose leases only take time."""
+
+from random import Random
+from types import SimpleNamespace
+
 import pytest
 
 from hogbatch.errors import UsageError
 from hogbatch.policy.limits import useful_limits
 from hogbatch.simulate.speed import GPU_HALF, Speed, parse_workers
+from hogbatch.simulate.speed_engine import SpeedEngine
+from hogbatch.wire.messages import Lease
+from tests.support.simulated_host import SimulatedHost
 
 
 def test_workers_are_numbers_and_speeds():
@@ -12,23 +20,10 @@ def test_workers_are_numbers_and_speeds():
     ]
     ((_, gpu),) = parse_workers("gpu:2x1000.5rows/s")
     assert (gpu.peak, gpu.half) == (1000.5, GPU_HALF)
+    assert len(parse_workers("server:2x100rows/s,server:3x50rows/s")) == 2
     ((count, server),) = parse_workers("server:100x50000rows/s")
     assert (count, server) == (100, Speed("server", 50_000.0))
     assert server.profile() == ((1, 1 / 50_000),)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "cpu", "cpu:16", "cpu:0x2000rows/s", "cpu:1x0rows/s", "tpu:1x1rows/s", "cpu:1x9e99rows/s"],
-)
-def test_an_invalid_list_is_refused_in_one_sentence(text):
-    with pytest.raises(UsageError, match="expected a list such as 'cpu:16x2000rows/s"):
-        parse_workers(text)
-
-
-def test_the_number_of_workers_is_limited():
-    with pytest.raises(UsageError, match="at most 16384"):
-        parse_workers("cpu:16384x1rows/s,gpu:1x1rows/s")
 
 
 def test_a_batch_of_half_has_half_of_the_peak():
@@ -38,13 +33,62 @@ def test_a_batch_of_half_has_half_of_the_peak():
     assert speed.seconds(1000, 100) == pytest.approx(10 * speed.seconds(100, 100))
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        *(
+            (text, "expected a list such as 'cpu:16x2000rows/s")
+            for text in ("", "cpu:16", "cpu:0x20rows/s", "cpu:1x0rows/s", "tpu:1x1rows/s")
+        ),
+        ("cpu:1x9e99rows/s", "expected a list such as"),
+        ("cpu:16384x1rows/s,gpu:1x1rows/s", "at most 16384"),
+    ],
+)
+def test_an_invalid_list_is_refused_in_one_sentence(text, found):
+    with pytest.raises(UsageError, match=found):
+        parse_workers(text)
+
+
 def test_a_gpus_profile_gives_the_limits_that_its_speed_implies():
     # a half of the peak at half, nine tenths at nine times that; powers of two are tried
     assert useful_limits(Speed("gpu", 2e5, half=256.0).profile()) == (256, 4096)
     assert Speed("cpu", 2e5).profile() == ()
 
 
-def test_servers_have_workers_of_their_own():
-    assert len(parse_workers("server:2x100rows/s,server:3x50rows/s")) == 2
-    with pytest.raises(UsageError, match="list servers only"):
-        parse_workers("server:2x100rows/s,gpu:1x50rows/s")
+@pytest.fixture
+def host():
+    return SimulatedHost(SimpleNamespace(fence=[7]))
+
+
+@pytest.fixture
+def engine(host):
+    """A worker whose leases take 0.1 s."""
+    made = SpeedEngine(Speed("cpu", 100.0, 0.0, 0.1, 0.0), Random(0))
+    made.prepare(None, host)
+    return made
+
+
+def work(lease):
+    return Lease(lease, "train", 0, 10 * lease, 10 * lease + 10, 5, 0.1, 7)
+
+
+def test_leases_are_done_one_after_the_other(engine, host):
+    engine.submit(work(0))
+    engine.submit(work(1))
+    host.run()
+    assert [(at, done.lease) for at, done in host.posted] == [(0.1, 0), (pytest.approx(0.2), 1)]
+
+
+def test_a_hung_worker_finishes_only_the_lease_in_progress_unless_a_row_kills_it(engine, host):
+    engine.submit(work(0))
+    engine.submit(work(1))
+    engine.hung = True
+    host.run()
+    engine.submit(work(2))
+    host.run()
+    assert [done.lease for _, done in host.posted] == [0] and host.alive
+    engine._queue.clear()
+    engine.deadly_row = lambda given: given.start
+    engine.submit(work(3))
+    host.run()
+    assert host.exited == "killed by SIGSEGV"

@@ -14,7 +14,6 @@ from hogbatch.kernels.gpu import device as host
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Failed, Lease
-from hogbatch.workers import exchange
 from hogbatch.workers.compute.refused_changes import MAX_REFUSED
 from hogbatch.workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
 from hogbatch.workers.replica import Replica
@@ -39,10 +38,15 @@ class Rig:
         self.posts = queue.SimpleQueue()
         self.observed, self.waiting = [], lambda: None
         self.exchange = ReplicaExchange(
-            self.replica, self.model, self.fence, Damping(beta), self.observed.append
+            self.replica,
+            self.model,
+            self.fence,
+            Damping(beta),
+            self.observed.append,
+            self.posts.put,
         )
         self.leases = 0
-        self.exchange.start(self.posts.put)
+        self.exchange.start()
 
     def lease(self, intervals=1):
         """The intervals of one lease."""
@@ -131,7 +135,7 @@ def test_a_single_worker_is_never_stale(rig):
 
 def test_the_pull_of_an_interval_is_recorded_before_the_next_fetch(rig):
     one, two, three = rig.lease(3)
-    jobs, done = rig.exchange._jobs, rig.exchange._done
+    jobs, done = rig.exchange._jobs, rig.exchange.outcomes
 
     class Prompt:
         """The exchange thread finishes before `submit` continues."""
@@ -324,8 +328,7 @@ def test_the_time_of_the_exchange_thread_is_observed(rig, monkeypatch):
         simulated.sleep(0.02)
         merge(fraction)
 
-    for module in (exchange, host):
-        monkeypatch.setattr(module, "time", simulated)
+    monkeypatch.setattr(host, "time", simulated)
     monkeypatch.setattr(rig.replica, "merge", slow)
     (interval,) = rig.lease()
     rig.begin()

@@ -30,27 +30,23 @@ def test_the_program_writes_cells_json_table_and_figures(tmp_path, capsys, quick
     assert "3 cells, 3 to run" in printed and "cells of this round left, about" in printed
 
 
-def test_a_report_runs_nothing(quick, calls, monkeypatch):
-    assert quick("--report") == 1  # nothing has run, so that all cells are missing
-    assert quick() == 0
-    monkeypatch.setattr(cells, "source_key", lambda: "newer")
-    assert quick("--report") == 0  # also of cells that would run again
-    assert len(calls()) == 5
-
-
-def test_a_report_names_the_sources_of_its_cells(tmp_path, quick, monkeypatch):
+def test_a_report_runs_nothing_and_names_the_sources_of_its_cells(
+    tmp_path, quick, calls, monkeypatch
+):
     out = tmp_path / "out"
 
     def sources():
         return json.loads((out / "matrix.json").read_text())["about"]["sources"]
 
     monkeypatch.setattr(cells, "source_key", lambda: "old")
+    assert quick("--report") == 1  # nothing has run, so that all cells are missing
     quick("--methods", "cpu,gpu")
     assert sources() == ["old"] and "versions" not in (out / "matrix.md").read_text()
     monkeypatch.setattr(cells, "source_key", lambda: "new")
     quick("--methods", "adaptive")
-    assert quick("--methods", "cpu,gpu,adaptive", "--report") == 0
-    assert sources() == ["new", "old"]
+    assert len(calls()) == 4
+    assert quick("--methods", "cpu,gpu,adaptive", "--report") == 0  # also of cells to run again
+    assert sources() == ["new", "old"] and len(calls()) == 4
     assert "several versions of the sources: new, old." in (out / "matrix.md").read_text()
 
 

@@ -6,7 +6,7 @@ from benchmarks.common.servers import Processors
 from benchmarks.rehearsals.methods import KINDS, batch_of, kinds_of, neighbours
 from benchmarks.rehearsals.search import Batches, Place, Search
 from benchmarks.rehearsals.useful import Range, cpu_batches, members_of_teams, useful_range
-from hogbatch.simulate.rehearsal import teams
+from hogbatch.simulate.rehearsal import rehearsal
 from tests.support.rehearsed_cells import BATCHES, BOTH, SAMPLES, SERVER, SMT, result
 
 
@@ -23,11 +23,8 @@ def test_the_methods_of_a_server_are_both_devices_alone_and_both_policies():
     assert found["cpu"].flags == ("--workers", "cpu:4")
     assert found["adaptive"].flags == ("--policy", "adaptive")
     assert [name for name, method in found.items() if not method.alone] == ["hogbatch", "adaptive"]
-
-
-def test_without_a_gpu_the_default_of_the_cpu_is_adaptive():
-    place = Place("w8a", SERVER, Processors(64, 64), KINDS, BATCHES)
-    assert names([*place.first(), *place.together()]) == ["cpu-64", "hogbatch", "adaptive"]
+    without = Place("w8a", SERVER, Processors(64, 64), KINDS, BATCHES)
+    assert names([*without.first(), *without.together()]) == ["cpu-64", "hogbatch", "adaptive"]
 
 
 def test_several_gpus_are_alone_without_the_cpu_too_and_the_cpu_with_a_thread_on_each_core():
@@ -69,15 +66,8 @@ def test_where_threads_compute_together_threads_on_their_own_are_another_method(
 )
 def test_the_members_of_teams_are_those_of_a_rehearsal(monkeypatch, server, members):
     assert members_of_teams("a9a", server, SAMPLES) == 1  # most of its work is in a sparse layer
-    monkeypatch.setattr(teams, "computes_together", lambda *given: True)
+    monkeypatch.setattr(rehearsal, "computes_together", lambda *given: True)
     assert members_of_teams("a9a", server, SAMPLES) == members
-
-
-@pytest.mark.parametrize(
-    ("members", "found"), [(1, (64, 16, 256)), (4, (64, 16, 256)), (16, (256, 64, 1024))]
-)
-def test_the_first_batches_of_the_cpu_suit_its_teams(members, found):
-    assert cpu_batches(members) == found
 
 
 def searched(seeds=1, **seconds):
@@ -102,30 +92,22 @@ def test_neighbours_of_the_best_batch_run_until_it_is_not_at_an_edge():
     downward = searched(gpu_128=2.0, gpu_64=1.0)
     assert downward[1:-1] == [["gpu-64--0", "gpu-256--0"], ["gpu-32--0"]]
     assert searched(gpu_2048=1.0)[1] == ["gpu-1024--0"]  # a larger batch is not useful
+    assert len(searched(gpu_512=None, gpu_128=None, gpu_2048=None)) == 2  # none arrives
 
 
 def test_other_seeds_repeat_the_methods_that_were_close_to_the_best_of_their_kind():
     *_, both, repeated, last = searched(seeds=2, gpu_512=1.0, gpu_256=1.25, gpu_1024=1.3)
     assert repeated == ["gpu-512--1", "cpu-64--1", "cpu--1", "gpu-256--1"]
     assert last == [name.replace("--0", "--1") for name in both]
-
-
-def test_other_seeds_repeat_no_batch_of_a_kind_that_did_not_arrive():
     *_, repeated, _ = searched(seeds=2, cpu_64=None)
-    assert not [name for name in repeated if name.startswith("cpu-6")]
-    assert "cpu--1" in repeated
+    assert [name for name in repeated if name.startswith("cpu")] == ["cpu--1"]  # none arrived
 
 
-def test_without_a_batch_that_arrives_none_is_added():
-    assert len(searched(gpu_512=None, gpu_128=None, gpu_2048=None)) == 2
-
-
-@pytest.mark.parametrize(
-    ("limits", "found"),
-    [((512, 8192), [2048, 512, 8192]), ((512, 512), [256, 128, 512]), ((16, 16), [16])],
-)
-def test_the_first_batches_are_spread_over_the_useful_range(limits, found):
-    assert Range(*limits).spread() == found
+def test_the_first_batches_are_spread_over_the_useful_range_and_suit_teams():
+    ranges = {(512, 8192): [2048, 512, 8192], (512, 512): [256, 128, 512], (16, 16): [16]}
+    assert {limits: Range(*limits).spread() for limits in ranges} == ranges
+    members = {1: (64, 16, 256), 4: (64, 16, 256), 16: (256, 64, 1024)}
+    assert {count: cpu_batches(count) for count in members} == members
 
 
 def test_the_useful_range_is_that_of_the_predicted_speeds_of_the_gpu():

@@ -2,8 +2,7 @@ import pytest
 
 from benchmarks.common.servers import Processors, digest
 from benchmarks.rehearsals.sets import PAPER_SERVERS, SETS
-from hogbatch.simulate.hardware.description import bundled_names, read_server
-from hogbatch.simulate.hardware.toml_text import to_toml
+from hogbatch.simulate.hardware.description import bundled_names, read_server, to_toml
 from tests.support.rehearsed_cells import SAMPLES
 
 

@@ -10,13 +10,13 @@ from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.workload import Workload
 
 
-def dense_workload(widths=(54, 512, 512, 512, 7), slots=1):
+def dense_workload(widths=(54, 512, 512, 512, 7), slots=1, **exchanged):
     features, *hidden, outputs = widths
     network = Network.build(features, tuple(hidden), outputs, "relu", "softmax")
     rows = 1000
     inputs = dense_inputs(np.zeros((rows, features), np.float32))
     train = Examples(inputs, single_labels(np.zeros(rows, np.float32)), features)
-    return Workload.of(network, train, slots, None)
+    return Workload.of(network, train, slots, None, **exchanged)
 
 
 def sparse_workload(widths=(2000, 64, 2), stored=20, slots=1, hashed=False, exchanges_sums=False):

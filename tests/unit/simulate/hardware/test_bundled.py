@@ -35,12 +35,3 @@ def test_an_h100_trains_millions_of_rows_per_second_and_half_of_that_at_500_rows
     assert 5e6 < peak < 12e6
     assert 500 / cost.train_seconds(500) / peak == pytest.approx(0.5, abs=0.05)
     assert 1e-4 < sum(cost.merge(None)[:3]) < 1e-3
-
-
-def test_newer_gpus_are_faster():
-    names = ("h100-16cores", "a100x2-64cores", "v100-32cores", "laptop-8cores", "k80-28cores")
-    servers = [read_server(name) for name in names]
-    seconds = [
-        GpuCost(server.gpus[0], server.cpu, COVTYPE).train_seconds(8192) for server in servers
-    ]
-    assert seconds == sorted(seconds)

@@ -9,11 +9,14 @@ from hypothesis import given, settings, strategies as st
 from hogbatch.simulate.hardware.cpu_cost import CpuCost, barrier_seconds, mean_found
 from hogbatch.simulate.hardware.description import bundled_names, read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
-from hogbatch.simulate.hardware.host_cost import HostCost
 from hogbatch.simulate.hardware.workload import weights
 from tests.unit.simulate.hardware.conftest import WORKLOADS, dense_workload, sparse_workload
 
 BATCHES = st.integers(1, 4096)
+SHAPES = st.one_of(  # threads, and how many of them are a team
+    st.tuples(st.integers(1, 64), st.just(1)),
+    st.sampled_from([(2, 2), (16, 16), (16, 8), (64, 64), (64, 16), (64, 8)]),
+)
 NAMES = st.sampled_from(sorted(WORKLOADS))
 SERVERS = st.sampled_from(bundled_names())
 WIDE = sparse_workload((44_798, 128, 2), stored=100)
@@ -23,14 +26,22 @@ def stored(workload, rows):
     return round(workload.stored * rows) if workload.sparse else 0
 
 
-@settings(deadline=None, max_examples=50)
-@given(SERVERS, NAMES, BATCHES, st.integers(1, 64))
-def test_a_larger_batch_takes_longer_but_less_per_row(name, kind, rows, threads):
-    workload = WORKLOADS[kind]
-    cost = CpuCost(read_server(name).cpu, workload, threads)
-    one = cost.train_seconds(rows, stored(workload, rows), active=200)
-    two = cost.train_seconds(2 * rows, stored(workload, 2 * rows), active=200)
+@settings(deadline=None, max_examples=100)
+@given(SERVERS, NAMES, BATCHES, SHAPES, st.integers(0, 500))
+def test_a_larger_batch_takes_longer_but_less_per_row_and_its_stages_its_time(
+    name, kind, own, shape, active
+):
+    threads, members = shape
+    kind = kind if members == 1 or kind == "sparse" else "dense"  # the loops that have teams
+    workload, rows = WORKLOADS[kind], own * members
+    cost = CpuCost(read_server(name).cpu, workload, threads, members)
+    one, two = (cost.train_seconds(n, stored(workload, n), active or 200) for n in (rows, 2 * rows))
     assert one < two <= 2 * one * (1 + 1e-9)
+    stages = cost.stage_seconds(rows, stored(workload, rows), active or 200)
+    layers = len(workload.layers)
+    assert len(stages) == (2 * layers if members == 1 else 1 + layers)
+    assert min(stages) > 0
+    assert sum(stages) == pytest.approx(one, rel=1e-9)
 
 
 @settings(deadline=None, max_examples=50)
@@ -56,21 +67,23 @@ def test_a_gpu_takes_longer_for_more_rows_but_less_per_row(name, rows):
         assert one < two <= 2 * one
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_evaluation_takes_less_than_training(server, kind):
-    workload = WORKLOADS[kind]
-    cost = CpuCost(server.cpu, workload, 1)
-    values = stored(workload, 256)
-    assert 0 < cost.evaluate_seconds(256, values) < cost.train_seconds(256, values)
+def test_more_work_takes_longer(server):
+    def seconds(kind, rows, values, *hashed):
+        return CpuCost(server.cpu, WORKLOADS[kind], 1).train_seconds(rows, values, *hashed)
 
+    def slots(count):
+        return CpuCost(server.cpu, dense_workload(slots=count), 1).train_seconds(16, 0)
 
-@pytest.mark.parametrize("slots", [1, 2])
-def test_optimizer_slots_cost_time(server, slots):
-    costs = [
-        CpuCost(server.cpu, dense_workload(slots=count), 1).train_seconds(16, 0)
-        for count in (slots - 1, slots)
-    ]
-    assert costs[0] < costs[1]
+    for kind, values in (("dense", 0), ("sparse", 5120)):
+        evaluated = CpuCost(server.cpu, WORKLOADS[kind], 1).evaluate_seconds(256, values)
+        assert 0 < evaluated < seconds(kind, 256, values)
+    assert slots(0) < slots(1) < slots(2)
+    assert seconds("hashed", 64, 1280, 100) < seconds("hashed", 64, 1280, 1000)  # active outputs
+    fuller = [seconds("hashed", 64, 1280, 100, found) for found in (200.0, 900.0)]
+    assert fuller[0] < fuller[1]
+    tables = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
+    assert tables.rebuild_seconds(2000) == pytest.approx(2 * tables.rebuild_seconds(1000))
+    assert CpuCost(server.cpu, WORKLOADS["dense"], 1).rebuild_seconds(1000) == 0
 
 
 def test_a_core_of_twice_the_speed_takes_half_of_the_time_in_large_batches(server):
@@ -88,19 +101,6 @@ def test_two_threads_compete_for_the_weights_of_small_batches(server):
     small, large = (two.train_seconds(b, 0) / one.train_seconds(b, 0) for b in (1, 256))
     assert small > 1.3
     assert 1 <= large < 1.1
-
-
-TEAMS = st.sampled_from([(1, 2), (1, 16), (2, 8), (1, 64), (4, 16), (8, 8)])
-
-
-@settings(deadline=None, max_examples=50)
-@given(SERVERS, st.sampled_from(["dense", "sparse"]), st.integers(1, 64), TEAMS)
-def test_a_larger_batch_of_a_team_takes_longer_but_less_per_row(name, kind, own, team):
-    workload, (count, members) = WORKLOADS[kind], team
-    cost, rows = CpuCost(read_server(name).cpu, workload, count * members, members), own * members
-    one = cost.train_seconds(rows, stored(workload, rows))
-    two = cost.train_seconds(2 * rows, stored(workload, 2 * rows))
-    assert one < two < 2 * one
 
 
 def test_two_cores_of_a_team_are_nearly_twice_as_fast_as_one_in_large_batches(server):
@@ -141,22 +141,6 @@ def test_touched_features_never_exceed_the_stored_values_or_the_features():
     assert touched[1] / 2 <= others < touched[1]
 
 
-def test_hash_tables_take_time_in_proportion_to_their_outputs(server):
-    cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
-    assert cost.rebuild_seconds(2000) == pytest.approx(2 * cost.rebuild_seconds(1000))
-    assert CpuCost(server.cpu, WORKLOADS["dense"], 1).rebuild_seconds(1000) == 0
-
-
-def test_active_outputs_cost_time(server):
-    cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
-    assert cost.train_seconds(64, 1280, 100) < cost.train_seconds(64, 1280, 1000)
-
-
-def test_fuller_buckets_take_longer(server):
-    cost = CpuCost(server.cpu, WORKLOADS["hashed"], 1)
-    assert cost.train_seconds(64, 1280, 100, 200.0) < cost.train_seconds(64, 1280, 100, 900.0)
-
-
 def test_outputs_found_are_those_of_an_average_output_not_of_an_average_bucket():
     counts = np.array([[3, 1, 0, 0], [0, 2, 2, 0]], np.int32)
     assert mean_found(counts, 8) == (9 + 1) / 4 + (4 + 4) / 4
@@ -174,14 +158,18 @@ def test_the_profile_doubles_from_16_rows_until_there_is_no_gain():
     assert cost.profile(5) == ((5, cost.train_seconds(5)),)
 
 
-def test_a_merge_of_few_rows_is_faster_than_one_of_all():
+def test_times_of_a_merge_follow_the_number_of_touched_rows_and_the_speeds():
     server = read_server("h100-16cores")
-    workload = sparse_workload((100_000, 64, 2))
-    cost = GpuCost(server.gpus[0], server.cpu, workload)
-    few, everything = cost.merge(100), cost.merge(None)
-    assert few.merge < everything.merge
-    assert few.fetch < everything.fetch
-    assert min(few) > 0
+    gpu = server.gpus[0]
+    cost = GpuCost(gpu, server.cpu, sparse_workload((100_000, 64, 2)))
+    few, one, two, everything = (cost.merge(touched) for touched in (100, 10_000, 20_000, None))
+    assert 0 < few.merge < everything.merge and 0 < few.fetch < everything.fetch
+    assert two.pull - one.pull == pytest.approx(10_000 * 64 * 4 / gpu.mapped_speed)
+    assert one.pull > one.fetch
+    assert everything.pull == everything.fetch
+    slow = GpuCost(replace(gpu, exchange_speed=gpu.exchange_speed / 2), server.cpu, cost._workload)
+    assert slow.merge(None).blocking > 1.5 * everything.blocking
+    assert slow.train_seconds(64) == cost.train_seconds(64)
 
 
 def test_damping_by_weights_takes_time_where_all_parameters_are_merged():
@@ -202,35 +190,13 @@ def test_the_sums_of_adagrad_are_merged_with_the_first_layer():
     plain, summed = (
         sparse_workload((100_000, 64, 2), exchanges_sums=sums) for sums in (False, True)
     )
+    assert (plain.exchanged_slots, summed.exchanged_slots) == (0, 1)
+    assert dense_workload(exchanges_sums=True).exchanged_slots == 0
     first = 100_000 * 64
     for touched, ratio in ((None, 1 + first / plain.parameters), (50_000, 2)):
         one, two = (GpuCost(gpu, server.cpu, each).merge(touched) for each in (plain, summed))
         for name in ("blocking", "merge", "pull"):
             assert getattr(two, name) / getattr(one, name) == pytest.approx(ratio, rel=0.01)
-
-
-def test_dense_rows_have_no_sums_to_exchange():
-    workload = sparse_workload(exchanges_sums=True)
-    assert workload.exchanged_slots == 1
-    assert sparse_workload(slots=1).exchanged_slots == 0  # as momentum has
-    assert WORKLOADS["dense"].exchanged_slots == 0
-
-
-def test_a_pull_of_touched_rows_takes_time_in_proportion_to_them():
-    server = read_server("h100-16cores")
-    cost = GpuCost(server.gpus[0], server.cpu, sparse_workload((100_000, 64, 2)))
-    one, two, everything = cost.merge(10_000), cost.merge(20_000), cost.merge(None)
-    assert two.pull - one.pull == pytest.approx(10_000 * 64 * 4 / server.gpus[0].mapped_speed)
-    assert one.pull > one.fetch
-    assert everything.pull == everything.fetch
-
-
-def test_the_passes_before_a_merge_have_a_speed_of_their_own():
-    server = read_server("h100-16cores")
-    gpu = replace(server.gpus[0], exchange_speed=server.gpus[0].exchange_speed / 2)
-    slow, usual = (GpuCost(each, server.cpu, WORKLOADS["dense"]) for each in (gpu, server.gpus[0]))
-    assert slow.merge(None).blocking > 1.5 * usual.merge(None).blocking
-    assert slow.train_seconds(64) == usual.train_seconds(64)
 
 
 @settings(deadline=None, max_examples=100)
@@ -285,35 +251,6 @@ def test_only_workloads_that_allow_it_are_made_dense(server):
     assert GpuCost(gpu, server.cpu, workload).densify
     assert not GpuCost(gpu, server.cpu, replace(workload, may_densify=False)).densify
     assert not GpuCost(server.gpus[0], server.cpu, WORKLOADS["dense"]).densify
-
-
-def test_host_costs_are_in_proportion(server):
-    cost = HostCost(server.cpu)
-    assert cost.copy_seconds(2_000_000) == pytest.approx(2 * cost.copy_seconds(1_000_000))
-    assert 0 < cost.shuffle_seconds(1000) < 1e-3
-
-
-@settings(deadline=None, max_examples=100)
-@given(SERVERS, st.sampled_from(["dense", "sparse"]), BATCHES, TEAMS)
-def test_the_stages_of_a_team_take_the_time_of_its_batch(name, kind, rows, team):
-    workload, (count, members) = WORKLOADS[kind], team
-    cost = CpuCost(read_server(name).cpu, workload, count * members, members)
-    values = stored(workload, rows)
-    stages = cost.stage_seconds(rows, values)
-    assert len(stages) == 1 + len(workload.layers)
-    assert min(stages) > 0
-    assert sum(stages) == pytest.approx(cost.train_seconds(rows, values), rel=1e-9)
-
-
-@settings(deadline=None, max_examples=100)
-@given(SERVERS, NAMES, BATCHES, st.integers(1, 64), st.integers(0, 500))
-def test_the_stages_of_a_batch_take_its_time(name, kind, rows, threads, active):
-    workload = WORKLOADS[kind]
-    cost, values = CpuCost(read_server(name).cpu, workload, threads), stored(workload, rows)
-    stages = cost.stage_seconds(rows, values, active)
-    assert len(stages) == 2 * len(workload.layers)
-    assert min(stages) > 0
-    assert sum(stages) == pytest.approx(cost.train_seconds(rows, values, active), rel=1e-9)
 
 
 def test_a_backward_pass_takes_twice_as_long_as_the_forward_pass_of_its_layer():

@@ -6,8 +6,7 @@ from importlib import resources
 import pytest
 
 from hogbatch.errors import UsageError
-from hogbatch.simulate.hardware.description import bundled_names, parse_server, read_server
-from hogbatch.simulate.hardware.toml_text import to_toml
+from hogbatch.simulate.hardware.description import bundled_names, parse_server, read_server, to_toml
 
 TEXT = (
     resources.files("hogbatch.simulate.hardware")
@@ -27,21 +26,17 @@ def changed(old, new):
         ("name =", ["not valid TOML"]),
         (changed("[cpu]\n", "[cpu]\nspeed = 3\n"), ["cpu.speed is unknown", "threads, cores"]),
         (changed("cores = 2\n", ""), ["cpu.cores is missing", "a whole number above 0"]),
-        (changed("threads = 2\n", "threads = 2.0\n"), ["cpu.threads", "whole number", "2.0"]),
         (changed("threads = 2\n", "threads = true\n"), ["cpu.threads", "whole number", "True"]),
         (changed("threads = 2\n", "threads = 0\n"), ["cpu.threads", "above 0", "got 0"]),
         (changed("threads = 2\n", "threads = 1\n"), ["cpu.threads", "at least cpu.cores", "1"]),
         (changed("cores_per_cache = 2", "cores_per_cache = 99"), ["cores_per_cache", "99"]),
-        (changed("smt_gain = 1.0", "smt_gain = -1"), ["cpu.smt_gain", "a number above 0", "-1"]),
         (changed("smt_gain = 1.0", "smt_gain = inf"), ["cpu.smt_gain", "a number above 0", "inf"]),
         (changed("smt_gain = 1.0", 'smt_gain = "1"'), ["cpu.smt_gain", "a number above 0", "'1'"]),
         (changed('ordinal = "host"', 'ordinal = "gpu"'), ["gpus[0].ordinal", '"host"', "'gpu'"]),
-        (changed('ordinal = "host"', "ordinal = -1"), ["gpus[0].ordinal", "got -1"]),
         (changed("[cpu.sources]\n", '[cpu.sources]\ngone = "x"\n'), ["sources.gone names no"]),
         (changed("name =", "base_on = 'a'\nname ="), ["key base_on is unknown", "based_on"]),
         (changed("[cpu]\n", "[cpu]\nfactors = {}\n"), ["cpu.factors needs the key based_on"]),
         ('name = "x"\nabout = "y"\ncpu = 3\n', ["key cpu must be a table", "got 3"]),
-        ('name = "x"\nabout = "y"\n', ["key cpu is missing", "a table"]),
         (TEXT + TEXT[TEXT.index("[[gpus]]") :], ["gpus.ordinal", "different", "['host', 'host']"]),
     ],
 )
@@ -77,8 +72,4 @@ def test_a_written_description_is_complete(name):
     text = to_toml(read_server(name))
     assert "based_on" not in tomllib.loads(text)
     assert to_toml(parse_server(text, name)) == text
-
-
-def test_writing_and_reading_a_profile_changes_nothing():
-    server = read_server("epyc-2cores")
-    assert parse_server(to_toml(server), "epyc-2cores") == server
+    assert name != "epyc-2cores" or parse_server(text, name) == read_server(name)

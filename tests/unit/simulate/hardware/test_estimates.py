@@ -8,8 +8,7 @@ import pytest
 
 from hogbatch.errors import UsageError
 from hogbatch.simulate.hardware import estimates
-from hogbatch.simulate.hardware.description import parse_server, read_server
-from hogbatch.simulate.hardware.toml_text import to_toml
+from hogbatch.simulate.hardware.description import parse_server, read_server, to_toml
 
 DOCS = Path(__file__).parents[4] / "docs" / "servers.md"
 HEAD = 'name = "mine"\nabout = "A test"\nbased_on = "epyc-2cores"\n'
@@ -91,11 +90,11 @@ def test_figures_of_a_gpu_follow_from_its_data_sheet():
 
 
 def test_a_figure_of_a_gpu_precedes_its_estimate():
-    text = GPU + 'memory_speed = 5e11\n[gpus.sources]\nmemory_speed = "measured"\n'
+    text = GPU + 'memory_speed = 5e11\n[gpus.sources]\nmemory_speed = "measured"\nflops = "known"'
     (gpu,) = mine(HEAD + text).gpus
     assert gpu.memory_speed == 5e11
     assert gpu.score_seconds == pytest.approx(8 / 5e11)
-    assert gpu.sources["memory_speed"] == "measured"
+    assert (gpu.sources["memory_speed"], gpu.sources["flops"]) == ("measured", "known")
 
 
 def test_the_example_in_the_documentation_is_valid(server):

@@ -13,13 +13,13 @@ from hogbatch.machine.topology import Topology
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
-from hogbatch.simulate.profile import command, cpu as on_cpu, machine
+from hogbatch.simulate.profile import cpu as on_cpu, machine
 from hogbatch.simulate.profile.barrier import measure_barrier
 from hogbatch.simulate.profile.cpu import Measured, measure
 from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
-from hogbatch.simulate.profile.gpu import TransferSpeeds
 from hogbatch.simulate.profile.machine import cores_per_cache, fit_measured
 from hogbatch.simulate.profile.networks import DENSE, SPARSE
+from hogbatch.simulate.profile.time_slice import measure_slice
 from tests.unit.simulate.hardware.conftest import dense_workload
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -51,7 +51,7 @@ def measured(monkeypatch, server):
             found.append(name)
             return described, probes
 
-        monkeypatch.setattr(command, name, describe)
+        monkeypatch.setattr(machine, name, describe)
     return found
 
 
@@ -69,7 +69,7 @@ def test_an_output_is_checked_before_measuring(
     tmp_path, monkeypatch, measured, capsys, output, problem
 ):
     if problem == "not writable":
-        monkeypatch.setattr(command.os, "access", lambda folder, mode: folder != tmp_path)
+        monkeypatch.setattr(os, "access", lambda folder, mode: folder != tmp_path)
     assert main(["profile", "--output", str(tmp_path / output)]) == 2
     assert measured == []
     err = capsys.readouterr().err
@@ -77,49 +77,48 @@ def test_an_output_is_checked_before_measuring(
     assert err.count("\n") == 1
 
 
-def seconds(workload, rows, cpu):
-    return CpuCost(cpu, workload, 1).train_seconds(rows, 0)
+def probes_of(cpu, *workloads, batches=(1, 64, 256, 1024)):
+    """What batches of networks take on `cpu`."""
+
+    def seconds(workload, rows, cpu):
+        return CpuCost(cpu, workload, 1).train_seconds(rows, 0)
+
+    return [
+        Probe(f"{rows}", seconds(workload, rows, cpu), partial(seconds, workload, rows))
+        for workload in workloads
+        for rows in batches
+    ]
+
+
+def with_dense(cpu, **figures):
+    return replace(cpu, dense=replace(cpu.dense, **figures))
 
 
 def test_a_fit_finds_the_figures_of_its_probes(server):
-    figures = ("dense.flops", "memory.private_speed", "dense.step_seconds")
     true = server.cpu
-    probes = [
-        Probe(f"{widths} {rows}", seconds(workload, rows, true), partial(seconds, workload, rows))
-        for widths in ((54, 512, 512, 7), (300, 256, 2), (80, 1024, 1024, 10))
-        for workload in (dense_workload(widths), dense_workload(widths, slots=0))
-        for rows in (1, 16, 256)
-    ]
-    start = replace(
-        true,
-        dense=replace(true.dense, flops=true.dense.flops / 3, step_seconds=1e-10),
-        memory=replace(true.memory, private_speed=1e11),
-    )
-    fitted = fit(start, figures, probes)
+    sizes = [(54, 512, 512, 7), (300, 256, 2), (80, 1024, 1024, 10)]
+    workloads = [dense_workload(each, slots=slots) for each in sizes for slots in (0, 1)]
+    probes = probes_of(true, *workloads, batches=(1, 16, 256))
+    start = with_dense(true, flops=true.dense.flops / 3, step_seconds=1e-10)
+    start = replace(start, memory=replace(true.memory, private_speed=1e11))
+    fitted = fit(start, ("dense.flops", "memory.private_speed", "dense.step_seconds"), probes)
     assert fitted.dense.flops == pytest.approx(true.dense.flops, rel=0.05)
     for probe in probes:
         assert probe.predict(fitted) == pytest.approx(probe.seconds, rel=0.05)
 
 
 def test_one_disturbed_probe_hardly_changes_a_fit(server):
-    workload = dense_workload(slots=0)
-    probes = [
-        Probe(f"{rows}", seconds(workload, rows, server.cpu), partial(seconds, workload, rows))
-        for rows in (64, 128, 256, 512, 1024)
-    ]
+    probes = probes_of(server.cpu, dense_workload(slots=0), batches=(64, 128, 256, 512, 1024))
     probes[2] = probes[2]._replace(seconds=20 * probes[2].seconds)
     fitted = fit(server.cpu, ("dense.flops",), probes)
     assert fitted.dense.flops == pytest.approx(server.cpu.dense.flops, rel=0.15)
 
 
 def test_a_figure_that_no_probe_determines_keeps_its_value_and_is_labelled(server):
-    workload = dense_workload(slots=0)
-    probes = [
-        Probe(f"{rows}", 2 * seconds(workload, rows, server.cpu), partial(seconds, workload, rows))
-        for rows in (1, 64, 256, 1024)
-    ]
+    probes = probes_of(server.cpu, dense_workload(slots=0))
+    probes = [probe._replace(seconds=2 * probe.seconds) for probe in probes]
+    start = with_dense(server.cpu, source="measured", sources={})
     figures = ("dense.flops", "dense.exp_seconds", "memory.near_speed")
-    start = replace(server.cpu, dense=replace(server.cpu.dense, source="measured", sources={}))
     cpu = fit_measured(start, figures, probes)
     assert cpu.dense.flops < start.dense.flops
     assert cpu.dense.sources == {"exp_seconds": NOT_MEASURED}
@@ -128,12 +127,8 @@ def test_a_figure_that_no_probe_determines_keeps_its_value_and_is_labelled(serve
 
 
 def test_a_figure_that_was_found_to_be_negligible_is_measured(server):
-    workload = dense_workload((54, 2048, 7), slots=0)
-    true = replace(server.cpu, dense=replace(server.cpu.dense, cell_seconds=1e-15))
-    probes = [
-        Probe(f"{rows}", seconds(workload, rows, true), partial(seconds, workload, rows))
-        for rows in (1, 64, 256, 1024)
-    ]
+    true = with_dense(server.cpu, cell_seconds=1e-15)
+    probes = probes_of(true, dense_workload((54, 2048, 7), slots=0))
     cpu = fit_measured(server.cpu, ("dense.cell_seconds",), probes)
     assert cpu.dense.cell_seconds < server.cpu.dense.cell_seconds / 10
     assert "cell_seconds" not in cpu.dense.sources
@@ -148,6 +143,7 @@ def test_a_figure_of_a_gpu_is_labelled(server):
     fitted = fit_measured(gpu, ("flops", "value_seconds"), [Probe("one", predict(gpu), predict)])
     assert fitted.sources["value_seconds"] == NOT_MEASURED
     assert "flops" not in fitted.sources
+    assert "exchange_speed" not in machine.GPU_FIGURES  # measured by itself
 
 
 class FixedRun:
@@ -227,11 +223,8 @@ def test_a_barrier_takes_time():
         found = measure_barrier(CORES[:2], 0.001)
         return found is not None and 1e-9 < found < 1e-4
 
-    wait_for(measured, "the barrier is measured")
-
-
-def test_one_core_has_no_barrier():
     assert measure_barrier(CORES[:1], 0.001) is None
+    wait_for(measured, "the barrier is measured")
 
 
 def test_leaving_the_private_cache_is_never_free(server):
@@ -259,12 +252,7 @@ def test_a_cache_is_shared_by_physical_cores(tmp_path, shared, siblings, cores):
     assert cores_per_cache(tmp_path) == cores
 
 
-def test_passes_before_a_merge_are_not_part_of_the_fit(monkeypatch, server):
-    speeds = TransferSpeeds(1e9, 2e9, 1e-6, 3e9, 4e9)
-    monkeypatch.setattr(machine.on_gpu, "measure_transfers", lambda *_: speeds)
-    monkeypatch.setattr(machine, "DENSE", DENSE[:2])
-    for name in ("SPARSE", "HASHED"):
-        monkeypatch.setattr(machine, name, ())
-    effort = replace(machine.QUICK, networks=2)
-    gpu, _ = machine.describe_host(server.cpu, effort, "measured", lambda _: None)
-    assert gpu.exchange_speed == speeds.exchange_speed
+def test_two_processes_on_one_core_take_turns():
+    found = measure_slice()
+    assert found is not None
+    assert 1e-4 < found < 0.2

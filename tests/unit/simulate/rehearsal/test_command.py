@@ -3,9 +3,8 @@ from types import SimpleNamespace
 import numba
 import pytest
 
-from hogbatch.cluster.decisions.link import ServerLink
-from hogbatch.config.train import TrainConfig
-from hogbatch.simulate.rehearsal import command
+from hogbatch.cli import rehearse as command
+from hogbatch.run import training
 
 
 def double(x):
@@ -22,10 +21,8 @@ def rehearse(monkeypatch, capsys):
                 assert numba.njit(double)(1) == 2  # not cached
             return SimpleNamespace(exit_code=0)
 
-        monkeypatch.setattr(command, "run_on", compile_kernels)
-        config = TrainConfig(data="a9a", quiet=quiet)
-        link = ServerLink(latency=50e-6, speed=1e9)
-        command.execute(config, server="epyc-2cores", interleave="layer", json=False, link=link)
+        monkeypatch.setattr(training, "execute", compile_kernels)
+        assert command.rehearse(["a9a", "--server", "epyc-2cores", *["--quiet"] * quiet]) == 0
         return capsys.readouterr().err
 
     return run

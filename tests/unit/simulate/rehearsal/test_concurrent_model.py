@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from hogbatch.kernels.contract import ROWS, TOTALS, UPDATES
+from hogbatch.kernels.contract import ROWS, TOTALS
+from hogbatch.kernels.cpu.loops import loop_for
+from hogbatch.kernels.cpu.staged import staged_loop
+from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
 from tests.unit.simulate.rehearsal.conftest import (
     BATCH,
     KINDS,
-    CopiedModel,
     batch_rows,
     concurrent,
     given,
@@ -30,18 +32,40 @@ def assert_same_model(one, other):
         assert_array_equal(getattr(one.model, name), getattr(other.model, name), name)
 
 
-class DelayedCopy:
-    """A batch of a CopiedModel that is read at once; its layers are written later."""
+class PlainBatch:
+    """A batch of the staged kernels; only the model is shared with other batches.
 
-    def __init__(self, batch):
-        self.batch, self.done, self.stages = batch, 0, 1 + batch.stages // 2
+    With `delayed`, all layers are read in the first stage, and updated in the others.
+    """
+
+    def __init__(self, given, state, tables, delayed, rows, lease, hyper):
+        layers, train = given.network.layer_views(), given.train
+        loop = loop_for(layers, sparse=train.sparse, hashed=tables is not None)
+        self.kernels, self.shared, self.delayed = staged_loop(loop.name), given.model, delayed
+        self.layers, self.done, self.totals = len(layers), 0, np.zeros(TOTALS)
+        self.stages = 1 + self.layers if delayed else 2 * self.layers
+        self.state = (
+            state.model._replace(steps=given.model.steps.copy()) if delayed else state.model
+        )
+        model, own = (self.state,), state.head
+        if tables is not None:
+            model = self.state, tables.finder(tables.current)
+            own = tables.thread(state, lease.batch_size)
+        data = train.inputs, train.labels, rows
+        kept = self.kernels.open(*model, *data, hyper)
+        self.arguments = *model, *data, lease, self.totals, kept, own
 
     def run(self, stop):
         for stage in range(self.done, stop):
-            if stage == 0:
-                self.batch.read()
+            if not self.delayed:
+                self.kernels.run(*self.arguments, stage, stage + 1, True)
+            elif stage == 0:
+                self.state.steps[:] = self.shared.steps
+                self.kernels.read(*self.arguments)
             else:
-                self.batch.write(stage - 1)
+                self.shared.steps[0] += stage == 1
+                first = self.layers + stage - 1
+                self.kernels.run(*self.arguments, first, first + 1, False)
         self.done = stop
 
 
@@ -68,26 +92,28 @@ def run(new_batch, threads, order, arguments):
 )
 def test_overlapping_batches(kind, optimizer, order, way):
     interleave, team = way
-    real, copied = given(kind, optimizer), given(kind, optimizer)
-    model, expected = concurrent(real, interleave=interleave), CopiedModel(copied)
-    arguments = settings(real)
-    threads, tables = range(max(order) + 1), tables_of(real)
-    real_threads = [model.thread(real, t, tables, team=team) for t in threads]
-    run(model.batch, real_threads, order, arguments)
-
-    def new_batch(*given):
-        batch = expected.batch(*given)
-        return DelayedCopy(batch) if team or interleave == "batch" else batch
-
-    run(new_batch, [expected.thread(t) for t in threads], order, arguments)
-    assert_same_model(real, copied)
+    real, plain = given(kind, optimizer), given(kind, optimizer)
+    model, arguments = concurrent(real, interleave=interleave), settings(real)
+    numbers, tables, others = range(max(order) + 1), tables_of(real), tables_of(plain)
+    threads = [model.thread(real, number, tables, team=team) for number in numbers]
+    run(model.batch, threads, order, arguments)
+    delayed = team or interleave == "batch"
+    states = [thread_state(plain, number) for number in numbers]
+    run(
+        lambda state, *rest: PlainBatch(plain, state, others, delayed, *rest),
+        *(states, order, arguments),
+    )
+    assert_same_model(real, plain)
 
 
 @pairs(kind=KINDS, optimizer=OPTIMIZERS, alone=[True, False])
 def test_a_batch_that_no_other_one_overlaps_is_that_of_a_real_run(kind, optimizer, alone):
     real, plain = given(kind, optimizer), given(kind, optimizer)
-    model, loop = concurrent(real, alone=alone), CopiedModel(plain)
-    thread, state = model.thread(real, 0, tables_of(real)), loop.thread(0)
+    model, tables = concurrent(real, alone=alone), tables_of(plain)
+    thread, state = model.thread(real, 0, tables_of(real)), thread_state(plain, 0)
+    before, own = (state.model,), state.head
+    if tables is not None:
+        before, own = (*before, tables.finder(tables.current)), tables.thread(state, BATCH)
     arguments, totals = settings(real, threads=1), np.zeros(TOTALS)
     for number in range(4):
         rows = batch_rows(number)
@@ -95,87 +121,10 @@ def test_a_batch_that_no_other_one_overlaps_is_that_of_a_real_run(kind, optimize
         for stop in range(1, batch.stages + 1) if number % 2 else [batch.stages]:
             batch.run(stop)
         totals[:] = 0
-        loop.train(state.model, state, rows, *arguments, totals)
+        data = plain.train.inputs, plain.train.labels, rows
+        model.loop.train(*before, *data, *arguments, own, plain.fence, totals)
         assert_array_equal(batch.totals, totals)
         assert_same_model(real, plain)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("interleave", INTERLEAVE)
-def test_the_model_does_not_change_before_the_second_half_of_a_batch(kind, interleave):
-    real = given(kind)
-    model = concurrent(real, interleave=interleave)
-    before = [array.copy() for array in (real.model.params, real.model.first)]
-    thread = model.thread(real, 1, tables_of(real))
-    batch = model.batch(thread, batch_rows(0), *settings(real))
-    batch.run(batch.stages // 2 if interleave == "layer" else 1)
-    for array, old in zip((real.model.params, real.model.first), before, strict=True):
-        assert_array_equal(array, old)
-    assert real.model.steps[0] == (interleave == "layer")
-    assert batch.totals[ROWS] == BATCH
-    assert batch.totals[UPDATES] == 1
-    batch.run(batch.stages)
-    assert (real.model.params != before[0]).any()
-    assert real.model.steps[0] == 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_backward_passes_update_the_layers_last_to_first(kind):
-    real = given(kind)
-    model, views = concurrent(real), real.network.layer_views()
-    batch = model.batch(model.thread(real, 1, tables_of(real)), batch_rows(0), *settings(real))
-    assert batch.stages == 2 * len(views)
-    batch.run(len(views))
-    for layer in reversed(range(len(views))):
-        before = real.model.params.copy()
-        batch.run(batch.done + 1)
-        changed = np.flatnonzero(real.model.params != before)
-        stops = [view.weights for view in views[layer + 1 :]] + [len(before)]
-        assert len(changed) > 0
-        assert views[layer].weights <= changed.min() and changed.max() < stops[0]
-
-
-def test_only_touched_rows_of_a_sparse_layer_change():
-    real = given("sparse")
-    model = concurrent(real)
-    train, view = real.train, real.network.layer_views()[0]
-    rows = batch_rows(0, 2)
-    before = real.model.params.copy()
-    batch = model.batch(model.thread(real, 1), rows, *settings(real))
-    batch.run(1)
-    batch.run(batch.stages)
-    inputs = train.inputs
-    features = np.concatenate(
-        [inputs.indices[inputs.indptr[row] : inputs.indptr[row + 1]] for row in rows]
-    )
-    cells = slice(view.weights, view.weights + view.fan_in * view.fan_out)
-    changed = (real.model.params != before)[cells].reshape(view.fan_in, view.fan_out).any(axis=1)
-    assert set(np.flatnonzero(changed)) == set(features)
-    assert batch.stored == len(features)
-    assert len(set(features)) < train.features
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("interleave", INTERLEAVE)
-def test_what_others_write_is_read_and_kept(kind, interleave):
-    """A replica's merge, or a roll-back, between the begin and the end of a batch."""
-    real, copied = given(kind), given(kind)
-    model, expected = concurrent(real, interleave=interleave), CopiedModel(copied)
-    arguments = settings(real)
-    thread, copy = model.thread(real, 1, tables_of(real)), expected.thread(1)
-    for number in range(3):
-        batch = model.batch(thread, batch_rows(number), *arguments)
-        same = expected.batch(copy, batch_rows(number), *arguments)
-        if interleave == "batch":
-            same = DelayedCopy(same)
-        for stop in (batch.stages // 2, batch.stages):
-            batch.run(stop)
-            same.run(stop)
-            for each in (real, copied):
-                random = np.random.default_rng(number)
-                each.model.params[:] += random.normal(size=each.model.params.shape)
-                each.model.first[:] += random.random(each.model.first.shape)
-        assert_same_model(real, copied)
 
 
 def test_a_reset_thread_takes_over_the_shared_slots():
@@ -205,10 +154,9 @@ def test_a_revoked_batch_changes_nothing(interleave, stops):
     assert_array_equal(real.model.params, before)
 
 
-@pytest.mark.parametrize("interleave", INTERLEAVE)
-def test_hash_tables_learn_of_changed_outputs_when_they_are_updated(interleave):
+def test_hash_tables_learn_of_changed_outputs_when_they_are_updated():
     real = given("hashed")
-    model, tables = concurrent(real, interleave=interleave), tables_of(real)
+    model, tables = concurrent(real), tables_of(real)
     thread = model.thread(real, 1, tables)
     marks = tables.thread(thread.state, BATCH).changed
     batch = model.batch(thread, batch_rows(0), *settings(real))

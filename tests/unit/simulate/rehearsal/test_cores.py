@@ -28,25 +28,18 @@ def ends(cores, slice_seconds, works):
     return [found.get(thread, []) for thread in range(len(works))]
 
 
-def approximately(times):
-    return [pytest.approx(each) for each in times]
-
-
-def test_a_thread_with_a_core_of_its_own_is_never_interrupted():
-    assert ends(2, 0.003, [[0.01, 0.02], [0.005]]) == approximately([[0.01, 0.03], [0.005]])
-
-
-def test_two_threads_on_one_core_take_turns():
-    assert ends(1, 0.003, [[0.004], [0.002]]) == approximately([[0.006], [0.005]])
-
-
-def test_a_thread_keeps_its_core_between_short_batches():
-    found = ends(1, 0.003, [[0.001] * 4, [0.001] * 4])
-    assert found == approximately([[0.001, 0.002, 0.003, 0.007], [0.004, 0.005, 0.006, 0.008]])
-
-
-def test_a_thread_that_has_nothing_to_do_leaves_its_core():
-    assert ends(1, 0.003, [[0.001], [0.01]]) == approximately([[0.001], [0.011]])
+@pytest.mark.parametrize(
+    ("cores", "works", "expected"),
+    [
+        (2, [[0.01, 0.02], [0.005]], [[0.01, 0.03], [0.005]]),
+        (1, [[0.004], [0.002]], [[0.006], [0.005]]),
+        (1, [[0.001] * 4] * 2, [[0.001, 0.002, 0.003, 0.007], [0.004, 0.005, 0.006, 0.008]]),
+        (1, [[0.001], [0.01]], [[0.001], [0.011]]),
+    ],
+    ids=["own core", "turns", "a slice of short batches", "nothing to do"],
+)
+def test_threads_of_one_core_take_turns(cores, works, expected):
+    assert ends(cores, 0.003, works) == [pytest.approx(each) for each in expected]
 
 
 @given(

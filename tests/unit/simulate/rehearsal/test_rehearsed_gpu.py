@@ -5,14 +5,17 @@ from random import Random
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from hogbatch.kernels.contract import LOSS
+from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.simulate.hardware.gpu_cost import MergeTimes
+from hogbatch.simulate.rehearsal.cores import Noise
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
-from hogbatch.simulate.rehearsal.noise import Noise
-from hogbatch.simulate.rehearsal.replica import RehearsedReplica
+from hogbatch.simulate.rehearsal.replica import RehearsedTrainer
 from hogbatch.wire.messages import Done, Failed, Lease
+from hogbatch.workers.replica import Replica
+from hogbatch.workers.trainer import Trainer
 from tests.support.assignments import assignment, examples
 from tests.support.simulated_host import SimulatedHost
 
@@ -50,7 +53,7 @@ class Rig:
     ):
         self.given, self.host, self.log = given, SimulatedHost(given), []
         for name in ("begin", "take", "merge", "fetch", "reset"):
-            monkeypatch.setattr(RehearsedReplica, name, self._logged(name))
+            monkeypatch.setattr(Replica, name, self._logged(name))
         self.engine = RehearsedGpu(
             label,
             cost or FixedCost(),
@@ -62,7 +65,7 @@ class Rig:
         self.log.clear()
 
     def _logged(self, name):
-        original = getattr(RehearsedReplica, name)
+        original = getattr(Replica, name)
         original = getattr(original, "original", original)
 
         def call(replica, *arguments):
@@ -123,69 +126,58 @@ def test_the_change_of_an_interval_is_merged_while_the_next_one_is_trained(monke
     assert done.seconds == 5.25
     assert done.merge_seconds == 2 * BLOCKING_S
     assert done.transfer_seconds == 2 * (MERGE_S + FETCH_S)
-    assert done.transferred == 2 * 2 * rig.given.model.params.nbytes
+    assert done.transferred == (1 + 2 * 2) * rig.given.model.params.nbytes  # first, a pull
     assert rig.given.model.merges[0] == 2
 
 
-def test_the_first_interval_waits_for_the_pull_of_its_rows(monkeypatch):
-    rig = Rig(monkeypatch, dense(), cost=FixedCost(pull_s=3.0))
-    rig.submit(1.0, lease())
-    rig.host.run()
-    assert rig.times["take"] == [
-        6.0,
-        8.25,
-    ]  # two batches after the pull; two more and the first take
+PIPELINE = [2.125, 4.375, 6.625, 8.875]  # takes without a pull between two leases
+SECOND = lease(1, 32, 64)
 
 
-def test_a_slow_merge_delays_the_next_one(monkeypatch):
-    rig = Rig(monkeypatch, dense(), cost=FixedCost(merge_s=4.0))
-    rig.submit(0.0, lease())
-    rig.host.run()
-    # The second interval is trained until 4.375, but the first merge and fetch end at 6.5.
-    assert rig.times["take"] == [2.125, 6.5]
-    assert rig.times["merge"] == [6.375, 10.75]
-    assert rig.done[0].merge_seconds == BLOCKING_S + (6.5 - 4.375) + BLOCKING_S
-
-
-def test_a_lease_that_waits_continues_the_pipeline(monkeypatch):
-    """No pull between the leases: the first interval of the second one begins at the take."""
-    rig = Rig(monkeypatch, dense())
-    rig.submit(0.0, lease(0, 0, 32), lease(1, 32, 64))
-    rig.host.run()
-    assert rig.times["begin"] == [0.0]
-    assert rig.times["take"] == [2.125, 4.375, 6.625, 8.875]
-    assert [time for time, _ in rig.host.posted] == [5.25, 9.75]
-    assert [done.seconds for done in rig.done] == [5.25, 4.5]
-
-
-def test_without_a_waiting_lease_the_merge_completes_before_the_next_pull(monkeypatch):
-    """The thread runs ahead of the device: it looks for a lease when both intervals are queued."""
-    rig = Rig(monkeypatch, dense())
-    rig.submit(0.0, lease(0, 0, 32))
-    rig.submit(3.0, lease(1, 32, 64))
-    rig.host.run()
-    assert rig.times["take"][:2] == [2.125, 4.375]
-    assert rig.times["begin"] == [0.0, 5.25]
-    assert [time for time, _ in rig.host.posted] == [5.25, 10.5]
-
-
-def test_on_the_host_a_lease_that_arrives_during_the_last_interval_is_in_time(monkeypatch):
-    rig = Rig(monkeypatch, dense(), label="gpu:host")
-    rig.submit(0.0, lease(0, 0, 32))
-    rig.submit(3.0, lease(1, 32, 64))
-    rig.host.run()
-    assert rig.times["begin"] == [0.0]
-    assert rig.times["take"] == [2.125, 4.375, 6.625, 8.875]
+@pytest.mark.parametrize(
+    ("rig", "leases", "begins", "takes", "reports"),
+    [
+        # Two batches after the pull; two more and the first take.
+        ({"cost": FixedCost(pull_s=3.0)}, [(1.0, lease())], [1.0], [6.0, 8.25], [9.125]),
+        # The second interval is trained until 4.375, but the first merge and fetch end at 6.5.
+        ({"cost": FixedCost(merge_s=4.0)}, [(0.0, lease())], [0.0], [2.125, 6.5], [10.875]),
+        ({}, [(0.0, lease()), (0.0, SECOND)], [0.0], PIPELINE, [5.25, 9.75]),
+        # The thread runs ahead of the device: it looks for a lease when both intervals are queued.
+        (
+            {},
+            [(0.0, lease()), (3.0, SECOND)],
+            [0.0, 5.25],
+            [2.125, 4.375, 7.375, 9.625],
+            [5.25, 10.5],
+        ),
+        ({"label": "gpu:host"}, [(0.0, lease()), (3.0, SECOND)], [0.0], PIPELINE, [5.25, 9.75]),
+        # Intervals of 16 and of 4 rows.
+        ({}, [(0.0, lease(0, 0, 20))], [0.0], [2.125, 2.375 + MERGE_S + FETCH_S], [3.875]),
+        # Blocking may take a tenth of the time: three batches of 1 s.
+        ({"merge_every": 0}, [(0.0, lease(0, 0, 24))], [0.0], [3.125], [4.0]),
+    ],
+    ids=["pull", "slow merge", "waiting lease", "late lease", "host", "incomplete", "interval"],
+)
+def test_times(monkeypatch, rig, leases, begins, takes, reports):
+    given = dense(merge_every=rig.pop("merge_every", 2))
+    made = Rig(monkeypatch, given, **rig)
+    for at, work in leases:
+        made.submit(at, work)
+    made.host.run()
+    assert (made.times["begin"], made.times["take"]) == (begins, takes)
+    assert [at for at, _ in made.host.posted] == reports
+    assert sum(done.rows for done in made.done) == sum(w.stop - w.start for _, w in leases)
 
 
 def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
     rig = Rig(monkeypatch, dense(), label="gpu:host", shares_core=True)
     rig.submit(0.0, lease(0, 0, 32))
+    rig.submit(20.0, lease(1, 32, 48))  # nothing is exchanged while it is trained
     rig.host.run()
     first = FETCH_S + 2 * BATCH_S
     exchange = MERGE_S + FETCH_S
     second = first + BLOCKING_S + 2 * BATCH_S + exchange
-    assert rig.times["take"] == [first, second]
+    assert rig.times["take"] == [first, second, 20.0 + first]
     assert rig.times["merge"][0] == first + BLOCKING_S + 2 * MERGE_S
     assert rig.times["fetch"][0] == rig.times["merge"][0]
     assert rig.host.posted[0][0] == second + BLOCKING_S + exchange  # nothing else is trained
@@ -200,38 +192,16 @@ def test_evaluation_waits_for_the_merge(monkeypatch):
     assert (done.rows, done.updates) == (20, 0)
     assert done.metric_sums[0] > 0 and done.loss > 0
     assert done.seconds == FETCH_S + 20 * EVALUATE_S
+    assert done.transfer_seconds == FETCH_S
     assert done.transferred == rig.given.model.params.nbytes
-
-
-@pytest.mark.parametrize(("merge", "sums"), [("delta", 1), ("average", 0)])
-@pytest.mark.parametrize("densify", [False, True])
-def test_an_evaluation_copies_the_sums_that_are_exchanged(monkeypatch, merge, sums, densify):
-    train = examples(ROWS, sparse=True, features=200, stored=0.005)
-    cost = FixedCost()
-    cost.densify = densify
-    given = assignment(train, train, optimizer="adagrad", merge=merge)
-    rig = Rig(monkeypatch, given, cost=cost)
-    rig.submit(0.0, lease(0, 0, 20, task="evaluate"))
-    rig.host.run()
-    first = given.network.layer_views()[0]
-    cells = given.model.params.size + sums * first.fan_in * first.fan_out
-    assert rig.done[0].transferred == 4 * cells
-
-
-def test_an_incomplete_batch_takes_less_time(monkeypatch):
-    rig = Rig(monkeypatch, dense())
-    rig.submit(0.0, lease(0, 0, 20))  # intervals of 16 and of 4 rows
-    rig.host.run()
-    assert rig.times["take"] == [2.125, 2.375 + max(0.5, MERGE_S + FETCH_S)]
-    assert rig.done[0].rows == 20
 
 
 @pytest.mark.parametrize(("damping", "weight"), [("off", 1.0), ("root", 0.5)])
 def test_staleness_is_counted_when_the_merge_begins(monkeypatch, damping, weight):
     rig = Rig(monkeypatch, dense(staleness_damping=damping))
     model, weights = rig.given.model, []
-    merge = RehearsedReplica.merge
-    monkeypatch.setattr(RehearsedReplica, "merge", lambda r, w: (weights.append(w), merge(r, w)))
+    merge = Replica.merge
+    monkeypatch.setattr(Replica, "merge", lambda r, w: (weights.append(w), merge(r, w)))
 
     def others(count):
         model.steps[0] += count
@@ -246,72 +216,42 @@ def test_staleness_is_counted_when_the_merge_begins(monkeypatch, damping, weight
     assert weights[0] == weight
 
 
-def test_the_third_interval_is_based_on_the_first_fetch(monkeypatch):
-    rig = Rig(monkeypatch, dense())
+def diverge(monkeypatch, intervals):
+    """Make the changes of these intervals not finite, counted from 1 in the order of training."""
+    train, calls = RehearsedTrainer._train, []
 
-    def others():
-        rig.given.model.steps[0] += 1
-
-    rig.at(2.5, others)  # before the first fetch, at 2.875
-    rig.submit(0.0, lease(0, 0, 48))
-    rig.host.run()
-    assert rig.done[0].staleness == (0 + 1 + 0) / 3
-
-
-def test_a_revoked_lease_is_not_merged(monkeypatch):
-    rig = Rig(monkeypatch, dense())
-    start = rig.given.model.params.copy()
-
-    def revoke():
-        rig.given.fence[0] = 1
-
-    rig.at(2.0, revoke)
-    rig.submit(0.0, lease())
-    rig.host.run()
-    assert "merge" not in rig.times
-    assert_array_equal(rig.given.model.params, start)
-    (failed,) = rig.done
-    assert failed == Failed("lease 0 was revoked after 0 rows")
-
-
-def test_a_lease_revoked_between_two_merges_keeps_the_first(monkeypatch):
-    rig = Rig(monkeypatch, dense())
-
-    def revoke():
-        rig.given.fence[0] = 1
-
-    rig.at(4.0, revoke)
-    rig.submit(0.0, lease())
-    rig.host.run()
-    assert len(rig.times["merge"]) == 1
-    assert rig.done == [Failed("lease 0 was revoked after 16 rows")]
-
-
-def diverge(monkeypatch, times):
-    """Make the changes not finite that are taken after `times` calls of `train`."""
-    train, calls = RehearsedReplica.train, []
-
-    def broken(replica, rows, batch, rate):
-        train(replica, rows, batch, rate)
+    def broken(trainer, rows, batch, rate):
+        train(trainer, rows, batch, rate)
         calls.append(rows)
-        if len(calls) in times:
-            replica.params[0] = np.nan
+        if len(calls) in intervals:
+            trainer.replica.params[0] = np.nan
 
-    monkeypatch.setattr(RehearsedReplica, "train", broken)
+    monkeypatch.setattr(RehearsedTrainer, "_train", broken)
+    return calls
 
 
 def test_a_change_that_is_not_finite_is_refused(monkeypatch):
     """The next interval started from the same replica, so its rows are skipped as well."""
-    diverge(monkeypatch, {1})
+    calls = diverge(monkeypatch, {1})
     rig = Rig(monkeypatch, dense())
     rig.submit(0.0, lease(0, 0, 64))
     rig.host.run()
     (done,) = rig.done
     assert (done.rows, done.refused, done.skipped, done.updates) == (64, 1, 32, 2)
     assert np.isfinite(rig.given.model.params).all()
+    assert len(calls) == 3  # the skipped interval is not computed
     # Refused at 2.375, fetched until 2.5; the second interval ends at 4.375.
     assert rig.times["reset"] == [4.375]
     assert rig.times["begin"] == [0.0, 4.375]
+
+
+def test_a_roll_back_resets_the_replica(monkeypatch):
+    rig = Rig(monkeypatch, dense(optimizer="momentum"))
+    rig.submit(0.0, lease(0, 0, 32), lease(1, 32, 64, rollbacks=1))
+    rig.host.run()
+    assert rig.times["reset"] == [5.25]
+    assert rig.times["begin"] == [0.0, 5.25]
+    assert [done.rows for done in rig.done] == [32, 32]
 
 
 def test_three_refused_changes_in_a_row_are_a_failure(monkeypatch):
@@ -320,33 +260,6 @@ def test_three_refused_changes_in_a_row_are_a_failure(monkeypatch):
     rig.submit(0.0, *(lease(number, 0, 64) for number in range(2)))
     rig.host.run()
     assert rig.done[-1] == Failed("HogbatchError: 3 merges in a row were not finite")
-
-
-def test_refusals_do_not_count_while_the_model_itself_is_not_finite(monkeypatch):
-    rig = Rig(monkeypatch, dense())
-    rig.given.model.params[0] = np.nan
-    rig.submit(0.0, *(lease(number, 0, 64) for number in range(2)))
-    rig.host.run()
-    assert [done.refused for done in rig.done] == [2, 2]
-
-
-def test_a_roll_back_resets_the_replica(monkeypatch):
-    given = dense(optimizer="momentum")
-    rig = Rig(monkeypatch, given)
-    rig.submit(0.0, lease(0, 0, 32), lease(1, 32, 64, rollbacks=1))
-    rig.host.run()
-    assert rig.times["reset"] == [5.25]
-    assert rig.times["begin"] == [0.0, 5.25]
-    assert [done.rows for done in rig.done] == [32, 32]
-
-
-def test_the_interval_follows_from_the_times(monkeypatch):
-    """Blocking may take a tenth of the time: 0.25 s of merging for 2.5 s, three batches of 1 s."""
-    rig = Rig(monkeypatch, dense(merge_every=0))
-    rig.submit(0.0, lease(0, 0, 64))
-    rig.host.run()
-    assert rig.times["take"][0] == 3.125
-    assert rig.done[0].updates == 3
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
@@ -370,37 +283,36 @@ def test_touched_rows_are_exchanged_if_a_batch_touches_few(monkeypatch, optimize
     assert_allclose(*results, atol=1e-6)
 
 
-def test_one_worker_trains_as_on_one_thread(monkeypatch):
+@pytest.mark.parametrize(
+    ("optimizer", "data"),
+    [("adam", {}), ("momentum", {}), ("adagrad", {"sparse": True, "features": 200})],
+    ids=["adam", "momentum", "touched rows"],
+)
+def test_one_worker_trains_as_a_real_one_on_one_interval(monkeypatch, optimizer, data):
     """Without other workers, the sum of all changes is what plain training gives."""
-    rig = Rig(monkeypatch, dense(merge_every=3))
-    rig.submit(0.0, lease(0, 0, 64))
+    settings = {"optimizer": optimizer, "merge_every": 3}
+    if data:
+        data["stored"] = 0.005
+    rig = Rig(monkeypatch, assignment(examples(ROWS, **data), **settings))
+    rig.submit(0.0, *(lease(number, 0, 64, epoch=number) for number in range(2)))
     rig.host.run()
-    plain = dense()
-    replica = RehearsedReplica(plain, by_rows=False)
-    replica.begin(np.arange(1))
-    replica.train(plain.orders.row_order(0), BATCH, 0.1)
-    assert_allclose(rig.given.model.params, replica.params, atol=1e-6)
-    assert_allclose(rig.done[0].loss, replica.totals[LOSS], rtol=1e-5)
+    plain = Trainer(HostDevice(), assignment(examples(ROWS, **data), **settings))
+    plain.replica.exchange_all()
+    for epoch in range(2):
+        plain.follow(epoch)
+        plain.train(0, 64, BATCH, 0.1)
+    assert_allclose(rig.given.model.params, plain.replica.params, atol=1e-5)
+    assert_allclose(sum(done.loss for done in rig.done), plain.replica.totals[LOSS], rtol=1e-4)
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.1])
-def test_repeatable_to_the_bit(monkeypatch, spread):
+def test_times_vary_with_the_seed_and_are_repeatable_to_the_bit(monkeypatch):
     runs = []
-    for _ in range(2):
-        rig = Rig(monkeypatch, dense(optimizer="adam"), seed=5, spread=spread)
+    for seed in (5, 5, 6):
+        rig = Rig(monkeypatch, dense(optimizer="adam"), seed=seed, spread=0.1)
         rig.submit(0.0, *(lease(number, 0, 64, epoch=number) for number in range(2)))
         rig.host.run()
         runs.append((rig.log, rig.host.posted, rig.given.model.params.tobytes()))
-    assert runs[0] == runs[1]
-    assert len(runs[0][1]) == 2 and all(isinstance(done, Done) for _, done in runs[0][1])
-
-
-def test_times_vary_with_the_seed(monkeypatch):
-    ends = set()
-    for seed in range(3):
-        rig = Rig(monkeypatch, dense(), seed=seed, spread=0.1)
-        rig.submit(0.0, lease())
-        rig.host.run()
-        ends.add(rig.host.posted[0][0])
-    assert len(ends) == 3
-    assert all(0.7 * 5.25 < end < 1.4 * 5.25 for end in ends)
+    assert runs[0] == runs[1] != runs[2]
+    assert all(isinstance(done, Done) for _, done in runs[0][1])
+    ends = [posted[-1][0] for _, posted, _ in runs]
+    assert 0 < abs(ends[0] - ends[2]) < 0.3 * ends[0]

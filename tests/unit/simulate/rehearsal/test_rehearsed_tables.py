@@ -22,7 +22,7 @@ class Rig:
         self.model = concurrent(self.given)
         self.tables = self.rehearsed.tables
         self.threads = [self.model.thread(self.given, n, self.tables) for n in range(threads)]
-        self.started = self.rehearsed.start()
+        self.started = self.rehearsed.build_now()
 
     def train(self, batches, thread=0):
         """Train one range of a lease, in no time; return the seconds in the foreground."""

@@ -2,12 +2,12 @@
 
 import pytest
 
-from hogbatch.simulate.rehearsal.stages import SHORTEST, StageGroup, next_end, next_pass, next_phase
+from hogbatch.simulate.rehearsal.cpu import SHORTEST, StageGroup, next_end, next_pass, next_phase
 
 LONG, SHORT = 4 * SHORTEST, SHORTEST / 3
 
 
-def steps(seconds, following=next_pass):
+def steps(seconds, following):
     """All steps of a batch."""
     found = [following(seconds, 0)]
     while found[-1].stop < len(seconds):
@@ -15,32 +15,29 @@ def steps(seconds, following=next_pass):
     return found
 
 
-def test_each_stage_runs_in_the_middle_of_its_time():
-    expected = [StageGroup(1, 0.5 * LONG), StageGroup(2, 2.0 * LONG), StageGroup(3, 3.5 * LONG)]
-    assert steps([LONG, 2 * LONG, LONG]) == [(stop, pytest.approx(at)) for stop, at in expected]
-
-
-def test_short_stages_run_together_with_the_following_ones():
-    found = steps([SHORT, SHORT, LONG, LONG])
-    assert [step.stop for step in found] == [3, 4]
-    assert found[0].at == pytest.approx(SHORT + LONG / 2)
-
-
-def test_short_stages_at_the_end_run_together_with_the_one_before():
-    found = steps([LONG, LONG, SHORT, SHORT])
-    assert [step.stop for step in found] == [1, 4]
-    assert found[1].at == pytest.approx(LONG + (LONG + 2 * SHORT) / 2)
-
-
-def test_a_short_batch_runs_at_once():
-    assert steps([SHORT / 4] * 8) == [(8, pytest.approx(SHORT))]
-
-
-def test_a_team_reads_in_the_middle_of_its_first_phase_even_of_a_short_batch():
-    found = steps([SHORT, SHORT / 4, SHORT / 4], next_phase)
-    assert found == [(1, pytest.approx(SHORT / 2)), (3, pytest.approx(1.25 * SHORT))]
-    long = steps([LONG, LONG, LONG], next_phase)
-    assert long == [(n + 1, pytest.approx((n + 0.5) * LONG)) for n in range(3)]
+@pytest.mark.parametrize(
+    ("seconds", "following", "expected"),
+    [
+        ([LONG, 2 * LONG, LONG], next_pass, [(1, 0.5 * LONG), (2, 2.0 * LONG), (3, 3.5 * LONG)]),
+        (
+            [SHORT, SHORT, LONG, LONG],
+            next_pass,
+            [(3, SHORT + LONG / 2), (4, 2 * SHORT + 1.5 * LONG)],
+        ),
+        (
+            [LONG, LONG, SHORT, SHORT],
+            next_pass,
+            [(1, LONG / 2), (4, LONG + (LONG + 2 * SHORT) / 2)],
+        ),
+        ([SHORT / 4] * 8, next_pass, [(8, SHORT)]),
+        ([SHORT, SHORT / 4, SHORT / 4], next_phase, [(1, SHORT / 2), (3, 1.25 * SHORT)]),
+        ([LONG] * 3, next_phase, [(n + 1, (n + 0.5) * LONG) for n in range(3)]),
+    ],
+    ids=["long", "short first", "short last", "short batch", "short batch of a team", "team"],
+)
+def test_stages_run_in_the_middle_of_their_time_short_ones_together(seconds, following, expected):
+    """A team never reads in the middle of its updates."""
+    assert steps(seconds, following) == [(stop, pytest.approx(at)) for stop, at in expected]
 
 
 def test_a_delayed_batch_reads_when_it_begins_and_writes_when_it_ends():
