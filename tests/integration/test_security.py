@@ -124,14 +124,14 @@ from hogbatch.workers import cpu, session
 sys.argv[1:] = [{run_dir!r}, "--threads", "1"]
 cpu.main()
 """
-OTHER_PROTOCOL = "from hogbatch.wire import codec; codec.PREFIX = codec.MAGIC + b'\\x07\\x00'"
+OTHER_PROTOCOL = "from hogbatch.wire import codec; codec.PREFIX = codec.MAGIC + b'\\x00\\x00'"
 
 
 def test_workers_of_other_versions_or_data_are_refused_and_the_run_goes_on(job):
     job.coordinate("a9a", "--epochs", 1, "-q")
     for change, code, said in (
         ("session.version = lambda: '0.0.1'", 4, "this worker 0.0.1: install the same version"),
-        (OTHER_PROTOCOL, 4, f"the coordinator uses protocol {PROTOCOL}, this worker 7"),
+        (OTHER_PROTOCOL, 4, f"the coordinator uses protocol {PROTOCOL}, this worker 0"),
         ("cpu.CpuEngine._warm_up = lambda self: 1 / 0", 1, "ZeroDivisionError"),
     ):
         program = IMPOSTOR.format(change=change, run_dir=str(job.run_dir))
@@ -148,7 +148,7 @@ def test_workers_of_other_versions_or_data_are_refused_and_the_run_goes_on(job):
     job.attach()
     assert job.finish() == 0
     assert [worker["rows"] > 0 for worker in job.summary()["workers"]] == [False, True]
-    assert f"protocol version 7; this side uses {PROTOCOL}" in job.said(job.coordinator)
+    assert f"protocol version 0; this side uses {PROTOCOL}" in job.said(job.coordinator)
 
 
 # Garbage and lies ---------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def adapters(segment_server, shuffle, children, record=None):
     return RunAdapters(
         endpoint=Loopback(),
         segment_server=segment_server,
-        revoke=None,
+        revoke=lambda number: None,
         processes=children,
         snapshots=FiniteSnapshots(),
         shuffle=shuffle,
