@@ -1,4 +1,4 @@
-"""How close are the three products of a dense layer to the peak of the processor?
+"""Compares the three products of a dense layer with the peak of the processor.
 
 forward  Y[m, h] = X[m, k] W[k, h]      backward  E[m, k] = D[m, h] W[k, h].T
 update   W[k, h] += X[m, k].T D[m, h]

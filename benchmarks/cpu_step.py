@@ -1,4 +1,4 @@
-"""How close is a whole training step on the CPU to the peak of the processor?
+"""Compares a whole training step on the CPU with the peak of the processor.
 
 Measures forward, loss, backward and update of the networks of Ma & Rusu on rows in memory, with one
 and with two threads, on their own and as a team, and the same step in PyTorch if it is installed.

@@ -1,4 +1,4 @@
-"""How many training seconds do hogbatch and other frameworks need to reach a test loss?
+"""Training seconds of hogbatch and of other frameworks until they reach a test loss.
 
 hogbatch runs at its defaults (data, network and target given). Each peer runs with the best setting
 of a search over its own grid (benchmarks/peers/tuned.json). All train in turn on the same rows.

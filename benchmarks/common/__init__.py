@@ -1,1 +1,1 @@
-"""What several benchmarks need, each thing once. Nothing here belongs to one question."""
+"""Modules that several benchmarks use."""

@@ -1,4 +1,4 @@
-"""When a run reached a target, interpolated between its evaluations."""
+"""Times at which a run reached a target, interpolated between its evaluations."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -1,1 +1,1 @@
-"""What do faults cost? One module per question; see __main__.py."""
+"""The cost of faults. One module per question; see __main__.py."""

@@ -1,4 +1,4 @@
-"""What do faults cost: killed workers, killed coordinators, and long runs?
+"""The cost of faults: killed workers, killed coordinators, and long runs.
 
 Each question is a command. All train the bundled sample with two workers of one thread each.
 

@@ -1,4 +1,4 @@
-"""How much later is a test loss reached if a worker is killed every two seconds?"""
+"""The delay of a test loss if a worker is killed every two seconds."""
 
 import os
 import signal

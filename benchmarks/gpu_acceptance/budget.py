@@ -1,4 +1,4 @@
-"""How the stages share the time."""
+"""The division of the time among the stages."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which targets were reached, computed from the records of the stages, without side effects.
+"""Decides from the records of the stages which targets were reached.
 
 A target is unknown if one of its measurements is missing or cannot be compared.
 """

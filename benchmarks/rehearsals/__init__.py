@@ -1,1 +1,1 @@
-"""Which processors, batches and policies are fastest on which server? See __main__.py."""
+"""The fastest processors, batches and policies of described servers. See __main__.py."""

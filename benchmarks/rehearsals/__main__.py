@@ -1,4 +1,4 @@
-"""Which processors, batches and policies are fastest on which server? A matrix of rehearsals.
+"""The fastest processors, batches and policies of described servers: a matrix of rehearsals.
 
 Rehearses (`hogbatch rehearse`) data sets on servers: the CPU alone with its default policy and with
 fixed batches, the latter also with threads on their own where they compute together by default, one

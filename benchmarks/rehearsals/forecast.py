@@ -1,4 +1,4 @@
-"""What a matrix will cost: its cells and their expected minutes, before any of them runs."""
+"""Forecasts the cells of a matrix and their minutes before any of them runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter

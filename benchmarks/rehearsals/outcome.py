@@ -1,4 +1,4 @@
-"""What the matrix keeps of a rehearsal: when it reached its targets, and what devices did."""
+"""Results of a rehearsal in the matrix: times of targets, and the work of each device."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which cells to run: of fixed batches a few at first, then the neighbours of the best one.
+"""Chooses the cells to run: a few fixed batches at first, then the neighbours of the best one.
 
 A grid of all batches would take hours. A device alone starts with three batches, and then half and
 twice the best one are added until both have run, so that the best one is not at an edge.

@@ -1,4 +1,4 @@
-"""What is worth trying with the network of a set on a described server.
+"""Useful settings for the network of a set on a described server.
 
 These are the batch sizes of its GPU, from its predicted speeds, and of its CPU, from its teams.
 """

@@ -1,4 +1,4 @@
-"""How good and how fast are models of raw tables, compared with scikit-learn's linear models?
+"""Quality and speed of models of raw tables, compared with scikit-learn's linear models.
 
 Scores: each table is divided ten times (large ones fewer times) into four fifths of training rows
 and the rest. hogbatch gets them as raw CSV files: `hogbatch train TRAIN --label NAME`, then

@@ -1,4 +1,4 @@
-"""Which cluster a run trains on, and which settings have no meaning there."""
+"""The cluster that a run trains on, and settings that have no meaning there."""
 
 from importlib.util import find_spec
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which rows of a pass are still to be done, and which lease holds them."""
+"""The rows of a pass: those still to be done, and the leases that hold the others."""
 
 from bisect import bisect_right
 from collections import Counter, deque

@@ -1,4 +1,4 @@
-"""What the coordinator needs to know about merges, if workers have models of their own."""
+"""The interface of merges, for runs whose workers have models of their own."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""When to take snapshots and checkpoints, and what to do when the model is not finite."""
+"""Decides about snapshots and checkpoints, and about a model that is not finite."""
 
 import math
 from dataclasses import dataclass, field

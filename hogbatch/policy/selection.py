@@ -1,4 +1,4 @@
-"""Which workers train together: those that learn fastest, by `hogbatch.policy.progress`."""
+"""Selects the workers that learn fastest together, by `hogbatch.policy.progress`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""How workers, coordinator and terminal end, Ctrl-C, and which processes end with them."""
+"""The ends of workers, coordinator and terminal, Ctrl-C, and the processes that end with them."""
 
 import mmap
 import os

@@ -1,1 +1,1 @@
-"""What several tests share: processes of a run, cases, oracles and checks of the documentation."""
+"""Shared by several tests: processes of a run, cases, oracles and checks of the documentation."""

@@ -1,4 +1,4 @@
-"""How many examples property tests try: all of them, or a tenth (`--hypothesis-profile few`)."""
+"""Numbers of examples of property tests: all, or a tenth (`--hypothesis-profile few`)."""
 
 from hypothesis import HealthCheck, settings
 

@@ -1,4 +1,4 @@
-"""How many updates are lost when CPU threads and the device add to the same parameters.
+"""Updates lost when CPU threads and the device add to the same parameters.
 
 Each CPU thread adds ones to a part of its own, so threads lose nothing among themselves.
 """

@@ -1,4 +1,4 @@
-"""Which servers have which parts of data that are divided among them.
+"""Divides the parts of data among servers.
 
 A part is a file. Each is on `copies` servers: if one of them is lost, others take over its rows,
 and a slow server leaves rows to those that have the same parts.

@@ -1,4 +1,4 @@
-"""When the models of several servers are merged, and which servers take part.
+"""The merges of the models of several servers: their times, steps and members.
 
 A server is a worker with a model of its own. A merge has these steps, each of which begins when all
 servers have finished the one before, while all of them train on:

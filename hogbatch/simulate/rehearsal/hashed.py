@@ -1,4 +1,4 @@
-"""When the hash tables of a rehearsed CPU worker are built; see `hogbatch.workers.hashed`.
+"""Builds of hash tables of a rehearsed CPU worker; see `hogbatch.workers.hashed`.
 
 A build reads the weights at its start, and its tables are used when its simulated time has passed.
 """

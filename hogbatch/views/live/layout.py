@@ -1,4 +1,4 @@
-"""Which parts of a run a frame shows, and in how many lines."""
+"""Selects the parts of a run that a frame shows, and their numbers of lines."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""What one server does in a merge; alone, and without the process that it belongs to."""
+"""The part of one server in a merge, without the process that it belongs to."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the plane of NIXL does without other processes; see also tests/integration/test_nixl.py."""
+"""The plane of NIXL without other processes; see also tests/integration/test_nixl.py."""
 
 import sys
 

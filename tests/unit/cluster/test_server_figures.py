@@ -1,4 +1,4 @@
-"""What a server tells about its workers, and how the coordinator of all servers records it."""
+"""Figures of a server's workers, and their records by the coordinator of all servers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a server writes about its part of a run."""
+"""Files that a server writes about its part of a run."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a server is told at its start comes back as it was sent."""
+"""The start message of a server is decoded as it was encoded."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What only GPU workers report: batches beyond their memory, staleness, merges refused."""
+"""Reports of GPU workers: batches beyond their memory, staleness, refused merges."""
 
 import pytest
 

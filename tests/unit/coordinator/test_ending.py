@@ -1,4 +1,4 @@
-"""When the model is evaluated and kept, and when a run is over."""
+"""Evaluations, the model that is kept, and the end of a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which worker evaluates how many rows: all should end at the same time."""
+"""The division of an evaluation among workers, so that all end at the same time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which worker gets which rows, in leases and batches of which size."""
+"""The rows, lengths and batch sizes of leases."""
 
 import pytest
 

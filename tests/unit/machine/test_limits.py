@@ -1,4 +1,4 @@
-"""What a run requires of the system, and the errors where that is missing."""
+"""Requirements of a run on the system, and the errors where they are not met."""
 
 import errno
 import resource

@@ -1,4 +1,4 @@
-"""What every built-in batch policy must satisfy; a new entry of POLICIES is tested here."""
+"""Requirements on every built-in batch policy; a new entry of POLICIES is tested here."""
 
 import re
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What is checked of the models of simulated servers, and what servers do in merges."""
+"""Checks of the models of simulated servers, and their steps in merges."""
 
 from random import Random
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What a GPU worker measures during training, and how it uses these measurements."""
+"""Measurements of a GPU worker during training, and their use."""
 
 import logging
 import time

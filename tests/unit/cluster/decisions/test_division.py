@@ -1,4 +1,4 @@
-"""Which servers have which files."""
+"""The division of files among servers."""
 
 from itertools import combinations
 

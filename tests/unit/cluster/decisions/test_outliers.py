@@ -1,4 +1,4 @@
-"""Which servers' changes are outliers."""
+"""Servers whose changes are outliers."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Which compiled loop runs for which network and inputs."""
+"""The choice of the compiled loop for a network and its inputs."""
 
 import pytest
 

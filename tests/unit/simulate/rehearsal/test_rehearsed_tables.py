@@ -1,4 +1,4 @@
-"""When hash tables are built from which weights, and when threads use them."""
+"""Builds of hash tables at simulated times, their weights, and their use by threads."""
 
 import numpy as np
 from numpy.testing import assert_array_equal

@@ -1,4 +1,4 @@
-"""When the stages of a batch run."""
+"""The times of the stages of a batch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a terminal emulator shows after frames, printed lines, errors and changes of size."""
+"""The screen of a terminal emulator after frames, printed lines, errors and changes of size."""
 
 import io
 import sys

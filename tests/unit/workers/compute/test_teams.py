@@ -1,4 +1,4 @@
-"""How the threads of a CPU worker are divided into teams."""
+"""The division of the threads of a CPU worker into teams."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""Which optimizer slots a thread of a CPU worker shares, and which it keeps to itself."""
+"""Optimizer slots that a thread of a CPU worker shares, and those that it keeps to itself."""
 
 from pathlib import Path
 
