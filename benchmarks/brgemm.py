@@ -162,14 +162,14 @@ def main() -> None:
     )
     add("--repetitions", type=int, default=15, help="measurements of each product (default: 15)")
     arguments.add_json(parser)
-    given = parser.parse_args()
+    options = parser.parse_args()
     results = []
-    for shape in given.shapes:
-        for m in given.rows:
+    for shape in options.shapes:
+        for m in options.rows:
             for which in PASSES:
-                results.append(measure(shape, m, which, given.repetitions))
+                results.append(measure(shape, m, which, options.repetitions))
                 print(results[-1], flush=True)
-    report.write(given.json, results)
+    report.write(options.json, results)
 
 
 if __name__ == "__main__":

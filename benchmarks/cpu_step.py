@@ -68,22 +68,22 @@ class CpuStep:
 
     def lease(self, batch: int, seed: int) -> tuple[Work, int]:
         """A function that trains on some rows in batches, and the number of rows."""
-        given, rows = self._arguments(batch, seed)
+        train_arguments, rows = self._arguments(batch, seed)
 
         def work() -> None:
-            compiled.train(*given, *self._own())
+            compiled.train(*train_arguments, *self._own())
 
         return work, rows
 
     def team_lease(self, batch: int) -> tuple[list[Work], int]:
         """The functions of the members of a team, for batches of the team; the number of rows."""
-        given, rows = self._arguments(batch, seed=0)
-        size = team.memory_for(given[0].table, False, batch)
+        train_arguments, rows = self._arguments(batch, seed=0)
+        size = team.memory_for(train_arguments[0].table, False, batch)
         memory = new_barrier(), own_lines(1), *(aligned(np.zeros(size, np.float32)) for _ in "ab")
         shared = team.Team(MEMBERS, *memory)
 
         def work(member: int) -> None:
-            team.train(*given, *self._own(), shared, member)
+            team.train(*train_arguments, *self._own(), shared, member)
 
         return [partial(work, member) for member in range(MEMBERS)], rows
 
@@ -187,14 +187,14 @@ def main() -> None:
     )
     add("--repetitions", type=int, default=15, help="measurements of each step (default: 15)")
     arguments.add_json(parser)
-    given = parser.parse_args()
+    options = parser.parse_args()
     results = []
-    for name in given.networks:
-        for batch in given.batches:
-            settings = name, given.activation, given.optimizer, batch, given.repetitions
+    for name in options.networks:
+        for batch in options.batches:
+            settings = name, options.activation, options.optimizer, batch, options.repetitions
             results.append(measure(*settings))
             print(results[-1], flush=True)
-    report.write(given.json, results)
+    report.write(options.json, results)
 
 
 if __name__ == "__main__":

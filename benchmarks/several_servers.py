@@ -56,24 +56,24 @@ def crossing(history: list[dict[str, Any]], problem: Problem) -> Arrival | None:
     return arrival(losses, -problem.target)
 
 
-def run(given: argparse.Namespace, name: str, seed: int, flags: list[str]) -> dict[str, Any]:
+def run(options: argparse.Namespace, name: str, seed: int, flags: list[str]) -> dict[str, Any]:
     """One run: its rows and seconds to the target, its merges, and its history."""
     problem = PROBLEMS[name]
-    data, *test = (str(given.data / each) for each in problem.files)
+    data, *test = (str(options.data / each) for each in problem.files)
     target = [] if problem.by_metric else ["--target-loss", str(problem.target)]
-    limits = ["--max-seconds", str(given.seconds or problem.seconds), "--seed", str(seed)]
+    limits = ["--max-seconds", str(options.seconds or problem.seconds), "--seed", str(seed)]
     tested = ["--test", *test] if test else []
     done = train([data, *tested, *problem.network, *target, *limits, *flags], LIMIT_S)
     if done.error:
         return {"set": name, "seed": seed, "flags": flags, "error": done.error}
     summary = done.summary
-    found = crossing(summary["history"], problem)
+    reached = crossing(summary["history"], problem)
     return {
         "set": name,
         "seed": seed,
         "flags": [each for each in flags if ":" not in each],  # without the address
-        "rows": found and found.rows,
-        "seconds": found and found.seconds,
+        "rows": reached and reached.rows,
+        "seconds": reached and reached.seconds,
         "rows_per_second": summary["rows"] / summary["train_seconds"],
         "history": [
             [each["rows"], each["seconds"], each["test_loss"], each["test_value"]]
@@ -82,10 +82,12 @@ def run(given: argparse.Namespace, name: str, seed: int, flags: list[str]) -> di
     }
 
 
-def measure(given: argparse.Namespace, name: str, seed: int, cluster: list[str]) -> dict[str, Any]:
+def measure(
+    options: argparse.Namespace, name: str, seed: int, cluster: list[str]
+) -> dict[str, Any]:
     """One server and several, with the same seed."""
-    one = run(given, name, seed, ["--workers", f"cpu:{given.nodes}"])
-    several = run(given, name, seed, [*cluster, *given.flags])
+    one = run(options, name, seed, ["--workers", f"cpu:{options.nodes}"])
+    several = run(options, name, seed, [*cluster, *options.flags])
     ratios = {
         f"{key}_ratio": several[key] / one[key]
         for key in ("rows", "seconds")
@@ -94,12 +96,12 @@ def measure(given: argparse.Namespace, name: str, seed: int, cluster: list[str])
     return {"set": name, "seed": seed, **ratios, "one": one, "several": several}
 
 
-def cost_of_merges(given: argparse.Namespace, name: str, cluster: list[str]) -> dict[str, Any]:
+def cost_of_merges(options: argparse.Namespace, name: str, cluster: list[str]) -> dict[str, Any]:
     """Rows per second with merges over those without, of runs in turn."""
     pairs = []
-    for seed in range(given.pairs):
-        usual = run(given, name, seed, [*cluster, *given.flags])
-        never = run(given, name, seed, [*cluster, *given.flags, "--merge-rows", NEVER])
+    for seed in range(options.pairs):
+        usual = run(options, name, seed, [*cluster, *options.flags])
+        never = run(options, name, seed, [*cluster, *options.flags, "--merge-rows", NEVER])
         pairs.append(usual["rows_per_second"] / never["rows_per_second"])
     return {"set": name, "pairs": pairs, "median": statistics.median(pairs) if pairs else None}
 
@@ -132,28 +134,28 @@ def main() -> None:
     add("--seconds", type=float, help="training seconds of a run (default: by data set)")
     add("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of hogbatch train")
     arguments.add_json(parser)
-    given = parser.parse_args()
-    options: dict[str, Any] = {
+    options = parser.parse_args()
+    node_options: dict[str, Any] = {
         "num_cpus": 1,
         "object_store_memory": OBJECT_STORE,
         "include_dashboard": False,
     }
-    nodes = Cluster(initialize_head=True, head_node_args=options)
-    for _ in range(1, given.nodes):
+    nodes = Cluster(initialize_head=True, head_node_args=node_options)
+    for _ in range(1, options.nodes):
         nodes.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
-    cluster = ["--cluster", str(nodes.address), "--servers", str(given.nodes)]
+    cluster = ["--cluster", str(nodes.address), "--servers", str(options.nodes)]
     results, costs = [], []
     try:
-        for name in given.sets:
-            for seed in range(given.seeds):
-                results.append(measure(given, name, seed, cluster))
+        for name in options.sets:
+            for seed in range(options.seeds):
+                results.append(measure(options, name, seed, cluster))
                 print(table(results[-1:]).splitlines()[-1], flush=True)
-            costs.append(cost_of_merges(given, name, cluster))
+            costs.append(cost_of_merges(options, name, cluster))
             print(f"{name}: rows per second with merges over those without: {costs[-1]['pairs']}")
     finally:
         nodes.shutdown()  # type: ignore[no-untyped-call]
     print(table(results))
-    report.write(given.json, results, merges=costs, nodes=given.nodes, flags=given.flags)
+    report.write(options.json, results, merges=costs, nodes=options.nodes, flags=options.flags)
 
 
 if __name__ == "__main__":

@@ -48,21 +48,21 @@ def train_ours(task: Task, data: Path, seed: int, limit_s: float) -> Run:
     }
 
 
-def measure(given: argparse.Namespace, names: Sequence[str]) -> list[Run]:
+def measure(options: argparse.Namespace, names: Sequence[str]) -> list[Run]:
     """Train hogbatch and all peers on each data set, once per seed.
 
     They train in turn, so that changes in the machine's speed affect all of them.
     """
     tuned, runs = SETTINGS.read(), []
-    for which in given.sets:
+    for which in options.sets:
         task = TASKS[which]
-        for seed in range(given.seeds):
-            with task_directory(task, given.data, seed) as (_, directory):
-                ours = train_ours(task, given.data, seed, given.limit)
+        for seed in range(options.seeds):
+            with task_directory(task, options.data, seed) as (_, directory):
+                ours = train_ours(task, options.data, seed, options.limit)
                 runs.append(labelled(ours, which, OURS, seed))
                 for name in names:
                     if entry := tuned.get(which, {}).get(name):
-                        watch = Stopwatch(task.target, given.limit)
+                        watch = Stopwatch(task.target, options.limit)
                         run = train_once(name, directory, entry["setting"], seed, watch)
                         runs.append(labelled(run, which, name, seed))
     return runs
@@ -75,11 +75,11 @@ def labelled(run: Run, which: str, name: str, seed: int) -> Run:
     return {"set": which, "name": name, "seed": seed, "seconds": seconds, **run}
 
 
-def tune_all(given: argparse.Namespace, names: Sequence[str]) -> None:
+def tune_all(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Search each peer's grid on each data set; store each setting as soon as it is found."""
-    for which in given.sets:
-        task, watch = TASKS[which], Stopwatch(TASKS[which].target, given.limit)
-        with task_directory(task, given.data, test_rows=TUNING_TEST_ROWS) as (problem, directory):
+    for which in options.sets:
+        task, watch = TASKS[which], Stopwatch(TASKS[which].target, options.limit)
+        with task_directory(task, options.data, test_rows=TUNING_TEST_ROWS) as (problem, directory):
             for name in names:
                 tune(name, SETTINGS, which, problem, directory, watch)
 
@@ -104,13 +104,13 @@ def ratio(seconds: dict[str, float], limit_s: float) -> str:
     return f"< {ours / limit_s:.2f}" if math.isinf(best) else f"{ours / best:.2f}"
 
 
-def description(given: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+def description(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     """Machine, versions, targets and the peers' settings."""
     tuned = SETTINGS.read()
     return machine.describe(*(peer(name).package for name in names)) | {
-        "limit_s": given.limit,
-        "targets": {which: TASKS[which].target for which in given.sets},
-        "settings": {which: tuned.get(which, {}) for which in given.sets},
+        "limit_s": options.limit,
+        "targets": {which: TASKS[which].target for which in options.sets},
+        "settings": {which: tuned.get(which, {}) for which in options.sets},
     }
 
 
@@ -131,16 +131,16 @@ def parse(flags: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(flags: Sequence[str] | None = None) -> None:
     """Tune, or measure and print."""
-    given = parse(flags)
-    names = installed(given.peers)
-    if given.tune:
-        return tune_all(given, names)
-    runs = measure(given, names)
-    results = {"about": description(given, names), "runs": runs}
-    print(table(runs, given.limit))
-    report.write_runs(given.json, results)
-    if given.plot:
-        draw_loss_curves(results, given.plot)
+    options = parse(flags)
+    names = installed(options.peers)
+    if options.tune:
+        return tune_all(options, names)
+    runs = measure(options, names)
+    results = {"about": description(options, names), "runs": runs}
+    print(table(runs, options.limit))
+    report.write_runs(options.json, results)
+    if options.plot:
+        draw_loss_curves(results, options.plot)
 
 
 if __name__ == "__main__":

@@ -270,21 +270,21 @@ def usable_cores(text: str) -> Cores:
 
 def arguments() -> argparse.ArgumentParser:
     """The flags of a CPU worker."""
-    made = parser("cpu", "Attach a CPU worker to a coordinator running on this server.")
-    made.add_argument(
+    flags = parser("cpu", "Attach a CPU worker to a coordinator running on this server.")
+    flags.add_argument(
         "--threads",
         type=int,
         metavar="T",
         help="number of threads (default: one per core of --cores, else per usable physical core)",
     )
-    made.add_argument(
+    flags.add_argument(
         "--cores",
         type=usable_cores,
         default=(),
         metavar="LIST",
         help="cores to pin the threads to, one each, as in 0,2,4-7 (default: no pinning)",
     )
-    return made
+    return flags
 
 
 def main() -> None:

@@ -87,13 +87,13 @@ class CachedSet:
 
     def set_order(self, epoch: int, order: NDArray[np.int64]) -> None:
         self._count()
-        place = epoch % 2
-        self._order = self._orders[place]
-        if self._epochs[place] != epoch:
+        index = epoch % 2
+        self._order = self._orders[index]
+        if self._epochs[index] != epoch:
             start = self._device.record_event()
             self._device.copy_into(self._order, np.ascontiguousarray(order))
             self._copied = order.nbytes, start, self._device.record_event()
-            self._epochs[place] = epoch
+            self._epochs[index] = epoch
 
     def batch(self, start: int, stop: int) -> Batch:
         self.reserve(stop - start)

@@ -113,10 +113,10 @@ class DeviceGathering:
         sources: list[Any] = [data.view(array) for array in rows.flat]
         over_link = [len(array) > 0 for array in rows.flat]  # else the set has no such array
         start, uploaded = device.record_event(), 0
-        for place in sorted(range(len(sources)), key=lambda place: rows.flat[place].nbytes):
-            size = rows.flat[place].nbytes
+        for index in sorted(range(len(sources)), key=lambda index: rows.flat[index].nbytes):
+            size = rows.flat[index].nbytes
             if uploaded + size <= capacity:
-                sources[place], over_link[place] = device.to_device(rows.flat[place]), False
+                sources[index], over_link[index] = device.to_device(rows.flat[index]), False
                 uploaded += size
         self.upload = uploaded, start, device.record_event()  # bytes, and the events of its copies
         self.sources = Arrays.of(sources)
@@ -144,7 +144,7 @@ class _DeviceBuffer:
         *arrays, self.numbers = (device.empty(*kind) for kind in gathering.rows.kinds(batch))
         self.arrays = Arrays.of(arrays)
         self._starts = device.empty(batch, np.int64)
-        self._given = device.pinned(batch, np.int64)  # the row numbers on the host
+        self._host_numbers = device.pinned(batch, np.int64)  # the row numbers on the host
         # The stored cells and the labels in lists of the batch: the device counts them.
         self._counts = device.pinned(2, np.int64)
         self._counts[:] = 0
@@ -153,12 +153,12 @@ class _DeviceBuffer:
 
     def prepare(self, rows: NDArray[np.int64]) -> None:
         self._batch = len(rows)
-        self._given[: self._batch] = rows
+        self._host_numbers[: self._batch] = rows
 
     def copy(self) -> None:
         batch, (inputs, labels), own = self._batch, self._gathering.sources, self.arrays
         numbers = self.numbers[:batch]
-        self._device.start_copy(numbers, self._given[:batch])
+        self._device.start_copy(numbers, self._host_numbers[:batch])
         for source, out in ((inputs.dense, own.inputs.dense), (labels.values, own.labels.values)):
             if len(source):
                 self._device.kernels.copy_rows(source, numbers, out[:batch])
@@ -166,14 +166,14 @@ class _DeviceBuffer:
         self._copy_lists(1, labels.indptr, own.labels.indptr, labels[2:], own.labels[2:])
 
     def _copy_lists(
-        self, place: int, indptr: Any, out_indptr: Any, sources: Sequence[Any], out: Sequence[Any]
+        self, index: int, indptr: Any, out_indptr: Any, sources: Sequence[Any], out: Sequence[Any]
     ) -> None:
-        """Copy the rows of a CSR; their number of cells becomes `_counts`[place]."""
+        """Copy the rows of a CSR; their number of cells becomes `_counts`[index]."""
         if not len(indptr):
             return
         batch, kernels = self._batch, self._device.kernels
         starts, selected = self._starts[:batch], out_indptr[: batch + 1]
-        count = self._mapped_counts[place : place + 1]
+        count = self._mapped_counts[index : index + 1]
         kernels.select_rows(indptr, self.numbers[:batch], starts, selected, count)
         for source, target in zip(sources, out, strict=True):
             kernels.copy_cells(source, starts, selected, target)

@@ -136,16 +136,16 @@ class GpuEngine:
     def _observe(self, times: IntervalTimes) -> None:
         """Use the times of an interval for the next ones."""
         self._merge_interval.observe(times)
-        if self._speed_check is None or (found := self._speed_check.observe(times)) is None:
+        if self._speed_check is None or (deviation := self._speed_check.observe(times)) is None:
             return
         self._speed_check = None  # the next start measures again, this one does not
         discard(self._trainer, self._assignment, self._measured)
         logging.info(
             "batches of %d rows take %.3g ms in training, but took %.3g ms when they were "
             "measured: the next start measures again",
-            found.rows,
-            1e3 * found.training,
-            1e3 * found.measured,
+            deviation.rows,
+            1e3 * deviation.training,
+            1e3 * deviation.measured,
         )
 
 

@@ -71,13 +71,13 @@ def run(run_dir: Path, engine: Engine, launcher: int | None) -> None:
 
 def parser(device: str, about: str) -> argparse.ArgumentParser:
     """Return a parser with the arguments of every worker."""
-    made = argparse.ArgumentParser(
+    flags = argparse.ArgumentParser(
         prog=f"hogbatch worker {device}",
         usage=f"hogbatch worker {device} RUN_DIR [options]",
         description=about,
     )
-    made.add_argument(
+    flags.add_argument(
         "run_dir", type=Path, metavar="RUN_DIR", help="run directory of the coordinator"
     )
-    made.add_argument("--launched", type=int, metavar="PID", help=argparse.SUPPRESS)
-    return made
+    flags.add_argument("--launched", type=int, metavar="PID", help=argparse.SUPPRESS)
+    return flags

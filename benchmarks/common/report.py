@@ -53,12 +53,12 @@ def median_seconds(seconds: Iterable[float | None]) -> float:
 
 def medians(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     """Median seconds to the target by data set and name."""
-    found: dict[str, dict[str, list[float | None]]] = {}
+    by_set: dict[str, dict[str, list[float | None]]] = {}
     for run in runs:
-        found.setdefault(run["set"], {}).setdefault(run["name"], []).append(run["seconds"])
+        by_set.setdefault(run["set"], {}).setdefault(run["name"], []).append(run["seconds"])
     return {
         which: {name: median_seconds(seconds) for name, seconds in by_name.items()}
-        for which, by_name in found.items()
+        for which, by_name in by_set.items()
     }
 
 

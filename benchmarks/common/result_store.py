@@ -27,11 +27,11 @@ class ResultStore:
         if not path.exists():
             return None
         try:
-            found: Json = json.loads(path.read_text(encoding="utf-8"))
+            result: Json = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
             return None
-        same = _without(found[SETTINGS], ignored) == _without(settings, ignored)
-        return found if same else None
+        same = _without(result[SETTINGS], ignored) == _without(settings, ignored)
+        return result if same else None
 
     def all(self) -> list[Json]:
         """All results, in the order of their names."""

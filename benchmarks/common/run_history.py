@@ -79,8 +79,8 @@ def _coverage(life: Life, rows: int, quarantined: dict[int, list[Rows]]) -> list
     done = trained(life.events)
     sizes = {e.epoch: e.rows for e in life.events if isinstance(e, EpochEnded)}
     for epoch in sorted(done.keys() | sizes.keys()):
-        found = [*done[epoch], *_quarantined_in(life, epoch)]
-        if twice := _overlap(found):
+        covered = [*done[epoch], *_quarantined_in(life, epoch)]
+        if twice := _overlap(covered):
             faults.append(f"epoch {epoch}: rows {twice} were acknowledged twice")
         if epoch not in sizes:  # the life ended during it
             continue
@@ -89,8 +89,8 @@ def _coverage(life: Life, rows: int, quarantined: dict[int, list[Rows]]) -> list
             faults.append(f"epoch {epoch} had {sizes[epoch]} rows instead of {rows - left_out}")
         resumed = epoch == life.epoch and life.todo is not None
         wanted = (life.todo or ()) if resumed else [(0, sizes[epoch])]
-        if _joined(found) != _joined(wanted):
-            faults.append(f"epoch {epoch}: rows {_joined(found)} were done, of {_joined(wanted)}")
+        if _joined(covered) != _joined(wanted):
+            faults.append(f"epoch {epoch}: rows {_joined(covered)} were done, of {_joined(wanted)}")
     return faults
 
 

@@ -206,11 +206,11 @@ def tune(
     problem: Problem,
     directory: Path,
     watch: Stopwatch,
-    place: Setting | None = None,
+    fixed: Setting | None = None,
 ) -> None:
     """Search the grid of peer `name` on the data set `which`, and store the setting found.
 
-    The peer reads `problem` from `directory`. `place` is added to each setting for its runs.
+    The peer reads `problem` from `directory`. `fixed` is added to each setting for its runs.
     """
     peer, known = peers.peer(name), settings.setting(which, name)
     if not (grid := peer.grid(problem)):
@@ -218,7 +218,7 @@ def tune(
     with closing(PeerProcesses(name, directory, print)) as processes:
 
         def train(setting: Setting, watch: Stopwatch) -> dict[str, Any]:
-            return processes.train(setting | (place or {}), watch)
+            return processes.train(setting | (fixed or {}), watch)
 
         best = search(peer, grid, known, train, watch)
     if best.setting:

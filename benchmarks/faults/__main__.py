@@ -19,10 +19,14 @@ from benchmarks.common import arguments, report
 from benchmarks.faults import coordinators, soak, target, workers
 
 QUESTIONS = {
-    "workers": lambda given: workers.measure(given.times, given.seed),
-    "coordinators": lambda given: coordinators.measure(given.times, given.seed, given.epochs),
-    "target": lambda given: target.measure(given.seeds, given.seconds, given.every),
-    "soak": lambda given: soak.measure(given.seconds, given.warm_up, tuple(given.flags.split())),
+    "workers": lambda options: workers.measure(options.times, options.seed),
+    "coordinators": lambda options: coordinators.measure(
+        options.times, options.seed, options.epochs
+    ),
+    "target": lambda options: target.measure(options.seeds, options.seconds, options.every),
+    "soak": lambda options: soak.measure(
+        options.seconds, options.warm_up, tuple(options.flags.split())
+    ),
 }
 LONG = ("all", "runs", "pairs", "samples")  # items that are written, but not printed
 
@@ -66,10 +70,10 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
 
 def main(flags: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    given = parse(flags)
-    result = QUESTIONS[given.question](given)
+    options = parse(flags)
+    result = QUESTIONS[options.question](options)
     print(json.dumps({k: v for k, v in result.items() if k not in LONG}, indent=2))
-    report.write(given.json, [result])
+    report.write(options.json, [result])
 
 
 if __name__ == "__main__":

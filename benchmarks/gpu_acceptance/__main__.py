@@ -72,20 +72,20 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
 class Program:
     """The stages of one call."""
 
-    def __init__(self, given: argparse.Namespace, began: float) -> None:
+    def __init__(self, options: argparse.Namespace, began: float) -> None:
         """`began`: time.monotonic() at the start of the budget."""
-        self._given = given
-        self._end = began + given.budget
-        given.out.mkdir(parents=True, exist_ok=True)
+        self._options = options
+        self._end = began + options.budget
+        options.out.mkdir(parents=True, exist_ok=True)
 
     def run(self, variables: Mapping[str, str]) -> None:
         """Run the stages with these variables of the environment.
 
         After an interruption, note the others as not started.
         """
-        stages, reason = list(self._given.stages), "no time left"
+        stages, reason = list(self._options.stages), "no time left"
         processes.adopt_orphans()
-        with (self._given.out / "log.txt").open("ab") as log:
+        with (self._options.out / "log.txt").open("ab") as log:
             while stages:
                 stage = stages.pop(0)
                 left_s = self._end - time.monotonic()
@@ -109,8 +109,8 @@ class Program:
         self._file(stage).unlink(missing_ok=True)  # of an earlier call
         settings = {
             "seconds": seconds,
-            "quick": self._given.quick,
-            "data": str(self._given.data.absolute()) if self._given.data else "",
+            "quick": self._options.quick,
+            "data": str(self._options.data.absolute()) if self._options.data else "",
         }
         module = "benchmarks.gpu_acceptance.stage"
         command = ["-m", module, stage, str(self._file(stage)), json.dumps(settings)]
@@ -122,12 +122,12 @@ class Program:
             self._remove_temporary_files()
 
     def _file(self, stage: str) -> Path:
-        path: Path = self._given.out.absolute() / f"{stage}.json"
+        path: Path = self._options.out.absolute() / f"{stage}.json"
         return path
 
     def _remove_temporary_files(self) -> None:
         """Remove what a stage left that was killed while it wrote its file."""
-        for path in self._given.out.glob(".*.json.*"):
+        for path in self._options.out.glob(".*.json.*"):
             path.unlink()
 
     def records(self) -> dict[str, record.Json]:
@@ -138,7 +138,7 @@ class Program:
     def write_report(self) -> str:
         """Write report.md; return it."""
         text = summary.text(self.records())
-        report.replace(self._given.out / "report.md", text)
+        report.replace(self._options.out / "report.md", text)
         return text
 
 
@@ -146,28 +146,28 @@ def no_gpu(device: int) -> str | None:
     """Why the GPU cannot be used; None if it can."""
     from hogbatch.kernels.gpu.probe import find_gpus
 
-    found = find_gpus(PROBE_S)
-    count = len(found.devices)
+    gpus = find_gpus(PROBE_S)
+    count = len(gpus.devices)
     if 0 <= device < count:
         return None
     there = f"there is {count} (0)" if count == 1 else f"there are {count} (0 to {count - 1})"
-    return f"--device {device}: no such GPU; {there}" if count else found.reason
+    return f"--device {device}: no such GPU; {there}" if count else gpus.reason
 
 
-def settle(given: argparse.Namespace) -> dict[str, str]:
+def settle(options: argparse.Namespace) -> dict[str, str]:
     """The variables for the stages; UsageError if something is missing that they need."""
-    if given.data and not given.data.is_dir():
-        raise UsageError(f"--data {given.data}: no such directory")
-    if lacking := missing(given.stages):
+    if options.data and not options.data.is_dir():
+        raise UsageError(f"--data {options.data}: no such directory")
+    if lacking := missing(options.stages):
         raise UsageError(advice(lacking))
-    if reason := no_gpu(given.device):
+    if reason := no_gpu(options.device):
         raise UsageError(reason)
-    return processes.environment(given.device, processes.cache_variables())
+    return processes.environment(options.device, processes.cache_variables())
 
 
-def warning(given: argparse.Namespace) -> str:
+def warning(options: argparse.Namespace) -> str:
     """What the stages leave out without the data sets; empty if nothing."""
-    if given.data or given.quick or not {"cli", "together"} & {*given.stages}:
+    if options.data or options.quick or not {"cli", "together"} & {*options.stages}:
         return ""
     return (
         "gpu_acceptance: no data sets found: stage together measures nothing, "
@@ -178,15 +178,15 @@ def warning(given: argparse.Namespace) -> str:
 def main(flags: Sequence[str] | None = None) -> int:
     """Run the stages, write and print the report; the exit code is in the module's docstring."""
     began = time.monotonic()
-    given = parse(flags)
+    options = parse(flags)
     try:
-        variables = settle(given) if given.stages else {}
+        variables = settle(options) if options.stages else {}
     except UsageError as error:
         print(f"gpu_acceptance: {error}", file=sys.stderr)
         return error.exit_code
-    program = Program(given, began)
-    if given.stages:
-        print(warning(given), end="", file=sys.stderr, flush=True)
+    program = Program(options, began)
+    if options.stages:
+        print(warning(options), end="", file=sys.stderr, flush=True)
         with processes.interruptible(), suppress(processes.Interrupted):
             program.run(variables)
     print(program.write_report(), end="", flush=True)

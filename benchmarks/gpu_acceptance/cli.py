@@ -52,13 +52,13 @@ def run(stage: Stage) -> None:
     """Alone and with CPU workers on each data set, then a kill; the bundled sample first."""
     together = f"cpu:{max(1, read_topology().threads - 1)},gpu:0"
     for which in ["a9a"] if stage.settings.quick else SETS:
-        place = SAMPLES if which == "a9a" else Path(stage.settings.data)
+        directory = SAMPLES if which == "a9a" else Path(stage.settings.data)
         for workers in ("gpu:0", together):
-            work = partial(trained, stage, place, SETS[which], workers)
-            _measure(stage, f"{which} {workers}", place / SETS[which].data, work)
+            work = partial(trained, stage, directory, SETS[which], workers)
+            _measure(stage, f"{which} {workers}", directory / SETS[which].data, work)
         if which == "a9a":
             killing = partial(killed, stage, together)
-            _measure(stage, "a9a, GPU worker killed", place / SETS[which].data, killing)
+            _measure(stage, "a9a, GPU worker killed", directory / SETS[which].data, killing)
 
 
 def _measure(stage: Stage, name: str, data: Path, work: Callable[[], Json]) -> None:
@@ -83,36 +83,36 @@ def new_job() -> Iterator[Job]:
             raise Failure(one_line(error), {"logs": logs}) from error
 
 
-def data_flags(place: Path, task: Task, quick: bool) -> list[str]:
+def data_flags(directory: Path, task: Task, quick: bool) -> list[str]:
     """Flags of `hogbatch train` for the data and the network."""
-    return (replace(task, hidden=(8,)) if quick else task).flags(place)
+    return (replace(task, hidden=(8,)) if quick else task).flags(directory)
 
 
-def rows_of(place: Path, task: Task) -> int:
+def rows_of(directory: Path, task: Task) -> int:
     """The number of training rows, as `hogbatch train` splits them."""
-    test = place / task.test if task.test else None
-    return load(place / task.data, test=test, seed=0).train.rows
+    test = directory / task.test if task.test else None
+    return load(directory / task.data, test=test, seed=0).train.rows
 
 
-def trained(stage: Stage, place: Path, task: Task, workers: str) -> Json:
+def trained(stage: Stage, directory: Path, task: Task, workers: str) -> Json:
     """Train for a few seconds and return the totals; RuntimeError if a check fails."""
     quick = stage.settings.quick
     with new_job() as job:
         flags = ["--workers", workers, "--start-with", workers.count(",") + 1]
         seconds = QUICK_SECONDS if quick else SECONDS
         limits = [*ENDLESS[:4], "--max-seconds", seconds, *ALL_TRAIN, "--quiet"]
-        process = job.train(*data_flags(place, task, quick), *flags, *limits)
+        process = job.train(*data_flags(directory, task, quick), *flags, *limits)
         try:
             code = process.wait(max(1.0, stage.left_s))
         except subprocess.TimeoutExpired:
             raise RuntimeError("timed out") from None
         if code != 0:
             raise RuntimeError(f"exit code {code}: {clipped(job.said(process).strip(), 500)}")
-        found = outcome(job)
-        problems = problems_of(job) + ledger(job, rows_of(place, task))
+        result = outcome(job)
+        problems = problems_of(job) + ledger(job, rows_of(directory, task))
         if problems:
             raise RuntimeError("; ".join(problems))
-    return found
+    return result
 
 
 def outcome(job: Job) -> Json:

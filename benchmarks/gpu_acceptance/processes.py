@@ -139,8 +139,8 @@ def descendants(pid: int) -> list[int]:
             stat = Path(f"/proc/{entry}/stat").read_text()
             parent = int(stat.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry))
-    found, left = list[int](), children.get(pid, [])
+    pids, left = list[int](), children.get(pid, [])
     while left:
-        found += left
+        pids += left
         left = [child for parent in left for child in children.get(parent, [])]
-    return found
+    return pids

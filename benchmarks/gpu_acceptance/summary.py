@@ -36,8 +36,8 @@ def text(records: Mapping[str, Json]) -> str:
 
 def about(records: Mapping[str, Json]) -> str:
     """Date, hardware and versions of the first record that has them."""
-    found = next((r["about"] for r in records.values() if r["about"]), None)
-    if found is None:
+    facts = next((r["about"] for r in records.values() if r["about"]), None)
+    if facts is None:
         return ""
     device = next(
         (
@@ -45,10 +45,10 @@ def about(records: Mapping[str, Json]) -> str:
             for m in records.get("preflight", {}).get("measurements", [])
             if m["name"] == "device" and "value" in m
         ),
-        "; ".join(found["gpus"]) or "GPU unknown",
+        "; ".join(facts["gpus"]) or "GPU unknown",
     )
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    return f"{found['date']}: {device}; {found['cores']} cores of {found['cpu']}; {versions}."
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    return f"{facts['date']}: {device}; {facts['cores']} cores of {facts['cpu']}; {versions}."
 
 
 def stages(records: Mapping[str, Json]) -> str:

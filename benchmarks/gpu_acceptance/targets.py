@@ -102,25 +102,25 @@ def counted(what: str, names: list[str]) -> list[str]:
 
 def steps(records: Records) -> dict[tuple[str, str, int], Json]:
     """The results of gpu_step against CUDA graphs, by network, precision and rows."""
-    found: dict[tuple[str, str, int], Json] = {}
+    results: dict[tuple[str, str, int], Json] = {}
     for each in measurements(records, "step"):
         result = each.get("value")
         if isinstance(result, dict) and "rows_per_second" in result:
-            place = result["network"], result["precision"], result["batch"]
-            if place not in found or "graph" in result["rows_per_second"]:
-                found[place] = result
-    return found
+            key = result["network"], result["precision"], result["batch"]
+            if key not in results or "graph" in result["rows_per_second"]:
+                results[key] = result
+    return results
 
 
 def alone(records: Records) -> Iterable[Item]:
     """The speed over that of PyTorch's graph, at each size from 256 rows up."""
-    found = steps(records)
+    results = steps(records)
     sizes = {(n, p, b) for n in NETWORKS for p in PRECISIONS for b in SIZES}
-    sizes |= {place for place in found if place[0] in NETWORKS and place[2] >= min(SIZES)}
-    for place in sorted(sizes):
-        result = found.get(place)
+    sizes |= {key for key in results if key[0] in NETWORKS and key[2] >= min(SIZES)}
+    for key in sorted(sizes):
+        result = results.get(key)
         value = over_graph(result) if result else None
-        yield Item(f"{place[0]}, {place[1]}, {place[2]} rows", value, 1.0, at_least=True)
+        yield Item(f"{key[0]}, {key[1]}, {key[2]} rows", value, 1.0, at_least=True)
 
 
 def over_graph(result: Json) -> float | None:

@@ -85,21 +85,21 @@ def timed(
     return times
 
 
-def square_speeds(given: argparse.Namespace, precision: str) -> dict[str, float]:
+def square_speeds(options: argparse.Namespace, precision: str) -> dict[str, float]:
     """TFLOP/s of a large square product, through hogbatch's and through PyTorch's calls."""
-    side = given.side or (HOST_SIDE if given.device == "host" else SIDE)
-    device = hogbatch_steps.device_of(given.device, precision)
+    side = options.side or (HOST_SIDE if options.device == "host" else SIDE)
+    device = hogbatch_steps.device_of(options.device, precision)
     works: dict[str, TimedWork] = {
         "hogbatch": hogbatch_steps.SquareProduct(
             device, side, hogbatch_steps.multiplier(device, precision)
         )
     }
-    if given.peers:
+    if options.peers:
         from benchmarks.gpu_step import pytorch_steps
 
-        place = pytorch_steps.prepare(given.device, precision)
-        works["torch"] = pytorch_steps.TorchSquareProduct(place, side, precision)
-    times = timed(works, [0], given.seconds, given.repetitions)
+        torch_device = pytorch_steps.prepare(options.device, precision)
+        works["torch"] = pytorch_steps.TorchSquareProduct(torch_device, side, precision)
+    times = timed(works, [0], options.seconds, options.repetitions)
     return {name: 2 * side**3 / statistics.median(each) / 1e12 for name, each in times.items()}
 
 
@@ -126,25 +126,25 @@ def measure(
     }
 
 
-def results(given: argparse.Namespace, squares: dict[str, dict[str, float]]) -> Iterator[Result]:
+def results(options: argparse.Namespace, squares: dict[str, dict[str, float]]) -> Iterator[Result]:
     """The result of every batch size of every course, until the time limit."""
-    end = time.perf_counter() + given.limit
-    largest, compiled = max(given.batches), compiled_at(given.batches)
-    least = given.rows or (0 if given.device == "host" else ROWS)
+    end = time.perf_counter() + options.limit
+    largest, compiled = max(options.batches), compiled_at(options.batches)
+    least = options.rows or (0 if options.device == "host" else ROWS)
     rows = max(SET_BATCHES * largest, least)
-    for network in given.networks:
-        problem = SyntheticProblem.build(NETWORKS[network], given.activation, rows)
-        for precision, optimizer in product(given.precision, given.optimizer):
-            course = Course(given.device, problem, precision, optimizer, largest)
-            for batch in given.batches:
+    for network in options.networks:
+        problem = SyntheticProblem.build(NETWORKS[network], options.activation, rows)
+        for precision, optimizer in product(options.precision, options.optimizer):
+            course = Course(options.device, problem, precision, optimizer, largest)
+            for batch in options.batches:
                 where = f"{network}, {precision}, {optimizer}, batches of {batch}"
                 if time.perf_counter() > end:
-                    print(f"stopped before {where}: --limit {given.limit:g} reached", flush=True)
+                    print(f"stopped before {where}: --limit {options.limit:g} reached", flush=True)
                     return
-                peers = [x for x in given.peers if x not in COMPILED or batch in compiled]
-                found = measure(course, batch, peers, given.seconds, given.repetitions)
+                peers = [x for x in options.peers if x not in COMPILED or batch in compiled]
+                found = measure(course, batch, peers, options.seconds, options.repetitions)
                 course.free()
-                named = {"network": network, "activation": given.activation}
+                named = {"network": network, "activation": options.activation}
                 yield summarised(named | found, squares[precision])
 
 
@@ -169,21 +169,21 @@ def gpu_description(device: str) -> Result | None:
     }
 
 
-def description(given: argparse.Namespace) -> Result:
+def description(options: argparse.Namespace) -> Result:
     """GPU, versions and PyTorch's optimizers, in addition to the machine's description."""
     versions: dict[str, str] = machine.describe()["versions"]
     forms: dict[str, str] = {}
-    if given.device != "host":
+    if options.device != "host":
         import cupy
 
         versions |= {"cupy": cupy.__version__}
-    if given.peers:
+    if options.peers:
         from benchmarks.gpu_step import pytorch_steps
 
         versions |= pytorch_steps.versions()
-        place = pytorch_steps.prepare(given.device, "float32")
-        forms = {name: pytorch_steps.optimizer_form(name, place) for name in given.optimizer}
-    return {"gpu": gpu_description(given.device), "versions": versions, "torch_optimizers": forms}
+        device = pytorch_steps.prepare(options.device, "float32")
+        forms = {name: pytorch_steps.optimizer_form(name, device) for name in options.optimizer}
+    return {"gpu": gpu_description(options.device), "versions": versions, "torch_optimizers": forms}
 
 
 def objection(device: str) -> str | None:
@@ -195,17 +195,19 @@ def objection(device: str) -> str | None:
     return pytorch_steps.objection(device)
 
 
-def settle(given: argparse.Namespace) -> None:
+def settle(options: argparse.Namespace) -> None:
     """Remove PyTorch from the peers if it cannot run; UsageError for what would fail later."""
-    if given.json and not given.json.parent.is_dir():
-        raise UsageError(f"--json {given.json}: the directory {given.json.parent} does not exist")
+    if options.json and not options.json.parent.is_dir():
+        raise UsageError(
+            f"--json {options.json}: the directory {options.json.parent} does not exist"
+        )
     try:
-        hogbatch_steps.device_of(given.device, given.precision[0])
+        hogbatch_steps.device_of(options.device, options.precision[0])
     except HogbatchError as missing:
         raise UsageError(f"{missing}; --device host runs without a GPU") from missing
-    if given.peers and (reason := objection(given.device)):
+    if options.peers and (reason := objection(options.device)):
         print(f"skipping PyTorch: {reason}", flush=True)
-        given.peers = []
+        options.peers = []
 
 
 def parse(flags: Sequence[str] | None) -> argparse.Namespace:
@@ -254,24 +256,24 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
 
 def main(flags: Sequence[str] | None = None) -> int:
     """Measure, print and write; exit code 1 if losses differ, 2 if nothing can be measured."""
-    given, found = parse(flags), list[Result]()
+    options, measured = parse(flags), list[Result]()
     try:
-        settle(given)
-        settings = description(given)
-        squares = {each: square_speeds(given, each) for each in given.precision}
+        settle(options)
+        settings = description(options)
+        squares = {each: square_speeds(options, each) for each in options.precision}
         for precision, speeds in squares.items():
             shown = ", ".join(f"{speed:.3g} by {name}" for name, speed in speeds.items())
             print(f"square product, {precision}: TFLOP/s {shown}", flush=True)
         settings |= {"square_tflops": squares}
-        print(head(given.peers), flush=True)
-        for result in results(given, squares):
-            print(line(result, given.peers), flush=True)
-            found.append(result)  # written after each, so that an interruption loses only one
-            report.write(given.json, found, **settings)
+        print(head(options.peers), flush=True)
+        for result in results(options, squares):
+            print(line(result, options.peers), flush=True)
+            measured.append(result)  # written after each, so that an interruption loses only one
+            report.write(options.json, measured, **settings)
     except UsageError as error:
         print(f"gpu_step: {error}", file=sys.stderr)
         return error.exit_code
-    return int(any(each["mismatched"] or each["diverged"] for each in found))
+    return int(any(each["mismatched"] or each["diverged"] for each in measured))
 
 
 if __name__ == "__main__":

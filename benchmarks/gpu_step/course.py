@@ -82,8 +82,8 @@ class Course:
         if not pytorch_steps.takes(form, self.problem):
             return None
         if self._torch_rows is None:
-            place = pytorch_steps.prepare(self._name, self.precision)
-            self._torch_rows = pytorch_steps.Resident(self.problem, place)
+            device = pytorch_steps.prepare(self._name, self.precision)
+            self._torch_rows = pytorch_steps.Resident(self.problem, device)
         self._compiled |= bool(form.mode)
         settings = self.problem, batch, self.precision, self.optimizer, form
         return pytorch_steps.TorchSteps(self._torch_rows, *settings)
@@ -104,20 +104,20 @@ class Course:
 
 def losses_of(steps: TrainingSteps, batch: int) -> list[float]:
     """The losses of CHECKED_STEPS steps, and of one more that shows the effect of the last."""
-    found = []
+    losses = []
     for n in range(CHECKED_STEPS + 1):
         steps.step(n % CHECKED_BATCHES * batch)
-        found.append(steps.loss())
-    return found
+        losses.append(steps.loss())
+    return losses
 
 
 def compare(losses: Losses, precision: str) -> Agreement:
     """Compare the losses of the same steps, in fractions of the maximum change by training."""
-    found = {name: np.array(each) for name, each in losses.items()}
-    finite = {name: each for name, each in found.items() if np.isfinite(each).all()}
+    arrays = {name: np.array(each) for name, each in losses.items()}
+    finite = {name: each for name, each in arrays.items() if np.isfinite(each).all()}
     moved = max((_moved(each) for each in finite.values()), default=0.0)
     reference = finite.get(REFERENCE)
-    differences = dict.fromkeys(found, None) | {
+    differences = dict.fromkeys(arrays, None) | {
         name: float(np.abs(each - reference).max()) / moved
         for name, each in finite.items()
         if reference is not None and moved > 0

@@ -53,16 +53,16 @@ GPU_PACKAGES = ("torch", "cupy-cuda12x", "cupy-cuda13x")
 SETTINGS = TunedSettings(TUNED)
 
 
-def train_ours(given: argparse.Namespace, case: Case, kind: str, seed: int) -> Run:
+def train_ours(options: argparse.Namespace, case: Case, kind: str, seed: int) -> Run:
     """One run of `hogbatch train`."""
-    flags = worker_flags(given, kind)
-    limits = ["--max-seconds", f"{given.max_seconds:g}", "--seed", f"{seed}"]
-    if not (given.past_target or case.metric):
+    flags = worker_flags(options, kind)
+    limits = ["--max-seconds", f"{options.max_seconds:g}", "--seed", f"{seed}"]
+    if not (options.past_target or case.metric):
         limits += ["--target-loss", f"{case.task.target:g}"]
     if case.metric:  # such evaluations are slow, and by default so rare that seconds are rough
-        limits += ["--eval-seconds", f"{given.max_seconds / EVALUATIONS:g}"]
-    command = [*case.flags(given.data), *flags, *limits]
-    outcome = hogbatch_run.train(command, process_limit(given.max_seconds))
+        limits += ["--eval-seconds", f"{options.max_seconds / EVALUATIONS:g}"]
+    command = [*case.flags(options.data), *flags, *limits]
+    outcome = hogbatch_run.train(command, process_limit(options.max_seconds))
     return {
         "error": outcome.error or lost_workers(outcome.summary),
         "wall_s": outcome.wall_s,
@@ -72,12 +72,12 @@ def train_ours(given: argparse.Namespace, case: Case, kind: str, seed: int) -> R
     }
 
 
-def worker_flags(given: argparse.Namespace, kind: str) -> list[str]:
+def worker_flags(options: argparse.Namespace, kind: str) -> list[str]:
     """The flags in which `kind` differs from the others."""
-    cpu, gpu = f"cpu:{given.threads}", f"gpu:{given.gpu}"
-    workers = {"cpu": cpu, "gpu": gpu}.get(kind, f"cpu:{given.threads_with_gpu},{gpu}")
+    cpu, gpu = f"cpu:{options.threads}", f"gpu:{options.gpu}"
+    workers = {"cpu": cpu, "gpu": gpu}.get(kind, f"cpu:{options.threads_with_gpu},{gpu}")
     policy = ["--policy", kind, "--start-with", "2"] if kind in TOGETHER else []
-    return ["--workers", workers, *policy, *([] if kind == "cpu" else given.extra)]
+    return ["--workers", workers, *policy, *([] if kind == "cpu" else options.extra)]
 
 
 def precision_in(flags: list[str]) -> str:
@@ -93,31 +93,31 @@ def lost_workers(summary: dict[str, Any]) -> str | None:
     return f"{lost} of the workers lost" if lost else None
 
 
-def pytorch(given: argparse.Namespace, which: str) -> Callable[[int], Run]:
+def pytorch(options: argparse.Namespace, which: str) -> Callable[[int], Run]:
     """A function of a seed that makes one run on `which`; --tune searches the setting first."""
     case = CASES[which]
-    place = {"device": f"cuda:{given.gpu}", "activation": case.activation}
-    place["precision"] = precision_in(given.extra)
-    if given.tune:
-        with task_directory(case.task, given.data) as (problem, directory):
-            watch = Stopwatch(case.task.target, given.max_seconds)
-            tune(PEER.name, SETTINGS, which, problem, directory, watch, place)
+    fixed = {"device": f"cuda:{options.gpu}", "activation": case.activation}
+    fixed["precision"] = precision_in(options.extra)
+    if options.tune:
+        with task_directory(case.task, options.data) as (problem, directory):
+            watch = Stopwatch(case.task.target, options.max_seconds)
+            tune(PEER.name, SETTINGS, which, problem, directory, watch, fixed)
     tuned = SETTINGS.setting(which, PEER.name)
     setting, origin = (tuned, "search") if tuned else (case.setting, "default")
-    target = -math.inf if given.past_target else case.task.target
+    target = -math.inf if options.past_target else case.task.target
 
     def train(seed: int) -> Run:
         if setting is None:
             error = "no setting is known; search for one with --tune"
             return {"error": error, "history": [], "workers": []}
-        with task_directory(case.task, given.data, seed) as (problem, directory):
+        with task_directory(case.task, options.data, seed) as (problem, directory):
             try:
-                watch = Stopwatch(target, given.max_seconds)
-                answer = train_once(PEER.name, directory, setting | place, seed, watch)
+                watch = Stopwatch(target, options.max_seconds)
+                answer = train_once(PEER.name, directory, setting | fixed, seed, watch)
             except RuntimeError as error:
                 return {"error": str(error), "history": [], "workers": []}
         history = with_epochs(answer["curve"], answer["rows"] / len(problem.train))
-        used = {"setting": setting | place, "setting_from": origin}
+        used = {"setting": setting | fixed, "setting_from": origin}
         return {"error": None, **used, "history": history, "workers": []}
 
     return train
@@ -132,16 +132,16 @@ def with_epochs(curve: Sequence[Sequence[float]], epochs: float) -> list[dict[st
     ]
 
 
-def measure(given: argparse.Namespace, which: str) -> Iterator[Run]:
+def measure(options: argparse.Namespace, which: str) -> Iterator[Run]:
     """Train every kind on `which`, once per seed; each run as soon as it is done.
 
     They train in turn, so that changes in the machine's speed affect all of them.
     """
     case = CASES[which]
-    peer = pytorch(given, which) if PYTORCH in given.kinds else None
-    for seed in range(given.seeds):
-        for kind in given.kinds:
-            train = peer if peer and kind == PYTORCH else partial(train_ours, given, case, kind)
+    peer = pytorch(options, which) if PYTORCH in options.kinds else None
+    for seed in range(options.seeds):
+        for kind in options.kinds:
+            train = peer if peer and kind == PYTORCH else partial(train_ours, options, case, kind)
             run = train(seed)
             run = {"set": which, "name": kind, "seed": seed, **evaluated(run, case.task.target)}
             error = f" ({run['error']})" if run["error"] else ""
@@ -201,38 +201,40 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(flags)
 
 
-def settle(given: argparse.Namespace) -> dict[str, Any] | None:
+def settle(options: argparse.Namespace) -> dict[str, Any] | None:
     """Determine the threads and whether PyTorch takes part; return the GPU's description.
 
     UsageError if something is missing that the later runs need.
     """
-    cores, host = read_topology().threads, given.gpu == "host"
+    cores, host = read_topology().threads, options.gpu == "host"
     fewer = max(1, cores - 1)  # beside a GPU, as `--workers auto` chooses
-    given.threads_with_gpu = given.threads or fewer
-    given.threads = given.threads or (fewer if host else cores)
+    options.threads_with_gpu = options.threads or fewer
+    options.threads = options.threads or (fewer if host else cores)
     note = "; gpu:host uses one core, which runs with CPU workers only leave idle" if host else ""
-    print(f"cpu:{given.threads} of {cores} cores{note}", flush=True)
-    gpu = None if host or given.kinds == ["cpu"] else gpu_description(int(given.gpu))
-    if PYTORCH in given.kinds:
-        reason = "--gpu host is not a GPU" if host else objection(given.gpu)
+    print(f"cpu:{options.threads} of {cores} cores{note}", flush=True)
+    gpu = None if host or options.kinds == ["cpu"] else gpu_description(int(options.gpu))
+    if PYTORCH in options.kinds:
+        reason = "--gpu host is not a GPU" if host else objection(options.gpu)
         if reason:
             print(f"skipping {PYTORCH}: {reason}", flush=True)
-            given.kinds.remove(PYTORCH)
-    if not (given.kinds and given.only):
+            options.kinds.remove(PYTORCH)
+    if not (options.kinds and options.only):
         raise UsageError("nothing is left to measure; add kinds with --kinds or sets with --only")
     return gpu
 
 
-def check_places(given: argparse.Namespace) -> None:
+def check_places(options: argparse.Namespace) -> None:
     """UsageError if data files are missing or results cannot be written."""
-    files = [path for which in given.only for path in CASES[which].task.files(given.data)]
+    files = [path for which in options.only for path in CASES[which].task.files(options.data)]
     if absent := [path for path in files if not path.exists()]:
         raise UsageError(
             f"{absent[0]} does not exist; give the directory of the data sets, or other sets "
             "with --only"
         )
-    if given.json and not given.json.parent.is_dir():
-        raise UsageError(f"--json {given.json}: the directory {given.json.parent} does not exist")
+    if options.json and not options.json.parent.is_dir():
+        raise UsageError(
+            f"--json {options.json}: the directory {options.json.parent} does not exist"
+        )
 
 
 def gpu_description(ordinal: int) -> dict[str, Any]:
@@ -247,35 +249,35 @@ def gpu_description(ordinal: int) -> dict[str, Any]:
     return {"name": gpu.name, "memory": gpu.memory, "driver": machine.nvidia_driver()}
 
 
-def description(given: argparse.Namespace, gpu: dict[str, Any] | None) -> dict[str, Any]:
+def description(options: argparse.Namespace, gpu: dict[str, Any] | None) -> dict[str, Any]:
     """The settings of the measurement, in addition to the machine's description."""
     return {
         "versions": machine.describe(*GPU_PACKAGES)["versions"],
         "gpu": gpu,
-        "threads": given.threads,
-        "threads_with_gpu": given.threads_with_gpu,
-        "limit_s": given.max_seconds,
-        "extra": given.extra,
-        "targets": {which: CASES[which].task.target for which in given.only},
+        "threads": options.threads,
+        "threads_with_gpu": options.threads_with_gpu,
+        "limit_s": options.max_seconds,
+        "extra": options.extra,
+        "targets": {which: CASES[which].task.target for which in options.only},
     }
 
 
 def main(flags: Sequence[str] | None = None) -> int:
     """Measure, print and write; exit code 1 if a run failed, 2 if nothing can be measured."""
-    given = parse(flags)
+    options = parse(flags)
     try:
-        check_places(given)
-        gpu = settle(given)
+        check_places(options)
+        gpu = settle(options)
     except UsageError as error:
         print(f"heterogeneous: {error}", file=sys.stderr)
         return error.exit_code
-    settings, runs = description(given, gpu), list[Run]()
-    for which in given.only:
-        for run in measure(given, which):
+    settings, runs = description(options, gpu), list[Run]()
+    for which in options.only:
+        for run in measure(options, which):
             runs.append(run)  # written after each run, so that an interruption loses only one
-            report.write(given.json, runs, **settings)
+            report.write(options.json, runs, **settings)
         found = [run for run in runs if run["set"] == which]
-        print(table(found, settings["targets"], given.max_seconds), flush=True)
+        print(table(found, settings["targets"], options.max_seconds), flush=True)
     return int(any(run["error"] for run in runs))
 
 

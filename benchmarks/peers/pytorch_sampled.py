@@ -65,16 +65,16 @@ def stepper(
 
     def step(batch: "WideBatch") -> None:
         hidden, touched = network.hidden(batch)
-        found, where = map(torch.from_numpy, sampler.active(batch.labels.numpy()))
+        sampled, where = map(torch.from_numpy, sampler.active(batch.labels.numpy()))
         with torch.no_grad():
-            part = network.weight.index_select(0, found)
-            scores = torch.addmm(network.bias.index_select(0, found), hidden, part.t())
-            correct(scores, log_probability[found], (batch.rows, where), setting["correction"])
+            part = network.weight.index_select(0, sampled)
+            scores = torch.addmm(network.bias.index_select(0, sampled), hidden, part.t())
+            correct(scores, log_probability[sampled], (batch.rows, where), setting["correction"])
             target = (batch.rows, where, batch.fractions)
             gradients = wide.differentiate(hidden, scores, part, target)
         hidden.backward(gradients.hidden)
-        weight.step(found, gradients.weight)
-        bias.step(found, gradients.bias)
+        weight.step(sampled, gradients.weight)
+        bias.step(sampled, gradients.bias)
         network.learn(batch, touched)
 
     return network, step
@@ -102,7 +102,7 @@ class Sampler:
     def __init__(self, rows: Rows, outputs: int, setting: Setting, seed: int) -> None:
         self._outputs, self._sample = outputs, setting["sample"]
         self._random = np.random.default_rng((seed, 1))
-        self._place = np.zeros(outputs, np.int64)
+        self._columns = np.zeros(outputs, np.int64)
         counts = np.bincount(rows.y.indices, minlength=outputs)
         self._by_rank: NDArray[np.int64] | None = None
         drawn = np.full(outputs, 1 / outputs)
@@ -127,9 +127,9 @@ class Sampler:
 
     def active(self, true: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The distinct active labels, and the index of each of `true` among them."""
-        found = np.unique(np.concatenate((true, self.draw())))
-        self._place[found] = np.arange(len(found))
-        return found, self._place[true]
+        sampled = np.unique(np.concatenate((true, self.draw())))
+        self._columns[sampled] = np.arange(len(sampled))
+        return sampled, self._columns[true]
 
 
 PEER = PyTorchSampled()

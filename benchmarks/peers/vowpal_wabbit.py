@@ -66,13 +66,13 @@ def bits(problem: Problem) -> int:
 
 def lines(rows: Rows, order: Any) -> list[str]:
     """Rows in Vowpal Wabbit's text form, labels -1 and 1."""
-    x, found = rows.x, []
+    x, examples = rows.x, []
     for i in order:
         stored = slice(x.indptr[i], x.indptr[i + 1])
         pairs = zip(x.indices[stored].tolist(), x.data[stored].tolist(), strict=True)
         text = " ".join(f"{index}:{value:.7g}" for index, value in pairs)
-        found.append(f"{1 if rows.y[i] > 0 else -1} | {text}")
-    return found
+        examples.append(f"{1 if rows.y[i] > 0 else -1} | {text}")
+    return examples
 
 
 PEER = VowpalWabbit()

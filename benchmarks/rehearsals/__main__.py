@@ -79,82 +79,82 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="a9a, two servers, one batch size of each device")
     add("--dry-run", action="store_true", help="list cells and estimated minutes, start nothing")
     add("--report", action="store_true", help="only write the reports, from all cells in OUT")
-    given = parser.parse_args(flags)
-    if given.quick:
-        given.data, given.sets = Path(samples.__file__).parent, [EXAMPLE]
-        given.cpu_batches = given.gpu_batches = QUICK_BATCHES
-    if given.data is None:
+    options = parser.parse_args(flags)
+    if options.quick:
+        options.data, options.sets = Path(samples.__file__).parent, [EXAMPLE]
+        options.cpu_batches = options.gpu_batches = QUICK_BATCHES
+    if options.data is None:
         parser.error("--data is required without --quick")
-    return given
+    return options
 
 
-def places(given: argparse.Namespace) -> list[Place]:
+def places(options: argparse.Namespace) -> list[Place]:
     """All sets on all servers that the flags name.
 
     UsageError for an unknown server or missing data.
     """
-    servers = given.servers or bundled_names()[: QUICK_SERVERS if given.quick else None]
-    files = [path for name in given.sets for path in SETS[name].case.task.files(given.data)]
+    servers = options.servers or bundled_names()[: QUICK_SERVERS if options.quick else None]
+    files = [path for name in options.sets for path in SETS[name].case.task.files(options.data)]
     if absent := [path for path in files if not path.exists()]:
         raise UsageError(f"{absent[0]} does not exist; choose other --sets or another --data")
     return [
-        _place(given, name, server)
+        _place(options, name, server)
         for server in servers
-        for name in given.sets
+        for name in options.sets
         if SETS[name].allows(server)
     ]
 
 
-def _place(given: argparse.Namespace, set_name: str, server: str) -> Place:
+def _place(options: argparse.Namespace, set_name: str, server: str) -> Place:
     """A set on a server, with the batches that the flags give or that are worth trying there."""
-    members = members_of_teams(set_name, server, given.data)
+    members = members_of_teams(set_name, server, options.data)
     processors = replace(Processors.of(server), members=members)
     batches = {}
-    for kind in kinds_of(processors, given.methods):
-        if kind in ON_CPU and given.cpu_batches:
-            batches[kind] = Batches(given.cpu_batches)
+    for kind in kinds_of(processors, options.methods):
+        if kind in ON_CPU and options.cpu_batches:
+            batches[kind] = Batches(options.cpu_batches)
         elif kind in ON_CPU:
             first = cpu_batches(members if kind == "cpu" else 1)
             batches[kind] = Batches(first, 1, LARGEST_CPU_BATCH)
-        elif given.gpu_batches:
-            batches[kind] = Batches(given.gpu_batches)
+        elif options.gpu_batches:
+            batches[kind] = Batches(options.gpu_batches)
         else:
-            useful = useful_range(set_name, server, given.data)
+            useful = useful_range(set_name, server, options.data)
             batches[kind] = Batches(useful.spread(), LEAST, useful.high)
-    return Place(set_name, server, processors, given.methods, batches)
+    return Place(set_name, server, processors, options.methods, batches)
 
 
 def show(result: Json, left: str) -> None:
     """Print one cell that is done."""
-    place = " ".join([result["set"], result["server"], result["method"], f"seed {result['seed']}"])
+    name = " ".join([result["set"], result["server"], result["method"], f"seed {result['seed']}"])
     if result["error"]:
         outcome = f"failed: {report.last_line(result['error'])}"
     else:
         reached = result["reached"]
         times = [f"{at['seconds']:.3g} s" if at else "not reached" for at in reached.values()]
         outcome = " / ".join(times)
-    print(f"{place}: {outcome} [{result['wall_s']:.0f} s real; {left}]", flush=True)
+    print(f"{name}: {outcome} [{result['wall_s']:.0f} s real; {left}]", flush=True)
 
 
-def write(matrix: Matrix, given: argparse.Namespace) -> None:
+def write(matrix: Matrix, options: argparse.Namespace) -> None:
     """Write matrix.json, matrix.md and the figures from the results so far."""
     results = sorted(matrix.results, key=lambda r: list(SETS).index(r["set"]))
     sources = sorted({result["settings"]["sources"] for result in results})
-    settings = {"within": given.within, "sources": sources, "cells": len(results)}
+    settings = {"within": options.within, "sources": sources, "cells": len(results)}
     settings["command"] = machine.without_directories(machine.command())
-    report.write(given.out / "matrix.json", comparisons(results), **settings)
+    report.write(options.out / "matrix.json", comparisons(results), **settings)
     text = table(results)
     if len(sources) > 1:
         text += f"\n\nThe cells are from several versions of the sources: {', '.join(sources)}."
     if failed := failures(results):
         text += f"\n\nFailed:\n\n{failed}"
-    report.replace(given.out / "matrix.md", text + "\n")
+    report.replace(options.out / "matrix.md", text + "\n")
     print(text, flush=True)
     if find_spec("matplotlib") is None:
         print("no figures: matplotlib is not installed", flush=True)
         return
-    (given.out / "figures").mkdir(exist_ok=True)
-    figures.draw_all(results, given.out / "figures")
+    (options.out / "figures").mkdir(exist_ok=True)
+    figures.draw_all(results, options.out / "figures")
 
 
 def main(flags: Sequence[str] | None = None, rehearse: Sequence[str] = REHEARSE) -> int:
@@ -162,45 +162,45 @@ def main(flags: Sequence[str] | None = None, rehearse: Sequence[str] = REHEARSE)
 
     `rehearse` is the command that rehearses one cell.
     """
-    given = parse(flags)
+    options = parse(flags)
     try:
-        wanted = places(given)
+        wanted = places(options)
     except UsageError as error:
         print(f"rehearsals: {error}", file=sys.stderr)
         return error.exit_code
-    search = Search(wanted, given.seeds)
-    if given.dry_run:
-        print(forecast(search.expected(), given.jobs))
+    search = Search(wanted, options.seeds)
+    if options.dry_run:
+        print(forecast(search.expected(), options.jobs))
         return 0
     limits = Limits(
-        given.within, given.jobs, given.budget, given.cell_limit, retry=given.retry_failed
+        options.within, options.jobs, options.budget, options.cell_limit, retry=options.retry_failed
     )
-    matrix = Matrix(given.data, ResultStore(given.out / "cells"), limits, rehearse)
-    if given.report:
-        matrix.load_all({(p.set_name, short_name(p.server)) for p in wanted}, given.methods)
+    matrix = Matrix(options.data, ResultStore(options.out / "cells"), limits, rehearse)
+    if options.report:
+        matrix.load_all({(p.set_name, short_name(p.server)) for p in wanted}, options.methods)
         if not matrix.results:
-            print(f"rehearsals: {given.out} has no such cells", file=sys.stderr)
+            print(f"rehearsals: {options.out} has no such cells", file=sys.stderr)
             return 1
-        write(matrix, given)
+        write(matrix, options)
         return 0
-    return run(matrix, search, given)
+    return run(matrix, search, options)
 
 
-def run(matrix: Matrix, search: Search, given: argparse.Namespace) -> int:
+def run(matrix: Matrix, search: Search, options: argparse.Namespace) -> int:
     """Run the cells that are missing, and report; returns the exit code."""
     missing, interrupted = [], False
-    reused = ["sources"] if given.reuse_fixed else []
+    reused = ["sources"] if options.reuse_fixed else []
     try:
         for cells in search.rounds(matrix.results):
             todo = matrix.load(cells, ignored_if_fixed=reused)
             if todo:
-                rest = as_duration(remaining_s(matrix.results, todo, given.jobs))
+                rest = as_duration(remaining_s(matrix.results, todo, options.jobs))
                 print(f"{len(cells)} cells, {len(todo)} to run, about {rest}", flush=True)
                 missing += matrix.run(todo, show)
     except (KeyboardInterrupt, InterruptedCell):
         interrupted = True
     if matrix.results:
-        write(matrix, given)
+        write(matrix, options)
     if interrupted:
         return INTERRUPTED
     failed = [result for result in matrix.results if result["error"]]

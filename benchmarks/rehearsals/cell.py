@@ -97,15 +97,15 @@ class Cell:
         if max_seconds is not None:
             flags += ["--max-seconds", f"{max_seconds:.6g}"]
         done = hogbatch_run.execute([*program, *flags], limit_s)
-        found = {**self._labels(), "max_seconds": max_seconds, "wall_s": done.wall_s}
+        result = {**self._labels(), "max_seconds": max_seconds, "wall_s": done.wall_s}
         if done.summary.get("status") == "stopped":
             raise InterruptedCell(self.name)
         if done.error or not done.summary:
-            return found | {"error": done.error or "there is no summary.json"}
+            return result | {"error": done.error or "there is no summary.json"}
         try:
-            return found | {"error": None, **outcome(self.set, done.summary)}
+            return result | {"error": None, **outcome(self.set, done.summary)}
         except Exception as error:  # one broken result must not end the matrix
-            return found | {"error": f"its results cannot be read: {error!r}"}
+            return result | {"error": f"its results cannot be read: {error!r}"}
 
     def _labels(self) -> Json:
         set_name, server = self.place

@@ -41,13 +41,13 @@ def draw_all(results: Sequence[Json], directory: Path) -> list[Path]:
 
 def curves(results: Sequence[Json]) -> dict[str, Json]:
     """The runs to draw, by legend: the CPU by default, the best fixed batches, both policies."""
-    found = {"cpu": median_result(results, "cpu")}
+    runs = {"cpu": median_result(results, "cpu")}
     fixed = [result for result in results if batch_of(result["method"])]
     for kind in ("cpu", "hogwild", "gpu", "gpus"):
         best = best_of(fixed, [kind], "late")
-        found[f"{kind} fixed"] = median_result(results, best.method) if best else None
-    found |= {name: median_result(results, name) for name in TOGETHER}
-    return {name: run for name, run in found.items() if run}
+        runs[f"{kind} fixed"] = median_result(results, best.method) if best else None
+    runs |= {name: median_result(results, name) for name in TOGETHER}
+    return {name: run for name, run in runs.items() if run}
 
 
 def draw(chosen: dict[str, Json], place: tuple[str, str], path: Path) -> None:

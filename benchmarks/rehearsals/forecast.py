@@ -25,15 +25,15 @@ def _groups(
     cells: Iterable[Cell], jobs: int, key: Callable[[tuple[str, str]], str]
 ) -> list[tuple[list[Cell], list[str]]]:
     """The cells with the same key of their place, with [key, cells, minutes, most minutes]."""
-    found: dict[str, list[Cell]] = {}
+    groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        found.setdefault(key(cell.place), []).append(cell)
+        groups.setdefault(key(cell.place), []).append(cell)
     return [
         (
             group,
             [name, f"{len(group)}", *(f"{seconds / 60 / jobs:.1f}" for seconds in _sums(group))],
         )
-        for name, group in found.items()
+        for name, group in groups.items()
     ]
 
 

@@ -46,11 +46,11 @@ class Matrix:
         missing = []
         for cell in ordered(cells):
             ignored = ignored_if_fixed if batch_of(cell.method.name) else ()
-            found = self.store.load(cell.name, cell.settings(self.limits.within), ignored)
-            if found is None or (found["error"] and self.limits.retry):
+            result = self.store.load(cell.name, cell.settings(self.limits.within), ignored)
+            if result is None or (result["error"] and self.limits.retry):
                 missing.append(cell)
             else:
-                self.results.append(refreshed(found))
+                self.results.append(refreshed(result))
         return missing
 
     def load_all(self, places: Collection[tuple[str, str]], kinds: Collection[str]) -> None:

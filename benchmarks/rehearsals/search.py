@@ -48,12 +48,12 @@ class Place:
     def first(self) -> list[Method]:
         """The methods of the first round: devices alone."""
         kinds = kinds_of(self.processors, self.kinds)
-        found = [
+        methods = [
             fixed(self.processors, kind, rows)
             for kind in kinds
             for rows in self.batches[kind].first
         ]
-        return [*found, *defaults(self.processors, self.kinds)]
+        return [*methods, *defaults(self.processors, self.kinds)]
 
     def added(self, results: Sequence[Json]) -> Iterator[Method]:
         """The neighbours of the best fixed batch of each kind, among the results of this place.
@@ -79,11 +79,11 @@ class Place:
 
     def expected(self) -> list[Method]:
         """The methods if the first batch of each kind is the best one."""
-        found = self.first()
+        methods = self.first()
         for kind in kinds_of(self.processors, self.kinds):
             best = fixed(self.processors, kind, self.batches[kind].first[0])
-            found += self.near(kind, best.name)
-        return list({method.name: method for method in [*found, *self.together()]}.values())
+            methods += self.near(kind, best.name)
+        return list({method.name: method for method in [*methods, *self.together()]}.values())
 
     def cells(self, methods: Iterable[Method], seed: int) -> list[Cell]:
         """One cell for each method."""

@@ -74,18 +74,18 @@ def _failed(results: Iterable[Json], kind: str, target: str) -> Timing | None:
     return timing(failed, failed[0]["method"], target) if failed else None
 
 
-def timing_cell(found: Timing | None) -> str:
+def timing_cell(timing: Timing | None) -> str:
     """Seconds, rows and the batch size or the reason why there are none."""
-    if found is None:
+    if timing is None:
         return "-"
-    if found.failed == found.runs:
+    if timing.failed == timing.runs:
         return "failed"
-    setting = found.method.partition("-")[2].replace("-", ", ").replace("threads", " threads")
+    setting = timing.method.partition("-")[2].replace("-", ", ").replace("threads", " threads")
     where = f" ({setting})" if setting else ""
-    failed = f", {found.failed} of {found.runs} failed" if found.failed else ""
-    if not found.reached:
-        return f"not in {found.lasted:.3g} s{where}{failed}"
-    return f"{found.seconds:.3g} s, {thousands(found.rows)} rows{where}{failed}"
+    failed = f", {timing.failed} of {timing.runs} failed" if timing.failed else ""
+    if not timing.reached:
+        return f"not in {timing.lasted:.3g} s{where}{failed}"
+    return f"{timing.seconds:.3g} s, {thousands(timing.rows)} rows{where}{failed}"
 
 
 def thousands(rows: float) -> str:

@@ -63,14 +63,14 @@ class XmcFiles:
 
 
 def train_ours(
-    files: XmcFiles, labels: int, kind: str, seed: int, given: argparse.Namespace
+    files: XmcFiles, labels: int, kind: str, seed: int, options: argparse.Namespace
 ) -> Run:
     """One run of `hogbatch train`.
 
     With a hashed output layer, `active` is the fraction of the `labels` that an update computed.
     """
     flags = ["--test", str(files.test), "--hidden", str(HIDDEN), "--loss", "softmax", *OURS[kind]]
-    flags += [*given.flags, "--max-seconds", f"{given.seconds:g}", "--seed", str(seed)]
+    flags += [*options.flags, "--max-seconds", f"{options.seconds:g}", "--seed", str(seed)]
     outcome = hogbatch_run.train([str(files.train), *flags])
     if outcome.error:
         return failed(outcome.error)
@@ -107,7 +107,7 @@ def failed(error: str) -> Run:
     return {"error": error, "rows": 0, "curve": []}
 
 
-def measure(given: argparse.Namespace, files: XmcFiles) -> list[Run]:
+def measure(options: argparse.Namespace, files: XmcFiles) -> list[Run]:
     """Train hogbatch and the peers, once per seed.
 
     They train in turn, so that changes in the machine's speed affect all of them.
@@ -115,16 +115,16 @@ def measure(given: argparse.Namespace, files: XmcFiles) -> list[Run]:
     runs = []
     problem = files.problem()
     with problem_directory(problem) as directory:
-        for seed in range(given.seeds):
-            for name in (*given.ours, *given.peers):
-                setting = SETTINGS.setting(given.settings or files.name, name)
+        for seed in range(options.seeds):
+            for name in (*options.ours, *options.peers):
+                setting = SETTINGS.setting(options.settings or files.name, name)
                 if name in OURS:
-                    run = train_ours(files, problem.outputs, name, seed, given)
+                    run = train_ours(files, problem.outputs, name, seed, options)
                 elif setting:
-                    run = train_peer(name, directory, setting, seed, given.seconds)
+                    run = train_peer(name, directory, setting, seed, options.seconds)
                 else:
                     run = failed("no setting is known; search for one with --tune")
-                runs.append({"name": name, "seed": seed, **summarised(run, given.targets)})
+                runs.append({"name": name, "seed": seed, **summarised(run, options.targets)})
                 print(f"{name} seed {seed}: {line(runs[-1])}", flush=True)
     return runs
 
@@ -139,21 +139,21 @@ def line(run: Run) -> str:
     return f"{run['rows_per_s']} rows/s, {arrived}, best {run['best'][LEADING]}{active}"
 
 
-def tune_all(given: argparse.Namespace, files: XmcFiles) -> None:
+def tune_all(options: argparse.Namespace, files: XmcFiles) -> None:
     """Search each peer's grid for the fastest to the last target; store each setting found."""
-    problem, watch = files.problem(), Stopwatch(1 - given.targets[-1], given.seconds)
+    problem, watch = files.problem(), Stopwatch(1 - options.targets[-1], options.seconds)
     with problem_directory(problem) as directory:
-        for name in given.peers:
+        for name in options.peers:
             tune(name, SETTINGS, files.name, problem, directory, watch)
 
 
-def description(given: argparse.Namespace, files: XmcFiles) -> dict[str, Any]:
+def description(options: argparse.Namespace, files: XmcFiles) -> dict[str, Any]:
     """Machine, versions and data set; directories are removed from paths."""
-    found = machine.describe(*(peer(name).package for name in given.peers))
+    found = machine.describe(*(peer(name).package for name in options.peers))
     return found | {
         "command": machine.without_directories(found["command"]),
         "set": files.name,
-        "seconds": given.seconds,
+        "seconds": options.seconds,
         "curve": ["seconds", *METRICS],
     }
 
@@ -161,14 +161,14 @@ def description(given: argparse.Namespace, files: XmcFiles) -> dict[str, Any]:
 def fractions(text: str) -> list[float]:
     """An argparse type: numbers between 0 and 1, comma-separated, ascending."""
     try:
-        found = [float(each) for each in text.split(",")]
+        numbers = [float(each) for each in text.split(",")]
     except ValueError:
-        found = []
-    if not found or found != sorted(found) or not 0 < found[0] <= found[-1] < 1:
+        numbers = []
+    if not numbers or numbers != sorted(numbers) or not 0 < numbers[0] <= numbers[-1] < 1:
         raise argparse.ArgumentTypeError(
             f"expected ascending numbers between 0 and 1, as in 0.5,0.55; got {text}"
         )
-    return found
+    return numbers
 
 
 def parse(flags: Sequence[str] | None) -> argparse.Namespace:
@@ -191,20 +191,20 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
 
 def main(flags: Sequence[str] | None = None) -> int:
     """Tune, or measure and print."""
-    given = parse(flags)
-    given.peers = installed(given.peers)
-    files = XmcFiles(re.split(r"[-_.]", given.data.name)[0], given.data, given.test)
+    options = parse(flags)
+    options.peers = installed(options.peers)
+    files = XmcFiles(re.split(r"[-_.]", options.data.name)[0], options.data, options.test)
     try:
-        if given.tune:
-            tune_all(given, files)
+        if options.tune:
+            tune_all(options, files)
             return 0
-        runs = measure(given, files)
-        results = {"about": description(given, files), "runs": runs}
+        runs = measure(options, files)
+        results = {"about": description(options, files), "runs": runs}
     except HogbatchError as error:
         print(f"slide: {error}", file=sys.stderr)
         return 2
-    print(table(runs, given.targets))
-    report.write_runs(given.json, results)
+    print(table(runs, options.targets))
+    report.write_runs(options.json, results)
     return 0
 
 

@@ -35,10 +35,10 @@ def main(flags: Sequence[str] | None = None) -> None:
     add("--data", type=Path, metavar="DIR", help="directory with glosses-train.csv.gz")
     add("--sets", type=arguments.names(known), default=known, help=", ".join(known))
     arguments.add_json(parser)
-    given = parser.parse_args(flags)
+    options = parser.parse_args(flags)
     results = []
-    tables = cases(given.data)
-    for name in given.sets:
+    tables = cases(options.data)
+    for name in options.sets:
         if name not in tables:
             print(f"skipping {name}: no --data")
             continue
@@ -49,7 +49,7 @@ def main(flags: Sequence[str] | None = None) -> None:
             continue
         results.append({"set": name, **compare(tables[name], frame)})
         print(line(results[-1]), flush=True)
-        report.write(given.json, results)
+        report.write(options.json, results)
 
 
 def compare(case: TableCase, frame: pd.DataFrame) -> dict[str, Any]:

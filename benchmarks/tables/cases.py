@@ -81,7 +81,7 @@ def glosses(folder: Path) -> Callable[[], pd.DataFrame]:
 
 def cases(folder: Path | None) -> dict[str, TableCase]:
     """All tables by name; `folder` has the glosses, None leaves them out."""
-    found = {
+    tables = {
         "flights-late": TableCase(late_flights, "late", True, ("time_hour",), splits=3),
         "flights-delay": TableCase(delayed_flights, "arr_delay", False, ("time_hour",), splits=3),
         "diamonds-price": TableCase(
@@ -99,5 +99,5 @@ def cases(folder: Path | None) -> dict[str, TableCase]:
         "diabetes": TableCase(bundled(datasets.load_diabetes, "progression"), "progression", False),
     }
     if folder is not None:
-        found["glosses"] = TableCase(glosses(folder), "category", True, text="gloss", splits=3)
-    return found
+        tables["glosses"] = TableCase(glosses(folder), "category", True, text="gloss", splits=3)
+    return tables

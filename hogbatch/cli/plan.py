@@ -32,11 +32,11 @@ def plan(arguments: Sequence[str]) -> int:
     counts = _numbers("--servers", options.servers, expected, 1, range(2, MOST_SERVERS + 1))
     merges = positive("--merges-per-epoch", options.merges_per_epoch)
     link, share = link_of(options.gbit, options.latency_us), positive("--share", options.share)
-    found = predict(_task(options, merges), link, share, counts)
+    forecast = predict(_task(options, merges), link, share, counts)
     if options.json:
-        print(json.dumps(text.fields(found), indent=2))
+        print(json.dumps(text.fields(forecast), indent=2))
     else:
-        print(*text.lines(found), sep="\n")
+        print(*text.lines(forecast), sep="\n")
     return 0
 
 

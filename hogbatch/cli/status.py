@@ -82,11 +82,11 @@ def runs(arguments: Sequence[str]) -> int:
     options = parser.read(arguments)
     from hogbatch.views.status.listing import listed_runs, read_limit, table_lines
 
-    found = listed_runs(options.directory, options.sort, read_limit(options.limit))
+    listed = listed_runs(options.directory, options.sort, read_limit(options.limit))
     if options.json:
-        _print([json.dumps({"directory": str(options.directory), "runs": found}, indent=2)])
-    elif found:
-        _print(table_lines(found, _width()))
+        _print([json.dumps({"directory": str(options.directory), "runs": listed}, indent=2)])
+    elif listed:
+        _print(table_lines(listed, _width()))
     else:
         _print([f"{options.directory} contains no runs"])
     return 0

@@ -27,9 +27,9 @@ def choose_platform(
     callbacks = callbacks or Callbacks()
     if config.cluster is None:
         for name in ("servers", "data_copies"):
-            if (given := getattr(config, name)) != getattr(TrainConfig(), name):
+            if (value := getattr(config, name)) != getattr(TrainConfig(), name):
                 flag = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{flag} {given} needs --cluster auto, ADDRESS or local")
+                raise UsageError(f"{flag} {value} needs --cluster auto, ADDRESS or local")
         return ThisServer(launch, callbacks)
     return several_servers(config, callbacks)
 

@@ -28,10 +28,10 @@ class ChangeExchange:
         self._mailbox = Mailbox(plane)
         self._uncommitted = False  # whether `kept` is to become the residual
 
-    def reduce(self, asked: Reduce, abort: threading.Event) -> None:
+    def reduce(self, message: Reduce, abort: threading.Event) -> None:
         """Leave the sum of all servers' changes, each times its weight, in the buffers' `sum`.
 
-        `asked` is the same on all servers that take part. They may begin at different times, but
+        `message` is the same on all servers that take part. They may begin at different times, but
         only after all have ended the merge before. All get the same bits. The change stays as it
         is, so that the merge can be repeated with a larger number of the attempt, after an error or
         by fewer servers; so does what compression has kept back, until :meth:`commit`. With the
@@ -42,23 +42,25 @@ class ChangeExchange:
         cannot be reached or does not answer in time.
         """
         self._uncommitted = False
-        rank = asked.numbers.index(self._number)
-        weight, alone = asked.weights[rank], len(asked.numbers) == 1
-        when, limits = (asked.merge, asked.attempt), (abort, self._timeout_s)
-        port = Attempt(self._buffers, self._plane, self._mailbox, asked.numbers, rank, when, limits)
-        compresses = asked.transfer != "float32" or asked.robust == "median"
+        rank = message.numbers.index(self._number)
+        weight, alone = message.weights[rank], len(message.numbers) == 1
+        when, limits = (message.merge, message.attempt), (abort, self._timeout_s)
+        port = Attempt(
+            self._buffers, self._plane, self._mailbox, message.numbers, rank, when, limits
+        )
+        compresses = message.transfer != "float32" or message.robust == "median"
         if alone and compresses:
             compressed.reduce_alone(port, weight)
         elif alone:
             scale(self._buffers, 0, self._buffers.size, weight)
-        elif asked.robust == "median":
+        elif message.robust == "median":
             compressed.reduce_median(port, weight)
-        elif asked.transfer == "bfloat16":
+        elif message.transfer == "bfloat16":
             compressed.reduce_bfloat16(port, weight)
-        elif asked.transfer == "top-k":
+        elif message.transfer == "top-k":
             compressed.reduce_top_k(port, weight)
         else:
-            reduce_float32(port, weight, asked.schedule)
+            reduce_float32(port, weight, message.schedule)
         if not alone:  # else writes of an earlier attempt may have failed
             port.finish()
         self._uncommitted = compresses

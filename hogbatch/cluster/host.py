@@ -243,14 +243,14 @@ class ServerHost:
     def _serve_relay(self) -> None:
         """Write to other servers what the process asks for."""
         while frame := self._relay.wait():
-            asked = decode_write(frame)
+            write = decode_write(frame)
             _, buffers = self._memory()
-            peer = self._peers.get(asked.to)
+            peer = self._peers.get(write.to)
             if peer is None:
                 failure: str | None = "is not connected"
             else:
-                array = buffers.memory[asked.start : asked.stop]
-                failure = peer(self._number, self._version, asked.target, array, asked.note)
+                array = buffers.memory[write.start : write.stop]
+                failure = peer(self._number, self._version, write.target, array, write.note)
             with suppress(OSError):
                 self._relay.send(encode(Written(failure)))
 

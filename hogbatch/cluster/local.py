@@ -50,8 +50,8 @@ class LocalCluster:
         gpus = f"; server 0 also with {','.join(self._gpus)}" if self._gpus else ""
         return f"{self.size} servers on this machine, each with cpu:{self._threads}{gpus}"
 
-    def workers(self, place: int) -> str:
-        gpus = self._gpus if place == 0 else []
+    def workers(self, index: int) -> str:
+        gpus = self._gpus if index == 0 else []
         return ",".join([f"cpu:{self._threads}", *gpus])
 
     def survey(self, requests: Sequence[bytes]) -> list[bytes]:
@@ -60,9 +60,9 @@ class LocalCluster:
     def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
         self._arrays, self._failed = arrays, failed
 
-    def start(self, place: int, key: str, start: bytes) -> ServerHandle:
+    def start(self, index: int, key: str, start: bytes) -> ServerHandle:
         assert self._arrays is not None and self._failed is not None, "begin comes first"
-        return LocalServer(key, f"server {place}", start, self._arrays, self._failed)
+        return LocalServer(key, f"server {index}", start, self._arrays, self._failed)
 
     def close(self) -> None:
         self._arrays = None

@@ -54,7 +54,7 @@ class ModelMerges:
         self._chunks = [_chunks(each) for each in tensors]
         self._exchange = ChangeExchange(buffers, plane, number)
         self._abort = threading.Event()
-        self._asked = self._begun = 0  # messages
+        self._arrived = self._begun = 0  # messages
         self._lock = threading.Lock()  # of these three
         self._before = np.zeros(0, np.float32)  # [P] the step before; without momentum [0]
         self._known: frozenset[int] = frozenset()  # servers
@@ -68,27 +68,27 @@ class ModelMerges:
     def abort(self) -> None:
         """Another message has arrived: end a sum that is in progress, or waits for its turn."""
         with self._lock:
-            self._asked += 1
+            self._arrived += 1
             self._abort.set()
 
-    def carry_out(self, asked: MergeStep) -> FromServer | None:
+    def carry_out(self, step: MergeStep) -> FromServer | None:
         """Do what the coordinator of all servers asks for; return the answer, if there is one.
 
         To be called once after each call of :meth:`abort`.
         """
         with self._lock:
             self._begun += 1
-            if self._begun >= self._asked:  # no other message waits
+            if self._begun >= self._arrived:  # no other message waits
                 self._abort.clear()
-        match asked.message:
+        match step.message:
             case Servers():
-                return self._connect(asked.message)
+                return self._connect(step.message)
             case Collect(merge):
-                return self._collect(merge, asked)
+                return self._collect(merge, step)
             case Reduce():
-                return self._reduce(asked.message, asked)
+                return self._reduce(step.message, step)
             case Apply():
-                return self._apply(asked.message)
+                return self._apply(step.message)
             case UseModel():
                 return self._load()
             case UseMean(used):
@@ -110,7 +110,7 @@ class ModelMerges:
             return Connected(servers.version, self._plane.address, error.server)
         return Connected(servers.version, self._plane.address)
 
-    def _collect(self, merge: int, asked: MergeStep) -> Collected:
+    def _collect(self, merge: int, step: MergeStep) -> Collected:
         self._began, self._cpu_began = time.perf_counter(), time.thread_time()
         change, merged, params = self._buffers.change, self._buffers.merged, self._model.params
         squares, model_square = [], 0.0
@@ -122,12 +122,12 @@ class ModelMerges:
                     square += float(np.dot(change[c], change[c]))
                     model_square += float(np.dot(merged[c], merged[c]))
                 squares.append(square)
-        updates, rows = asked.updates - self._updates, asked.rows - self._rows
-        self._updates, self._rows = asked.updates, asked.rows
+        updates, rows = step.updates - self._updates, step.rows - self._rows
+        self._updates, self._rows = step.updates, step.rows
         finite = math.isfinite(sum(squares))
         return Collected(
             merge,
-            asked.leases,
+            step.leases,
             max(0, updates),
             max(1, rows // max(1, updates)),
             math.sqrt(model_square) / len(params) if math.isfinite(model_square) else 0.0,
@@ -135,13 +135,13 @@ class ModelMerges:
             tuple(squares) if finite else (),
         )
 
-    def _reduce(self, asked: Reduce, step: MergeStep) -> Reduced | None:
-        collected = self._collect(asked.merge, step) if asked.collect else None
-        attempt = asked.merge, asked.attempt
+    def _reduce(self, message: Reduce, step: MergeStep) -> Reduced | None:
+        collected = self._collect(message.merge, step) if message.collect else None
+        attempt = message.merge, message.attempt
         if collected is not None and not collected.finite:
             return Reduced(*attempt, collected=collected)
         try:
-            self._exchange.reduce(asked, self._abort)
+            self._exchange.reduce(message, self._abort)
         except MergeAborted:
             return None
         except PlaneError as error:
@@ -152,28 +152,28 @@ class ModelMerges:
     def _square_of_sum(self, chunks: Sequence[slice]) -> float:
         return sum(_square(self._buffers.sum[c]) for c in chunks)
 
-    def _apply(self, asked: Apply) -> Applied:
+    def _apply(self, message: Apply) -> Applied:
         buffers, params = self._buffers, self._model.params
-        if asked.momentum and not len(self._before):
+        if message.momentum and not len(self._before):
             self._before = np.zeros_like(params)
-        momentum = np.float32(asked.momentum)
-        scales = asked.scales or (1.0,) * len(self._chunks)
+        momentum = np.float32(message.momentum)
+        scales = message.scales or (1.0,) * len(self._chunks)
         for chunks, scale in zip(self._chunks, scales, strict=True):
             for c in chunks:
                 step = buffers.sum[c] * np.float32(scale)
-                if asked.momentum:
+                if message.momentum:
                     step = self._before[c] = step + momentum * self._before[c]
                 params[c] += step - buffers.change[c]
                 buffers.merged[c] += step
         self._model.merges[0] += 1
         self._exchange.commit()
-        if asked.sample:
+        if message.sample:
             self.mean.sample()
         seconds, cpu_seconds = (
             time.perf_counter() - self._began,
             time.thread_time() - self._cpu_began,
         )
-        return Applied(asked.merge, seconds, cpu_seconds)
+        return Applied(message.merge, seconds, cpu_seconds)
 
     def _load(self) -> Loaded:
         """Begin with the model that was written to the shared memory."""

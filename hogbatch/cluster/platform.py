@@ -105,9 +105,9 @@ class SeveralServers(Platform):
         """Train on servers whose messages `router` receives."""
         setup, segments = components.setup, components.segments
 
-        def start(place: int, key: str) -> bytes:
+        def start(index: int, key: str) -> bytes:
             to = UpstreamAddress(router.address, router.keys, bytes.fromhex(key))
-            return self._start(components, place, to)
+            return self._start(components, index, to)
 
         channel = ServersChannel(self.cluster, router, start)
         self.cluster.begin(ServerArrays(segments.data.memory, setup.data.weights), channel.failed)
@@ -137,11 +137,11 @@ class SeveralServers(Platform):
             self.cluster.close()
         return finish, totals
 
-    def _start(self, components: RunComponents, place: int, upstream: UpstreamAddress) -> bytes:
-        """The encoded start of the server at `place`."""
+    def _start(self, components: RunComponents, index: int, upstream: UpstreamAddress) -> bytes:
+        """The encoded start of server `index`."""
         setup, data = components.setup, components.setup.data
         assert self._server_plan is not None, "plan comes first"
-        workers = self.cluster.workers(place)
+        workers = self.cluster.workers(index)
         count = len(parse_workers(workers))
         weights = data.weights
         start = ServerStart(
@@ -152,7 +152,7 @@ class SeveralServers(Platform):
             plan=plan_of_server(self._server_plan, count),
             policy=policy_settings(setup.config, data, setup.network),
             data=components.segments.data.layout,
-            parts=self._parts(setup.config, place),
+            parts=self._parts(setup.config, index),
             weights=None if weights is None else arrange({"weights": ("<f8", weights.shape)}),
             features=data.train_sizes.features,
             mean_square=data.mean_square,
@@ -163,12 +163,12 @@ class SeveralServers(Platform):
         )
         return msgspec.msgpack.encode(start)
 
-    def _parts(self, config: TrainConfig, place: int) -> tuple[int, ...] | None:
-        """The parts of divided data that the server at `place` has; None: it has all rows."""
+    def _parts(self, config: TrainConfig, index: int) -> tuple[int, ...] | None:
+        """The parts of divided data that server `index` has; None: it has all rows."""
         if self._divided is None or config.data_copies is None:
             return None
         rows = [part.train.rows for part in self._divided.parts]
-        return divide(rows, self.cluster.size, config.data_copies)[place]
+        return divide(rows, self.cluster.size, config.data_copies)[index]
 
 
 def _record_last(components: RunComponents, files: ServerFiles) -> None:

@@ -194,11 +194,11 @@ def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
 
 def main() -> None:
     """Run the server that the arguments describe, then exit without waiting for threads."""
-    made = argparse.ArgumentParser(prog="hogbatch.cluster.server", allow_abbrev=False)
-    made.add_argument("--inherited", required=True)
-    made.add_argument("--run-dir", type=Path, required=True)
-    made.add_argument("--launched", type=int, required=True)
-    options = made.parse_args()
+    parser = argparse.ArgumentParser(prog="hogbatch.cluster.server", allow_abbrev=False)
+    parser.add_argument("--inherited", required=True)
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--launched", type=int, required=True)
+    options = parser.parse_args()
     die_with(options.launched)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     socket, relay, *segments = map(int, options.inherited.split(","))

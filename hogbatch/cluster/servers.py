@@ -26,8 +26,8 @@ class PerServer:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse "cpu:auto,gpu:all" or "cpu:8,gpu:2"; without "gpu" there are none."""
-        given = dict(part.split(":") for part in text.split(","))
-        cpus, gpus = given["cpu"], given.get("gpu", "0")
+        counts = dict(part.split(":") for part in text.split(","))
+        cpus, gpus = counts["cpu"], counts.get("gpu", "0")
         return cls(None if cpus == "auto" else int(cpus), None if gpus == "all" else int(gpus))
 
     def threads(self, available: int) -> int:
@@ -91,8 +91,8 @@ class Cluster(Protocol):
     def line(self) -> str:
         """What the servers are, in one line."""
 
-    def workers(self, place: int) -> str:
-        """The workers of the server at `place`, as in `--workers`."""
+    def workers(self, index: int) -> str:
+        """The workers of server `index`, as in `--workers`."""
 
     def survey(self, requests: Sequence[bytes]) -> list[bytes]:
         """Answer requests on the machines of the servers: request i on that of server i.
@@ -106,8 +106,8 @@ class Cluster(Protocol):
         `failed` is to be called when a server has failed or ended.
         """
 
-    def start(self, place: int, key: str, start: bytes) -> ServerHandle:
-        """Start the server at `place`, 0 to size - 1, under a new `key`.
+    def start(self, index: int, key: str, start: bytes) -> ServerHandle:
+        """Start server `index`, 0 to size - 1, under a new `key`.
 
         It may have to wait until a machine is free.
         """

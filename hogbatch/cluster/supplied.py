@@ -125,12 +125,10 @@ class SuppliedCoordinator(Workforce):
             case _:
                 return self._begin_exchange(message)
 
-    def exchanged(
-        self, asked: MergeStep, answer: ToCoordinator | None, now: float
-    ) -> list[Command]:
+    def exchanged(self, step: MergeStep, answer: ToCoordinator | None, now: float) -> list[Command]:
         """What a message has asked for is done."""
         self._exchanges -= 1
-        self._loads -= isinstance(asked.message, UseModel)
+        self._loads -= isinstance(step.message, UseModel)
         if (
             isinstance(answer, Loaded) and answer.changed
         ):  # copies that workers have are out of date

@@ -54,16 +54,16 @@ class HeldOutRequest(msgspec.Struct, frozen=True, tag=True):
 
 def answer(request: bytes) -> bytes:
     """Read the files of an encoded request on this machine; DataError if they are invalid."""
-    asked = msgspec.msgpack.decode(request, type=SurveyRequest | HeldOutRequest)
-    config = merge_sources(tomllib.loads(asked.settings))
+    message = msgspec.msgpack.decode(request, type=SurveyRequest | HeldOutRequest)
+    config = merge_sources(tomllib.loads(message.settings))
     cache = DataCache.of(config.data_cache)
-    if isinstance(asked, HeldOutRequest):
-        return msgspec.msgpack.encode(survey_held_out(Path(asked.path), asked.reading, cache))
+    if isinstance(message, HeldOutRequest):
+        return msgspec.msgpack.encode(survey_held_out(Path(message.path), message.reading, cache))
     options = read_options(config)
-    if asked.index_base is not None:
-        options = replace(options, index_base=asked.index_base)
+    if message.index_base is not None:
+        options = replace(options, index_base=message.index_base)
     read = partial(survey, test_fraction=_test_fraction(config), seed=config.seed, cache=cache)
-    surveys = [read(Path(path), number, options) for number, path in asked.parts]
+    surveys = [read(Path(path), number, options) for number, path in message.parts]
     return msgspec.msgpack.encode(surveys)
 
 
@@ -74,10 +74,12 @@ def survey_folder(config: TrainConfig, servers: int, ask: Survey) -> DividedData
     """
     folder, options = Path(config.data).absolute(), read_options(config)
     files = list_parts(folder)
-    places = divide([file.stat().st_size for file in files], servers, copies=1)
-    surveys = _ask_for_parts(config, files, places, ask)
+    numbers_by_server = divide([file.stat().st_size for file in files], servers, copies=1)
+    surveys = _ask_for_parts(config, files, numbers_by_server, ask)
     if again := set(parts_to_survey_again(surveys)):  # those have features from 0, too
-        left = [tuple(number for number in place if number in again) for place in places]
+        left = [
+            tuple(number for number in numbers if number in again) for numbers in numbers_by_server
+        ]
         redone = {each.part.number: each for each in _ask_for_parts(config, files, left, ask, 0)}
         surveys = [redone.get(each.part.number, each) for each in surveys]
     data = decide(
@@ -107,31 +109,33 @@ def list_parts(folder: Path) -> tuple[Path, ...]:
         what = "a file" if folder.exists() else "nothing there"
         raise DataError(f"{shown(folder)}: expected a folder of data files; got {what}")
     try:
-        found = sorted(each for each in folder.iterdir() if each.name[0] not in "._")
+        files = sorted(each for each in folder.iterdir() if each.name[0] not in "._")
     except OSError as error:
         raise DataError(f"{shown(folder)}: cannot list the folder: {error.strerror}") from None
-    if inner := next((each for each in found if each.is_dir()), None):
+    if inner := next((each for each in files if each.is_dir()), None):
         raise DataError(
             f"{shown(folder)}: expected only data files; got the folder {quoted(inner.name)}; move "
             "its files up"
         )
-    if not found:
+    if not files:
         raise DataError(f"{shown(folder)}: expected data files; the folder has none")
-    return tuple(found)
+    return tuple(files)
 
 
 def _ask_for_parts(
     config: TrainConfig,
     files: Sequence[Path],
-    places: Sequence[Sequence[int]],
+    numbers_by_server: Sequence[Sequence[int]],
     ask: Survey,
     index_base: int | None = None,
 ) -> list[PartSurvey]:
-    """The surveys of the files with the numbers `places` of each server, in order of numbers."""
+    """The surveys of the files `numbers_by_server` of each server, in order of numbers."""
     settings = to_toml(config)
     requests = (
-        SurveyRequest(settings, tuple((number, str(files[number])) for number in place), index_base)
-        for place in places
+        SurveyRequest(
+            settings, tuple((number, str(files[number])) for number in numbers), index_base
+        )
+        for numbers in numbers_by_server
     )
     answers = ask([msgspec.msgpack.encode(request) for request in requests])
     surveys = (msgspec.msgpack.decode(each, type=list[PartSurvey]) for each in answers)

@@ -116,9 +116,9 @@ class Upstream:
             message = structs.replace(message, skipped_row=0)  # its number is not that in all rows
         self._dealer.send(message)
 
-    def exchange(self, asked: MergeStep) -> None:
+    def exchange(self, step: MergeStep) -> None:
         self._merges.abort()
-        self._background.exchanges.submit(self._exchange, asked)
+        self._background.exchanges.submit(self._exchange, step)
 
-    def _exchange(self, asked: MergeStep) -> Event:
-        return partial(self._state.exchanged, asked, self._merges.carry_out(asked))
+    def _exchange(self, step: MergeStep) -> Event:
+        return partial(self._state.exchanged, step, self._merges.carry_out(step))

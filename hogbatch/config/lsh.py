@@ -139,8 +139,8 @@ WORDS: Final = {"`int`": "a whole number", "`float`": "a number"}
 
 def _explained(error: str, settings: dict[str, Any], fields: list[str]) -> str:
     """Return msgspec's error about a value, with the key instead of the index of the field."""
-    problem, _, place = error.partition(" - at `$[")
-    field = fields[int(place.rstrip("]`"))]
+    problem, _, index = error.partition(" - at `$[")
+    field = fields[int(index.rstrip("]`"))]
     key = next(key for key, name in KEYS.items() if name == field)
     expected = problem.partition(", got")[0].partition("Expected ")[2]
     for word, plain in WORDS.items():

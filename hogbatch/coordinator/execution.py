@@ -88,7 +88,7 @@ class UpstreamActions(Protocol):
     def answer(self, message: ToCoordinator) -> None:
         """See Answer."""
 
-    def exchange(self, asked: MergeStep) -> None:
+    def exchange(self, step: MergeStep) -> None:
         """See MergeStep."""
 
 

@@ -102,11 +102,11 @@ class PartGroup:
     def update(self, queue: PartQueue, change: int) -> None:
         """A part has `change` more rows than before."""
         self.remaining += change
-        for kept, belongs in ((self.parts, queue.todo), (self.returned, queue.returned)):
+        for queues, belongs in ((self.parts, queue.todo), (self.returned, queue.returned)):
             if belongs:
-                kept[queue.number] = queue
+                queues[queue.number] = queue
             else:
-                kept.pop(queue.number, None)
+                queues.pop(queue.number, None)
 
 
 @dataclass(slots=True)
@@ -237,22 +237,22 @@ class Ledger:
     def _separate(self, parts: Sequence[int]) -> list[PartGroup]:
         """Divide groups, so that each of them is inside `parts` or outside; return those inside."""
         inside = Counter(self._group_of[part].number for part in parts)
-        found: dict[int, PartGroup] = {}  # by the number of the group before
+        groups: dict[int, PartGroup] = {}  # by the number of the group before
         for part in parts:
             before, queue = self._group_of[part], self._queues[part]
-            if before.number not in found:
+            if before.number not in groups:
                 whole = inside[before.number] == before.size
-                found[before.number] = before if whole else self._new_group()
-            if (group := found[before.number]) is not before:
+                groups[before.number] = before if whole else self._new_group()
+            if (group := groups[before.number]) is not before:
                 before.drop(queue)
                 group.add(queue)
                 self._group_of[part] = group
-        for number, group in found.items():
+        for number, group in groups.items():
             if group.number != number:
                 for reach in self._reaches.values():
                     if self._groups[number] in reach:
                         reach.append(group)
-        return list(found.values())
+        return list(groups.values())
 
     def extend(self, start: int, stop: int) -> None:
         """Add the rows [start, stop), which are not in this pass yet, to those to be done last."""

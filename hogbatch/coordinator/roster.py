@@ -130,12 +130,12 @@ class Roster:
     def admit(self, key: str, hello: Hello, now: float) -> Worker:
         """Admit a worker and give it a name and a fence."""
         fence, number = self._free_fence()
-        place = self.admitted.get(hello.device, 0)
-        self.admitted[hello.device] = place + 1
+        index = self.admitted.get(hello.device, 0)
+        self.admitted[hello.device] = index + 1
         self.attached[key] = Worker(
             key=key,
             number=number,
-            name=f"{hello.device}-{place}",
+            name=f"{hello.device}-{index}",
             device=hello.device,
             threads=hello.threads,
             pid=hello.pid,
@@ -323,12 +323,12 @@ class Roster:
 
         Includes workers that have left since, and those of before the run was resumed.
         """
-        found = dict(self._earlier_utilization)
+        utilization = dict(self._earlier_utilization)
         for worker in [*self.departed, *self.attached.values()]:
             own = worker.interval_utilization(since, seconds)
             if own is not None:
-                found[worker.name] = own
-        return found
+                utilization[worker.name] = own
+        return utilization
 
     def end_interval(self, seconds: float) -> None:
         """The model is evaluated at training second `seconds`."""

@@ -200,9 +200,9 @@ def _finite(name: str, array: NDArray[Any], dimensions: int) -> NDArray[Any]:
         np.abs([array.min(initial=0), array.max(initial=0)]).max()
     )  # NaN if any value is NaN
     if not largest < FLOAT32_LIMIT:
-        place = [int(i) for i in np.argwhere(~(np.abs(array) < np.float64(FLOAT32_LIMIT)))[0]]
+        index = [int(i) for i in np.argwhere(~(np.abs(array) < np.float64(FLOAT32_LIMIT)))[0]]
         raise ValueError(
-            f"{name}{place}: expected a finite number within float32; got {array[tuple(place)]}"
+            f"{name}{index}: expected a finite number within float32; got {array[tuple(index)]}"
         )
     return array
 

@@ -121,8 +121,8 @@ def _classes(raw: RawSet, loss: str) -> Encoding:
     labels = _single(raw, f"loss {loss} needs")
     broken = np.flatnonzero(labels != np.floor(labels))
     if len(broken):
-        place, label = raw.locate(int(broken[0])), labels[broken[0]]
-        raise DataError(f"{place}: loss {loss} needs whole-number labels; got {digits(label)}")
+        location, label = raw.locate(int(broken[0])), labels[broken[0]]
+        raise DataError(f"{location}: loss {loss} needs whole-number labels; got {digits(label)}")
     distinct = _distinct(raw, labels)
     if len(distinct) < 2:
         raise DataError(
@@ -237,9 +237,9 @@ def label_lists(raw: RawSet) -> LabelLists:
     labels = _numbers(raw, "multi-label losses need")
     bad = np.flatnonzero((labels < 0) | (labels > MAX_INDEX) | (labels != np.floor(labels)))
     if len(bad):
-        place, label = raw.locate(int(bad[0])), labels[bad[0]]
+        location, label = raw.locate(int(bad[0])), labels[bad[0]]
         raise DataError(
-            f"{place}: multi-label losses need whole-number labels >= 0; got {digits(label)}"
+            f"{location}: multi-label losses need whole-number labels >= 0; got {digits(label)}"
         )
     return LabelLists(np.arange(len(labels) + 1), labels.astype(np.int32))
 

@@ -51,16 +51,16 @@ def raw_set(
         raise UsageError(f"{name}: expected a row and a feature; got {rows} x {features}")
     _expect_in_float32(inputs, name)
     inputs = inputs._replace(values=np.asarray(inputs.values, np.float32))  # as read from files
-    found = labels_of(y, rows, labels_name)
+    row_labels = labels_of(y, rows, labels_name)
     return RawSet(
         inputs,
         features,
-        found.labels,
-        found.lists,
+        row_labels.labels,
+        row_labels.lists,
         f"{name}, {labels_name}",
-        classes_hint=found.outputs,
+        classes_hint=row_labels.outputs,
         columns=Columns(names),
-        label_names=found.names,
+        label_names=row_labels.names,
         weights=None if weights is None else weights_of(weights, rows),
     )
 
@@ -167,19 +167,19 @@ def _expect_finite(inputs: RawInputs) -> None:
         )
 
 
-def expect_in_range(given: RawInputs, used: Inputs, first_row: int) -> None:
+def expect_in_range(unscaled: RawInputs, used: Inputs, first_row: int) -> None:
     """UsageError for the first number beyond the range of float32 in the scaled rows `used`.
 
-    `given` are the same rows before scaling; the first of them is row `first_row` of the caller.
+    `unscaled` are the same rows before scaling; the first of them is row `first_row` of the caller.
     """
     if (at := _first_not_finite(_numbers_of(used))) is None:
         return
     row, column = _place(used, at)
-    if not len(given.indptr):
-        value = given.dense[row, column]
+    if not len(unscaled.indptr):
+        value = unscaled.dense[row, column]
     else:
-        stored = slice(given.indptr[row], given.indptr[row + 1])
-        value = given.values[stored][given.indices[stored] == column].sum()
+        stored = slice(unscaled.indptr[row], unscaled.indptr[row + 1])
+        value = unscaled.values[stored][unscaled.indices[stored] == column].sum()
     raise UsageError(
         f"row {first_row + row}, column {column}: {value:g} is beyond the range of float32 "
         "(3.4e38 after scaling): remove the row, or scale the column"

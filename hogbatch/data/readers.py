@@ -89,12 +89,16 @@ def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawS
         return read_columns(source, options)
     if options.table is None:
         return _read_numbers(_reader(source), source, options, cache)
-    reader, asked = _reader(source), options.table
+    reader, table_options = _reader(source), options.table
     if reader is not csv.read:
-        if asked.given:
+        if table_options.given:
             raise _not_a_table(source, "--drop, --categorical, --numeric and --text name columns")
         return _read_numbers(reader, source, options, cache)
-    if asked.given or asked.scale == "quantile" or not tables.is_plain(source, options):
+    if (
+        table_options.given
+        or table_options.scale == "quantile"
+        or not tables.is_plain(source, options)
+    ):
         return tables.read(source, options)
     try:
         return _read_numbers(reader, source, options, cache)

@@ -38,18 +38,18 @@ class Source:
     """A data file."""
 
     path: Path  # to open
-    given: Path | None = None  # path given by the user, if different
+    given_path: Path | None = None  # path given by the user, if different
     persistent: bool = True  # whether the path names the same file in the next run
     # of all reads; counts from `begin_reading` on
     progress: ReadProgress = field(default_factory=ReadProgress, compare=False)
 
     def __str__(self) -> str:
-        return printable(str(self.given or self.path))
+        return printable(str(self.given_path or self.path))
 
     @property
     def name(self) -> str:
         """The name of the file, which may determine the format."""
-        return (self.given or self.path).name
+        return (self.given_path or self.path).name
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
@@ -96,8 +96,8 @@ def opened(path: str | Path, progress: ReadProgress | None = None) -> Iterator[S
     if is_standard_input(path):
         if sys.stdin is None or sys.stdin.closed:
             raise DataError("standard input is closed; expected data on it, or give a file name")
-        given = Source(Path("standard input"), progress=progress)
-        with _copied(open(0, "rb", 0, closefd=False), given) as source:
+        standard_input = Source(Path("standard input"), progress=progress)
+        with _copied(open(0, "rb", 0, closefd=False), standard_input) as source:
             yield source
         return
     persistent = not os.path.abspath(path).startswith(TRANSIENT_PREFIXES)
@@ -121,7 +121,7 @@ def _copied(stream: BinaryIO, source: Source) -> Iterator[Source]:
         with reading(source):
             _copy(stream, copy, source)
         path = Path(f"/proc/self/fd/{copy.fileno()}")
-        yield replace(source, path=path, given=source.path, persistent=False)
+        yield replace(source, path=path, given_path=source.path, persistent=False)
 
 
 def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
@@ -167,9 +167,9 @@ def not_data(source: Source, what: str) -> DataError:
 
 def too_long(source: Source, line: int | None = None) -> DataError:
     """The error for a line that is too long."""
-    place = f"{source}:{line}" if line else str(source)
+    location = f"{source}:{line}" if line else str(source)
     return DataError(
-        f"{place}: expected lines of up to {byte_size(MAX_LINE_BYTES)}; got a longer line: is "
+        f"{location}: expected lines of up to {byte_size(MAX_LINE_BYTES)}; got a longer line: is "
         "this a text file?"
     )
 

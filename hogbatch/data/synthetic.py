@@ -216,10 +216,10 @@ def _draw_block(
         row_of
     ]
     first, last = distributions.topic_fractions[topic - 1], distributions.topic_fractions[topic]
-    place = first + random.random(len(row_of)) * (last - first)
-    place = np.minimum(place, np.nextafter(last, 0))  # in case rounding led into the next topic
+    fraction = first + random.random(len(row_of)) * (last - first)
+    fraction = np.minimum(fraction, np.nextafter(last, 0))  # if rounded into the next topic
     names = distributions.labels[
-        np.searchsorted(distributions.label_fractions, place, side="right")
+        np.searchsorted(distributions.label_fractions, fraction, side="right")
     ]
     labels = _distinct(rows, row_of, names, settings.labels)
 
@@ -331,19 +331,19 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Generate and write both files; return the exit code. Errors are reported on stderr."""
     parser = _parser()
-    given = vars(parser.parse_args(arguments))
+    options = vars(parser.parse_args(arguments))
     try:
         settings = SyntheticSettings(
-            **{each.name: given[each.name] for each in fields(SyntheticSettings)}
+            **{each.name: options[each.name] for each in fields(SyntheticSettings)}
         )
         try:
-            given["out_dir"].mkdir(parents=True, exist_ok=True)
+            options["out_dir"].mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = f"cannot create the folder {given['out_dir']}: {error.strerror}"
+            reason = f"cannot create the folder {options['out_dir']}: {error.strerror}"
             raise UsageError(reason) from None
-        suffix = ".xmc.gz" if given["gzip"] else ".xmc"
+        suffix = ".xmc.gz" if options["gzip"] else ".xmc"
         for part, examples in zip(("train", "test"), generate(settings), strict=True):
-            path = given["out_dir"] / f"{given['name']}-{part}{suffix}"
+            path = options["out_dir"] / f"{options['name']}-{part}{suffix}"
             write_xmc(examples, settings.labels, path)
             print(path)
     except UsageError as error:

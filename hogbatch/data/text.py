@@ -312,10 +312,10 @@ def _split_at_lines(file: BinaryIO, start: int, source: Source) -> list[ByteRang
     return ranges
 
 
-def _line_at(file: BinaryIO, place: int) -> int:
-    """The number of the line, from 1, that contains the byte at `place`."""
+def _line_at(file: BinaryIO, offset: int) -> int:
+    """The number of the line, from 1, that contains the byte at `offset`."""
     file.seek(0)
-    sizes = (min(BLOCK_BYTES, place - start) for start in range(0, place, BLOCK_BYTES))
+    sizes = (min(BLOCK_BYTES, offset - start) for start in range(0, offset, BLOCK_BYTES))
     return 1 + sum(file.read(size).count(b"\n") for size in sizes)
 
 

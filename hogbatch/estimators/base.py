@@ -90,10 +90,10 @@ class HogbatchEstimator(BaseEstimator):
     ) -> None:
         self._keep(locals())
 
-    def _keep(self, given: Mapping[str, Any]) -> None:
+    def _keep(self, parameters: Mapping[str, Any]) -> None:
         """Set the parameters as attributes, unchanged, as scikit-learn requires of `__init__`."""
         for name in self._get_param_names():
-            setattr(self, name, given[name])
+            setattr(self, name, parameters[name])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -158,15 +158,17 @@ class HogbatchEstimator(BaseEstimator):
     def _settings(self, rows: int, earlier: Trained | None) -> dict[str, Any]:
         """The settings of the run, as for `hogbatch.train`."""
         parameters = self.get_params(deep=False)
-        given = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
-        given["hidden"] = _widths(self.hidden, rows, earlier)
-        given["test_fraction"] = _plain(self.validation_fraction)
-        given["seed"] = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        given["quiet"] = not self.verbose
-        given["deterministic"] = (
+        settings = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
+        settings["hidden"] = _widths(self.hidden, rows, earlier)
+        settings["test_fraction"] = _plain(self.validation_fraction)
+        settings["seed"] = int(
+            check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        )
+        settings["quiet"] = not self.verbose
+        settings["deterministic"] = (
             rows <= SMALL_ROWS and self.workers == "auto" and self.max_seconds is None
         )
-        return given
+        return settings
 
     def _part(self, rows: int) -> dict[str, Any]:
         """The settings of one `partial_fit` with `rows` rows: one epoch, on all rows."""

@@ -102,8 +102,8 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
             raise UsageError(f"y: expected classes {self.classes_}; got {unknown[0]!r}")
         if self.class_weight is not None:
             of_class = compute_sample_weight(self.class_weight, y)
-            given = 1.0 if sample_weight is None else weights_of(sample_weight, len(y))
-            sample_weight = given * of_class
+            weights = 1.0 if sample_weight is None else weights_of(sample_weight, len(y))
+            sample_weight = weights * of_class
         two = len(self.classes_) == 2
         encoding = Encoding(
             "binary" if two else "classes",

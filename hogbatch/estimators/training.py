@@ -79,13 +79,13 @@ def train_rows(
         )
 
     with TemporaryDirectory(prefix="hogbatch-") as folder:
-        given = {
+        arguments = {
             "data": ARRAYS,
             "run_dir": str(Path(folder) / "run"),
             "checkpoint_seconds": 0,
             **settings,
         }
         platform = EstimatorCall(start=None if earlier is None else earlier.state)
-        run = execute(merge_sources(given), platform, read)
+        run = execute(merge_sources(arguments), platform, read)
     losses = [each["train_loss"] for each in run.summary["history"]]
     return Trained(run.model, platform.states[-1], losses, run.summary["epochs"])

@@ -58,14 +58,14 @@ def claim(run_dir: Path, names: Collection[str], first: str) -> bool:
     an existing marker must list it. UsageError if a file that does not belong to a run has one of
     the names, OSError if writing fails.
     """
-    found = _existing(
+    existing = _existing(
         run_dir, names
     )  # list files before reading the marker: another process may create both
     known = listed(run_dir)
     if known is not None:
-        _refuse(run_dir, set(found) & {first} - known)
+        _refuse(run_dir, set(existing) & {first} - known)
         return False
-    _refuse(run_dir, found)
+    _refuse(run_dir, existing)
     temporary = run_dir / f".{NAME}.{os.getpid()}.tmp"
     try:
         write_through(temporary, [_encoded(names)])

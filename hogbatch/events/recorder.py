@@ -130,14 +130,14 @@ def _entry(evaluation: Evaluation) -> dict[str, Any]:
     return {**asdict(evaluation), "test_value": next(iter(evaluation.test_values.values()), None)}
 
 
-def _test(kept: Evaluation) -> dict[str, Any] | None:
+def _test(evaluation: Evaluation) -> dict[str, Any] | None:
     """Test results of the kept model; None without a test set."""
-    if kept.test_loss is None:
+    if evaluation.test_loss is None:
         return None
-    metric, value = next(iter(kept.test_values.items()))
+    metric, value = next(iter(evaluation.test_values.items()))
     return {
-        "loss": kept.test_loss,
+        "loss": evaluation.test_loss,
         "metric": metric,
         "value": value,
-        "values": kept.test_values,
+        "values": evaluation.test_values,
     }

@@ -40,8 +40,8 @@ class Trace:
         """Drop about every second point."""
         span = self.points[-1][0] - self.points[0][0]
         self._min_distance = max(2 * self._min_distance, 2 * span / MAX_POINTS)
-        kept, self.points = self.points, []
-        for seconds, value in kept:
+        points, self.points = self.points, []
+        for seconds, value in points:
             if not self.points or seconds - self.points[-1][0] >= self._min_distance:
                 self.points.append((seconds, value))
             else:

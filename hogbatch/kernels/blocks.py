@@ -139,22 +139,22 @@ class ScoreSummary:
         """Replace the best columns so far by better ones."""
         k, last = self.columns.shape[1], self.best[:, -1]
         rows = np.flatnonzero(~(highest <= last) | (last == -np.inf))
-        found = scores[rows]
+        candidates = scores[rows]
         if np.isnan(highest).any():
-            found[np.isnan(found)] = -np.inf
+            candidates[np.isnan(candidates)] = -np.inf
         least = self.best[rows, -1]
-        if found.shape[1] > k:  # lower ones cannot be among the best
-            least = np.maximum(least, np.partition(found, -k, axis=1)[:, -k])
-        owners, columns = np.nonzero(found >= least[:, np.newaxis])
+        if candidates.shape[1] > k:  # lower ones cannot be among the best
+            least = np.maximum(least, np.partition(candidates, -k, axis=1)[:, -k])
+        owners, columns = np.nonzero(candidates >= least[:, np.newaxis])
         owner = np.concatenate([np.repeat(np.arange(len(rows)), k), owners])
         column = np.concatenate([self.columns[rows].ravel(), first + columns])
-        score = np.concatenate([self.best[rows].ravel(), found[owners, columns]])
+        score = np.concatenate([self.best[rows].ravel(), candidates[owners, columns]])
         order = np.lexsort((column, -score, owner))
         sizes = np.bincount(owner, minlength=len(rows))
         rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        kept = order[rank < k]
-        self.columns[rows] = column[kept].reshape(-1, k)
-        self.best[rows] = score[kept].reshape(-1, k)
+        best = order[rank < k]
+        self.columns[rows] = column[best].reshape(-1, k)
+        self.best[rows] = score[best].reshape(-1, k)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _add_to_total(self, scores: Floats, highest: Floats) -> None:

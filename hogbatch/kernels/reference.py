@@ -209,12 +209,12 @@ def _right_classes(labels, rows, z):
 def _precisions(labels, rows, z):
     """Precision at 1, 3 and 5; of equal scores the one of the lower label counts as higher."""
     present, left, batch = _indicators(labels, rows, z), z.copy(), np.arange(len(rows))
-    found = np.zeros((len(rows), 5), z.dtype)
+    hits = np.zeros((len(rows), 5), z.dtype)
     for rank in range(min(5, z.shape[1])):
         best = left.argmax(axis=1)
-        found[:, rank] = present[batch, best]
+        hits[:, rank] = present[batch, best]
         left[batch, best] = -np.inf
-    return [found[:, :k].sum(axis=1) / k for k in (1, 3, 5)]
+    return [hits[:, :k].sum(axis=1) / k for k in (1, 3, 5)]
 
 
 def _squared_errors(labels, rows, z):

@@ -78,15 +78,15 @@ class ScratchSpace:
         """Return scratch for `batch` rows; allocates it if necessary."""
         self.reserve(batch, scored, by_rows=by_rows)
         shapes, dtypes, begins = self._layout(batch, scored, by_rows)
-        found = [
+        arrays = [
             self._space[begin : begin + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
             for shape, dtype, begin in zip(shapes, dtypes, begins[:-1], strict=True)
         ]
         count = len(self._layers)
-        activated, grads = found[1 : count + 1], found[count + 1 : 2 * count + 1]
+        activated, grads = arrays[1 : count + 1], arrays[count + 1 : 2 * count + 1]
         values = self._space[: begins[count]].view(dtypes[0])
-        masks = found[2 * count + 1 :]
-        return Scratch(batch, found[0], tuple(activated), tuple(grads), tuple(masks), values)
+        masks = arrays[2 * count + 1 :]
+        return Scratch(batch, arrays[0], tuple(activated), tuple(grads), tuple(masks), values)
 
     def _layout(self, batch: int, scored: int, by_rows: bool) -> _Layout:
         operand, layers = self._kernels.operand_type(self._dtype), self._layers

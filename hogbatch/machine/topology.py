@@ -59,16 +59,16 @@ def _choose(topology: Topology, free: frozenset[int], wanted: int) -> Cores:
     limit = max(sorted(crowding.values())[:wanted], default=0)  # smallest value with enough cores
     pool = {core for core in free if crowding[core] <= limit}
     nodes = _fewest_nodes([pool & node for node in topology.nodes], wanted)
-    ranked = sorted((crowding[core], place, core) for place, n in enumerate(nodes) for core in n)
+    ranked = sorted((crowding[core], index, core) for index, n in enumerate(nodes) for core in n)
     return tuple(sorted(core for _, _, core in ranked[:wanted]))
 
 
 def _crowding(topology: Topology, free: frozenset[int]) -> dict[int, int]:
     """Return, for each free core, how many cores of its physical core are used before it."""
     return {
-        core: len(group - free) + place
+        core: len(group - free) + index
         for group in topology.siblings
-        for place, core in enumerate(sorted(group & free))
+        for index, core in enumerate(sorted(group & free))
     }
 
 
@@ -105,11 +105,11 @@ def cores_of_teams(topology: Topology, cores: Cores, teams: int, members: int) -
     """
     chosen = frozenset(cores)
     turn = {
-        core: place
+        core: index
         for group in topology.siblings
-        for place, core in enumerate(sorted(group & chosen))
+        for index, core in enumerate(sorted(group & chosen))
     }
-    node = {core: place for place, group in enumerate(topology.nodes) for core in group}
+    node = {core: index for index, group in enumerate(topology.nodes) for core in group}
     ranked = sorted(cores, key=lambda core: (turn.get(core, 0), node.get(core, 0), core))
     return [tuple(ranked[n * members : (n + 1) * members]) for n in range(teams)]
 

@@ -102,15 +102,15 @@ def _measure(
     summaries = model.summaries(inputs, k, loss.kind, (labels.indptr, labels.indices))
     parts = [(part.columns, part.losses()) for _, part in summaries]
     exact, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
-    found = None if index is None else index.top(inputs, k)
+    lookup = None if index is None else index.top(inputs, k)
     good = np.flatnonzero(np.isfinite(losses))
     indptr, positions = csr.positions(labels.indptr, good)
     labels = multi_labels(indptr, labels.indices[positions])
     results = {"loss": float(losses[good].mean()) if len(good) else float("nan")}
-    best = exact[good] if found is None else found.columns[good]
+    best = exact[good] if lookup is None else lookup.columns[good]
     results |= top_metrics(loss, best, labels, outputs, model.frequencies)
-    if found is not None:
-        results |= recall(best, exact[good]) | {"scored": found.fraction}
+    if lookup is not None:
+        results |= recall(best, exact[good]) | {"scored": lookup.fraction}
     return results
 
 
@@ -153,14 +153,14 @@ class HashIndex:
             raise UsageError(f"expected k from 1 to {outputs}; got {k}")
         columns, values = np.full((rows, k), outputs), np.zeros((rows, k), np.float32)
         for start, part in model.parts(inputs):
-            for row, (found, scores) in enumerate(self._lookup.scores(part.dense), start):
+            for row, (candidates, scores) in enumerate(self._lookup.scores(part.dense), start):
                 lowest = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
                 better = np.flatnonzero(scores >= lowest)
-                best = better[np.lexsort((found[better], -scores[better]))][:k]
-                columns[row, : len(best)] = found[best]
+                best = better[np.lexsort((candidates[better], -scores[better]))][:k]
+                columns[row, : len(best)] = candidates[best]
                 if len(best):
                     values[row, : len(best)] = loss.probabilities(scores[np.newaxis])[0, best]
-                scored += len(found)
+                scored += len(candidates)
         return BestColumns(columns, values, scored / max(rows * outputs, 1))
 
 

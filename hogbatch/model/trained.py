@@ -138,11 +138,13 @@ class Model:
         """`top` with the probabilities of the columns, float32[N, k], as in `predict_proba`."""
         self.loss.expect_probabilities()
         kind = self.loss.kind if self.loss.normalised else None
-        found = [
+        blocks = [
             (part.columns, part.probabilities()) for part in self._finite_summaries(inputs, k, kind)
         ]
-        columns = np.concatenate([*(each for each, _ in found), np.empty((0, k), np.int64)])
-        return columns, np.concatenate([*(each for _, each in found), np.empty((0, k), np.float32)])
+        columns = np.concatenate([*(each for each, _ in blocks), np.empty((0, k), np.int64)])
+        return columns, np.concatenate(
+            [*(each for _, each in blocks), np.empty((0, k), np.float32)]
+        )
 
     def _finite_summaries(
         self, inputs: Any, k: int, kind: int | None = None
@@ -179,18 +181,18 @@ class Model:
         rows, widths = self._rows(inputs), self._widths()
         size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
         for start in range(0, count(rows), size):
-            given = between(rows, start, start + size)
-            part = _to_float32(scaled(given, self.scaler))
-            expect_in_range(given, part, start)
+            unscaled = between(rows, start, start + size)
+            part = _to_float32(scaled(unscaled, self.scaler))
+            expect_in_range(unscaled, part, start)
             yield start, hidden(layers or self.layers, part)
 
-    def _rows(self, given: Any) -> RawInputs:
+    def _rows(self, inputs: Any) -> RawInputs:
         """The caller's rows, with their columns in the order of the features, or encoded."""
-        if self.table is not None and is_frame(given):
-            return self.table.transform(self.table.adapted(table_of(given)))
-        if self.feature_names is not None and is_frame(given):
-            given = in_order(given, self.feature_names)
-        return _as_inputs(given, self.network.features)
+        if self.table is not None and is_frame(inputs):
+            return self.table.transform(self.table.adapted(table_of(inputs)))
+        if self.feature_names is not None and is_frame(inputs):
+            inputs = in_order(inputs, self.feature_names)
+        return _as_inputs(inputs, self.network.features)
 
     @property
     def loss(self) -> Loss:
@@ -200,12 +202,12 @@ class Model:
     @cached_property
     def layers(self) -> tuple[LayerWeights, ...]:
         """The layers as `hogbatch.kernels.blocks` computes them; views of the tensors."""
-        found = []
+        layers = []
         for index, layer in enumerate(self.network.layers):
             weight, bias = (self.tensors[f"layers.{index}.{each}"] for each in ("weight", "bias"))
             activation = ACTIVATIONS[layer.activation]
-            found.append(LayerWeights(weight, bias, activation, layer.output_major))
-        return tuple(found)
+            layers.append(LayerWeights(weight, bias, activation, layer.output_major))
+        return tuple(layers)
 
     def _results(self, rows: int, dtype: Any) -> NDArray[Any]:
         """An empty array [rows, C]."""
@@ -247,17 +249,17 @@ def _slice_lists(lists: Lists, start: int, stop: int) -> Lists:
     return own - own[0], indices[own[0] : own[-1]]
 
 
-def _as_inputs(given: Any, features: int) -> RawInputs:
+def _as_inputs(rows: Any, features: int) -> RawInputs:
     """Convert rows to the form that kernels take, and check their features; may stay float64."""
     inputs: RawInputs
-    if isinstance(given, Inputs | DoubleInputs):
-        inputs = given
-    elif hasattr(given, "indptr") or hasattr(given, "tocsr"):
-        inputs = csr_of(given)
-        if (columns := getattr(given, "shape", (0, features))[-1]) != features:
+    if isinstance(rows, Inputs | DoubleInputs):
+        inputs = rows
+    elif hasattr(rows, "indptr") or hasattr(rows, "tocsr"):
+        inputs = csr_of(rows)
+        if (columns := getattr(rows, "shape", (0, features))[-1]) != features:
             raise UsageError(f"expected {features} features; got {columns}")
     else:
-        inputs, _ = inputs_of(given, "the data frame")
+        inputs, _ = inputs_of(rows, "the data frame")
     if not len(inputs.indptr) and inputs.dense.shape[1] != features:
         raise UsageError(f"expected {features} features; got {inputs.dense.shape[1]}")
     if len(inputs.indices) and not 0 <= inputs.indices.min() <= inputs.indices.max() < features:

@@ -35,16 +35,16 @@ class Adaptive:
         pauses = self._settings.rows_between_pauses
         bounded = map(_without_faster_small_batches, workers)
         views = [with_measured_speed(worker, pauses) for worker in bounded]
-        known = [place for place, view in enumerate(views) if view.profile]
-        selection = Selection([views[place] for place in known], self._settings)
+        known = [index for index, view in enumerate(views) if view.profile]
+        selection = Selection([views[index] for index in known], self._settings)
         training = selection.select()
         operations = [Operation(worker.batch_size) for worker in workers]
-        for number, place in enumerate(known):
+        for number, index in enumerate(known):
             if number in training:
-                operations[place] = training[number]
+                operations[index] = training[number]
             else:
                 reason = _change(selection, training, number)
-                operations[place] = replace(operations[place], trains=False, reason=reason)
+                operations[index] = replace(operations[index], trains=False, reason=reason)
         return operations
 
 

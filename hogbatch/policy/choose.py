@@ -85,17 +85,17 @@ def find(name: str) -> Factory:
         known = ", ".join(POLICIES)
         raise UsageError(f"--policy must be one of {known}, or module:Class; got {name!r}")
     try:
-        made: Factory = getattr(import_module(module), attribute)
+        factory: Factory = getattr(import_module(module), attribute)
     except (Exception, SystemExit) as error:  # an import may raise anything
         raise UsageError(f"--policy {name}: cannot be imported: {_shown(error)}") from None
-    if isinstance(made, type):
-        _expect_methods(name, made)
-    return partial(_create, name, made)
+    if isinstance(factory, type):
+        _expect_methods(name, factory)
+    return partial(_create, name, factory)
 
 
-def _create(name: str, made: Factory, settings: PolicySettings) -> BatchPolicy:
+def _create(name: str, factory: Factory, settings: PolicySettings) -> BatchPolicy:
     try:
-        policy = made(settings)
+        policy = factory(settings)
     except (Exception, SystemExit) as error:
         raise UsageError(f"--policy {name}: cannot create an instance: {_shown(error)}") from None
     _expect_methods(name, policy)

@@ -70,12 +70,12 @@ class Others(Sequence[WorkerView]):
     @overload
     def __getitem__(self, index: slice) -> list[WorkerView]: ...
     def __getitem__(self, index: int | slice) -> WorkerView | list[WorkerView]:
-        places = range(self._length)[index]
-        if isinstance(places, range):
-            return [self[place] for place in places]
-        return self._view(self._order[places + (places >= self._excluded)][1])
+        positions = range(self._length)[index]
+        if isinstance(positions, range):
+            return [self[position] for position in positions]
+        return self._view(self._order[positions + (positions >= self._excluded)][1])
 
     def __iter__(self) -> Iterator[WorkerView]:
-        for place, (_, worker) in enumerate(self._order):
-            if place != self._excluded:
+        for position, (_, worker) in enumerate(self._order):
+            if position != self._excluded:
                 yield self._view(worker)

@@ -171,8 +171,8 @@ def limits_for(config: TrainConfig, rows: int) -> Limits:
     measured = not config.deterministic and config.policy not in ("fixed", "hogbatch")
     cpu_least = config.min_utilization if measured else 0.0
     useful = largest_batch(rows) if config.policy == "adaptive" else math.inf
-    given = _pair(config.cpu_batch), _pair(config.gpu_batch)
-    return Limits(*given, config.min_utilization, cpu_least, useful)
+    bounds = _pair(config.cpu_batch), _pair(config.gpu_batch)
+    return Limits(*bounds, config.min_utilization, cpu_least, useful)
 
 
 def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:

@@ -103,12 +103,12 @@ def expect_checkpoints(resume: str) -> None:
         raise _no_checkpoint(checkpoints)
 
 
-def settings_file(given: Mapping[str, object]) -> Path | None:
-    """Return the file with the settings of the run that the flags `given` resume, if any.
+def settings_file(flags: Mapping[str, object]) -> Path | None:
+    """Return the file with the settings of the run that `flags` resume, if any.
 
     DataError if the run directory to resume does not exist.
     """
-    resume, run_dir = given.get("resume"), given.get("run_dir")
+    resume, run_dir = flags.get("resume"), flags.get("run_dir")
     if resume is None:
         return None
     directory = _named_dir(str(resume))

@@ -189,8 +189,8 @@ class Audit:
         for other in self._held.values():  # all have one task, so that one comparison is enough
             _check(hold.task == other.task, f"{lease} while others {other.task}")
             break
-        place = bisect_left(self._order, (lease.start, 0))
-        for _, near in self._order[max(0, place - 1) : place + 1]:
+        index = bisect_left(self._order, (lease.start, 0))
+        for _, near in self._order[max(0, index - 1) : index + 1]:
             _check(not _overlap(hold, self._held[near]), f"{lease} overlaps {self._held[near]}")
         self._revoked = [revoked for revoked in self._revoked if world.reachable(revoked.key)]
         for revoked in self._revoked:
@@ -238,8 +238,8 @@ class Audit:
                 self.rows += stop - start
             case events.WorkerLeft(reissued=spans) if self.plan.merging is not None:
                 self._discard([(start, stop) for start, stop in spans])
-            case events.EvaluationBegins(of=of):  # again, if servers were lost meanwhile
-                (self.tested if of == "test" else self.evaluated).clear()
+            case events.EvaluationBegins(of=rows_of):  # again, if servers were lost meanwhile
+                (self.tested if rows_of == "test" else self.evaluated).clear()
             case events.EpochEnded(epoch, rows):
                 _check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
                 _check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
@@ -283,8 +283,8 @@ class Audit:
         self.done = list(done)
         self.quarantined = saved.quarantined if saved is not None else 0
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
-        for kept in (self.tested, self.evaluated, self._order, self._revoked):
-            kept.clear()
+        for container in (self.tested, self.evaluated, self._order, self._revoked):
+            container.clear()
         tables = self._held, self._keys, self._pids, self._parts, self._limits, self._names
         for table in tables:
             table.clear()

@@ -54,12 +54,12 @@ class MergedModel:
 
     def rows(self) -> list[TrainedRows]:
         """All rows whose updates it contains, in order."""
-        found: list[TrainedRows] = []
+        rows: list[TrainedRows] = []
         model: MergedModel | None = self
         while model is not None:
-            found += model.added
+            rows += model.added
             model = model.before
-        return sorted(found)
+        return sorted(rows)
 
 
 @dataclass(slots=True)
@@ -95,29 +95,29 @@ class Exchange:
         """The first one of these servers that is not alive; -1 if all are."""
         return next((each for each in numbers if not self.servers[each].alive), -1)
 
-    def absent(self, asked: Reduce) -> int:
+    def absent(self, message: Reduce) -> int:
         """The first server that does not take part in an attempt; -1 if all do."""
-        return next((each for each in asked.numbers if not self._takes_part(each, asked)), -1)
+        return next((each for each in message.numbers if not self._takes_part(each, message)), -1)
 
-    def _takes_part(self, number: int, asked: Reduce) -> bool:
+    def _takes_part(self, number: int, message: Reduce) -> bool:
         server = self.servers[number]
-        return server.alive and server.attempt == (asked.merge, asked.attempt)
+        return server.alive and server.attempt == (message.merge, message.attempt)
 
-    def join(self, asked: Reduce) -> None:
+    def join(self, message: Reduce) -> None:
         """A server has begun an attempt. When all have, they get the sum after its time."""
-        if self.absent(asked) < 0:
+        if self.absent(message) < 0:
             costs = {"ring": ring_cost, "halving": halving_cost}
-            self.cost = costs[asked.schedule](len(asked.numbers))
+            self.cost = costs[message.schedule](len(message.numbers))
             merge = merge_by(self.cost, self.model_bytes, self.link)
-            self.queue.after(merge.seconds, lambda: self._end(asked))
+            self.queue.after(merge.seconds, lambda: self._end(message))
 
-    def _end(self, asked: Reduce) -> None:
-        if self.absent(asked) >= 0:
+    def _end(self, message: Reduce) -> None:
+        if self.absent(message) >= 0:
             return  # one has died meanwhile, or has begun another attempt: the others wait in vain
-        servers = [self.servers[number] for number in asked.numbers]
-        self._sums[asked.merge] = tuple(rows for each in servers for rows in each.copied)
+        servers = [self.servers[number] for number in message.numbers]
+        self._sums[message.merge] = tuple(rows for each in servers for rows in each.copied)
         for each in servers:
-            each.summed(asked)
+            each.summed(message)
 
     def merged(self, before: MergedModel, merge: int) -> MergedModel:
         """The model `before` with the sum of a merge: the same object for all servers."""
@@ -138,7 +138,7 @@ class ServerEngine(SpeedEngine):
     copied: tuple[TrainedRows, ...] = ()
     attempt: Attempt | None = None
     _leases: int = 0  # training leases that are done
-    _asked: ToServer | None = None  # last
+    _message: ToServer | None = None  # last
     _began: float = 0.0  # the merge
     _collected: Collected | None = None  # to be sent with the sum
 
@@ -156,7 +156,7 @@ class ServerEngine(SpeedEngine):
 
     def serve(self, message: ToServer) -> None:
         """Do what the coordinator asks for; an attempt that is under way is given up."""
-        self._asked, self.attempt = message, None
+        self._message, self.attempt = message, None
         copying = self.exchange.pass_seconds
         match message:
             case Servers(version, numbers):
@@ -189,24 +189,24 @@ class ServerEngine(SpeedEngine):
         batch_size = max(1, rows // max(1, leases))
         return Collected(merge, self._leases, leases, batch_size, 0.0, finite=True)
 
-    def _join(self, asked: Reduce, collected: Collected | None) -> None:
-        if self._asked is not asked:
+    def _join(self, message: Reduce, collected: Collected | None) -> None:
+        if self._message is not message:
             return
-        self.attempt = asked.merge, asked.attempt
+        self.attempt = message.merge, message.attempt
         self._collected = collected
-        self._host.later(UNREACHABLE_S, lambda: self._give_up(asked))
-        self.exchange.join(asked)
+        self._host.later(UNREACHABLE_S, lambda: self._give_up(message))
+        self.exchange.join(message)
 
-    def _give_up(self, asked: Reduce) -> None:
+    def _give_up(self, message: Reduce) -> None:
         """Name a server that did not take part in time."""
-        absent = self.exchange.absent(asked)
-        if self.attempt == (asked.merge, asked.attempt) and absent >= 0:
-            self._host.post(Reduced(asked.merge, asked.attempt, absent))
+        absent = self.exchange.absent(message)
+        if self.attempt == (message.merge, message.attempt) and absent >= 0:
+            self._host.post(Reduced(message.merge, message.attempt, absent))
 
-    def summed(self, asked: Reduce) -> None:
+    def summed(self, message: Reduce) -> None:
         self.attempt = None
         collected = self._collected
-        self._answer(0.0, lambda: Reduced(asked.merge, asked.attempt, collected=collected))
+        self._answer(0.0, lambda: Reduced(message.merge, message.attempt, collected=collected))
 
     def _apply(self, merge: int) -> Applied:
         """Add the sum to the model, without the own change, which it contains already."""

@@ -48,8 +48,8 @@ class SimulatedModel:
         return self.rng.uniform(0, self.conditions.shuffle_seconds)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
-        places = self._bad_places(epoch)
-        bad = [row for place, row in places.items() if start <= place < stop]
+        positions = self._bad_places(epoch)
+        bad = [row for position, row in positions.items() if start <= position < stop]
         self._quarantined.append((stop - start, bad))
 
     def deadly_row(self, lease: Lease) -> int | None:
@@ -98,8 +98,8 @@ class SimulatedModel:
         """A new coordinator process starts, from `saved` if there is a checkpoint."""
         self.corrupted = False
         self._fences.clear()
-        kept = saved.quarantined if saved else 0
-        while self._quarantined and sum(rows for rows, _ in self._quarantined) > kept:
+        quarantined = saved.quarantined if saved else 0
+        while self._quarantined and sum(rows for rows, _ in self._quarantined) > quarantined:
             self._quarantined.pop()
 
     # Nothing is recorded.

@@ -60,10 +60,10 @@ def parse_workers(text: str) -> list[tuple[int, Speed]]:
 
 def _parse(part: str) -> tuple[int, Speed]:
     number = r"\d+(?:\.\d*)?(?:e\d+)?"
-    found = re.fullmatch(rf"(cpu|gpu|server):(\d+)x({number})rows/s(?:@half=({number}))?", part)
-    if found is None or int(found[2]) < 1 or not 0 < float(found[3]) < 1e12:
+    match = re.fullmatch(rf"(cpu|gpu|server):(\d+)x({number})rows/s(?:@half=({number}))?", part)
+    if match is None or int(match[2]) < 1 or not 0 < float(match[3]) < 1e12:
         raise UsageError(f"workers: expected a list such as {EXAMPLE!r}; got {part!r}")
-    device = DEVICES[found[1]]
+    device = DEVICES[match[1]]
     usual = GPU_HALF if device == "gpu" else 0.0
-    half = usual if found[4] is None else float(found[4])
-    return int(found[2]), Speed(device, float(found[3]), half)
+    half = usual if match[4] is None else float(match[4])
+    return int(match[2]), Speed(device, float(match[3]), half)

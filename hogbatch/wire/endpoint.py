@@ -26,11 +26,11 @@ class Endpoint:
         machine; PORT may be *. Other host names are not accepted: they would have to be resolved,
         and the result may change.
         """
-        found = ENDPOINT.fullmatch(text)
+        match = ENDPOINT.fullmatch(text)
         try:
-            if found is None:
+            if match is None:
                 raise ValueError
-            six, host, port = found.groups()
+            six, host, port = match.groups()
             address = IPv6Address(six) if six else ip_address(NAMES.get(host, host))
             number = 0 if port == "*" else int(port)
             if number > 65535:

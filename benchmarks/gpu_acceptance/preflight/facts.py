@@ -58,7 +58,7 @@ def device(gpu: Gpu) -> dict[str, Any]:
     runtime = gpu.cupy.cuda.runtime
     properties = runtime.getDeviceProperties(0)
     free, total = runtime.memGetInfo()
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": properties["name"].decode(),
         "compute_capability": f"{properties['major']}.{properties['minor']}",
         "memory": total,
@@ -67,10 +67,10 @@ def device(gpu: Gpu) -> dict[str, Any]:
     }
     for name, number in ATTRIBUTES.items():
         try:
-            found[name] = runtime.deviceGetAttribute(number, 0)
+            facts[name] = runtime.deviceGetAttribute(number, 0)
         except Exception as error:
-            found[name] = one_line(error)
-    return found
+            facts[name] = one_line(error)
+    return facts
 
 
 def clocks_and_link(gpu: Gpu) -> dict[str, str]:
@@ -89,15 +89,15 @@ def clocks_and_link(gpu: Gpu) -> dict[str, str]:
 
 def host(gpu: Gpu) -> dict[str, Any]:
     """Cores, load, memory and its limits."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "cores": len(os.sched_getaffinity(0)),
         "load": os.getloadavg(),
         "memlock_limit": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
     }
     for line in Path("/proc/meminfo").read_text().splitlines()[:3]:
         name, _, value = line.partition(":")
-        found[name] = value.strip()
+        facts[name] = value.strip()
     for name, path in KERNEL_FILES.items():
         with suppress(OSError):
-            found[name] = Path(path).read_text().strip()
-    return found
+            facts[name] = Path(path).read_text().strip()
+    return facts

@@ -25,11 +25,11 @@ class Gpu(NamedTuple):
     def seconds(self, work: Callable[[], object], repetitions: int) -> float:
         """Seconds of the fastest of `repetitions` calls, including the wait for the device."""
         work()
-        found = []
+        times = []
         for _ in range(repetitions):
             self.device.synchronize()
             began = time.perf_counter()
             work()
             self.device.synchronize()
-            found.append(time.perf_counter() - began)
-        return min(found)
+            times.append(time.perf_counter() - began)
+        return min(times)

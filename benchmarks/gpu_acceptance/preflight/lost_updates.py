@@ -40,7 +40,7 @@ def measure(gpu: Gpu) -> dict[str, dict[str, Any]]:
     """For each way to merge: merges, passes of the CPU threads, and updates lost."""
     cells, merges = (QUICK_CELLS, QUICK_MERGES) if gpu.quick else (CELLS, MERGES)
     change = gpu.device.to_device(np.ones(cells, np.float32))
-    found = {}
+    accounts = {}
     with host_array(gpu, "registered", 4 * cells) as shared:
         for name, add in adders(gpu, change, shared).items():
             shared[:] = 0
@@ -58,8 +58,8 @@ def measure(gpu: Gpu) -> dict[str, dict[str, Any]]:
                 stop.set()
                 for thread in threads:
                     thread.join()
-            found[name] = account(parts, [thread.passes for thread in threads], done)
-    return found
+            accounts[name] = account(parts, [thread.passes for thread in threads], done)
+    return accounts
 
 
 def account(parts: list[NDArray[np.float32]], passes: list[int], merges: int) -> dict[str, Any]:

@@ -44,11 +44,11 @@ KINDS = {
 
 def measure(gpu: Gpu) -> dict[str, Any]:
     """GB/s of staging each kind of rows in both ways; see `transfers` for that of one copy."""
-    found: dict[str, Any] = {}
+    by_kind: dict[str, Any] = {}
     for name, kind in KINDS.items():
         with data_segment(examples(kind, gpu.quick)) as (segment, train):
-            found[name] = speeds(gpu, segment, train, kind)
-    return found
+            by_kind[name] = speeds(gpu, segment, train, kind)
+    return by_kind
 
 
 def examples(kind: Kind, quick: bool) -> Examples:

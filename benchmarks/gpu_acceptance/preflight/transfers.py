@@ -42,7 +42,7 @@ def host_array(gpu: Gpu, kind: str, size: int) -> Iterator[Floats]:
 
 def copies(gpu: Gpu) -> dict[str, dict[str, float]]:
     """{"to device, pinned": {bytes: GB/s}, ...}."""
-    found: dict[str, dict[str, float]] = {}
+    speeds: dict[str, dict[str, float]] = {}
     for size in QUICK_SIZES if gpu.quick else SIZES:
         there = gpu.cupy.zeros(size // 4, np.float32)
         for kind in KINDS:
@@ -53,19 +53,19 @@ def copies(gpu: Gpu) -> dict[str, dict[str, float]]:
                 }
                 for direction, copy in directions.items():
                     speed = size / gpu.seconds(copy, REPETITIONS) / 1e9
-                    found.setdefault(f"{direction}, {kind}", {})[str(size)] = speed
-    return found
+                    speeds.setdefault(f"{direction}, {kind}", {})[str(size)] = speed
+    return speeds
 
 
 def additions(gpu: Gpu) -> dict[str, dict[str, float]]:
     """GB/s of a change that is added to registered parameters: {method: {bytes: GB/s}}."""
-    found: dict[str, dict[str, float]] = {"by the device": {}, "copied and by the host": {}}
+    speeds: dict[str, dict[str, float]] = {"by the device": {}, "copied and by the host": {}}
     for size in QUICK_SIZES[:1] if gpu.quick else SIZES[1:3]:
         change = gpu.device.to_device(np.ones(size // 4, np.float32))
         with host_array(gpu, "registered", size) as shared:
             for name, add in adders(gpu, change, shared).items():
-                found[name][str(size)] = size / gpu.seconds(add, REPETITIONS) / 1e9
-    return found
+                speeds[name][str(size)] = size / gpu.seconds(add, REPETITIONS) / 1e9
+    return speeds
 
 
 def adders(gpu: Gpu, change: Any, shared: Floats) -> dict[str, Callable[[], object]]:

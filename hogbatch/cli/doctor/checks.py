@@ -230,18 +230,18 @@ def huge_pages(moved: bool, setting: str) -> Verdict:
     )
 
 
-def gpus(found: Gpus) -> Verdict:
+def gpus(gpus: Gpus) -> Verdict:
     """Check the GPUs, and that memory can be pinned for them."""
-    if not found.usable and found.hardware and found.driver is None:
+    if not gpus.usable and gpus.hardware and gpus.driver is None:
         return warn(
-            f"{found.hardware} without a driver",
+            f"{gpus.hardware} without a driver",
             f"{UNUSED}; install the NVIDIA driver, or start the container with GPUs (docker run "
             "--gpus all)",
         )
-    if not found.usable:
-        return ok(f"{found.hardware} not used" if found.hardware else "none; training uses the CPU")
-    value = ", ".join(f"{gpu.name} ({byte_size(gpu.memory)})" for gpu in found.usable)
-    errors = [gpu.pinning_error for gpu in found.usable if gpu.pinning_error]
+    if not gpus.usable:
+        return ok(f"{gpus.hardware} not used" if gpus.hardware else "none; training uses the CPU")
+    value = ", ".join(f"{gpu.name} ({byte_size(gpu.memory)})" for gpu in gpus.usable)
+    errors = [gpu.pinning_error for gpu in gpus.usable if gpu.pinning_error]
     if not errors:
         return ok(value)
     return warn(
@@ -251,36 +251,36 @@ def gpus(found: Gpus) -> Verdict:
     )
 
 
-def driver(found: Gpus) -> Verdict:
+def driver(gpus: Gpus) -> Verdict:
     """Check that there is a CuPy for the NVIDIA driver."""
-    if found.driver is None:
+    if gpus.driver is None:
         return ok("none")
-    value = found.driver or "unknown version"
-    if found.cuda is None or found.cuda in CUDA_OF_DRIVERS.values():
+    value = gpus.driver or "unknown version"
+    if gpus.cuda is None or gpus.cuda in CUDA_OF_DRIVERS.values():
         return ok(value)
     return warn(value, f"{UNUSED}, because CuPy needs driver {min(CUDA_OF_DRIVERS)} or newer")
 
 
-def cupy(found: Gpus) -> Verdict:
+def cupy(gpus: Gpus) -> Verdict:
     """Check that one CuPy is installed, for the driver, and can use the GPUs."""
-    value = ", ".join(f"{name} {version or ''}".strip() for name, version in found.cupy.items())
-    install = f"pip install 'hogbatch[cuda{13 if found.cuda is None else max(12, found.cuda)}]'"
-    replace = f"pip uninstall {' '.join(found.cupy)}; {install}"
-    if len(found.cupy) > 1:
+    value = ", ".join(f"{name} {version or ''}".strip() for name, version in gpus.cupy.items())
+    install = f"pip install 'hogbatch[cuda{13 if gpus.cuda is None else max(12, gpus.cuda)}]'"
+    replace = f"pip uninstall {' '.join(gpus.cupy)}; {install}"
+    if len(gpus.cupy) > 1:
         return warn(value, "these packages overwrite each other; install one of them", replace)
-    if not found.found:
+    if not gpus.found:
         return ok(f"{value or 'not installed'}; not needed without a GPU")
-    if not found.cupy:
+    if not gpus.cupy:
         older = "; GPUs older than Turing need cuda12" if "13" in install else ""
         return warn("not installed", f"{UNUSED}; install CuPy{older}", install)
-    needed = re.fullmatch(r"cupy-cuda(\d+)x", next(iter(found.cupy)))
-    if needed and found.cuda and int(needed[1]) > found.cuda:
+    needed = re.fullmatch(r"cupy-cuda(\d+)x", next(iter(gpus.cupy)))
+    if needed and gpus.cuda and int(needed[1]) > gpus.cuda:
         return warn(
-            f"{value}, but driver {found.driver} supports CUDA {found.cuda}",
+            f"{value}, but driver {gpus.driver} supports CUDA {gpus.cuda}",
             f"{UNUSED}; install CuPy for the driver, or a newer driver",
             replace,
         )
-    return warn(value, f"{UNUSED}: {found.reason}") if found.reason else ok(value)
+    return warn(value, f"{UNUSED}: {gpus.reason}") if gpus.reason else ok(value)
 
 
 def kernels(folder: Folder, note: str | None) -> Verdict:
@@ -331,11 +331,11 @@ def packages(versions: Mapping[str, str | None], errors: Mapping[str, str]) -> V
 
 def extras(versions: Mapping[str, str | None]) -> Verdict:
     """List the optional packages."""
-    found = _listed(versions, [name for names in EXTRAS.values() for name in names])
+    installed = _listed(versions, [name for names in EXTRAS.values() for name in names])
     absent = [extra for extra, names in EXTRAS.items() if not any(map(versions.get, names))]
     if not absent:
-        return ok(found)
-    value = f"{found or 'none'}; not installed: {', '.join(absent)}"
+        return ok(installed)
+    value = f"{installed or 'none'}; not installed: {', '.join(absent)}"
     return ok(value, "optional", f"pip install 'hogbatch[{','.join(absent)}]'")
 
 

@@ -167,7 +167,7 @@ def to_text(headline: str, rows: Sequence[CheckResult]) -> str:
 
 def to_json(versions: Mapping[str, str | None], rows: Sequence[CheckResult]) -> str:
     """Show all checks and versions as one JSON object."""
-    found = [
+    checks = [
         {
             "group": group,
             "name": name,
@@ -177,7 +177,7 @@ def to_json(versions: Mapping[str, str | None], rows: Sequence[CheckResult]) -> 
         }
         for group, name, verdict in rows
     ]
-    return json.dumps({"versions": dict(versions), "checks": found}, indent=2)
+    return json.dumps({"versions": dict(versions), "checks": checks}, indent=2)
 
 
 def redacted(verdict: Verdict, home: str, user: str) -> Verdict:

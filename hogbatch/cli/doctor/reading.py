@@ -34,8 +34,8 @@ MAX_REASON: Final = 200  # characters
 def reason(error: BaseException) -> str:
     """The reason of an exception in one line."""
     if isinstance(error, OSError) and error.strerror:
-        place = f"{error.filename}: " if error.filename else ""
-        return printable(f"{place}{error.strerror}", MAX_REASON)
+        prefix = f"{error.filename}: " if error.filename else ""
+        return printable(f"{prefix}{error.strerror}", MAX_REASON)
     lines = str(error).strip().splitlines()
     return printable(lines[0] if lines else type(error).__name__, MAX_REASON)
 

@@ -26,9 +26,9 @@ def divide(sizes: Sequence[int], servers: int, copies: int) -> tuple[tuple[int, 
     groups = _balanced(sizes, servers)
     held = [list(group) for group in groups]
     for server, group in enumerate(groups):
-        for place, part in enumerate(group):
+        for index, part in enumerate(group):
             for copy in range(copies - 1):
-                distance = 1 + (place * (copies - 1) + copy) % (servers - 1)
+                distance = 1 + (index * (copies - 1) + copy) % (servers - 1)
                 held[(server + distance) % servers].append(part)
     return tuple(tuple(sorted(parts)) for parts in held)
 

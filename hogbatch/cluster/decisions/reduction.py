@@ -110,10 +110,10 @@ def halving(servers: int) -> ReductionSchedule:
         for server in range(core):
             partner, (start, stop) = server ^ distance, held[server]
             middle = (start + stop) // 2
-            kept, given = (start, middle), (middle, stop)
+            kept, sent = (start, middle), (middle, stop)
             if server > partner:
-                kept, given = given, kept
-            adds.append(Transfer(server, partner, given, "add"))
+                kept, sent = sent, kept
+            adds.append(Transfer(server, partner, sent, "add"))
             replaces.append(Transfer(server, partner, kept, "replace"))
             held[server] = kept
         steps.append(tuple(adds))

@@ -87,7 +87,7 @@ class ServerMerges(Merges):
     _loading: str | None = None  # the key of the server that a model is being written to
     _failures: int = 0  # to write it, in a row
     _copied: bool = True  # whether this process has the merged model, too
-    _asked: list[str] = field(default_factory=list)  # servers in the current step
+    _participants: list[str] = field(default_factory=list)  # servers in the current step
     _answers: dict[str, FromServer] = field(default_factory=dict)  # to the current step
     _collected: dict[str, Collected] = field(default_factory=dict)
     _weights: list[float] = field(default_factory=list)
@@ -149,16 +149,16 @@ class ServerMerges(Merges):
         self._members.pop(key, None)
         self._addresses.pop(key, None)
         self._outliers.forget(key)
-        if key not in self._asked:
+        if key not in self._participants:
             return []
-        self._asked.remove(key)
+        self._participants.remove(key)
         self._answers.pop(key, None)
         self._collected.pop(key, None)
-        if not self._asked:
+        if not self._participants:
             self.step = None
         elif self.step == "reduce":
-            collected = all(each in self._collected for each in self._asked)
-            return self._reduce(now) if collected else self._collect(list(self._asked), now)
+            collected = all(each in self._collected for each in self._participants)
+            return self._reduce(now) if collected else self._collect(list(self._participants), now)
         return self._next_step(now)
 
     # Merges ---------------------------------------------------------------------------------------
@@ -207,11 +207,11 @@ class ServerMerges(Merges):
         return self._pace.expected(self.settings, self.roster.rows_per_second)
 
     def _begin(
-        self, step: Step, asked: Sequence[str], message: ToServer, now: float
+        self, step: Step, keys: Sequence[str], message: ToServer, now: float
     ) -> list[Command]:
-        self.step, self._asked, self._step_began = step, list(asked), now
+        self.step, self._participants, self._step_began = step, list(keys), now
         self._answers.clear()
-        return [Send(key, message) for key in asked]
+        return [Send(key, message) for key in keys]
 
     def receive(
         self, worker: Worker, message: FromServer | ServerWorkers, now: float
@@ -233,13 +233,13 @@ class ServerMerges(Merges):
                 expected = current and unreachable < 0
                 if expected and message.collected is not None:
                     if not message.collected.finite:
-                        return self._collect(list(self._asked), now)
+                        return self._collect(list(self._participants), now)
                     self._collected[worker.key] = message.collected
             case Applied(merge):
                 expected = self.step == "apply" and merge == self.number
             case Loaded():
                 expected = False
-        if not expected or worker.key not in self._asked:
+        if not expected or worker.key not in self._participants:
             return []
         self._answers[worker.key] = message
         return self._next_step(now)
@@ -267,7 +267,7 @@ class ServerMerges(Merges):
         else:
             return None
         attached = self.roster.attached
-        found = [key for key in self._asked if attached[key].number == message.unreachable]
+        found = [key for key in self._participants if attached[key].number == message.unreachable]
         if not (current and found):
             return None
         return LostServer(found[0], f"{worker.name} cannot reach it", restart=True)
@@ -276,11 +276,11 @@ class ServerMerges(Merges):
         patience = max(PATIENCE_S, PATIENCE_FACTOR * self._pace.seconds)
         if not self.step or now - self._step_began <= patience:
             return []
-        return [key for key in self._asked if key not in self._answers]
+        return [key for key in self._participants if key not in self._answers]
 
     def _next_step(self, now: float) -> list[Command]:
         """Begin the next step if all servers have answered the current one."""
-        if len(self._answers) < len(self._asked):
+        if len(self._answers) < len(self._participants):
             return []
         match self.step:
             case "collect":
@@ -349,18 +349,18 @@ class ServerMerges(Merges):
     def _apply(self, now: float) -> list[Command]:
         """All servers have the sum: the merge counts."""
         self._copied = False
-        self._rows = sum(self._acknowledge(key) for key in self._asked)
+        self._rows = sum(self._acknowledge(key) for key in self._participants)
         sample = now - self._sampled >= SAMPLE_S
         self._sampled = now if sample else self._sampled
         message = Apply(self.number, self.settings.momentum, sample, self._scales())
-        return self._begin("apply", self._asked, message, now)
+        return self._begin("apply", self._participants, message, now)
 
     def _scales(self) -> tuple[float, ...]:
         """Factors of the sum; those of the first server, so that all use the same bits."""
-        summed = self._answers[self._asked[0]]
+        summed = self._answers[self._participants[0]]
         if self.settings.rule != "adasum" or not isinstance(summed, Reduced):
             return ()
-        squares = [self._collected[key].squares for key in self._asked]
+        squares = [self._collected[key].squares for key in self._participants]
         return tuple(sum_scales(squares, summed.squares))
 
     def _acknowledge(self, key: str) -> int:
@@ -382,7 +382,7 @@ class ServerMerges(Merges):
         self.step = None
         merged = ServersMerged(
             merge=self.number,
-            servers=[self.roster.attached[key].name for key in self._asked],
+            servers=[self.roster.attached[key].name for key in self._participants],
             weights=[round(weight, 6) for weight in self._weights],
             rows=self._rows,
             merge_seconds=round(seconds, 6),

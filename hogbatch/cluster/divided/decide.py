@@ -155,27 +155,27 @@ def decide(
     )
 
 
-def with_held_out(data: DividedData, found: HeldOutSurvey) -> DividedData:
+def with_held_out(data: DividedData, held_out: HeldOutSurvey) -> DividedData:
     """`data` with a separate test file; no rows of the parts are split off for testing."""
     assert data.test_sizes is None, "parts are surveyed with test fraction 0"
-    digest = of_arrays(f"{data.fingerprint} {found.file.digest.hex()}", ())
+    digest = of_arrays(f"{data.fingerprint} {held_out.file.digest.hex()}", ())
     return replace(
         data,
-        test=found.file,
+        test=held_out.file,
         fingerprint=digest.hexdigest(),
-        skipped=data.skipped + found.skipped,
-        notes=(*data.notes, *found.messages),
+        skipped=data.skipped + held_out.skipped,
+        notes=(*data.notes, *held_out.messages),
     )
 
 
 def _encoded(part: Part, encoding: Encoding, features: int) -> Part:
     """`part` with the sizes of its arrays after encoding."""
 
-    def sizes(found: SetSizes) -> SetSizes:
-        found = replace(found, features=features)
-        if encoding.kind != "multilabel" or found.lists:
-            return found
-        return replace(found, lists=True, listed=found.rows, max_listed=1)
+    def sizes(set_sizes: SetSizes) -> SetSizes:
+        set_sizes = replace(set_sizes, features=features)
+        if encoding.kind != "multilabel" or set_sizes.lists:
+            return set_sizes
+        return replace(set_sizes, lists=True, listed=set_sizes.rows, max_listed=1)
 
     test = None if part.test is None else sizes(part.test)
     return structs.replace(part, train=sizes(part.train), test=test)
@@ -200,11 +200,11 @@ def _messages(surveys: Sequence[PartSurvey]) -> list[str]:
     for each in surveys:
         for note in each.notes:
             files.setdefault(note, []).append(shown(each.part.path))
-    found = []
+    messages = []
     for note, (first, *others) in files.items():
         more = f" and {len(others)} more" if others else ""
-        found.append(f"{first}{more}: {note}")
-    return [*found, *(line for each in surveys for line in each.skipped_lines)]
+        messages.append(f"{first}{more}: {note}")
+    return [*messages, *(line for each in surveys for line in each.skipped_lines)]
 
 
 def _expect_same_form(surveys: Sequence[PartSurvey]) -> None:
@@ -236,10 +236,10 @@ def _difference(first: PartSurvey, other: PartSurvey) -> str | None:
 
 
 def _column_difference(expected: Columns, found: Columns, file: str) -> str | None:
-    for place, (name, own) in enumerate(zip(expected.names, found.names, strict=True)):
+    for index, (name, own) in enumerate(zip(expected.names, found.names, strict=True)):
         if name != own:
             return (
-                f"feature {place} (from 0) is {quoted(own)}, but {quoted(name)} in {file}; {SAME}"
+                f"feature {index} (from 0) is {quoted(own)}, but {quoted(name)} in {file}; {SAME}"
             )
     if expected != found:
         return f"the label is {_label(found)}, but {_label(expected)} in {file}; {SAME}"

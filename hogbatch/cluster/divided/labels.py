@@ -98,9 +98,9 @@ def _joined_single(folder: Path, surveys: Sequence[PartSurvey]) -> JoinedLabels:
     names = sorted({name for labels in each for name in labels.names})
     values = [labels.array() for labels in each]
     if names:
-        places = {name: place for place, name in enumerate(names)}
+        indices = {name: index for index, name in enumerate(names)}
         values = [
-            np.array([places[name] for name in labels.names], np.float64)[own.astype(np.intp)]
+            np.array([indices[name] for name in labels.names], np.float64)[own.astype(np.intp)]
             for labels, own in zip(each, values, strict=True)
         ]
     parts = tuple((shown(survey.part.path), survey.part.rows) for survey in surveys)

@@ -120,14 +120,14 @@ class NixlPlane:
             self._present.close()
         self._present = self._next or _NixlWindow(self._buffers)
         self._next, self._others = None, {}
-        for number, address in others.items():
-            given = msgspec.msgpack.decode(address, type=_Address)
+        for number, encoded in others.items():
+            address = msgspec.msgpack.decode(encoded, type=_Address)
             try:
-                agent = self._present.agent.add_remote_agent(given.metadata)
+                agent = self._present.agent.add_remote_agent(address.metadata)
             except self._errors as error:
                 raise PlaneError(number, f"cannot be reached by NIXL ({error})") from error
             name = agent.decode() if isinstance(agent, bytes) else agent
-            self._others[number] = _Peer(name, given.start, given.size)
+            self._others[number] = _Peer(name, address.start, address.size)
 
     def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
         """See `base.Plane`."""

@@ -162,14 +162,14 @@ class RayCluster:
     def line(self) -> str:
         return f"{self.size} servers of a Ray cluster, each with {self.workers(0)}"
 
-    def workers(self, place: int) -> str:
+    def workers(self, index: int) -> str:
         gpus = [f"gpu:{number}" for number in range(self._gpus)]  # as Ray makes them visible
         return ",".join([f"cpu:{self._threads}", *gpus])
 
     def survey(self, requests: Sequence[bytes]) -> list[bytes]:
         answers = [
-            Answer.options(scheduling_strategy=self._where(place)).remote(request)
-            for place, request in enumerate(requests)
+            Answer.options(scheduling_strategy=self._where(index)).remote(request)
+            for index, request in enumerate(requests)
         ]
         try:
             surveys: list[bytes] = ray.get(answers)
@@ -186,21 +186,21 @@ class RayCluster:
         self._begin = tuple(None if each is None else ray.put(each) for each in arrays)
         self._failed = failed
 
-    def start(self, place: int, key: str, start: bytes) -> ServerHandle:
+    def start(self, index: int, key: str, start: bytes) -> ServerHandle:
         assert self._failed is not None, "begin comes first"
         arguments = (start, *self._begin)
         return RayServer(
-            key, f"server {place}", lambda: self._actor(place), arguments, self._failed
+            key, f"server {index}", lambda: self._actor(index), arguments, self._failed
         )
 
-    def _actor(self, place: int) -> Any:
+    def _actor(self, index: int) -> Any:
         options = {"num_cpus": self._threads, "num_gpus": self._gpus}
-        return Actor.options(scheduling_strategy=self._where(place), **options).remote()
+        return Actor.options(scheduling_strategy=self._where(index), **options).remote()
 
-    def _where(self, place: int) -> PlacementGroupSchedulingStrategy:
-        """On the machine of the server at `place`."""
+    def _where(self, index: int) -> PlacementGroupSchedulingStrategy:
+        """On the machine of server `index`."""
         return PlacementGroupSchedulingStrategy(
-            placement_group=self._group, placement_group_bundle_index=place
+            placement_group=self._group, placement_group_bundle_index=index
         )
 
     def close(self) -> None:

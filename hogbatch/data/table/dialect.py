@@ -117,8 +117,8 @@ def _named(options: ReadOptions) -> set[str]:
     if options.encoding is not None:
         names |= {column.name for column in options.encoding.columns}
     if options.table is not None:
-        given = options.table
-        names |= {*given.drop, *given.categorical, *given.numeric, *given.text}
+        table = options.table
+        names |= {*table.drop, *table.categorical, *table.numeric, *table.text}
     return names
 
 

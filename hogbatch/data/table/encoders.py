@@ -126,13 +126,13 @@ class NumericEncoder(StoredByField):
         numbers = column.values
 
         def encode(rows: RowNumbers) -> Block:
-            found = numbers[rows]
-            missing = np.isnan(found)
-            found = np.where(missing, self.fill, found)
+            cells = numbers[rows]
+            missing = np.isnan(cells)
+            cells = np.where(missing, self.fill, cells)
             if self.quantiles is not None:
                 places = np.linspace(0, 1, len(self.quantiles))
-                found = np.interp(found, self.quantiles, places)
-            values = ((found - self.mean) / self.scale).astype(np.float32)
+                cells = np.interp(cells, self.quantiles, places)
+            values = ((cells - self.mean) / self.scale).astype(np.float32)
             features = np.zeros(len(rows), np.int32)
             if self.indicator:
                 features[missing] = 1
@@ -327,14 +327,14 @@ class TextEncoder(StoredByField):
         idf = 1 + np.log((1 + len(rows)) / (1 + counts[buckets]))
         return cls(buckets.astype(np.int32), idf.astype(np.float32))
 
-    def weigh(self, found: Terms, rows: int) -> tuple[NDArray[np.int64], Block]:
+    def weigh(self, terms: Terms, rows: int) -> tuple[NDArray[np.int64], Block]:
         """The row and, as a block of one column, feature and value of each known term."""
         features = np.full(BUCKETS, -1, np.int32)
         features[self.buckets] = np.arange(len(self.buckets))
-        own = features[found.buckets]
+        own = features[terms.buckets]
         known = own >= 0
-        row, own = found.rows[known], own[known]
-        values = (1 + np.log(found.counts[known])) * self.idf[own]
+        row, own = terms.rows[known], own[known]
+        values = (1 + np.log(terms.counts[known])) * self.idf[own]
         norms = np.sqrt(np.bincount(row, values**2, rows))
         values = (values / norms[row]).astype(np.float32)
         return row, Block(own[:, np.newaxis], values[:, np.newaxis])

@@ -112,12 +112,12 @@ class TableEncoding:
     def converted(self, table: Table) -> tuple[Table, tuple[UnexpectedCells, ...]]:
         """As `adapted`, with the cells of another kind, which are missing values in the result."""
         positions = self.match(table)
-        found, unexpected = {}, list[UnexpectedCells]()
+        columns, unexpected = {}, list[UnexpectedCells]()
         for n, (position, column) in enumerate(zip(positions, self.columns, strict=True)):
-            found[n], cells = typed(table, position, column.encoder.kind)
+            columns[n], cells = typed(table, position, column.encoder.kind)
             unexpected += [] if cells is None else [cells]
         names = tuple(column.name for column in self.columns)
-        return replace(table, names=names, columns=found), tuple(unexpected)
+        return replace(table, names=names, columns=columns), tuple(unexpected)
 
     def select(self, table: Table) -> Table:
         """The columns of the training table itself, numbered from 0."""
@@ -131,13 +131,13 @@ class TableEncoding:
 
     def _prepared(self, table: Table) -> list[tuple[int, int, Encode]]:
         """First feature, first stored value and encoding function of each column but texts."""
-        found, feature, place = [], 0, 0
+        prepared, feature, offset = [], 0, 0
         for n, own in enumerate(self.columns):
             if not isinstance(own.encoder, TextEncoder):
-                found.append((feature, place, own.encoder.prepare(table.columns[n])))
-                place += own.encoder.stored
+                prepared.append((feature, offset, own.encoder.prepare(table.columns[n])))
+                offset += own.encoder.stored
             feature += own.encoder.width
-        return found
+        return prepared
 
     def _dense(self, table: Table, rows: RowNumbers) -> Inputs:
         require(FLOAT32 * len(rows) * self.features, f"the rows of {table.source}", ADVICE)
@@ -160,9 +160,9 @@ class TableEncoding:
         prepared = self._prepared(table)
         for start in range(0, len(rows), BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
-            for feature, place, encode in prepared:
+            for feature, offset, encode in prepared:
                 block = encode(rows[part])
-                columns = slice(place, place + block.values.shape[1])
+                columns = slice(offset, offset + block.values.shape[1])
                 np.add(block.features, feature, out=features[part, columns], casting="unsafe")
                 values[part, columns] = block.values
         indptr = np.arange(len(rows) + 1) * stored
@@ -213,16 +213,16 @@ class TableEncoding:
         return arrays
 
     @classmethod
-    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "TableEncoding":
+    def from_description(cls, description: Mapping[str, Any], arrays: Arrays) -> "TableEncoding":
         """The encoding with these scalars and arrays; KeyError, TypeError or ValueError if bad."""
         described = json.loads(arrays["columns"].tobytes().decode(ENCODING, "surrogatepass"))
         columns = []
         for n, (kind, position, (name, own)) in enumerate(
-            zip(found["kinds"], found["positions"], described, strict=True)
+            zip(description["kinds"], description["positions"], described, strict=True)
         ):
             prefix = f"{n}."
             stored = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
             encoder = ENCODERS[kind].from_description(own, stored)
             columns.append(EncodedColumn(str(name), int(position), encoder))
         scalars = ("width", "label", "named", "label_name", "label_kind")
-        return cls(tuple(columns), *(found[name] for name in scalars))
+        return cls(tuple(columns), *(description[name] for name in scalars))

@@ -84,7 +84,7 @@ def find(table: Table, name: str, what: str) -> int:
 
     DataError if there is no such column, or more than one.
     """
-    positions = [place for place, own in enumerate(table.names) if own == name]
+    positions = [index for index, own in enumerate(table.names) if own == name]
     if len(positions) == 1:
         return positions[0]
     if positions:
@@ -105,7 +105,7 @@ def requested(table: Table, options: TableOptions, label: int) -> dict[int, Requ
 
     DataError for an unknown column, two kinds for one column, or the label column.
     """
-    found: dict[int, Requested] = {}
+    kinds: dict[int, Requested] = {}
     flags: dict[Requested, tuple[str, ...]] = {
         "drop": options.drop,
         "category": options.categorical,
@@ -120,12 +120,12 @@ def requested(table: Table, options: TableOptions, label: int) -> dict[int, Requ
                     f"{table.source}: column {quoted(name)} is the label column; expected the name "
                     "of another column, or another one in --label"
                 )
-            if found.setdefault(position, kind) != kind:
+            if kinds.setdefault(position, kind) != kind:
                 raise DataError(
                     f"{table.source}: column {quoted(name)} is named in two of --drop, "
                     "--categorical, --numeric and --text; expected it in one of them"
                 )
-    return found
+    return kinds
 
 
 def inspect(table: Table, options: TableOptions, label: int) -> Inspected:

@@ -58,6 +58,6 @@ def _numbers(table: Table, position: int) -> NDArray[np.float64]:
         raise NotNumbers(f"{table.locate(int(unexpected.rows[0]))}: {unexpected.complaint}")
     missing = np.flatnonzero(np.isnan(column.values))
     if len(missing):
-        place = table.locate(int(missing[0]))
-        raise NotNumbers(f"{place}: column {name}: expected a number; got a missing value")
+        location = table.locate(int(missing[0]))
+        raise NotNumbers(f"{location}: column {name}: expected a number; got a missing value")
     return column.values

@@ -108,16 +108,16 @@ def open_table(source: Source, options: ReadOptions) -> TableFile:
             return _columnar(source)
         dialect = examine(source, options)
         return TableFile(source, (source,), dialect, dialect.names, dialect.named)
-    found = sorted(
+    paths = sorted(
         each
         for each in source.path.rglob("*")
         if each.is_file() and not each.name.startswith((".", "_"))
     )
-    if not found:
+    if not paths:
         raise DataError(f"{source}: expected a file, or a folder of table files; got no file in it")
-    if found[0].suffix.lower() in COLUMNAR:
+    if paths[0].suffix.lower() in COLUMNAR:
         return _columnar(source)
-    files = [Source(each, progress=source.progress) for each in found]
+    files = [Source(each, progress=source.progress) for each in paths]
     dialects = [examine(each, options) for each in files]
     for other, dialect in zip(files, dialects, strict=True):
         if dialect.names != dialects[0].names:
@@ -133,19 +133,19 @@ def _columnar(source: Source) -> TableFile:
 
 
 def _for_training(file: TableFile, options: ReadOptions) -> RawSet:
-    asked = options.table or TableOptions()
+    table_options = options.table or TableOptions()
     form = Table(str(file.source), file.names, {}, file.named)
     label = len(file.names) - 1 if options.label is None else find(form, options.label, "label")
     if len(file.names) < 2:
         raise DataError(f"{file.source}: expected features and a label; got one column")
-    wanted = requested(form, asked, label)
+    wanted = requested(form, table_options, label)
     kinds = {
         n: kind if kind in ("category", "text") else None
         for n in range(len(file.names))
         if (kind := wanted.get(n)) != "drop"
     }
     table, skipped = read_columns(file, kinds, options)
-    inspected = inspect(table, asked, label)
+    inspected = inspect(table, table_options, label)
     if not inspected.kinds:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")
     labels = _labels(table, label, None)
@@ -277,7 +277,7 @@ class CsvPart(NamedTuple):
 
 def _places(parts: Sequence[CsvPart], rows: Sequence[int]) -> list[Place]:
     """The places of ascending rows."""
-    found, first = list[Place](), 0
+    places, first = list[Place](), 0
     for part in parts:
         own = [row - first for row in rows if first <= row < first + part.rows]
         start = part.dialect.first_line
@@ -285,9 +285,9 @@ def _places(parts: Sequence[CsvPart], rows: Sequence[int]) -> list[Place]:
             lines = [start + row for row in own]
         else:
             lines = list(lines_of(part.source, part.dialect, own))
-        found += (Place(str(part.source), line) for line in lines)
+        places += (Place(str(part.source), line) for line in lines)
         first += part.rows
-    return found
+    return places
 
 
 def _labels(table: Table, position: int, kind: Kind | None) -> TableLabels:
@@ -335,13 +335,13 @@ def _usable(
         raise _unexpected_error(table, bad, len(rows), training=options.encoding is None)
     if not len(rows) and not len(missing):
         return UsableRows(None, NONE_SKIPPED, None)
-    kept = np.setdiff1d(np.arange(table.rows), np.concatenate([rows, missing]))
+    usable = np.setdiff1d(np.arange(table.rows), np.concatenate([rows, missing]))
     name = quoted(table.names[label])
-    if not len(kept) and not len(rows):
+    if not len(usable) and not len(rows):
         raise DataError(f"{table.source}: expected labels in column {name}; got none in any row")
     some = f"{len(missing):,} rows without a label" if len(missing) > 1 else "a row without a label"
     note = f"{some} (column {name}) {'are' if len(missing) > 1 else 'is'} left out"
-    return UsableRows(kept, _skipped_rows(table, bad, rows), note if len(missing) else None)
+    return UsableRows(usable, _skipped_rows(table, bad, rows), note if len(missing) else None)
 
 
 def _skipped_rows(
@@ -366,11 +366,11 @@ def _unexpected_error(
 ) -> DataError:
     """The error for the first unexpected cell; only in training may its column get another kind."""
     first = min(bad, key=lambda each: int(each.rows[0]))
-    place = f"{table.locate(int(first.rows[0]))}: {first.complaint}"
+    problem = f"{table.locate(int(first.rows[0]))}: {first.complaint}"
     fraction = np.ceil(1000 * rows / table.rows) / 1000
     some = f"all {rows:,} such rows" if rows > 1 else "the row"
     skip = f"leave {some} out with --bad-lines {fraction:g}"
     if not first.word or not training:
-        return DataError(f"{place}; correct the row, or {skip}")
+        return DataError(f"{problem}; correct the row, or {skip}")
     name = table.names[first.position]
-    return MixedColumn(place, f"if it is a category, use --categorical {name}, else {skip}")
+    return MixedColumn(problem, f"if it is a category, use --categorical {name}, else {skip}")

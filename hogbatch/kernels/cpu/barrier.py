@@ -50,13 +50,13 @@ def abandon(barrier: NDArray[np.int64]) -> None:
     barrier[PASSED] = ABANDONED
 
 
-def _cell(builder: ir.IRBuilder, place: ir.Value) -> ir.Value:
-    return builder.inttoptr(place, ir.IntType(64).as_pointer())
+def _cell(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())
 
 
 @intrinsic
-def fetch_add(typing, place, amount):
-    """Add `amount` to the int64 at the address `place` in one step; return its value before."""
+def fetch_add(typing, address, amount):
+    """Add `amount` to the int64 at `address` in one step; return its value before."""
 
     def generate(context, builder, signature, arguments):
         return builder.atomic_rmw("add", _cell(builder, arguments[0]), arguments[1], "seq_cst")
@@ -65,8 +65,8 @@ def fetch_add(typing, place, amount):
 
 
 @intrinsic
-def load(typing, place):
-    """Read the int64 at the address `place`, which another thread may be changing."""
+def load(typing, address):
+    """Read the int64 at `address`, which another thread may be changing."""
 
     def generate(context, builder, signature, arguments):
         return builder.load_atomic(_cell(builder, arguments[0]), "seq_cst", 8)
@@ -75,8 +75,8 @@ def load(typing, place):
 
 
 @intrinsic
-def store(typing, place, value):
-    """Write the int64 at the address `place` in one step."""
+def store(typing, address, value):
+    """Write the int64 at `address` in one step."""
 
     def generate(context, builder, signature, arguments):
         builder.store_atomic(arguments[1], _cell(builder, arguments[0]), "seq_cst", 8)
@@ -121,23 +121,23 @@ if config.DISABLE_JIT:
 
     _changing = threading.Lock()
 
-    def _word(place):
+    def _word(address):
         import ctypes
 
-        return ctypes.c_int64.from_address(int(place))
+        return ctypes.c_int64.from_address(int(address))
 
-    def fetch_add(place, amount):
+    def fetch_add(address, amount):
         with _changing:
-            word = _word(place)
+            word = _word(address)
             before = word.value
             word.value = before + amount
         return before
 
-    def load(place):
-        return _word(place).value
+    def load(address):
+        return _word(address).value
 
-    def store(place, value):
-        _word(place).value = value
+    def store(address, value):
+        _word(address).value = value
 
     def give_way():
         time.sleep(0)

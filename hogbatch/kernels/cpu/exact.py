@@ -116,11 +116,11 @@ def keep_best(scores, first, top, best):
     """Insert the best of `scores` into top and best; of equal scores the lower label wins."""
     for c in range(scores.shape[0]):
         if scores[c] > best[TOP - 1]:
-            place = TOP - 1
-            while place > 0 and scores[c] > best[place - 1]:
-                best[place], top[place] = best[place - 1], top[place - 1]
-                place -= 1
-            best[place], top[place] = scores[c], first + c
+            rank = TOP - 1
+            while rank > 0 and scores[c] > best[rank - 1]:
+                best[rank], top[rank] = best[rank - 1], top[rank - 1]
+                rank -= 1
+            best[rank], top[rank] = scores[c], first + c
 
 
 @kernel
@@ -155,12 +155,12 @@ def count_row(kind, labels, row, stats, b, totals):
         totals[METRIC_SUMS] += 1.0 if stats.top[b, 0] == int(labels.values[row]) else 0.0
         return
     right = 0.0
-    for place in range(TOP):
+    for rank in range(TOP):
         for n in range(labels.indptr[row], labels.indptr[row + 1]):
-            if labels.indices[n] == stats.top[b, place]:
+            if labels.indices[n] == stats.top[b, rank]:
                 right += 1.0
-        if place == 0:
+        if rank == 0:
             totals[METRIC_SUMS] += right
-        elif place == 2:
+        elif rank == 2:
             totals[METRIC_SUMS + 1] += right / 3.0
     totals[METRIC_SUMS + 2] += right / 5.0

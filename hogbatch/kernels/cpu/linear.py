@@ -44,7 +44,7 @@ class LeaseRows(NamedTuple):
 class FeatureGradients(NamedTuple):
     """The gradient of a batch by feature."""
 
-    place: NDArray[np.int32]  # [F]: index of a feature's gradient; -1 everywhere between batches
+    indices: NDArray[np.int32]  # [F]: index of a feature's gradient; -1 everywhere between batches
     touched: NDArray[np.int32]  # [n]: the distinct features
     gradient: Floats  # [n]
 
@@ -128,13 +128,13 @@ def sum_by_feature(work, start, stop, sums):
         slope = work.slopes[b - start]
         for n in range(inputs.indptr[work.rows[b]], inputs.indptr[work.rows[b] + 1]):
             f = np.uint32(inputs.indices[n])
-            known = sums.place[f]
+            known = sums.indices[f]
             new = known < 0  # half of them are, so a branch would be mispredicted
-            place = np.uint32(distinct if new else known)
-            before = sums.gradient[place]
+            index = np.uint32(distinct if new else known)
+            before = sums.gradient[index]
             before = np.float32(0.0) if new else before
-            sums.gradient[place] = before + slope * inputs.values[n]
-            sums.place[f] = place
+            sums.gradient[index] = before + slope * inputs.values[n]
+            sums.indices[f] = index
             sums.touched[distinct] = f  # overwritten by the next feature unless it is new
             distinct += new
     return distinct
@@ -142,10 +142,10 @@ def sum_by_feature(work, start, stop, sums):
 
 @kernel
 def step_by_features(kind, hyper, distinct, sums, cells):
-    """Step every touched feature once, and reset sums.place."""
+    """Step every touched feature once, and reset sums.indices."""
     for t in range(distinct):
         f = np.uint32(sums.touched[t])
-        sums.place[f] = -1
+        sums.indices[f] = -1
         step_cell(kind, hyper, sums.gradient[t], cells, f)
 
 

@@ -149,37 +149,37 @@ def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
 
 @kernel
 def best_columns(width, scores, best):
-    """best[:found] = the columns of the highest scores, of equal ones the lower; return found."""
-    found = 0
+    """best[:count] = the columns of the highest scores, of equal ones the lower; return count."""
+    count = 0
     for start in range(0, width, BLOCK):
         stop = min(start + BLOCK, width)
-        if found == TOP and greatest(scores[start:stop]) <= scores[best[TOP - 1]]:
+        if count == TOP and greatest(scores[start:stop]) <= scores[best[TOP - 1]]:
             continue
         for c in range(start, stop):
-            place = found
-            while place > 0 and scores[c] > scores[best[place - 1]]:
-                place -= 1
-            if place < TOP:
-                found = min(found + 1, TOP)
-                for k in range(found - 1, place, -1):
+            rank = count
+            while rank > 0 and scores[c] > scores[best[rank - 1]]:
+                rank -= 1
+            if rank < TOP:
+                count = min(count + 1, TOP)
+                for k in range(count - 1, rank, -1):
                     best[k] = best[k - 1]
-                best[place] = c
-    return found
+                best[rank] = c
+    return count
 
 
 @kernel
 def count_metrics(positives, width, scores, totals):
     """Add precision at 1, 3 and 5; of equal scores the one of the lower label counts as higher."""
     best = np.empty(TOP, np.int64)
-    found = best_columns(width, scores, best)
+    count = best_columns(width, scores, best)
     right = np.float64(0.0)
-    for k in range(found):
+    for k in range(count):
         for p in range(positives.shape[0]):
             if positives[p] == best[k]:
                 right += 1.0
         if k == 0:
             totals[METRIC_SUMS] += right
-        if k == min(2, found - 1):
+        if k == min(2, count - 1):
             totals[METRIC_SUMS + 1] += right / 3.0
     totals[METRIC_SUMS + 2] += right / 5.0
 

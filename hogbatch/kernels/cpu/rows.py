@@ -105,8 +105,8 @@ def _forward(module: ir.Module, vectors: int, masked: bool) -> ir.Function:
     ahead = _ahead(FORWARD_AHEAD, vectors)
 
     def bounds(b: ir.Value) -> tuple[ir.Value, ir.Value]:
-        place = build.gep(indptr, [build.load(build.gep(rows, [b]))])
-        return build.load(place), build.load(build.gep(place, [number(1)]))
+        pointer = build.gep(indptr, [build.load(build.gep(rows, [b]))])
+        return build.load(pointer), build.load(build.gep(pointer, [number(1)]))
 
     def weights_of(n: ir.Value) -> ir.Value:
         feature = build.sext(build.load(build.gep(indices, [n])), INT)
@@ -140,9 +140,9 @@ def _forward(module: ir.Module, vectors: int, masked: bool) -> ir.Function:
                 for v, total in enumerate(sums)
             ]
 
-        place = w.at(out, build.mul(b, width))
+        target = w.at(out, build.mul(b, width))
         for v, total in enumerate(w.loop(start, stop, 1, biases, products)):
-            w.store(w.maximum(floors, total), w.at(place, v * WIDTH), mask)
+            w.store(w.maximum(floors, total), w.at(target, v * WIDTH), mask)
         return []
 
     w.loop(number(0), count, 1, [], row)
@@ -184,8 +184,8 @@ def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Functi
     def occurrence(carried: Values) -> tuple[Values, ir.Value]:
         n, *sums = carried
         row = entry(member, n)
-        place = build.add(build.load(build.gep(shifts, [row])), n)
-        value = w.broadcast(build.load(w.at(values, place)))
+        index = build.add(build.load(build.gep(shifts, [row])), n)
+        value = w.broadcast(build.load(w.at(values, index)))
         grads = w.at(grad, build.mul(row, width))
         following_n = entry(following, n)
         sums = [
@@ -205,10 +205,10 @@ def _step(module: ir.Module, kind: int, vectors: int, masked: bool) -> ir.Functi
         _, *sums = w.do_while([build.sext(begin, INT), *[ZERO] * vectors], occurrence)
         row = build.mul(here, width)
         for v, total in enumerate(sums):
-            places = [w.at(w.at(array, row), v * WIDTH) for array in arrays]
-            new = stepped(total, [w.load(place, mask) for place in places])
-            for value, place in zip(new, places, strict=True):
-                w.store(value, place, mask)
+            pointers = [w.at(w.at(array, row), v * WIDTH) for array in arrays]
+            new = stepped(total, [w.load(pointer, mask) for pointer in pointers])
+            for value, pointer in zip(new, pointers, strict=True):
+                w.store(value, pointer, mask)
         return []
 
     w.loop(number(0), count, 1, [], feature)
@@ -328,8 +328,8 @@ if config.DISABLE_JIT:
             head[0] = -1 if reset else n
             while n >= 0:
                 row = int(numbers_at(chains.member + 4 * n, 1, np.int32)[0])
-                place = n + int(numbers_at(chains.shifts + 8 * row, 1, np.int64)[0])
-                value = numbers_at(chains.values + 4 * place, 1, np.float32)[0]
+                index = n + int(numbers_at(chains.shifts + 8 * row, 1, np.int64)[0])
+                value = numbers_at(chains.values + 4 * index, 1, np.float32)[0]
                 grad = numbers_at(weights.grad + 4 * row * weights.width, columns, np.float32)
                 total += value * grad
                 n = int(numbers_at(chains.following + 4 * n, 1, np.int32)[0])

@@ -182,7 +182,7 @@ class CublasLt:
     def _choose(self, description, layouts, alignments) -> _Heuristic:
         """The algorithm that cuBLASLt expects to be the fastest."""
         a, b, out = layouts
-        preference, found, count = ctypes.c_void_p(), _Heuristic(), ctypes.c_int(0)
+        preference, heuristic, count = ctypes.c_void_p(), _Heuristic(), ctypes.c_int(0)
         self._call("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))
         try:
             setter = "cublasLtMatmulPreferenceSetAttribute"
@@ -192,13 +192,13 @@ class CublasLt:
                 self._set(setter, preference, attribute, ctypes.c_uint32(alignment))
             self._call(
                 *("cublasLtMatmulAlgoGetHeuristic", self._handle, description, a, b, out, out),
-                *(preference, 1, ctypes.byref(found), ctypes.byref(count)),
+                *(preference, 1, ctypes.byref(heuristic), ctypes.byref(count)),
             )
         finally:
             self._call("cublasLtMatmulPreferenceDestroy", preference)
-        if count.value == 0 or found.state != 0:
+        if count.value == 0 or heuristic.state != 0:
             raise _Refused("it has no algorithm")
-        return found
+        return heuristic
 
     def _keeps_nan(self, plan: _Plan, arrays, vector, mask) -> bool:
         """Whether the ReLU of this algorithm returns NaN for NaN; overwrites the result.

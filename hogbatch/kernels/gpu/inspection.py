@@ -37,12 +37,12 @@ def inspect_gpus(timeout: float) -> ProbeResult | None:
 
 def inspect() -> ProbeResult:
     """Inspect in this process."""
-    found = probe()
+    result = probe()
     devices = tuple(
         replace(gpu, pinning_error=_pinning_error(sys.modules["cupy"].cuda.runtime, gpu.ordinal))
-        for gpu in found.devices
+        for gpu in result.devices
     )
-    return ProbeResult(devices, found.reason)
+    return ProbeResult(devices, result.reason)
 
 
 def _pinning_error(runtime: Any, ordinal: int) -> str | None:

@@ -8,8 +8,8 @@ _loss_and_metrics = kernel("losses", "loss_and_metrics")
 
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     (batch, stored), function = scores.shape, _loss_gradient[grad.dtype.name]
-    given = kind, *labels, rows, numbers, batch, width, stored
-    over_rows(function, batch, stored, *given, scores, grad, totals)
+    arguments = kind, *labels, rows, numbers, batch, width, stored
+    over_rows(function, batch, stored, *arguments, scores, grad, totals)
 
 
 def loss_and_metrics(kind, labels, rows, width, scores, totals):

@@ -58,11 +58,11 @@ class ModelCopy(NamedTuple):
             getattr(model, name)[:] = getattr(self, name)
 
     def not_finite(self, network: Network) -> str | None:
-        """The place of the first NaN or Inf, such as "layers.1.weight[3, 5]", if any."""
+        """The location of the first NaN or Inf, such as "layers.1.weight[3, 5]", if any."""
         for name in ("params", "first", "second"):
             if (index := first_not_finite(getattr(self, name))) is not None:
-                place = network.place(index)
-                return place if name == "params" else f"the optimizer's slot of {place}"
+                location = network.place(index)
+                return location if name == "params" else f"the optimizer's slot of {location}"
         return None
 
 

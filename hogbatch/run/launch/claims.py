@@ -26,12 +26,12 @@ def pinning(requests: Sequence[WorkerRequest]) -> Iterator[list[Cores]]:
         claims = _claim(topology.cores)
         for claim in claims.values():
             undo.callback(claim.close)
-        given = _assign(topology, requests, topology.cores - claims.keys())
-        for core in claims.keys() - {core for cores in given for core in cores}:
+        assigned = _assign(topology, requests, topology.cores - claims.keys())
+        for core in claims.keys() - {core for cores in assigned for core in cores}:
             claims[core].close()
         yield [
             () if request.device == "gpu" else cores
-            for request, cores in zip(requests, given, strict=True)
+            for request, cores in zip(requests, assigned, strict=True)
         ]
 
 

@@ -270,15 +270,15 @@ class CpuCost:
 
     def _touched(self, rows: int, nbytes: float) -> Touched:
         """The features of `rows` rows, for each of which `nbytes` are in the private cache."""
-        found = self._touched_features.get(rows)
-        if found is None:  # the sums take longer than all the rest, and batch sizes repeat
+        touched = self._touched_features.get(rows)
+        if touched is None:  # the sums take longer than all the rest, and batch sizes repeat
             hot, workload = self._cpu.memory.private_cache / nbytes, self._workload
-            found = self._touched_features[rows] = Touched(
+            touched = self._touched_features[rows] = Touched(
                 workload.touched(rows),
                 workload.touched(rows, hot),
                 workload.touched_by_others(rows, self._together, hot),
             )
-        return found
+        return touched
 
     def _line_fetching(self) -> float:
         """Seconds per byte of single lines that other threads have written last."""

@@ -202,11 +202,11 @@ def _base(name: object, file: str) -> Server:
     key = f"{file}: key based_on"
     if not isinstance(name, str):
         refuse(key, "text", name)
-    place = name if name in bundled_names() else str(Path(file).parent / name)
-    text = _read(place, f"{key}, {name!r}")
-    if "based_on" in _parse(text, place):
+    source = name if name in bundled_names() else str(Path(file).parent / name)
+    text = _read(source, f"{key}, {name!r}")
+    if "based_on" in _parse(text, source):
         refuse(key, "a description that is not based on another one", name)
-    return parse_server(text, place)
+    return parse_server(text, source)
 
 
 def _section(kind: type[Any], value: object, file: str, key: str) -> object:
@@ -230,14 +230,14 @@ def _section(kind: type[Any], value: object, file: str, key: str) -> object:
             raise UsageError(
                 f"{file}: key {prefix}{name} is missing; expected {_wanted(hints[name])}"
             )
-    found = {name: _value(hints[name], value[name], file, prefix + name) for name in value}
-    for name in cast(Sources, found.get("sources", {})):
+    values = {name: _value(hints[name], value[name], file, prefix + name) for name in value}
+    for name in cast(Sources, values.get("sources", {})):
         if name not in known:
             raise UsageError(
                 f"{file}: key {prefix}sources.{name} names no figure; expected one of "
                 f"{', '.join(known)}"
             )
-    return kind(**found)
+    return kind(**values)
 
 
 def _value(hint: Any, value: object, file: str, key: str) -> object:

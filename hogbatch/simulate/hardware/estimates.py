@@ -41,34 +41,36 @@ def scaled(table: Table, base: Table, name: str, where: str) -> Table:
     gets a text in `sources`. Raises UsageError for factors that are not valid.
     """
     factors = _factors(table, base, where)
-    found = {key: value for key, value in table.items() if key != "factors"}
+    scaled_table = {key: value for key, value in table.items() if key != "factors"}
     sections = {key for key, value in base.items() if isinstance(value, dict)} - {"sources"}
-    if not factors and found.keys() <= sections:
-        found["source"] = f"{name}: {base['source']}"
-    texts = found["sources"] = _texts(table, where)
+    if not factors and scaled_table.keys() <= sections:
+        scaled_table["source"] = f"{name}: {base['source']}"
+    texts = scaled_table["sources"] = _texts(table, where)
     for key in base:
         if key in {"source", "sources"}:
             continue
         if key in sections:
-            inner = found.get(key, {})
+            inner = scaled_table.get(key, {})
             is_table = isinstance(inner, dict)
-            found[key] = scaled(inner, base[key], name, f"{where}{key}.") if is_table else inner
+            scaled_table[key] = (
+                scaled(inner, base[key], name, f"{where}{key}.") if is_table else inner
+            )
         elif key in factors:
-            found[key] = base[key] * factors[key]
-            reason = texts.get(key) or found.get("source")
+            scaled_table[key] = base[key] * factors[key]
+            reason = texts.get(key) or scaled_table.get("source")
             texts[key] = f"{name}, times {factors[key]:g}: {reason}"
-        elif key not in found:
-            found[key] = base[key]
+        elif key not in scaled_table:
+            scaled_table[key] = base[key]
             reason = texts.get(key) or base["sources"].get(key) or base["source"]
             texts[key] = f"{name}: {reason}"
-    return found
+    return scaled_table
 
 
 def _factors(table: Table, base: Table, where: str) -> dict[str, float]:
     """The factor of each figure; one for a single figure takes precedence over one for all."""
-    given = table.get("factors", {})
-    if not isinstance(given, dict):
-        refuse(f"{where}factors", "a table with numbers above 0", given)
+    factors = table.get("factors", {})
+    if not isinstance(factors, dict):
+        refuse(f"{where}factors", "a table with numbers above 0", factors)
     figures = {key: [key] for key, value in base.items() if isinstance(value, float)}
     groups = {
         group: [key for key in figures if key.endswith(end) and key not in table]
@@ -76,7 +78,7 @@ def _factors(table: Table, base: Table, where: str) -> dict[str, float]:
         if any(key.endswith(end) for key in figures)
     }
     members = groups | figures
-    for key, factor in given.items():
+    for key, factor in factors.items():
         if key not in members:
             raise UsageError(
                 f"{where}factors.{key} is unknown; expected one of {', '.join(members)}"
@@ -84,7 +86,7 @@ def _factors(table: Table, base: Table, where: str) -> dict[str, float]:
         if key in table:
             raise UsageError(f"{where}factors.{key} contradicts {key}; expected only one of them")
         _positive(factor, f"{where}factors.{key}")
-    return {each: given[key] for key in members if key in given for each in members[key]}
+    return {each: factors[key] for key in members if key in factors for each in members[key]}
 
 
 def estimated(table: Table, where: str) -> Table:

@@ -34,13 +34,13 @@ def measure_barrier(cores: Sequence[int], seconds: float) -> float | None:
     if len(cores) < 2:
         return None
     wait_often(new_barrier(), 1, 1)  # compiles
-    times, found = FEWEST, []
+    times, seconds_per_pass = FEWEST, []
     for _ in range(REPETITIONS):
         passed, computing = _repetition(cores, times)
         if passed <= UNDISTURBED * computing:
-            found.append(passed / times)
-            times = max(FEWEST, round(seconds / min(found)))
-    return min(found, default=None)
+            seconds_per_pass.append(passed / times)
+            times = max(FEWEST, round(seconds / min(seconds_per_pass)))
+    return min(seconds_per_pass, default=None)
 
 
 def _repetition(cores: Sequence[int], times: int) -> tuple[float, float]:

@@ -73,14 +73,14 @@ def _undisturbed(runs: list["_Run"], rows: int) -> list[float]:
     take turns on one core do not compete for the weights, so what they measure says nothing about
     threads that run at the same time.
     """
-    found: list[float] = []
+    seconds: list[float] = []
     for _ in range(MAX_REPETITIONS):
         computing, passed = _together(runs, rows)
         if len(runs) == 1 or passed <= UNDISTURBED * computing:
-            found.append(computing)
-        if len(found) == REPETITIONS:
+            seconds.append(computing)
+        if len(seconds) == REPETITIONS:
             break
-    return found
+    return seconds
 
 
 def _together(runs: list["_Run"], rows: int) -> tuple[float, float]:
@@ -119,15 +119,15 @@ class _Run:
         from hogbatch.kernels.cpu.loops import loop_for
         from hogbatch.kernels.cpu.model import BatchSettings
 
-        given, lsh = probe.assignment, probe.assignment.welcome.lsh
-        train, layers = given.train, given.network.layer_views()
+        assignment, lsh = probe.assignment, probe.assignment.welcome.lsh
+        train, layers = assignment.train, assignment.network.layer_views()
         loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
-        settings = BatchSettings(batch, *given.kinds, int(given.fence[0]), threads)
+        settings = BatchSettings(batch, *assignment.kinds, int(assignment.fence[0]), threads)
         self.totals = np.zeros(TOTALS)
         self.found = 0.0  # outputs of a hashed layer in the buckets of a row, on average
         self._random = np.random.default_rng(number)
         self._order = self._random.permutation(train.rows)
-        thread = thread_state(given, number)
+        thread = thread_state(assignment, number)
         before: tuple[Any, ...] = (thread.model,)
         own: Any = thread.head
         if lsh is not None:
@@ -141,9 +141,9 @@ class _Run:
             train.labels,
             rows,
             settings,
-            given.hyper(RATE),
+            assignment.hyper(RATE),
             own,
-            given.fence,
+            assignment.fence,
             self.totals,
         )
 

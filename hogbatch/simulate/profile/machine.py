@@ -168,11 +168,11 @@ def _table_seconds(workload: Workload, cpu: Cpu) -> float:
 
 def _fastest(probes: Sequence[Probe]) -> list[Probe]:
     """The fastest of the probes with the same name, because other processes only slow down."""
-    found: dict[str, Probe] = {}
+    fastest: dict[str, Probe] = {}
     for probe in probes:
-        known = found.get(probe.name, probe)
-        found[probe.name] = min(known, probe, key=lambda one: one.seconds)
-    return list(found.values())
+        known = fastest.get(probe.name, probe)
+        fastest[probe.name] = min(known, probe, key=lambda one: one.seconds)
+    return list(fastest.values())
 
 
 def _cpu_seconds(

@@ -39,14 +39,14 @@ def _watch(core: int) -> list[float]:
     os.sched_setaffinity(0, {core})
     began = last = time.perf_counter()
     end = began + WATCHED_S
-    found: list[float] = []
+    slices: list[float] = []
     while last < end:
         now = time.perf_counter()
         if now - last > LEAST_PAUSE_S:
-            found.append(last - began)
+            slices.append(last - began)
             began = now
         last = now
-    return found[1:]
+    return slices[1:]
 
 
 if __name__ == "__main__":

@@ -138,8 +138,8 @@ class WholeBatch(StagedBatch):
 class LayerBatch(StagedBatch):
     """The stages are the forward and the backward passes of the layers."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.stages = 2 * self._kernels.layers
 
     def _run(self, first: int, stop: int) -> None:
@@ -158,9 +158,9 @@ class DelayedBatch(StagedBatch):
     `steps`[1] counts the updates of the shared model.
     """
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given[:-1])
-        self._steps = given[-1]
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments[:-1])
+        self._steps = arguments[-1]
         self.stages = 1 + self._kernels.layers
 
     def _run(self, first: int, stop: int) -> None:
@@ -231,9 +231,9 @@ class ConcurrentModel:
     ) -> StagedBatch:
         """Return a batch of `rows`[B] of the training set, of which no stage has run."""
         assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
-        given = self._kernels, self._train, thread, rows, settings, hyper
+        arguments = self._kernels, self._train, thread, rows, settings, hyper
         if self._alone:
-            return WholeBatch(*given)
+            return WholeBatch(*arguments)
         if thread.delayed:
-            return DelayedBatch(*given, self._model.steps)
-        return LayerBatch(*given)
+            return DelayedBatch(*arguments, self._model.steps)
+        return LayerBatch(*arguments)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:  # Rich takes a tenth of a second to import
 @contextmanager
 def console_for(*, quiet: bool, plain: bool) -> Iterator[Console]:
     """The console of a run: a live view if stdout is a terminal that can show it."""
-    found = None if quiet or plain else live_screen()
-    if found is None:
+    screen = None if quiet or plain else live_screen()
+    if screen is None:
         yield PlainConsole(quiet)
         return
     from hogbatch.views.live.console import LiveConsole
 
-    with LiveConsole(*found) as console:
+    with LiveConsole(*screen) as console:
         yield console
 
 

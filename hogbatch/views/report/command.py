@@ -87,12 +87,12 @@ def quality(run_dir: Path, run: RunState, read_data: "ReadData") -> Quality | Le
         # Imported here: it needs NumPy, and reading data needs Numba.
         from hogbatch.views.report.evaluation import measure
 
-        found = measure(run_dir, float(test["loss"]), started.test_rows, read_data)
+        measured = measure(run_dir, float(test["loss"]), started.test_rows, read_data)
     except MemoryError:
         return LeftOut("there is not enough memory for the test set.")
     except (HogbatchError, OSError, KeyError, TypeError, ValueError) as error:
         return LeftOut(f"{error}")
-    return found
+    return measured
 
 
 def _expect_replaceable(path: Path) -> None:

@@ -69,14 +69,14 @@ def _loss_plot(runs: Sequence[ReportedRun], x: str, most: int) -> Plot:
 def _utilization(runs: Sequence[ReportedRun], most: int) -> Plot:
     curves = []
     for number, each in enumerate(runs):
-        for place, worker in enumerate(main_workers(each.run)[0]):
-            style = Style(number, place, number)
+        for index, worker in enumerate(main_workers(each.run)[0]):
+            style = Style(number, index, number)
             name = f"{each.name}, {worker.name}"
             curves.append(curve(name, worker.utilization, style, most=most))
     drawn = [found for found in curves if found.points]
-    kept = drawn[: 2 * MAX_CURVES]
-    left_out = len(drawn) - len(kept)
-    return utilization_plot(kept, f" {left_out:,} more curves are left out." if left_out else "")
+    shown = drawn[: 2 * MAX_CURVES]
+    left_out = len(drawn) - len(shown)
+    return utilization_plot(shown, f" {left_out:,} more curves are left out." if left_out else "")
 
 
 def _update_shares(runs: Sequence[ReportedRun]) -> BarChart:

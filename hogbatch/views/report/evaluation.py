@@ -132,11 +132,11 @@ def quality_of(model: Model, scores: Floats, true: NDArray[np.int64]) -> Quality
 
 def calibration_bins(probabilities: Floats, true: NDArray[np.int64]) -> tuple[Bin, ...]:
     """Rows in BINS intervals of equal width by their probabilities [N]; empty ones are left out."""
-    places = np.minimum((probabilities * BINS).astype(np.int64), BINS - 1)
-    found = []
-    for place in range(BINS):
-        inside = places == place
+    indices = np.minimum((probabilities * BINS).astype(np.int64), BINS - 1)
+    bins = []
+    for index in range(BINS):
+        inside = indices == index
         if rows := int(inside.sum()):
             mean = float(probabilities[inside].mean(dtype=np.float64))
-            found.append(Bin(mean, float(true[inside].mean()), rows))
-    return tuple(found)
+            bins.append(Bin(mean, float(true[inside].mean()), rows))
+    return tuple(bins)

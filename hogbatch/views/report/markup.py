@@ -17,12 +17,12 @@ def element(name: str, *content: str, **attributes: str | float | None) -> Marku
 
     A trailing underscore is removed (`class_`), and an attribute that is None is left out.
     """
-    given = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{given}>{joined(content)}</{name}>")
+    return Markup(f"<{name}{attribute_text}>{joined(content)}</{name}>")
 
 
 def joined(content: Iterable[str]) -> Markup:

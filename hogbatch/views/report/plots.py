@@ -122,11 +122,11 @@ class Frame:
 def x_ticks(span: Span, width: float) -> list[Tick]:
     """The ticks of a horizontal axis of this width, with space between their texts."""
     for most in (6, 5, 4, 3, 2):
-        found = ticks(span, most)
-        longest = max((len(tick.text) for tick in found), default=1)
-        if len(found) * CHARACTER * (longest + 2) <= width:
+        chosen = ticks(span, most)
+        longest = max((len(tick.text) for tick in chosen), default=1)
+        if len(chosen) * CHARACTER * (longest + 2) <= width:
             break
-    return found
+    return chosen
 
 
 def below(tick: Tick, x: float, y: float) -> Markup:

@@ -177,8 +177,8 @@ def staleness_points(worker: ObservedWorker) -> list[Point]:
     before = (chosen[0][0], 0) if chosen else (0.0, 0)
     points, merges = [], 0
     for (_, missed), (seconds, total) in pairwise([before, *chosen]):
-        place = bisect_right(updates, seconds, key=lambda point: point[0])
-        done = updates[place - 1][1] if place else 0
+        index = bisect_right(updates, seconds, key=lambda point: point[0])
+        done = updates[index - 1][1] if index else 0
         if done > merges:
             points.append((seconds, (total - missed) / (done - merges)))
             merges = done
@@ -233,15 +233,15 @@ def _worker_lane(worker: ObservedWorker, seconds: float) -> Lane:
 
 def _parked(worker: ObservedWorker, end: float) -> list[tuple[float, float]]:
     """The intervals in which a worker was parked until second `end`; close ones are joined."""
-    found: list[tuple[float, float]] = []
+    intervals: list[tuple[float, float]] = []
     for (start, parked), (stop, _) in pairwise([*worker.parked.points, (end, 0)]):
         if not parked or stop <= start:
             continue
-        if found and start - found[-1][1] < end / MAX_POINTS:
-            found[-1] = (found[-1][0], stop)
+        if intervals and start - intervals[-1][1] < end / MAX_POINTS:
+            intervals[-1] = (intervals[-1][0], stop)
         else:
-            found.append((start, stop))
-    return found
+            intervals.append((start, stop))
+    return intervals
 
 
 def thinned_moments(moments: list[float]) -> tuple[float, ...]:

@@ -34,13 +34,13 @@ ORDERS: Final[Mapping[str, Callable[[ListedRun], float]]] = {
 
 def listed_runs(directory: Path, order: str, limit: int | None) -> list[ListedRun]:
     """The runs whose directories are in `directory`, in this order. UsageError for other paths."""
-    found = sorted(map(_listed, _run_dirs(directory)), key=ORDERS["newest"])
-    found = sorted(found, key=ORDERS[order])[:limit]
-    readable = [run for run in found if not run["problem"]]
+    listed = sorted(map(_listed, _run_dirs(directory)), key=ORDERS["newest"])
+    listed = sorted(listed, key=ORDERS[order])[:limit]
+    readable = [run for run in listed if not run["problem"]]
     keys = differing([run["settings"] for run in readable])
     for run in readable:
         run["settings"] = {key: run["settings"].get(key) for key in keys}
-    return found
+    return listed
 
 
 def read_limit(text: str | None) -> int | None:

@@ -139,16 +139,16 @@ def read_settings(run_dir: Path) -> dict[str, Any]:
 def _content(path: Path, parse_text: Callable[[str], object]) -> dict[str, Any] | None:
     """The content of a file; None if it does not exist. DataError if it is damaged."""
     try:
-        found = parse_text(path.read_text(encoding="utf-8"))
+        content = parse_text(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise DataError(f"{path}: the file is damaged: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise DataError(f"{path}: the file is damaged: expected an object")
-    return found
+    return content
 
 
 def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:

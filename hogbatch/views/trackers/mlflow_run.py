@@ -68,11 +68,11 @@ class MlflowRun:
 
     def _experiment(self, artifacts: str | None) -> str:
         """The ID of the experiment, which is created, with this location, if it is new."""
-        if given := os.environ.get("MLFLOW_EXPERIMENT_ID"):
-            return given
+        if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+            return experiment_id
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-        if found := self._client.get_experiment_by_name(name):
-            return str(found.experiment_id)
+        if experiment := self._client.get_experiment_by_name(name):
+            return str(experiment.experiment_id)
         return self._client.create_experiment(name, artifacts)
 
     def _milliseconds(self, seconds: float) -> int:

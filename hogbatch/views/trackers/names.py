@@ -52,10 +52,10 @@ def run_settings(config: TrainConfig, started: Mapping[str, Any]) -> dict[str, s
     The event has the version of hogbatch, the description of the data, the network, and the values
     of settings whose default depends on the data. Values that are None or empty are omitted.
     """
-    given = {name: getattr(config, name) for name in FLAGS if name not in NOT_SETTINGS}
+    configured = {name: getattr(config, name) for name in FLAGS if name not in NOT_SETTINGS}
     known = {name: value for name, value in started.items() if value not in (None, {})}
     return {
         name: value if isinstance(value, str | int | float) else as_text(value)
-        for name, value in (given | known).items()
+        for name, value in (configured | known).items()
         if value is not None
     }

@@ -30,18 +30,18 @@ def convert(
     """Convert the columns `names` one after the other; each is freed before the next one."""
     arrays = dict(zip(table.column_names, table.columns, strict=True))
     del table
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     for name, shown in names.items():
         array = arrays.pop(name)
         try:
-            found[name] = _texts(array) if name in texts else _column(array, decimal)
+            columns[name] = _texts(array) if name in texts else _column(array, decimal)
         except (pa.ArrowException, TypeError) as error:
             raise DataError(
                 f"{source}: column {quoted(shown)}: expected numbers, text or dates; got "
                 f"{array.type} ({printable(str(error), 80)}); leave it out with --drop"
             ) from None
         del array
-    return found
+    return columns
 
 
 def _column(array: pa.ChunkedArray, decimal: str = ".") -> Column:

@@ -111,30 +111,30 @@ def copy_top(x, heap, columns, lane):
         if x[i] == 0.0:
             continue
         if size < TOPK:
-            place, size = size, size + 1
-            while place > 0 and x[heap[(place - 1) // 2]] >= x[i]:
-                heap[place] = heap[(place - 1) // 2]
-                place = (place - 1) // 2
-            heap[place] = i
+            index, size = size, size + 1
+            while index > 0 and x[heap[(index - 1) // 2]] >= x[i]:
+                heap[index] = heap[(index - 1) // 2]
+                index = (index - 1) // 2
+            heap[index] = i
         elif x[i] > x[heap[0]]:
             replace_root(x, heap, i)
-    for place in range(size):
-        columns[heap[place], lane] = 0.0
+    for index in range(size):
+        columns[heap[index], lane] = 0.0
 
 
 @kernel
 def replace_root(x, heap, i):
     """Replace the root of the full heap by coordinate `i`."""
-    place, child = 0, 1
+    index, child = 0, 1
     while child < TOPK:
         if child + 1 < TOPK:
             left, right = heap[child], heap[child + 1]
             child += x[right] < x[left] or (x[right] == x[left] and right > left)
         if x[heap[child]] >= x[i]:
             break
-        heap[place] = heap[child]
-        place, child = child, 2 * child + 1
-    heap[place] = i
+        heap[index] = heap[child]
+        index, child = child, 2 * child + 1
+    heap[index] = i
 
 
 @kernel

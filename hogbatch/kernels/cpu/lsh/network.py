@@ -100,16 +100,16 @@ def hashed_workspace(model, finder, inputs, labels, rows, size, head):
 
 
 @kernel
-def by_column(labels, rows, place, space):
+def by_column(labels, rows, column, space):
     """Return the labels of `rows`[B] as columns of the active outputs, for rows 0, 1, 2, ..."""
     own, single = space.labels, labels.indptr.shape[0] == 0
     end = 0
     for b in range(rows.shape[0]):
         if single:
-            own.values[b] = place[int(labels.values[rows[b]])]
+            own.values[b] = column[int(labels.values[rows[b]])]
             continue
         for n in range(labels.indptr[rows[b]], labels.indptr[rows[b] + 1]):
-            own.indices[end] = place[labels.indices[n]]
+            own.indices[end] = column[labels.indices[n]]
             end += 1
         own.indptr[b + 1] = end
     rows_of_values = rows.shape[0] if single else 0

@@ -117,10 +117,10 @@ def pass_down(grad, neurons, below):
 
 
 @kernel
-def step_neurons(model, optimizer, hyper, x, grad, active, place, neurons):
-    """Update weights and biases of active[A] from x[B, K] and grad[B, A]; reset place to -1.
+def step_neurons(model, optimizer, hyper, x, grad, active, column, neurons):
+    """Update weights and biases of active[A] from x[B, K] and grad[B, A]; reset column to -1.
 
-    `place`[H] is the column of each active output. Inactive outputs are not read: momentum, Adam
+    `column`[H] is the column of each active output. Inactive outputs are not read: momentum, Adam
     and weight decay do not change them, as in `csr_step` for features that do not occur.
     """
     layer = model.table.shape[0] - 1
@@ -132,7 +132,7 @@ def step_neurons(model, optimizer, hyper, x, grad, active, place, neurons):
     chains = Chains(
         address(active),
         active.shape[0],
-        address(place),
+        address(column),
         address(neurons.ends),
         address(neurons.members),
         address(neurons.shifts),

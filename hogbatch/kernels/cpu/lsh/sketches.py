@@ -92,9 +92,9 @@ def rank_by_product(sketches, sketch, ids, limit, estimates, ranked):
         if size == limit and estimate <= estimates[size - 1]:
             continue
         size = min(size + 1, limit)
-        place = size - 1
-        while place > 0 and estimate > estimates[place - 1]:
-            estimates[place], ranked[place] = estimates[place - 1], ranked[place - 1]
-            place -= 1
-        estimates[place], ranked[place] = estimate, ids[n]
+        rank = size - 1
+        while rank > 0 and estimate > estimates[rank - 1]:
+            estimates[rank], ranked[rank] = estimates[rank - 1], ranked[rank - 1]
+            rank -= 1
+        estimates[rank], ranked[rank] = estimate, ids[n]
     return size

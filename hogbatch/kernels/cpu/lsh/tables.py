@@ -62,14 +62,14 @@ def insert_range(tables, t, codes, order, start, stop, reservoir, key):
     for n in range(start, stop):
         if n + PREFETCH_DISTANCE < stop:
             next_code = codes[order[n + PREFETCH_DISTANCE], t]
-            place = tables.counts[t, next_code] % size
-            prefetch_line(buckets + 4 * (next_code * size + place))
+            slot = tables.counts[t, next_code] % size
+            prefetch_line(buckets + 4 * (next_code * size + slot))
         id = order[n]
         code = codes[id, t]
         count = tables.counts[t, code]
-        place = count
+        slot = count
         if count >= size:
-            place = to_range(mix(key ^ id), count + 1) if reservoir else count % size
-        if place < size:
-            tables.buckets[t, code, place] = id
+            slot = to_range(mix(key ^ id), count + 1) if reservoir else count % size
+        if slot < size:
+            tables.buckets[t, code, slot] = id
         tables.counts[t, code] = count + 1

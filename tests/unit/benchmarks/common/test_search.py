@@ -119,6 +119,6 @@ def test_the_setting_found_for_a_peer_is_stored(monkeypatch, tmp_path):
     monkeypatch.setattr("benchmarks.common.search.PeerProcesses", lambda *given: peer)
     peer, settings = Fake(), TunedSettings(tmp_path / "tuned.json")
     watch = Stopwatch(0.5, 60.0)
-    tune("fake", settings, "w8a", None, tmp_path, watch, place={"device": "cuda:0"})
+    tune("fake", settings, "w8a", None, tmp_path, watch, fixed={"device": "cuda:0"})
     assert settings.setting("w8a", "fake") == {"batch": 64, "lr": 0.2, "threads": 1}
     assert all(setting["device"] == "cuda:0" for setting, _ in peer.seen)
