@@ -1,6 +1,5 @@
 import gc
 import os
-import random
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -8,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import benchmarks.faults.__main__ as faults
-from benchmarks.faults import coordinators, soak, target, workers
+from benchmarks.faults import soak, target, workers
 from benchmarks.faults.figures import slope, spread
 from hogbatch.events.event import Goodbye, WorkerCompiles
 
@@ -68,33 +66,6 @@ def test_an_account_is_per_hour_and_leaves_the_warm_up_out():
 )
 def test_rows_are_done_again_by_leases_within_them(rows, inside):
     assert workers.within(rows, [64, 200]) == inside
-
-
-@pytest.mark.parametrize(
-    ("arguments", "module", "given"),
-    [
-        (["workers", "--times", "3"], workers, (3, 0)),
-        (["coordinators", "--times", "2", "--epochs", "9"], coordinators, (2, 0, 9)),
-        (["target", "--seeds", "2", "--every", "1"], target, (2, 60.0, 1.0)),
-        (["soak", "--seconds", "5", "--flags", "--lr 0.1"], soak, (5.0, 60.0, ("--lr", "0.1"))),
-    ],
-)
-def test_a_question_is_a_command(monkeypatch, tmp_path, capsys, arguments, module, given):
-    asked = []
-    monkeypatch.setattr(module, "measure", lambda *a: asked.append(a) or {"kills": 7, "all": [1]})
-    faults.main([*arguments, "--json", str(tmp_path / "out.json")])
-    assert asked == [given]
-    assert capsys.readouterr().out == '{\n  "kills": 7\n}\n'
-    assert '"all"' in (tmp_path / "out.json").read_text()
-
-
-@pytest.mark.parametrize(("lives", "seconds", "kills"), [(3, 60.0, 3), (100, 6.0, 3)])
-def test_workers_are_killed_until_the_run_or_the_time_has_ended(monkeypatch, lives, seconds, kills):
-    killed, left = [], [False] * lives + [True]
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
-    run = SimpleNamespace(ends_within=lambda s: left.pop(0), at_work=lambda: {"a": 11, "b": 12})
-    assert target.strike(run, random.Random(0), seconds=seconds, every=2.0) == kills == len(killed)
-    assert set(killed) <= {11, 12}
 
 
 def test_wall_seconds_are_from_the_first_to_the_last():

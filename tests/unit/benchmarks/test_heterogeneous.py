@@ -1,5 +1,4 @@
 import argparse
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -7,15 +6,10 @@ from pathlib import Path
 import pytest
 
 import benchmarks.heterogeneous.__main__ as heterogeneous
-from benchmarks.common import hogbatch_run
 from benchmarks.common.cases import CASES
-from benchmarks.common.hogbatch_run import TrainResult
-from benchmarks.common.peer_process import process_limit
 from benchmarks.common.search import TunedSettings
 from benchmarks.heterogeneous.__main__ import (
     evaluated,
-    lost_workers,
-    main,
     precision_in,
     with_epochs,
     worker_flags,
@@ -23,7 +17,6 @@ from benchmarks.heterogeneous.__main__ import (
 from benchmarks.heterogeneous.table import both_since, device_totals, ratio, table
 from benchmarks.peers.pytorch_gpu import BATCHES
 from hogbatch.data import samples
-from hogbatch.kernels.gpu.probe import Gpu, ProbeResult
 
 SAMPLES = str(Path(samples.__file__).parent)
 SMALL = [SAMPLES, "--only", "a9a", "--gpu", "host"]
@@ -117,61 +110,6 @@ def test_kinds_differ_in_workers_and_policy_and_extra_flags_go_to_gpu_runs():
     assert worker_flags(given, "gpu") == ["--workers", "gpu:0", *more]
     assert worker_flags(flags(gpu="host"), "hogbatch") == [
         *("--workers", "cpu:2,gpu:host", "--policy", "hogbatch", "--start-with", "2"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("which", "limits"),
-    [("w8a", ["--target-loss", "0.05"]), ("citeulike", ["--eval-seconds", "0.05"])],
-)
-def test_a_run_has_limits_for_its_process_and_its_loss_or_metric(which, limits, monkeypatch):
-    calls = []
-
-    def train(command, limit_s):
-        calls.append((command, limit_s))
-        return TrainResult(-9, "killed", 1.0, {})
-
-    monkeypatch.setattr(hogbatch_run, "train", train)
-    given = flags(data=Path(SAMPLES), max_seconds=6.0, past_target=False)
-    found = heterogeneous.train_ours(given, CASES[which], "cpu", 0)
-    [(command, limit_s)] = calls
-    assert found["error"] == "exit code -9: killed"
-    assert command[-2:] == limits and limit_s == process_limit(6.0) > 60
-    assert lost_workers({"faults": {"workers_lost": 1}}) == "1 of the workers lost"
-
-
-def test_what_later_runs_would_lack_is_told_before_anything_runs(tmp_path, monkeypatch, capsys):
-    def refused(*given):
-        assert main(given) == 2
-        return capsys.readouterr().err.removeprefix("heterogeneous: ").strip()
-
-    said = refused(str(tmp_path), "--only", "w8a", "--gpu", "host")
-    assert said.startswith(f"{tmp_path / 'w8a.svm.gz'} does not exist;")
-    probed = ProbeResult((Gpu(0, "A", 1), Gpu(2, "B", 7)))
-    monkeypatch.setattr(heterogeneous, "find_gpus", lambda: probed)
-    said = refused(*SMALL, "--gpu", "1")
-    assert said == "--gpu 1: no such GPU (usable: 0, 2); --gpu host runs without one"
-    assert refused(*SMALL, "--kinds", "pytorch").startswith("nothing is left to measure;")
-    target = tmp_path / "none" / "out.json"
-    said = refused(*SMALL, "--json", str(target))
-    assert said.endswith(f"the directory {target.parent} does not exist")
-
-
-def test_every_run_is_written_when_it_is_done_also_one_that_failed(monkeypatch, tmp_path):
-    path, written = tmp_path / "out.json", []
-
-    def train(given, case, kind, seed):
-        written.append(len(json.loads(path.read_text())["results"]) if path.exists() else 0)
-        if kind == "gpu":
-            return {"error": "exit code 12: no device", "history": [], "workers": []}
-        return {"error": None, "history": [point(1.0, 0.3)], "workers": []}
-
-    monkeypatch.setattr(heterogeneous, "train_ours", train)
-    assert main([*SMALL, "--kinds", "cpu,gpu", "--seeds", "2", "--json", str(path)]) == 1
-    assert written == [0, 1, 2, 3]
-    results = json.loads(path.read_text())["results"]
-    assert [(each["seed"], each["seconds"]) for each in results] == [
-        *((0, 1.0), (0, None), (1, 1.0), (1, None)),
     ]
 
 

@@ -1,7 +1,6 @@
 """Benchmarks form a package: questions depend on `common` and `peers`, never on each other."""
 
 import runpy
-import subprocess
 import warnings
 
 import pytest
@@ -65,17 +64,6 @@ def test_benchmarks_import_only_what_is_shared_and_their_own():
 )
 def test_a_forbidden_import_is_found(module, source):
     assert len(faults(module, source)) == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "said"), [([], "names: "), (["speed"], "no benchmark 'speed'; expected one of: ")]
-)
-def test_without_a_known_name_the_script_lists_all_benchmarks(given, said):
-    done = subprocess.run([ROOT / "scripts/bench", *given], capture_output=True, text=True)
-    assert done.returncode == 2
-    names = set(done.stderr.split(said)[1].split())
-    assert names >= {*QUESTIONS}  # those of untracked files are listed too
-    assert not any("__" in name for name in names)
 
 
 @pytest.mark.parametrize("name", sorted(QUESTIONS))

@@ -70,12 +70,11 @@ def test_the_table_has_a_row_a_set_and_a_column_a_peer():
     ]
 
 
-def test_the_time_of_a_run_is_that_of_the_first_evaluation_at_the_target(capsys):
+def test_the_time_of_a_run_is_that_of_the_first_evaluation_at_the_target():
     done = labelled({"curve": [[0.5, 0.06], [1.0, 0.05], [2.0, 0.04]]}, "w8a", "pytorch", 3)
     assert done["seconds"] == 1.0
     history = [{"seconds": 1.0, "test_loss": None}, {"seconds": 2.0, "test_loss": 0.3}]
     assert loss_curve(history) == [(2.0, 0.3)], "a loss that is not finite is a gap"
-    assert "w8a pytorch seed 3: 1.0 s" in capsys.readouterr().out
 
 
 def test_hogbatch_gets_data_and_network_and_nothing_else(tmp_path):
@@ -105,9 +104,5 @@ def test_a_setting_found_replaces_the_one_before_and_no_other(tmp_path):
     for name, rate in (("pytorch", 1.0), ("tensorflow", 2.0), ("pytorch", 3.0)):
         best = BestSetting(0.05, {"lr": rate}, [(0.0, 0.7), (rate, 0.04)])
         settings.keep("w8a", name, best.entry(grid_size=9))
-    found = settings.read()["w8a"]
-    assert {name: entry["setting"]["lr"] for name, entry in found.items()} == {
-        "pytorch": 3.0,
-        "tensorflow": 2.0,
-    }
-    assert found["pytorch"]["seconds"] == 3.0
+    seconds = {name: entry["seconds"] for name, entry in settings.read()["w8a"].items()}
+    assert seconds == {"pytorch": 3.0, "tensorflow": 2.0}

@@ -11,11 +11,10 @@ import pytest
 from benchmarks.common.cases import CASES
 from benchmarks.gpu_acceptance import sanitizer, step, together
 from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog, last
-from benchmarks.gpu_acceptance.preflight import facts
 from benchmarks.gpu_acceptance.preflight.lost_updates import account
 from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.sanitizer import findings
-from benchmarks.gpu_acceptance.stage import ResultFile, Settings, Stage
+from benchmarks.gpu_acceptance.stage import ResultFile
 
 
 @pytest.fixture
@@ -89,17 +88,6 @@ def test_lost_updates_are_the_difference_of_the_sums():
     found = account(parts, [10, 15], merges=2)
     assert found["lost"] == 2 * 2  # the second part lacks both merges
     assert found["lost_per_merge"] == 2 and found["lost_per_cell_and_merge"] == 2 / 5
-
-
-def test_a_field_that_nvidia_smi_does_not_know_does_not_affect_the_others(monkeypatch):
-    def nvidia_smi(fields, *flags):
-        return [] if "mig.mode" in fields else [", ".join("5" for _ in fields.split(","))]
-
-    monkeypatch.setattr(facts, "nvidia_smi", nvidia_smi)
-    runtime = SimpleNamespace(deviceGetPCIBusId=lambda device: "0000:1B:00.0")
-    gpu = SimpleNamespace(cupy=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    unknown = {"mig.mode.current": "unknown"}
-    assert facts.clocks_and_link(gpu) == dict.fromkeys(facts.QUERIES, "5") | unknown
 
 
 def test_the_errors_of_the_sanitizer_are_counted_over_its_processes(record):
@@ -191,26 +179,3 @@ def test_a_data_set_that_is_killed_after_some_runs_has_not_failed(record, tmp_pa
     assert record.content["measurements"][0]["value"]["limit_s"] == 10.0
     together.add_run(record, run | {"name": "gpu", "error": "exit code 12"}, {"limit_s": 10.0})
     assert measurements(record)["w8a gpu seed 0"] == "error"
-
-
-def test_gpu_step_stops_by_itself_before_it_is_killed(record):
-    stage = KilledParts(record, 300.0)
-    step.measure(stage, step.PASSES[0], "tf32", "graph, tf32", 100.0)
-    step.measure(stage, step.PASSES[0], "tf32", "again, tf32", 20.0)
-    assert stage.given("--limit") == ["70", "1"]
-    assert measurements(record) == {"graph, tf32": "error", "again, tf32": "error"}
-
-
-def test_every_file_of_the_sanitizer_has_its_share_of_the_time(record, monkeypatch):
-    monkeypatch.setattr(sanitizer, "find", lambda: "compute-sanitizer")
-    stage = KilledParts(record, 60.0, "")
-    sanitizer.run(stage)
-    assert stage.limits == pytest.approx([10.0] * len(sanitizer.PATHS) * len(sanitizer.TOOLS))
-    assert stage.commands[0][:3] == ["compute-sanitizer", "--tool", "memcheck"]
-
-
-def test_a_program_is_killed_at_its_own_limit(record, monkeypatch):
-    monkeypatch.setattr("benchmarks.gpu_acceptance.stage.end_all", lambda: None)
-    stage = Stage(record, Settings(1000))
-    assert stage.follow(["sleep", "1000"], limit_s=0.1) is None
-    assert stage.follow(["true"], limit_s=500.0) == 0

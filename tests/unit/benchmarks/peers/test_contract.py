@@ -10,7 +10,6 @@ from benchmarks.peers.contract import (
     Rows,
     Stopwatch,
     accuracy,
-    combine,
     hopeless,
     loss_of,
     mean_loss,
@@ -137,10 +136,6 @@ RIVAL = [(0.0, 1.0), (2.0, 0.8), (6.0, 0.6), (10.0, 0.5)]
 )
 def test_a_run_far_behind_its_rival_is_hopeless(curve, rival, expected):
     assert hopeless(curve, rival) == expected
-
-
-def test_axes_are_combined_in_full():
-    assert combine(a=(1, 2), b=("x",)) == [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
 
 
 def test_accuracy_counts_rows_whose_best_label_is_one_of_theirs():

@@ -1,15 +1,13 @@
 import json
 import sys
-import threading
 
 import pytest
 
-from benchmarks.common.job import WITHIN_S
 from benchmarks.rehearsals import cell as cells
-from benchmarks.rehearsals.cell import Cell, InterruptedCell
+from benchmarks.rehearsals.cell import InterruptedCell
 from benchmarks.rehearsals.methods import batch_of
 from tests.support import fake_rehearsal
-from tests.support.rehearsed_cells import matrix, result, run, wanted
+from tests.support.rehearsed_cells import matrix, run, wanted
 
 
 def test_every_cell_has_a_file_with_its_targets_series_and_devices(tmp_path):
@@ -80,27 +78,3 @@ def test_a_cell_that_was_stopped_from_outside_has_no_result(tmp_path, monkeypatc
     with pytest.raises(InterruptedCell):
         run(matrix(tmp_path), wanted())
     assert list((tmp_path / "cells").iterdir()) == []
-
-
-def test_after_the_budget_no_cell_starts(tmp_path, calls):
-    left, shown = run(matrix(tmp_path, budget_s=0.0), wanted())
-    assert len(left) == 5 and not shown and calls() == []
-
-
-def test_cells_run_at_the_same_time_but_not_more_than_jobs(tmp_path, monkeypatch):
-    barrier, peak, now, lock = threading.Barrier(2, timeout=WITHIN_S), [], [], threading.Lock()
-
-    def slow(cell, *given):
-        with lock:
-            now.append(cell)
-            peak.append(len(now))
-        if cell.method.alone:  # the first two of them meet here, or the barrier breaks
-            barrier.wait()
-        with lock:
-            now.remove(cell)
-        return result(cell.method.name, 1.0, 1.0, cell.method.kind)
-
-    monkeypatch.setattr(Cell, "run", slow)
-    chosen = [each for each in wanted() if each.method.name != "cpu"]  # an even number alone
-    _, shown = run(matrix(tmp_path), chosen)
-    assert len(shown) == 4 and max(peak) == 2
