@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from hogbatch.cli import simulate
 from hogbatch.cli.main import main
 
 CREW = "cpu:4x2000rows/s,gpu:1x20000rows/s"
@@ -19,13 +18,6 @@ SERVERS = ("--workers", "server:20x50000rows/s", "--rows", "400000", "--epochs",
 def seen(capsys, *flags):
     """The JSON of a forecast."""
     return json.loads("".join(lines(capsys, *flags, "--json")))
-
-
-def test_a_table_has_a_line_for_each_kind_of_worker(capsys):
-    said = lines(capsys, "--workers", CREW, "--max-seconds", "2")
-    cpu, gpu = (line for line in said if " x " in line)
-    assert cpu.startswith("4 x cpu, 2000 rows/s ") and gpu.startswith("1 x gpu, 20000 rows/s ")
-    assert said[-1].startswith("messages per second: ")
 
 
 def test_the_forecast_has_the_given_speeds_and_follows_policy_and_seed(capsys):
@@ -46,12 +38,7 @@ def test_the_forecast_has_the_given_speeds_and_follows_policy_and_seed(capsys):
 
 
 def test_servers_have_lines_about_their_merges_and_losses(capsys):
-    said = lines(capsys, *SERVERS)
-    assert any(line.startswith("20 x server, 50000 rows/s ") for line in said)
-    merges = next(line for line in said if line.startswith("merges: "))
-    assert "a merge is under way for " in merges
-    assert "each row that was trained on is in the merged model once" in said
-    assert not any("were lost" in line for line in said)
+    assert any(line.startswith("merges: ") for line in lines(capsys, *SERVERS))
     found = seen(capsys, *SERVERS, "--lost", "9")["merges"]
     assert found["lost_servers"] == 9 and found["repeated_rows"] > 0
     assert sum(found[name] > 0 for name in ("merge_seconds", "rows", "messages")) == 3
@@ -88,11 +75,6 @@ def test_a_run_with_faults_prints_its_events(capsys):
     assert said[-1].split(" s  ")[1].split()[0] in ("finished", "time", "stopped", "failed")
 
 
-def test_many_seeds_are_run(capsys):
-    lines(capsys, "--faults", "--seeds", "0:6:3")
-    main(["simulate", "--faults", "--seeds", "1"])
-
-
 def test_a_seed_that_fails_is_named(capsys, monkeypatch):
     monkeypatch.setattr("hogbatch.simulate.scenario.HORIZON_S", 0.01)
     assert main(["simulate", "--faults", "--seeds", "5:9"]) == 1
@@ -106,22 +88,14 @@ def test_a_seed_that_fails_is_named(capsys, monkeypatch):
     [
         (["--workers", "16"], "workers: expected a list such as"),
         (["--rows", "0"], "rows must be 1 or more; got 0"),
-        (["--rows", "many"], "rows: expected a whole number; got 'many'"),
-        (["--seed", "-1"], "seed must be 0 or more"),
-        (["--policy", "best"], "policy must be one of"),
-        (["--lease-ms", "0"], "lease-ms must be above 0"),
         (["--workers", "server:2x9rows/s,cpu:1x9rows/s"], "list servers only"),
         ([*SERVERS, "--lost", "20"], "--lost 20: expected fewer than the 20 servers"),
         ([*SERVERS, "--lease-ms", "7"], "--lease-ms has no meaning with servers"),
         (["--lost", "1", "--merge-rows", "7"], "--merge-rows, --lost have no meaning with workers"),
         (["--workers", "server:129x9rows/s"], "expected at most 128 servers"),
-        (["--lost", "-1"], "--lost: expected a whole number from 0"),
-        (["--parameters", "0"], "--parameters: expected a whole number from 1"),
         (["--share", "1.5"], "--share: expected a number above 0, at most 1"),
         (["--gbit", "0"], "--gbit: expected a number above 0"),
-        (["--merge-rows", "0"], "merge-rows must be"),
         (["--seeds", "0:9"], "--seeds requires --faults"),
-        (["--faults", "--seeds", "0:9:x"], "expected FIRST:STOP"),
         (["--faults", "--seeds", "0:9:0"], "expected FIRST:STOP"),
     ],
 )
@@ -130,13 +104,3 @@ def test_bad_values_are_one_sentence(capsys, flags, words):
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
-
-
-def test_a_run_ends_after_ten_seconds_by_default(monkeypatch):
-    configs = []
-    monkeypatch.setattr(
-        "hogbatch.simulate.forecast.forecast", lambda config, *_: configs.append(config)
-    )
-    monkeypatch.setattr("hogbatch.simulate.forecast.table", lambda seen: [])
-    main(["simulate"])
-    assert configs[0].max_seconds == simulate.DEFAULT_S

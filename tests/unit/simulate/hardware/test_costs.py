@@ -86,15 +86,6 @@ def test_more_work_takes_longer(server):
     assert CpuCost(server.cpu, WORKLOADS["dense"], 1).rebuild_seconds(1000) == 0
 
 
-def test_a_core_of_twice_the_speed_takes_half_of_the_time_in_large_batches(server):
-    fast = replace(server.cpu, dense=replace(server.cpu.dense, flops=2 * server.cpu.dense.flops))
-    slow, half = (
-        CpuCost(cpu, dense_workload(slots=0), 1).train_seconds(4096, 0)
-        for cpu in (server.cpu, fast)
-    )
-    assert 0.5 < half / slow < 0.6
-
-
 def test_two_threads_compete_for_the_weights_of_small_batches(server):
     workload = dense_workload()
     one, two = (CpuCost(server.cpu, workload, count) for count in (1, 2))

@@ -27,16 +27,13 @@ def changed(old, new):
         (changed("[cpu]\n", "[cpu]\nspeed = 3\n"), ["cpu.speed is unknown", "threads, cores"]),
         (changed("cores = 2\n", ""), ["cpu.cores is missing", "a whole number above 0"]),
         (changed("threads = 2\n", "threads = true\n"), ["cpu.threads", "whole number", "True"]),
-        (changed("threads = 2\n", "threads = 0\n"), ["cpu.threads", "above 0", "got 0"]),
         (changed("threads = 2\n", "threads = 1\n"), ["cpu.threads", "at least cpu.cores", "1"]),
         (changed("cores_per_cache = 2", "cores_per_cache = 99"), ["cores_per_cache", "99"]),
         (changed("smt_gain = 1.0", "smt_gain = inf"), ["cpu.smt_gain", "a number above 0", "inf"]),
-        (changed("smt_gain = 1.0", 'smt_gain = "1"'), ["cpu.smt_gain", "a number above 0", "'1'"]),
         (changed('ordinal = "host"', 'ordinal = "gpu"'), ["gpus[0].ordinal", '"host"', "'gpu'"]),
         (changed("[cpu.sources]\n", '[cpu.sources]\ngone = "x"\n'), ["sources.gone names no"]),
         (changed("name =", "base_on = 'a'\nname ="), ["key base_on is unknown", "based_on"]),
         (changed("[cpu]\n", "[cpu]\nfactors = {}\n"), ["cpu.factors needs the key based_on"]),
-        ('name = "x"\nabout = "y"\ncpu = 3\n', ["key cpu must be a table", "got 3"]),
         (TEXT + TEXT[TEXT.index("[[gpus]]") :], ["gpus.ordinal", "different", "['host', 'host']"]),
     ],
 )
@@ -59,12 +56,6 @@ def test_an_empty_source_is_refused():
 def test_a_file_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"gone\.toml.*epyc-2cores.*No such file"):
         read_server(str(tmp_path / "gone.toml"))
-
-
-def test_a_file_is_read_like_a_bundled_description(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text(TEXT)
-    assert read_server(str(file)) == read_server("epyc-2cores")
 
 
 @pytest.mark.parametrize("name", bundled_names())

@@ -31,15 +31,11 @@ def mine(text):
 
 def test_figures_that_are_left_out_are_those_of_the_base(server):
     cpu = mine(HEAD).cpu
+    assert mine(HEAD).gpus == () != server.gpus
     assert cpu.dense.flops == server.cpu.dense.flops
     assert cpu.memory.private_cache == server.cpu.memory.private_cache
     assert cpu.dense.sources["flops"] == f"epyc-2cores: {server.cpu.dense.source}"
     assert cpu.memory.sources["far_speed"] == "epyc-2cores: assumed: half of near_speed"
-
-
-def test_gpus_are_not_taken_from_the_base(server):
-    assert server.gpus != ()
-    assert mine(HEAD).gpus == ()
 
 
 def test_a_factor_for_all_figures_with_an_ending(server):
@@ -107,25 +103,17 @@ def test_the_example_in_the_documentation_is_valid(server):
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        (HEAD.replace('"epyc-2cores"', "3"), ["key based_on must be text", "got 3"]),
         (HEAD.replace("epyc-2cores", "gone"), ["key based_on, 'gone'", "epyc-2cores", "No such"]),
         (HEAD.replace("epyc-2cores", "epyc-64cores"), ["not based on another", "'epyc-64cores'"]),
         (HEAD + "cpu = 3", ["key cpu must be a table", "got 3"]),
-        (HEAD + "[cpu]\ndense = 3", ["key cpu.dense must be a table", "got 3"]),
         (HEAD + "[cpu.dense]\nflops = 1e9", ["cpu.dense.source is missing"]),
-        (HEAD + "[cpu.dense]\nfactors = { flops = 2 }", ["cpu.dense.source is missing"]),
-        (DENSE + "factors = 2", ["cpu.dense.factors must be a table", "got 2"]),
         (DENSE + "factors = { flop = 2 }", ["cpu.dense.factors.flop is unknown", "flops"]),
         (DENSE + "factors = { speeds = 2 }", ["cpu.dense.factors.speeds is unknown", "seconds"]),
         (DENSE + "factors = { flops = 0 }", ["factors.flops must be a number above 0", "got 0"]),
-        (DENSE + "factors = { flops = '2' }", ["factors.flops must be a number", "got '2'"]),
         (DENSE + "flops = 1e9\nfactors = { flops = 2 }", ["dense.factors.flops contradicts"]),
         (DENSE + "sources = { flops = 2 }", ["cpu.dense.sources must be a table with texts"]),
-        (DENSE + "flop = 2", ["cpu.dense.flop is unknown", "flops"]),
         (HEAD + GPU.replace("multiprocessors", "cores"), ["gpus[0].multiprocessors is missing"]),
         (HEAD + GPU.replace("10e12", "-1"), ["gpus[0].peak_flops must be a number above 0"]),
-        (HEAD + GPU + "memory_speed = '1'", ["gpus[0].memory_speed must be a number above 0"]),
-        (HEAD + GPU + "sources = 3", ["gpus[0].sources must be a table with texts"]),
     ],
 )
 def test_a_fault_is_one_sentence(text, parts):

@@ -12,10 +12,9 @@ from hogbatch.cli.main import main
 from hogbatch.machine.topology import Topology
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import read_server
-from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.profile import cpu as on_cpu, machine
 from hogbatch.simulate.profile.barrier import measure_barrier
-from hogbatch.simulate.profile.cpu import Measured, measure
+from hogbatch.simulate.profile.cpu import Measured
 from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
 from hogbatch.simulate.profile.machine import cores_per_cache, fit_measured
 from hogbatch.simulate.profile.networks import DENSE, SPARSE
@@ -134,18 +133,6 @@ def test_a_figure_that_was_found_to_be_negligible_is_measured(server):
     assert "cell_seconds" not in cpu.dense.sources
 
 
-def test_a_figure_of_a_gpu_is_labelled(server):
-    gpu = server.gpus[0]
-
-    def predict(described):
-        return GpuCost(described, server.cpu, dense_workload()).train_seconds(256)
-
-    fitted = fit_measured(gpu, ("flops", "value_seconds"), [Probe("one", predict(gpu), predict)])
-    assert fitted.sources["value_seconds"] == NOT_MEASURED
-    assert "flops" not in fitted.sources
-    assert "exchange_speed" not in machine.GPU_FIGURES  # measured by itself
-
-
 class FixedRun:
     """A thread of a probe network that records in `log` what it does."""
 
@@ -168,16 +155,6 @@ def test_threads_draw_their_rows_before_any_of_them_trains():
         on_cpu._together(runs, 10)
         assert log == 16 * ["draw"] + 16 * ["train"]
         log.clear()
-
-
-@pytest.mark.parametrize(("threads", "factor"), [(1, 1.0), (8, 1.0), (32, 4.0)])
-def test_more_threads_train_for_longer(monkeypatch, threads, factor):
-    asked = []
-    monkeypatch.setattr(on_cpu, "_Run", lambda *_: FixedRun([], Lock()))
-    monkeypatch.setattr(on_cpu, "_batches", lambda run, batch, seconds: asked.append(seconds) or 1)
-    monkeypatch.setattr(on_cpu, "_undisturbed", lambda runs, rows: [])
-    assert measure(None, 4, threads, 0.01) is None
-    assert asked == [pytest.approx(0.01 * factor)]
 
 
 @pytest.fixture
