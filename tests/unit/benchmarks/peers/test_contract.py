@@ -78,9 +78,8 @@ def test_a_problem_is_read_as_it_was_written(tmp_path):
     write_problem(Problem("softmax", (8, 4), 3, dense, sparse), tmp_path)
     problem = read_problem(tmp_path)
     assert (problem.loss, problem.hidden, problem.outputs) == ("softmax", (8, 4), 3)
-    assert problem.train.x.tolist() == np.eye(3).tolist()
-    assert problem.train.y.toarray().tolist() == np.eye(3).tolist()
-    assert problem.test.x.toarray().tolist() == np.eye(3).tolist()
+    for found in (problem.train.x, problem.train.y.toarray(), problem.test.x.toarray()):
+        assert found.tolist() == np.eye(3).tolist()
     assert problem.test.y.tolist() == [0, 1, 2]
 
 

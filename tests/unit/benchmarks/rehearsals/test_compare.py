@@ -1,9 +1,11 @@
 import json
 
-from benchmarks.rehearsals.compare import best_of, comparison, factor, failed_alone, timing
+import pytest
+
+from benchmarks.rehearsals.compare import best_of, comparison, failed_alone, timing
 from benchmarks.rehearsals.outcome import outcome, utilization
 from benchmarks.rehearsals.sets import SETS
-from benchmarks.rehearsals.table import factor_cell, timing_cell
+from benchmarks.rehearsals.table import timing_cell
 from tests.support import fake_rehearsal
 from tests.support.rehearsed_cells import result
 
@@ -23,20 +25,21 @@ def test_seeds_that_do_not_reach_the_target_count_as_infinite():
     assert timing(runs, "gpu-512", "late") is None
 
 
-def test_the_factor_is_over_the_better_device_or_a_bound():
-    def at(seconds, lasted=9.0):
-        return timing([result("cpu", seconds, train_seconds=lasted)], "cpu", "late")
-
-    assert factor(at(3.0), at(2.0)) == ("=", 1.5)
-    assert factor(at(None, 10.0), at(2.0)) == (">", 5.0)
-    assert factor(at(3.0), at(None, 6.0)) == ("<", 0.5)
-    assert factor_cell(at(None), at(None)) == "-"
-
-
-def test_a_bound_is_over_the_alone_run_that_ended_first():
-    runs = [result("gpu-512", None, train_seconds=40.0), result("cpu", None, train_seconds=6.0)]
-    found = comparison([*runs, result("adaptive", 3.0)], "late")
-    assert found["factors"]["adaptive"] == {"bound": "<", "value": 0.5}
+@pytest.mark.parametrize(
+    ("alone", "both", "factors"),
+    [
+        ((4.0, 2.0), 3.0, {"adaptive": {"bound": "=", "value": 1.5}}),
+        ((4.0, 2.0), None, {"adaptive": {"bound": ">", "value": 4.5}}),
+        ((None, None), 3.0, {"adaptive": {"bound": "<", "value": 0.5}}),  # of 40 s and 6 s
+        ((None, None), None, {"adaptive": {"bound": "?", "value": None}}),
+    ],
+)
+def test_the_factor_is_over_the_better_device_or_a_bound(alone, both, factors):
+    gpu, cpu = alone
+    runs = [result("gpu-512", gpu, train_seconds=40.0), result("cpu", cpu, train_seconds=6.0)]
+    found = comparison([*runs, result("adaptive", both), result("hogbatch", error="boom")], "late")
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["factors"] == factors
 
 
 def test_without_any_whole_run_of_a_kind_there_is_no_factor():
@@ -46,14 +49,6 @@ def test_without_any_whole_run_of_a_kind_there_is_no_factor():
     assert found["factors"] == {} and found["better_alone"] is None
     whole = [*runs, result("gpu-256", 3.0)]
     assert comparison(whole, "late")["factors"]["adaptive"]["value"] == 0.5
-
-
-def test_an_entry_of_the_json_has_no_infinities():
-    runs = [result("cpu", None, 2.0), result("gpu-512", 2.0, 1.0), result("adaptive", None, 1.5)]
-    found = comparison([*runs, result("hogbatch", error="boom")], "late")
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["better_alone"] == "gpu-512" and found["best"] == {"gpu": "gpu-512"}
-    assert found["factors"] == {"adaptive": {"bound": ">", "value": 4.5}}
 
 
 def test_utilization_is_the_mean_of_the_workers_on_a_device_between_evaluations():

@@ -38,5 +38,4 @@ def test_figures_are_drawn_for_each_place(tmp_path):
     [path] = draw_all(made.results, tmp_path)
     text = path.read_text()
     assert path.name == "a9a--fake.svg"
-    for words in ("utilization", "share of the updates", "epochs", "a9a on fake, rehearsed"):
-        assert words in text
+    assert "a9a on fake, rehearsed" in text
