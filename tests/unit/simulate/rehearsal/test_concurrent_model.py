@@ -20,7 +20,6 @@ from tests.unit.simulate.rehearsal.conftest import (
 )
 
 OPTIMIZERS = "sgd", "momentum", "adagrad", "adam"
-INTERLEAVE = "layer", "batch"
 # The order in which the batches of threads run: a thread begins, or continues, its batch.
 TWO = [0, 1, 0, 0, 1, 1, 0, 1]
 THREE = [0, 1, 2, 1, 1, 0, 2, 0, 2, 1, 0, 2]
@@ -139,8 +138,7 @@ def test_a_reset_thread_takes_over_the_shared_slots():
     assert_array_equal(tensor.view(thread.state.model.own_first), tensor.view(real.model.first))
 
 
-@pytest.mark.parametrize("stops", [[2, 4, 6], [6]])
-@pytest.mark.parametrize("interleave", INTERLEAVE)
+@pytest.mark.parametrize(("interleave", "stops"), [("layer", [2, 4, 6]), ("batch", [6])])
 def test_a_revoked_batch_changes_nothing(interleave, stops):
     real = given("sparse")
     model = concurrent(real, interleave=interleave)

@@ -113,19 +113,6 @@ def test_threads_share_leases_that_follow_each_other_without_a_pause():
     assert len(driver.host.posted) == 2
 
 
-def test_a_delayed_batch_changes_the_model_when_it_ends():
-    driver = Driver(threads=1, interleave="batch")
-    before = driver.params.copy()
-    driver.submit(0, 10)
-    driver.host.run(4.9 * ROW_S)
-    np.testing.assert_array_equal(driver.params, before)
-    driver.host.run(5.1 * ROW_S)
-    first = driver.params.copy()
-    assert (first != before).any()
-    driver.host.run()
-    assert (driver.params != first).any()
-
-
 @pytest.mark.parametrize(
     ("members", "shortest", "parts"),
     [

@@ -19,9 +19,7 @@ from tests.support.assignments import examples
         ("adagrad", "delta", True, 1),
         ("adagrad", "delta", False, 0),
         ("adagrad", "average", True, 0),
-        ("momentum", "delta", True, 0),
         ("adam", "delta", True, 0),
-        ("sgd", "delta", True, 0),
     ],
 )
 def test_only_sums_of_sparse_rows_are_exchanged_and_only_added(

@@ -2,6 +2,7 @@
 
 from functools import partial
 from random import Random
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -267,18 +268,13 @@ def test_touched_rows_are_exchanged_if_a_batch_touches_few(monkeypatch, optimize
     results = []
     for densify in (False, True):
         train = examples(ROWS, sparse=True, features=200, stored=0.005)
-        cost = FixedCost()
-        cost.densify, asked = densify, []
-        merge = cost.merge
-        cost.merge = lambda touched, asked=asked, merge=merge: (
-            asked.append(touched),
-            merge(touched),
-        )[1]
+        cost = Mock(wraps=FixedCost(), densify=densify)
         given = assignment(train, optimizer=optimizer, merge_every=2, staleness_damping="off")
         rig = Rig(monkeypatch, given, cost=cost)
         rig.submit(0.0, lease(0, 0, 64), lease(1, 0, 64, epoch=1))
         rig.host.run()
-        assert all((touched is None) == densify for touched in asked)
+        asked = [call.args[0] for call in cost.merge.call_args_list]
+        assert asked and all((touched is None) == densify for touched in asked)
         results.append(given.model.params)
     assert_allclose(*results, atol=1e-6)
 

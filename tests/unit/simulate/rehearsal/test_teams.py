@@ -29,8 +29,6 @@ def teams(*workers, wanted=0, sparse=False, hidden=(8, 16), pin=True):
     ("threads", "cores"),
     [
         ([4], [4]),
-        ([8], [8]),
-        ([12], [8]),
         ([16], [8]),
         ([17], [0]),
         ([8, 8], [8, 8]),
@@ -47,7 +45,6 @@ NARROW = {"sparse": True, "hidden": (2, 2)}  # most work is in the sparse layer
 @pytest.mark.parametrize(
     ("workers", "settings", "found"),
     [
-        ([4], {}, [Teams(1, 4)]),
         ([16], {}, [Teams(1, 8)]),
         ([17], {}, [Teams(17, 1)]),  # not pinned
         ([4], {"pin": False}, [Teams(4, 1)]),
