@@ -20,33 +20,17 @@ def devices(workers):
     return [part.partition(":")[0] for part in workers.split(",")] if workers else ["cpu", "gpu"]
 
 
-def worker(kind, seconds, rows, updates, batch):
+def worker(kind, rows, updates):
     """A worker of summary.json."""
-    of_gpu = kind == "gpu"
-    return {
-        "name": f"{kind}-0",
-        "device": kind,
-        "threads": 1 if of_gpu else 4,
-        "rows": rows,
-        "updates": updates,
-        "update_share": 0.5,
-        "busy": 0.75,
-        "batch_size": batch,
-        "batch_trace": [[0.0, batch]],
-        "update_trace": [[seconds, updates]],
-        "left_at": None,
-        "staleness": 12.0 if of_gpu else None,
-        "merge_seconds": 0.2 * seconds if of_gpu else None,
-        "active": None,
-    }
+    made = {"name": f"{kind}-0", "device": kind, "rows": rows, "updates": updates}
+    return made | {"update_share": 0.5}
 
 
 def main():
     """Write summary.json."""
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=["rehearse"])
-    for name in ("workers", "cpu-batch", "gpu-batch", "server", "policy"):
-        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--workers", default="")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-seconds", type=float, default=float("inf"))
     parser.add_argument("--target-loss", type=float, default=0.0)
@@ -70,15 +54,11 @@ def main():
         point = {"seconds": seconds, "epochs": rows / 26_000, "rows": rows, "train_loss": loss}
         point |= {"test_loss": loss, "test_value": 1 - loss, "test_values": {}}
         history.append(point | {"utilization": {f"{kind}-0": 0.5 for kind in kinds}})
-    batch = int((given.gpu_batch or given.cpu_batch or "64").partition(":")[0])
-    workers = [worker(kind, seconds, int(ROWS_PER_S[kind] * seconds), 100, batch) for kind in kinds]
+    workers = [worker(kind, int(ROWS_PER_S[kind] * seconds), 100) for kind in kinds]
     summary = {"status": "target", "train_seconds": seconds, "rows": rows, "history": history}
+    summary |= {"workers": workers, "rehearsed": {"server": "fake", "wall_seconds": 1.5}}
     given.run_dir.mkdir(parents=True)
-    content = summary | {
-        "workers": workers,
-        "rehearsed": {"server": "fake", "wall_seconds": 1.5},
-    }
-    (given.run_dir / "summary.json").write_text(json.dumps(content))
+    (given.run_dir / "summary.json").write_text(json.dumps(summary))
 
 
 if __name__ == "__main__":

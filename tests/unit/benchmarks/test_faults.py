@@ -73,10 +73,9 @@ def test_wall_seconds_are_from_the_first_to_the_last():
     assert target.first(events, Goodbye) == 1.0 and target.last(events, Goodbye) == 5.0
 
 
-@pytest.fixture
-def kills(monkeypatch):
-    """No processes: the kills of a run are those of this list."""
-    kills = []
+def test_kills_of_workers_without_a_lease_are_recorded_but_not_counted(monkeypatch):
+    """Without processes: the kills of a run are those of this list."""
+    kills = [[], [[0, 64]], [], [[64, 128]]]
     delays = dict.fromkeys(("detected", "given back", "training again"), 0.1)
     run = SimpleNamespace(
         job=SimpleNamespace(summary=lambda: {"rows": 0}),
@@ -97,11 +96,6 @@ def kills(monkeypatch):
     monkeypatch.setattr(workers, "shared_parameters", lambda run: np.zeros(1))
     monkeypatch.setattr(workers, "kill", kill)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    return kills
-
-
-def test_kills_of_workers_without_a_lease_are_recorded_but_not_counted(kills, monkeypatch):
-    kills += [[], [[0, 64]], [], [[64, 128]]]
     found = workers.measure(times=2, seed=0)
     assert (found["kills"], found["without_lease"]) == (4, 2)
     assert found["seconds"]["done again"]["count"] == 2

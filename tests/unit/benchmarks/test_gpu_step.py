@@ -21,21 +21,14 @@ FLAGS = [
 ]
 
 
-@pytest.fixture
-def run(monkeypatch, tmp_path):
-    """Run the benchmark on a small network; returns its exit code and its results."""
-    monkeypatch.setattr(gpu_step, "NETWORKS", {"6-16-3": DENSE})
-    monkeypatch.setattr(gpu_step, "HOST_SIDE", 32)
-    path = tmp_path / "out.json"
-
+def test_steps_that_do_other_work_or_diverge_are_marked(monkeypatch, tmp_path):
     def run():
         code = gpu_step.main([*FLAGS, "--json", str(path)])
         return code, json.loads(path.read_text())["results"]
 
-    return run
-
-
-def test_steps_that_do_other_work_or_diverge_are_marked(run, monkeypatch):
+    path = tmp_path / "out.json"
+    monkeypatch.setattr(gpu_step, "NETWORKS", {"6-16-3": DENSE})
+    monkeypatch.setattr(gpu_step, "HOST_SIDE", 32)
     plain = CapturedSteps.set_rate
     monkeypatch.setattr(CapturedSteps, "set_rate", lambda self, rate: plain(self, 1.2 * rate))
     code, results = run()

@@ -72,6 +72,13 @@ def work(lease):
     return Lease(lease, "train", 0, 10 * lease, 10 * lease + 10, 5, 0.1, 7)
 
 
+def test_leases_are_done_one_after_the_other(engine, host):
+    engine.submit(work(0))
+    engine.submit(work(1))
+    host.run()
+    assert [(at, done.lease) for at, done in host.posted] == [(0.1, 0), (pytest.approx(0.2), 1)]
+
+
 def test_a_hung_worker_finishes_only_the_lease_in_progress_unless_a_row_kills_it(engine, host):
     engine.submit(work(0))
     engine.submit(work(1))

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.common.cases import CASES
 from benchmarks.gpu_acceptance import sanitizer, step, together
-from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog, last
+from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog
 from benchmarks.gpu_acceptance.preflight.lost_updates import account
 from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.sanitizer import findings
@@ -63,7 +62,6 @@ def test_every_test_is_recorded_when_it_has_ended(tests, record):
     tests.log.summarise(0)
     counts = record.content["measurements"][-1]["value"]
     assert counts == {"passed": 2, "failed": 1, "skipped": 1, "collected": 4}
-    assert [last(text) for text in ("no mark\nthe last", "")] == ["the last", ""]
 
 
 def test_a_test_that_ended_its_process_has_failed(tests, record):
@@ -137,7 +135,6 @@ class KilledParts:
     def __init__(self, record, left_s, content=None):
         self.record, self.left_s, self._content = record, left_s, content
         self.settings = SimpleNamespace(quick=False, data="")
-        self.commands, self.limits = [], []
 
     def follow(self, command, poll=lambda: None, output=None, limit_s=None):
         if output:
@@ -145,30 +142,11 @@ class KilledParts:
         elif self._content:
             Path(command[command.index("--json") + 1]).write_text(json.dumps(self._content))
         poll()
-        self.commands.append(command)
-        self.limits.append(limit_s)
         self.left_s -= limit_s
 
     @contextlib.contextmanager
     def failures_recorded(self, name):
         yield
-
-    def given(self, flag):
-        return [command[command.index(flag) + 1] for command in self.commands]
-
-
-def test_each_data_set_has_its_share_of_the_time(record, tmp_path):
-    for which in ("w8a", "covtype", "citeulike"):
-        for path in CASES[which].task.files(tmp_path):
-            path.touch()
-    stage = KilledParts(record, 800.0)
-    together.measure_all(stage, tmp_path)
-    assert stage.limits == pytest.approx([300.0, 200.0, 300.0])
-    assert stage.given("--seeds") == ["3", "1", "1"]
-    assert measurements(record) == {
-        **dict.fromkeys(("w8a", "covtype", "citeulike"), "error"),
-        **dict.fromkeys(("delicious", "imdb"), "skipped"),
-    }
 
 
 def test_a_data_set_that_is_killed_after_some_runs_has_not_failed(record, tmp_path):

@@ -64,6 +64,13 @@ def test_the_worst_step_decides(fields, more, states):
     assert tuple(each.state for each in found) == states
 
 
+def test_the_detail_names_the_worst():
+    slow = result(NETWORKS[1], "float32", 1024, ours=0.9)
+    one, other = step_targets(*all_steps(of_products=0.69), slow)
+    assert "0.90, 54-512x3-7, float32, 1024 rows" in one.detail
+    assert "0.69, 300-512x8-2, tf32" in other.detail
+
+
 def test_what_is_missing_or_small_makes_targets_unknown():
     results = [each for each in all_steps() if each["batch"] == 256]
     quick = step_targets(*all_steps(), quick=True)

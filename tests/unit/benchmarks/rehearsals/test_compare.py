@@ -65,7 +65,7 @@ def test_utilization_is_the_mean_of_the_workers_on_a_device_between_evaluations(
 
 
 def test_the_outcome_has_totals_of_devices_and_what_was_reached():
-    worker = fake_rehearsal.worker("gpu", 8.0, 10, 10, 512)
+    worker = fake_rehearsal.worker("gpu", 10, 10)
     point = {"seconds": 8.0, "epochs": 1.0, "rows": 9, "test_loss": 0.5, "test_values": {}}
     history = [point | {"utilization": {"gpu-0": 0.25}}]
     summary = {"status": "time", "train_seconds": 8.0, "rows": 9, "history": history}

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.common.servers import Processors
-from benchmarks.rehearsals.methods import KINDS, batch_of, kinds_of, neighbours
+from benchmarks.rehearsals.methods import KINDS, kinds_of, neighbours
 from benchmarks.rehearsals.search import Batches, Place, Search
 from benchmarks.rehearsals.useful import Range, cpu_batches, members_of_teams, useful_range
 from hogbatch.simulate.rehearsal import rehearsal
@@ -14,27 +14,30 @@ def names(methods):
     return [method.name for method in methods]
 
 
-def test_the_methods_of_a_server_are_both_devices_alone_and_both_policies():
-    place = Place("w8a", SERVER, BOTH, KINDS, BATCHES)
-    found = {method.name: method for method in [*place.first(), *place.together()]}
-    assert list(found) == ["gpu-512", "cpu-64", "cpu", "hogbatch", "adaptive"]
-    fixed = ("--workers", "gpu:0", "--policy", "fixed", "--gpu-batch", "512:512")
-    assert found["gpu-512"].flags == fixed
-    assert found["cpu"].flags == ("--workers", "cpu:4")
-    assert found["adaptive"].flags == ("--policy", "adaptive")
-    assert [name for name, method in found.items() if not method.alone] == ["hogbatch", "adaptive"]
-    without = Place("w8a", SERVER, Processors(64, 64), KINDS, BATCHES)
-    assert names([*without.first(), *without.together()]) == ["cpu-64", "hogbatch", "adaptive"]
-
-
-def test_several_gpus_are_alone_without_the_cpu_too_and_the_cpu_with_a_thread_on_each_core():
-    found = {m.name: m for m in Place("w8a", SERVER, SMT, KINDS, BATCHES).first()}
-    assert list(found) == ["gpu-512", "gpus-512", "cpu-64", "cpu", "cpu-56threads"]
-    assert found["gpu-512"].flags[1] == "gpu:0"
-    assert found["gpus-512"].flags[1] == "gpu:0,gpu:1" and found["gpus-512"].alone
-    assert found["cpu"].flags == ("--workers", "cpu:28")
-    assert found["cpu-56threads"].flags == ("--workers", "cpu:56")
-    assert [batch_of(name) for name in found] == [512, 512, 64, None, None]
+@pytest.mark.parametrize(
+    ("processors", "alone"),
+    [
+        (Processors(64, 64), {"cpu-64": "cpu:64"}),
+        (BOTH, {"gpu-512": "gpu:0", "cpu-64": "cpu:4", "cpu": "cpu:4"}),
+        (
+            SMT,
+            {
+                "gpu-512": "gpu:0",
+                "gpus-512": "gpu:0,gpu:1",
+                "cpu-64": "cpu:56",
+                "cpu": "cpu:28",
+                "cpu-56threads": "cpu:56",
+            },
+        ),
+    ],
+)
+def test_the_methods_of_a_server_are_its_devices_alone_and_both_policies(processors, alone):
+    place = Place("w8a", SERVER, processors, KINDS, BATCHES)
+    assert {method.name: method.flags[1] for method in place.first()} == alone
+    assert [method.alone for method in place.first()] == [True] * len(alone)
+    assert [method.flags for method in place.together()] == [
+        *(("--policy", "hogbatch"), ("--policy", "adaptive")),
+    ]
 
 
 def test_neighbours_are_half_and_twice_the_batch_and_the_other_number_of_threads():
