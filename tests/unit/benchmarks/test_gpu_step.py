@@ -24,7 +24,9 @@ FLAGS = [
 def test_steps_that_do_other_work_or_diverge_are_marked(monkeypatch, tmp_path):
     def run():
         code = gpu_step.main([*FLAGS, "--json", str(path)])
-        return code, json.loads(path.read_text())["results"]
+        content = json.loads(path.read_text())
+        assert content["about"]["cores"] > 0
+        return code, content["results"]
 
     path = tmp_path / "out.json"
     monkeypatch.setattr(gpu_step, "NETWORKS", {"6-16-3": DENSE})

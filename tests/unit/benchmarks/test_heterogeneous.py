@@ -18,7 +18,6 @@ from benchmarks.peers.pytorch_gpu import BATCHES
 from hogbatch.data import samples
 
 SAMPLES = str(Path(samples.__file__).parent)
-SMALL = [SAMPLES, "--only", "a9a", "--gpu", "host"]
 
 
 def point(seconds, loss, epochs=0.0):

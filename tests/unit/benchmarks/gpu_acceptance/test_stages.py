@@ -1,9 +1,7 @@
 """The parts of stages that need no device."""
 
-import contextlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,27 +124,19 @@ def test_results_of_gpu_step_are_recorded_once_and_mismatches_fail(tmp_path, rec
     assert results.count == 2
 
 
-# Limits of the parts of a stage -------------------------------------------------------------------
-
-
 class KilledParts:
     """In place of a stage: each part uses its whole limit, and writes `content` before."""
 
-    def __init__(self, record, left_s, content=None):
+    def __init__(self, record, left_s, content):
         self.record, self.left_s, self._content = record, left_s, content
-        self.settings = SimpleNamespace(quick=False, data="")
 
     def follow(self, command, poll=lambda: None, output=None, limit_s=None):
         if output:
             output.write(self._content)
-        elif self._content:
+        else:
             Path(command[command.index("--json") + 1]).write_text(json.dumps(self._content))
         poll()
         self.left_s -= limit_s
-
-    @contextlib.contextmanager
-    def failures_recorded(self, name):
-        yield
 
 
 def test_a_data_set_that_is_killed_after_some_runs_has_not_failed(record, tmp_path):
