@@ -87,38 +87,6 @@ def test_a_kernel_writes_mapped_host_memory(cuda, mapping):
         cuda.unpin(mapping)
 
 
-def test_work_after_the_event_of_a_copy_sees_its_data(cuda):
-    host, there, seen = cuda.pinned(5000, np.float32), cuda.empty(5000, np.float32), ones(5000)
-    for value in (3, 4):
-        host[:] = value
-        copied = cuda.start_copy(there, host)
-        cuda.wait_event(copied)
-        sums = cuda.to_device(ones(5000))
-        cuda.kernels.add(1.0, there, sums)
-        cuda.synchronize_event(copied)
-        host[:] = 0  # the copy is complete
-        cuda.to_host(sums, seen)
-        assert (seen == value + 1).all()
-
-
-def test_work_in_the_copy_stream_is_ordered_by_events(cuda):
-    sums, change = cuda.to_device(ones(5000)), cuda.to_device(ones(5000))
-    own = cuda.xp.cuda.get_current_stream()
-    for _ in range(3):
-        cuda.kernels.add(1.0, change, sums)
-        added = cuda.record_event()
-        with cuda.copy_stream():
-            assert cuda.xp.cuda.get_current_stream() != own
-            cuda.wait_event(added)
-            started = cuda.record_event()
-            cuda.kernels.add(1.0, change, sums)
-            ended = cuda.record_event()
-        assert cuda.xp.cuda.get_current_stream() == own
-        cuda.wait_event(ended)
-    assert (fetch(cuda, sums) == 7).all()
-    assert cuda.elapsed(started, ended) >= 0
-
-
 def in_a_thread(device, work):
     """Run `work` in a thread that has entered the device; return its result."""
     results = []

@@ -9,16 +9,14 @@ from hogbatch.store import dataset
 from hogbatch.workers import feed
 from hogbatch.workers.gathering import RowSet
 from hogbatch.workers.mapping import MappedSegment, MappingError
-from hogbatch.workers.staged import StagedSet, stage, staged_set
+from hogbatch.workers.staged import StagedSet, staged_set
 from tests.support.assignments import examples
 from tests.support.gpu_engine_driver import ROWS as ENGINE_ROWS
 from tests.support.pairs import pairs
 from tests.support.row_sets import (
     FEEDS,
-    ROWS,
     SETS,
     STAGED,
-    batch_bytes,
     contents,
     feed_of,
     gathering_of,
@@ -86,18 +84,6 @@ def test_copies_wait_for_the_training_on_their_buffer(cuda, kind, name):
         feed.reserve(5)
         # The host waits for the copies before it waits for the training on earlier batches.
         assert_stages(feed, cuda, train, [order_of()], [5, 4], after_each=feed.finish)
-
-
-@pairs(kind=STAGED, name=list(SETS))
-def test_transfers_are_counted(cuda, kind, name):
-    train, order = SETS[name], order_of()
-    with feed_of(kind, train, cuda) as feed:
-        feed.set_order(0, order)
-        for size in (7, 10):
-            moved = stage(feed, ROWS, size)
-            parts = [order[start : start + size] for start in range(0, ROWS, size)]
-            assert moved.bytes == sum(batch_bytes(kind, train, rows) for rows in parts)
-            assert 0 < moved.seconds < 10
 
 
 @pytest.mark.parametrize("kind", STAGED)

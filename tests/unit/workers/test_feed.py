@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store import dataset
-from hogbatch.workers import gathering, staged
+from hogbatch.workers import feed as feeds, gathering, staged
 from hogbatch.workers.feed import CachedSet, feed_for
 from hogbatch.workers.gathering import HostGathering, RowSet
 from hogbatch.workers.mapping import MappedSegment
@@ -25,6 +25,7 @@ from tests.support.row_sets import (
     feed_of,
     order_of,
     small_bytes,
+    trained,
     worker_segment,
 )
 
@@ -78,24 +79,10 @@ def test_a_slot_always_uses_the_same_arrays(kind, name):
         seen = {}
         for start in (0, 8, 4, 9, 15):
             batch = feed.batch(start, start + 8)
+            feed.reserve(5)  # smaller batches use the same arrays, too
             arrays = (*batch.inputs, *batch.labels, batch.rows, batch.numbers)
             places = [(array.ctypes.data, array.shape) for array in arrays]
             assert seen.setdefault(batch.slot, places) == places
-
-
-@every_feed
-def test_buffers_are_allocated_once(kind):
-    device = HostDevice(memory_bytes=1 << 20)
-    with feed_of(kind, SETS["CSR lists"], device) as feed:
-        feed.set_order(0, np.arange(ROWS))
-        feed.reserve(9)
-        free = device.free_bytes()
-        for start in (0, 9, 14):
-            feed.batch(start, start + 9)
-            feed.reserve(5)
-            assert device.free_bytes() == free
-        feed.reserve(12)
-        assert device.free_bytes() < free
 
 
 @every_staged
@@ -111,18 +98,9 @@ def test_a_staged_set_is_usable_after_out_of_memory(kind):
             feed.reserve(20)
         assert of(feed.batch(3, 7)) == contents(train.inputs, train.labels, np.arange(3, 7))
         assert device.xp.used == four
-
-
-@every_staged
-def test_released_buffers_are_freed_and_allocated_again(kind):
-    device, train = HostDevice(memory_bytes=1 << 20), SETS["CSR labels"]
-    with feed_of(kind, train, device) as feed:
-        before = device.free_bytes()
-        feed.set_order(0, order_of())
-        feed.batch(0, 9)
         feed.release()
-        assert device.free_bytes() == before
-        assert of(feed.batch(2, 9)) == contents(train.inputs, train.labels, order_of()[2:9])
+        assert device.xp.used == resident
+        assert of(feed.batch(3, 7)) == contents(train.inputs, train.labels, np.arange(3, 7))
 
 
 @pytest.mark.parametrize(("needed", "kind"), [(1.0, CachedSet), (1.01, StagedSet)])
@@ -156,23 +134,6 @@ def test_a_cached_set_keeps_the_orders_of_two_epochs():
         assert device.free_bytes() == free
 
 
-def test_the_order_of_an_epoch_is_copied_once():
-    device = HostDevice()
-    feed = CachedSet(device, SETS["dense labels"])
-    order = np.arange(ROWS)
-    feed.set_order(7, order)
-    order[:] = 0  # as if overwritten by the order of epoch 9
-    feed.set_order(7, order)
-    assert_array_equal(feed.rows(0, ROWS), np.arange(ROWS))
-
-
-@every_staged
-def test_a_staged_set_has_no_rows_on_the_device(kind):
-    with feed_of(kind, SETS["CSR labels"]) as feed:
-        feed.set_order(0, np.arange(ROWS))
-        assert feed.rows(0, 5) is None
-
-
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_threads_of_the_host_gather_parts_of_a_batch(sparse, monkeypatch):
     monkeypatch.setattr(gathering, "PART_ROWS", 8)
@@ -200,22 +161,6 @@ def test_the_bytes_of_staged_batches_are_counted(kind, name):
             assert moved.bytes == sum(batch_bytes(kind, train, rows) for rows in parts)
             assert moved.seconds > 0
         assert (feed.transfers.bytes, feed.transfers.seconds) == (0, 0.0)
-
-
-@every_staged
-def test_copies_are_counted_when_their_buffer_is_used_again(kind):
-    train, order = SETS["CSR lists"], order_of()
-    with feed_of(kind, train) as feed:
-        feed.set_order(0, order)
-        feed.reserve(6)
-        counted = []
-        for start in (0, 6, 12):
-            feed.batch(start, start + 6)
-            counted.append(feed.transfers.bytes)
-        assert counted == [0, 0, batch_bytes(kind, train, order[:6])]
-        feed.release()
-        parts = [order[start : start + 6] for start in (0, 6, 12)]
-        assert feed.transfers.bytes == sum(batch_bytes(kind, train, rows) for rows in parts)
 
 
 @every_set
@@ -301,6 +246,19 @@ def test_the_host_gathers_what_the_device_cannot_read(name, device, monkeypatch,
         feed.finish()
         assert feed.transfers.bytes == batch_bytes("by the host", train, order_of()[:9])
     assert "the host gathers the rows of batches: " in caplog.text
+
+
+def test_the_data_are_mapped_once_for_both_sets(monkeypatch):
+    monkeypatch.setattr(feeds, "MAX_MEMORY_FRACTION", 0.0)
+    built, build = [], gathering.DeviceGathering.__init__
+
+    def count(self, device, rows, data, capacity):
+        built.append(data)
+        build(self, device, rows, data, capacity)
+
+    monkeypatch.setattr(gathering.DeviceGathering, "__init__", count)
+    trained(examples(600), examples(50, seed=1))
+    assert len(built) == 2 and built[0] is built[1]
 
 
 # Order of the work ------------------------------------------------------------------------------

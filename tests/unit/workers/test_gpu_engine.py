@@ -52,14 +52,6 @@ def test_a_prepared_engine_returns_its_measurements():
     assert (ready.engine.device, ready.engine.label, ready.engine.threads) == ("gpu", "gpu:host", 1)
 
 
-def test_preparing_changes_nothing_shared():
-    given = assignment(examples(ROWS, **SPARSE), optimizer="adam")
-    before = given.model.params.copy()
-    Rehearsal(given)
-    assert_array_equal(given.model.params, before)
-    assert not given.model.first.any() and not given.model.merges.any()
-
-
 @every_data
 def test_the_merge_frequency_does_not_matter_for_a_single_worker(data):
     rows = examples(ROWS, **data)

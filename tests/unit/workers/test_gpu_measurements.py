@@ -79,25 +79,9 @@ def test_slower_merges_become_less_frequent_and_faster_ones_frequent_again(monke
     train_until(rig, lambda report: report.updates > 1)
 
 
-@pytest.mark.parametrize("operation", ["take", "rejoin"])
-def test_what_blocks_training_makes_merges_rare(operation):
-    made = device(**{operation: 0.0})
-    rig = Rehearsal(assignment(examples(ROWS), merge_every=0), device=made)
-    assert train(rig).updates > 1
-    made.seconds[operation] = 4 * BATCH_SECONDS  # a tenth of 40 batches
-    train_until(rig, lambda report: report.updates == 1)
-
-
 def test_merges_that_are_slow_at_the_start_are_rare_at_once(monkeypatch):
     delay_host(monkeypatch, SLOW_SECONDS)
     rig = Rehearsal(assignment(examples(ROWS), merge_every=0), device=device(mapped=False))
-    assert train(rig).updates == 1
-
-
-@pytest.mark.parametrize("operation", ["take_rows", "rejoin_rows"])
-def test_slow_exchange_of_touched_rows_makes_merges_rare_at_once(operation):
-    made = device(**{operation: 4 * BATCH_SECONDS})
-    rig = Rehearsal(assignment(examples(ROWS, **WIDE), merge_every=0), device=made)
     assert train(rig).updates == 1
 
 

@@ -1,5 +1,6 @@
 """The hashed output layer of a CPU worker: when tables are built, and which threads read them."""
 
+import queue
 import threading
 
 import numpy as np
@@ -185,67 +186,38 @@ def wait_for(rig, condition):
     raise AssertionError("the tables were not swapped")
 
 
-def test_an_error_in_a_build_is_passed_on(background):
-    class Broken(Exception):
-        pass
-
-    def fail():
-        raise Broken("tables")
-
-    background.builds.before = fail
-    background.train(2)
-    for _ in range(WITHIN_S * 200):
-        if background.failures:
-            break
-        threading.Event().wait(0.005)
-    (failure,) = background.failures
-    assert isinstance(failure, Broken)
-
-
 # --- the engine -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("background", [False, True])
 def test_an_engine_trains_and_evaluates_exactly(background):
-    posts, heard = [], threading.Semaphore(0)
-
-    def post(message):
-        posts.append(message)
-        heard.release()
+    posts = queue.SimpleQueue()
 
     def work_on(task, leases):
         """Run leases over all rows; with two threads, they end in any order."""
         for number in range(leases):
             engine.submit(Lease(number, task, 0, 0, WIDE_ROWS, 4, 0.02, 0))
-        for _ in range(leases):
-            assert heard.acquire(timeout=WITHIN_S)
-        return posts[-leases:]
+        done = [posts.get(timeout=WITHIN_S) for _ in range(leases)]
+        assert all(isinstance(one, Done) and one.rows == WIDE_ROWS for one in done)
+        return done
 
     engine = CpuEngine(1 + background)
-    engine.prepare(wide(background=background), post)
+    engine.prepare(wide(background=background), posts.put)
     (before,), trained = work_on("evaluate", 1), work_on("train", 12)
     (after,) = work_on("evaluate", 1)
-    assert all(isinstance(one, Done) and one.rows == WIDE_ROWS for one in posts)
     assert after.loss < 0.8 * before.loss
     assert all(0 < each.active <= NEURONS for each in trained)
 
 
 def test_an_error_in_a_build_reaches_the_session(monkeypatch):
-    posts, heard = [], threading.Semaphore(0)
-
-    def post(message):
-        posts.append(message)
-        heard.release()
-
-    engine = CpuEngine(1)
-    engine.prepare(wide(background=True, rehash=1), post)
+    posts, engine = queue.SimpleQueue(), CpuEngine(1)
+    engine.prepare(wide(background=True, rehash=1), posts.put)
 
     def fail(*arguments):
         raise HogbatchError("no room for tables")
 
     monkeypatch.setattr(hash_tables, "clear", fail)
     engine.submit(Lease(1, "train", 0, 0, WIDE_ROWS, 4, 0.02, 0))
-    for _ in range(2):
-        assert heard.acquire(timeout=WITHIN_S)
-    (error,) = [one for one in posts if not isinstance(one, Done | Failed)]
+    heard = [posts.get(timeout=WITHIN_S) for _ in range(2)]
+    (error,) = [one for one in heard if not isinstance(one, Done | Failed)]
     assert isinstance(error, HogbatchError) and str(error) == "no room for tables"

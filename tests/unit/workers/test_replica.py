@@ -17,7 +17,7 @@ from hogbatch.workers import parts
 from hogbatch.workers.parts import FlatPart
 from hogbatch.workers.replica import Replica
 from tests.support.assignments import shared_model
-from tests.support.limited_devices import Kernels, SimulatedTime, Unmapped, Unpinned
+from tests.support.limited_devices import Kernels, SimulatedTime, Unmapped
 from tests.support.property_tests import max_examples
 
 FEATURES, WIDTH, BIASES = 6, 2, 4
@@ -182,20 +182,6 @@ def one_interval(replica, change, rows=(0, 3)):
     replica.take()
 
 
-@by_either_way
-def test_the_change_goes_to_the_shared_parameters_once(model, way):
-    start, replica = model.params.copy(), make(model, way=way)
-    one_interval(replica, 3)
-    assert_array_equal(model.params, start)
-    replica.merge(1.0)
-    assert_array_equal(model.params, start + 3)
-    replica.fetch()
-    replica.rejoin(None)
-    replica.take()
-    replica.merge(1.0)
-    assert_array_equal(model.params, start + 3)
-
-
 def test_overwrite_stores_the_replica_and_loses_other_updates(model):
     start, replica = model.params.copy(), make(model, "overwrite")
     one_interval(replica, 3)
@@ -246,57 +232,6 @@ def test_only_touched_rows_are_exchanged(model):
     assert_array_equal(model.params, start + changed)
 
 
-@pytest.mark.parametrize("device", [Unmapped(), Unpinned()], ids=["not mapped", "not pinned"])
-def test_without_mapped_memory_the_host_adds(model, device):
-    start, replica = model.params.copy(), make(model, device=device)
-    assert not replica.exchange_touched_rows(FIRST, INPUTS)
-    one_interval(replica, 2)
-    replica.merge(0.5)
-    assert_array_equal(model.params, start + 1)
-
-
-@pytest.mark.parametrize("rule", ["overwrite", "average"])
-def test_only_deltas_are_exchanged_by_rows(model, rule):
-    start, replica = model.params.copy(), make(model, rule)
-    assert not replica.exchange_touched_rows(FIRST, INPUTS)
-    one_interval(replica, 2)  # still exchanged as a whole
-    replica.merge(1.0)
-    assert (model.params != start).all()
-
-
-def test_a_replica_starts_with_the_shared_slots_and_resets_to_them(model):
-    model.first[:], model.second[:], model.steps[0] = 2, 3, 40
-    replica = make(model)
-    for _ in range(2):
-        assert [slot.tolist() for slot in replica.slots] == [[2] * PARAMETERS, [3] * PARAMETERS]
-        assert replica.steps == 40 and not replica.totals.any()
-        for array in (*replica.slots, replica.totals):
-            array.fill(np.nan)
-        replica.steps += 1
-        replica.reset()
-    assert_array_equal(model.first, 2)
-
-
-def test_a_new_replica_starts_with_the_shared_parameters(model):
-    new = Replica(HostDevice(), model, "delta")
-    assert new.exchange_touched_rows(FIRST, INPUTS)
-    new.begin(np.array([1]))
-    cells = reach([1])
-    assert_array_equal(new.params[cells], model.params[cells])
-
-
-def test_totals_are_those_of_the_interval(model):
-    replica = make(model)
-    replica.begin(None)
-    replica.totals += 5
-    replica.take()
-    replica.totals += 3
-    assert (replica.taken_totals == 5).all() and (replica.totals == 3).all()
-    replica.discard()
-    replica.take()
-    assert not replica.taken_totals.any()
-
-
 @pytest.mark.parametrize(
     ("rule", "by_rows", "device"),
     [
@@ -326,19 +261,6 @@ def simulated(monkeypatch):
     made = SimulatedTime()
     monkeypatch.setattr(host, "time", made)
     return made
-
-
-@pytest.mark.parametrize("rule", MERGE_RULES)
-def test_the_cost_of_a_merge_includes_that_of_the_host(model, monkeypatch, simulated, rule):
-    merging = MERGE_RULES[rule]
-
-    def slow(shared, array, weight):
-        simulated.sleep(0.02)
-        merging.merge(shared, array, weight)
-
-    monkeypatch.setitem(MERGE_RULES, rule, merging._replace(merge=slow))
-    replica = make(model, rule, device=Unmapped())
-    assert replica.measure_merge(None).background >= 0.02
 
 
 @pytest.mark.parametrize("way", [0, 1], ids=["host", "device"])
@@ -384,53 +306,27 @@ def test_the_cost_of_a_merge_includes_that_of_the_device(model, simulated, slow)
     assert (cost.blocking >= 0.02) != slow.startswith("add")
 
 
-def test_the_rows_of_an_interval_are_measured(model):
-    added = []
-
-    def add_rows(fraction, touched, found, change, shared):
-        added.append(found[0])
-        reference.add_rows(fraction, touched, found, change, shared)
-
-    device = HostDevice()
-    device.kernels = Kernels(add_rows=add_rows)
-    replica = make(model, by_rows=True, device=device)
-    for rows, touched in (([0], 2), ([0, 3], 4), ([2], 0), (range(ROWS), 5)):
-        added.clear()
-        replica.measure_merge(np.array(rows))
-        assert set(added) == {touched}
-
-
-def exchange(replica, rows, upcoming):
-    """Exchange an interval over `rows`; return the transfers."""
-    replica.begin(np.array(rows))
-    replica.rejoin(np.array(upcoming))
-    replica.take()
-    replica.merge(1.0)
-    replica.fetch()
-    return replica.transfers.take()
+PULLED_AND_MERGED = 4 + 3 + 2 * 4  # rows: pulled for both intervals; merged: read and written
 
 
 @pytest.mark.parametrize(
-    ("way", "per_parameter"),
-    [(0, 1 + 2), (1, 2 + 2)],  # the device reads and writes; two pulls
+    ("by_rows", "way", "cells"),
+    [
+        (False, 0, PARAMETERS * (1 + 2)),  # two pulls
+        (False, 1, PARAMETERS * (2 + 2)),  # the device reads and writes
+        (True, 0, PULLED_AND_MERGED * WIDTH + BIASES * (1 + 2)),
+    ],
 )
-def test_transfers_of_all_parameters_are_counted(model, way, per_parameter):
-    replica = make(model, way=way)
+def test_transfers_are_counted(model, by_rows, way, cells):
+    replica = make(model, by_rows=by_rows, way=way)
     for _ in range(2):
-        transfers = exchange(replica, [0], [1])
-        assert transfers.bytes == 4 * PARAMETERS * per_parameter
-        assert transfers.seconds > 0
-    replica.refresh()
-    assert replica.transfers.take().bytes == 4 * PARAMETERS
-
-
-def test_transfers_of_touched_rows_are_counted(model):
-    replica = make(model, by_rows=True, way=0)
-    for _ in range(2):
-        transfers = exchange(replica, [0, 3], [1])
-        rows = 4 + 3 + 2 * 4  # pulled for both intervals; merged: read and written
-        assert transfers.bytes == 4 * (rows * WIDTH + BIASES * (1 + 2))
-        assert transfers.seconds > 0
+        replica.begin(np.array([0, 3]))
+        replica.rejoin(np.array([1]))
+        replica.take()
+        replica.merge(1.0)
+        replica.fetch()
+        transfers = replica.transfers.take()
+        assert transfers.bytes == 4 * cells and transfers.seconds > 0
     replica.refresh()
     assert replica.transfers.take().bytes == 4 * PARAMETERS
 

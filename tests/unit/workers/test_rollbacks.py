@@ -66,19 +66,28 @@ def test_slots_that_a_thread_keeps_are_copied_again(sparse):
     assert_array_equal(given.model.first, np.arange(given.model.first.size))
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_no_thread_restores_a_poisoned_model(sparse):
-    given = assignment(examples(ROWS, sparse=sparse), optimizer="momentum", l2=0.01)
-    rig = CpuRig(given, threads=3)
-    assert rig.do(lease(batch=4)).skipped == 0
+def with_l2(sparse, **fields):
+    """An assignment whose parameters all change in each update."""
+    return assignment(examples(ROWS, sparse=sparse), optimizer="momentum", l2=0.01, **fields)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [with_l2(False), with_l2(True), with_l2(False, cpu_teams=2), wide(background=True)],
+    ids=["dense", "sparse", "teams", "hashed"],
+)
+def test_no_thread_restores_a_poisoned_model(given):
+    rows = given.train.rows
+    rig, one = CpuRig(given, threads=4), lease(stop=rows, batch=4)
+    assert rig.do(one).skipped == 0
     good = [array.copy() for array in arrays(given.model)]
     given.model.params[:] = np.nan
-    poisoned = rig.do(lease(batch=4))
-    assert poisoned.skipped == ROWS and 1 <= poisoned.skipped_row <= ROWS
+    poisoned = rig.do(one)
+    assert poisoned.skipped == rows and 1 <= poisoned.skipped_row <= rows
     for array, copy in zip(arrays(given.model), good, strict=True):
         array[:] = copy
-    for one in (rolled_back(lease(batch=4)), rolled_back(lease(batch=4, epoch=1))):
-        done = rig.do(one)
+    for epoch in range(2):
+        done = rig.do(rolled_back(lease(stop=rows, batch=4, epoch=epoch)))
         assert (done.skipped, done.skipped_row) == (0, 0)
         assert all(np.isfinite(array).all() for array in arrays(given.model))
 
@@ -106,20 +115,6 @@ def test_hashed_outputs_are_hashed_again_in_the_background(monkeypatch):
         rig.layer.reset(1)
         wait_for(rig, lambda finder: finder is not old)
     assert [len(ids) for _, ids in rig.builds] == [NEURONS]
-
-
-def test_threads_with_hashed_outputs_are_reset():
-    given = wide(background=True)
-    rig = CpuRig(given, threads=2)
-    assert rig.do(lease(stop=60, batch=4)).skipped == 0
-    good = [array.copy() for array in arrays(given.model)]
-    given.model.params[:] = np.nan
-    assert rig.do(lease(stop=60, batch=4)).skipped > 0
-    for array, copy in zip(arrays(given.model), good, strict=True):
-        array[:] = copy
-    for epoch in range(2):
-        assert rig.do(rolled_back(lease(stop=60, batch=4, epoch=epoch))).skipped == 0
-    assert all(np.isfinite(array).all() for array in arrays(given.model))
 
 
 # GPU workers -------------------------------------------------------------------------------------

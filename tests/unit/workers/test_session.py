@@ -110,12 +110,6 @@ def test_a_failed_lease_is_reported_after_earlier_results_and_ends_the_worker(wo
     assert isinstance(posted, Failed) or raised.value is posted
 
 
-def test_a_leaving_worker_sends_goodbye(working):
-    working.session.leave()
-    assert working.hear() == Goodbye()
-    assert working.ended.result(WITHIN_S) is None
-
-
 def test_results_are_sent_before_goodbye(working):
     finish = threading.Event()
 

@@ -124,19 +124,6 @@ def test_a_revoked_lease_has_failed_and_changes_nothing():
     assert isinstance(rig.do(*LEASES[0], fence=1), Done)
 
 
-def test_a_team_takes_over_the_slots_again_after_a_roll_back():
-    rig = Rig(4, teams=2)
-    rig.train()
-    good = [array.copy() for array in (rig.given.model.params, rig.given.model.first)]
-    rig.given.model.params[:] = np.nan
-    assert rig.do(*LEASES[0]).skipped > 0
-    for array, copy in zip((rig.given.model.params, rig.given.model.first), good, strict=True):
-        array[:] = copy
-    for lease in LEASES:
-        assert rig.do(*lease, rollbacks=1).skipped == 0
-    assert np.isfinite(rig.given.model.params).all()
-
-
 def test_batches_of_any_size_follow_each_other():
     rig = Rig(3)
     for batch in (1, 2, 64, 5, 90):

@@ -75,22 +75,6 @@ def test_rows_made_dense_train_the_same(optimizer):
     assert_allclose(train(sparse, (0, ROWS, 7)), train(densified, (0, ROWS, 7)), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("settings", "may"),
-    [
-        ({"optimizer": "sgd"}, True),
-        ({"optimizer": "adagrad"}, True),
-        ({"optimizer": "momentum"}, False),
-        ({"optimizer": "adam"}, False),
-        ({"optimizer": "sgd", "l2": 1e-4}, False),
-    ],
-    ids=str,
-)
-def test_rows_may_be_made_dense_if_the_results_are_the_same(settings, may):
-    assert make(examples(ROWS, sparse=True), **settings)[0].may_densify == may
-    assert not make(examples(ROWS), **settings)[0].may_densify
-
-
 def test_nearly_empty_rows_may_not_be_made_dense():
     rows = examples(ROWS, sparse=True)
     few = SPARSEST_DENSE * ROWS * FEATURES  # stored cells
@@ -191,23 +175,14 @@ def test_only_a_cached_sparse_set_travels_by_rows():
 
 
 @either_feed
-def test_evaluation_of_training_rows_does_not_depend_on_their_order(staged):
-    rows, test = examples(ROWS), examples(TEST_ROWS, seed=1)
-    trainer, given = make(rows, test, staged=staged)
-    train(trainer, (0, ROWS, 7))
-    given.model.params[:] = trainer.replica.params
-    totals = trainer.evaluate(Lease(0, "evaluate", 0, 0, ROWS, 16, 0.0, 0, rows_of="train"))
-    assert_allclose(totals, evaluated(replace(given, test=rows)), rtol=1e-6)
-
-
-@either_feed
-def test_training_goes_on_after_an_evaluation_of_training_rows(staged):
+def test_training_continues_in_its_order_after_an_evaluation_of_training_rows(staged):
     rows, test, steps = examples(ROWS), examples(ROWS, seed=1), [(0, 15, 5), (15, 30, 5)]
-    trained, expected = (make(rows, test, staged=staged)[0] for _ in range(2))
+    (trained, given), (expected, _) = (make(rows, test, staged=staged) for _ in range(2))
     trained.evaluate(Lease(0, "evaluate", 0, 0, ROWS, ROWS, 0.0, 0))  # the largest batch
     for step in steps:
-        train(trained, step)
-        trained.evaluate(Lease(0, "evaluate", 0, 0, ROWS, ROWS, 0.0, 0, rows_of="train"))
+        given.model.params[:] = train(trained, step)
+        totals = trained.evaluate(Lease(0, "evaluate", 0, 0, ROWS, 16, 0.0, 0, rows_of="train"))
+        assert_allclose(totals, evaluated(replace(given, test=rows)), rtol=1e-6)
         trained.follow(0)
         train(expected, step)
     train(trained, steps[0])

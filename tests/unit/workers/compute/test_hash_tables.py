@@ -65,15 +65,6 @@ def in_parts(parts):
 # --- what is built --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("insertion", "parts"),
-    [("fifo", None), ("reservoir", in_parts(3)), ("fifo", in_parts(NEURONS + 5))],
-)
-def test_the_first_tables_contain_every_neuron_in_its_bucket(monkeypatch, parts, insertion):
-    rig = Rig(monkeypatch, wide(insertion=insertion), parts)
-    rig.has_true_codes(rig.finder.functions)
-
-
 @pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
 def test_tables_do_not_depend_on_the_parts(monkeypatch, insertion):
     """With buckets that are too small, so that the order of insertion matters."""
@@ -97,21 +88,6 @@ def test_a_later_build_hashes_only_changed_neurons(monkeypatch):
     assert not rig.tables.thread(rig.thread, 3).changed.any()
     assert rig.finder.functions is functions
     rig.has_true_codes(functions)
-
-
-def test_a_build_leaves_the_current_tables_as_they_are(monkeypatch):
-    rig = Rig(monkeypatch, wide())
-    current, old = rig.tables.current, rig.finder
-    before = old.tables.counts.copy(), old.tables.buckets.copy()
-    output_weights(rig.given)[:] *= -1
-    rig.given.model.merges[0] += 1
-    built = rig.tables.build(rig.tables.plan())
-    assert rig.tables.current == current and rig.finder is old
-    assert_array_equal(old.tables.counts, before[0])
-    assert_array_equal(old.tables.buckets, before[1])
-    rig.tables.swap(built)
-    assert rig.tables.other == current and rig.finder is built
-    rig.has_true_codes(built.functions)
 
 
 def test_all_neurons_are_hashed_after_another_worker_has_written(monkeypatch):
@@ -170,16 +146,6 @@ def test_tables_are_rebuilt_when_nothing_has_changed(monkeypatch):
 
 
 # --- when -----------------------------------------------------------------------------------------
-
-
-def test_intervals_between_builds_grow(monkeypatch):
-    rig = Rig(monkeypatch, wide(rehash=4, growth=1.5))
-    steps, before = [], rig.given.model.steps
-    rig.builds.before = lambda: steps.append(int(before[0]))
-    rig.train(4 + 6 + 9 + 13 + 20 - 1)
-    assert steps == [4, 10, 19, 32] and rig.tables.updates_until_due == 1
-    rig.train(1)
-    assert steps == [4, 10, 19, 32, 52]
 
 
 # --- the state of a thread ------------------------------------------------------------------------
