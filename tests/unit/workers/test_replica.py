@@ -184,6 +184,7 @@ def one_interval(replica, change, rows=(0, 3)):
 
 def test_overwrite_stores_the_replica_and_loses_other_updates(model):
     start, replica = model.params.copy(), make(model, "overwrite")
+    assert not replica.exchange_touched_rows(FIRST, INPUTS)
     one_interval(replica, 3)
     replica.params += 50  # belongs to the next interval
     model.params[:] -= 1
@@ -199,6 +200,7 @@ def test_overwrite_stores_the_replica_and_loses_other_updates(model):
 
 def test_average_keeps_half_of_each_side(model):
     start, replica = model.params.copy(), make(model, "average")
+    assert not replica.exchange_touched_rows(FIRST, INPUTS)
     one_interval(replica, 4)
     model.params[:] += 16
     replica.merge(0.5)

@@ -9,7 +9,6 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.wire.messages import Done
 from hogbatch.workers.compute.refused_changes import MAX_REFUSED
-from hogbatch.workers.compute.thread_state import copy_slots, thread_state
 from hogbatch.workers.cpu import CpuEngine
 from tests.support.assignments import NEURONS, assignment, examples, wide
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, lease
@@ -45,25 +44,6 @@ class CpuRig:
 
 
 # CPU workers -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_slots_that_a_thread_keeps_are_copied_again(sparse):
-    given = wide(sparse=sparse, hidden=(8, 6))
-    seats = [thread_state(given, number) for number in range(2)]
-    for array in arrays(given.model):
-        array[:] = np.arange(array.size)
-    seats[1].model.own_first[:] = seats[1].model.own_second[:] = np.nan
-    for seat in seats:
-        copy_slots(given, seat)
-    dense = {"layers.1.weight", "layers.1.bias"}
-    dense |= set() if sparse else {"layers.0.weight", "layers.0.bias"}
-    own = seats[1].model.own_first, seats[1].model.own_second
-    for slots, shared in zip(own, (given.model.first, given.model.second), strict=True):
-        for tensor in given.network.tensors():
-            there = tensor.view(shared) if tensor.name in dense else np.nan
-            assert_array_equal(tensor.view(slots), np.broadcast_to(there, tensor.shape))
-    assert_array_equal(given.model.first, np.arange(given.model.first.size))
 
 
 def with_l2(sparse, **fields):

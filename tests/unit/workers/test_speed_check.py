@@ -60,9 +60,3 @@ def test_batch_sizes_are_not_mixed():
     assert found(*halves) == []
     (one,) = found(*halves, times(16, batch=0.002))
     assert one.rows == 16
-
-
-def test_a_device_that_becomes_slower_later_is_found():
-    check = SpeedCheck(tuple(MEASURED.items()))
-    assert found(*[times()] * 100 * ENOUGH_BATCHES, check=check) == []
-    assert len(found(*[times(batch=0.004)] * 2 * ENOUGH_BATCHES, check=check)) >= 1

@@ -7,12 +7,12 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import Examples, csr_inputs, single_labels
-from hogbatch.workers.compute.thread_state import thread_state
+from hogbatch.workers.compute.thread_state import copy_slots, thread_state
 from tests.support.assignments import assignment, wide
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_a_thread_has_its_own_slots_of_dense_layers_alone(sparse):
+def test_a_thread_copies_the_slots_of_dense_layers_alone(sparse):
     given = wide(sparse=sparse, hidden=(8, 6))
     for slot in (given.model.first, given.model.second):
         slot[:] = np.arange(1, slot.size + 1)
@@ -21,14 +21,21 @@ def test_a_thread_has_its_own_slots_of_dense_layers_alone(sparse):
     assert second.model.first is given.model.first and second.model.params is given.model.params
     shared = {"layers.2.weight", "layers.2.bias"}
     shared |= {"layers.0.weight", "layers.0.bias"} if sparse else set()
-    for own, slots in (
+    pairs = (
         (second.model.own_first, given.model.first),
         (second.model.own_second, given.model.second),
-    ):
-        assert not np.shares_memory(own, slots)
-        for tensor in given.network.tensors():
-            kept = np.zeros(tensor.shape) if tensor.name in shared else tensor.view(slots)
-            assert_array_equal(tensor.view(own), kept, err_msg=tensor.name)
+    )
+    for before in (0.0, np.nan):
+        for own, slots in pairs:
+            assert not np.shares_memory(own, slots)
+            for tensor in given.network.tensors():
+                copied = before if tensor.name in shared else tensor.view(slots)
+                expected = np.broadcast_to(copied, tensor.shape)
+                assert_array_equal(tensor.view(own), expected, err_msg=tensor.name)
+            own[:] = np.nan
+        copy_slots(given, first)  # the slots of the first thread are the shared ones
+        copy_slots(given, second)
+    assert_array_equal(given.model.first, np.arange(1, given.model.first.size + 1))
     assert (second.number, second.head.shape) == (1, (given.network.layer_views()[0].fan_in,))
 
 
