@@ -76,12 +76,19 @@ def test_a_device_without_memory_cannot_be_measured():
         Start(seconds=seconds).profile()
 
 
-def test_a_second_start_loads_the_cached_measurements(cache):
-    first, second = Start(seconds=quick), Start(seconds=quick)
+def test_a_second_start_loads_the_measurements_stored_with_their_circumstances(cache):
+    first, second = (Start(seconds=quick, device=Gpu("580.65")) for _ in range(2))
     measured = first.profile()
-    assert first.measured and len(list(cache.iterdir())) == 1
+    (kept,) = cache.iterdir()
+    assert json.loads(kept.read_bytes()) == {
+        "densify": False,
+        "profile": [list(each) for each in measured.profile],
+        "date": "2026-01-31T12:00:00Z",
+        "device": "host",
+        "state": {"driver": "580.65", "sm_mhz": "1755"},
+    }
     assert second.profile() == measured
-    assert second.measured == []
+    assert first.measured and not second.measured
 
 
 @pytest.mark.parametrize(
@@ -113,18 +120,6 @@ VALID = {
 }
 
 
-def test_measurements_are_stored_with_their_circumstances(cache):
-    measured = Start(seconds=quick, device=Gpu("580.65")).profile()
-    (kept,) = cache.iterdir()
-    assert json.loads(kept.read_bytes()) == {
-        "densify": False,
-        "profile": [list(each) for each in measured.profile],
-        "date": "2026-01-31T12:00:00Z",
-        "device": "host",
-        "state": {"driver": "580.65", "sm_mhz": "1755"},
-    }
-
-
 INVALID = [
     *({"profile": [[16, bad]]} for bad in (None, -1, 0, math.nan, math.inf)),
     *({"profile": bad} for bad in ([], [[16]], [16, 0.1], [[0, 1]], [["16", 1]])),
@@ -151,22 +146,16 @@ def test_a_valid_profile_is_used_and_a_corrupt_one_is_measured_again(cache, capl
 
 
 @pytest.mark.parametrize(
-    ("days", "again"), [(0, False), (29.9, False), (30.1, True), (-0.1, True), (-400, True)]
+    ("days", "drivers", "again"),
+    [
+        *((29.9, ("1", "1"), False), (30.1, ("1", "1"), True), (-0.1, ("", ""), True)),
+        *((0, ("1", "2"), True), (0, ("1", ""), False), (0, ("", "2"), False)),
+    ],
 )
-def test_measurements_are_valid_for_a_month(monkeypatch, days, again):
-    Start(seconds=quick).profile()
-    monkeypatch.setattr(stored_profile, "now", lambda: NOW + timedelta(days=days))
-    later = Start(seconds=quick)
-    later.profile()
-    assert bool(later.measured) == again
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "again"),
-    [("1", "1", False), ("1", "2", True), ("1", "", False), ("", "2", False), ("", "", False)],
-)
-def test_measurements_with_another_driver_are_repeated(before, now, again):
+def test_measurements_are_valid_for_a_month_and_one_driver(monkeypatch, days, drivers, again):
+    before, now = drivers
     Start(seconds=quick, device=Gpu(before)).profile()
+    monkeypatch.setattr(stored_profile, "now", lambda: NOW + timedelta(days=days))
     later = Start(seconds=quick, device=Gpu(now))
     later.profile()
     assert bool(later.measured) == again

@@ -125,8 +125,8 @@ def test_results_are_sent_before_goodbye(working):
 
 
 def test_heartbeats_are_sent_while_the_engine_prepares_and_computes(rig, monkeypatch):
-    monkeypatch.setattr(session, "compiles", lambda: False)
-    prepare, compute = threading.Event(), threading.Event()
+    prepare, compute, compiling = (threading.Event() for _ in range(3))
+    monkeypatch.setattr(session, "compiles", compiling.is_set)
     rig.engine.on_prepare = lambda: prepare.wait(WITHIN_S)
 
     def work_on(work):
@@ -137,23 +137,15 @@ def test_heartbeats_are_sent_while_the_engine_prepares_and_computes(rig, monkeyp
     rig.start().hear()
     rig.tell(msgspec.structs.replace(welcome(), beat_seconds=0.01))
     assert [rig.hear(beats=True) for _ in range(5)] == [Heartbeat()] * 5
-    prepare.set()
-    assert isinstance(rig.hear(), Ready)
-    rig.tell(WORK)
-    assert [rig.hear(beats=True) for _ in range(5)] == [Heartbeat()] * 5
-    compute.set()
-    assert rig.hear() == DONE
-
-
-def test_heartbeats_report_compilation(rig, monkeypatch):
-    prepare, compiling = threading.Event(), threading.Event()
-    monkeypatch.setattr(session, "compiles", compiling.is_set)
-    rig.engine.on_prepare = lambda: prepare.wait(WITHIN_S)
-    rig.start().hear()
-    rig.tell(msgspec.structs.replace(welcome(), beat_seconds=0.01))
-    assert rig.hear(beats=True) == Heartbeat()
     compiling.set()
     while not rig.hear(beats=True).compiling:
         pass
     prepare.set()
     assert isinstance(rig.hear(), Ready)
+    compiling.clear()
+    rig.tell(WORK)
+    while rig.hear(beats=True).compiling:
+        pass
+    assert [rig.hear(beats=True) for _ in range(5)] == [Heartbeat()] * 5
+    compute.set()
+    assert rig.hear() == DONE
