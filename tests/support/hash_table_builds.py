@@ -1,13 +1,20 @@
-"""Hash tables of an output layer: the codes that they contain, and what a build has hashed."""
+"""Hash tables of an output layer: their codes, what a build has hashed, and a layer with them."""
 
 import threading
 
 import numpy as np
 
+from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
+from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
+from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.workers.compute import hash_tables
-from tests.support.assignments import NEURONS
+from hogbatch.workers.compute.thread_state import thread_state
+from hogbatch.workers.hashed import HashedLayer
+from tests.support.assignments import NEURONS, WIDE_ROWS
+
+HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
 
 
 def output_weights(given):
@@ -53,3 +60,30 @@ class RecordedBuilds(list):
     @property
     def counts(self):
         return [len(ids) for _, ids in self]
+
+
+class Rig:
+    """A layer with its first tables, and one thread that trains; `builds` lists what was hashed."""
+
+    def __init__(self, monkeypatch, given, threads=1):
+        self.given = given
+        self.builds = RecordedBuilds(monkeypatch)
+        self.layer = HashedLayer(given, network.train, threads, fail=print)
+        self.layer.start()
+        self.tables = self.layer._tables
+        self.builds.clear()
+        self.thread = thread_state(given, 0)
+
+    @property
+    def finder(self):
+        """The current tables; a build in the background may replace them."""
+        return self.tables.finder(self.tables.current)
+
+    def train(self, updates, batch=3):
+        """Make this number of updates, of `batch` rows each."""
+        rows = np.random.default_rng(len(self.builds)).integers(0, WIDE_ROWS, updates * batch)
+        totals, kind = np.zeros(TOTALS), OPTIMIZERS[self.given.welcome.optimizer.name]
+        loss = LOSSES[self.given.network.loss]
+        lease = BatchSettings(batch, loss, kind, int(self.given.fence[0]), 1)
+        self.layer.train(self.thread, rows, lease, HYPER, totals)
+        return totals

@@ -8,42 +8,16 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.errors import HogbatchError
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES
 from hogbatch.kernels.cpu.loops import loop_for
-from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.wire.messages import Done, Failed, Lease
 from hogbatch.workers.compute import hash_tables
-from hogbatch.workers.compute.thread_state import thread_state
 from hogbatch.workers.cpu import CpuEngine
 from hogbatch.workers.cpu_profile import profile
-from hogbatch.workers.hashed import HashedLayer
 from tests.support.assignments import NEURONS, WIDE_ROWS, wide
-from tests.support.hash_table_builds import RecordedBuilds, in_tables, output_weights, true_codes
+from tests.support.hash_table_builds import HYPER, Rig, in_tables, output_weights, true_codes
 from tests.unit.workers.conftest import WITHIN_S
-
-HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
-
-
-class Rig:
-    """A layer with its first tables, and one thread that trains; `builds` lists what was hashed."""
-
-    def __init__(self, monkeypatch, given, threads=1):
-        self.given, self.failures = given, []
-        self.builds = RecordedBuilds(monkeypatch)
-        self.layer = HashedLayer(given, network.train, threads, self.failures.append)
-        self.layer.start()
-        self.builds.clear()
-        self.thread = thread_state(given, 0)
-
-    def train(self, updates, batch=3):
-        """Make this number of updates, of `batch` rows each."""
-        rows = np.random.default_rng(len(self.builds)).integers(0, WIDE_ROWS, updates * batch)
-        totals, kind = np.zeros(TOTALS), OPTIMIZERS[self.given.welcome.optimizer.name]
-        loss = LOSSES[self.given.network.loss]
-        lease = BatchSettings(batch, loss, kind, int(self.given.fence[0]), 1)
-        self.layer.train(self.thread, rows, lease, HYPER, totals)
-        return totals
 
 
 def test_measuring_batches_changes_nothing_that_training_uses(monkeypatch):

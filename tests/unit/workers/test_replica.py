@@ -17,7 +17,7 @@ from hogbatch.workers import parts
 from hogbatch.workers.parts import FlatPart
 from hogbatch.workers.replica import Replica
 from tests.support.assignments import shared_model
-from tests.support.limited_devices import Kernels, SimulatedTime, Unmapped
+from tests.support.limited_devices import Kernels, SimulatedTime, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
 
 FEATURES, WIDTH, BIASES = 6, 2, 4
@@ -205,6 +205,11 @@ def test_average_keeps_half_of_each_side(model):
     model.params[:] += 16
     replica.merge(0.5)
     assert_array_equal(model.params, start + 10)
+
+
+@pytest.mark.parametrize("device", [Unmapped(), Unpinned()], ids=["not mapped", "not pinned"])
+def test_touched_rows_are_exchanged_only_in_mapped_memory(model, device):
+    assert not make(model, device=device).exchange_touched_rows(FIRST, INPUTS)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

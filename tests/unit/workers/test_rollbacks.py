@@ -12,9 +12,9 @@ from hogbatch.workers.compute.refused_changes import MAX_REFUSED
 from hogbatch.workers.cpu import CpuEngine
 from tests.support.assignments import NEURONS, assignment, examples, wide
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, lease
-from tests.support.hash_table_builds import in_tables, output_weights, true_codes
+from tests.support.hash_table_builds import Rig, in_tables, output_weights, true_codes
 from tests.unit.workers.conftest import WITHIN_S
-from tests.unit.workers.test_hashed import Rig, wait_for
+from tests.unit.workers.test_hashed import wait_for
 
 pytestmark = pytest.mark.usefixtures("nothing_measured")
 

@@ -66,15 +66,6 @@ def test_compute_frees_earlier_arrays():
     assert trainer.device.free_bytes() == free
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_rows_made_dense_train_the_same(optimizer):
-    rows = examples(ROWS, sparse=True)
-    (sparse, _), (densified, _) = (make(rows, optimizer=optimizer) for _ in range(2))
-    assert densified.may_densify
-    densified.compute(densify=True)
-    assert_allclose(train(sparse, (0, ROWS, 7)), train(densified, (0, ROWS, 7)), atol=1e-6)
-
-
 def test_nearly_empty_rows_may_not_be_made_dense():
     rows = examples(ROWS, sparse=True)
     few = SPARSEST_DENSE * ROWS * FEATURES  # stored cells

@@ -6,49 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, ROWS, TOTALS, UPDATES, Hyper
-from hogbatch.kernels.cpu.lsh import network
-from hogbatch.kernels.cpu.model import BatchSettings
+from hogbatch.kernels.contract import ROWS, UPDATES
 from hogbatch.workers.compute.hash_tables import HashTables
-from hogbatch.workers.compute.thread_state import thread_state
-from tests.support.assignments import NEURONS, WIDE_ROWS, wide
-from tests.support.hash_table_builds import RecordedBuilds, in_tables, output_weights, true_codes
-
-HYPER = Hyper(0.05, 0.0, 0.9, 0.999, 1e-8)
-
-
-class Rig:
-    """Tables that have been built once, and one thread; `builds` lists what was hashed later."""
-
-    def __init__(self, monkeypatch, given, run_parts=None):
-        self.given, self.builds = given, RecordedBuilds(monkeypatch)
-        self.tables = HashTables(given)
-        self.tables.rebuild(run_parts)
-        self.builds.clear()
-        self.thread = thread_state(given, 0)
-
-    @property
-    def finder(self):
-        return self.tables.finder(self.tables.current)
-
-    def train(self, updates, batch=3):
-        """Make this number of updates, of `batch` rows each, with a rebuild whenever it is due."""
-        rows = np.random.default_rng(len(self.builds)).integers(0, WIDE_ROWS, (updates, batch))
-        totals, kind = np.zeros(TOTALS), OPTIMIZERS[self.given.welcome.optimizer.name]
-        settings = BatchSettings(batch, LOSSES[self.given.network.loss], kind, 0, 1)
-        own, train = self.tables.thread(self.thread, batch), self.given.train
-        for part in rows:
-            self.tables.begin(1)
-            network.train(
-                *(self.thread.model, self.finder, train.inputs, train.labels, part),
-                *(settings, HYPER, own, self.given.fence, totals),
-            )
-            if self.tables.end(1, 1):
-                self.tables.rebuild()
-        return totals
-
-    def has_true_codes(self, functions):
-        assert_array_equal(in_tables(self.finder), true_codes(self.given, functions))
+from tests.support.assignments import NEURONS, wide
+from tests.support.hash_table_builds import Rig, in_tables, output_weights, true_codes
 
 
 def in_parts(parts):
@@ -66,10 +27,13 @@ def in_parts(parts):
 
 
 @pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
-def test_tables_do_not_depend_on_the_parts(monkeypatch, insertion):
+def test_tables_do_not_depend_on_the_parts(insertion):
     """With buckets that are too small, so that the order of insertion matters."""
     given = wide(insertion=insertion, bucket=1, bits=2)
-    first, second = (Rig(monkeypatch, given, in_parts(parts)).finder.tables for parts in (1, 4))
+    built = [HashTables(given) for _ in range(2)]
+    for tables, parts in zip(built, (1, 4), strict=True):
+        tables.rebuild(in_parts(parts))
+    first, second = (tables.finder(tables.current).tables for tables in built)
     held = np.minimum(first.counts, 1) > 0
     assert held.any() and (first.counts > 1).any()
     assert_array_equal(first.counts, second.counts)
@@ -87,7 +51,7 @@ def test_a_later_build_hashes_only_changed_neurons(monkeypatch):
     assert set(changed) <= set(ids.tolist()) and len(ids) < NEURONS
     assert not rig.tables.thread(rig.thread, 3).changed.any()
     assert rig.finder.functions is functions
-    rig.has_true_codes(functions)
+    assert_array_equal(in_tables(rig.finder), true_codes(rig.given, functions))
 
 
 def test_all_neurons_are_hashed_after_another_worker_has_written(monkeypatch):
@@ -95,7 +59,7 @@ def test_all_neurons_are_hashed_after_another_worker_has_written(monkeypatch):
     rig.given.model.merges[0] += 1
     output_weights(rig.given)[:] *= -1
     rig.train(4)
-    rig.has_true_codes(rig.builds[0][0])
+    assert_array_equal(in_tables(rig.finder), true_codes(rig.given, rig.builds[0][0]))
     rig.train(4)
     first, second = rig.builds.counts
     assert first == NEURONS and second < NEURONS
@@ -132,7 +96,7 @@ def test_all_neurons_get_new_functions_every_rebuild_interval(monkeypatch):
     new = [not (a.bins == b.bins).all() for a, b in pairwise(functions)]
     assert new == [n % 3 == 2 for n in range(7)]
     assert rig.finder.functions is functions[-1]
-    rig.has_true_codes(functions[-1])
+    assert_array_equal(in_tables(rig.finder), true_codes(rig.given, functions[-1]))
 
 
 def test_tables_are_rebuilt_when_nothing_has_changed(monkeypatch):
