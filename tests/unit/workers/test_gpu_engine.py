@@ -126,20 +126,6 @@ def test_concurrent_updates_of_others_are_not_lost(data):
     assert_allclose(weights, before + len(done), atol=1e-5)
 
 
-def test_updates_of_others_make_a_lease_stale():
-    given = assignment(examples(ROWS))
-
-    def heard(report):
-        given.model.steps[0] += 5
-
-    one, two, three = Rehearsal(given, epochs(1), heard=heard).hear(3)
-    assert one.staleness == 0
-    # The updates come after the last merge and fetch of a lease: too late for the interval being
-    # trained then, and for the next one, which starts from the fetched parameters.
-    assert (two.updates, two.staleness) == (1, 5)
-    assert (three.updates, three.staleness) == (11, pytest.approx((10 + 5) / 11))
-
-
 def test_an_idle_worker_pulls_before_it_continues():
     given = assignment(examples(ROWS))
     rig, start = Rehearsal(given), given.model.params.copy()

@@ -33,20 +33,6 @@ def params_after(*leases, data=None, **settings):
 # Memory ----------------------------------------------------------------------------------------
 
 
-def given_back(too_large, number):
-    return Done(number, 0, 0, 0.0, 0.0, 0, (), too_large=too_large)
-
-
-def test_leases_with_too_large_batches_are_returned_and_smaller_ones_train():
-    rig = Rehearsal(assigned(SPARSE), device=big())
-    rig.do(lease(batch=256))
-    rig.leave(100)
-    two = [lease(0, 512, 512, number=2), lease(512, ROWS, 512, number=3)]
-    assert rig.do(*two) == [given_back(512, 2), given_back(512, 3)]
-    again = [lease(0, 512, 256, number=4), lease(512, ROWS, 256, number=5)]
-    assert [(done.rows, done.too_large) for done in rig.do(*again)] == [(512, 0), (88, 0)]
-
-
 @pytest.mark.parametrize("memory", range(30_000, 70_000, 10_000))
 def test_no_row_is_lost_with_any_amount_of_memory(memory):
     test = examples(TEST_ROWS, seed=1)
@@ -63,20 +49,6 @@ def test_no_row_is_lost_with_any_amount_of_memory(memory):
         (done,) = rig.do(lease(0, TEST_ROWS, TEST_ROWS, task="evaluate"))
         assert done.rows == TEST_ROWS
     assert rows == 4 * ROWS
-
-
-def test_the_order_of_an_epoch_is_allocated_in_advance():
-    def needed(epoch):
-        rig = Rehearsal(assigned(), device=big())
-        before = rig.device.free_bytes()
-        rig.do(lease(batch=16, epoch=epoch))
-        return before - rig.device.free_bytes()
-
-    rig = Rehearsal(assigned(), device=big())
-    rig.leave(needed(0) - 8 * ROWS)  # enough for scratch, but not for an order
-    (done,) = rig.do(lease(batch=16))
-    assert isinstance(done, Done), done
-    assert done.rows == ROWS or done.too_large == 16
 
 
 class Exhausting(HostDevice):
