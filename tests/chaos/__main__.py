@@ -12,16 +12,8 @@ from tests.chaos.sabotage import Sabotage
 from tests.support.fault_injection import Job
 
 # A network whose checkpoints are larger than what a run logs in minutes; it reaches TARGET soon.
-FLAGS = (
-    "--hidden",
-    "256,256",
-    "--epochs",
-    1_000_000,
-    "--lease-ms",
-    20,
-    "--checkpoint-seconds",
-    0.5,
-)
+FLAGS = ("--hidden", "256,256", "--epochs", 1_000_000, "--lease-ms", 20)
+FLAGS += ("--checkpoint-seconds", 0.5)
 TARGET = 0.34
 
 

@@ -37,12 +37,7 @@ GONE_WITHIN_S = 60.0
 KEPT_LOSS = 1.1  # times the target: the test loss of the model that the run keeps, at most
 INTERRUPTED = 130
 FAULT_EVENTS = (
-    "worker_lost",
-    "worker_restarted",
-    "resumed",
-    "checkpoint_failed",
-    "poisoned",
-    "epoch",
+    *("worker_lost", "worker_restarted", "resumed", "checkpoint_failed", "poisoned", "epoch"),
 )
 
 
@@ -67,8 +62,8 @@ class Sabotage:
         self._count = itertools.count()
         self._damaged: set[str] = set()  # checkpoints
         self._deeds: dict[str, Callable[[Act], str]] = {
-            "kill": self._kill,
-            "crash": self._crash,
+            "kill": lambda act: self._strike(act, signal.SIGKILL),
+            "crash": lambda act: self._strike(act, signal.SIGSEGV),
             "pause": self._pause,
             "leave": self._leave,
             "join": self._join,
@@ -209,12 +204,6 @@ class Sabotage:
         if pid in own:
             self.job.attach()
         return f"process {pid}"
-
-    def _kill(self, act: Act) -> str:
-        return self._strike(act, signal.SIGKILL)
-
-    def _crash(self, act: Act) -> str:
-        return self._strike(act, signal.SIGSEGV)
 
     def _pause(self, act: Act) -> str:
         pid = self._pick(act)

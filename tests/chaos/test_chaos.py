@@ -1,8 +1,6 @@
 """A short run under every kind of fault; scripts/chaos has longer ones."""
 
-import pytest
-
-from tests.chaos.__main__ import FLAGS, TARGET, main, parse
+from tests.chaos.__main__ import FLAGS, TARGET
 from tests.chaos.plan import KINDS, plan
 from tests.chaos.sabotage import Sabotage
 from tests.support.fault_injection import Job
@@ -26,11 +24,3 @@ def test_a_run_keeps_its_promises_whatever_is_broken(tmp_path):
         assert len(sabotage.lives) == 1 + sum(a.what in ("coordinator", "corrupt") for a in acts)
     finally:
         sabotage.close()
-
-
-def test_what_cannot_be_asked_for_is_one_sentence(capsys):
-    assert parse(["5", "--seed", "3"]).seconds == 5.0
-    with pytest.raises(SystemExit) as end:
-        main(["--only", "kill,flood"])
-    assert end.value.code == 2
-    assert "--only: unknown flood; there are kill, crash, " in capsys.readouterr().err

@@ -6,7 +6,6 @@ import os
 import pytest
 
 import hogbatch
-from hogbatch.kernels.gpu.probe import find_gpus
 from tests.support.fault_injection import cli
 
 GOOD = "+1 1:0.5 3:1\n-1 2:0.25\n" * 20
@@ -35,16 +34,6 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
         {"x.csv": "a,y\n1,1.5\n2,2.5\n3,3.5\n"},
         ["x.csv", "--loss", "softmax"],
         "x.csv:2: ",
-    ),
-    "outputs that cannot be hashed": (
-        {"x.svm": GOOD},
-        ["x.svm", "--output", "lsh"],
-        "output lsh needs several classes or labels; these data have one output",
-    ),
-    "a key that does not exist": (
-        {"run.toml": "epoch = 3\n"},
-        ["a9a", "--config", "run.toml"],
-        "run.toml: unknown key 'epoch'; the nearest is 'epochs'",
     ),
     "a run directory that is a file": ({"f": ""}, ["a9a", "--run-dir", "f"], "f as run directory"),
     "no data": ({}, [], "DATA is missing"),
@@ -127,20 +116,6 @@ def test_what_happens_to_the_file_while_training_changes_nothing(tmp_path):
         models.append((run.run_dir / "model.safetensors").read_bytes())
     assert not path.exists(), "all changes were made"
     assert models[0] == models[1]
-
-
-def test_a_gpu_that_is_not_there_is_refused(main, tmp_path):
-    if find_gpus().devices:
-        pytest.skip("there is a GPU")
-    done = main("train", "a9a", "--workers", "gpu:0", cwd=tmp_path)
-    assert_refused(done, "--workers gpu:0: no such GPU")
-
-
-def test_a_run_directory_that_others_may_enter_is_refused(main, tmp_path):
-    (tmp_path / "run").mkdir(mode=0o755)
-    os.chmod(tmp_path / "run", 0o755)  # whatever the umask is
-    assert_refused(main("train", "a9a", "--run-dir", tmp_path / "run"), "got 0755")
-    assert list((tmp_path / "run").iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [["frobnicate"], ["worker"], ["worker", "tpu"]])

@@ -7,8 +7,6 @@ import signal
 
 import pytest
 
-from hogbatch.cluster.choose import choose_platform
-from hogbatch.config.train import TrainConfig
 from hogbatch.data.samples import SAMPLES
 from hogbatch.events.event import (
     CheckpointWritten,
@@ -19,8 +17,6 @@ from hogbatch.events.event import (
     WorkerLost,
     WorkerReady,
 )
-from hogbatch.run.planning import network_for, plan_for
-from hogbatch.views.console import PlainConsole
 from tests.integration.test_several_servers import LOCAL, check_that_rows_are_trained_on_once
 from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S
 
@@ -119,16 +115,6 @@ def test_a_file_that_has_changed_is_noticed(job, train, data):
     assert f"{data}/part-" in replacement.reason and "has changed" in replacement.reason
     job.interrupt()
     assert (job.run_dir / "model.safetensors").exists()
-
-
-def test_a_run_without_a_server_for_a_file_will_name_it(data):
-    """After --wait-for-workers; tests/unit/cluster/test_divided_servers.py has the rest."""
-    config = TrainConfig(data=str(data), cluster="local", servers=2, data_copies=1)
-    servers = choose_platform(config, launch=True)
-    divided = servers.read_divided(config, PlainConsole(quiet=True))
-    network = network_for(config, divided)
-    plan = servers.plan(config, plan_for(config, divided, network, "a run"), network)
-    assert plan.part_names == tuple(f"{data}/part-{number}.svm" for number in range(FILES))
 
 
 @pytest.mark.parametrize(

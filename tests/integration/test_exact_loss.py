@@ -1,6 +1,5 @@
 """The exact training loss of `--evaluate train,test`, in real runs."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -34,8 +33,3 @@ def test_the_exact_loss_is_that_of_hogbatch_evaluate(job, main, flags):
     assert exact[0]["exact_train_loss"] < exact[0]["train_loss"] - 0.01
     said = job.printed(job.coordinator)
     assert f"(exact {exact[-1]['exact_train_loss']:.4f})  test " in said
-
-
-def test_the_test_rows_alone_are_evaluated_by_default(finished_run):
-    history = json.loads((finished_run / "summary.json").read_text())["history"]
-    assert all(entry["exact_train_loss"] is None for entry in history)

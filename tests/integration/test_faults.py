@@ -83,10 +83,9 @@ def test_a_killed_worker_is_replaced_at_once_and_no_row_is_lost(job):
     assert "; its rows are reassigned\n" in said and "\ncpu:1 was restarted (1 of 3)\n" in said
 
 
-# `hogbatch train`, but for GPU workers: what is in FAILURE comes FAILURES times before the worker.
-# All pauses are short.
+# `hogbatch train` whose GPU workers end at their start; all pauses are short.
 FAILING = """
-import os, sys
+import sys
 from hogbatch.cli import main as cli
 from hogbatch.run.launch import local, restarts
 
@@ -94,61 +93,19 @@ restarts.MAX_PAUSE_S = 0.1
 started = local.command
 
 def command(request, *rest):
-    worker = started(request, *rest)
     if request.device == "cpu":
-        return worker
-    return [sys.executable, "-c", os.environ["WORKER"], os.environ["FAILURES"], *worker]
+        return started(request, *rest)
+    return [sys.executable, "-c", "print('no device', flush=True); raise SystemExit(12)"]
 
 local.command = command
 sys.exit(cli.main())
 """
-WORKER = """
-import os, sys
-failures, *worker = sys.argv[1:]
-print("attempt", flush=True)
-with open("attempts", "a") as attempts:
-    attempts.write("x")
-if os.path.getsize("attempts") > int(failures):
-    os.execv(worker[0], worker)
-"""
-AT_START = "print('no device', flush=True); os._exit(12)"
-AT_WORK = """
-from hogbatch.workers import gpu
-gpu.GpuEngine.submit = lambda self, work: os._exit(12)
-sys.argv = [worker[0], *worker[4:]]
-gpu.main()
-"""
 
 
-@pytest.fixture
-def train(job):
-    """Starts a run whose GPU workers fail `failures` times as `failure` says."""
+def test_the_others_go_on_without_a_device_that_fails_for_good(job):
     (job.folder / "failing.py").write_text(FAILING)
-
-    def start(failures, failure, *arguments):
-        env = {"FAILURES": str(failures), "WORKER": WORKER + failure}
-        flags = ("--hidden", 16, *arguments, "--run-dir", job.run_dir)
-        job.coordinator = job._start("failing", "train", "a9a", *flags, **env)
-
-    return start
-
-
-def test_a_worker_that_fails_twice_trains_in_a_third_process(job, train):
-    train(2, AT_WORK, "--workers", "gpu:host", "--epochs", 1)
-    assert job.finish() == 0
-    restarts = job.events(WorkerRestarted)
-    assert [(each.runs_on, each.times) for each in restarts] == [
-        ("gpu:host", 1),
-        ("gpu:host", 2),
-    ]
-    assert job.events(WorkerJoined)[-1].pid == restarts[-1].pid
-    assert (job.run_dir / "worker-0.log").read_text().count("attempt") == 3
-    assert job.check_rows() == 1 and job.summary()["faults"]["workers_lost"] == 2
-    assert job.leftovers() == []
-
-
-def test_the_others_go_on_without_a_device_that_fails_for_good(job, train):
-    train(99, AT_START, "--workers", "cpu:1,gpu:host", *ENDLESS)
+    flags = ("--hidden", 16, "--workers", "cpu:1,gpu:host", *ENDLESS, "--run-dir", job.run_dir)
+    job.coordinator = job._start("failing", "train", "a9a", *flags)
     given_up = job.wait_for_event(WorkerGivenUp)
     job.wait_for_event(LeaseDone, len(job.events(LeaseDone)) + 3, worker="cpu-0")
     job.interrupt()

@@ -190,11 +190,3 @@ def test_a_killed_worker_appears_and_another_process_follows(terminal, tmp_path)
     assert again.finish() == 0 and plain.finish() == 0
     assert again.text.startswith("stopped: interrupted") and again.shows_cursor
     assert b"\x1b" not in plain.raw and "state     stopped: interrupted" in plain.text
-
-
-def test_a_coordinator_shows_that_it_waits(terminal, tmp_path):
-    shown = terminal("coordinator", "a9a", "--run-dir", tmp_path / "run")
-    shown.wait_for("now     waiting for workers", "hogbatch worker cpu")
-    shown.type(b"\x03")
-    assert shown.finish() in (2, 130)
-    assert shown.screen.cursor.x == 0

@@ -263,30 +263,22 @@ def frame():
     return pandas.DataFrame({"size": numbers, "kind": kinds, "day": days})
 
 
-@pytest.fixture(scope="module")
-def labels(frame):
-    return np.where((frame["kind"] == "x") | (frame["size"].fillna(0) > 1), "yes", "no")
-
-
-class TestFrames:
-    """Data frames with text, dates and gaps are encoded like tables in files."""
-
-    @pytest.mark.parametrize(
-        "convert",
-        [
-            lambda frame: frame,
-            polars.from_pandas,
-            pyarrow.Table.from_pandas,
-            lambda frame: {name: frame[name].to_numpy() for name in frame},
-        ],
-        ids=["pandas", "Polars", "Arrow", "dictionary"],
-    )
-    def test_every_kind_of_frame(self, frame, labels, convert, tmp_path):
-        given = convert(frame)
-        train_arrays((given, labels), tmp_path / "run", epochs=40, lr=0.05)
-        model = hogbatch.load_model(tmp_path / "run" / "model.safetensors")
-        assert np.mean(model.predict(given) == labels) > 0.9
-        assert model.predict(given).tolist() == model.predict(frame).tolist()
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda frame: frame,
+        polars.from_pandas,
+        pyarrow.Table.from_pandas,
+        lambda frame: {name: frame[name].to_numpy() for name in frame},
+    ],
+    ids=["pandas", "Polars", "Arrow", "dictionary"],
+)
+def test_frames_with_text_dates_and_gaps_are_encoded_like_tables(frame, convert, tmp_path):
+    labels = np.where((frame["kind"] == "x") | (frame["size"].fillna(0) > 1), "yes", "no")
+    given = convert(frame)
+    run = train_arrays((given, labels), tmp_path / "run", epochs=40, lr=0.05)
+    assert np.mean(run.model.predict(given) == labels) > 0.9
+    assert run.model.predict(given).tolist() == run.model.predict(frame).tolist()
 
 
 # Everything that a user calls from Python, first in this process and then with a worker process.

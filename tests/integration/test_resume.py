@@ -116,11 +116,3 @@ def test_another_run_is_refused_and_nothing_that_was_saved_is_lost(
     assert refused.returncode == 2 and difference in refused.stderr
     assert sorted(job.run_dir.rglob("*")) == before
     assert job.events(Event) == events
-
-
-def test_a_path_to_resume_that_does_not_exist_is_named(main, tmp_path):
-    for data in ((), ("a9a",)):
-        done = main("train", *data, "--resume", "nowhere", cwd=tmp_path)
-        assert done.returncode == 2
-        assert done.stderr.startswith("hogbatch: --resume nowhere does not exist; expected a run")
-    assert list(tmp_path.iterdir()) == []

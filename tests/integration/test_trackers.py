@@ -86,24 +86,6 @@ def history(run, name):
     return [entry[name] for entry in run["history"]]
 
 
-def test_a_missing_package_is_refused_before_anything_is_written(
-    plane, tmp_path, main, monkeypatch
-):
-    monkeypatch.delitem(sys.modules, "hogbatch.views.trackers.wandb_run", raising=False)
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    refused = main("train", plane, "--log", "csv,wandb", "--run-dir", tmp_path / "run")
-    assert refused.returncode == 2 and list(tmp_path.iterdir()) == []
-    assert "log wandb needs the package wandb" in refused.stderr
-    assert refused.stderr.endswith("pip install 'hogbatch[wandb]'\n")
-
-
-def test_a_user_file_called_metrics_is_not_overwritten(plane, tmp_path, main):
-    (tmp_path / "metrics.csv").write_text("mine")
-    refused = main("train", plane, *SMALL, "--run-dir", tmp_path, "--log", "csv")
-    assert refused.returncode == 2 and "metrics.csv does not belong to a run" in refused.stderr
-    assert (tmp_path / "metrics.csv").read_text() == "mine"
-
-
 def test_a_killed_resumed_and_interrupted_run_continues_its_files(job):
     often = ("--checkpoint-seconds", 0.05, "--eval-seconds", 0.05, "--workers", "cpu:1")
     job.train("a9a", *often, "--log", "csv,tensorboard", *ENDLESS, "--hidden", 256)
