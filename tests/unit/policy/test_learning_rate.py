@@ -5,19 +5,11 @@ from hogbatch.policy.learning_rate import SCALINGS, LearningRate
 
 
 @pytest.mark.parametrize(
-    ("scaling", "rate"), [("none", 0.1), ("linear", 0.1 * 64), ("sqrt", 0.1 * 8)]
+    ("scaling", "large", "small"), [("none", 0.1, 1.0), ("linear", 6.4, 0.25), ("sqrt", 0.8, 0.5)]
 )
-def test_a_larger_batch_takes_a_scaled_rate(scaling, rate):
-    assert LearningRate(0.1, scaling).at(64) == pytest.approx(rate)
-
-
-@pytest.mark.parametrize(("scaling", "rate"), [("none", 1.0), ("linear", 0.25), ("sqrt", 0.5)])
-def test_a_batch_below_the_reference_is_scaled_down(scaling, rate):
-    assert LearningRate(1.0, scaling, reference=64).at(16) == pytest.approx(rate)
-
-
-@pytest.mark.parametrize("scaling", SCALINGS)
-def test_the_reference_batch_takes_the_base_rate(scaling):
+def test_the_reference_batch_takes_the_base_rate_and_others_a_scaled_one(scaling, large, small):
+    assert LearningRate(0.1, scaling).at(64) == pytest.approx(large)
+    assert LearningRate(1.0, scaling, reference=64).at(16) == pytest.approx(small)
     assert LearningRate(0.3, scaling, reference=32, cap=2.0).at(32) == 0.3
 
 

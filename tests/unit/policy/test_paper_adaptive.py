@@ -35,16 +35,16 @@ def test_the_batch_depends_on_the_rank_among_the_others(updates, size):
     assert PaperAdaptive(PolicySettings()).next_size(CPU, others(*updates)) == size
 
 
-@pytest.mark.parametrize(("alpha", "smaller", "larger"), [(2, 8, 32), (4, 4, 64), (1.5, 11, 24)])
-def test_alpha_is_the_factor(alpha, smaller, larger):
-    policy = PaperAdaptive(PolicySettings(alpha=alpha))
-    assert policy.next_size(CPU, others(101)) == smaller
-    assert policy.next_size(CPU, others(99)) == larger
-
-
-@pytest.mark.parametrize(("size", "smaller", "larger"), [(4, 4, 8), (5, 4, 10), (33, 16, 64)])
-def test_a_batch_stays_within_its_limits(size, smaller, larger):
-    policy, worker = PaperAdaptive(PolicySettings()), replace(CPU, batch_size=size)
+@pytest.mark.parametrize(
+    ("alpha", "size", "smaller", "larger"),
+    [
+        *((4, 16, 4, 64), (1.5, 16, 11, 24)),
+        *((2, 4, 4, 8), (2, 5, 4, 10), (2, 33, 16, 64)),  # to a limit
+        (1.1, 6, 5, 7),  # by at least one row
+    ],
+)
+def test_alpha_is_the_factor(alpha, size, smaller, larger):
+    policy, worker = PaperAdaptive(PolicySettings(alpha=alpha)), replace(CPU, batch_size=size)
     assert policy.next_size(worker, others(101)) == smaller
     assert policy.next_size(worker, others(99)) == larger
 
@@ -84,15 +84,3 @@ def test_a_batch_moves_the_right_way_or_is_at_its_limit(alpha, limits, fraction,
         assert following > size or size == largest
     else:
         assert following == size
-
-
-def test_a_small_alpha_moves_a_small_batch_by_one_row():
-    policy, worker = (
-        PaperAdaptive(PolicySettings(alpha=1.1)),
-        replace(CPU, smallest=1, batch_size=4),
-    )
-    assert policy.next_size(worker, others(99)) == 5
-    assert policy.next_size(worker, others(101)) == 3
-
-
-# A server in a few lines ---------------------------------------------------------------------

@@ -10,13 +10,6 @@ from tests.support.property_tests import max_examples
 CHANGES = st.lists(st.tuples(st.integers(0, 9), st.none() | st.floats(allow_nan=False)))
 
 
-def ranking(values):
-    ranked = Ranking()
-    for worker, value in values.items():
-        ranked.put(worker, value)
-    return ranked
-
-
 def view(worker):
     return WorkerView("cpu", 1, 1, 64, batch_size=worker)
 
@@ -46,14 +39,12 @@ def test_a_ranking_is_what_sorting_gives(changes, worker):
 
 
 def test_the_others_are_a_sequence():
-    others = Others(ranking({7: 2.0, 8: 1.0, 9: 3.0, 5: 2.5}), 7, view)
+    ranked = Ranking()
+    for worker, value in {7: 2.0, 8: 1.0, 9: 3.0, 5: 2.5}.items():
+        ranked.put(worker, value)
+    others = Others(ranked, 7, view)
     assert (others[0], others[-1]) == (view(8), view(9))
     assert seen(others[1:]) == [5, 9]
     assert seen(reversed(others)) == [9, 5, 8]
     with pytest.raises(IndexError):
         others[3]
-
-
-def test_the_others_of_an_unranked_worker_are_all():
-    assert seen(Others(ranking({7: 2.0, 8: 1.0}), 3, view)) == [8, 7]
-    assert not Others(ranking({7: 2.0}), 7, view)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -22,16 +23,7 @@ from tests.support.property_tests import max_examples
 SPEEDS = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.0, 1e300))
 
 
-def sizing(**changes):
-    fields = {
-        "batch_size": 10,
-        "teams": 1,
-        "seconds_per_row": 0.001,
-        "target_seconds": 0.5,
-        "remaining": 1_000_000,
-        "fraction": 1.0,
-    }
-    return LeaseSizing(**{**fields, **changes})
+USUAL = LeaseSizing(10, 1, 0.001, 0.5, remaining=1_000_000, fraction=1.0)
 
 
 def test_a_short_lease_counts_less_than_a_long_one():
@@ -69,7 +61,7 @@ def test_a_short_lease_counts_less_than_a_long_one():
     ],
 )
 def test_a_lease_has_the_target_duration_in_whole_batches(changes, rows):
-    assert lease_rows(sizing(**changes)) == rows
+    assert lease_rows(replace(USUAL, **changes)) == rows
 
 
 @max_examples(100)
@@ -85,11 +77,8 @@ def test_a_lease_has_the_target_duration_in_whole_batches(changes, rows):
 def test_a_lease_has_at_least_a_row_and_at_most_all_in_whole_batches(
     batch_size, teams, seconds_per_row, target_seconds, remaining, fraction, workers
 ):
-    rows = lease_rows(
-        LeaseSizing(
-            batch_size, teams, seconds_per_row, target_seconds, remaining, fraction, workers
-        )
-    )
+    settings = (batch_size, teams, seconds_per_row, target_seconds, remaining, fraction)
+    rows = lease_rows(LeaseSizing(*settings, workers=workers))
     assert 1 <= rows <= remaining
     batches, rest = divmod(rows, batch_size)
     assert rest == 0 or rows == remaining
@@ -130,7 +119,8 @@ def test_no_batch_is_smaller_than_half_of_one_unless_the_range_is(data, batch, a
 @max_examples(50)
 @given(workers=st.integers(1, 100_000), seconds_per_row=st.floats(1e-9, 1e-3))
 def test_however_many_workers_there_are_they_do_not_ask_more_often(workers, seconds_per_row):
-    rows = lease_rows(sizing(seconds_per_row=seconds_per_row, remaining=10**15, workers=workers))
+    asked = {"seconds_per_row": seconds_per_row, "remaining": 10**15, "workers": workers}
+    rows = lease_rows(replace(USUAL, **asked))
     assert workers / (rows * seconds_per_row) <= 1.001 * LEASES_PER_S
 
 

@@ -42,30 +42,30 @@ def test_a_late_sample_weighs_a_tenth(model):
     assert_allclose(shown, 0.1, rtol=1e-5)
 
 
-def wait_for_sample(mean, number):
-    def sampled():
-        with mean._lock:  # it is incremented before the sample is added
-            return mean._samples == number
-
-    wait_for(sampled, f"sample {number} is taken")
-
-
 def test_a_thread_samples_as_long_as_there_are_updates(model, monkeypatch):
     monkeypatch.setattr(average, "INTERVAL_S", 0.001)
     mean = MovingMean(model)
+
+    def wait_for_sample(number):
+        def sampled():
+            with mean._lock:  # it is incremented before the sample is added
+                return mean._samples == number
+
+        wait_for(sampled, f"sample {number} is taken")
+
     with mean.sampling():
         model.params[:] = 2.0
         model.steps[0] = 1
-        wait_for_sample(mean, 1)
+        wait_for_sample(1)
         model.params[:] = 4.0
         model.merges[0] = 1
-        wait_for_sample(mean, 2)
+        wait_for_sample(2)
         mean.show(True)
         assert_allclose(model.params, 3.5 + 0.6 * 0.5)
         model.steps[0] = 2
         assert mean._lock.locked()  # no samples are taken while the mean is shown
         mean.show(False)
-        wait_for_sample(mean, 4)
+        wait_for_sample(4)
     assert_array_equal(model.params, 4.0)
 
 

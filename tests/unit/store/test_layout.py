@@ -3,27 +3,16 @@ import pytest
 from hogbatch.store.layout import PAGE, Layout, arrange, stored_width, tensor_offsets
 
 
-def test_each_array_starts_on_the_next_free_cache_line():
+def test_arrays_start_on_cache_lines_and_groups_of_them_on_pages():
     layout = arrange({"a": ("<f4", (3,)), "b": ("<i8", (2, 8)), "c": ("<i4", (1,))})
     assert [field.offset for field in layout.fields] == [0, 64, 192]
     assert layout.size == PAGE
-
-
-def test_a_layout_without_data_can_still_be_mapped():
-    assert arrange({}) == Layout((), PAGE)
-
-
-def test_the_size_is_a_whole_number_of_pages():
-    assert arrange({"a": ("u1", (PAGE,))}).size == PAGE
-    assert arrange({"a": ("u1", (PAGE + 1,))}).size == 2 * PAGE
-
-
-def test_each_group_of_arrays_starts_on_a_new_page():
     layout = arrange(
-        {"a": ("<f4", (3,)), "b": ("u1", (PAGE,))}, {"c": ("<i4", (1,))}, {}, {"d": ("u1", (1,))}
+        {"a": ("<f4", (3,)), "b": ("u1", (PAGE,))}, {"c": ("<i4", (1,))}, {}, {"d": ("u1", (PAGE,))}
     )
     assert [field.offset for field in layout.fields] == [0, 64, 2 * PAGE, 3 * PAGE]
     assert layout.size == 4 * PAGE
+    assert arrange({}) == Layout((), PAGE), "it can still be mapped"
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,5 @@ def test_every_rule_is_a_choice_and_documented():
     assert FLAGS["merge"].choices == tuple(MERGE_RULES)
     choices = r"\|".join(MERGE_RULES)  # in a table
     assert f"`--merge {choices}`" in PAGE.read_text(encoding="utf-8")
-    for name in MERGE_RULES:
-        assert f"`{name}`" in GPU_PAGE.read_text(
-            encoding="utf-8"
-        ) or f"--merge {name}`" in GPU_PAGE.read_text(encoding="utf-8")
+    page = GPU_PAGE.read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page or f"--merge {name}`" in page for name in MERGE_RULES)

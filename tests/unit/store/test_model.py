@@ -6,29 +6,14 @@ from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 
 
-@pytest.fixture
-def segment():
-    """A segment for a model of 20 parameters and an optimizer with two slots."""
+def test_updates_are_those_of_cpu_and_gpu_workers_together():
     segment = Segment.create("shared", arrange(SharedModel.fields(20, 2)))
-    yield segment
-    segment.close()
-
-
-@pytest.mark.parametrize(("slots", "first", "second"), [(0, 0, 0), (1, 20, 0), (2, 20, 20)])
-def test_there_are_as_many_slots_as_the_optimizer_has(slots, first, second):
-    segment = Segment.create("shared", arrange(SharedModel.fields(20, slots)))
-    model = SharedModel.of(segment)
-    assert [len(a) for a in (model.params, model.first, model.second)] == [20, first, second]
-    assert model.steps.shape == model.merges.shape == (1,)
-    segment.close()
-
-
-def test_updates_are_those_of_cpu_and_gpu_workers_together(segment):
     model = SharedModel.of(segment)
     assert model.updates == 0
     model.steps[0] += 2**40
     SharedModel.of(segment).merges[0] += 3
     assert model.updates == 2**40 + 3
+    segment.close()
 
 
 @pytest.mark.parametrize("slots", [0, 1, 2])
@@ -38,6 +23,8 @@ def test_its_memory_is_all_of_its_pages_and_no_page_of_another_array(parameters,
     model_fields = SharedModel.fields(parameters, slots)
     segment = Segment.create("shared", arrange(before, model_fields, after))
     model = SharedModel.of(segment)
+    sizes = [len(array) for array in (model.params, model.first, model.second)]
+    assert sizes == [parameters, *[parameters] * slots, *[0] * (2 - slots)]
     memory, others = model.memory, [segment.array("before"), segment.array("after")]
     assert memory.ctypes.data % PAGE == 0 and memory.nbytes % PAGE == 0
     memory[:] = 0xFF

@@ -37,11 +37,6 @@ def values():
     return values
 
 
-def test_finite_numbers_are_passed(values):
-    assert first_not_finite(values) is None
-    assert first_not_finite(values[:0]) is None
-
-
 @pytest.mark.parametrize("bits", NOT_FINITE.values(), ids=NOT_FINITE)
 @pytest.mark.parametrize(
     "index", [0, 1, PART - 1, PART, 2 * PART - 1, 5 * PART - 1, 5 * PART, SIZE - 1]
@@ -51,7 +46,8 @@ def test_a_cell_is_found_wherever_it_lies(values, index, bits):
     assert first_not_finite(values) == index
 
 
-def test_the_first_of_several_is_named(values):
+def test_finite_numbers_are_passed_and_the_first_of_several_others_is_named(values):
+    assert first_not_finite(values) is first_not_finite(values[:0]) is None
     values[[PART + 7, PART + 5, 3 * PART]] = np.inf, np.nan, -np.inf
     assert first_not_finite(values) == PART + 5
 

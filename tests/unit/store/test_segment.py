@@ -2,6 +2,7 @@ import errno
 import fcntl
 import mmap
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,28 +61,18 @@ def test_nobody_changes_the_size(segment, size):
         os.ftruncate(segment.fd, size)
 
 
-def test_the_last_view_takes_the_mapping_with_it():
+def test_descriptors_are_freed_once_and_the_mapping_with_the_last_view():
+    before, maps = open_descriptors(), Path("/proc/self/maps")
     segment = Segment.create("last-view", LAYOUT)
     view = segment.array("b")
-    segment.close()
-    assert "hogbatch-last-view" in maps()
-    del view
-    assert "hogbatch-last-view" not in maps()
-
-
-def maps():
-    with open("/proc/self/maps") as lines:
-        return lines.read()
-
-
-def test_closing_frees_the_descriptors_once():
-    before = open_descriptors()
-    segment = Segment.create("test", LAYOUT)
     segment.close()
     assert open_descriptors() <= before
     with open("/dev/null") as reused:
         segment.close()
         os.fstat(reused.fileno())
+    assert "hogbatch-last-view" in maps.read_text()
+    del view
+    assert "hogbatch-last-view" not in maps.read_text()
 
 
 def test_a_segment_smaller_than_its_layout_is_refused(segment):

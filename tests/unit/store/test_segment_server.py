@@ -84,17 +84,16 @@ def test_a_worker_gets_the_manifest_and_the_segments(received, manifest, segment
     assert not any(os.get_inheritable(s.fd) for s in received.segments.values())
 
 
-def test_no_name_is_left_in_the_run_directory(segment_server, tmp_path):
-    assert list((tmp_path / "run").iterdir()) == []
-    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
-
-
-def test_a_name_left_by_a_killed_coordinator_is_in_nobodys_way(tmp_path, manifest, segments):
+def test_no_name_is_left_also_if_a_killed_coordinator_has_left_one(tmp_path, manifest, segments):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as killed:
         killed.bind(str(tmp_path / module.NAME))
-    with closing(SegmentServer.open(tmp_path, manifest, segments)) as segment_server:
-        assert list(tmp_path.iterdir()) == []
-        client(segment_server.address).close()
+    before = open_descriptors()
+    segment_server = SegmentServer.open(tmp_path, manifest, segments)
+    assert list(tmp_path.iterdir()) == [] and tmp_path.stat().st_mode & 0o777 == 0o700
+    client(segment_server.address).close()
+    segment_server.close()
+    segment_server.close()
+    assert open_descriptors() <= before
 
 
 def test_a_directory_open_to_others_is_refused(tmp_path, manifest, segments):
@@ -111,21 +110,11 @@ def test_a_directory_that_cannot_hold_a_socket_is_refused(tmp_path, manifest, se
     assert open_descriptors() <= before
 
 
-def test_everyone_who_waits_is_served(segment_server):
-    clients = [client(segment_server.address) for _ in range(3)]
-    assert segment_server.serve() == [ME] * 3
-    for connection in clients:
-        _, fds, _, _ = socket.recv_fds(connection, module.MAX_MANIFEST_BYTES, 4)
-        assert len(fds) == 2
-        for fd in fds:
-            os.close(fd)
-        connection.close()
-
-
-def test_a_client_that_has_gone_is_counted(segment_server):
-    client(segment_server.address).close()
-    assert segment_server.serve() == []
-    assert segment_server.refused == 1
+def test_everyone_who_waits_is_served_and_who_has_gone_is_counted(segment_server):
+    with client(segment_server.address), client(segment_server.address):
+        client(segment_server.address).close()
+        assert segment_server.serve() == [ME] * 2
+        assert segment_server.refused == 1
 
 
 def test_another_user_gets_nothing(segment_server, monkeypatch):
@@ -169,24 +158,14 @@ def test_a_coordinator_of_another_user_is_not_believed(segment_server, monkeypat
         fetch_segments(segment_server.address, WITHIN_S)
 
 
-def test_closing_frees_every_descriptor_once(tmp_path, manifest, segments):
-    before = open_descriptors()
-    segment_server = SegmentServer.open(tmp_path, manifest, segments)
-    segment_server.close()
-    segment_server.close()
-    assert open_descriptors() <= before
-
-
-def test_a_manifest_too_long_for_one_packet_is_refused(tmp_path, segments):
-    long = SegmentManifest("r" * module.MAX_MANIFEST_BYTES, "", 1, describe_segments(segments))
-    with pytest.raises(ValueError, match="expected a manifest of at most 65536 bytes"):
-        SegmentServer.open(tmp_path, long, segments)
-
-
-def test_the_longest_manifest_fits_into_the_buffer_of_a_new_connection(tmp_path, segments):
+def test_the_longest_manifest_fits_into_one_packet_and_a_longer_one_is_refused(tmp_path, segments):
     short = SegmentManifest("", "", 1, describe_segments(segments))
     room = module.MAX_MANIFEST_BYTES - len(msgspec.json.encode(short))
-    longest = msgspec.structs.replace(short, run="r" * room)
+    longer, longest = (
+        msgspec.structs.replace(short, run="r" * length) for length in (room + 1, room)
+    )
+    with pytest.raises(ValueError, match="expected a manifest of at most 65536 bytes"):
+        SegmentServer.open(tmp_path, longer, segments)
     with (
         closing(SegmentServer.open(tmp_path, longest, segments)) as segment_server,
         client(segment_server.address),
@@ -200,34 +179,27 @@ def test_an_address_without_a_coordinator_is_an_error_that_names_it(address):
         fetch_segments(address, WITHIN_S)
 
 
-def test_a_silent_coordinator_is_given_up(segment_server):
+def test_a_coordinator_that_is_silent_or_has_a_full_queue_is_given_up(segment_server):
     with pytest.raises(ProtocolError, match=r"expected an answer .* within 0.05 s"):
         fetch_segments(segment_server.address, 0.05)
-
-
-def test_a_coordinator_with_a_full_queue_is_given_up(segment_server):
+    segment_server.serve()
     segment_server._listener.listen(0)
     with client(segment_server.address), pytest.raises(ProtocolError, match=r"within 0.05 s"):
         fetch_segments(segment_server.address, 0.05)
 
 
-@pytest.mark.parametrize("wrong", [b"", b"\xff", b"{}", b"[1]"])
-def test_an_answer_that_is_no_manifest_is_an_error_and_leaks_nothing(wrong):
+@pytest.mark.parametrize(
+    ("answer", "count", "message"),
+    [
+        *((b"", 1, "got 0 bytes and 1 descr"), (b"\xff", 1, "1 bytes"), (b"{}", 1, "2 bytes")),
+        *((None, 0, "and 0 descriptors"), (None, 2, "got 0 bytes")),  # the true manifest
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_an_error_and_leaks_nothing(
+    manifest, answer, count, message
+):
     before = open_descriptors()
-    fds = [os.open("/dev/null", os.O_RDONLY)]
-    with pytest.raises(ProtocolError, match=f"got {len(wrong)} bytes and 1 descriptors"):
-        module._attach(wrong, fds)
-    assert open_descriptors() <= before
-
-
-def test_a_manifest_without_its_descriptors_is_an_error(manifest):
-    with pytest.raises(ProtocolError, match="and 0 descriptors"):
-        module._attach(msgspec.json.encode(manifest), [])
-
-
-def test_a_segment_that_cannot_be_attached_leaks_nothing(manifest):
-    before = open_descriptors()
-    fds = [os.memfd_create("small"), os.memfd_create("small")]
-    with pytest.raises(ProtocolError, match="got 0 bytes"):
-        module._attach(msgspec.json.encode(manifest), fds)
+    fds = [os.memfd_create("empty") for _ in range(count)]
+    with pytest.raises(ProtocolError, match=message):
+        module._attach(msgspec.json.encode(manifest) if answer is None else answer, fds)
     assert open_descriptors() <= before
