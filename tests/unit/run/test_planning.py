@@ -45,12 +45,9 @@ def values(found, expected):
             | {"lsh": None, "cpu_teams": 0},
         ),
         (
-            {"merge_every": "4", "staleness_damping": "auto", "cpu_teams": "1"},
-            {"merge_every": 4, "staleness_damping": "auto", "cpu_teams": 1},
-        ),
-        (
-            {"staleness_damping": "0.25", "precision": "tf32", "cpu_teams": "auto"},
-            {"staleness_damping": 0.25, "precision": "tf32", "cpu_teams": 0},
+            {"merge_every": "4", "staleness_damping": "0.25", "precision": "tf32"}
+            | {"cpu_teams": "1"},
+            {"merge_every": 4, "staleness_damping": 0.25, "precision": "tf32", "cpu_teams": 1},
         ),
     ],
 )
@@ -212,7 +209,6 @@ def test_small_runs_are_those_with_few_multiplications(flags, small):
 
 
 def test_a_hashed_output_layer_is_never_small():
-    given, data, network, plan = planned(
-        "multilabel", 20, output="lsh", average="off", hidden=(4,), epochs=1
-    )
+    flags = {"output": "lsh", "average": "off", "hidden": (4,), "epochs": 1}
+    given, data, network, plan = planned("multilabel", 20, **flags)
     assert not is_small(given, plan, network, data.train_sizes)

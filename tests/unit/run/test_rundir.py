@@ -78,14 +78,16 @@ class TestHolding:
         assert path.stat().st_mode & 0o777 == 0o700
         assert (path / CONFIG).read_text() == "new"
 
-    @pytest.mark.parametrize("existing", [False, True])
-    def test_what_a_run_made_for_nothing_is_removed(self, path, existing):
-        if existing:
-            path.mkdir(mode=0o700)
-            (path / "notes.txt").touch()
-        with pytest.raises(KeyError), RunDirectory.hold(path, LOGS):
-            raise KeyError
-        assert os.listdir(path) == ["notes.txt"] if existing else not path.exists()
+    def test_what_a_run_made_for_nothing_is_removed(self, path):
+        def fail(directory):
+            raise UsageError("nothing")
+
+        expect_refusal(path, "nothing", fail)
+        assert not path.exists()
+        path.mkdir(mode=0o700)
+        (path / "notes.txt").touch()
+        expect_refusal(path, "nothing", fail)
+        assert os.listdir(path) == ["notes.txt"]
 
     def test_a_directory_that_cannot_be_claimed_is_removed(self, path, monkeypatch):
         def full(*_):
@@ -118,11 +120,7 @@ class TestHolding:
     @pytest.mark.parametrize(
         ("checkpoints", "message"),
         [
-            (
-                2,
-                r"contains a run \(model.safetensors and 2 checkpoints\): give --resume to "
-                "continue it, --overwrite to replace it, or another --run-dir",
-            ),
+            (2, r"\(model.safetensors and 2 checkpoints\): give --resume to continue it, --over"),
             (0, r"\(model.safetensors\): give --overwrite"),
         ],
     )
@@ -150,6 +148,8 @@ class TestReplacing:
         with begun(path) as directory:
             assert contents(path) == {CONFIG: "new"}
             write_run(directory, "new", model=False, checkpoints=0)
+            with pytest.raises(SaveError, match="full"), directory.saving():
+                raise SaveError("full")
             assert "was restored; the files of the run that saved nothing" in directory.end()
         assert contents(path) == OLD
         assert contents(path / UNSAVED) == {"events.jsonl": "new", CONFIG: "new"}
@@ -166,13 +166,6 @@ class TestReplacing:
         saved = {MODEL: "new", "events.jsonl": "new", CONFIG: "new"}
         assert contents(path) == (SAVED if what == "checkpoint" else saved)
         assert all((path / name).read_text() == "mine" for name in MINE)
-
-    def test_a_save_that_fails_leaves_it(self, path):
-        with begun(path) as directory:
-            with pytest.raises(SaveError, match="full"), directory.saving():
-                raise SaveError("full")
-            directory.end()
-        assert contents(path) == OLD
 
     def test_a_file_of_the_user_in_a_checkpoint_is_not_removed(self, path):
         (path / FOLDER / "000001" / "mine").touch()

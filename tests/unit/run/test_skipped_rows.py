@@ -1,4 +1,4 @@
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,9 +23,8 @@ def test_the_largest_feature_of_a_row_is_found_whatever_its_sign(inputs):
 
 
 def test_the_feature_is_that_of_the_skipped_row():
-    loaded, recorded = SimpleNamespace(train=SimpleNamespace(inputs=dense_inputs(DENSE))), []
-    setup, recorder = SimpleNamespace(loaded=loaded), SimpleNamespace(record=recorded.append)
-    run = SimpleNamespace(setup=setup, recorder=recorder)
+    recorded, run = [], Mock()
+    run.setup.loaded.train.inputs, run.recorder.record = dense_inputs(DENSE), recorded.append
     RunComponents.record(run, RowsOftenSkipped(31, 10_000, 1, 0.05))
     assert "largest |feature| 7)" in recorded[0].warning
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import hogbatch
-from benchmarks.common.job import WITHIN_S
 from hogbatch.errors import NoWorkers
 from hogbatch.run import this_server
 from hogbatch.workers.cpu import CpuEngine
@@ -55,14 +54,6 @@ def test_the_model_is_that_of_a_worker_process(train, monkeypatch):
     assert not logs(here) and len(logs(there)) == 1
     for name, tensor in here.model.tensors.items():
         np.testing.assert_array_equal(tensor, there.model.tensors[name])
-
-
-def test_another_thread_can_train(train):
-    runs = []
-    thread = threading.Thread(target=lambda: runs.append(train()))
-    thread.start()
-    thread.join(WITHIN_S)
-    assert runs[0].status == "finished"
 
 
 def test_a_failure_of_the_thread_ends_the_run_with_its_reason(train, monkeypatch):

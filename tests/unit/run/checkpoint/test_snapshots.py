@@ -141,15 +141,13 @@ class TestLarge:
         monkeypatch.setattr(snapshots_module, "LARGE", 0)
         return request.getfixturevalue("snapshots")
 
-    def test_it_is_written_at_once(self, model, large, tmp_path):
-        draft = save(large)
+    def test_it_is_written_at_once_and_put_back_from_the_disk_without_a_copy_in_memory(
+        self, model, large, tmp_path, monkeypatch
+    ):
+        draft, before = save(large), ModelCopy.of(model)
         assert np.array_equal(written(tmp_path).arrays["params"], model.params)
         assert draft.write() is None
         assert len(folder.paths(tmp_path / "checkpoints")) == 1
-
-    def test_it_is_put_back_from_the_disk_without_a_copy_in_memory(self, model, large, monkeypatch):
-        save(large)
-        before = ModelCopy.of(model)
         model.params[:] = np.nan
         assert large.copy() == "layers.0.weight[0, 0]"
         monkeypatch.setattr(folder.np, "empty", None)  # what arrays are read into otherwise

@@ -34,16 +34,11 @@ def test_a_core_is_left_for_a_gpu_worker_if_there_are_enough():
 
 
 def test_a_run_with_too_few_free_cores_is_not_pinned_and_claims_none():
+    with pytest.raises(KeyError), pinning([TWO, TWO]):
+        raise KeyError  # after which they are free again
     with pinning([TWO]), pinning([TWO, TWO]) as unpinned, pinning([TWO]) as cores:
         assert unpinned == [(), ()]
         assert cores == [(2, 3)]
-
-
-def test_cores_are_free_again_when_the_run_has_failed():
-    with pytest.raises(KeyError), pinning([TWO, TWO]):
-        raise KeyError
-    with pinning([TWO, TWO]) as cores:
-        assert cores == [(0, 1), (2, 3)]
 
 
 @pytest.mark.parametrize("pin", [True, False])

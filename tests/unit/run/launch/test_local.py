@@ -43,16 +43,8 @@ def die(launcher, number=0, worked=False, now=0.0):
     return launcher.died(launcher.pids()[number], worked, now)
 
 
-def ending(launcher):
-    return launcher.cause_of_death(launcher.pids()[0])
-
-
-def runs(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def ending(launcher, number=0):
+    return launcher.cause_of_death(launcher.pids()[number])
 
 
 @pytest.mark.parametrize(
@@ -70,23 +62,17 @@ def test_a_worker_is_started_by_this_interpreter(request_, cores, device, end):
     assert command(request_, "runs/one", cores) == expected
 
 
-def test_a_launcher_without_workers_has_lost_none():
+def test_each_worker_has_a_log_with_its_output_and_all_have_ended_when_the_last_has(
+    launch, tmp_path
+):
     launcher = LocalLauncher()
     assert launcher.all_ended() is None
     launcher.stop()
-
-
-def test_each_worker_has_a_log_with_its_output(launch, tmp_path):
-    launcher = launch("print('one')", "import sys; print('two', file=sys.stderr)")
+    launcher = launch("print('one')", "import sys; print('two', file=sys.stderr)", NEVER)
     die(launcher, 0)
     die(launcher, 1)
     assert (tmp_path / "worker-0.log").read_text() == "one\n"
     assert (tmp_path / "worker-1.log").read_text() == "two\n"
-
-
-def test_all_ended_is_none_while_one_worker_runs(launch):
-    launcher = launch("pass", NEVER)
-    die(launcher)
     assert launcher.all_ended() is None
 
 
@@ -123,18 +109,19 @@ def test_a_log_that_was_removed_is_not_shown(launch, tmp_path):
     assert launcher.cause_of_death(1) == "process 1 exited"
 
 
-def test_stop_lets_a_worker_exit_by_itself(launch):
-    launcher = launch("import time; time.sleep(0.2)")
-    launcher.stop(WITHIN_S)
-    assert "exited with code 0" in ending(launcher)
-
-
-def test_stop_terminates_a_worker_that_stays(launch):
-    launcher = launch(NEVER)
+@pytest.mark.parametrize(
+    ("program", "patience_s", "how"),
+    [
+        ("import time; time.sleep(0.2)", WITHIN_S, "exited with code 0"),
+        (NEVER, 0.0, "killed by SIGTERM"),
+    ],
+)
+def test_stop_lets_a_worker_exit_by_itself_or_terminates_it(launch, program, patience_s, how):
+    launcher = launch(program)
     session = os.getsid(launcher.pids()[0])
     assert session != os.getsid(0), "Ctrl-C in the terminal must not reach it"
-    launcher.stop(0.0)
-    assert "killed by SIGTERM" in ending(launcher)
+    launcher.stop(patience_s)
+    assert how in ending(launcher)
 
 
 def test_stop_kills_workers_that_ignore_it(launch, tmp_path):
@@ -142,8 +129,7 @@ def test_stop_kills_workers_that_ignore_it(launch, tmp_path):
     logs = [tmp_path / f"worker-{number}.log" for number in (0, 1)]
     wait_for(lambda: all(log.read_text() for log in logs), "both ignore it")
     launcher.stop(0.0)
-    assert "killed by SIGKILL" in ending(launcher)
-    assert not any(map(runs, launcher.pids()))
+    assert all("killed by SIGKILL" in ending(launcher, number) for number in (0, 1))
     launcher.stop()  # once more does no harm
 
 
@@ -157,7 +143,7 @@ def test_ctrl_c_while_waiting_kills_the_workers(launch, monkeypatch):
     monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         launcher.stop(600.0)
-    assert not any(map(runs, launcher.pids()))
+    assert all("killed by SIGKILL" in ending(launcher, number) for number in (0, 1))
 
 
 @pytest.mark.parametrize("code", [1, 12])

@@ -16,13 +16,10 @@ def pauses(restarts, deaths):
     return found
 
 
-def test_a_worker_that_never_works_is_restarted_three_times():
+def test_a_worker_that_never_works_is_restarted_three_times_after_growing_pauses():
     restarts = Restarts()
     assert pauses(restarts, 9) == [1, 2, 4]
     assert str(restarts) == "4 deaths in 7 s without a finished lease"
-
-
-def test_pauses_double_up_to_half_a_minute():
     assert pauses(Restarts(maximum=8), 9) == [1, 2, 4, 8, 16, 32, 32, 32]
 
 
