@@ -20,7 +20,7 @@ from hogbatch.config.layers import (
 from hogbatch.data.batch import dense_inputs, single_labels
 from hogbatch.errors import DataError, UsageError
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import ACTIVATIONS as NUMBERS, LOSSES, SGD, TOTALS, Hyper
+from hogbatch.kernels.contract import LOSSES, SGD, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor
 from hogbatch.model.file import load_model, save_model
 from hogbatch.model.network import Network
@@ -78,24 +78,6 @@ def test_every_kind_trains_in_a_network(kind):
     assert_array_equal(padding, 0)
 
 
-def test_activations_are_those_of_the_kernels():
-    assert set(ACTIVATIONS) == set(NUMBERS)
-
-
-@pytest.mark.parametrize("output_major", [False, True])
-def test_dense_layers_are_written_to_files_as_by_version_0_1_0(output_major):
-    layer = DenseLayer(3, 4, "linear", output_major)
-    described = {"fan_in": 3, "width": 4, "activation": "linear", "by_neuron": output_major}
-    assert layer_to_file(layer) == described and list(layer_to_file(layer)) == list(described)
-    assert layer_from_file(described) == layer
-
-
-@pytest.mark.parametrize("description", [None, 3, "dense", [3, 4, "relu", False]])
-def test_a_description_that_is_not_a_mapping_is_refused(description):
-    with pytest.raises(UsageError, match="expected the fields of a layer"):
-        layer_from(description)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -115,6 +97,9 @@ def test_an_invalid_description_is_refused(change, message):
         layer_from(DENSE | change)
     with pytest.raises(UsageError, match="got fan_in, kind"):
         layer_from({"fan_in": 3, "kind": "dense"})
+    for description in (None, "dense", [3, 4, "relu", False]):
+        with pytest.raises(UsageError, match="expected the fields of a layer"):
+            layer_from(description)
 
 
 def test_a_message_with_an_invalid_layer_is_refused():

@@ -43,44 +43,17 @@ def test_the_table_can_be_read_without_numpy():
     assert not {"numpy", "numba", "msgspec"} & set(ran.stdout.split())
 
 
-@pytest.mark.parametrize("encoding", ENCODERS)
-@pytest.mark.parametrize("hashed", [False, True])
-def test_each_kind_of_labels_has_one_automatic_loss(encoding, hashed):
-    chosen = choose_loss("auto", encoding, hashed=hashed)
-    assert chosen.encoding == encoding
-    fitting = [loss for loss in LOSSES.values() if loss.encoding == encoding]
-    assert sum(loss.automatic for loss in fitting) == 1
-    assert sum(loss.automatic_if_hashed for loss in fitting) <= 1
-
-
-AUTOMATIC = {
-    "binary": "logistic",
-    "classes": "softmax",
-    "multilabel": "multilabel",
-    "real": "squared",
-}
-
-
-def test_the_automatic_losses_and_their_aliases():
-    assert {kind: choose_loss("auto", kind).name for kind in ENCODERS} == AUTOMATIC
-    hashed = {kind: choose_loss("auto", kind, hashed=True).name for kind in ENCODERS}
-    assert hashed == AUTOMATIC | {"multilabel": "multilabel-softmax"}
+def test_losses_are_chosen_for_labels_by_name_alias_or_automatically():
+    automatic = {"binary": "logistic", "classes": "softmax", "real": "squared"}
+    for hashed, many in ((False, "multilabel"), (True, "multilabel-softmax")):
+        chosen = {kind: choose_loss("auto", kind, hashed=hashed).name for kind in ENCODERS}
+        assert chosen == automatic | {"multilabel": many}
     assert choose_loss("softmax", "multilabel").name == "multilabel-softmax"
-
-
-def test_only_the_loss_over_all_labels_keeps_an_output_layer_from_being_hashed():
-    assert [name for name in ("auto", *LOSSES) if not can_hash(name)] == ["multilabel"]
-
-
-@losses
-def test_a_loss_is_chosen_by_its_name_for_its_labels(loss):
-    assert choose_loss(loss.name, loss.encoding) is loss
-    assert loss.encoding in encodings_for(loss.name)
-
-
-def test_a_loss_that_cannot_learn_the_labels_names_those_that_can():
+    assert all(choose_loss(name, loss.encoding) is loss for name, loss in LOSSES.items())
+    assert all(loss.encoding in encodings_for(name) for name, loss in LOSSES.items())
     with pytest.raises(UsageError, match=r"hinge expects binary labels; got classes .* softmax"):
         choose_loss("hinge", "classes")
+    assert [name for name in ("auto", *LOSSES) if not can_hash(name)] == ["multilabel"]
 
 
 def test_sets_of_numbers_follow_a_property():
@@ -109,14 +82,10 @@ def test_metrics_are_means_over_rows(names, sums, values):
 
 
 @losses
-def test_metrics_of_no_rows_are_nan_and_keep_their_names(loss):
+def test_a_better_leading_metric_ranks_lower_and_metrics_of_no_rows_are_nan(loss):
     values = loss.metric_values((0.0, 0.0, 0.0), 0)
     assert tuple(values) == loss.metrics
     assert all(math.isnan(value) for value in values.values())
-
-
-@losses
-def test_a_better_leading_metric_ranks_lower(loss):
     worse, better = sorted((0.2, 0.4), reverse=not loss.higher_is_better)
     assert loss.ranking({loss.metrics[0]: better}) < loss.ranking({loss.metrics[0]: worse})
 
@@ -125,10 +94,7 @@ def test_a_better_leading_metric_ranks_lower(loss):
 def test_only_a_loss_of_real_labels_depends_on_their_unit(loss):
     metrics = dict.fromkeys(loss.metrics, 0.5)
     scaled = loss.in_units(2.0, metrics, 3.0)
-    if loss.encoding == "real":
-        assert scaled == (18.0, {"rmse": 1.5})
-    else:
-        assert scaled == (2.0, metrics)
+    assert scaled == ((18.0, {"rmse": 1.5}) if loss.encoding == "real" else (2.0, metrics))
 
 
 def test_a_squared_loss_measures_predictions_and_skips_rows_that_are_not_finite():

@@ -45,8 +45,8 @@ def test_the_choices_are_those_of_the_kernels():
 
 def test_a_family_without_keys_has_the_defaults():
     for family in get_args(Family):
-        assert parse(family, LABELS, 7) == parse(f"{family}:", LABELS, 7)
-        assert parse(family, LABELS, 7) == defaults(family, LABELS, 7)
+        made = parse(family, LABELS, 7)
+        assert made == parse(f"{family}:", LABELS, 7) == defaults(family, LABELS, 7)
     given = msgspec.structs.replace(defaults("dwta", LABELS, 0), hashes=6, tables=20)
     assert parse("dwta:K=6,L=20", LABELS, 0) == given and parses("dwta:K=6,L=20")
     assert parse("auto", LABELS, 7) == defaults(AUTO, LABELS, 7)
@@ -84,10 +84,7 @@ def test_each_simhash_function_gives_one_bit_of_the_bucket_number():
         ("dwta:K", "K must be a whole number"),
         ("dwta:K=2.5", "K must be a whole number"),
         ("dwta:insertion=lifo", "insertion must be one of fifo, reservoir; got 'lifo'"),
-        (
-            "dwta:sampling=all",
-            "sampling must be one of vanilla, union, topk, threshold, nearest; got 'all'",
-        ),
+        ("dwta:sampling=all", "one of vanilla, union, topk, threshold, nearest; got 'all'"),
         *(
             (f"dwta:{key}={least - 1}", f"{key} must be a whole number >= {least}")
             for key, least in LEAST.items()

@@ -179,16 +179,13 @@ def test_a_missing_or_binary_file_is_named(tmp_path):
             merge_sources({"data": "x"}, tmp_path / name)
 
 
-@pytest.mark.parametrize("workers", ["auto", "cpu:1"])
-def test_deterministic_uses_one_cpu_thread(workers):
-    config = merge_sources({"data": "x", "deterministic": True, "workers": workers})
-    assert config.workers == ONE_THREAD
-
-
-@pytest.mark.parametrize("workers", ["cpu:2", "gpu:host", "cpu:1,cpu:1"])
-def test_deterministic_refuses_other_workers(workers):
-    with pytest.raises(UsageError, match=f"deterministic needs workers cpu:1; got {workers}"):
-        merge_sources({"data": "x", "deterministic": True, "workers": workers})
+def test_deterministic_uses_one_cpu_thread():
+    settings = {"data": "x", "deterministic": True}
+    for workers in ("auto", "cpu:1"):
+        assert merge_sources(settings | {"workers": workers}).workers == ONE_THREAD
+    for workers in ("cpu:2", "gpu:host", "cpu:1,cpu:1"):
+        with pytest.raises(UsageError, match=f"deterministic needs workers cpu:1; got {workers}"):
+            merge_sources(settings | {"workers": workers})
 
 
 positive = st.floats(1e-300, 1e300)
@@ -227,8 +224,5 @@ def test_a_configuration_is_read_back_from_its_file(tmp_path_factory, config):
 
 def test_the_file_contains_flag_names_and_plain_values():
     written = tomllib.loads(to_toml(replace(TrainConfig("x"), hidden=(4, 2), quiet=True)))
-    assert written["lr-scaling"] == "auto"
-    assert written["hidden"] == [4, 2]
-    assert written["quiet"] is True
-    assert written["lease-ms"] == 50.0
-    assert "gpu-batch" not in written
+    expected = {"lr-scaling": "auto", "hidden": [4, 2], "quiet": True, "lease-ms": 50.0}
+    assert written.items() >= expected.items() and "gpu-batch" not in written

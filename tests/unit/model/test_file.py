@@ -93,9 +93,8 @@ def test_a_file_from_before_frequencies_has_none(path):
     assert same(load_model(path), model_for("multilabel"))
 
 
-@pytest.mark.parametrize("names", [("a", "b", "c", "", "b"), ("é", "💡", '"', "\\", "\x00")])
-def test_names_survive(names, path):
-    about = {"label": "y", "label_column": "2"}
+def test_names_survive(path):
+    names, about = ("a", "", "a", "💡", '"\\\x00'), {"label": "y", "label_column": "2"}
     model = replace(model_for(), feature_names=names, about=about)
     save_model(model, path)
     assert same(load_model(path), model)
@@ -121,6 +120,10 @@ def test_labels_keep_their_type(classes, path):
 # Damage ------------------------------------------------------------------------------------------
 
 
+FEW = {name: each for name, each in model_for().tensors.items() if name != "layers.0.bias"}
+BIAS = "layers.0.bias"
+
+
 @pytest.mark.parametrize(
     ("model", "changes", "message"),
     [
@@ -133,26 +136,17 @@ def test_labels_keep_their_type(classes, path):
             {"frequencies": Frequencies(9, np.arange(5))},
             r"labels.rows: expected int64\[6\]; got int64\[5\]",
         ),
+        (model_for(), {"tensors": FEW}, "tensor layers.0.bias is missing"),
+        (
+            model_for(),
+            {"tensors": FEW | {BIAS: np.zeros(4, "<f4")}},
+            r"expected float32\[3\]",
+        ),
+        (model_for(), {"tensors": FEW | {BIAS: np.zeros(3)}}, r"got float64\[3\]"),
     ],
 )
-def test_names_and_frequencies_that_do_not_fit_are_refused(model, changes, message, path):
+def test_parts_that_do_not_fit_the_network_are_named(model, changes, message, path):
     save_model(replace(model, **changes), path)
-    expect_refusal(path, message)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (None, "tensor layers.0.bias is missing"),
-        (np.zeros(4, np.float32), r"layers.0.bias: expected float32\[3\]"),
-        (np.zeros(3), r"got float64\[3\]"),
-    ],
-)
-def test_tensors_that_do_not_fit_the_network_are_named(path, change, message):
-    model = model_for()
-    changed = model.tensors | {"layers.0.bias": change}
-    changed = {name: each for name, each in changed.items() if each is not None}
-    save_model(replace(model, tensors=changed), path)
     expect_refusal(path, message)
 
 

@@ -38,11 +38,6 @@ def test_psp_worked_out_by_hand():
     assert psp_at(2, top, lists_of(rows), propensity) == pytest.approx((1 + 5) / (5 + 9))
 
 
-def test_the_best_columns_reach_1_even_with_fewer_labels_than_k():
-    rows, top = [[1, 3], [2], []], np.array([[3, 1, 0], [2, 0, 1], [0, 1, 2]])
-    assert psp_at(3, top, lists_of(rows), np.array([0.9, 0.5, 0.3, 0.1])) == pytest.approx(1)
-
-
 @given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 5), width=st.sampled_from([5, 6, 40]))
 def test_psp_is_its_definition(seed, k, width):
     random = np.random.default_rng(seed)

@@ -38,16 +38,6 @@ def initialised(network, seed=0):
     return params
 
 
-def test_layers_follow_each_other_and_the_last_is_linear():
-    assert Network.build(300, (512, 64), 2, "relu", "softmax").layers == (
-        DenseLayer(300, 512, "relu"),
-        DenseLayer(512, 64, "relu"),
-        DenseLayer(64, 2, "linear"),
-    )
-    network = Network.build(300, (), 1, "relu", "logistic")
-    assert (network.layers, network.outputs) == ((DenseLayer(300, 1, "linear"),), 1)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -100,6 +90,8 @@ def test_parameters_and_padding_have_names():
 
 @given(networks)
 def test_tensors_start_on_cache_lines_and_do_not_overlap(network):
+    """The network is also read back from its description."""
+    assert Network.from_description(json.loads(json.dumps(network.description()))) == network
     tensors = network.tensors()
     ends = [tensor.offset + math.prod(tensor.stored) for tensor in tensors]
     assert all(tensor.offset % 16 == 0 for tensor in tensors)
@@ -211,11 +203,6 @@ def test_the_executor_computes_the_layers_as_described():
         rows = rows @ tensors[f"layers.{index}.weight"] + tensors[f"layers.{index}.bias"]
         rows = np.tanh(rows) if index < 2 else rows
     np.testing.assert_allclose(got, rows, rtol=1e-5, atol=1e-6)
-
-
-@given(networks)
-def test_a_network_survives_its_description(network):
-    assert Network.from_description(json.loads(json.dumps(network.description()))) == network
 
 
 def test_the_description_is_that_of_earlier_versions():
