@@ -133,15 +133,6 @@ def test_an_error_is_printed_below_the_view_and_on_stderr(terminal, tmp_path):
     assert "hogbatch:" not in shown.text
 
 
-def test_no_color_and_ascii(terminal, small, tmp_path):
-    flags = ("--epochs", 3, "--run-dir", tmp_path / "run")
-    env = {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
-    shown = terminal("train", small, *flags, **env)
-    assert shown.finish() == 0
-    assert not COLOURS.search(shown.raw) and shown.raw.isascii()
-    assert "epoch   3.00 of 3" in shown.text and "####" in shown.text
-
-
 @pytest.mark.parametrize("how", ["plain = true", "CI"])
 def test_plain_lines_are_those_of_a_pipe(terminal, small, tmp_path, how):
     # A deterministic run is evaluated after each epoch, however long that takes.

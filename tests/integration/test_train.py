@@ -7,24 +7,6 @@ import numpy as np
 from hogbatch.model.file import load_model
 from tests.support.fault_injection import ROWS
 
-SUMMARY = {
-    *("status", "reason", "train_seconds", "epochs", "rows", "train_loss", "test", "saved"),
-    *("history", "workers", "faults"),
-}
-HISTORY = {
-    *("seconds", "epochs", "rows", "train_loss", "test_loss", "test_value", "test_values"),
-    "utilization",
-}
-WORKER = {
-    *("name", "device", "threads", "rows", "updates", "update_share", "busy", "batch_size"),
-    *("utilization", "batch_trace", "update_trace", "staleness"),
-    *("merge_seconds", "transferred", "transfer_seconds"),
-}
-FAULTS = {
-    *("leases_reissued", "rows_skipped", "messages_refused", "workers_lost", "merges_refused"),
-    *("rows_quarantined", "roll_backs", "checkpoints_failed", "connections_refused"),
-}
-
 
 def test_a_run_leaves_a_complete_directory(job):
     job.train("a9a", "--epochs", 4, "--workers", "cpu:2")
@@ -37,15 +19,12 @@ def test_a_run_leaves_a_complete_directory(job):
     assert job.leftovers() == []
 
     summary = job.summary()
-    assert summary.keys() >= SUMMARY and summary["faults"].keys() == FAULTS
-    assert all(entry.keys() >= HISTORY for entry in summary["history"])
-    assert summary["status"] == "finished"
+    assert summary["status"] == "finished" and not any(summary["faults"].values())
     assert summary["rows"] == 4 * ROWS and summary["epochs"] == 4
     assert summary["test"]["metric"] == "accuracy" and 0.84 < summary["test"]["value"] < 0.87
     assert summary["test"]["loss"] == min(entry["test_loss"] for entry in summary["history"])
     assert summary["train_seconds"] > 0
     (worker,) = summary["workers"]
-    assert worker.keys() >= WORKER
     assert worker["rows"] == summary["rows"] and worker["update_share"] == 1
     assert (worker["name"], worker["device"], worker["threads"]) == ("cpu-0", "cpu", 2)
     assert 0 < worker["busy"] <= 1

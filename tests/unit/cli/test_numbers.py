@@ -4,11 +4,6 @@ from hogbatch.cli.parser import positive, up_to_one, whole
 from hogbatch.errors import UsageError
 
 
-def test_numbers_within_the_range_are_accepted():
-    assert (positive("--x", "1e-3"), up_to_one("--x", "1")) == (0.001, 1.0)
-    assert whole("--x", "64", 1, 64) == 64
-
-
 @pytest.mark.parametrize(
     ("read", "expected", "refused"),
     [
@@ -21,7 +16,9 @@ def test_numbers_within_the_range_are_accepted():
         ),
     ],
 )
-def test_a_number_out_of_its_range_is_refused(read, expected, refused):
+def test_a_number_within_its_range_is_accepted_and_another_refused(read, expected, refused):
+    assert (positive("--x", "1e-3"), up_to_one("--x", "1")) == (0.001, 1.0)
+    assert whole("--x", "64", 1, 64) == 64
     for text in refused:
         with pytest.raises(UsageError, match=f"^--x: expected {expected}; got '{text}'$"):
             read("--x", text)

@@ -4,7 +4,6 @@ import stat
 
 import pytest
 
-from hogbatch.machine import files
 from hogbatch.machine.files import TEMPORARY_SUFFIX, write_directory
 from tests.support.descriptors import open_descriptors
 
@@ -104,31 +103,3 @@ class TestWriteDirectory:
             write_directory(path.parent / "missing" / "000002", CONTENT)
         assert contents(path) == {"one": b"first second", "two": b""}
         assert list(path.parent.iterdir()) == [path]
-
-
-class TestUnnamedFiles:
-    def test_nothing_has_a_name_until_all_is_on_the_disk(self, path, monkeypatch):
-        names = []
-        real = files._write
-
-        def write(file, chunks):
-            real(file, chunks)
-            names.extend(path.parent.iterdir())
-
-        monkeypatch.setattr(files, "_write", write)
-        write_directory(path, CONTENT)
-        assert names == []
-        assert list(path.parent.iterdir()) == [path]
-
-    def test_a_full_disk_is_not_taken_for_a_lack_of_them(self, path, monkeypatch):
-        real = os.open
-
-        def full(path, flags, *mode, **keywords):
-            if flags & os.O_TMPFILE == os.O_TMPFILE:
-                return real("/dev/full", os.O_WRONLY)
-            return real(path, flags, *mode, **keywords)
-
-        monkeypatch.setattr(os, "open", full)
-        with pytest.raises(OSError, match="No space left on device"):
-            write_directory(path, CONTENT)
-        assert list(path.parent.iterdir()) == []

@@ -36,14 +36,7 @@ def test_the_number_of_threads_is_the_mask_or_the_quota_rounded_up(quota, thread
 
 @pytest.mark.parametrize(
     ("threads", "cores", "gpus", "expected"),
-    [
-        (16, 16, 0, 16),
-        (16, 16, 1, 15),
-        (2, 2, 3, 1),
-        (56, 28, 0, 28),
-        (56, 28, 2, 28),
-        (9, 8, 2, 7),
-    ],
+    [(16, 16, 1, 15), (2, 2, 3, 1), (56, 28, 0, 28), (56, 28, 2, 28), (9, 8, 2, 7)],
 )
 def test_one_thread_per_core_trains_and_a_logical_core_is_left_for_each_gpu(
     threads, cores, gpus, expected
@@ -52,6 +45,7 @@ def test_one_thread_per_core_trains_and_a_logical_core_is_left_for_each_gpu(
 
 
 SMT = {"physical": 4, "smt": 2}
+FOUR_NODES = {"nodes": 4, "physical": 4, "without": (0, 4, 5, 8)}
 UNEVEN = {"nodes": 2, "physical": 4, "without": (4, 5)}
 
 
@@ -71,12 +65,7 @@ UNEVEN = {"nodes": 2, "physical": 4, "without": (4, 5)}
         (UNEVEN, [2], [], [(6, 7)]),
         (UNEVEN, [3], [], [(0, 1, 2)]),
         ({"nodes": 2, "physical": 4, "smt": 2}, [6], [], [(0, 1, 2, 3, 4, 5)]),
-        (
-            {"nodes": 4, "physical": 4, "without": (0, 4, 5, 8)},
-            [7],
-            [],
-            [(1, 2, 3, 12, 13, 14, 15)],
-        ),
+        (FOUR_NODES, [7], [], [(1, 2, 3, 12, 13, 14, 15)]),
         # No thread is pinned if there are more threads than cores, or under a quota.
         ({"physical": 4}, [3, 2], [], [(), ()]),
         ({"physical": 4}, [4], [2], [()]),
@@ -153,12 +142,6 @@ def test_a_formatted_list_is_parsed_back(cores):
     assert (show_cores((6, 0, 2, 4, 5)), show_cores(())) == ("0,2,4-6", "")
 
 
-def test_siblings_are_one_physical_core():
-    server = machine(nodes=2, physical=2, smt=2)
-    assert physical_cores(server, (0, 1, 2, 3)) == physical_cores(server, tuple(range(8))) == 4
-    assert physical_cores(server, (1, 5)) == 1
-
-
 @pytest.mark.parametrize(
     ("cores", "teams", "members", "places"),
     [
@@ -172,4 +155,5 @@ def test_siblings_are_one_physical_core():
 )
 def test_a_team_has_neighbouring_physical_cores(cores, teams, members, places):
     server = machine(nodes=2, physical=2, smt=2)
+    assert physical_cores(server, (0, 1, 2, 3)) == physical_cores(server, tuple(range(8))) == 4
     assert cores_of_teams(server, tuple(cores), teams, members) == places

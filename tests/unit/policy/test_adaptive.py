@@ -9,15 +9,8 @@ from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
 from tests.support.property_tests import max_examples
 
-FAST_GPU = WorkerView(
-    "gpu",
-    teams=1,
-    smallest=256,
-    largest=4096,
-    batch_size=512,
-    profile=((256, 1e-4), (512, 1.3e-4), (1024, 2e-4), (4096, 6e-4)),
-    merge=(1e-5, 2e-4),
-)
+TIMES = ((256, 1e-4), (512, 1.3e-4), (1024, 2e-4), (4096, 6e-4))
+FAST_GPU = WorkerView("gpu", 1, 256, 4096, batch_size=512, profile=TIMES, merge=(1e-5, 2e-4))
 CPU = WorkerView("cpu", 1, 1, 256, batch_size=256, profile=((256, 6e-4),))
 
 
@@ -31,12 +24,8 @@ def slowed(worker, factor):
 
 def test_a_cpu_beside_a_much_faster_gpu_is_parked():
     cpu, gpu = decide(CPU, FAST_GPU)
-    assert gpu == Operation(512)
-    assert (
-        not cpu.trains
-        and cpu.reason.startswith("with it, learning would be")
-        and "slower" in cpu.reason
-    )
+    assert gpu == Operation(512) and not cpu.trains
+    assert cpu.reason.startswith("with it, learning would be") and "slower" in cpu.reason
 
 
 def test_both_train_where_many_rows_may_be_in_flight():
@@ -120,11 +109,9 @@ def test_smaller_batches_that_a_single_thread_has_measured_change_nothing(
     sizes = (256, 64, 16, 4, 1)
     profile = tuple((rows, seconds * part**step) for step, rows in enumerate(sizes))
     every = replace(largest, profile=profile, smallest=16)
-    alone, both = decide(every, critical_batch=critical), [every, FAST_GPU]
-    assert alone == decide(largest, critical_batch=critical)
-    assert decide(*both, critical_batch=critical) == decide(
-        largest, FAST_GPU, critical_batch=critical
-    )
+    for others in ((), (FAST_GPU,)):
+        decided = [decide(each, *others, critical_batch=critical) for each in (every, largest)]
+        assert decided[0] == decided[1]
     first = (Adaptive(PolicySettings()).first_size(worker) for worker in (every, largest))
     assert list(first) == [256, 256]
 
@@ -138,18 +125,11 @@ def test_many_threads_on_their_own_use_smaller_batches(threads, rows):
     assert policy.first_size(worker) == rows
 
 
-@pytest.mark.parametrize(("critical", "rows"), [(2000.0, 448), (400.0, 224)])
-def test_a_team_uses_a_smaller_batch_than_its_largest_if_the_critical_batch_is_small(
-    critical, rows
-):
+def test_the_batch_of_a_team_depends_on_the_critical_batch_and_is_kept_if_others_are_as_good():
     profile = ((448, 2.7e-3), (224, 1.6e-3), (112, 1.1e-3))
     team = WorkerView("cpu", 1, 1, 448, profile=profile, members=28)
-    assert decide(team, critical_batch=critical) == [Operation(rows)]
-
-
-def test_a_batch_size_is_kept_unless_another_one_is_predicted_to_be_better():
-    profile = ((448, 2.7e-3), (224, 1.6e-3))
-    team = WorkerView("cpu", 1, 1, 448, profile=profile, members=28)
+    for critical, rows in ((2000.0, 448), (400.0, 224)):
+        assert decide(team, critical_batch=critical) == [Operation(rows)]
     for kept in (448, 224):  # with this critical batch both learn about as fast
         current = replace(team, batch_size=kept)
         assert decide(current, critical_batch=800.0) == [Operation(kept)]

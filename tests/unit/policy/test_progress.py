@@ -42,15 +42,10 @@ def test_a_batch_with_the_critical_number_of_rows_learns_half_as_fast_per_row():
     assert few == pytest.approx([800.0] * 2)
 
 
-def test_every_team_of_a_cpu_worker_has_a_batch_in_flight():
-    assert load(CPU, Operation(64), NONE) == Load(pytest.approx(4 * 64_000), 4 * 64)
-
-
-def test_a_gpu_that_does_not_merge_is_as_fast_as_it_measured():
+def test_workers_are_as_fast_as_measured_and_a_merge_delays_a_gpu():
+    every_team = Load(pytest.approx(4 * 64_000), 4 * 64)
+    assert load(CPU, Operation(64), NONE) == every_team
     assert load(GPU, Operation(512), NONE) == Load(pytest.approx(512 / 2e-4), 512)
-
-
-def test_a_merge_delays_a_gpu():
     expected = 2 * 512 / (5e-4 + 1e-4)  # the background is longer than two batches
     assert load(GPU, Operation(512, merge_every=2), NONE).speed == pytest.approx(expected)
     expected = 4 * 512 / (4 * 2e-4 + 1e-4)
@@ -63,12 +58,9 @@ def test_rows_of_a_gpu_are_in_flight_from_their_batch_to_the_end_of_their_merge(
     assert merging.in_flight == pytest.approx(512 / 9e-4 * sum(ages))
 
 
-def test_a_gpu_that_merges_has_seen_its_own_rows_except_those_of_the_current_batch():
+def test_a_gpu_has_not_seen_the_rows_of_its_batch_and_those_that_another_has_in_flight():
     for every in (0, 2, 4, 64):
         assert load(GPU, Operation(512, every), NONE).unseen == pytest.approx(512)
-
-
-def test_a_gpu_beside_another_has_not_seen_the_rows_that_the_other_one_has_in_flight():
     one = load(GPU, Operation(512, merge_every=2), NONE)
     assert (one + one).unseen == pytest.approx(512 + one.in_flight)
 
@@ -96,9 +88,8 @@ def test_pauses_are_rarer_where_they_cost_more():
 
 def test_a_worker_that_is_slower_in_training_than_measured_has_that_speed():
     slower = replace(CPU, batch_size=64, seconds_per_row=0.002 / (4 * 64))
-    assert load(with_measured_speed(slower, NONE), Operation(64), NONE).speed == pytest.approx(
-        4 * 32_000
-    )
+    speed = load(with_measured_speed(slower, NONE), Operation(64), NONE).speed
+    assert speed == pytest.approx(4 * 32_000)
     faster = replace(CPU, batch_size=64, seconds_per_row=1e-9)
     assert with_measured_speed(faster, NONE).profile == CPU.profile
 
@@ -107,9 +98,8 @@ def test_the_measured_speed_of_a_gpu_contains_its_merges_and_pauses():
     operation = Operation(512, merge_every=2)
     speed = load(GPU, operation, PAUSES).speed
     merging = replace(GPU, batch_size=512, merge_every=2, seconds_per_row=1 / speed)
-    assert load(with_measured_speed(merging, PAUSES), operation, PAUSES).speed == (
-        pytest.approx(speed)
-    )
+    measured = load(with_measured_speed(merging, PAUSES), operation, PAUSES).speed
+    assert measured == pytest.approx(speed)
     half = replace(merging, seconds_per_row=2 / speed)
     assert with_measured_speed(half, PAUSES).profile[0][1] == pytest.approx(2 * GPU.profile[0][1])
 

@@ -29,12 +29,10 @@ def topology(mask=range(16), quota=None):
 
 OK_CASES = [
     (checks.processor("EPYC", AVX512, 16, "", "x86_64"), "EPYC; AVX-512, AVX2, FMA; vectors of 16"),
-    (checks.processor("EPYC", AVX512, 16, "16", "x86_64"), "vectors of 16 floats"),
     (checks.processor("Graviton", {"neon": True}, 4, "", "aarch64"), "NEON; vectors of 4 floats"),
     (checks.cores(topology(), 16, 0), "16 of 16 logical cores allowed, 2 NUMA nodes; training thr"),
     (checks.cores(topology([0, 8]), 16, 1), "1 cores, 2 of 16 logical cores allowed; training"),
     (checks.cores(topology([0]), 1, 0), "1 of 1 logical cores"),
-    (checks.quota(topology()), "none"),
     (checks.quota(topology(quota=16.0)), "grants 16 of 16 logical cores"),
     (checks.governor(frozenset(), None), "none"),
     (checks.governor(frozenset({"powersave"}), "intel_pstate"), "powersave"),
@@ -42,15 +40,12 @@ OK_CASES = [
     (checks.memory(60 * GB, 64 * GB, None), "60 GB of 64 GB available"),
     (checks.memory(60 * GB, 64 * GB, 3 * GB), "available, 3 GB within the cgroup"),
     (checks.shared_memory(None), "memfd"),
-    (checks.huge_pages(True, ""), "shared memory uses them"),
     (checks.huge_pages(False, "advise"), "shared memory uses them"),
     (checks.gpus(NO_GPU), "none; training uses the CPU"),
     (checks.gpus(UNUSED), "1 not used"),
     (checks.gpus(H100), "NVIDIA H100 (80 GB)"),
     (checks.driver(NO_GPU), "none"),
     (checks.driver(H100), "580.65.06"),
-    (checks.driver(replace(H100, driver="")), "unknown version"),
-    (checks.cupy(NO_GPU), "not installed; not needed without a GPU"),
     (checks.cupy(replace(NO_GPU, cupy={"cupy": "14.1"})), "cupy 14.1; not needed"),
     (checks.cupy(H100), "cupy-cuda13x 14.1"),
     (checks.cupy(replace(H100, cupy={"cupy-cuda12x": "13"})), "cupy-cuda12x 13"),
@@ -58,10 +53,6 @@ OK_CASES = [
     (checks.kernels(EMPTY, None), "/cache/x: no compiled kernels"),
     (checks.data(FULL), "/cache/x: 3 MB"),
     (checks.packages(VERSIONS, {}), "numpy 1.0, numba 1.0, llvmlite 1.0"),
-    (
-        checks.extras(EXTRAS),
-        "pyarrow 21.0, scikit-learn 1.7, tensorboard 2.21, wandb 0.31; not ins",
-    ),
     (checks.extras(EXTRAS | {"mlflow-skinny": "3.17"}), "mlflow-skinny 3.17, wandb 0.31"),
 ]
 

@@ -65,31 +65,23 @@ def test_the_chosen_value_of_a_setting_is_read(machine, line, value):
     assert reading.read_huge_page_setting(machine({reading.HUGE_PAGE_SETTING: line})) == value
 
 
-def test_a_refused_memfd_is_reported(monkeypatch):
+def test_memfds_and_huge_pages_are_tried(monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 
+    before = open_descriptors()
+    assert reading.try_huge_page() in (True, False)
     assert reading.try_memfd() is None
+    assert open_descriptors() <= before
     monkeypatch.setattr(os, "memfd_create", refuse)
     assert reading.try_memfd() == "Operation not permitted"
 
 
-def test_a_huge_page_is_tried():
-    before = open_descriptors()
-    assert reading.try_huge_page() in (True, False)
-    assert open_descriptors() <= before
-
-
 def test_nvidia_gpus_on_the_pci_bus_are_counted(machine):
-    devices = {
-        "a": ("0x10de", "0x030200"),
-        "b": ("0x10de", "0x040300"),
-        "c": ("0x1002", "0x030000"),
-    }
     files = {}
-    for name, (vendor, kind) in devices.items():
-        files[f"{reading.PCI_FOLDER}/{name}/vendor"] = vendor
-        files[f"{reading.PCI_FOLDER}/{name}/class"] = kind
+    for device in ("0x10de 0x030200", "0x10de 0x040300", "0x1002 0x030000"):
+        folder = f"{reading.PCI_FOLDER}/{device}"
+        files[f"{folder}/vendor"], files[f"{folder}/class"] = device.split()
     assert reading.count_pci_gpus(machine(files)) == 1
 
 
@@ -111,7 +103,3 @@ def test_a_package_that_is_broken_is_reported(monkeypatch):
     assert reading.import_errors() == {}
     monkeypatch.setitem(sys.modules, "zmq", None)
     assert list(reading.import_errors()) == ["pyzmq"]
-
-
-def test_versions_of_this_installation_are_read():
-    assert reading.read_versions()["numpy"]
