@@ -45,11 +45,8 @@ def test_freed_memory_is_used_again_without_page_faults():
     assert printed(PROGRAM.format(keep=True, no_huge_pages=41)) < 100
 
 
-def test_other_c_libraries_are_left_alone(monkeypatch):
+def test_freed_memory_below_other_objects_is_returned_and_other_c_libraries_left_alone(monkeypatch):
+    assert printed(TRIM) > 50_000_000
     monkeypatch.setattr("hogbatch.machine.allocator.ctypes.CDLL", lambda name: object())
     assert not keep_freed_memory()
     return_freed_memory()
-
-
-def test_freed_memory_below_other_objects_is_returned():
-    assert printed(TRIM) > 50_000_000

@@ -71,13 +71,11 @@ def test_one_of_another_user_is_refused(homeless, monkeypatch):
     path = cache_root()
     monkeypatch.setattr(cachedir.os, "geteuid", lambda: os.getuid() + 1)
     path.rename(path.with_name(path.name.replace(f"-{os.getuid()}", f"-{os.getuid() + 1}")))
-    with pytest.raises(
-        UsageError, match=f"of user {os.getuid()}: remove it, or set HOGBATCH_CACHE"
-    ):
+    with pytest.raises(UsageError, match=f"of user {os.getuid()}: remove it, or set HOGBATCH_CA"):
         cache_root()
 
 
-def test_without_any_usable_directory_there_is_one_sentence(homeless, monkeypatch):
+def test_without_any_usable_directory_there_is_one_sentence(homeless):
     homeless.rmdir()
     with pytest.raises(UsageError, match=r"got none, not even a temporary one .*HOGBATCH_CACHE"):
         cache_root()

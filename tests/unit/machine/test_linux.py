@@ -158,14 +158,13 @@ def test_the_fullest_cgroup_counts(server, files, quota):
     assert memory_quota(server(files)) == quota
 
 
-def test_the_processor_has_a_name(server):
+def test_the_name_of_the_processor_and_the_free_memory_are_read(server):
     assert processor_name(server({})) == os.uname().machine
-    files = {"proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC\nmodel name\t: other"}
+    files = {
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC\nmodel name\t: other",
+        "proc/meminfo": "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 3 kB",
+    }
     assert processor_name(server(files)) == "AMD EPYC"
-
-
-def test_free_memory_is_the_estimate_of_the_kernel(server):
-    files = {"proc/meminfo": "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 3 kB"}
     assert free_memory(server(files)) == 3072
     for text in ("", "MemAvailable: x"):
         assert free_memory(server({"proc/meminfo": text})) > 0

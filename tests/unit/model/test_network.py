@@ -10,9 +10,7 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
 from hogbatch.config.layers import DenseLayer, Layer
-from hogbatch.data.batch import dense_inputs
 from hogbatch.errors import UsageError
-from hogbatch.kernels import executor as loop, reference
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.model import network as models
 from hogbatch.model.network import Network, layer_view
@@ -189,20 +187,6 @@ def test_initial_weights_of_output_major_networks_depend_on_the_inputs(square, f
         spreads.append([tensor.view(params).std() for tensor in network.tensors()[::2]])
     assert spreads[0] == pytest.approx([first, 0.2 / 8], rel=0.02)
     assert spreads[1] == pytest.approx([0.0447, 0.1 * (2 / 564) ** 0.5], rel=0.02)
-
-
-def test_the_executor_computes_the_layers_as_described():
-    network = Network.build(5, (3, 20), 2, "tanh", "softmax")
-    params = initialised(network)
-    rows = np.random.default_rng(0).standard_normal((4, 5), np.float32)
-    nothing = np.empty(0, np.float32)
-    runner = loop.Executor(reference, np, network.layer_views(), params, nothing, nothing)
-    got = runner.scores(dense_inputs(rows), np.arange(4))[:, : network.outputs]
-    tensors = network.from_stored(params)
-    for index in range(3):
-        rows = rows @ tensors[f"layers.{index}.weight"] + tensors[f"layers.{index}.bias"]
-        rows = np.tanh(rows) if index < 2 else rows
-    np.testing.assert_allclose(got, rows, rtol=1e-5, atol=1e-6)
 
 
 def test_the_description_is_that_of_earlier_versions():

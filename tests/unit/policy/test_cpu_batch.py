@@ -8,7 +8,6 @@ LARGE = 580_000  # rows
 @pytest.mark.parametrize(
     ("rows", "members", "batch"),
     [
-        *((1, 1, 8), (96, 1, 8), (300, 1, 9), (1_280, 1, 40), (6_400, 1, 64), (LARGE, 1, 64)),
         # a team has the batch of a thread until each member has enough rows
         *((LARGE, 4, 64), (LARGE, 8, 128), (LARGE, 16, 256), (LARGE, 32, 512), (LARGE, 256, 512)),
         *((100, 16, 8), (3_200, 16, 64), (6_400, 16, 100), (12_800, 16, 200)),

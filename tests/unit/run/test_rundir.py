@@ -273,38 +273,26 @@ class TestKilled:
         assert all(each == (SAVED if saved else OLD) for each in found)
 
 
-class TestFolders:
-    """The files of trackers, and those that an earlier version recorded."""
+FILES = ("metrics.csv", "wandb-run-id", "tensorboard", "wandb", "updates")
 
-    FILES = ("metrics.csv", "wandb-run-id", "tensorboard", "wandb", "updates")
 
-    @pytest.fixture(autouse=True)
-    def replace(self, path):
-        """Return a function that replaces a run with these files by one without."""
-        with begun(path, "old", (*LOGS, *self.FILES)) as directory:
-            write_run(directory, "old")
-        for name in ("tensorboard/events.out.tfevents.1.host.2", "wandb/run-1/files/config.yaml"):
-            (path / name).parent.mkdir(parents=True)
-            (path / name).write_text("old")
-        (path / "wandb" / "latest-run").symlink_to("run-1")
-        (path / "updates").mkdir()
-        for name in ("updates/cpu-0.updates", "metrics.csv"):
-            (path / name).write_text("old")
-
-        def replace():
-            with begun(path) as directory:
-                assert not any((path / name).exists() for name in self.FILES)
-                with directory.saving():
-                    (path / MODEL).write_text("new")
-
-        return replace
-
-    def test_they_are_replaced_with_the_run(self, path, replace):
-        replace()
-        assert not any((path / name).exists() for name in (*self.FILES, PREVIOUS))
-
-    def test_other_files_beside_those_of_tensorboard_are_kept(self, path, replace):
-        (path / "tensorboard" / "notes.txt").write_text("mine")
-        replace()
-        kept = [file for file in (path / PREVIOUS).rglob("*") if file.is_file()]
-        assert [file.name for file in kept] == ["notes.txt"]
+@pytest.mark.parametrize("mine", [False, True])
+def test_files_of_trackers_and_earlier_versions_are_replaced_and_others_beside_them_kept(
+    path, mine
+):
+    with begun(path, "old", (*LOGS, *FILES)) as directory:
+        write_run(directory, "old")
+    for name in (
+        *("tensorboard/events.out.tfevents.1.host.2", "wandb/run-1/files/config.yaml"),
+        *("updates/cpu-0.updates", "metrics.csv", *["tensorboard/notes.txt"] * mine),
+    ):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text("old")
+    (path / "wandb" / "latest-run").symlink_to("run-1")
+    with begun(path) as directory:
+        assert not any((path / name).exists() for name in FILES)
+        with directory.saving():
+            (path / MODEL).write_text("new")
+    assert not any((path / name).exists() for name in FILES)
+    kept = [file.name for file in (path / PREVIOUS).rglob("*") if file.is_file()]
+    assert kept == ["notes.txt"] * mine and (path / PREVIOUS).exists() is mine

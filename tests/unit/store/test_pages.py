@@ -82,13 +82,6 @@ def test_too_little_memory_on_one_node_is_an_error(memfd, monkeypatch):
         pages.allocate(memfd, SIZE, [one, one])
 
 
-def test_mappings_start_where_a_huge_page_may(memfd):
-    mapped = [pages.map_shared(memfd, SIZE, writable=True) for _ in range(3)]
-    assert [memory.ctypes.data % HUGE_PAGE for memory in mapped] == [0, 0, 0]
-    mapped[0][:] = 7
-    assert mapped[2].tobytes() == bytes([7]) * SIZE
-
-
 class CountedMappings:
     """The functions of libc, and how many bytes they have mapped."""
 
@@ -119,8 +112,11 @@ def test_nothing_but_the_mapping_itself_is_left_mapped(memfd, monkeypatch):
     assert counted.mapped == 0
 
 
-def test_a_mapping_for_reading_can_never_be_written(memfd):
-    memory = pages.map_shared(memfd, SIZE, writable=False)
+def test_mappings_start_where_a_huge_page_may_and_one_for_reading_can_never_be_written(memfd):
+    *mapped, memory = (pages.map_shared(memfd, SIZE, writable=n < 2) for n in range(3))
+    assert [each.ctypes.data % HUGE_PAGE for each in (*mapped, memory)] == [0, 0, 0]
+    mapped[0][:] = 7
+    assert mapped[1].tobytes() == memory.tobytes() == bytes([7]) * SIZE
     assert not memory.flags.writeable
     with pytest.raises(ValueError, match="WRITEABLE"):
         memory.flags.writeable = True
@@ -147,10 +143,7 @@ def test_a_segment_lies_in_huge_pages_for_all_who_map_it(monkeypatch):
 
 def test_a_kernel_that_gives_no_huge_pages_does_no_harm(memfd, monkeypatch):
     monkeypatch.setattr(pages, "MADV_COLLAPSE", 9999)
-    os.posix_fallocate(memfd, 0, SIZE)
-    memory = pages.map_shared(memfd, SIZE, writable=True)
-    assert pages.collapse(memory) is False
-    assert not memory.any()
+    assert pages.collapse(pages.map_shared(memfd, SIZE, writable=True)) is False
 
 
 def test_inaccessible_memory_cannot_be_written_by_address(memfd):
