@@ -72,17 +72,3 @@ def test_predictions_need_all_features_and_no_label(files, main):
     assert (done.returncode, done.stdout) == (2, "")
     assert "less.csv:1: expected the 13 features of the training data" in done.stderr
     assert "got no column 'ash'" in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-def test_features_that_training_never_saw_are_counted(main, tmp_path):
-    (tmp_path / "a.svm").write_text("1 1:1 3:2\n-1 2:1\n" * 20)
-    (tmp_path / "t.svm").write_text("1 1:1 3:2\n-1 2:1 4:1 7:1\n1 4:1\n")
-    flags = ("--test", "t.svm", "--epochs", 1, "--hidden", "")
-    note = "t.svm: 3 values of 2 features that the training data lack are ignored"
-    done = main("train", "a.svm", *flags, "--run-dir", "run", cwd=tmp_path)
-    assert note in done.stdout
-    done = main("predict", "run/model.safetensors", "t.svm", cwd=tmp_path)
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
-    assert done.stderr.startswith(f"hogbatch: note: {note}")
-    done = main("train", "a.svm", "--features", 9, *flags, "--run-dir", "wide", cwd=tmp_path)
-    assert "ignored" not in done.stdout and "network 9-1" in done.stdout

@@ -37,19 +37,6 @@ def read_results(done):
     }
 
 
-def test_probabilities_go_with_the_labels(run_dir, main, tmp_path):
-    model, output = run_dir / "model.safetensors", tmp_path / "labels.txt"
-    done = main("predict", model, "a9a", "--output", output)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    labels = np.loadtxt(output)
-    assert len(labels) == TEST_ROWS and set(labels) == {-1, 1}
-    fractions = np.loadtxt(main("predict", model, "a9a", "--proba").stdout.splitlines())
-    assert fractions.shape == (TEST_ROWS, 2)
-    np.testing.assert_allclose(fractions.sum(axis=1), 1, atol=1e-5)
-    clear = np.abs(fractions[:, 1] - 0.5) > 1e-5  # six digits do not tell which side the others are
-    np.testing.assert_array_equal(labels[clear] > 0, fractions[clear, 1] > 0.5)
-
-
 def test_whoever_stops_reading_gets_no_traceback(run_dir):
     command = [sys.executable, "-m", "hogbatch.cli.main", "predict", run_dir / "model.safetensors"]
     with subprocess.Popen(

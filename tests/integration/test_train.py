@@ -48,29 +48,6 @@ def test_config_toml_repeats_a_deterministic_run_to_the_bit(main, tmp_path):
     assert tests[0] == tests[1]
 
 
-POLICY = """
-class Odd:
-    def __init__(self, settings):
-        self.alpha = settings.alpha
-
-    def first_size(self, worker):
-        return 3
-
-    def next_size(self, worker, others):
-        return worker.batch_size + 2
-"""
-
-
-def test_a_policy_of_ones_own_sizes_the_batches(main, tmp_path, monkeypatch):
-    (tmp_path / "odd_policy.py").write_text(POLICY)
-    monkeypatch.syspath_prepend(tmp_path)
-    flags = ("--hidden", 8, "--epochs", 4, "--cpu-batch", "1:9", "--policy", "odd_policy:Odd")
-    done = main("train", "a9a", *flags, "--run-dir", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    (worker,) = json.loads((tmp_path / "run" / "summary.json").read_text())["workers"]
-    assert [size for _, size in worker["batch_trace"]] == [3, 5, 7, 9]
-
-
 def test_a_run_that_diverges_ends_with_advice_and_saves_a_finite_model_or_none(main, tmp_path):
     random = np.random.default_rng(0)
     features = random.normal(size=(600, 4))

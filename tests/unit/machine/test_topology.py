@@ -113,14 +113,6 @@ def test_physical_cores_are_no_more_crowded_than_necessary(topology, wanted):
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"),
-    [("0", (0,)), ("0,2,4-7", (0, 2, 4, 5, 6, 7)), ("5,1", (5, 1)), (" 3 , 8-8\n", (3, 8))],
-)
-def test_a_list_of_cores_is_parsed_in_its_order(text, cores):
-    assert parse_cores(text) == cores
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "expected core numbers as in 0,2,4-7; got ''"),
@@ -136,9 +128,9 @@ def test_an_invalid_list_of_cores_is_refused(text, message):
     assert str(refusal.value).endswith(message)
 
 
-@given(st.frozensets(st.integers(0, 200), min_size=1))
-def test_a_formatted_list_is_parsed_back(cores):
-    assert set(parse_cores(show_cores(cores))) == cores
+def test_a_list_of_cores_is_parsed_in_its_order():
+    assert parse_cores("0,2,4-7") == (0, 2, 4, 5, 6, 7)
+    assert (parse_cores("5,1"), parse_cores(" 3 , 8-8\n")) == ((5, 1), (3, 8))
     assert (show_cores((6, 0, 2, 4, 5)), show_cores(())) == ("0,2,4-6", "")
 
 

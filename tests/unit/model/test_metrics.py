@@ -31,13 +31,6 @@ def test_propensities_follow_the_formula():
         assert propensities(Frequencies(rows, np.array([rows, 0]))).tolist() == [1, 1]
 
 
-def test_psp_worked_out_by_hand():
-    propensity = np.array([1, 0.5, 0.25, 0.2])  # weights 1, 2, 4, 5
-    rows, top = [[0, 2], [1, 2, 3]], np.array([[0, 1], [3, 0]])
-    assert psp_at(1, top, lists_of(rows), propensity) == pytest.approx((1 + 5) / (4 + 5))
-    assert psp_at(2, top, lists_of(rows), propensity) == pytest.approx((1 + 5) / (5 + 9))
-
-
 @given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 5), width=st.sampled_from([5, 6, 40]))
 def test_psp_is_its_definition(seed, k, width):
     random = np.random.default_rng(seed)

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
-from hogbatch.config.layers import DenseLayer, Layer
 from hogbatch.errors import UsageError
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.model import network as models
-from hogbatch.model.network import Network, layer_view
+from hogbatch.model.network import Network
 from tests.support.stored import to_stored
 
 widths = st.integers(1, 40)
@@ -204,23 +203,3 @@ def test_a_description_with_an_unknown_loss_is_refused():
     described = Network.build(3, (), 2, "relu", "softmax").description() | {"loss": "focal"}
     with pytest.raises(UsageError, match=r"expected one of logistic, .*; got 'focal'"):
         Network.from_description(described)
-
-
-class Recurrent(Layer):
-    """A kind of layer that no kernel computes."""
-
-    kind = "recurrent"
-
-    def tensors(self):
-        return {"weight": (3, 4), "recurrent": (4, 4), "bias": (4,)}
-
-    def deviations(self):
-        return {"weight": 0.5, "recurrent": 0.25}
-
-
-def test_a_layer_may_have_any_tensors_but_needs_kernels():
-    network = Network(3, (Recurrent(), DenseLayer(4, 2, "linear")), "softmax")
-    names = [tensor.name.removeprefix("layers.0.") for tensor in network.tensors()[:3]]
-    assert names == ["weight", "recurrent", "bias"]
-    with pytest.raises(UsageError, match="no kernel supports layers of kind 'recurrent'"):
-        layer_view(Recurrent(), {})

@@ -22,7 +22,6 @@ from hogbatch.store.segment_server import (
     fetch_segments,
 )
 from tests.support.descriptors import open_descriptors
-from tests.support.other_user import as_root, start_as_nobody
 
 ME = PeerCredentials(os.getpid(), os.geteuid())
 
@@ -123,33 +122,6 @@ def test_another_user_gets_nothing(segment_server, monkeypatch):
         assert segment_server.serve() == []
         assert segment_server.refused == 1
         assert socket.recv_fds(other, 100, 4)[:2] == (b"", [])
-
-
-CLIENT_BY_DESCRIPTOR = """
-import socket, sys
-connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-connection.settimeout(180)
-connection.connect(f"/proc/self/fd/{sys.argv[1]}")
-print("connected", flush=True)
-print(socket.recv_fds(connection, 100, 4)[:2])
-"""
-
-
-@as_root
-@pytest.mark.parametrize(("mode", "first_line"), [(0o755, ""), (0o777, "connected\n")])
-def test_a_process_of_another_user_gets_nothing(segment_server, mode, first_line):
-    """The client holds a descriptor of the socket; the second socket is accessible to all users."""
-    inode = os.open(segment_server.address, os.O_PATH)
-    os.chmod(f"/proc/self/fd/{inode}", mode)
-    client = start_as_nobody(CLIENT_BY_DESCRIPTOR, inode, pass_fds=[inode])
-    os.close(inode)
-    with client:
-        assert client.stdout.readline() == first_line
-        if first_line:
-            assert segment_server.serve() == [] and segment_server.refused == 1
-        out, err = client.communicate(timeout=WITHIN_S)
-    assert out == ("(b'', [])\n" if first_line else "")
-    assert first_line or "PermissionError" in err
 
 
 def test_a_coordinator_of_another_user_is_not_believed(segment_server, monkeypatch):

@@ -108,18 +108,12 @@ def test_no_flipped_byte_goes_unnoticed(path, name):
 
 @files
 def test_a_file_of_any_other_length_is_refused(path, name):
+    """And what is no such file."""
     file = path / name
     data = file.read_bytes()
-    for changed in (*(data[:length] for length in range(len(data))), data + b"\0", data + b"\n"):
+    others = (data + b"\0", data + b"\n", b"1 2:0.5\n" * 20, b"{}", b"[]", bytes(64), b"\xff" * 64)
+    for changed in (*(data[:length] for length in range(len(data))), *others):
         file.write_bytes(changed)
-        expect_refusal(path, re.escape(str(file)))
-
-
-@files
-def test_what_is_no_such_file_is_named(path, name):
-    file = path / name
-    for data in (b"", b"1 2:0.5\n" * 20, b"{}", b"[]", bytes(64), b"\xff" * 64):
-        file.write_bytes(data)
         expect_refusal(path, re.escape(str(file)))
     file.unlink()
     expect_refusal(path, f"{file}: cannot read .*: No such file")

@@ -94,11 +94,13 @@ def test_when_all_have_exited_the_last_lines_of_the_log_are_shown(launch):
         (signal.SIGRTMIN + 1, f"signal {signal.SIGRTMIN + 1} (see worker-0.log)"),
     ],
 )
-def test_the_cause_of_death_names_the_signal(launch, number, said):
+def test_the_cause_of_death_names_the_signal_and_who_has_worked_is_restarted(launch, number, said):
     launcher = launch(NEVER)
     (pid,) = launcher.pids()
     os.kill(pid, number)
     assert launcher.cause_of_death(pid) == f"process {pid} was killed by {said}"
+    assert die(launcher, worked=True, now=5.0) is None
+    assert [each.times for each in launcher.start_due(5.0)] == [1], "at once, as it has worked"
 
 
 def test_a_log_that_was_removed_is_not_shown(launch, tmp_path):
@@ -160,13 +162,6 @@ def test_a_worker_that_failed_is_restarted_after_a_second(launch, code):
     assert list(launcher.start_due(99.0)) == []
 
 
-def test_a_worker_that_was_killed_after_some_work_is_restarted_immediately(launch):
-    launcher = launch(NEVER)
-    os.kill(launcher.pids()[0], signal.SIGKILL)
-    assert die(launcher, worked=True, now=5.0) is None
-    assert [restart.times for restart in launcher.start_due(5.0)] == [1]
-
-
 @pytest.mark.parametrize("code", [0, 2, 4])
 def test_a_worker_that_would_fail_in_the_same_way_is_not_restarted(launch, tmp_path, code):
     launcher = launch(f"print('no such flag'); raise SystemExit({code})", NEVER)
@@ -186,9 +181,8 @@ def test_each_worker_is_restarted_three_times(launch, tmp_path):
     for now, times in ((0.0, 1), (1.0, 2), (3.0, 3)):
         assert die(launcher, 1, now=now) is None
         assert launcher.all_ended() is None
-        assert [restart.times for restart in launcher.start_due(now + 2.0 ** (times - 1))] == [
-            times
-        ]
+        (restart,) = launcher.start_due(now + 2.0 ** (times - 1))
+        assert restart.times == times
     given_up = die(launcher, 1, now=7.0)
     assert given_up.reason.startswith("4 deaths in 7 s without a finished lease; ")
     assert given_up.reason.endswith("/worker-1.log ends with:" + "\nfailed" * 4)
