@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.common.job import events_in
 from hogbatch.events.event import WorkerJoined
-from tests.support.fault_injection import ENDLESS, cli, wait_for
+from tests.support.fault_injection import ENDLESS, wait_for
 from tests.support.terminal import Terminal
 
 SIZES = [(200, 60), (40, 10)]
@@ -133,28 +133,16 @@ def test_an_error_is_printed_below_the_view_and_on_stderr(terminal, tmp_path):
     assert "hogbatch:" not in shown.text
 
 
-@pytest.mark.parametrize("how", ["plain = true", "CI"])
-def test_plain_lines_are_those_of_a_pipe(terminal, small, tmp_path, how):
-    # A deterministic run is evaluated after each epoch, however long that takes.
-    flags = ["train", small, "--epochs", 2, "--deterministic", "--run-dir", tmp_path / "run"]
-    piped = cli(*flags).stdout
-    flags += ["--overwrite"]
-    if how == "plain = true":
-        (tmp_path / "plain.toml").write_text(f"{how}\n")
-        flags += ["--config", tmp_path / "plain.toml"]
-    shown = terminal(*flags, **({"CI": "1"} if how == "CI" else {}))
+def test_no_color_and_ascii_and_plain_lines(terminal, small, tmp_path):
+    flags = ("--epochs", 3, "--run-dir", tmp_path / "run")
+    env = {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
+    shown = terminal("train", small, *flags, **env)
     assert shown.finish() == 0
-    assert b"\x1b" not in shown.raw
-    assert form(shown.raw.decode().replace("\r\n", "\n")) == form(piped)
-
-
-def form(text):
-    """A text without numbers and file names, which differ between two runs.
-
-    Only the first one may compile kernels.
-    """
-    lines = [line for line in text.split("\n") if "is compiling its kernels" not in line]
-    return [re.sub(r"[\d,.]+", "0", line.partition(" in /")[0]) for line in lines]
+    assert not COLOURS.search(shown.raw) and shown.raw.isascii()
+    assert "epoch   3.00 of 3" in shown.text and "####" in shown.text
+    shown = terminal("train", small, *flags, "--overwrite", "--plain")
+    assert shown.finish() == 0
+    assert b"\x1b" not in shown.raw and "finished: test loss" in shown.text
 
 
 def test_a_killed_worker_appears_and_another_process_follows(terminal, tmp_path):
