@@ -293,8 +293,6 @@ def test_a_full_disk_does_not_stop_training(job):
 JUMPING = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <stddef.h>
-#include <sys/time.h>
 #include <time.h>
 
 /* The wall clock is an hour late or an hour early, which differs from call to call. */
@@ -309,21 +307,6 @@ int clock_gettime(clockid_t clock, struct timespec *now)
         now->tv_sec += (call * 2654435761u) >> 31 ? 3600 : -3600;
     }
     return failed;
-}
-int gettimeofday(struct timeval *restrict now, void *restrict zone)
-{
-    struct timespec fine;
-    int failed = clock_gettime(CLOCK_REALTIME, &fine);
-    now->tv_sec = fine.tv_sec;
-    now->tv_usec = fine.tv_nsec / 1000;
-    return failed;
-}
-time_t time(time_t *out)
-{
-    struct timespec fine;
-    clock_gettime(CLOCK_REALTIME, &fine);
-    if (out) *out = fine.tv_sec;
-    return fine.tv_sec;
 }
 """
 

@@ -122,15 +122,12 @@ def test_probabilities_are_those_of_the_formula_for_any_scores(loss, scores, exp
     assert_allclose(got, expected, rtol=2e-5)
 
 
-@losses
-def test_losses_without_probabilities_point_to_decision_values(loss):
-    if loss.has_probabilities:
-        loss.expect_probabilities()
-        return
-    with pytest.raises(
-        UsageError, match=f"{loss.name} does not define probabilities.* decision values"
-    ):
-        loss.probabilities(np.zeros((1, 1), np.float32))
+def test_a_loss_without_probabilities_points_to_decision_values():
+    for loss in LOSSES.values():
+        if loss.has_probabilities:
+            loss.expect_probabilities()
+    with pytest.raises(UsageError, match=r"hinge does not define probabilities.* decision values"):
+        LOSSES["hinge"].probabilities(np.zeros((1, 1), np.float32))
 
 
 PREDICTED = {  # of the scores below, by kind of labels
