@@ -241,6 +241,7 @@ class TestApproximate:
         [
             (False, {"top": 5}, "needs a model trained with --output lsh"),
             (True, {}, "--approximate requires --top K"),
+            (True, {"top": 31}, "expected k from 1 to 30; got 31"),
             (True, {"top": 5, "lsh": "cube:K=1"}, "expected auto or one of simhash"),
         ],
     )
