@@ -4,12 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
-from hogbatch.cluster.start import (
-    ServerStart,
-    UpstreamAddress,
-    decode_start,
-    plan_of_server,
-)
+from hogbatch.cluster.start import ServerStart, UpstreamAddress, decode_start, plan_of_server
 from hogbatch.config.layers import DenseLayer
 from hogbatch.policy.base import PolicySettings
 from hogbatch.store.layout import arrange

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from hogbatch.cluster.surveys import SurveyRequest, answer, list_parts, survey_folder
+from hogbatch.cluster.surveys import answer, list_parts, survey_folder
 from hogbatch.config.train import TrainConfig
-from hogbatch.errors import DataError, UsageError
+from hogbatch.errors import DataError
 
 
 class Servers:
@@ -56,17 +56,6 @@ def test_a_test_file_replaces_the_test_rows_of_the_parts(folder, tmp_path):
     data = survey_folder(config(folder, test=str(tmp_path / "test.svm")), 2, Servers())
     assert data.test_sizes.rows == 10
     assert data.train_sizes.rows == 420 and all(part.test is None for part in data.parts)
-
-
-def test_too_few_files_are_refused(folder):
-    with pytest.raises(UsageError, match="only 4 files"):
-        survey_folder(config(folder), 5, Servers())
-
-
-def test_requests_contain_all_that_a_server_needs(folder):
-    request = SurveyRequest('data = "x"\n', ((3, str(folder / "3.svm")),), 0)
-    (survey,) = msgspec.msgpack.decode(answer(msgspec.msgpack.encode(request)))
-    assert survey["part"]["number"] == 3 and survey["part"]["index_base"] == 0
 
 
 def test_data_files_are_sorted_by_name(tmp_path):

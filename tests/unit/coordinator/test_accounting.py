@@ -53,13 +53,8 @@ def test_batches_become_half_of_what_was_too_large_and_stay_below_it(play):
     worker = play.state.workers["g"]
     assert worker.limits == (10, 90)
     assert worker.batch_trace.points == [(0.0, 100), (0.0, 50)]
-
-
-def test_the_second_lease_of_the_old_size_changes_nothing_more(play):
-    play.done("g", rows=0, updates=0, too_large=SIZE)
-    commands = play.done("g", rows=100, updates=1, too_large=SIZE)
+    commands = play.done("g", rows=100, updates=1, too_large=SIZE)  # of the same size
     assert records(commands, OutOfMemory) == []
-    worker = play.state.workers["g"]
     assert (worker.limits, worker.batch_size) == ((10, 90), 50)
 
 
@@ -80,20 +75,14 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
     assert report.evaluation.test_loss == 0.5  # per row, and every row once
 
 
-def test_a_lease_of_a_gpu_reports_its_staleness(play):
-    (event,) = records(play.done("g", staleness=2.34567), LeaseDone)
-    assert event.staleness == 2.3457
-    (worker,) = play.state.totals(play.now).workers
-    assert worker.staleness == 2.34567
-
-
-def test_a_lease_of_a_gpu_reports_what_merging_cost(play):
+def test_a_lease_of_a_gpu_reports_staleness_and_costs_of_merges(play):
     costs = {"merge_seconds": 0.0123456789, "transferred": 4000, "transfer_seconds": 0.25}
-    (event,) = records(play.done("g", **costs), LeaseDone)
+    (event,) = records(play.done("g", staleness=2.34567, **costs), LeaseDone)
     assert (event.merge_seconds, event.transfer_seconds) == (0.012346, 0.25)
-    assert event.transferred == 4000
+    assert (event.transferred, event.staleness) == (4000, 2.3457)
     (worker,) = play.state.totals(play.now).workers
     assert {name: getattr(worker, name) for name in costs} == costs
+    assert worker.staleness == 2.34567
 
 
 def test_refused_merges_are_counted_and_reported_with_their_lease(play):

@@ -10,16 +10,6 @@ from hogbatch.coordinator.ledger import Ledger, RowRange
 PARTS = (30, 0, 50, 20)  # rows; positions 0..30, none, 30..80 and 80..100
 
 
-def test_workers_get_rows_of_their_parts_only():
-    ledger = Ledger(100, PARTS)
-    assert ledger.take(1, 99, (0,)) == (0, 30)
-    assert ledger.take(2, 99, (1, 3)) == (80, 100)
-    assert ledger.next_part((0, 1, 3)) is None
-    assert (ledger.left((0, 1, 3)), ledger.left((2, 3))) == (0, 50)
-    assert list(ledger.parts_left) == [2]
-    ledger.validate()
-
-
 def test_parts_beyond_those_of_a_set_have_no_rows():
     assert Ledger(100, PARTS).left((3, 4, 100)) == 20
 
@@ -29,18 +19,6 @@ def test_without_parts_the_parts_of_workers_mean_nothing():
     assert ledger.left((7,)) == 100
     assert ledger.take(1, 60, (7,)) == (0, 60)
     assert ledger.take(2, 60, ()) == (60, 100)
-
-
-def test_a_resumed_pass_is_divided_where_parts_end():
-    ledger = Ledger.resumed(100, [RowRange(20, 90, 2), RowRange(95, 96)], PARTS)
-    ledger.validate()
-    assert ledger.todo == [
-        RowRange(20, 30, 2),
-        RowRange(30, 80, 2),
-        RowRange(80, 90, 2),
-        RowRange(95, 96),
-    ]
-    assert (ledger.acknowledged, ledger.remaining, ledger.left((3,))) == (29, 71, 11)
 
 
 def test_parts_have_all_rows():

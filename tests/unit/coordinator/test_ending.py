@@ -155,17 +155,6 @@ def test_a_resumed_run_remembers_its_last_improvement(tested):
     assert resumed.progress.has_stalled()
 
 
-def test_at_the_time_limit_leases_are_finished_and_the_model_is_evaluated(tested):
-    play = tested(max_seconds=1.0, eval_seconds=1e9)
-    play.later(0.9)
-    assert play.state.phase == "train"
-    play.later(0.1)
-    assert play.state.phase == "drain"
-    play.work_on()
-    assert play.finish == Finish("time")
-    assert len(of_kind(play.said, Report)) == 1
-
-
 def test_an_interrupt_waits_for_leases_in_flight_and_skips_the_evaluation(tested):
     play = tested()
     play.interrupt()
@@ -186,26 +175,6 @@ def test_a_model_that_was_not_trained_on_any_row_is_not_kept(tested):
     end_evaluation(play)
     assert play.finish == Finish("time")
     assert of_kind(play.said, Report) and not of_kind(play.said, Keep)
-
-
-def test_an_interrupt_leaves_the_best_model_kept(tested):
-    play = tested(keep="best")
-    evaluate(play, 0.4)
-    before = len(play.said)
-    play.interrupt()
-    play.work_on()
-    assert play.finish.status == "stopped"
-    assert of_kind(play.said[before:], Keep) == []
-
-
-def test_an_interrupt_in_an_evaluation_lets_it_end(tested):
-    play = tested()
-    until_evaluation(play)
-    play.interrupt()
-    assert play.finish is None
-    commands = end_evaluation(play)
-    assert of_kind(commands, Report)
-    assert play.finish.status == "stopped"
 
 
 def test_an_interrupt_before_the_first_lease_ends_the_run(stage):
@@ -229,23 +198,18 @@ def test_an_interrupt_without_workers_ends_the_run(tested, phase):
     assert play.interrupt()[-1] == Finish("stopped", "interrupted")
 
 
-def test_an_interrupt_after_the_end_changes_nothing(tested):
-    play = tested(target_loss=0.3, keep="last")
-    evaluate(play, 0.2)
+def test_nothing_changes_the_end_of_a_run(tested):
+    play = tested()
+    work = play.work["a"][0]
+    stops = [Send("a", Stop()), Send("b", Stop())]
+    assert play.abandon("all dead") == [*stops, Finish("failed", "all dead")]
+    assert play.abandon("again") == []
+    assert play.hello("late") == [Send("late", Stop())]
+    commands = play.receive("a", play.answer(work))
+    assert len(records(commands, LeaseDone)) == 1 and works(commands) == []
     play.goodbye("a")
     play.goodbye("b")
     assert play.interrupt() == []
-    assert play.state.ending.status == "target"
-
-
-def test_a_run_is_abandoned_only_once(tested):
-    play = tested()
-    assert play.abandon("all dead") == [
-        Send("a", Stop()),
-        Send("b", Stop()),
-        Finish("failed", "all dead"),
-    ]
-    assert play.abandon("again") == []
 
 
 def test_a_run_without_workers_fails_in_time(stage):
@@ -264,21 +228,6 @@ def test_the_wait_for_workers_starts_again_when_the_last_one_leaves(stage):
     play.attach("b")
     play.later(50.0)
     assert play.finish is None
-
-
-def test_a_worker_that_joins_after_the_end_is_stopped(tested):
-    play = tested()
-    play.abandon("enough")
-    assert play.hello("late") == [Send("late", Stop())]
-
-
-def test_done_after_the_end_is_credited_but_brings_no_work(tested):
-    play = tested()
-    work = play.work["a"][0]
-    play.abandon("enough")
-    commands = play.receive("a", play.answer(work))
-    assert len(records(commands, LeaseDone)) == 1
-    assert works(commands) == []
 
 
 def test_the_updates_of_all_workers_are_traced_at_each_evaluation(tested):

@@ -72,32 +72,14 @@ def test_all_training_rows_are_evaluated_once_after_each_epoch(play):
     assert covered == sorted(2 * [*range(ROWS)])
 
 
-def test_training_rows_are_evaluated_after_the_test_rows_by_all_workers(play):
-    until(play, lambda: evaluates(play, "train"))
-    assert not evaluates(play, "test")
-    assert set(play.work) == {"a", "b"} and all(play.work.values())
-
-
-def test_only_test_rows_are_evaluated_within_an_epoch(stage):
-    play = stage(
-        "a",
-        "b",
-        train_rows=10 * ROWS,
-        test_rows=TEST_ROWS,
-        epochs=1,
-        evaluate_train=True,
-        eval_seconds=1.0,
-    )
+def test_training_rows_are_evaluated_at_the_end_of_an_epoch_or_of_the_run(stage):
+    plan = {"train_rows": 10 * ROWS, "test_rows": TEST_ROWS, "evaluate_train": True}
+    play = stage("a", "b", **plan, epochs=1, eval_seconds=1.0)
     until(play, lambda: play.finish)
     exact = [each.exact_train_loss for each in reports(play)]
     assert len(exact) > 2
     assert exact[:-1] == [None] * (len(exact) - 1) and exact[-1] == pytest.approx(0.2)
-
-
-def test_the_end_of_the_run_is_evaluated_within_an_epoch(stage):
-    play = stage(
-        "a", "b", train_rows=10 * ROWS, test_rows=TEST_ROWS, max_seconds=2.0, evaluate_train=True
-    )
+    play = stage("a", "b", **plan, max_seconds=2.0)
     until(play, lambda: play.finish)
     assert play.finish.status == "time"
     (evaluation,) = reports(play)
@@ -121,15 +103,23 @@ def test_without_test_rows_the_training_rows_are_evaluated(stage):
 
 def test_training_rows_of_a_lost_worker_are_evaluated_by_another(play):
     until(play, lambda: evaluates(play, "train"))
+    assert not evaluates(play, "test")
+    assert set(play.work) == {"a", "b"} and all(play.work.values())
     play.lose("a")
     until(play, lambda: reports(play))
     assert reports(play)[0].exact_train_loss == pytest.approx(0.2)
 
 
-def test_an_interrupt_ends_the_run_without_the_exact_loss(play):
+@pytest.mark.parametrize("end", [Finish("stopped", "interrupted"), Finish("failed", "all gone")])
+def test_a_run_that_ends_earlier_keeps_the_result_of_the_test_rows(play, end):
     until(play, lambda: evaluates(play, "train"))
-    commands = play.interrupt()
-    assert play.finish == Finish("stopped", "interrupted")
+    if end.status == "stopped":
+        commands = play.interrupt()
+    else:
+        play.lose("a")
+        play.lose("b")
+        commands = play.abandon(end.reason)
+    assert play.finish == end
     (report,) = of_kind(commands, Report)
     assert report.evaluation.test_loss == pytest.approx(0.4)
     assert report.evaluation.exact_train_loss is None
@@ -142,16 +132,6 @@ def test_an_interrupt_before_the_training_rows_leaves_them_out(play):
     until(play, lambda: play.finish)
     assert play.finish == Finish("stopped", "interrupted")
     assert [each.exact_train_loss for each in reports(play)] == [None]
-
-
-def test_a_failure_keeps_the_result_of_the_test_rows(play):
-    until(play, lambda: evaluates(play, "train"))
-    play.lose("a")
-    play.lose("b")
-    commands = play.abandon("no worker is left")
-    assert play.finish == Finish("failed", "no worker is left")
-    (report,) = of_kind(commands, Report)
-    assert of_kind(commands, Keep) == [Keep(report.evaluation)]
 
 
 def test_rows_that_kill_workers_are_not_evaluated(stage):

@@ -65,14 +65,3 @@ def test_row_ranges_keep_their_number_of_deaths():
     assert ledger.next_part().deaths == 0
     assert ledger.remaining == 70
     ledger.validate()
-
-
-def test_a_resumed_pass_has_the_unfinished_rows():
-    ledger = Ledger(100)
-    ledger.take(1, 30)
-    ledger.take(2, 30)
-    ledger.acknowledge(1, 30)
-    again = Ledger.resumed(100, ledger.unfinished)
-    again.validate()
-    assert (again.acknowledged, again.remaining) == (30, 70)
-    assert again.take(1, 99) == (30, 60)

@@ -54,16 +54,6 @@ def test_a_slow_worker_sits_the_end_of_an_epoch_out_rather_than_be_waited_for(st
     assert longest < 1.25 * ALONE_S / 3  # a lease may wait behind the one it has
 
 
-def test_a_slow_worker_gets_leases_of_the_same_duration_as_the_others(stage):
-    play = stage(train_rows=ROWS, epochs=EPOCHS, cpu=(8, 8), lease_seconds=LEASE_S)
-    speed = {"fast": FAST, "slow": SLOW}
-    play.attach(*speed)
-    run(play, speed)
-    rows = [work.stop - work.start for key, work in works(play.said) if key == "slow"]
-    assert max(rows[2:]) == 16  # whole batches in LEASE_S; the first two were a guess
-    assert rows[0] == rows[1] == 32
-
-
 def test_a_worker_whose_first_leases_were_slow_is_measured_again(stage):
     play = stage(train_rows=ROWS, epochs=200, cpu=(64, 64), lease_seconds=LEASE_S)
     seconds_per_row = {"fast": FAST, "slow": 1e-2}  # a batch takes longer than an epoch of "fast"

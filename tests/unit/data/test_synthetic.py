@@ -41,10 +41,7 @@ def test_rows_are_distinct_sorted_lists_with_values_of_length_one(small):
         assert (examples.rows, examples.features) == (rows, 500)
         dtypes = [array.dtype for array in arrays(examples)]
         assert dtypes == [np.int64, np.int32, np.float32, np.int64, np.int32]
-        for (indptr, indices), width in (
-            (examples.inputs[1:3], 500),
-            (examples.labels[1:3], 200),
-        ):
+        for (indptr, indices), width in ((examples.inputs[1:3], 500), (examples.labels[1:3], 200)):
             assert indptr[0] == 0 and indptr[-1] == len(indices)
             assert (np.diff(indptr) >= 1).all()
             places = rows_of(indptr) * width + indices

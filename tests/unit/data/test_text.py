@@ -93,11 +93,7 @@ def test_blocks_end_with_lines_that_may_be_longer_and_number_them(write, small, 
 
 
 @pairs(
-    threads=[None, 1, 3],
-    header=[0, 1],
-    end=[b"", b"\n"],
-    mark=[b"", b"\xef\xbb\xbf"],
-    name=NAMES,
+    threads=[None, 1, 3], header=[0, 1], end=[b"", b"\n"], mark=[b"", b"\xef\xbb\xbf"], name=NAMES
 )
 def test_parts_come_in_order_and_know_their_lines(opened, small, name, mark, end, header, threads):
     small(16)

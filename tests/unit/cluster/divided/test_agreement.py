@@ -65,10 +65,7 @@ NUMBERS = {"X": np.eye(2), "y": [1, 0]}
             {"a_csv": "1,2,3\n2,3,4\n", "b_svm": "1 1:1\n2 2:1\n"},
             r"b\.svm: expected dense rows, as in .*; got sparse rows",
         ),
-        (
-            {"a_svm": "1 1:1\n2 2:1\n", "b_npz": ONE_ROW},
-            r"b\.npz: expected the format of .*a.svm",
-        ),
+        ({"a_svm": "1 1:1\n2 2:1\n", "b_npz": ONE_ROW}, r"b\.npz: expected the format of .*a.svm"),
         (
             {"a_npz": TEXT, "b_npz": NUMBERS},
             r"b\.npz: expected labels .*; got numbers .* text in .*a",

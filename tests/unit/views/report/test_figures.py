@@ -14,14 +14,7 @@ from hogbatch.views.report.figure import MAX_CURVES, Style, curve, thinned
 from hogbatch.views.report.plots import COLOURS, DASHES, MARKERS
 from hogbatch.views.report.run_figures import main_workers, run_figures, timeline
 from tests.unit.views.report.conftest import TWO_WORKERS, reported
-from tests.unit.views.status.conftest import (
-    evaluation,
-    joined,
-    lease,
-    ready,
-    started,
-    state_after,
-)
+from tests.unit.views.status.conftest import evaluation, joined, lease, ready, started, state_after
 
 
 def points(plot):

@@ -1,11 +1,6 @@
 from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.views.trackers.names import (
-    NOT_SETTINGS,
-    evaluation_values,
-    mlflow_name,
-    run_settings,
-)
+from hogbatch.views.trackers.names import NOT_SETTINGS, evaluation_values, mlflow_name, run_settings
 from tests.support.tracked_runs import evaluation, worker
 
 
