@@ -91,15 +91,6 @@ def test_a_row_that_overflows_leaves_no_trace(device_kernels, loss, sparse, labe
     assert_allclose(run.params, clean.params, rtol=1e-4, atol=1e-5)
 
 
-@overflowing
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_nan_in_dense_inputs_skips_one_row(device_kernels, activation):
-    run = Run(device_kernels, "softmax", activation)
-    run.inputs.dense[2, 0] = np.nan
-    run.train(np.array([0, 2]), SGD, PLAIN)
-    assert run.totals[SKIPPED] == 1 and np.isfinite(run.params).all()
-
-
 @pairs(optimizer=OPTIMIZERS, sparse=FORMS, l2=[0.0, HYPER.l2])
 def test_a_batch_is_one_step_per_tensor_and_biases_do_not_decay(optimizer, sparse, l2):
     hyper = HYPER._replace(rate=0.02, l2=l2)  # small: no row is bounded

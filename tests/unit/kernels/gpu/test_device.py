@@ -61,26 +61,6 @@ def test_every_device_implements_the_protocol(kind):
         assert parameters(getattr(kind, name)) == parameters(getattr(Device, name)), name
 
 
-def test_captured_work_runs_once_and_again_at_each_replay():
-    device, there = HostDevice(), np.zeros(2)
-
-    def work():
-        there.__iadd__(1)
-
-    repeat = device.capture(work)
-    assert there.tolist() == [1, 1]
-    repeat()
-    repeat()
-    assert there.tolist() == [3, 3]
-
-
-def test_device_writes_to_mapped_memory_reach_the_host():
-    device, host = HostDevice(), np.zeros(3, np.float32)
-    mapped = device.mapped(host)
-    device.kernels.add(0.5, np.array([2, 4, 6], np.float32), mapped)
-    assert host.tolist() == [1, 2, 3]
-
-
 def test_a_gpu_without_cupy_is_an_error_naming_the_packages(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(DeviceError, match=r"gpu:3 needs CuPy.*install hogbatch\[cuda12\]"):

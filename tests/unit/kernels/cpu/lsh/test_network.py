@@ -14,7 +14,7 @@ from hogbatch.kernels.contract import ACTIVE, LOSS, ROWS, SKIPPED, SKIPPED_ROW, 
 from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
-from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, UNION, SelectionRule
+from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, SelectionRule
 from tests.support.kernel_cases import FORMS, overflowing
 from tests.support.pairs import pairs
 from tests.support.stored import to_stored
@@ -30,10 +30,6 @@ from tests.support.wide_networks import (
 
 every_kind = pairs(optimizer=list(OPTIMIZERS), loss=WIDE_LOSSES, sparse=FORMS, hidden=HIDDEN)
 forms = pytest.mark.parametrize("sparse", FORMS.values(), ids=FORMS)
-EVERY = {
-    "at random": (SelectionRule(UNION, 1, 1, 0, CLASSES), ()),
-    "nearest": (SelectionRule(NEAREST, CLASSES, 1, CLASSES, 0), None),
-}
 FOUND = np.array([2, 3, 17, 31, 42])
 
 
@@ -71,15 +67,6 @@ def test_with_all_neurons_active_the_step_equals_the_dense_step(optimizer, loss,
         if flat.size:
             to_stored(ours.network, ours.network.from_stored(flat), packed)
         assert_array_equal(packed, flat)
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_the_step_does_not_depend_on_how_all_neurons_become_active(name):
-    rule, found = EVERY[name]
-    ours, theirs = (HashedCase(optimizer="adam") for _ in range(2))
-    ours.train(finder_of(18, CLASSES, rule, found)), theirs.interpret()
-    check_same(ours.tensors(), theirs.tensors())
-    assert ours.totals[ACTIVE] == 3 * CLASSES
 
 
 @every_kind

@@ -80,14 +80,3 @@ def test_other_tables_are_unchanged():
     assert not tables.buckets[[0, 4]].any()
     clear(tables, 2, 4)
     assert (tables.counts.sum(axis=1) == [0, IDS, 0, 0, 0]).all()
-
-
-def test_a_cleared_table_contains_only_later_insertions():
-    codes, order = random_codes(7)
-    tables, fresh = empty_tables(TABLES, BITS, BUCKET), empty_tables(TABLES, BITS, BUCKET)
-    insert(tables, 0, TABLES, codes, order, False, 0)
-    clear(tables, 0, TABLES)
-    insert(tables, 0, TABLES, codes, order[:40], False, 0)
-    insert(fresh, 0, TABLES, codes, order[:40], False, 0)
-    assert np.array_equal(tables.counts, fresh.counts)
-    assert all(held(tables, *bucket) == held(fresh, *bucket) for bucket in buckets())
