@@ -3,7 +3,6 @@ import pytest
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.data.csr import to_dense
-from hogbatch.data.encode import encode
 from hogbatch.data.load import load
 from hogbatch.data.order import split
 from hogbatch.data.raw import ReadOptions
@@ -184,14 +183,6 @@ def test_the_fingerprint_tells_data_apart_but_not_names_and_compression(write):
     assert len({fingerprint, *others}) == 7
     named, bare = write("a.csv", CSV), write("b.csv", CSV.split("\n", 1)[1])
     assert load(named).fingerprint == load(bare).fingerprint
-
-
-def test_rows_for_a_model_are_not_yet_scaled_and_keep_their_labels(write):
-    raw = read_for_model(write("new.csv", "3,1700000001\n"), 2)
-    assert raw.inputs.dense.tolist() == [[3, 1700000001]]
-    assert (raw.labels, raw.features) == (None, 2)
-    raw = read_for_model(write("new.svm", "1 1:1\n-1\n"), 3, index_base=1)
-    assert encode(raw, load(write("a.svm", SVM)).encoding).values.tolist() == [1, 0]
 
 
 def test_a_file_without_features_cannot_be_trained_on(write):

@@ -1,24 +1,11 @@
 import pytest
 
-from hogbatch.data.skipped import NONE_SKIPPED, LineError, MalformedLine, SkippedLines
+from hogbatch.data.skipped import NONE_SKIPPED, LineError, SkippedLines
 from hogbatch.errors import DataError
 
 
 def bad(*lines):
     return SkippedLines.of(lines, lambda line: LineError(line, f"is {line}"))
-
-
-def test_lines_are_counted_and_the_first_twenty_named():
-    skipped = bad(*range(1, 31))
-    assert (skipped.total, len(skipped.first)) == (30, 20)
-    assert skipped.first[0].describe("a.svm") == "a.svm:1:2: is 1"
-    assert MalformedLine(3, None, "why").describe("pipe") == "pipe:3: why"
-
-
-def test_parts_come_together_in_the_order_of_lines():
-    whole = SkippedLines.of_parts([bad(5, 9), NONE_SKIPPED, bad(2, *range(10, 40))])
-    assert whole.total == 33
-    assert [mistake.line for mistake in whole.first] == [2, 5, 9, *range(10, 27)]
 
 
 @pytest.mark.parametrize(("count", "rows", "fraction"), [(0, 0, 0), (1, 99, 0.01), (29, 71, 0.29)])

@@ -188,7 +188,7 @@ def test_the_command_writes_both_files(tmp_path, capsys):
     assert all(map(same, map(read_back, files), generate(settings)))
 
 
-def test_mistakes_in_the_arguments_are_one_sentence(tmp_path):
+def test_mistakes_in_the_arguments_are_one_sentence(tmp_path, capsys):
     def run(*arguments):
         command = [sys.executable, "-m", "hogbatch.data.synthetic", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -200,9 +200,6 @@ def test_mistakes_in_the_arguments_are_one_sentence(tmp_path):
     help_text = run("--help").stdout
     for part in ("OUT_DIR", "--labels N", "--noise X", "(default: 135909)"):
         assert part in help_text
-
-
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main([str(tmp_path / "file" / "out"), "--rows", "1"]) == 2
     assert "cannot create the folder" in capsys.readouterr().err

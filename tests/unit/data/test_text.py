@@ -222,12 +222,6 @@ def test_room_that_cannot_be_had_and_lines_beyond_memory_are_one_sentence(
         opened(b"1" * (text.MIN_CHECKED_BYTES + 1))
 
 
-def test_missing_files_and_directories_are_named(tmp_path):
-    for path, complaint in ((tmp_path / "gone.svm", "no such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(DataError, match=complaint):
-            TextFile(Source(path))
-
-
 @pytest.mark.parametrize(
     "token",
     ["", "abc", "nan", "-Infinity", "1e400", "3.4028236e38", "1_0", "٣", "0x1", "1e", "x" * 1000],

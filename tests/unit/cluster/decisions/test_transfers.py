@@ -92,9 +92,3 @@ def test_all_servers_end_with_the_same_bits_whatever_the_order(name, count, size
     for each in sums:
         assert each.tobytes() == sums[0].tobytes()
     np.testing.assert_allclose(sums[0], changes.sum(0), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_one_server_does_nothing(name):
-    assert not any(any(step) for step in steps_of(SCHEDULES[name](1), 0, 10))
-    assert staging_size(SCHEDULES[name](1), 10) == 0

@@ -38,34 +38,31 @@ TEXT = {"X": np.eye(2), "y": ["u", "v"]}
 NUMBERS = {"X": np.eye(2), "y": [1, 0]}
 
 
+NAMED, PLAIN, SPARSE = "a,b,y\n1,2,3\n", "1,2,3\n", "1 1:1\n2 2:1\n"
+
+
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [
         (
-            {"a_csv": "a,b,y\n1,2,3\n", "b_csv": "a,c,y\n1,2,3\n"},
-            r"b\.csv: feature 1 .from 0. is 'c', but 'b' in .*a.csv; exp",
+            {"a_csv": NAMED, "b_csv": "a,c,y\n1,2,3\n"},
+            r"b\.csv: feature 1 .* 'c', but 'b' in .*a.csv",
         ),
         (
-            {"a_csv": "a,b,y\n1,2,3\n", "b_csv": "a,b,z\n1,2,3\n"},
-            r"b\.csv: the label is column 2 .'z'., but column 2 .'y'. in",
+            {"a_csv": NAMED, "b_csv": "a,b,z\n1,2,3\n"},
+            r"b\.csv: the label is column 2 .'z'., but .*y",
         ),
+        ({"a_csv": NAMED, "b_csv": PLAIN}, r"b\.csv: no header, but .*a.csv has one; use the same"),
+        ({"a_csv": PLAIN, "b_csv": NAMED}, r"b\.csv: a header, but .*a.csv has none; use the same"),
         (
-            {"a_csv": "a,b,y\n1,2,3\n", "b_csv": "1,2,3\n"},
-            r"b\.csv: no header, but .*a.csv has one; use the same in all files",
-        ),
-        (
-            {"a_csv": "1,2,3\n", "b_csv": "a,b,y\n1,2,3\n"},
-            r"b\.csv: a header, but .*a.csv has none; use the same",
-        ),
-        (
-            {"a_csv": "1,2,3\n", "b_csv": "1,2,3,4\n"},
+            {"a_csv": PLAIN, "b_csv": "1,2,3,4\n"},
             r"b\.csv: expected 2 features, as in .*a.csv; got 3",
         ),
         (
-            {"a_csv": "1,2,3\n2,3,4\n", "b_svm": "1 1:1\n2 2:1\n"},
+            {"a_csv": PLAIN, "b_svm": SPARSE},
             r"b\.svm: expected dense rows, as in .*; got sparse rows",
         ),
-        ({"a_svm": "1 1:1\n2 2:1\n", "b_npz": ONE_ROW}, r"b\.npz: expected the format of .*a.svm"),
+        ({"a_svm": SPARSE, "b_npz": ONE_ROW}, r"b\.npz: expected the format of .*a.svm"),
         (
             {"a_npz": TEXT, "b_npz": NUMBERS},
             r"b\.npz: expected labels .*; got numbers .* text in .*a",
@@ -73,7 +70,7 @@ NUMBERS = {"X": np.eye(2), "y": [1, 0]}
         ({"a_svm": "1 1:1\n", "b_svm": "1 2:1\n"}, r"^[^:]*: every label is 1"),
         (
             {"a_svm": "1.5 1:1\n2 1:2\n", "b_svm": "1,2 1:1\n"},
-            r"a\.svm: row 0: multi-label losses need whole-number",
+            r"a\.svm: row 0: .*need whole-number",
         ),
         ({"a_csv": "a,b,y\n1,red,3\n2,blue,4\n"}, r"a\.csv.*\(--data-copies\) must be num.*conve"),
         ({"a_csv": "a,b,y\n1,,3\n2,5,4\n"}, r"a\.csv.*\(--data-copies\) must be numbers .*convert"),
@@ -88,24 +85,15 @@ def test_a_file_that_does_not_fit_is_named(write_files, files, complaint):
         divided(write_files(**files))
 
 
-@pytest.mark.parametrize(
-    ("loss", "files", "complaint"),
-    [
-        (
-            "softmax",
-            {"a_csv": "1,2,0\n1,3,1\n", "b_csv": "1,2,2\n1,3,1.5\n"},
-            r"b\.csv: row 1: loss softmax needs whole-number labels",
-        ),
-        (
-            "squared",
-            {"a_svm": "1 1:1\n2 1:2\n", "b_svm": "1,2 1:1\n"},
-            r"b\.svm: loss squared needs one label per row; got lists",
-        ),
-    ],
-)
-def test_labels_that_do_not_fit_the_loss_are_located(write_files, loss, files, complaint):
-    with pytest.raises(DataError, match=complaint):
-        divided(write_files(**files), loss=loss)
+def test_labels_that_do_not_fit_the_loss_are_located(write_files):
+    folder = write_files(a_csv="1,2,0\n1,3,1\n", b_csv="1,2,2\n1,3,1.5\n")
+    with pytest.raises(DataError, match=r"b\.csv: row 1: loss softmax needs whole-number labels"):
+        divided(folder, loss="softmax")
+    for path in folder.iterdir():
+        path.unlink()
+    write_files(a_svm=SPARSE, b_svm="1,2 1:1\n")
+    with pytest.raises(DataError, match=r"b\.svm: loss squared needs one label per row; got lists"):
+        divided(folder, loss="squared")
 
 
 @pytest.mark.parametrize("column", [["red", "blue"], [1, None], ["2024-01-01", "2024-01-02"]])

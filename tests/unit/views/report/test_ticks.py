@@ -1,16 +1,11 @@
-import math
-
 import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.views.report.ticks import (
-    LARGEST,
     Span,
-    is_drawable,
     linear_span,
     linear_ticks,
     log_span,
-    number,
     power_of_two_span,
     power_of_two_ticks,
     ticks,
@@ -75,15 +70,3 @@ def test_a_range_contains_its_values(values, from_zero, negative):
 def test_ranges_without_values_can_be_drawn():
     assert linear_span([]) != log_span([]) and power_of_two_span([]).low < 1
     assert linear_span([0.0], from_zero=True) == Span(0.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("value", "step", "text"),
-    [(0.25, 0.01, "0.25"), (1234567, 1, "1.23457M"), (2e9, 1e9, "2e9"), (-3.5, 0.5, "-3.5")],
-)
-def test_numbers_have_the_digits_that_they_need(value, step, text):
-    assert number(value, step) == text
-
-
-def test_values_that_cannot_be_drawn_are_known():
-    assert not any(map(is_drawable, [None, math.nan, math.inf, -math.inf, 10 * LARGEST]))
