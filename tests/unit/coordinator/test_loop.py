@@ -8,12 +8,7 @@ from benchmarks.common.job import WITHIN_S
 from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.commands import Finish, Shuffle
 from hogbatch.coordinator.loop import coordinator_loop
-from hogbatch.coordinator.state import Coordinator
-from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
-from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.fixed import Fixed
 from hogbatch.run.launch.local import LocalLauncher
-from tests.support.coordinator_stage import make_plan
 from tests.support.loopback import Loopback
 
 
@@ -92,28 +87,3 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it(segment_server):
     )
     assert loop.run() == (Finish("finished"), "totals")
     assert written == [0]
-
-
-class Processes:
-    """Worker processes that are not there, with changes to report one after the other."""
-
-    def __init__(self, *changes):
-        self._changes = list(changes)
-
-    def pids(self):
-        return []
-
-    def start_due(self, now):
-        return [self._changes.pop(0)] if self._changes else []
-
-    def all_ended(self):
-        return None if self._changes else "all workers have exited"
-
-
-def test_restarts_are_recorded_and_the_run_ends_when_no_worker_is_left(segment_server):
-    changes = WorkerRestarted("gpu:0", 2**22 + 1, 1, 3), WorkerGivenUp("gpu:0", "4 deaths in 2 s")
-    recorded = []
-    given = adapters(segment_server, lambda *_: None, Processes(*changes), recorded.append)
-    finish, _ = coordinator_loop(Coordinator(make_plan(), Fixed(PolicySettings())), given).run()
-    assert finish == Finish("failed", "all workers have exited")
-    assert recorded == [*changes]

@@ -1,10 +1,10 @@
-"""Products with epilogues, and what happens where cuBLASLt has none."""
+"""Products with epilogues, and what happens where cuBLASLt has none; see also test_dense.py."""
 
 import logging
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from hogbatch.kernels.contract import ACTIVATIONS
 from tests.support.kernel_cases import junk, padded, weights_and_bias
@@ -40,17 +40,15 @@ def products(lt, gpu):
 class Layer:
     """A layer on the device and on the host."""
 
-    def __init__(self, lt, device, seed=0):
-        random = np.random.default_rng(seed)
+    def __init__(self, lt, device):
+        random = np.random.default_rng(0)
         self.x = padded(random, BATCH, INPUTS)
         self.weights, self.bias = weights_and_bias(random, INPUTS, OUTPUTS)
-        self.grad = padded(random, BATCH, OUTPUTS)
         self.z = self.x.astype(float) @ self.weights + self.bias
         self.device, width = device, self.weights.shape[1]
-        names = ("x", "weights", "bias", "grad")
+        names = ("x", "weights", "bias")
         self.there = {name: device.to_device(getattr(self, name)) for name in names}
         self.out = device.to_device(junk(BATCH, width))
-        self.below = device.to_device(junk(*self.x.shape))
         self.mask = device.zeros((BATCH, lt.mask_bytes(width)), np.uint8)
 
     def forward(self, products, epilogue, **extra):
@@ -77,27 +75,6 @@ def test_a_relu_follows_the_bias(lt, products, layer, masked):
     assert layer.forward(products, lt.RELU_AUX_BIAS if masked else lt.RELU_BIAS, **extra)
     assert_allclose(layer.fetch(layer.out), np.maximum(layer.z, 0), rtol=1e-5)
     assert layer.fetch(layer.mask).any() == masked
-
-
-def test_the_mask_selects_the_gradients_of_positive_outputs(lt, products, gpu):
-    device, below = gpu.device, Layer(lt, gpu.device)
-    assert below.forward(products, lt.RELU_AUX_BIAS, mask=below.mask)
-    random, width = np.random.default_rng(1), below.z.shape[1]
-    weights, grad = padded(random, OUTPUTS, 24, width), padded(random, BATCH, 24)
-    out = device.to_device(junk(BATCH, width))
-    arrays = device.to_device(grad), device.to_device(weights), out
-    assert products.multiply(lt.DRELU, *arrays, transpose_b=True, mask=below.mask)
-    expected = (grad.astype(float) @ weights.T) * (below.z > 0)
-    assert_allclose(below.fetch(out), expected, rtol=1e-5)
-
-
-def test_the_weight_gradient_also_computes_the_bias_gradient(lt, products, layer):
-    out = layer.device.to_device(junk(*layer.weights.shape))
-    bias = layer.device.to_device(junk(len(layer.bias)))
-    arrays = layer.there["x"], layer.there["grad"], out
-    assert products.multiply(lt.BGRADA, *arrays, transpose_a=True, vector=bias)
-    assert_allclose(layer.fetch(out), layer.x.astype(float).T @ layer.grad, rtol=1e-5)
-    assert_array_equal(layer.fetch(bias), layer.grad.sum(axis=0))
 
 
 def test_an_epilogue_without_an_algorithm_is_reported_once(lt, products, layer, imitation, caplog):
