@@ -29,18 +29,10 @@ def sparse_parts(**changes):
     return {"y": [0, 1], **parts, **changes}
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ("f4", "f4"),
-        ("f8", "f8"),
-        ("i8", "f8"),
-        ("u1", "f4"),
-        ("i2", "f4"),
-        ("f2", "f4"),
-        ("?", "f4"),
-    ],
-)
+KEPT = {"f4": "f4", "f8": "f8", "i8": "f8", "u1": "f4", "i2": "f4", "f2": "f4", "?": "f4"}
+
+
+@pytest.mark.parametrize(("given", "kept"), KEPT.items())
 def test_dense_arrays_keep_their_precision(save, given, kept):
     raw = read(save(X=X.astype(given), y=[-1, 1]))
     np.testing.assert_array_equal(raw.inputs.dense, X.astype(given).astype(kept), strict=True)

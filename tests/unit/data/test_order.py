@@ -7,14 +7,6 @@ from hogbatch.data.order import epoch_order, order_of_parts, split, take
 WEIGHTS = np.array([0, 1, 2.5, 0.25, 0, 7, 1, 1, 1, 0])
 
 
-@pytest.mark.parametrize(("rows", "fraction", "testing"), [(9, 0.2, 1), (3, 0.2, 0)])
-def test_the_last_part_of_one_permutation_is_for_testing(rows, fraction, testing):
-    train, test = split(rows, fraction)
-    order = np.random.default_rng(0).permutation(rows)
-    assert len(test) == testing
-    np.testing.assert_array_equal(np.concatenate([train, test]), order, strict=True)
-
-
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.99])
 @pytest.mark.parametrize("sizes", [[900, 100], [5, 5, 5], [1, 1, 98], [997, 2, 1], [33] * 7, [6]])
 def test_each_class_gives_its_share_of_the_test_rows(sizes, fraction):

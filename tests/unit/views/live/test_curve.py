@@ -30,11 +30,6 @@ def test_values_that_are_not_finite_are_left_out():
     assert curve(with_gaps, 8, 3, unicode=True) == curve(FALLING, 8, 3, unicode=True)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (60, 10), (0, 0)])
-def test_a_picture_has_the_size_that_was_asked_for(width, height):
-    assert [len(row) for row in curve(FALLING, width, height, True)] == [width] * height
-
-
 def test_an_outlier_does_not_flatten_the_curve():
     values = [0.5 + 0.01 * n for n in range(20)]
     assert value_range(values) == (min(values), max(values))
