@@ -53,8 +53,7 @@ def test_rounded_integers_have_no_exponent():
     assert shown == ["0.123457", "1234567", "99999.5", "1e+20", "1e-09"]
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_characters_missing_from_an_encoding_are_escaped(encoding):
-    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    assert encodable("größe", stream) == ("größe" if encoding == "utf-8" else r"gr\xf6\xdfe")
+def test_characters_missing_from_an_encoding_are_escaped():
+    for encoding, shown in (("ascii", r"gr\xf6\xdfe"), ("utf-8", "größe")):
+        assert encodable("größe", io.TextIOWrapper(io.BytesIO(), encoding=encoding)) == shown
     assert encodable("größe", io.StringIO()) == "größe"

@@ -69,17 +69,11 @@ def test_auto_takes_every_gpu_and_a_thread_per_core(server, given, workers, why)
     assert found.line == f"workers: {workers} ({why})"
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"gpus": (A100,)}, r"--workers gpu:7: no such GPU \(gpu:0\); omit it"),
-        ({"reason": "CuPy is not installed"}, r"gpu:7: no such GPU \(CuPy is not installed\)"),
-    ],
-)
-def test_a_missing_gpu_is_a_usage_error(server, given, message):
-    server(**given)
-    with pytest.raises(UsageError, match=message):
-        check_workers((CPU, gpu(7)))
+def test_a_missing_gpu_is_a_usage_error(server):
+    for given, why in (({"gpus": (A100,)}, "gpu:0"), ({"reason": "no CuPy"}, "no CuPy")):
+        server(**given)
+        with pytest.raises(UsageError, match=rf"--workers gpu:7: no such GPU \({why}\); omit it"):
+            check_workers((CPU, gpu(7)))
 
 
 @pytest.mark.parametrize(("requests", "probes"), [((CPU, gpu(0), HOST), 1), ((CPU, HOST), 0)])
