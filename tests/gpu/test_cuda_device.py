@@ -2,6 +2,7 @@ import mmap
 import os
 import re
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -59,6 +60,21 @@ def test_the_device_is_usable_after_out_of_memory(cuda):
     back = np.ones(4, np.float32)
     cuda.to_host(cuda.zeros(4, np.float32), back)
     assert not back.any()
+
+
+def test_the_copy_stream_is_used_in_its_block_and_its_events_have_times(cuda):
+    sums, own = cuda.to_device(ones(100_000)), cuda.xp.cuda.get_current_stream()
+    change, began = cuda.to_device(ones(100_000)), time.perf_counter()
+    with cuda.copy_stream():
+        assert cuda.xp.cuda.get_current_stream() != own
+        started = cuda.record_event()
+        for _ in range(50):
+            cuda.kernels.add(1.0, change, sums)
+        ended = cuda.record_event()
+    assert cuda.xp.cuda.get_current_stream() == own
+    cuda.wait_event(ended)
+    assert (fetch(cuda, sums) == 51).all()
+    assert 0 < cuda.elapsed(started, ended) < 2 * (time.perf_counter() - began)
 
 
 def in_a_thread(device, work):
