@@ -3,6 +3,13 @@ from itertools import pairwise
 from hogbatch.events.worker_figures import MAX_POINTS, Trace
 
 
+def test_every_change_is_kept_while_there_are_few():
+    trace = Trace()
+    for second, value in ((0.00004, 1), (1.0, 2), (1.5, 4)):
+        trace.add(second, value)
+    assert trace.points == [(0.0, 1), (1.0, 2), (1.5, 4)]
+
+
 def test_a_long_trace_is_thinned_and_covers_the_whole_run():
     trace = Trace()
     for n in range(20_000):
