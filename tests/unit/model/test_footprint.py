@@ -107,6 +107,7 @@ def test_a_hundred_million_features_by_16_need_20_gigabytes():
 
 
 def test_the_error_names_the_parts_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(budget, "free_memory", lambda: 10**12)
     monkeypatch.setattr(budget, "memory_quota", lambda: 10**9)
     with pytest.raises(UsageError) as raised:
         expect_memory(
