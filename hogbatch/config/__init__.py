@@ -7,4 +7,7 @@ train        the settings of `hogbatch train`: the table of flags
 arguments    the table as arguments of the command line
 sources      flags, a TOML file and defaults, merged and validated
 lsh          settings of a hashed output layer
+layers       kinds of layers; like the next two, plain descriptions without computation
+losses       losses, and the labels that they need
+optimizers   optimizers, their settings and slots
 """

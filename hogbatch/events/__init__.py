@@ -1,1 +1,1 @@
-"""Records of a run for users and programs: progress, events, summary, crash reports."""
+"""Reports of a run for users and programs: events, their log, the state, summary, crash reports."""

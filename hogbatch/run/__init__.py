@@ -11,6 +11,10 @@ callbacks     functions of the caller that are called during a run
 segments      the shared memory segments
 processes     the control and data plane, and the launched workers
 components    the coordinator with its recorder, snapshots and loop
+launch        starting and restarting worker processes
+rundir        the run directory
+checkpoint    snapshots, and checkpoints on disk
+arrays        arrays and data frames in place of files
 resume        the checkpoint to resume from
 results       the model file, the summary and the final message
 """

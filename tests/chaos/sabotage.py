@@ -138,7 +138,7 @@ class Sabotage:
             time.sleep(min(0.01, until - now))
 
     def _wait_for(self, condition: Callable[[], T], what: str) -> T:
-        """Wait, and undo meanwhile: whoever is waited for may be stopped."""
+        """Wait, and undo faults that are due, because the awaited process may be stopped."""
         return wait_for(lambda: self._undo(time.monotonic()) or condition(), what)
 
     def _undo(self, now: float) -> None:

@@ -147,7 +147,7 @@ def test_the_second_ctrl_c_ends_the_run_at_once(job):
     os.kill(job.wait_for_event(WorkerJoined, worker="cpu-0").pid, signal.SIGSTOP)
     coordinator.send_signal(signal.SIGINT)
     coordinator.send_signal(signal.SIGTERM)  # two of a kind might arrive as one
-    while coordinator.poll() is None:  # whoever goes on pressing it changes nothing
+    while coordinator.poll() is None:  # more signals change nothing
         coordinator.send_signal(signal.SIGINT)
         time.sleep(0.03)
     assert job.finish() == 130

@@ -4,7 +4,7 @@ figure        what a figure shows: curves, bars or lanes, as numbers
 run_figures   the figures of one run, from its RunState
 comparison    the figures and tables of several runs
 tables        the tables of one run
-quality       figures and tables of the predictions on the test set
+reported      a run as its report shows it
 ticks         positions and texts on axes
 markup        elements of HTML and SVG, with everything escaped
 plots, bars   figures as SVG

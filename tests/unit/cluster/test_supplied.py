@@ -138,7 +138,7 @@ def test_rows_are_evaluated_only_when_the_merged_model_is_in_place(server):
     assert server.work and server.answers[-1] == Applied(1, 0.01)
 
 
-@pytest.mark.parametrize("changed", [True, False])  # only then do workers copy the model anew
+@pytest.mark.parametrize("changed", [True, False])  # then workers copy the model again
 def test_no_row_is_trained_on_while_the_model_is_replaced(server, changed):
     server.order(UseModel()).order(lease(7, 0, 100))
     assert not server.work

@@ -138,8 +138,8 @@ def test_the_combined_speed_does_not_drift(changes):
     for worker, seconds_per_row in changes:
         kept.put(worker, seconds_per_row)
     last = dict(changes)
-    anew = joint([last.get(worker, math.nan) for worker in range(5)])
-    assert [kept.of_others(w) for w in range(6)] == [anew.of_others(w) for w in range(6)]
+    computed = joint([last.get(worker, math.nan) for worker in range(5)])
+    assert [kept.of_others(w) for w in range(6)] == [computed.of_others(w) for w in range(6)]
     assert len(kept) == sum(value > 0 for value in last.values())
 
 

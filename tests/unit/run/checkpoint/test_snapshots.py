@@ -192,4 +192,6 @@ class TestLarge:
         )
         assert folder.paths(tmp_path / "checkpoints") == []
         large.roll_back()
-        assert set(model.params) == {FIRST_WEIGHT}  # without a checkpoint it begins anew
+        assert set(model.params) == {
+            FIRST_WEIGHT
+        }  # there is no checkpoint, so training starts over
