@@ -27,7 +27,6 @@ from hogbatch.kernels.contract import LINEAR, NORMALISED, Floats, Kernels
 NUMPY_KERNELS: Final = cast(Kernels, reference)
 OUTPUTS: Final = 2048  # of a block
 NONE: Final = np.empty((0, 0), np.float32)
-NO_MASK: Final = np.empty((0, 0), np.uint8)
 NO_COLUMN: Final = np.iinfo(np.int64).max  # marks the absence of a column
 
 
@@ -90,10 +89,10 @@ def _apply(layer: LayerWeights, inputs: Inputs, out: Floats) -> None:
         rows = np.arange(count(inputs))
         NUMPY_KERNELS.csr_forward(inputs, rows, weights, bias, kind, width, out)
     elif layer.output_major:
-        NUMPY_KERNELS.dense_backward(inputs.dense, weights, LINEAR, NONE, NO_MASK, out)
+        NUMPY_KERNELS.dense_backward(inputs.dense, weights, LINEAR, NONE, out)
         NUMPY_KERNELS.add_bias(bias, width, out)
     else:
-        NUMPY_KERNELS.dense_forward(inputs.dense, weights, bias, kind, width, NO_MASK, out)
+        NUMPY_KERNELS.dense_forward(inputs.dense, weights, bias, kind, width, out)
 
 
 class ScoreSummary:

@@ -27,7 +27,6 @@ from hogbatch.data.batch import Inputs, Labels
 Floats = NDArray[np.float32]
 Operands = NDArray[Any]  # float32 like all others, unless a backend stores them in a shorter type
 Rows = NDArray[np.int64]
-Mask = NDArray[np.uint8]  # which outputs of a ReLU layer are positive, in a backend's own format
 
 # Kinds are plain integers, because compiled kernels take them as arguments.
 LINEAR: Final = 0
@@ -136,9 +135,6 @@ class Kernels(Protocol):
     def gather(self, inputs: Inputs, rows: Rows, out: Operands) -> None:
         """out[B, K] = inputs of `rows`, dense or CSR, zero beyond column F."""
 
-    def mask_bytes(self, width: int) -> int:
-        """Bytes of a row of `mask` for H = `width` outputs, a multiple of 4; 0 without masks."""
-
     def dense_forward(
         self,
         x: Operands,
@@ -146,15 +142,13 @@ class Kernels(Protocol):
         bias: Operands | Floats,
         activation: int,
         width: int,
-        mask: Mask,
         out: Operands | Floats,
-    ) -> bool:
+    ) -> None:
         """out[B, H] = f(x[B, K] @ weights[K, H] + bias[H]); columns from `width` on are zero.
 
         Every activation keeps nan, so that the loss detects it. The padding of a row that is not
-        finite may be nan. If f is a ReLU, `mask`[B, mask_bytes(H)] is an output for
-        `dense_backward` ([0, 0]: not needed). Returns whether the mask was written. `out` may be
-        operands of another product or floats; `bias` has the same type.
+        finite may be nan. `out` may be operands of another product or floats; `bias` has the same
+        type.
         """
 
     def csr_forward(
@@ -224,13 +218,11 @@ class Kernels(Protocol):
         weights: Operands,
         activation: int,
         activated: Operands,
-        mask: Mask,
         out: Operands | Floats,
     ) -> None:
         """out[B, K] = (grad[B, H] @ weights[K, H].T) * f'(z), from activated[B, K] = f(z).
 
-        f is the `activation` of the layer below, and `mask` the one that `dense_forward` wrote with
-        `activated` ([0, 0]: none). If f is linear, `activated` is not read.
+        f is the `activation` of the layer below. If f is linear, `activated` is not read.
         """
 
     def scale(self, fraction: float, grad: Operands) -> None:

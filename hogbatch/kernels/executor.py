@@ -110,7 +110,7 @@ class Executor:
         numbers to report, if they differ from `rows`.
         """
         self._prepare_to_train(inputs)
-        space, last = self._forward(inputs, rows, masked=True), len(self._views) - 1
+        space, last = self._forward(inputs, rows), len(self._views) - 1
         parts = self._parts(space, rows, rows if numbers is None else numbers)
         if len(parts) > 1:
             self._layers[last].weight_gradient.fill(0)
@@ -170,22 +170,17 @@ class Executor:
         parts = [slice(start, start + scored) for start in range(0, len(rows), scored)]
         return [(space.part(part), rows[part], numbers[part]) for part in parts]
 
-    def _forward(
-        self, inputs: Inputs, rows: Rows, scored: int | None = None, *, masked: bool = False
-    ) -> Scratch:
-        """Compute all layers except the last for `rows`; with `masked`, also their masks."""
+    def _forward(self, inputs: Inputs, rows: Rows, scored: int | None = None) -> Scratch:
+        """Compute all layers except the last for `rows`."""
         by_rows, last = len(inputs.indptr) > 0 and not self._densify, len(self._views) - 1
         scored = self._scored(len(rows)) if scored is None else scored
         space = self._space.arrays(len(rows), scored, by_rows=by_rows)
-        none = self._no_matrix
-        if not masked:
-            space = space._replace(masks=(none,) * last)
         self._round_params(by_rows)
         if not by_rows:
             self._kernels.gather(inputs, rows, space.gathered)
-        written = [self._apply(index, space, inputs, rows) for index in range(last)]
-        masks = zip(space.masks, written, strict=True)
-        return space._replace(masks=tuple(mask if found else none for mask, found in masks))
+        for index in range(last):
+            self._apply(index, space, inputs, rows)
+        return space
 
     def _round_params(self, by_rows: bool) -> None:
         """Copy the parameters of matrix products, if their operands have another type.
@@ -207,23 +202,21 @@ class Executor:
         here = view._replace(weights=view.weights - start, bias=view.bias - start)
         return _weights(here, flat), flat[here.bias :][: view.fan_out]
 
-    def _apply(self, index: int, space: Scratch, inputs: Inputs, rows: Rows) -> bool:
-        """Compute one layer from the outputs of that below; return whether its mask was written."""
+    def _apply(self, index: int, space: Scratch, inputs: Inputs, rows: Rows) -> None:
+        """Compute one layer from the outputs of that below."""
         kernels, view, last = self._kernels, self._views[index], index == len(self._views) - 1
         x, out = self._inputs(index, space), space.activated[index]
         params = self._flat[0]
         bias, kind = params[view.bias :][: view.fan_out], (view.activation, view.width)
         if index == 0 and len(inputs.indptr) > 0 and not self._densify:
             kernels.csr_forward(inputs, rows, _weights(view, params), bias, *kind, out)
-            return False
+            return
         weights, rounded_bias = self._operands_of(view)
         if view.output_major:
-            kernels.dense_backward(x, weights, LINEAR, self._no_matrix, self._no_matrix, out)
+            kernels.dense_backward(x, weights, LINEAR, self._no_matrix, out)
             kernels.add_bias(bias, view.width, out)
-            return False
-        if last:  # scores are not rounded
-            return kernels.dense_forward(x, weights, bias, *kind, self._no_matrix, out)
-        return kernels.dense_forward(x, weights, rounded_bias, *kind, space.masks[index], out)
+        else:  # scores are not rounded
+            kernels.dense_forward(x, weights, bias if last else rounded_bias, *kind, out)
 
     def _inputs(self, index: int, space: Scratch) -> Operands:
         """Return the inputs of one layer, unless they are sparse."""
@@ -239,13 +232,13 @@ class Executor:
         kernels, view, grad = self._kernels, self._views[index], space.grads[index]
         weights, _ = self._operands_of(view)
         below, kind = space.grads[index - 1], self._views[index - 1].activation
-        activated, mask = space.activated[index - 1], space.masks[index - 1]
+        activated = space.activated[index - 1]
         if view.output_major:
             linear = self._no_bias, LINEAR, view.fan_in
-            kernels.dense_forward(grad, weights, *linear, self._no_matrix, below)
+            kernels.dense_forward(grad, weights, *linear, below)
             kernels.activate_backward(kind, activated, below)
         else:
-            kernels.dense_backward(grad, weights, kind, activated, mask, below)
+            kernels.dense_backward(grad, weights, kind, activated, below)
         if len(grad) < space.batch:
             kernels.scale(len(grad) / space.batch, below)
 

@@ -40,15 +40,10 @@ def gather(inputs, rows, out):
         out[:, : inputs.dense.shape[1]] = inputs.dense[rows]
 
 
-def mask_bytes(width):
-    return 0
-
-
 @_quiet
-def dense_forward(x, weights, bias, activation, width, mask, out):
+def dense_forward(x, weights, bias, activation, width, out):
     np.matmul(x, weights, out=out)
     _activate(activation, width, bias, out)
-    return False
 
 
 @_quiet
@@ -232,7 +227,7 @@ _LOSSES = {  # the functions of loss and metrics
 
 
 @_quiet
-def dense_backward(grad, weights, activation, activated, mask, out):
+def dense_backward(grad, weights, activation, activated, out):
     np.matmul(grad, weights.T, out=out)
     activate_backward(activation, activated, out)
 

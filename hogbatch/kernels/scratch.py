@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hogbatch.kernels.contract import RELU, Kernels, Mask, Operands
+from hogbatch.kernels.contract import Kernels, Operands
 from hogbatch.kernels.layers import LayerView
 
 ALIGNMENT = 256  # bytes: offsets of scratch arrays are multiples of it, for matrix products
@@ -18,7 +18,6 @@ class Scratch(NamedTuple):
     gathered: Operands  # [B, K] of the first layer; [B, 0] if rows are not copied
     activated: tuple[Operands, ...]  # [B, H] of each layer; of the last the scores, floats[S, H]
     grads: tuple[Operands, ...]  # the same shapes, [S, H] of the last
-    masks: tuple[Mask, ...]  # [B, n] of each layer but the last; n = 0 where there is none
     values: Operands  # the inputs of all layers: `gathered`, `activated`, and gaps between them
 
     def part(self, rows: slice) -> "Scratch":
@@ -28,8 +27,7 @@ class Scratch(NamedTuple):
             (*(each[rows] for each in arrays[:-1]), arrays[-1][:count])
             for arrays in (self.activated, self.grads)
         )
-        masks = tuple(mask[rows] for mask in self.masks)
-        return self._replace(activated=activated, grads=grads, masks=masks, values=activated[-2])
+        return self._replace(activated=activated, grads=grads, values=activated[-2])
 
 
 class _Layout(NamedTuple):
@@ -83,25 +81,13 @@ class ScratchSpace:
             for shape, dtype, begin in zip(shapes, dtypes, begins[:-1], strict=True)
         ]
         count = len(self._layers)
-        activated, grads = arrays[1 : count + 1], arrays[count + 1 : 2 * count + 1]
+        activated, grads = arrays[1 : count + 1], arrays[count + 1 :]
         values = self._space[: begins[count]].view(dtypes[0])
-        masks = arrays[2 * count + 1 :]
-        return Scratch(batch, arrays[0], tuple(activated), tuple(grads), tuple(masks), values)
+        return Scratch(batch, arrays[0], tuple(activated), tuple(grads), values)
 
     def _layout(self, batch: int, scored: int, by_rows: bool) -> _Layout:
         operand, layers = self._kernels.operand_type(self._dtype), self._layers
         gathered = (batch, 0 if by_rows else layers[0].fan_in), operand
         hidden = [((batch, view.fan_out), operand) for view in layers[:-1]]
         last = scored, layers[-1].fan_out
-        masks = [
-            ((batch, self._mask_bytes(view, by_rows and index == 0)), np.uint8)
-            for index, view in enumerate(layers[:-1])
-        ]
-        return _Layout.of(
-            [gathered, *hidden, (last, self._dtype), *hidden, (last, operand), *masks]
-        )
-
-    def _mask_bytes(self, view: LayerView, by_rows: bool) -> int:
-        """Return the bytes of a row of the mask of a layer; products of CSR rows write none."""
-        masked = view.activation == RELU and not by_rows
-        return self._kernels.mask_bytes(view.fan_out) if masked else 0
+        return _Layout.of([gathered, *hidden, (last, self._dtype), *hidden, (last, operand)])

@@ -155,8 +155,8 @@ def product(device, name, *operands):
     out = device.empty((SIZE, SIZE), np.float32)
     none = out[:0, :0]
     arguments = {
-        "dense_forward": (x, w, bias, LINEAR, SIZE, none, out),
-        "dense_backward": (g, w, LINEAR, none, none, out),
+        "dense_forward": (x, w, bias, LINEAR, SIZE, out),
+        "dense_backward": (g, w, LINEAR, none, out),
         "weight_gradient": (x, g, out, bias),
     }[name]
     getattr(device.kernels, name)(*arguments)

@@ -17,17 +17,12 @@ def operand_type(params):
     return params
 
 
-def mask_bytes(width):
-    return 0
-
-
 def gather(inputs, rows, out):
     dense.gather(read_only(inputs), rows, out)
 
 
-def dense_forward(x, weights, bias, activation, width, mask, out):
+def dense_forward(x, weights, bias, activation, width, out):
     dense.dense_layer(x, x.shape[1], weights, bias, activation, width, out)
-    return False
 
 
 def csr_forward(inputs, rows, weights, bias, activation, width, out):
@@ -42,7 +37,7 @@ def loss_and_metrics(kind, labels, *arguments):
     losses.loss_and_metrics(kind, read_only(labels), *arguments)
 
 
-def dense_backward(grad, weights, activation, activated, mask, out):
+def dense_backward(grad, weights, activation, activated, out):
     space = dense.backward_scratch(len(grad), max(weights.shape))
     dense.pass_all_down(grad, weights, space, out)
     dense.activate_backward(activation, activated, out)

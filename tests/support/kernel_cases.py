@@ -23,7 +23,6 @@ overflowing = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encoun
 FORMS = {"dense": False, "sparse": True}  # of inputs, as an axis of pairs()
 SET = 7  # rows of the sets that batches are taken from
 NONE = np.empty((0, 0), np.float32)
-NO_MASK = np.empty((0, 0), np.uint8)
 HYPER = Hyper(rate=0.25, l2=0.125, momentum=0.5, beta2=0.75, epsilon=0.01)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 SUCCESS, INVALID_VALUE, NOT_SUPPORTED = 0, 7, 15
-DEFAULT, BIAS, RELU_AUX, DRELU, BGRADA, BGRADB = 1, 4, 130, 136, 256, 512
+DEFAULT, BIAS, BGRADA, BGRADB = 1, 4, 256, 512
 M, N, K = 5, 3, 4
 FLOAT32, FLOAT16 = 0, 2
 
@@ -26,7 +26,6 @@ class Product:
             "b": cupy.ones((N, K), np.float32),
             "out": cupy.zeros((N, M), np.float32),
             "vector": cupy.full(M, 2, np.float32),
-            "mask": cupy.zeros((N, 16), np.uint8),
         }
 
     def address(self, name):
@@ -89,11 +88,6 @@ class Product:
 TRANSPOSED = {"transposed": (1, 0), "leading": (K, K, M)}  # the first factor
 
 
-def mask_of(bits):
-    """The attributes of a mask with so many bits in a row."""
-    return {11: "mask", 12: ctypes.c_int64(bits)}
-
-
 @pytest.fixture
 def product(cupy, stream):
     return Product(cupy, stream)
@@ -102,7 +96,6 @@ def product(cupy, stream):
 @pytest.mark.parametrize(
     ("options", "status"),
     [
-        ({"epilogue": RELU_AUX}, INVALID_VALUE),  # no mask
         ({"epilogue": BIAS}, INVALID_VALUE),  # no bias
         ({"leading": (M - 1, K, M)}, INVALID_VALUE),
         ({"attributes": {7: ctypes.c_uint64(1)}}, INVALID_VALUE),  # of 4 bytes
@@ -110,10 +103,6 @@ def product(cupy, stream):
         ({"size": 100}, INVALID_VALUE),  # less workspace than the algorithm was chosen for
         ({"kind": FLOAT16}, NOT_SUPPORTED),
         ({"epilogue": 32}, NOT_SUPPORTED),  # GELU is not imitated
-        *(
-            ({"epilogue": RELU_AUX, "attributes": mask_of(bits)}, status)
-            for bits, status in [(128, SUCCESS), (64, INVALID_VALUE), (192, INVALID_VALUE)]
-        ),
         ({"epilogue": BGRADA, "attributes": {8: "vector"}, **TRANSPOSED}, NOT_SUPPORTED),
         ({"epilogue": BGRADB, "attributes": {8: "vector"}}, NOT_SUPPORTED),
     ],

@@ -1,8 +1,8 @@
-"""Matrix products with an epilogue (bias, ReLU, their gradients) by cuBLASLt.
+"""Matrix products with an epilogue (bias, ReLU, bias gradient) by cuBLASLt.
 
-A product is planned when it first occurs: cuBLASLt chooses an algorithm for the shapes, the types,
-the alignment and the epilogue. It may have none. Then `multiply` returns False, also the next time,
-and the caller uses a plain product and separate kernels instead.
+A product is planned when it first occurs: cuBLASLt proposes algorithms for the shapes, the types,
+the alignment and the epilogue, and the fastest is used. It may have none. Then `multiply` returns
+False, also the next time, and the caller uses a plain product and separate kernels instead.
 
 Nothing here allocates device memory or waits while a step is captured, because every step runs
 once before it is captured.
@@ -10,6 +10,7 @@ once before it is captured.
 
 import ctypes
 import logging
+import math
 from collections import OrderedDict
 from typing import NamedTuple
 
@@ -27,21 +28,19 @@ from hogbatch.kernels.gpu.cublas import (
 )
 
 # cublasLtEpilogue_t
+PLAIN = 1  # only the product: CUBLASLT_EPILOGUE_DEFAULT
 BIAS = 4  # add bias[H] to every row
 RELU_BIAS = 6
-RELU_AUX_BIAS = 134  # and write the mask
-DRELU = 136  # multiply by the slope of the ReLU that wrote the mask
 # The bias gradient: the sum of the left factor over the inner dimension. cuBLASLt sees
 # out[K, H] = x.T @ grad transposed, out.T[H, K] = grad.T @ x: its left factor, A, is the gradient.
 BGRADA = 256
-_NAMES = {4: "BIAS", 6: "RELU_BIAS", 134: "RELU_AUX_BIAS", 136: "DRELU", 256: "BGRADA"}
-_RELU = 2  # the bit of the epilogues that apply a ReLU
+_NAMES = {1: "PLAIN", 4: "BIAS", 6: "RELU_BIAS", 256: "BGRADA"}
 
 MAX_PLANS = 4096  # a step has three for each layer; batches have few different sizes
-MASK_BITS = 128  # the length of a row of the ReLU mask is a multiple of it
+PROPOSALS = 8  # algorithms that are timed: the first proposal is often not the fastest
+TIMED_CALLS = 8  # of each algorithm
 
 _TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
-_AUX_POINTER, _AUX_LEADING = 11, 12
 _MAX_WORKSPACE, _MIN_ALIGNMENTS = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t; A B C D
 _LARGEST_ALIGNMENT = 256  # bytes; more does not matter to cuBLASLt
 _BFLOAT16_INFINITY, _BFLOAT16_NAN = 0x7F80, 0x7FC0
@@ -94,7 +93,7 @@ class CublasLt:
         self._workspace = workspace
         self._library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path)
         self._plans: OrderedDict[_Product, _Plan | None] = OrderedDict()  # None: not supported
-        self._keep_nan: dict[tuple[int, bytes], bool] = {}  # by epilogue and algorithm
+        self._keep_nan: dict[bytes, bool] = {}  # by algorithm
         self._handle = ctypes.c_void_p()
         self._call("cublasLtCreate", ctypes.byref(self._handle))
 
@@ -107,14 +106,12 @@ class CublasLt:
         transpose_a: bool = False,
         transpose_b: bool = False,
         vector: cupy.ndarray | None = None,
-        mask: cupy.ndarray | None = None,
     ) -> bool:
         """out[M, N] = epilogue(op(a) @ op(b)); op transposes if requested. All are C-contiguous.
 
         `vector` is the bias[N], or receives the bias gradient[N]; its type is that of `out`.
-        `mask`[M, bytes] receives or contains the mask, a bit for each cell of `out` in an
-        undocumented order. Returns False if cuBLASLt has no such product; then the contents of
-        `out`, `vector` and `mask` are undefined.
+        Returns False if cuBLASLt has no such product; then the contents of `out` and `vector` are
+        undefined.
         """
         # cuBLASLt is column-major and sees every array transposed, so it computes out.T.
         arrays = b, a, out
@@ -124,15 +121,15 @@ class CublasLt:
             (out.shape[1], out.shape[0], inner),
             (transpose_b, transpose_a),
             (DATA_TYPES[a.dtype.name], DATA_TYPES[out.dtype.name]),
-            tuple(_alignment(each) for each in (*arrays, vector, mask) if each is not None),
+            tuple(_alignment(each) for each in (*arrays, vector) if each is not None),
         )
         try:
             if product not in self._plans:
-                self._store(product, self._plan(product, arrays, vector, mask))
+                self._store(product, self._plan(product, arrays, vector))
             self._plans.move_to_end(product)
             plan = self._plans[product]
             if plan is not None:
-                self._run(plan, arrays, vector, mask)
+                self._run(plan, arrays, vector)
             return plan is not None
         except _Refused as refused:
             self._store(product, None)
@@ -151,8 +148,8 @@ class CublasLt:
         for layout in plan.layouts:
             self._call("cublasLtMatrixLayoutDestroy", layout)
 
-    def _plan(self, product: _Product, arrays, vector, mask) -> _Plan:
-        """Choose an algorithm; runs it if its ReLU has to be tested."""
+    def _plan(self, product: _Product, arrays, vector) -> _Plan:
+        """Choose the fastest algorithm that keeps NaN; runs them and waits for the device."""
         description = ctypes.c_void_p()
         self._call("cublasLtMatmulDescCreate", ctypes.byref(description), self._compute, _FLOAT32)
         for attribute, value in (
@@ -161,16 +158,17 @@ class CublasLt:
             (_EPILOGUE, ctypes.c_uint32(product.epilogue)),
         ):
             self._set("cublasLtMatmulDescSetAttribute", description, attribute, value)
-        self._set_arrays(description, vector, mask)  # the heuristic depends on their alignment
+        self._set_vector(description, vector)  # proposals depend on its alignment
         layouts = tuple(map(self._layout, arrays))
-        plan = _Plan(description, layouts, self._choose(description, layouts, product.alignments))
-        if product.epilogue & _RELU:
-            algorithm = product.epilogue, bytes(plan.found.algorithm)
-            if algorithm not in self._keep_nan:
-                self._keep_nan[algorithm] = self._keeps_nan(plan, arrays, vector, mask)
-            if not self._keep_nan[algorithm]:
+        proposed = self._propose(description, layouts, product.alignments)
+        plans = [_Plan(description, layouts, each) for each in proposed]
+        if product.epilogue == RELU_BIAS:
+            plans = [plan for plan in plans if self._keeps_nan(plan, arrays, vector)]
+            if not plans:
                 raise _Refused("its ReLU does not keep NaN")
-        return plan
+        if len(plans) == 1:
+            return plans[0]
+        return min(plans, key=lambda plan: self._milliseconds(plan, arrays, vector))
 
     def _layout(self, array: cupy.ndarray) -> ctypes.c_void_p:
         layout, (columns, rows) = ctypes.c_void_p(), array.shape
@@ -179,10 +177,11 @@ class CublasLt:
         self._call("cublasLtMatrixLayoutCreate", ctypes.byref(layout), kind, *sizes)
         return layout
 
-    def _choose(self, description, layouts, alignments) -> _Heuristic:
-        """The algorithm that cuBLASLt expects to be the fastest."""
+    def _propose(self, description, layouts, alignments) -> list[_Heuristic]:
+        """Algorithms, the one that cuBLASLt expects to be the fastest first."""
         a, b, out = layouts
-        preference, heuristic, count = ctypes.c_void_p(), _Heuristic(), ctypes.c_int(0)
+        preference, count = ctypes.c_void_p(), ctypes.c_int(0)
+        found = (_Heuristic * PROPOSALS)()
         self._call("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))
         try:
             setter = "cublasLtMatmulPreferenceSetAttribute"
@@ -192,24 +191,54 @@ class CublasLt:
                 self._set(setter, preference, attribute, ctypes.c_uint32(alignment))
             self._call(
                 *("cublasLtMatmulAlgoGetHeuristic", self._handle, description, a, b, out, out),
-                *(preference, 1, ctypes.byref(heuristic), ctypes.byref(count)),
+                *(preference, PROPOSALS, found, ctypes.byref(count)),
             )
         finally:
             self._call("cublasLtMatmulPreferenceDestroy", preference)
-        if count.value == 0 or heuristic.state != 0:
+        usable = [each for each in found[: count.value] if each.state == 0]
+        if not usable:
             raise _Refused("it has no algorithm")
-        return heuristic
+        return usable
 
-    def _keeps_nan(self, plan: _Plan, arrays, vector, mask) -> bool:
+    def _milliseconds(self, plan: _Plan, arrays, vector) -> float:
+        """The time of some products; infinite if the algorithm fails. Overwrites the result.
+
+        They are captured, because Python launches small products more slowly than they run.
+        """
+        try:
+            self._run(plan, arrays, vector)  # loads the kernel
+        except _Refused:
+            return math.inf
+        stream = cupy.cuda.get_current_stream()
+        stream.begin_capture()
+        for _ in range(TIMED_CALLS):
+            self._run(plan, arrays, vector)
+        graph = stream.end_capture()
+        graph.launch()
+        start, end = (cupy.cuda.Event(block=True) for _ in range(2))
+        start.record(stream)
+        graph.launch()
+        end.record(stream)
+        end.synchronize()
+        return cupy.cuda.get_elapsed_time(start, end)
+
+    def _keeps_nan(self, plan: _Plan, arrays, vector) -> bool:
         """Whether the ReLU of this algorithm returns NaN for NaN; overwrites the result.
 
         max(NaN, 0) is 0 in CUDA's fmaxf. The loss would then not see that a row is invalid, and the
         weights would become NaN. The documentation does not say what cuBLASLt does, and each
         algorithm may differ.
         """
+        algorithm = bytes(plan.found.algorithm)
+        if algorithm not in self._keep_nan:
+            self._keep_nan[algorithm] = self._returns_nan(plan, arrays, vector)
+        return self._keep_nan[algorithm]
+
+    def _returns_nan(self, plan: _Plan, arrays, vector) -> bool:
+        """Run a product with a bias of NaN."""
         aligned = -(-vector.size // _LARGEST_ALIGNMENT) * _LARGEST_ALIGNMENT
         nan = np.nan if vector.dtype == np.float32 else _BFLOAT16_NAN
-        self._run(plan, arrays, cupy.full(aligned, nan, vector.dtype)[: vector.size], mask)
+        self._run(plan, arrays, cupy.full(aligned, nan, vector.dtype)[: vector.size])
         row = np.empty(arrays[2].shape[1], arrays[2].dtype)
         stream = cupy.cuda.get_current_stream()
         arrays[2][0].get(out=row, blocking=False)
@@ -217,9 +246,9 @@ class CublasLt:
         found = np.isnan(row) if row.dtype == np.float32 else row & 0x7FFF > _BFLOAT16_INFINITY
         return bool(found.all())
 
-    def _run(self, plan: _Plan, arrays, vector, mask) -> None:
+    def _run(self, plan: _Plan, arrays, vector) -> None:
         left, right, out = map(pointer, arrays)
-        self._set_arrays(plan.description, vector, mask)
+        self._set_vector(plan.description, vector)
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         a, b, c = plan.layouts
         self._call(
@@ -232,14 +261,10 @@ class CublasLt:
             ),
         )
 
-    def _set_arrays(self, description, vector, mask) -> None:
-        setter = "cublasLtMatmulDescSetAttribute"
+    def _set_vector(self, description, vector) -> None:
         if vector is not None:
+            setter = "cublasLtMatmulDescSetAttribute"
             self._set(setter, description, _BIAS_POINTER, pointer(vector))
-        if mask is not None:
-            leading = ctypes.c_int64(8 * mask.shape[1])
-            self._set(setter, description, _AUX_POINTER, pointer(mask))
-            self._set(setter, description, _AUX_LEADING, leading)
 
     def _set(self, name: str, owner, attribute: int, value) -> None:
         self._call(
@@ -252,11 +277,6 @@ class CublasLt:
             raise MemoryError(f"{name}: cuBLASLt could not allocate memory")
         if status != 0:  # if the device has failed, the plain product raises an error
             raise _Refused(f"{name} returned {status}")
-
-
-def mask_bytes(width: int) -> int:
-    """Bytes of a row of the mask of `width` outputs."""
-    return -(-width // MASK_BITS) * MASK_BITS // 8
 
 
 def _alignment(array: cupy.ndarray) -> int:

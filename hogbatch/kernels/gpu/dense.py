@@ -4,9 +4,12 @@ import numpy as np
 
 from hogbatch.kernels.contract import BOUNDED, LINEAR
 from hogbatch.kernels.gpu.launch import (
+    RESIDENT_BLOCKS,
     THREADS,
+    WARP,
     gradient_repetitions,
     kernel,
+    multiprocessors,
     operand_kernel,
     over_cells,
     over_rows,
@@ -16,6 +19,8 @@ from hogbatch.kernels.gpu.launch import (
 BOUND_LAYERS = 32  # as in dense.cu
 _BOUND_LAYER = np.dtype([("x", "u8"), ("grad", "u8"), ("fan_in", "i8"), ("fan_out", "i8")])
 _BOUND_LAYERS = np.dtype([("layers", _BOUND_LAYER, BOUND_LAYERS)])  # CuPy passes one by value
+NARROW = 8  # outputs of a narrow layer, as in dense.cu
+PACKET_BYTES = 16  # as in common.cuh
 MAX_ROWS = 64  # of the grid of `add_bias`; its columns cover the columns of the matrix
 
 _gather_dense = operand_kernel("dense", "gather_dense")
@@ -28,6 +33,8 @@ _scale = operand_kernel("dense", "scale")
 _bound_rows = operand_kernel("dense", "bound_rows")
 _forget_not_finite = operand_kernel("dense", "forget_not_finite")
 _step = kernel("dense", "step")
+_narrow_forward = operand_kernel("dense", "narrow_forward")
+_narrow_backward = operand_kernel("dense", "narrow_backward")
 
 
 def gather(inputs, rows, out):
@@ -47,9 +54,9 @@ def to_operands(values, out):
 
 def add_bias_and_activate(bias, activation, width, out):
     """out[B, H] = activation(out + bias[H]); columns from `width` on become zero."""
-    batch, stored = out.shape
-    function = _add_bias_and_activate[out.dtype.name]
-    over_rows(function, batch, stored, bias, activation, width, stored, out)
+    stored, function = out.shape[1], _add_bias_and_activate[out.dtype.name]
+    packets = -(-out.nbytes // PACKET_BYTES)
+    over_cells(function, packets, bias, activation, width, out.size, stored, out)
 
 
 def add_bias(bias, width, out):
@@ -61,7 +68,8 @@ def add_bias(bias, width, out):
 
 def activate_backward(kind, activated, grad):
     if kind != LINEAR:
-        over_cells(_activate_backward[grad.dtype.name], grad.size, kind, grad.size, activated, grad)
+        packets = -(-grad.nbytes // PACKET_BYTES)
+        over_cells(_activate_backward[grad.dtype.name], packets, kind, grad.size, activated, grad)
 
 
 def scale(fraction, grad):
@@ -84,15 +92,17 @@ def _bound(rate, repetitions, batch, x, grads):
     layers = np.zeros(1, _BOUND_LAYERS)
     for n, (inputs, grad) in enumerate(zip(x, grads, strict=True)):
         layers["layers"][0, n] = inputs.data.ptr, grad.data.ptr, inputs.shape[1], grad.shape[1]
-    if len(grads[0]) > 0:
-        grid = len(grads[0]), len(grads)
+    if (rows := len(grads[0])) > 0:
+        grid = -(-rows * WARP // THREADS), len(grads)
         function = _bound_rows[grads[0].dtype.name]
-        function(grid, (THREADS,), (rate, repetitions, batch, layers))
+        function(grid, (THREADS,), (rate, repetitions, batch, rows, layers))
 
 
 def forget_not_finite(totals, values):
     function = _forget_not_finite[values.dtype.name]
-    over_cells(function, values.size, totals, values.size, values)
+    # Almost always no row was skipped, and each block only reads that.
+    cells = min(values.size, RESIDENT_BLOCKS * multiprocessors() * THREADS)
+    over_cells(function, cells, totals, values.size, values)
 
 
 def step(kind, hyper, gradient, slots, weights):
@@ -100,3 +110,22 @@ def step(kind, hyper, gradient, slots, weights):
     over_cells(
         _step, count, kind, rate_of(hyper), *map(float, hyper[1:]), count, gradient, *slots, weights
     )
+
+
+def narrow_forward(x, weights, bias, width, out):
+    """Linear `Kernels.dense_forward` for H up to NARROW; `bias` and `out` are floats."""
+    (batch, fan_in), stored = x.shape, out.shape[1]
+    if batch > 0:
+        grid = (-(-batch * WARP // THREADS),)
+        arguments = x, weights, bias, width, batch, fan_in, stored, out
+        _narrow_forward[x.dtype.name](grid, (THREADS,), arguments)
+
+
+def narrow_backward(grad, weights, kind, activated, out):
+    """`Kernels.dense_backward` for weights[K, H] with H up to NARROW; `out` has operands."""
+    (batch, stored), fan_in = grad.shape, out.shape[1]
+    if batch > 0:
+        columns = -(-fan_in // THREADS)
+        grid = columns, min(batch, max(1, RESIDENT_BLOCKS * multiprocessors() // columns))
+        arguments = grad, weights, kind, activated, batch, fan_in, stored, out
+        _narrow_backward[grad.dtype.name](grid, (THREADS,), arguments)

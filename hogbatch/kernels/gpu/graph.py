@@ -24,6 +24,7 @@ class CapturedSteps:
         self._kinds = loss, optimizer
         self._rate = device.zeros(1, np.float64)
         self._rate_set = 0.0
+        self._rate.fill(self._rate_set)  # so that the first lease does not wait for NVRTC
         self._hyper = hyper._replace(rate=self._rate)
         # None: the step has run once and is captured the next time.
         self._captured: OrderedDict[tuple[int, int], Callable[[], None] | None] = OrderedDict()
@@ -50,22 +51,23 @@ class CapturedSteps:
 
         Calls with equal `slot` and B must pass the same arrays; their contents may differ.
         """
-        self.reserve(len(rows), sparse=len(inputs.indptr) > 0)
         key = len(rows), slot
+        if (repeat := self._captured.get(key)) is not None:
+            repeat()
+            self._captured.move_to_end(key)
+            return
+        self.reserve(len(rows), sparse=len(inputs.indptr) > 0)
         network, hyper = self._network, self._hyper  # not self: avoids a reference cycle
         loss, optimizer = self._kinds
 
         def step() -> None:
             network.train_batch(inputs, labels, rows, loss, optimizer, hyper, totals, numbers)
 
-        if key not in self._captured:
+        if key in self._captured:
+            self._store(key, self._device.capture(step))
+        else:
             step()
             self._store(key, None)
-        elif (repeat := self._captured[key]) is not None:
-            repeat()
-            self._captured.move_to_end(key)
-        else:
-            self._store(key, self._device.capture(step))
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate of the next steps."""

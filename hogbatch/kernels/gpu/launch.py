@@ -11,7 +11,7 @@ from hogbatch.kernels.gpu.sources import BFLOAT16_SOURCES, SOURCES
 THREADS = 256  # per block; BLOCK in the CUDA sources
 WARP = 32  # threads that run together; LANES in the CUDA sources
 _MAX_BLOCKS = 8192  # of a grid-stride launch: several times what any device runs concurrently
-_RESIDENT_BLOCKS = 8  # of THREADS that one multiprocessor can run concurrently
+RESIDENT_BLOCKS = 8  # of THREADS that one multiprocessor can run concurrently
 
 
 def kernel(source: str, name: str) -> cupy.RawKernel:
@@ -41,7 +41,7 @@ def over_touched(function: cupy.RawKernel, room: int, width: int, *arguments: ob
     if room > 0:
         columns = columns_of_a_block(width)
         rows = THREADS // columns
-        blocks = min(-(-room // rows), _RESIDENT_BLOCKS * multiprocessors())
+        blocks = min(-(-room // rows), RESIDENT_BLOCKS * multiprocessors())
         function((blocks,), (columns, rows), arguments)
 
 

@@ -1,15 +1,21 @@
-"""Losses with their gradients and metrics, one block per row."""
+"""Losses with their gradients and metrics: one block per row, or one thread for few scores."""
 
-from hogbatch.kernels.gpu.launch import kernel, operand_kernel, over_rows
+from hogbatch.kernels.contract import LABEL_LISTS
+from hogbatch.kernels.gpu.dense import NARROW
+from hogbatch.kernels.gpu.launch import kernel, operand_kernel, over_cells, over_rows
 
 _loss_gradient = operand_kernel("losses", "loss_gradient")
+_narrow_loss_gradient = operand_kernel("losses", "narrow_loss_gradient")
 _loss_and_metrics = kernel("losses", "loss_and_metrics")
 
 
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
-    (batch, stored), function = scores.shape, _loss_gradient[grad.dtype.name]
-    arguments = kind, *labels, rows, numbers, batch, width, stored
-    over_rows(function, batch, stored, *arguments, scores, grad, totals)
+    (batch, stored), operand = scores.shape, grad.dtype.name
+    arguments = rows, numbers, batch, width, stored, scores, grad, totals
+    if stored <= NARROW and kind not in LABEL_LISTS:
+        over_cells(_narrow_loss_gradient[operand], batch, kind, labels.values, *arguments)
+    else:
+        over_rows(_loss_gradient[operand], batch, stored, kind, *labels, *arguments)
 
 
 def loss_and_metrics(kind, labels, rows, width, scores, totals):

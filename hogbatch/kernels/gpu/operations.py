@@ -5,10 +5,10 @@ import logging
 import numpy as np
 
 from hogbatch.kernels.contract import LINEAR, RELU
-from hogbatch.kernels.gpu import cublaslt, dense, losses, replica, sparse, staging
+from hogbatch.kernels.gpu import dense, losses, replica, sparse, staging
 from hogbatch.kernels.gpu.column_sums import ColumnSums
 from hogbatch.kernels.gpu.cublas import Cublas
-from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, DRELU, RELU_AUX_BIAS, RELU_BIAS, CublasLt
+from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, PLAIN, RELU_BIAS, CublasLt
 
 
 class GpuKernels:
@@ -16,8 +16,9 @@ class GpuKernels:
 
     With bfloat16, their operands are stored in it, in half the memory.
 
-    cuBLASLt computes a dense layer in one launch. Where it has no algorithm, the product and the
-    operations that follow it are separate launches.
+    cuBLASLt adds bias, ReLU and bias gradients to a product. Where it has no algorithm, the product
+    and the operations that follow it are separate launches. The slope of an activation is always a
+    separate launch: for it cuBLASLt would launch a kernel too, and a slower one.
     """
 
     gather = staticmethod(dense.gather)
@@ -57,34 +58,31 @@ class GpuKernels:
         # CuPy has no bfloat16; kernels and cuBLAS read arrays of uint16 as such.
         return np.dtype(np.uint16 if self._precision == "bfloat16" else params)
 
-    def mask_bytes(self, width):
-        return 0 if self._cublaslt is None else cublaslt.mask_bytes(width)
-
-    def dense_forward(self, x, weights, bias, activation, width, mask, out):
+    def dense_forward(self, x, weights, bias, activation, width, out):
         # Nothing clears the padding here: the padding of weights and biases is zero, in the model
         # and after every step, because gradients are zero there. So are bias and ReLU of zero.
-        masked = activation == RELU and mask.size > 0
-        epilogue = {LINEAR: BIAS, RELU: RELU_AUX_BIAS if masked else RELU_BIAS}.get(activation)
-        extra = {"vector": bias, "mask": mask if masked else None}
-        if epilogue is not None and self._multiply(epilogue, x, weights, out, **extra):
-            return masked
-        self._cublas.multiply(x, weights, out)
-        dense.add_bias_and_activate(bias, activation, width, out)
-        return False
+        epilogue = {LINEAR: BIAS, RELU: RELU_BIAS}.get(activation)
+        if activation == LINEAR and _is_narrow(out) and out.dtype == np.float32:
+            dense.narrow_forward(x, weights, bias, width, out)
+        elif epilogue is None or not self._multiply(epilogue, x, weights, out, vector=bias):
+            self._product(x, weights, out)
+            dense.add_bias_and_activate(bias, activation, width, out)
 
-    def dense_backward(self, grad, weights, activation, activated, mask, out):
-        if mask.size > 0 and self._multiply(DRELU, grad, weights, out, transpose_b=True, mask=mask):
-            return
-        self._cublas.multiply(grad, weights, out, transpose_b=True)
-        dense.activate_backward(activation, activated, out)
+    def dense_backward(self, grad, weights, activation, activated, out):
+        if _is_narrow(grad) and out.dtype == grad.dtype:
+            dense.narrow_backward(grad, weights, activation, activated, out)
+        else:
+            self._product(grad, weights, out, transpose_b=True)
+            dense.activate_backward(activation, activated, out)
 
     def weight_gradient(self, x, grad, out, bias):
         wanted = bias.size > 0
-        if wanted and self._multiply(BGRADA, x, grad, out, transpose_a=True, vector=bias):
-            return
-        self._cublas.multiply(x, grad, out, transpose_a=True)
-        if wanted:
-            self.bias_gradient(grad, bias)
+        if _is_narrow(grad):
+            self._column_sums.narrow_gradient(x, grad, out, bias)
+        elif not (wanted and self._multiply(BGRADA, x, grad, out, transpose_a=True, vector=bias)):
+            self._product(x, grad, out, transpose_a=True)
+            if wanted:
+                self.bias_gradient(grad, bias)
 
     def add_weight_gradient(self, fraction, x, grad, out):
         self._cublas.multiply(x, grad, out, transpose_a=True, fraction=fraction, add=True)
@@ -95,8 +93,18 @@ class GpuKernels:
     def add_bias_gradient(self, fraction, grad, out):
         self._column_sums(fraction, True, grad, out)
 
+    def _product(self, *arrays, **options) -> None:
+        """out = op(a) @ op(b)."""
+        if not self._multiply(PLAIN, *arrays, **options):
+            self._cublas.multiply(*arrays, **options)
+
     def _multiply(self, epilogue, *arrays, **options) -> bool:
         return self._cublaslt is not None and self._cublaslt.multiply(epilogue, *arrays, **options)
+
+
+def _is_narrow(outputs) -> bool:
+    """Whether a layer with `outputs`[B, H] has its own kernels in place of products."""
+    return outputs.shape[1] <= dense.NARROW
 
 
 def _cublaslt(precision, workspace) -> CublasLt | None:

@@ -10,7 +10,7 @@ from typing import Final
 from hogbatch.kernels import contract
 
 _NAMES = """
-    RELU SIGMOID TANH  FURTHEST LARGEST  LOSS SKIPPED SKIPPED_ROW METRIC_SUMS
+    LINEAR RELU SIGMOID TANH  FURTHEST LARGEST  LOSS SKIPPED SKIPPED_ROW METRIC_SUMS
 """
 _SETS = "LABEL_LISTS NORMALISED NUMBERS ADAPTIVE"  # to ask in CUDA C: ADAPTIVE(kind)
 
@@ -45,13 +45,14 @@ def _text(name: str) -> str:
 KERNELS: Final = {  # the extern "C" names of each source
     "dense": (
         *("gather_dense", "to_operands", "add_bias_and_activate", "add_bias", "activate_backward"),
-        *("scale", "bound_rows", "sum_columns", "forget_not_finite", "step"),
+        *("scale", "bound_rows", "narrow_forward", "narrow_backward"),
+        *("sum_columns", "narrow_gradient", "forget_not_finite", "step"),
     ),
     "sparse": (
         *("gather_sparse", "csr_forward", "csr_bound_rows"),
         *("find_touched", "unmark", "add_up", "step_touched"),
     ),
-    "losses": ("loss_gradient", "loss_and_metrics"),
+    "losses": ("loss_gradient", "narrow_loss_gradient", "loss_and_metrics"),
     "replica": ("take", "rejoin", "add", "add_damped", "take_rows", "rejoin_rows", "add_rows"),
     "staging": ("copy_rows", "copy_cells", "find_spans", "add_lengths"),
 }

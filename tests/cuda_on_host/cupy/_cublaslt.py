@@ -13,12 +13,12 @@ import numpy as np
 
 from cupy import _compile
 from cupy._cublas import EXECUTION_FAILED, rounded
-from cupy._memory import host_view, reachable
+from cupy._memory import reachable
 from cupy._streams import stream_at
 from cupy._types import exact, extent, matrix, write
 
-BIAS, RELU_BIAS, RELU_AUX_BIAS, DRELU, BGRADA, BGRADB = 4, 6, 134, 136, 256, 512
-_RELU, _AUX = 2, 128  # bits of the epilogues
+DEFAULT, BIAS, RELU_BIAS, BGRADA, BGRADB = 1, 4, 6, 256, 512
+_RELU = 2  # the bit of epilogues with a ReLU
 
 refused: set[int] = set()  # epilogues without an algorithm
 relu_keeps_nan = True
@@ -33,8 +33,7 @@ class _Call(ctypes.Structure):
         *((name, _int) for name in ("compute", "epilogue")),
         *((name, _long) for name in ("m", "n", "k", "lda", "ldb", "ldc")),
         *((name, _float) for name in ("alpha", "beta")),
-        *((name, _pointer) for name in ("a", "b", "c", "bias", "aux")),
-        ("aux_leading", _long),
+        *((name, _pointer) for name in ("a", "b", "c", "bias")),
     )
 
 
@@ -76,14 +75,11 @@ def _enqueue(call: _Call) -> None:
     b = matrix(call.b, *((n, k) if call.transpose_b else (k, n)), call.ldb, call.type)
     out = matrix(call.c, m, n, call.ldc, call.type_out)
     used = [a, b, out]
-    vector = mask = None
+    vector = None
     if call.epilogue & (BIAS | BGRADA | BGRADB):
         length = n if call.epilogue == BGRADB else m
         vector = matrix(call.bias, length, 1, length, call.type_out)[:, 0]
         used.append(vector)
-    if call.epilogue & _AUX:
-        mask = host_view(call.aux, (n, call.aux_leading // 8), np.dtype(np.uint8))
-        used.append(mask)
     keeps_nan = relu_keeps_nan
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -96,12 +92,8 @@ def _enqueue(call: _Call) -> None:
         if call.epilogue & BIAS:
             result += exact(vector)[:, None]
         if call.epilogue & _RELU:
-            if mask is not None:
-                _write_bits(result > 0, mask)
             negative = result < 0 if keeps_nan else ~(result > 0)
             result = np.where(negative, 0, result)
-        if call.epilogue == DRELU:
-            result = np.where(_read_bits(mask, m), result, 0)
         if call.epilogue == BGRADA:
             write(left.sum(axis=1), vector)
         if call.epilogue == BGRADB:
@@ -110,15 +102,3 @@ def _enqueue(call: _Call) -> None:
 
     regions = tuple(reachable(*extent(each)) for each in used if each.size)
     stream_at(call.stream or 0).enqueue(run, regions)
-
-
-def _write_bits(positive: np.ndarray, mask: np.ndarray) -> None:
-    """A bit for each of positive[m, n]; in an unusual order, because none is documented."""
-    cells = np.zeros((mask.shape[0], 8 * mask.shape[1]), bool)
-    cells[:, : len(positive)] = positive.T
-    mask[:] = np.packbits(cells[:, ::-1], axis=1)
-
-
-def _read_bits(mask: np.ndarray, m: int) -> np.ndarray:
-    """The bits [m, n] that `_write_bits` wrote."""
-    return np.unpackbits(mask, axis=1)[:, ::-1][:, :m].T.astype(bool)

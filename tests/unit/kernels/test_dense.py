@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, RELU, SIGMOID, SKIPPED, TANH, TOTALS
 from hogbatch.store.layout import stored_width
 from tests.support import kernel_cases as cases
-from tests.support.kernel_backends import DEVICES, KERNELS
-from tests.support.kernel_cases import NO_MASK, examples, junk, padded, shapes
+from tests.support.kernel_backends import DEVICES
+from tests.support.kernel_cases import examples, junk, padded, shapes
 from tests.support.pairs import pairs
 
 SLOPES = {
@@ -57,29 +57,25 @@ def test_dense_forward_applies_the_activation_and_clears_the_padding(kernels, ki
     x = padded(random, shape.batch, shape.fan_in)
     weights, bias = cases.weights_and_bias(random, shape.fan_in, shape.width)
     out = junk(shape.batch, weights.shape[1])
-    kernels.dense_forward(x / 16, weights, bias, kind, shape.width, NO_MASK, out)
+    kernels.dense_forward(x / 16, weights, bias, kind, shape.width, out)
     z = (x.astype(float) / 16 @ weights + bias)[:, : shape.width]
     assert_allclose(out[:, : shape.width], VALUES[kind](z), rtol=1e-4, atol=1e-35)
     assert not out[:, shape.width :].any()
 
 
-@pairs(kernels=KERNELS, kind=ACTIVATIONS, masked={"mask": True, "no mask": False})
+@activations
 @examples
 @given(shape=shapes)
-def test_dense_backward_is_the_gradient_of_the_layer_below(kernels, kind, masked, shape):
-    """Two layers: the mask comes from the lower one, and must fit the upper one."""
-    random, below, mask = shape.random, shape.width % 13 + 1, NO_MASK
+def test_dense_backward_is_the_gradient_of_the_layer_below(kernels, kind, shape):
+    random, below = shape.random, shape.width % 13 + 1
     x = padded(random, shape.batch, below)
     lower = cases.weights_and_bias(random, below, shape.fan_in)
     activated = junk(shape.batch, lower[0].shape[1])
-    if masked:
-        size = shape.batch, kernels.module.mask_bytes(activated.shape[1])
-        mask = np.full(size, 0x5A, np.uint8)
-    written = kernels.dense_forward(x / 16, *lower, kind, shape.fan_in, mask, activated)
+    kernels.dense_forward(x / 16, *lower, kind, shape.fan_in, activated)
     grad = padded(random, shape.batch, shape.width)
     weights, _ = cases.weights_and_bias(random, shape.fan_in, shape.width)
     out = junk(shape.batch, len(weights))
-    kernels.dense_backward(grad, weights, kind, activated, mask if written else NO_MASK, out)
+    kernels.dense_backward(grad, weights, kind, activated, out)
     slopes = SLOPES[kind]((x.astype(float) / 16) @ lower[0] + lower[1])
     assert_allclose(out, (grad.astype(float) @ weights.T) * slopes, rtol=1e-3, atol=1e-4)
     assert not out[:, shape.fan_in :].any()
@@ -112,6 +108,19 @@ def test_bias_gradients_of_batches_of_any_size(device_kernels, width, batch):
     assert_array_equal(out, grad.sum(axis=0, dtype=float))
     device_kernels.add_bias_gradient(0.5, grad, added)
     assert_array_equal(added, bias[0] + 0.5 * grad.sum(axis=0, dtype=float))
+
+
+@pairs(device_kernels=DEVICES, width=[1, 7, 8], fan_in=[5, 32, 70], batch=[0, 1, 300, 5011])
+def test_gradients_of_narrow_layers_in_batches_of_any_size(device_kernels, width, fan_in, batch):
+    """From some number of rows on, the blocks of a GPU share them."""
+    random = np.random.default_rng(1)
+    x, grad = padded(random, batch, fan_in), padded(random, batch, width)
+    for bias in (junk(grad.shape[1]), np.empty(0, np.float32)):
+        out = junk(x.shape[1], grad.shape[1])
+        device_kernels.weight_gradient(x, grad, out, bias)
+        assert_allclose(out, x.astype(float).T @ grad, rtol=1e-5)
+        if bias.size:
+            assert_array_equal(bias, grad.sum(axis=0, dtype=float))
 
 
 @pytest.mark.parametrize(("batch", "width"), [(1, 3), (13, 17), (70, 600)])
@@ -162,7 +171,7 @@ def test_activate_backward_multiplies_by_the_slope(kernels, kind, shape):
 def activated(kernels, kind, *z):
     """f(z), as the bias of a layer without weights."""
     bias, weights, out = np.float32(z), np.zeros((1, len(z)), np.float32), junk(1, len(z))
-    kernels.dense_forward(np.zeros((1, 1), np.float32), weights, bias, kind, len(z), NO_MASK, out)
+    kernels.dense_forward(np.zeros((1, 1), np.float32), weights, bias, kind, len(z), out)
     return out[0]
 
 

@@ -9,9 +9,7 @@ import pytest
 from hogbatch.kernels.scratch import ALIGNMENT, ScratchSpace
 from hogbatch.model.network import Network
 
-HALF = SimpleNamespace(  # a backend with short operands and masks
-    operand_type=lambda params: np.dtype(np.uint16), mask_bytes=lambda width: 16 * -(-width // 128)
-)
+HALF = SimpleNamespace(operand_type=lambda params: np.dtype(np.uint16))  # short operands
 BATCH, SCORED = 21, 8
 
 
@@ -23,7 +21,7 @@ def found():
 
 
 def test_arrays_are_aligned_and_do_not_overlap(found):
-    arrays = [found.gathered, *found.activated, *found.grads, *found.masks]
+    arrays = [found.gathered, *found.activated, *found.grads]
     spans = sorted((each.ctypes.data, each.nbytes) for each in arrays)
     assert all(begin + size <= after for (begin, size), (after, _) in pairwise(spans))
     assert all((begin - spans[0][0]) % ALIGNMENT == 0 for begin, _ in spans)
@@ -38,9 +36,9 @@ def test_the_values_are_the_inputs_of_all_layers(found):
     assert not any((each == 2).any() for each in (found.activated[-1], *found.grads))
 
 
-def test_a_part_has_the_masks_of_its_rows(found):
-    for mask in found.masks:
-        mask[...] = np.arange(BATCH)[:, None]
+def test_a_part_has_the_arrays_of_its_rows(found):
+    for each in found.activated[:-1]:
+        each[...] = np.arange(BATCH)[:, None]
     part = found.part(slice(5, 9))
-    assert [mask[:, 0].tolist() for mask in part.masks] == [[5, 6, 7, 8]] * 2
+    assert [each[:, 0].tolist() for each in part.activated[:-1]] == [[5, 6, 7, 8]] * 2
     assert len(part.activated[-1]) == 4 and part.values is part.activated[-2]

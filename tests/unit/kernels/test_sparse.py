@@ -9,7 +9,7 @@ from hogbatch.kernels import reference
 from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, RELU, SGD, Slots
 from tests.support import kernel_cases as cases
 from tests.support.kernel_backends import KERNELS
-from tests.support.kernel_cases import HYPER, NO_MASK, NONE, Shape, junk, padded, some_rows
+from tests.support.kernel_cases import HYPER, NONE, Shape, junk, padded, some_rows
 from tests.support.pairs import pairs
 
 pytestmark = pytest.mark.vector_width
@@ -60,7 +60,7 @@ def test_csr_forward_is_the_dense_layer(kernels, shape):
         out, memory = guarded(junk(shape.batch, weights.shape[1]))
         expected = junk(*out.shape)
         kernels.csr_forward(inputs, rows, weights, bias, activation, shape.width, out)
-        reference.dense_forward(x, weights, bias, activation, shape.width, NO_MASK, expected)
+        reference.dense_forward(x, weights, bias, activation, shape.width, expected)
         assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
         assert not out[:, shape.width :].any() and unharmed(memory)
 

@@ -5,6 +5,7 @@
 
 #define BLOCK 256   // maximum threads of a block, a power of two
 #define UNROLLED 4  // loads that a loop starts together, because each takes long
+#define LANES 32    // threads of a warp
 #define INF __int_as_float(0x7f800000)
 
 // Operands of matrix products. With BFLOAT16 they are stored as the upper half of a float; kernels
@@ -41,6 +42,35 @@ __device__ Operand operand_of(float value) { return value; }
 __device__ void add_to(Operand* cell, float value) { atomicAdd(cell, value); }
 #endif
 
+// 16 bytes of operands, which one instruction loads or stores.
+#define PACKET (16 / (int)sizeof(Operand))
+struct __align__(16) Packet {
+    Operand cells[PACKET];
+};
+
+__device__ bool starts_packet(const Operand* cell) { return (unsigned long long)cell % 16 == 0; }
+
+// A narrow layer has at most NARROW outputs; the loop over them is unrolled, so that an array of them
+// is kept in registers.
+#define NARROW 8
+#define EACH_OUTPUT(h, H) \
+    _Pragma("unroll") for (int h = 0; h < NARROW; h++) if (h < (H))
+
+// Loads row[H] of a narrow layer, at once if it has NARROW cells.
+__device__ void load_outputs(const Operand* row, int H, float* values)
+{
+    if (H == NARROW && starts_packet(row)) {
+#pragma unroll
+        for (int i = 0; i < NARROW / PACKET; i++) {
+            Packet packet = ((const Packet*)row)[i];
+#pragma unroll
+            for (int n = 0; n < PACKET; n++) values[i * PACKET + n] = value_of(packet.cells[n]);
+        }
+    } else {
+        EACH_OUTPUT(h, H) values[h] = value_of(row[h]);
+    }
+}
+
 // A grid-stride loop: any grid covers any count. It is not unrolled, because memory limits these
 // loops, and unrolling would add divisions of 64-bit integers.
 #define EACH(i, count)                                                                   \
@@ -73,6 +103,15 @@ __device__ float block_sum(float mine)
     return total;
 }
 
+// The sum over the lanes of a warp whose numbers differ by multiples of `step`, a power of two. All
+// lanes must call it.
+__device__ float sum_of_lanes(float mine, int step)
+{
+    for (int apart = step; apart < LANES; apart *= 2)
+        mine += __shfl_xor_sync(~0u, mine, apart);
+    return mine;
+}
+
 __device__ float sigmoid(float z)
 {
     float small = expf(-fabsf(z));
@@ -88,13 +127,22 @@ __device__ float activated(long long kind, float z)
     return z;
 }
 
+// The derivative of an activation whose value is `a`.
+__device__ float slope(long long kind, float a)
+{
+    if (kind == RELU) return a > 0 ? 1.0f : 0.0f;
+    if (kind == SIGMOID) return a * (1 - a);
+    if (kind == TANH) return 1 - a * a;
+    return 1;
+}
+
 // Scales down one row's gradient if its own step would move the output by more than FURTHEST
-// gradients.
-__device__ void shrink_far(double moved, int H, Operand* grad)
+// gradients; called by the lanes of a warp.
+__device__ void shrink_far(double moved, int lane, int H, Operand* grad)
 {
     if (moved <= FURTHEST) return;
     float fraction = FURTHEST / moved;
-    EACH_COLUMN(h, H) grad[h] = operand_of(fraction * value_of(grad[h]));
+    for (int h = lane; h < H; h += LANES) grad[h] = operand_of(fraction * value_of(grad[h]));
 }
 
 // One cell of `Kernels.step`: the update rules, as hogbatch/config/optimizers.py states them. 1 - beta is

@@ -1,5 +1,5 @@
-// Losses with their gradients and metrics; one block per row of the batch. A row has a list of labels
-// if LABEL_LISTS(kind), else one label in `targets`.
+// Losses with their gradients and metrics. A row has a list of labels if LABEL_LISTS(kind), else one
+// label in `targets`. One block per row of the batch, except for narrow layers.
 
 // The column that follows (value, column) in z[0, width), sorted by descending value and then by
 // ascending column; `width` if there is none. Start with (inf, -1).
@@ -132,6 +132,48 @@ extern "C" __global__ void loss_gradient(
     if (threadIdx.x > 0) return;
     atomicAdd(&totals[bad ? SKIPPED : LOSS], bad ? 1.0 : (double)loss);
     if (bad) raise_to(&totals[SKIPPED_ROW], numbers[blockIdx.x] + 1.0);
+}
+
+// The loss of a row with at most NARROW scores and one label, for one thread. Sets slopes[width] to
+// its derivatives.
+__device__ float narrow_loss(long long kind, float y, const float* z, int width, float* slopes)
+{
+    if (!NORMALISED(kind)) return scalar_loss(kind, y, z[0], slopes);
+    float top = -INF, sum = 0, mine = 0;
+    EACH_OUTPUT(h, width) top = fmaxf(top, z[h]);
+    EACH_OUTPUT(h, width) sum += expf(z[h] - top);
+    EACH_OUTPUT(h, width) {
+        bool present = h == (int)y;
+        if (present) mine = z[h] - top;
+        slopes[h] = expf(z[h] - top) / sum - present;
+    }
+    return logf(sum) - mine;
+}
+
+// `loss_gradient` with a thread per row, for narrow layers and kinds without label lists. A warp adds
+// its losses up first: additions to one cell of `totals` are done one after another.
+extern "C" __global__ void narrow_loss_gradient(
+    long long kind, const float* targets, const long long* rows, const long long* numbers,
+    long long B, long long width, long long H, const float* scores, Operand* grad, double* totals)
+{
+    long long b = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    float loss = 0;
+    if (b < B) {
+        float z[NARROW], slopes[NARROW] = {0}, scale = 1.0f / B;
+        EACH_OUTPUT(h, width) z[h] = scores[b * H + h];
+        loss = narrow_loss(kind, targets[rows[b]], z, width, slopes);
+        bool bad = !isfinite(loss);
+        EACH_OUTPUT(h, width) bad |= !isfinite(z[h]);
+        EACH_OUTPUT(h, H)
+            grad[b * H + h] = operand_of(bad || h >= width ? 0.0f : slopes[h] * scale);
+        if (bad) {
+            loss = 0;
+            atomicAdd(&totals[SKIPPED], 1.0);
+            raise_to(&totals[SKIPPED_ROW], numbers[b] + 1.0);
+        }
+    }
+    loss = sum_of_lanes(loss, 1);
+    if (threadIdx.x % LANES == 0) atomicAdd(&totals[LOSS], (double)loss);
 }
 
 // Precision at 1, 3 and 5, added to totals[METRIC_SUMS...] by thread 0.

@@ -1,18 +1,8 @@
 // CSR inputs: a batch is a list of row numbers of the whole set. Kernels with an argument B are
 // launched by over_batch in launch.py: a warp or more for each row of the batch, without barriers.
 
-#define LANES 32  // threads of a warp
 #define BATCH_ROW (blockIdx.x * (long long)blockDim.z + threadIdx.z)
 #define COLUMN (int)(blockIdx.y * blockDim.x + threadIdx.x)
-
-// The sum over the lanes of a warp whose numbers differ by multiples of `step`, a power of two. All
-// lanes must call it.
-__device__ float sum_of_lanes(float mine, int step)
-{
-    for (int apart = step; apart < LANES; apart *= 2)
-        mine += __shfl_xor_sync(~0u, mine, apart);
-    return mine;
-}
 
 // One block per row of the batch.
 extern "C" __global__ void gather_sparse(const long long* indptr, const int* indices,
@@ -84,7 +74,7 @@ extern "C" __global__ void csr_bound_rows(const double* rate, double repeats,
     float square = 0;
     for (int j = threadIdx.x; j < count; j += LANES)
         square += values[begin + j] * values[begin + j];
-    shrink_far(*rate * repeats / B * sum_of_lanes(square, 1), H, grad + b * H);
+    shrink_far(*rate * repeats / B * sum_of_lanes(square, 1), threadIdx.x, H, grad + b * H);
 }
 
 // Marks the features of a row in `head`[F] (-1: not marked), and lists those not marked before.

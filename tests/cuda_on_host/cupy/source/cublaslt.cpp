@@ -12,14 +12,12 @@
 enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
 enum { R_32F = 0, R_16BF = 14 };
 enum { COMPUTE_32F = 68, FAST_16BF = 75, FAST_TF32 = 77 };
-enum { DEFAULT = 1, RELU = 2, BIAS = 4, DRELU = 136, AUX = 128, BGRADA = 256, BGRADB = 512 };
+enum { DEFAULT = 1, RELU = 2, BIAS = 4, BGRADA = 256, BGRADB = 512 };
 
 struct Descriptor {
     int compute, scale, transpose_a, transpose_b;
     unsigned epilogue;
     void* bias;
-    void* aux;
-    int64_t aux_leading;
 };
 
 struct Layout {
@@ -35,7 +33,7 @@ struct Preference {
 
 // What an algorithm is for; cublasLtMatmul refuses anything else.
 struct Algorithm {
-    uint32_t number, epilogue, alignments[4], of_bias, of_aux;
+    uint32_t number, epilogue, alignments[4], of_bias, reserved;
     uint64_t workspace, unused[3];
 };
 static_assert(sizeof(Algorithm) == 64, "cublasLtMatmulAlgo_t");
@@ -54,8 +52,7 @@ struct Call {  // what `multiply` gets, in this order
     int64_t m, n, k, lda, ldb, ldc;
     float alpha, beta;
     const void *a, *b;
-    void *c, *bias, *aux;
-    int64_t aux_leading;
+    void *c, *bias;
 };
 
 typedef int (*Multiply)(const Call*);
@@ -72,12 +69,10 @@ static uint32_t alignment_of(const void* pointer)
 }
 
 static bool needs_bias(unsigned epilogue) { return epilogue & (BIAS | BGRADA | BGRADB); }
-static bool needs_aux(unsigned epilogue) { return epilogue & AUX; }
 
 static bool known(unsigned epilogue)
 {
-    static const unsigned all[] = {DEFAULT, RELU, RELU | AUX, BIAS, RELU | BIAS, RELU | AUX | BIAS,
-                                   DRELU, BGRADA, BGRADB};
+    static const unsigned all[] = {DEFAULT, RELU, BIAS, RELU | BIAS, BGRADA, BGRADB};
     for (unsigned each : all)
         if (each == epilogue) return true;
     return false;
@@ -92,8 +87,6 @@ static int check(const Descriptor* d, const Layout* a, const Layout* b, const La
         return INVALID_VALUE;
     for (const Layout* each : {a, b, c, out})
         if (each->leading < (int64_t)each->rows) return INVALID_VALUE;
-    if (needs_aux(d->epilogue) && (!d->aux || d->aux_leading % 128 || d->aux_leading < (int64_t)m))
-        return INVALID_VALUE;
     if (needs_bias(d->epilogue) && !d->bias) return INVALID_VALUE;
     bool full = a->type == R_32F && b->type == R_32F && out->type == R_32F;
     bool half = a->type == R_16BF && b->type == R_16BF && (out->type == R_16BF || out->type == R_32F)
@@ -140,7 +133,7 @@ int cublasLtMatmulDescSetAttribute(Descriptor* made, int attribute, const void* 
 {
     struct { int attribute; void* field; size_t size; } fields[] = {
         {3, &made->transpose_a, 4}, {4, &made->transpose_b, 4}, {7, &made->epilogue, 4},
-        {8, &made->bias, 8}, {11, &made->aux, 8}, {12, &made->aux_leading, 8},
+        {8, &made->bias, 8},
     };
     for (auto& each : fields)
         if (each.attribute == attribute && each.size == size && value) {
@@ -179,7 +172,7 @@ int cublasLtMatmulPreferenceSetAttribute(Preference* made, int attribute, const 
     return SUCCESS;
 }
 
-// Its one algorithm depends on every alignment that the caller promises.
+// Its algorithms depend on every alignment that the caller promises; there are two, which are equal.
 int cublasLtMatmulAlgoGetHeuristic(int* handle, const Descriptor* description, const Layout* a,
                                    const Layout* b, const Layout* c, const Layout* out,
                                    const Preference* preference, int wanted, Result* results,
@@ -194,10 +187,11 @@ int cublasLtMatmulAlgoGetHeuristic(int* handle, const Descriptor* description, c
     Algorithm chosen = {1, description->epilogue};
     memcpy(chosen.alignments, preference->alignments, sizeof chosen.alignments);
     chosen.of_bias = needs_bias(chosen.epilogue) ? alignment_of(description->bias) : 1;
-    chosen.of_aux = needs_aux(chosen.epilogue) ? alignment_of(description->aux) : 1;
     chosen.workspace = preference->workspace;
-    *results = {chosen, chosen.workspace, SUCCESS, 1};
-    *count = 1;
+    for (*count = 0; *count < wanted && *count < 2; ++*count) {
+        chosen.number = *count + 1;
+        results[*count] = {chosen, chosen.workspace, SUCCESS, 1};
+    }
     return SUCCESS;
 }
 
@@ -207,8 +201,8 @@ int cublasLtMatmul(int* handle, const Descriptor* description, const float* alph
                    const Algorithm* algorithm, void* workspace, size_t size, void* stream)
 {
     if (!handle || !multiply) return NOT_INITIALIZED;
-    if (!alpha || !beta || !a || !b || !out || !algorithm || algorithm->number != 1)
-        return INVALID_VALUE;
+    if (!alpha || !beta || !a || !b || !out || !algorithm) return INVALID_VALUE;
+    if (algorithm->number < 1 || algorithm->number > 2) return INVALID_VALUE;
     int status = check(description, of_a, of_b, of_c, of_out);
     if (status) return status;
     const Descriptor& d = *description;
@@ -216,15 +210,13 @@ int cublasLtMatmul(int* handle, const Descriptor* description, const float* alph
     for (int each = 0; each < 4; each++)
         if (!is_aligned(pointers[each], algorithm->alignments[each])) return INVALID_VALUE;
     if (needs_bias(d.epilogue) && !is_aligned(d.bias, algorithm->of_bias)) return INVALID_VALUE;
-    if (needs_aux(d.epilogue) && !is_aligned(d.aux, algorithm->of_aux)) return INVALID_VALUE;
     if (d.epilogue != algorithm->epilogue || size < algorithm->workspace) return INVALID_VALUE;
     if (algorithm->workspace && (!workspace || !is_aligned(workspace, 256))) return INVALID_VALUE;
     if (*beta != 0 && c != out) return NOT_SUPPORTED;  // the stand-in has no third matrix
     int64_t k = d.transpose_a ? of_a->rows : of_a->columns;
     Call call = {stream, d.transpose_a, d.transpose_b, of_a->type, of_out->type, d.compute,
                  (int)d.epilogue, (int64_t)of_out->rows, (int64_t)of_out->columns, k, of_a->leading,
-                 of_b->leading, of_out->leading, *alpha, *beta, a, b, out, d.bias, d.aux,
-                 d.aux_leading};
+                 of_b->leading, of_out->leading, *alpha, *beta, a, b, out, d.bias};
     return multiply(&call);
 }
 

@@ -108,7 +108,7 @@ class Training:
 
 def assert_same(training, expected):
     for got, exact in zip(training.numbers(), expected.numbers(), strict=True):
-        assert_allclose(got, exact, rtol=1e-4, atol=1e-6)
+        assert_allclose(got, exact, rtol=1e-3, atol=1e-6)  # products may be added in another order
 
 
 @pairs(optimizer=OPTIMIZERS, sparse=FORMS)
