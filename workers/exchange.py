@@ -89,11 +89,14 @@ class IntervalEvents(NamedTuple):
     ready: Any  # the previous merge is done, so that this one may begin
     taken: Any  # the change is complete; then the next interval begins
 
-    def times(self, device: Device, interval: Interval, background: float) -> IntervalTimes:
+    def times(
+        self, device: Device, interval: Interval, background: float, *, alone: bool
+    ) -> IntervalTimes:
         """The times between the events, all of which must be done."""
         cost = MergeCost(device.elapsed(self.ready, self.taken), background)
         training = device.elapsed(self.begun, self.trained)
-        return IntervalTimes(interval.progress.lease.batch_size, interval.rows, training, cost)
+        size = interval.progress.lease.batch_size
+        return IntervalTimes(size, interval.rows, training, cost, alone)
 
 
 class _PendingMerge(NamedTuple):
@@ -219,8 +222,9 @@ class ReplicaExchange:
         yield Pause.FETCH
         self._fetched = others
         self._count_costs(progress, events)
-        background = self._replica.device.host_time() - began
-        return _Outcome(finite, events.times(self._replica.device, interval, background))
+        device, alone = self._replica.device, others == pending.based_on
+        background = device.host_time() - began
+        return _Outcome(finite, events.times(device, interval, background, alone=alone))
 
     def _may_write(self, interval: Interval) -> bool:
         """Whether the lease of `interval` is still valid."""

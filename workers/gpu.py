@@ -15,6 +15,7 @@ Optimizer slots stay on the device, except Adagrad's of a sparse input layer: se
 
 import logging
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -35,6 +36,10 @@ from hogbatch.workers.session import Post
 from hogbatch.workers.speed_check import SpeedCheck
 from hogbatch.workers.start import parser, run
 from hogbatch.workers.trainer import UNSHUFFLED, Trainer
+
+# How long a thread may keep Python's lock while the other one waits for it, which launches batches.
+# The default of 5 ms is as long as many intervals.
+SWITCH_S = 1e-4
 
 
 class GpuEngine:
@@ -159,6 +164,7 @@ def main() -> None:
         help="number of the GPU, or host: NumPy computation in place of a GPU (default: 0)",
     )
     options = arguments.parse_args()
+    sys.setswitchinterval(SWITCH_S)
     if options.device == "host":
         run(
             options.run_dir, GpuEngine("gpu:host", lambda precision: HostDevice()), options.launched

@@ -201,8 +201,7 @@ class Pipeline:
             self._exchange.skip(trained)
             return True
         ready = self._device.record_event()
-        self._replica.rejoin(rows)
-        taken = self._replica.take()
+        taken = self._replica.hand_over(rows)
         events = IntervalEvents(self._begun, self._trained, ended, ready, taken)
         self._exchange.submit(trained, events)
         self._begun = taken

@@ -2,7 +2,8 @@
 
 At the end of each interval (the batches between two merges) the training thread calls
     rejoin    replaces the base of the replica by the parameters fetched last,
-    take      takes the change made in the interval.
+    take      takes the change made in the interval,
+both by `hand_over`.
 The next interval then starts immediately, while the exchange thread (`exchange.py`) calls
     merge     adds the change to the shared parameters,
     fetch     pulls the shared parameters for the next `rejoin`.
@@ -11,6 +12,7 @@ No update is lost: `params - base` is always the change that has not been taken 
 
 import logging
 import weakref
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -64,6 +66,7 @@ class Replica:
         else:
             logging.warning("shared memory cannot be pinned, so pulls and merges are slower")
         self._parts: list[ReplicaPart] = []
+        self._repeat_hand_over: Callable[[], None] | None = None  # captured
         # Of merges and pulls. The training thread uses it only while no exchange is pending.
         self.transfers = Transfers()
 
@@ -89,6 +92,7 @@ class Replica:
     def exchange_all(self) -> None:
         """Exchange all parameters at every merge."""
         self.damps_weights = self._per_weight
+        self._repeat_hand_over = None
         self._parts = [self._flat(self.params, self._model.params, self.damps_weights)]
         if self._sums and self._rule.additive:
             slot, shared = self.slots[0][: self._sums], self._model.first[: self._sums]
@@ -113,6 +117,7 @@ class Replica:
             tables.append((cut[0], cut[1], cut[2]))
         tail = self._flat(self.params[first.bias :], self._model.params[first.bias :])
         self.damps_weights = False
+        self._repeat_hand_over = None
         self._parts = [TouchedRowsPart(self.device, inputs, tables, self.transfers), tail]
         return True
 
@@ -132,19 +137,37 @@ class Replica:
         for part in self._parts:
             part.refresh()
 
+    def hand_over(self, rows: Any) -> Any:
+        """`rejoin`, then `take`; returns the event of its completion.
+
+        The device does not train in the meantime. If all parameters are exchanged, the arrays are
+        always the same, so the operations are captured and take one launch.
+        """
+        if isinstance(self._parts[0], TouchedRowsPart):
+            self.rejoin(rows)
+            self.take()
+        elif self._repeat_hand_over is None:
+            self._repeat_hand_over = self.device.capture(self._rejoin_and_take)
+        else:
+            self._repeat_hand_over()
+        return self.device.record_event()
+
+    def _rejoin_and_take(self) -> None:
+        self.rejoin(None)
+        self.take()
+
     def rejoin(self, rows: Any) -> None:
         """Apply what `fetch` has pulled; `rows` are those of the next interval, or None."""
         for part in self._parts:
             part.rejoin(rows)
 
-    def take(self) -> Any:
-        """Take the change and the totals of the interval; return the event of its completion."""
+    def take(self) -> None:
+        """Take the change and the totals of the interval."""
         self.finite.fill(1)
         for part in self._parts:
             part.take(self.finite)
         self.device.xp.copyto(self.taken_totals, self.totals)
         self.totals.fill(0)
-        return self.device.record_event()
 
     def discard(self) -> None:
         """Undo the change that has not been taken."""
@@ -188,9 +211,8 @@ class Replica:
         return MergeCost(blocking, background)
 
     def _measure_taking(self, rows: Any) -> float:
-        """Seconds of the device for `rejoin` and `take`."""
+        """Seconds of the device for `hand_over`."""
         start = self.device.record_event()
-        self.rejoin(rows)
-        end = self.take()
+        end = self.hand_over(rows)
         self.device.synchronize_event(end)
         return self.device.elapsed(start, end)

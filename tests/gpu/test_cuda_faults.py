@@ -98,7 +98,7 @@ def test_a_failed_gpu_exits_its_worker_with_the_device_error_code(rehearse, make
     def fail(*_):
         raise error_of(device, kind, 700)  # illegal address: the device is unusable in this process
 
-    device.kernels.take = fail
+    device.record_event = fail
     (end,) = rig.do(lease())
     assert isinstance(end, DeviceError) and end.exit_code == 12
     assert str(end).startswith("gpu:0 has failed: ")

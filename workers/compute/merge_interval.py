@@ -14,6 +14,7 @@ from hogbatch.store.merge import batches_between_merges
 WINDOW = 5  # observations whose median is used: two outliers have no effect
 MAX_FACTOR = 4.0  # by which an observation may differ from the estimate, so K changes in steps
 RESOLUTION = 1e-6  # seconds; about the resolution of event times
+ALONE = 16  # times as many batches if no other worker trains: a merge then has only a cost
 MANY_BATCHES = 8  # in an interval: an incomplete last one hardly changes the mean time
 
 
@@ -31,6 +32,7 @@ class IntervalTimes(NamedTuple):
     rows: int
     training: float  # of the device, for all batches
     cost: MergeCost  # of the merge at its end
+    alone: bool = False  # no other worker has updated the shared parameters in the meantime
 
     @property
     def batches(self) -> int:
@@ -81,6 +83,7 @@ class MergeInterval:
         self._batch_seconds = batch_seconds
         self._cost = cost  # with the batch size that was observed last
         self._sizes: dict[int, _SizeEstimates] = {}
+        self._alone = False
 
     @property
     def cost(self) -> MergeCost:
@@ -89,6 +92,7 @@ class MergeInterval:
 
     def observe(self, times: IntervalTimes) -> None:
         """Add the times of an interval."""
+        self._alone = times.alone
         estimates = self._estimates(times.batch_size)
         if times.batch_seconds is not None:
             estimates.batch.observe(times.batch_seconds)
@@ -101,8 +105,10 @@ class MergeInterval:
 
         `wanted` is the number that the batch policy wants; 0: none.
         """
+        if every := self._chosen or wanted:
+            return every
         seconds = (estimate.seconds for estimate in self._estimates(batch_size))
-        return self._chosen or wanted or batches_between_merges(*seconds)
+        return batches_between_merges(*seconds) * (ALONE if self._alone else 1)
 
     def _estimates(self, batch_size: int) -> _SizeEstimates:
         """The estimates of a batch size; those of a new size start from the last costs."""

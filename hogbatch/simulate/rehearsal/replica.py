@@ -103,7 +103,6 @@ class RehearsedReplica(Replica):
     """A replica on a SimulatedDevice."""
 
     device: SimulatedDevice
-    _upcoming: Any = None  # the rows of the next interval
 
     def begin(self, rows: Any) -> None:
         super().begin(rows)
@@ -113,13 +112,9 @@ class RehearsedReplica(Replica):
         super().refresh()
         self.transfers.add(0, self.device.cost.merge(None).fetch)
 
-    def rejoin(self, rows: Any) -> None:
-        self._upcoming = rows
-        self.device.work.append(partial(super().rejoin, rows))
-
-    def take(self) -> float:
-        self.device.work.append(super().take)
-        self.device.take(self.touched, last=self._upcoming is None)
+    def hand_over(self, rows: Any) -> float:
+        self.device.work += [partial(super().rejoin, rows), super().take]
+        self.device.take(self.touched, last=rows is None)
         return self.device.record_event()
 
     def reset(self) -> None:

@@ -69,8 +69,7 @@ class Rig:
         trained, ended = record_event(), record_event()
         self.waiting()
         before = self.begun, trained, ended, record_event()
-        self.replica.rejoin(None)
-        self.begun = self.replica.take()
+        self.begun = self.replica.hand_over(None)
         self.exchange.submit(interval, IntervalEvents(*before, self.begun))
         return self.exchange.wait() if wait else None
 
@@ -247,13 +246,16 @@ def test_the_times_of_an_interval_are_observed_and_reported():
     for times in rig.observed:
         assert (times.batch_size, times.rows, times.training) == (10, 10, 4.0)
         assert times.cost.blocking == 0.25 and 0 < times.cost.background < WITHIN_S
+        assert times.alone
     done = rig.heard()
     assert done.merge_seconds == 2 * (0.5 + 0.25)
     assert done.transferred == 2 * 2 * 4 * PARAMETERS  # change and pull
     assert done.transfer_seconds == 2 * 1.0  # the time of `to_host` is 0 here
     (next_interval,) = rig.lease()
+    rig.others_update(1)
     rig.hand_over(next_interval)
     assert rig.heard().transferred == 2 * 4 * PARAMETERS
+    assert not rig.observed[-1].alone
 
 
 class Absent(HostDevice):

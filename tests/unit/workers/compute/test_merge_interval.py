@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from hogbatch.store.merge import MERGING_FRACTION, batches_between_merges
 from hogbatch.workers.compute.merge_interval import (
+    ALONE,
     MAX_FACTOR,
     WINDOW,
     IntervalTimes,
@@ -58,6 +59,13 @@ def test_later_intervals_follow_from_those_observed(observed, batches):
     blocking, background = observed.get("cost", COST)
     training = batches * observed.get("batch", BATCH) * (1 + 1e-9)
     assert blocking <= MERGING_FRACTION * training and background <= training
+
+
+def test_a_worker_that_trains_alone_merges_less_often():
+    alone = times()._replace(alone=True)
+    assert after(alone).batches(SIZE) == 2 * ALONE
+    assert after(alone, times()).batches(SIZE) == 2
+    assert after(alone, chosen=3).batches(SIZE) == 3 and after(alone).batches(SIZE, 5) == 5
 
 
 def test_a_few_outliers_change_nothing():
