@@ -28,6 +28,7 @@ Json = dict[str, Any]
 AddResult = Callable[[Json, Json], None]  # of a result and the description in its file
 
 POLL_S = 0.2
+START_S = 60.0  # within which a program has its first result, unless it hangs
 END_S = 2.0  # a stage starts no measurement in its last END_S seconds
 
 
@@ -106,7 +107,7 @@ def follow_results(
         results = ResultFile(Path(directory) / "out.json", add)
         command = [sys.executable, "-m", *arguments, "--json", str(results.path)]
         code = stage.follow(command, results.poll, limit_s=limit_s)
-    if code is None and results.count:
+    if code is None and (results.count or limit_s < START_S):
         stage.record.skip(name, f"no time left after {results.count} results")
     elif code is None:
         stage.record.fail(name, "timed out")

@@ -1,4 +1,4 @@
-"""Stage step: benchmarks.gpu_step in each precision, the most valuable sizes first."""
+"""Stage step: benchmarks.gpu_step, the most valuable sizes first."""
 
 from typing import Any, Final, NamedTuple
 
@@ -7,11 +7,11 @@ from benchmarks.gpu_acceptance.stage import Stage, follow_results
 
 PRECISIONS: Final = ("float32", "tf32", "bfloat16")
 PAPER: Final = "300-512x8-2,54-512x3-7"  # the networks of Ma & Rusu 2020
-MARGIN_S: Final = 30.0  # for the start of gpu_step, before its --limit counts, and the last size
+MARGIN_S: Final = 12.0  # for the start of gpu_step, before its --limit counts, and the last size
 
 
 class Pass(NamedTuple):
-    """The flags of one run of gpu_step in each precision."""
+    """The flags of one run of gpu_step."""
 
     name: str
     networks: str
@@ -38,24 +38,22 @@ QUICK: Final = (
 
 
 def run(stage: Stage) -> None:
-    """Each pass in each precision, in a process of its own."""
+    """Each pass in a process of its own."""
     for each in QUICK if stage.settings.quick else PASSES:
-        for number, precision in enumerate(each.precisions):
-            name = f"{each.name}, {precision}"
-            if stage.left_s <= 0:
-                stage.record.skip(name, "no time left")
-            else:
-                with stage.failures_recorded(name):
-                    limit_s = stage.left_s / (len(each.precisions) - number)
-                    measure(stage, each, precision, name, limit_s)
+        if stage.left_s <= MARGIN_S:
+            stage.record.skip(each.name, "no time left")
+        else:
+            with stage.failures_recorded(each.name):
+                measure(stage, each)
 
 
-def measure(stage: Stage, each: Pass, precision: str, name: str, limit_s: float) -> None:
+def measure(stage: Stage, each: Pass) -> None:
     """Record every result as soon as gpu_step has written it."""
     flags = ["--networks", each.networks, "--batches", each.batches, "--peers", each.peers]
-    flags += ["--precision", precision, "--limit", f"{max(1.0, limit_s - MARGIN_S):.0f}"]
+    flags += ["--precision", ",".join(each.precisions)]
+    flags += ["--limit", f"{stage.left_s - MARGIN_S:.0f}"]
     arguments = ["benchmarks.gpu_step", *flags, *each.more]
-    follow_results(stage, name, arguments, Results(stage.record).add, limit_s)
+    follow_results(stage, each.name, arguments, Results(stage.record).add, stage.left_s)
 
 
 class Results:
@@ -63,13 +61,15 @@ class Results:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._products_recorded = False
+        self._products_recorded = set[str]()  # in these precisions
 
     def add(self, result: dict[str, Any], about: dict[str, Any]) -> None:
-        """Record a result, the first one after the speed of the large products."""
-        if not self._products_recorded:
-            self._record.add(f"square product, {result['precision']}", about["square_tflops"])
-            self._products_recorded = True
+        """Record a result, the first one of a precision after the speed of its large products."""
+        precision = result["precision"]
+        if precision not in self._products_recorded:
+            speeds = about["square_tflops"][precision]
+            self._record.add(f"square product, {precision}", speeds)
+            self._products_recorded.add(precision)
         where = f"{result['network']}, {result['precision']}, {result['batch']} rows"
         wrong = [*result["mismatched"], *(f"{n} diverged" for n in result["diverged"])]
         if wrong:
