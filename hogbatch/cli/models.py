@@ -23,11 +23,10 @@ PREDICT: Final = Usage(
 
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
-    options = _read_model_flags(_model_parser(EVALUATE, "bad_lines"), arguments)
+    options = _model_parser(EVALUATE, "bad_lines").read(arguments)
     from hogbatch.model.prediction import evaluate_file, write_lines
 
-    data, hashing = _data_file(options), {"approximate": options.approximate, "lsh": options.lsh}
-    results = evaluate_file(options.model, data, **hashing)
+    results = evaluate_file(options.model, _data_file(options))
     write_lines((f"{name} {rounded(value)}" for name, value in results.items()), None)
     return 0
 
@@ -45,11 +44,11 @@ def predict(arguments: Sequence[str]) -> int:
         help="the K most likely labels of each row; as XMC text for a multi-label model",
     )
     output.add_argument("--output", metavar="FILE", help="output file (default: standard output)")
-    options = _read_model_flags(parser, arguments)
+    options = parser.read(arguments)
     from hogbatch.model.prediction import predict_file, write_lines
 
-    data, hashing = _data_file(options), {"approximate": options.approximate, "lsh": options.lsh}
-    lines = predict_file(options.model, data, proba=options.proba, top=options.top, **hashing)
+    data = _data_file(options)
+    lines = predict_file(options.model, data, proba=options.proba, top=options.top)
     write_lines(lines, options.output)
     return 0
 
@@ -70,17 +69,6 @@ def _model_parser(usage: Usage, *flags: str) -> Parser:
     groups[Group.DATA].add_argument(
         "--label", metavar="NAME", help="label column of a CSV file (default: as in training)"
     )
-    hashing = parser.add_argument_group("hashed output layer")
-    hashing.add_argument(
-        "--approximate",
-        action="store_true",
-        help="scores of the outputs found in hash tables only, as in training, instead of all",
-    )
-    hashing.add_argument(
-        "--lsh",
-        metavar="FAMILY:KEY=VALUE,...",
-        help="hashing settings of --approximate (default: as in training)",
-    )
     return parser
 
 
@@ -96,10 +84,3 @@ def _data_file(options: argparse.Namespace) -> "DataFile":
     bad_lines = flag_value("bad_lines", options.bad_lines)
     cache = DataCache.of(options.data_cache)
     return DataFile(options.data, options.label, options.header, cache, print_note, bad_lines)
-
-
-def _read_model_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    options = parser.read(arguments)
-    if options.lsh is not None and not options.approximate:
-        parser.error("--lsh requires --approximate; add --approximate, or omit --lsh")
-    return options

@@ -36,27 +36,18 @@ def top_metrics(
     """The metrics of `loss` from the best columns top[N, k] of a model with C = `outputs`.
 
     With label lists, precision, and propensity-scored precision if the `frequencies` are known;
-    else accuracy. Missing columns of a row are represented by C.
+    else accuracy.
     """
-    rows, width = len(top), outputs + 1
-    true = csr.rows_of(labels.indptr) * width + labels.indices
-    correct = np.isin(np.arange(rows)[:, np.newaxis] * width + top, true)
+    rows = len(top)
+    true = csr.rows_of(labels.indptr) * outputs + labels.indices
+    correct = np.isin(np.arange(rows)[:, np.newaxis] * outputs + top, true)
     if not loss.label_lists:
         return loss.metric_values([float(correct[:, 0].sum())], rows)
     results = loss.metric_values([float(correct[:, :k].sum()) / k for k in CUTOFFS], rows)
     if frequencies is None:
         return results
-    propensity = np.append(propensities(frequencies), 1.0)  # missing columns are never correct
+    propensity = propensities(frequencies)
     return results | {f"PSP@{k}": psp_at(k, top, labels, propensity) for k in CUTOFFS}
-
-
-def recall(found: NDArray[np.int64], exact: NDArray[np.int64]) -> dict[str, float]:
-    """The fraction of the exact best columns [N, k] that are in `found`[N, k]; nan without rows."""
-    results = {}
-    for k in (1, max(CUTOFFS)):
-        both = (found[:, :k, np.newaxis] == exact[:, np.newaxis, :k]).any(axis=1)
-        results[f"recall@{k}"] = float(both.mean()) if both.size else float("nan")
-    return results
 
 
 def propensities(frequencies: Frequencies) -> NDArray[np.float64]:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from hogbatch.kernels.blocks import NUMPY_KERNELS, between, count
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import load_model
-from hogbatch.model.metrics import CUTOFFS, recall, top_metrics
+from hogbatch.model.metrics import CUTOFFS, top_metrics
 from hogbatch.model.trained import Floats, Model
 
 MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more
@@ -39,23 +39,13 @@ class DataFile:
     bad_lines: float = 0.0  # maximum fraction of malformed lines to skip
 
 
-def evaluate_file(
-    model_path: str,
-    data: DataFile,
-    *,
-    approximate: bool = False,
-    lsh: str | None = None,
-) -> dict[str, float]:
+def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
     """The number of rows, loss per row, and metrics of a model on a file with labels.
 
     The labels are read like those of the training file; DataError for a label that did not occur
-    there. With `approximate` the metrics are those of the best columns found in hash tables
-    (:class:`HashIndex`). The loss is still exact, and there are two more results: the fraction
-    of the exact best columns that was found ("recall"), and the fraction of the outputs that was
-    scored ("scored").
+    there.
     """
     model = load_model(model_path)
-    index = HashIndex.of(model, lsh) if approximate else None
     raw = _rows(model, data, labels=True)
     expect_labels(raw, model.columns)
     labels, loss = encode(raw, model.encoding), LOSSES[model.network.loss]
@@ -64,7 +54,7 @@ def evaluate_file(
         return {"rows": raw.rows, **measure_numbers(loss, model.predict(raw.inputs), raw.labels)}
     if model.network.outputs == 1:
         return {"rows": raw.rows, **_measure_single(model, raw.inputs, labels)}
-    return {"rows": raw.rows, **_measure(model, raw.inputs, labels, index)}
+    return {"rows": raw.rows, **_measure(model, raw.inputs, labels)}
 
 
 def measure_numbers(
@@ -90,9 +80,7 @@ def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str
     return {"loss": mean, **loss.metric_values(totals[METRIC_SUMS:].tolist(), counted)}
 
 
-def _measure(
-    model: Model, inputs: RawInputs, labels: Labels, index: "HashIndex | None"
-) -> dict[str, float]:
+def _measure(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
     """Loss and metrics of a model with several outputs, without rows whose scores overflow."""
     if not len(labels.indptr):
         places = np.arange(len(labels.values) + 1)
@@ -101,67 +89,12 @@ def _measure(
     k = min(max(CUTOFFS), outputs)
     summaries = model.summaries(inputs, k, loss.kind, (labels.indptr, labels.indices))
     parts = [(part.columns, part.losses()) for _, part in summaries]
-    exact, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
-    lookup = None if index is None else index.top(inputs, k)
+    best, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
     good = np.flatnonzero(np.isfinite(losses))
     indptr, positions = csr.positions(labels.indptr, good)
     labels = multi_labels(indptr, labels.indices[positions])
-    results = {"loss": float(losses[good].mean()) if len(good) else float("nan")}
-    best = exact[good] if lookup is None else lookup.columns[good]
-    results |= top_metrics(loss, best, labels, outputs, model.frequencies)
-    if lookup is not None:
-        results |= recall(best, exact[good]) | {"scored": lookup.fraction}
-    return results
-
-
-class BestColumns(NamedTuple):
-    """The best columns of each of N rows, best first."""
-
-    columns: NDArray[np.int64]  # [N, k]; C in place of missing columns
-    values: Floats  # [N, k], probabilities; a softmax is over the scored outputs only
-    fraction: float  # of all outputs that were scored, mean over the rows
-
-
-class HashIndex:
-    """Hash tables of the outputs of a model, to find the best without scoring all of them."""
-
-    def __init__(self, model: Model, settings: str) -> None:
-        """UsageError if `settings` (see `hogbatch.config.lsh.parse`) do not fit the model."""
-        outputs = model.layers[-1]
-        if not outputs.output_major:
-            raise UsageError(
-                "--approximate needs a model trained with --output lsh; the output layer of this "
-                "model is dense: omit --approximate"
-            )
-        from hogbatch.config.lsh import parse
-        from hogbatch.kernels.cpu.lsh.lookup import Lookup  # here: it needs Numba
-
-        self._model = model
-        lsh = parse(settings, model.network.outputs, seed=0)
-        self._lookup = Lookup(outputs.weights, outputs.bias, lsh)
-
-    @classmethod
-    def of(cls, model: Model, settings: str | None) -> "HashIndex":
-        """Build tables with `settings`; None: with those that the model was trained with."""
-        return cls(model, settings or model.about.get("lsh") or "auto")
-
-    def top(self, inputs: RawInputs, k: int) -> BestColumns:
-        """The `k` highest scores among the outputs that the tables return for each row."""
-        model, rows, scored = self._model, count(inputs), 0
-        outputs, loss = model.network.outputs, LOSSES[model.network.loss]
-        if not 1 <= k <= outputs:
-            raise UsageError(f"expected k from 1 to {outputs}; got {k}")
-        columns, values = np.full((rows, k), outputs), np.zeros((rows, k), np.float32)
-        for start, part in model.parts(inputs):
-            for row, (candidates, scores) in enumerate(self._lookup.scores(part.dense), start):
-                lowest = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
-                better = np.flatnonzero(scores >= lowest)
-                best = better[np.lexsort((candidates[better], -scores[better]))][:k]
-                columns[row, : len(best)] = candidates[best]
-                if len(best):
-                    values[row, : len(best)] = loss.probabilities(scores[np.newaxis])[0, best]
-                scored += len(candidates)
-        return BestColumns(columns, values, scored / max(rows * outputs, 1))
+    mean = float(losses[good].mean()) if len(good) else float("nan")
+    return {"loss": mean, **top_metrics(loss, best[good], labels, outputs, model.frequencies)}
 
 
 def predict_file(
@@ -170,8 +103,6 @@ def predict_file(
     *,
     proba: bool = False,
     top: int | None = None,
-    approximate: bool = False,
-    lsh: str | None = None,
 ) -> Iterator[str]:
     """Yield one line per row: its label, its probabilities, or its `top` labels, best first.
 
@@ -180,14 +111,11 @@ def predict_file(
     Classification Repository.
     """
     model = load_model(model_path)
-    if top is None and approximate:
-        raise UsageError("--approximate requires --top K, the number of labels per row")
     if top is not None and model.network.outputs == 1:
         raise UsageError("--top needs a model with several classes or labels; this has one output")
-    index = HashIndex.of(model, lsh) if approximate else None
     inputs = _rows(model, data, labels=False).inputs
     if top is not None:
-        return _top_lines(model, inputs, top, index)
+        return _top_lines(model, inputs, top)
     compute, line = (model.predict_proba, _numbers) if proba else (model.predict, _label)
     if model.encoding.kind == "multilabel" and not proba:
         line = _chosen
@@ -234,22 +162,19 @@ def _chosen(row: Any) -> str:
     return ",".join(map(str, np.flatnonzero(row)))
 
 
-def _top_lines(model: Model, inputs: RawInputs, k: int, index: HashIndex | None) -> Iterator[str]:
+def _top_lines(model: Model, inputs: RawInputs, k: int) -> Iterator[str]:
     """Yield lines with the best classes, best first; with label lists, XMC text."""
     if model.encoding.kind == "multilabel":
-        found = model.top_proba(inputs, k) if index is None else index.top(inputs, k)
-        return _xmc_lines(model.network.outputs, found[0], found[1])
-    columns = model.top(inputs, k) if index is None else index.top(inputs, k).columns
+        return _xmc_lines(model.network.outputs, *model.top_proba(inputs, k))
     names = np.array([_cell(label) for label in model.encoding.classes])
-    return (",".join(names[row[row < len(names)]]) for row in columns)
+    return (",".join(names[row]) for row in model.top(inputs, k))
 
 
 def _xmc_lines(outputs: int, columns: NDArray[np.int64], probabilities: Floats) -> Iterator[str]:
     """Yield a sparse matrix [N, C] as text, with ascending columns, counted from 0."""
     yield f"{len(columns)} {outputs}"
     for row, values in zip(columns, probabilities, strict=True):
-        order = np.argsort(row)[: np.count_nonzero(row < outputs)]
-        yield " ".join(f"{row[n]}:{values[n]:.6g}" for n in order)
+        yield " ".join(f"{row[n]}:{values[n]:.6g}" for n in np.argsort(row))
 
 
 def write_lines(lines: Iterable[str], output: str | None) -> None:

@@ -55,8 +55,6 @@ def test_whoever_stops_reading_gets_no_traceback(run_dir):
         (["evaluate", "MODEL"], "the following arguments are required: DATA"),
         (["evaluate", "MODEL", "label.svm"], "label.svm:1: label 7"),
         (["predict", "MODEL", "a9a", "--top", "2"], "--top needs a model with several classes"),
-        (["evaluate", "MODEL", "a9a", "--approximate"], "needs a model trained with --output lsh"),
-        (["evaluate", "MODEL", "a9a", "--lsh", "dwta"], "--lsh requires --approximate"),
     ],
 )
 def test_what_does_not_suit_a_model_is_refused(arguments, sentence, run_dir, main, tmp_path):
@@ -98,23 +96,15 @@ def test_label_lists_are_measured_as_in_training_and_by_propensity(tagged, main)
     assert not model.frequencies.of_label[40:].any()
     assert model.about["lsh"] == "simhash:K=3,L=30"
 
-    tables = read_results(main("evaluate", path, data, "--approximate"))
-    assert tables["loss"] == found["loss"]
-    assert 0.5 < tables["recall@1"] <= 1 and 0 < tables["scored"] <= 1
-    fewer = ("--approximate", "--lsh", "simhash:K=3,L=2")
-    less = read_results(main("evaluate", path, data, *fewer))
-    assert less["scored"] < tables["scored"] and less["recall@5"] < tables["recall@5"]
 
-
-@pytest.mark.parametrize("flags", [(), ("--approximate",)])
-def test_the_top_of_label_lists_is_xmc_text(tagged, main, tmp_path, flags):
+def test_the_top_of_label_lists_is_xmc_text(tagged, main, tmp_path):
     output, (data, model) = tmp_path / "scores.txt", tagged
-    done = main("predict", model, data, "--top", 3, "--output", output, *flags)
+    done = main("predict", model, data, "--top", 3, "--output", output)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     header, *lines = output.read_text().splitlines()
     assert header == "600 90" and len(lines) == 600
     for line in lines:
         cells = [cell.split(":") for cell in line.split()]
         labels = [int(label) for label, _ in cells]
-        assert labels == sorted(set(labels)) and len(labels) <= 3
+        assert labels == sorted(set(labels)) and len(labels) == 3
         assert 0 <= sum(float(value) for _, value in cells) <= 1.00001

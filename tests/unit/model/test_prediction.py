@@ -16,7 +16,6 @@ from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.prediction import (
     DataFile,
-    HashIndex,
     evaluate_file,
     predict_file,
     write_lines,
@@ -24,7 +23,6 @@ from hogbatch.model.prediction import (
 from hogbatch.model.trained import Model
 
 FEATURES, LABELS, ROWS, TRAINED = 6, 30, 40, 100
-EVERYTHING = f"simhash:K=1,L=40,bits=1,bucket={LABELS}"  # any two share one of so many buckets
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +42,7 @@ def model_for(loss, outputs=LABELS, output_major=True, activation="tanh"):
         return Model(network, tensors, Encoding("classes", (*range(2, 32),), 30), None, 0, {})
     counts = Frequencies(TRAINED, random.integers(0, TRAINED, outputs))
     encoding = Encoding("multilabel", (), outputs)
-    return Model(network, tensors, encoding, None, 0, {"lsh": EVERYTHING}, counts)
+    return Model(network, tensors, encoding, None, 0, {}, counts)
 
 
 class Case:
@@ -129,8 +127,6 @@ class TestEvaluate:
         whole = case.evaluate()
         monkeypatch.setattr(trained, "CHUNK", 16 * 3)  # three rows of the hidden layer
         assert case.evaluate() == pytest.approx(whole, rel=1e-5)
-        approximate = case.evaluate(approximate=True)
-        assert {name: approximate[name] for name in whole} == pytest.approx(whole, rel=1e-5)
 
     def test_a_model_without_frequencies_has_no_propensities(self, case, tmp_path):
         without = Case(tmp_path, replace(case.model, frequencies=None))
@@ -199,56 +195,6 @@ class TestPredict:
         assert output.read_text() == "one\ntwo\n"
         with pytest.raises(SaveError, match="Is a directory"):
             write_lines(["one"], str(tmp_path))
-
-
-class TestApproximate:
-    def test_tables_that_hold_everything_agree_with_the_exact(self, case):
-        exact, results = case.evaluate(), case.evaluate(approximate=True)
-        assert {name: results.pop(name) for name in ("recall@1", "recall@5", "scored")} == {
-            "recall@1": 1.0,
-            "recall@5": 1.0,
-            "scored": pytest.approx(1.0),
-        }
-        assert results == exact
-        for line, same in zip(
-            case.predict(top=4), case.predict(top=4, approximate=True), strict=True
-        ):
-            if ":" in line:
-                assert cells(line)[0] == cells(same)[0]
-                assert cells(line)[1] == pytest.approx(cells(same)[1], rel=1e-4)
-
-    def test_what_is_not_found_is_missing(self, case):
-        few = "simhash:K=8,L=1,bits=8,bucket=2"
-        exact, results = case.evaluate(), case.evaluate(approximate=True, lsh=few)
-        assert results["loss"] == exact["loss"]
-        assert results["scored"] < 0.1 and results["recall@5"] < 0.3
-        header, *lines = case.predict(top=5, approximate=True, lsh=few)
-        sizes = {len(cells(line)[0]) for line in lines}
-        assert header == f"{ROWS} {LABELS}" and 0 in sizes and max(sizes) <= 2
-
-    def test_recall_and_share_are_counted_against_the_exact(self, case):
-        some = "simhash:K=3,L=2,bits=3,bucket=30"
-        found = HashIndex(case.model, some).top(blocks.dense_inputs(case.rows), 5)
-        exact = case.model.top(case.rows, 5)
-        results = case.evaluate(approximate=True, lsh=some)
-        same = [len({*one[:5]} & {*two}) for one, two in zip(found.columns, exact, strict=True)]
-        assert results["recall@5"] == pytest.approx(sum(same) / 5 / ROWS)
-        assert results["recall@1"] == pytest.approx((found.columns[:, 0] == exact[:, 0]).mean())
-        assert results["scored"] == found.fraction and 0.05 < found.fraction < 0.9
-
-    @pytest.mark.parametrize(
-        ("output_major", "flags", "message"),
-        [
-            (False, {"top": 5}, "needs a model trained with --output lsh"),
-            (True, {}, "--approximate requires --top K"),
-            (True, {"top": 31}, "expected k from 1 to 30; got 31"),
-            (True, {"top": 5, "lsh": "cube:K=1"}, "expected auto or one of simhash"),
-        ],
-    )
-    def test_what_is_of_no_use_is_refused(self, tmp_path, output_major, flags, message):
-        case = Case(tmp_path, model_for("multilabel-softmax", output_major=output_major))
-        with pytest.raises(UsageError, match=message):
-            case.predict(approximate=True, **flags)
 
 
 @pytest.mark.parametrize(

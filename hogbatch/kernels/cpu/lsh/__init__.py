@@ -8,7 +8,6 @@
     selection   selects the active outputs of a batch
     neurons     scores, gradients and updates of the active outputs
     network     trains all batches of a lease
-    lookup      scores rows by hash tables over a trained layer
 
 In names, a "neuron" is an output of a hashed layer. SLIDE: Chen et al. 2020, "In Defense of Smart
 Algorithms over Hardware Acceleration for Large-Scale Deep Learning Systems" (MLSys). Shapes use the
