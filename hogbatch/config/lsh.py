@@ -6,15 +6,13 @@ implements the hashing.
 """
 
 import math
-from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
 from hogbatch.errors import UsageError
 
-Family = Literal["simhash", "wta", "dwta", "minhash"]
-Insertion = Literal["fifo", "reservoir"]
-Sampling = Literal["vanilla", "union", "topk", "threshold", "nearest"]
+Family = Literal["simhash", "dwta"]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -34,10 +32,7 @@ class Lsh(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tables: Annotated[int, msgspec.Meta(ge=1, le=1024)]  # L
     bits: Annotated[int, msgspec.Meta(ge=1, le=24)]  # a table has 2^bits buckets
     bucket: Annotated[int, msgspec.Meta(ge=1, le=4096)]  # maximum number of outputs in a bucket
-    insertion: Insertion  # what a full bucket keeps: the last outputs, or a uniform sample
-    sampling: Sampling  # which of the outputs found for a row become active
-    top: Positive  # outputs taken per row: the most frequent (topk), first (vanilla) or best
-    seen: Positive  # minimum number of tables in which an output is found (threshold)
+    top: Positive  # outputs taken per row: the best of those found, by their estimated scores
     most: NotNegative  # maximum number of outputs found for a batch
     random: NotNegative  # outputs added to a batch at random
     rehash: Positive  # updates before the first re-hash of changed outputs
@@ -57,10 +52,7 @@ KEYS: Final = {
     "L": "tables",
     "bits": "bits",
     "bucket": "bucket",
-    "insertion": "insertion",
-    "sampling": "sampling",
     "top": "top",
-    "seen": "seen",
     "most": "most",
     "random": "random",
     "rehash": "rehash",
@@ -68,7 +60,7 @@ KEYS: Final = {
     "rebuild": "rebuild",
 }
 
-HASHES: Final = {"wta": 4, "dwta": 4, "minhash": 2}  # K; simhash uses `bits`
+HASHES: Final = 4  # K of dwta; simhash uses `bits`
 TABLES: Final = 32  # L
 LOAD: Final = 16  # average number of outputs in a bucket
 # Maximum fraction of all outputs found for a batch; its labels and random outputs are added.
@@ -82,14 +74,11 @@ def defaults(family: Family, labels: int, seed: int, rehash: int = REHASH) -> Ls
     bits = min(max(round(math.log2(labels / LOAD)), 4), 20)
     return Lsh(
         family=family,
-        hashes=HASHES.get(family, bits),
+        hashes=HASHES if family == "dwta" else bits,
         tables=TABLES,
         bits=bits,
         bucket=8 * LOAD,
-        insertion="fifo",
-        sampling="nearest",
         top=20,
-        seen=2,
         most=math.ceil(FRACTION * labels),
         random=math.ceil(0.002 * labels),
         rehash=rehash,
@@ -145,6 +134,4 @@ def _explained(error: str, settings: dict[str, Any], fields: list[str]) -> str:
     expected = problem.partition(", got")[0].partition("Expected ")[2]
     for word, plain in WORDS.items():
         expected = expected.replace(word, plain)
-    if not expected:  # the error is about one of several names
-        expected = "one of " + ", ".join(get_args(get_type_hints(Lsh)[field]))
     return f"{key} must be {expected}; got {settings[field]!r}"

@@ -218,5 +218,5 @@ def _hash_tables(lsh: Lsh, outputs: int, threads: int) -> int:
     codes = FLOAT * outputs * (lsh.tables + 16 + 1) + outputs  # with sketches and lengths
     building = (8 + 8 + 8 + 4) * outputs  # ids, and their order in int64 and int32
     found = min(lsh.tables * lsh.bucket, outputs)
-    thread = outputs * (FLOAT + 1) + 3 * FLOAT * found
+    thread = outputs * (FLOAT + 1) + 2 * FLOAT * found
     return sets + codes + building + threads * thread

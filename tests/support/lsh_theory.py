@@ -4,7 +4,7 @@ from math import comb
 
 import numpy as np
 
-from hogbatch.kernels.cpu.lsh.functions import BIN_SIZE, DWTA, MINHASH, SIMHASH, TOPK, WTA
+from hogbatch.kernels.cpu.lsh.functions import BIN_SIZE, DWTA, SIMHASH
 
 
 def simhash(x, y):
@@ -18,15 +18,10 @@ def both_below(x, y):
     return (x[:, None] > x) & (y[:, None] > y)
 
 
-def wta(x, y):
-    """One of BIN_SIZE random coordinates is the largest of both: the others are lower in both."""
-    bins = comb(len(x), BIN_SIZE)
-    return sum(comb(int(below), BIN_SIZE - 1) for below in both_below(x, y).sum(axis=1)) / bins
-
-
 def dwta(x, y):
-    """Like `wta`, but zeros are lower than all other values, and empty bins borrow.
+    """One of BIN_SIZE random coordinates is the largest of both: the others are lower in both.
 
+    Zeros are lower than all other values, and empty bins borrow.
     If both bins are empty, they borrow from the same bin, like a new hash. If one is, it borrows a
     winner from an unrelated bin, so they collide with probability 1 / BIN_SIZE.
     """
@@ -39,15 +34,4 @@ def dwta(x, y):
     return (agree + (either - 2 * both) / BIN_SIZE) / (1 - both)
 
 
-def top(x):
-    """The set that minhash derives from x."""
-    chosen = np.argsort(-x, kind="stable")
-    return set([i for i in chosen.tolist() if x[i] != 0][:TOPK])
-
-
-def minhash(x, y):
-    """Jaccard similarity of the sets."""
-    return len(top(x) & top(y)) / len(top(x) | top(y))
-
-
-AGREEMENT = {SIMHASH: simhash, WTA: wta, DWTA: dwta, MINHASH: minhash}
+AGREEMENT = {SIMHASH: simhash, DWTA: dwta}

@@ -6,7 +6,7 @@ from hogbatch.data.batch import Labels
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import SIMHASH, draw
-from hogbatch.kernels.cpu.lsh.selection import UNION, NeuronFinder, SelectionRule, scratch
+from hogbatch.kernels.cpu.lsh.selection import NeuronFinder, SelectionRule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
 from hogbatch.model.network import Network
@@ -18,7 +18,7 @@ CLASSES, SET = 43, 30  # 43 is stored as 48
 BATCH, RAGGED = 7, 4
 WIDE_LOSSES = ("softmax", "multilabel-softmax", "multilabel")
 HIDDEN = [(18,), (20, 33)]
-ALL = SelectionRule(UNION, 1, 1, CLASSES, 0)
+ALL = SelectionRule(CLASSES, CLASSES, 0)
 
 
 def finder_of(dimension, classes, rule=ALL, found=None, family=SIMHASH, seed=0):
@@ -27,7 +27,7 @@ def finder_of(dimension, classes, rule=ALL, found=None, family=SIMHASH, seed=0):
     tables, found = empty_tables(3, 2, classes), np.arange(classes) if found is None else found
     for code in range(4):
         codes = np.full((classes, 3), code, np.int32)
-        insert(tables, 0, 3, codes, np.array(found, np.int32), False, 0)
+        insert(tables, 0, 3, codes, np.array(found, np.int32))
     return NeuronFinder(rule, functions, tables, empty_sketches(dimension, classes, seed))
 
 
@@ -109,5 +109,5 @@ class HashedCase(WideCase):
         arguments = self.model(own), finder, *self.rows, self.order, lease, self.hyper
         hashed.train(*arguments, seat, fence, self.totals)
         assert (self.place == -1).all() and (self.head == -1).all()
-        assert not space.bucket_counts.any()
+        assert not space.is_found.any()
         return self

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES, HashFunctions, draw
 from hogbatch.kernels.cpu.lsh.network import HashedThread
 from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
-from hogbatch.kernels.cpu.lsh.selection import RULES, NeuronFinder, SelectionRule, scratch
+from hogbatch.kernels.cpu.lsh.selection import NeuronFinder, SelectionRule, scratch
 from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
 from hogbatch.workers.compute.assignment import Assignment
@@ -54,7 +54,7 @@ class HashTables:
         self._changed = np.zeros(self._neurons, np.uint8)
         self._max_found = min(lsh.most, self._neurons)
         random = min(lsh.random, self._neurons)
-        rule = SelectionRule(RULES[lsh.sampling], lsh.top, lsh.seen, self._max_found, random)
+        rule = SelectionRule(lsh.top, self._max_found, random)
         functions = self._draw(0)
         self._sketches = empty_sketches(self._fan_in, self._neurons, lsh.seed)
         self._sets = [
@@ -183,8 +183,7 @@ class HashTables:
             ids = np.flatnonzero(self._changed.copy())
         order = np.random.default_rng((self._lsh.seed, plan.number)).permutation(self._neurons)
         order = order.astype(np.int32)
-        tables, seed = self._sets[self.other].tables, _seed(self._lsh.seed, plan.number)
-        reservoir = self._lsh.insertion == "reservoir"
+        tables = self._sets[self.other].tables
 
         def hash_part(first: int, last: int) -> None:
             hash_neurons(
@@ -198,7 +197,7 @@ class HashTables:
 
         def fill(first: int, last: int) -> None:
             clear(tables, first, last)
-            insert(tables, first, last, self._codes, order, reservoir, seed)
+            insert(tables, first, last, self._codes, order)
 
         run(hash_part, len(ids))
         run(fill, self._lsh.tables)

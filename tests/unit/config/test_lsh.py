@@ -5,17 +5,15 @@ from typing import get_args
 import msgspec
 import pytest
 
-from hogbatch.config.lsh import AUTO, KEYS, MANY, Family, Lsh, Sampling, defaults, parse, parses
+from hogbatch.config.lsh import AUTO, KEYS, MANY, Family, Lsh, defaults, parse, parses
 from hogbatch.errors import UsageError
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
-from hogbatch.kernels.cpu.lsh.selection import RULES
 
 LABELS = 50_000
 LEAST = {key: 0 if key in ("most", "random") else 1 for key in KEYS}
 MOST = {key: 2**31 - 1 for key in KEYS} | {"K": 30, "L": 1024, "bits": 24, "bucket": 4096}
-for names in LEAST, MOST:
-    for key in ("insertion", "sampling", "growth"):  # which are no whole numbers
-        del names[key]
+for numbers in LEAST, MOST:
+    del numbers["growth"]  # which is no whole number
 
 
 @pytest.mark.parametrize("family", get_args(Family))
@@ -35,8 +33,8 @@ def test_few_outputs_are_active_and_buckets_equally_full_however_many_labels_the
         assert made.most + made.random < 0.03 * labels
 
 
-def test_the_choices_are_those_of_the_kernels():
-    assert set(get_args(Family)) == set(FAMILIES) and set(get_args(Sampling)) == set(RULES)
+def test_the_families_are_those_of_the_kernels():
+    assert set(get_args(Family)) == set(FAMILIES)
 
 
 def test_a_family_without_keys_has_the_defaults():
@@ -50,11 +48,11 @@ def test_a_family_without_keys_has_the_defaults():
 
 def test_every_key_sets_its_field():
     numbers = {key: str(n) for n, key in enumerate(KEYS, 2)}
-    given = numbers | {"insertion": "reservoir", "sampling": "threshold", "growth": "1.75"}
-    made = parse("wta:" + ",".join(map("=".join, given.items())), LABELS, 7)
+    given = numbers | {"growth": "1.75"}
+    made = parse("simhash:" + ",".join(map("=".join, given.items())), LABELS, 7)
     for key, field in KEYS.items():
         assert str(getattr(made, field)) == given[key]
-    assert (made.family, made.seed) == ("wta", 7)
+    assert (made.family, made.seed) == ("simhash", 7)
     assert type(made.hashes) is int and type(made.growth) is float
 
 
@@ -70,8 +68,8 @@ def test_each_simhash_function_gives_one_bit_of_the_bucket_number():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "expected auto or one of simhash, wta, dwta, minhash; got ''"),
-        ("nonsense:K=1", "expected auto or one of simhash, wta, dwta, minhash; got 'nonsense'"),
+        ("", "expected auto or one of simhash, dwta; got ''"),
+        ("nonsense:K=1", "expected auto or one of simhash, dwta; got 'nonsense'"),
         ("DWTA", "got 'DWTA'"),
         ("dwta:k=1", "expected KEY=VALUE with one of the keys K, L, bits, bucket"),
         ("dwta:K=3,", "got ''"),
@@ -79,8 +77,6 @@ def test_each_simhash_function_gives_one_bit_of_the_bucket_number():
         ("dwta:K=x", "K must be a whole number; got 'x'"),
         ("dwta:K", "K must be a whole number"),
         ("dwta:K=2.5", "K must be a whole number"),
-        ("dwta:insertion=lifo", "insertion must be one of fifo, reservoir; got 'lifo'"),
-        ("dwta:sampling=all", "one of vanilla, union, topk, threshold, nearest; got 'all'"),
         *(
             (f"dwta:{key}={least - 1}", f"{key} must be a whole number >= {least}")
             for key, least in LEAST.items()

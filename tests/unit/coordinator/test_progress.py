@@ -169,7 +169,7 @@ def test_the_current_model_is_wanted_until_there_is_a_best_one(keep, after):
 
 
 @pytest.mark.parametrize(
-    ("lsh", "best"), [(None, [True, True]), (defaults("wta", 99, 0), [True, False])]
+    ("lsh", "best"), [(None, [True, True]), (defaults("dwta", 99, 0), [True, False])]
 )
 def test_a_hashed_output_layer_is_judged_by_its_metric(lsh, best):
     made, found = progress(test_rows=10, lsh=lsh), []

@@ -95,7 +95,7 @@ def test_what_cannot_be_hashed_is_refused():
 @pytest.mark.parametrize(
     ("flags", "sent"),
     [
-        ({"lsh": "wta:K=2,L=9", "seed": 7}, {"family": "wta", "hashes": 2, "tables": 9, "seed": 7}),
+        ({"lsh": "dwta:K=2,L=9", "seed": 7}, {"hashes": 2, "tables": 9, "seed": 7}),
         ({}, {"background": True, "rehash": REHASH}),
         ({"deterministic": True, "epochs": 1}, {"background": False}),
         ({"cluster": "local"}, {"rehash": REHASH_OF_SERVERS}),

@@ -23,7 +23,7 @@ from tests.unit.workers.conftest import WITHIN_S
 def test_measuring_batches_changes_nothing_that_training_uses(monkeypatch):
     params = []
     for first_measured in (False, True):
-        rig = Rig(monkeypatch, wide(sampling="vanilla", most=5, random=3))
+        rig = Rig(monkeypatch, wide(most=5, random=3))
         before = rig.given.model.params.copy()
         loop = loop_for(rig.given.network.layer_views(), sparse=True, hashed=True)
         if first_measured:
@@ -41,9 +41,8 @@ def test_measuring_batches_changes_nothing_that_training_uses(monkeypatch):
 
 
 @pytest.mark.parametrize("threads", [1, 3, NEURONS + 5])
-@pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
-def test_the_first_tables_contain_every_neuron_in_its_bucket(monkeypatch, threads, insertion):
-    rig = Rig(monkeypatch, wide(insertion=insertion), threads)
+def test_the_first_tables_contain_every_neuron_in_its_bucket(monkeypatch, threads):
+    rig = Rig(monkeypatch, wide(), threads)
     with rig.layer._finder() as finder:
         assert_array_equal(in_tables(finder), true_codes(rig.given, finder.functions))
 
@@ -61,7 +60,7 @@ def test_in_the_foreground_the_model_does_not_depend_on_lease_lengths(monkeypatc
     """The leases are of whole batches; their ends do not change when tables are built."""
     params = []
     for parts in ((12,), (12,), (5, 7)):
-        rig = Rig(monkeypatch, wide(sampling="vanilla", most=5, random=3))
+        rig = Rig(monkeypatch, wide(most=5, random=3))
         rows = np.random.default_rng(1).integers(0, WIDE_ROWS, 36)
         for part in np.split(rows, np.cumsum(parts)[:-1] * 3):
             totals = np.zeros(TOTALS)

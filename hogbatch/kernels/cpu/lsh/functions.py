@@ -1,14 +1,10 @@
-"""Hash functions: K hashes for each of L tables, drawn at random from one of four families.
+"""Hash functions: K hashes for each of L tables, drawn at random from one of two families.
 
-    simhash   the sign of a projection on a random vector, of which a third of the coordinates are
-              ±1 and the others 0: Charikar 2002; sparse projections: Achlioptas 2003
-    wta       the index of the largest of some random coordinates: Yagnik et al. 2011
-    dwta      the same for sparse vectors, ignoring zeros: Chen and Shrivastava 2018
-    minhash   the first of the vector's top coordinates in a random order: Shrivastava and Li 2014
-
-All families except simhash split random permutations of the coordinates into bins, one per hash. A
-bin that contains no usable coordinate borrows the hash of another bin ("densification", Shrivastava
-2017).
+simhash   the sign of a projection on a random vector, of which a third of the coordinates are
+          ±1 and the others 0: Charikar 2002; sparse projections: Achlioptas 2003
+dwta      which of some random coordinates is the largest, ignoring zeros: Chen and Shrivastava
+          2018. Random permutations of the coordinates are split into bins, one per hash. A bin
+          of zeros borrows the hash of another bin ("densification", Shrivastava 2017).
 """
 
 from typing import Final, NamedTuple
@@ -20,15 +16,11 @@ from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.cpu.dense import aligned
 
 SIMHASH: Final = 0
-WTA: Final = 1
-DWTA: Final = 2
-MINHASH: Final = 3
-FAMILIES: Final = {"simhash": SIMHASH, "wta": WTA, "dwta": DWTA, "minhash": MINHASH}
+DWTA: Final = 1
+FAMILIES: Final = {"simhash": SIMHASH, "dwta": DWTA}
 
 PROJECTION_SPARSITY: Final = 3  # one in 3 coordinates of a projection is not 0
-BIN_SIZE: Final = 8  # coordinates in a bin of wta and dwta
-TOPK: Final = 30  # coordinates in the set that minhash derives from a vector
-TOPK_PER_BIN: Final = 2  # mean number of them in a bin: one in seven bins is empty and borrows
+BIN_SIZE: Final = 8  # coordinates in a bin of dwta
 
 
 class HashFunctions(NamedTuple):
@@ -60,11 +52,8 @@ def draw(
     values = 2  # number of possible values of a hash
     if family == SIMHASH:
         projections = _projections(random, dimension, count)
-    elif family == MINHASH:
-        bins = _bins(random, dimension, count, -(-TOPK_PER_BIN * dimension // TOPK))
-        values = dimension
     else:
-        bins = _bins(random, dimension, count, BIN_SIZE)
+        bins = _bins(random, dimension, count)
         values = bins.shape[1]
     multipliers, shift = _mixing(random, hashes, tables, (values - 1).bit_length(), bits)
     probe, offset = (int(number) for number in random.integers(0, 1 << 31, 2))
@@ -85,9 +74,9 @@ def _projections(random: np.random.Generator, dimension: int, count: int) -> Flo
     return projections
 
 
-def _bins(random: np.random.Generator, dimension: int, count: int, size: int) -> NDArray[np.int32]:
-    """`count` bins of min(size, dimension) coordinates, cut from random permutations."""
-    size = min(size, dimension)
+def _bins(random: np.random.Generator, dimension: int, count: int) -> NDArray[np.int32]:
+    """`count` bins of up to BIN_SIZE coordinates, cut from random permutations."""
+    size = min(BIN_SIZE, dimension)
     per_permutation = dimension // size
     order = np.tile(np.arange(dimension, dtype=np.int32), (-(-count // per_permutation), 1))
     permutations = random.permuted(order, axis=1)[:, : per_permutation * size]

@@ -1,7 +1,7 @@
 """Bucket numbers of vectors, one per table, for layer inputs and for the weights of outputs.
 
-Rows are processed in blocks: SimHash is a matrix product, and the other families visit the
-coordinates with one row in each SIMD lane.
+Rows are processed in blocks: SimHash is a matrix product, and DWTA visits the coordinates with one
+row in each SIMD lane.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu.brgemm import address, matrix, multiply, submatrix
 from hogbatch.kernels.cpu.dense import aligned
-from hogbatch.kernels.cpu.lsh.functions import DWTA, MINHASH, SIMHASH, TOPK
+from hogbatch.kernels.cpu.lsh.functions import SIMHASH
 from hogbatch.kernels.cpu.tiles import STORE, Epilogue, Matrix
 
 BLOCK_ROWS = 48  # rows in one matrix product: two of the tallest tiles of every width
@@ -67,24 +67,20 @@ def pack_signs(functions, scores, keys, codes):
         codes[t] = np.uint32((keys[t] & MASK_32) >> functions.shift).view(np.int32)
 
 
-# --- wta, dwta and minhash ------------------------------------------------------------------------
+# --- dwta -----------------------------------------------------------------------------------------
 
 
 @kernel
 def hash_by_winner(functions, x, codes):
-    """`hash_rows` for wta, dwta and minhash."""
+    """`hash_rows` for dwta."""
     count = functions.bins.shape[0]
     columns = np.zeros((functions.dimension, LANES), np.float32)
     winners = np.empty((count, LANES), np.int32)
     best, keys = np.empty(LANES, np.float32), np.empty(LANES, np.int64)
-    heap = np.empty(TOPK, np.int32)
     for first in range(0, x.shape[0], LANES):
         rows = min(LANES, x.shape[0] - first)
         for lane in range(rows):
-            if functions.family == MINHASH:
-                copy_top(x[first + lane], heap, columns, lane)
-            else:
-                copy_row(x[first + lane], functions.family == DWTA, columns, lane)
+            copy_row(x[first + lane], columns, lane)
         if find_winners(functions, columns, best, winners) > 0:
             for lane in range(rows):
                 borrow(functions, winners, lane)
@@ -92,57 +88,16 @@ def hash_by_winner(functions, x, codes):
 
 
 @kernel
-def copy_row(x, drop_zeros, columns, lane):
-    """columns[dimension, lane] = x; zeros are EXCLUDED if `drop_zeros`."""
+def copy_row(x, columns, lane):
+    """columns[dimension, lane] = x, with zeros EXCLUDED."""
     for i in range(columns.shape[0]):
-        columns[i, lane] = EXCLUDED if drop_zeros and x[i] == 0.0 else x[i]
-
-
-@kernel
-def copy_top(x, heap, columns, lane):
-    """columns[dimension, lane] = 0 for the TOPK largest nonzero coordinates of x, else EXCLUDED.
-
-    `heap`[TOPK] is scratch: a heap whose root is the smallest coordinate so far, and the last of
-    equal ones.
-    """
-    size = 0
-    for i in range(columns.shape[0]):
-        columns[i, lane] = EXCLUDED
-        if x[i] == 0.0:
-            continue
-        if size < TOPK:
-            index, size = size, size + 1
-            while index > 0 and x[heap[(index - 1) // 2]] >= x[i]:
-                heap[index] = heap[(index - 1) // 2]
-                index = (index - 1) // 2
-            heap[index] = i
-        elif x[i] > x[heap[0]]:
-            replace_root(x, heap, i)
-    for index in range(size):
-        columns[heap[index], lane] = 0.0
-
-
-@kernel
-def replace_root(x, heap, i):
-    """Replace the root of the full heap by coordinate `i`."""
-    index, child = 0, 1
-    while child < TOPK:
-        if child + 1 < TOPK:
-            left, right = heap[child], heap[child + 1]
-            child += x[right] < x[left] or (x[right] == x[left] and right > left)
-        if x[heap[child]] >= x[i]:
-            break
-        heap[index] = heap[child]
-        index, child = child, 2 * child + 1
-    heap[index] = i
+        columns[i, lane] = EXCLUDED if x[i] == 0.0 else x[i]
 
 
 @kernel
 def find_winners(functions, columns, best, winners):
-    """winners[K L, LANES] = the largest coordinate of each bin, -1 if all are EXCLUDED.
-
-    Winners are positions in the bin, except with minhash: there they are coordinate numbers.
-    Returns how many are -1.
+    """winners[K L, LANES] = the position in each bin of its largest coordinate, -1 if all are
+    EXCLUDED. Returns how many are -1.
     """
     empty = 0
     for h in range(winners.shape[0]):
@@ -150,11 +105,10 @@ def find_winners(functions, columns, best, winners):
         winners[h, :] = -1
         for j in range(functions.bins.shape[1]):
             i = functions.bins[h, j]
-            name = i if functions.family == MINHASH else np.int32(j)
             for lane in range(best.shape[0]):
                 x, maximum, winner = columns[i, lane], best[lane], winners[h, lane]
                 best[lane] = x if x > maximum else maximum  # unconditional store: vectorises
-                winners[h, lane] = name if x > maximum else winner
+                winners[h, lane] = np.int32(j) if x > maximum else winner
         for lane in range(LANES):
             empty += winners[h, lane] < 0
     return empty

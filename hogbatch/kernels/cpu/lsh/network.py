@@ -28,7 +28,7 @@ from hogbatch.kernels.cpu.lsh.neurons import (
     score,
     step_neurons,
 )
-from hogbatch.kernels.cpu.lsh.selection import NEAREST, HashedRows, SelectionScratch, select
+from hogbatch.kernels.cpu.lsh.selection import HashedRows, SelectionScratch, select
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import ACTIVATION, corrected, max_values
 from hogbatch.kernels.cpu.network import Workspace, backward, forward, links_for, matrix, workspace
@@ -122,8 +122,7 @@ def find(finder, x, labels, rows, thread, space):
     """Fill `space.active` with the active outputs for `rows`[B] of x[B, K]; return their number."""
     hashed = HashedRows(space.hashed.codes[: rows.shape[0]], space.hashed.sketches[: rows.shape[0]])
     hash_rows(finder.functions, x, hashed.codes)
-    if finder.rule.kind == NEAREST:
-        hash_rows(finder.sketches.functions, x, hashed.sketches)
+    hash_rows(finder.sketches.functions, x, hashed.sketches)
     return select(finder, hashed, labels, rows, thread.space, thread.place, space.active)
 
 
@@ -131,8 +130,7 @@ def find(finder, x, labels, rows, thread, space):
 def step_outputs(model, finder, optimizer, hyper, x, grad, active, phase, thread, neurons):
     """Update the active outputs, and some of their sketches."""
     step_neurons(model, optimizer, hyper, x, grad, active, thread.place, neurons)
-    if finder.rule.kind == NEAREST:
-        refresh_sketches(model, finder.sketches, active, phase % REFRESH_INTERVAL, neurons)
+    refresh_sketches(model, finder.sketches, active, phase % REFRESH_INTERVAL, neurons)
     mark(active, thread.changed)
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dots import prefetch_line
-from hogbatch.kernels.cpu.lsh.rng import mix, to_range
 
 INSERT_BLOCK = 512  # ids whose codes stay in cache while they are inserted into all tables
 PREFETCH_DISTANCE = 16  # ids by which a bucket is prefetched before it is written
@@ -40,23 +39,21 @@ def clear(tables, first_table, last_table):
 
 
 @kernel
-def insert(tables, first_table, last_table, codes, order, reservoir, seed):
+def insert(tables, first_table, last_table, codes, order):
     """Insert the ids order[n], int32, into tables first_table:last_table, in that order.
 
     Id i is inserted into bucket codes[i, t]; codes is int32[N, L]. In a full bucket a new id
-    replaces the oldest one; with `reservoir`, each id inserted so far is kept with equal
-    probability (Vitter 1985, algorithm R). Otherwise the last ids are kept, so `order` should be
-    random.
+    replaces the oldest one, so `order` should be random.
     """
     for start in range(0, order.shape[0], INSERT_BLOCK):
         stop = min(start + INSERT_BLOCK, order.shape[0])
         for t in range(first_table, last_table):
-            insert_range(tables, t, codes, order, start, stop, reservoir, mix(seed + t))
+            insert_range(tables, t, codes, order, start, stop)
 
 
 @kernel
-def insert_range(tables, t, codes, order, start, stop, reservoir, key):
-    """Insert order[start:stop] into table t; `key` is the table's random number."""
+def insert_range(tables, t, codes, order, start, stop):
+    """Insert order[start:stop] into table t."""
     size = tables.buckets.shape[2]
     buckets = address(tables.buckets) + 4 * t * tables.counts.shape[1] * size
     for n in range(start, stop):
@@ -64,12 +61,7 @@ def insert_range(tables, t, codes, order, start, stop, reservoir, key):
             next_code = codes[order[n + PREFETCH_DISTANCE], t]
             slot = tables.counts[t, next_code] % size
             prefetch_line(buckets + 4 * (next_code * size + slot))
-        id = order[n]
-        code = codes[id, t]
+        code = codes[order[n], t]
         count = tables.counts[t, code]
-        slot = count
-        if count >= size:
-            slot = to_range(mix(key ^ id), count + 1) if reservoir else count % size
-        if slot < size:
-            tables.buckets[t, code, slot] = id
+        tables.buckets[t, code, count % size] = order[n]
         tables.counts[t, code] = count + 1

@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.contract import ROWS, UPDATES
@@ -26,10 +25,9 @@ def in_parts(parts):
 # --- what is built --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("insertion", ["fifo", "reservoir"])
-def test_tables_do_not_depend_on_the_parts(insertion):
+def test_tables_do_not_depend_on_the_parts():
     """With buckets that are too small, so that the order of insertion matters."""
-    given = wide(insertion=insertion, bucket=1, bits=2)
+    given = wide(bucket=1, bits=2)
     built = [HashTables(given) for _ in range(2)]
     for tables, parts in zip(built, (1, 4), strict=True):
         tables.rebuild(in_parts(parts))
@@ -125,5 +123,5 @@ def test_larger_batches_get_more_memory(monkeypatch):
 
 def test_settings_beyond_the_number_of_neurons_take_no_memory(monkeypatch):
     huge = 2**31 - 1
-    rig = Rig(monkeypatch, wide(most=huge, random=huge, top=huge, seen=huge, sampling="union"))
+    rig = Rig(monkeypatch, wide(most=huge, random=huge, top=huge))
     assert rig.train(2)[UPDATES] == 2

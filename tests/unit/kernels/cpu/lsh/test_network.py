@@ -14,7 +14,7 @@ from hogbatch.kernels.contract import ACTIVE, LOSS, ROWS, SKIPPED, SKIPPED_ROW, 
 from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
-from hogbatch.kernels.cpu.lsh.selection import NEAREST, RULES, SelectionRule
+from hogbatch.kernels.cpu.lsh.selection import SelectionRule
 from tests.support.kernel_cases import FORMS, overflowing
 from tests.support.pairs import pairs
 from tests.support.stored import to_stored
@@ -149,8 +149,7 @@ def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(loss, p
     case, bad = HashedCase(loss, "momentum", hidden=(20, 33)), 3
     case.inputs.dense[bad, ::2] = poison
     case.order[5] = bad
-    rule = SelectionRule(NEAREST, 5, 1, 9, 3)
-    case.train(finder_of(33, CLASSES, rule, family=family))
+    case.train(finder_of(33, CLASSES, SelectionRule(5, 9, 3), family=family))
     assert case.totals[SKIPPED] == np.count_nonzero(case.order == bad)
     assert case.totals[SKIPPED_ROW] == bad + 1
     assert case.totals[ROWS] == len(case.order)
@@ -181,7 +180,6 @@ def test_each_kernel_is_compiled_once_for_all_settings():
     for sparse in (False, True):
         for optimizer in OPTIMIZERS:
             HashedCase(optimizer=optimizer, sparse=sparse).train()
-    for family, kind in zip(FAMILIES.values(), RULES.values(), strict=False):
-        rule = SelectionRule(kind, 4, 1, 9, 2)
-        HashedCase().train(finder_of(18, CLASSES, rule, family=family)).evaluate()
+    for family in FAMILIES.values():
+        HashedCase().train(finder_of(18, CLASSES, SelectionRule(4, 9, 2), family=family)).evaluate()
     assert len(hashed.train.signatures) == len(exact.evaluate.signatures) == 1

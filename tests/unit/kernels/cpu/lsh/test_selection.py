@@ -1,6 +1,4 @@
-"""Selection of active neurons: each rule compared with a slow oracle, and common invariants."""
-
-from collections import Counter
+"""Selection of active neurons, compared with a slow oracle, and its invariants."""
 
 import numpy as np
 import pytest
@@ -10,13 +8,6 @@ from scipy.stats import chi2
 from hogbatch.data.batch import multi_labels, single_labels
 from hogbatch.kernels.cpu.lsh.functions import DWTA, draw
 from hogbatch.kernels.cpu.lsh.selection import (
-    MAX_COUNT,
-    NEAREST,
-    RULES,
-    THRESHOLD,
-    TOPK,
-    UNION,
-    VANILLA,
     HashedRows,
     NeuronFinder,
     SelectionRule,
@@ -25,14 +16,13 @@ from hogbatch.kernels.cpu.lsh.selection import (
     select,
 )
 from hogbatch.kernels.cpu.lsh.sketches import WORD_BITS, WORDS, empty_sketches
-from hogbatch.kernels.cpu.lsh.tables import BucketArrays, empty_tables, insert
+from hogbatch.kernels.cpu.lsh.tables import empty_tables, insert
 from tests.support.kernel_cases import examples, read_only
 from tests.support.pairs import pairs
 
 CLASSES, TABLES, BITS, BUCKET, BATCH = 120, 7, 3, 9, 5
 GUARD = -9  # after the buffer
-rules = pytest.mark.parametrize("kind", RULES.values(), ids=RULES.keys())
-GENEROUS = SelectionRule(UNION, top=12, min_buckets=2, capacity=CLASSES, random=0)
+GENEROUS = SelectionRule(CLASSES, CLASSES, random=0)
 UNLABELED = multi_labels(np.zeros(BATCH + 1, np.int64), np.zeros(0, np.int32))
 FUNCTIONS = draw(DWTA, 16, 2, TABLES, BITS, 0)  # not used: `select` takes hashed rows
 
@@ -41,7 +31,7 @@ def filled(random):
     """Hash tables in which some buckets overflow and others are not full."""
     tables = empty_tables(TABLES, BITS, BUCKET)
     codes = np.minimum(random.geometric(0.25, (CLASSES, TABLES)) - 1, 7).astype(np.int32)
-    insert(tables, 0, TABLES, codes, random.permutation(CLASSES).astype(np.int32), False, 0)
+    insert(tables, 0, TABLES, codes, random.permutation(CLASSES).astype(np.int32))
     return tables
 
 
@@ -71,13 +61,15 @@ def sketched(random, classes):
 class Selector:
     """Scratch and outputs of one thread; checks the invariants after each call."""
 
-    def __init__(self, tables, capacity=CLASSES, seed=0, classes=CLASSES, batch=BATCH):
+    def __init__(self, tables, capacity=CLASSES, seed=0, *, tied=False):
         self.tables = tables
         random = np.random.default_rng(seed)
-        self.sketches = sketched(random, classes)
-        self.row_sketches = random.integers(-(2**31), 2**31, (batch, WORDS)).astype(np.int32)
-        self.space = scratch(batch, tables, classes, capacity, seed)
-        self.place = np.full(classes, -1, np.int32)
+        self.sketches = sketched(random, CLASSES)
+        if tied:  # all estimates are equal: the first found is the best
+            self.sketches.lengths[:] = 0
+        self.row_sketches = random.integers(-(2**31), 2**31, (BATCH, WORDS)).astype(np.int32)
+        self.space = scratch(BATCH, tables, CLASSES, capacity, seed)
+        self.place = np.full(CLASSES, -1, np.int32)
 
     def select(self, rule, codes, labels=UNLABELED, rows=None):
         """The active neurons, in order."""
@@ -95,7 +87,7 @@ class Selector:
         assert len(set(active)) == count and set(true) <= set(active)
         assert self.place[active].tolist() == list(range(count))
         assert (self.place >= 0).sum() == count
-        assert not self.space.bucket_counts.any()
+        assert not self.space.is_found.any()
         clear_positions(buffer, count, self.place)
         assert (self.place == -1).all()
         return active
@@ -120,76 +112,38 @@ def estimates(sketches, sketch):
     return sketches.lengths * np.cos(np.pi * distances / bits).astype(np.float32)
 
 
-def expected(rule, tables, codes, order, estimate=None):
-    """The candidates of one row, best first; `order` of the tables for vanilla and union."""
-    seen = []
-    for t in order if rule.kind in (VANILLA, UNION) else range(len(codes)):
-        size = min(tables.counts[t, codes[t]], tables.buckets.shape[2])
-        seen += tables.buckets[t, codes[t], :size].tolist()
-    counts = Counter(seen)
-    distinct = list(counts)  # in the order of discovery
-    if rule.kind == VANILLA:
-        return distinct[: rule.top]
-    if rule.kind == UNION:
-        return distinct
-    if rule.kind == NEAREST:
-        return sorted(distinct, key=lambda neuron: -estimate[neuron])[: rule.top]
-    ranked = sorted(distinct, key=lambda neuron: -counts[neuron])  # stable
-    if rule.kind == TOPK:
-        return ranked[: rule.top]
-    return [neuron for neuron in ranked if counts[neuron] >= rule.min_buckets]
+def expected(top, tables, codes, estimate):
+    """The candidates of one row, best first."""
+    found = []
+    for t, code in enumerate(codes):
+        size = min(tables.counts[t, code], tables.buckets.shape[2])
+        found += tables.buckets[t, code, :size].tolist()
+    distinct = list(dict.fromkeys(found))  # in the order of discovery
+    return sorted(distinct, key=lambda neuron: -estimate[neuron])[:top]
 
 
-@rules
-@given(seed=st.integers(0, 2**32 - 1), top=st.integers(1, 40), min_buckets=st.integers(1, TABLES))
+@given(seed=st.integers(0, 2**32 - 1), top=st.integers(1, 40))
 @examples
-def test_candidates_of_a_row_follow_its_rule_best_first(kind, seed, top, min_buckets):
+def test_candidates_of_a_row_are_those_of_the_largest_estimates(seed, top):
     random = np.random.default_rng(seed)
     tables, codes = filled(random), row_codes(random, 1)
     selector = Selector(tables, seed=seed)
-    rule = SelectionRule(kind, top, min_buckets, CLASSES, random=0)
-    active = selector.select(rule, codes)
+    active = selector.select(SelectionRule(top, CLASSES, 0), codes)
     estimate = estimates(selector.sketches, selector.row_sketches[0])
-    assert active == expected(rule, tables, codes[0], selector.space.order, estimate)
+    assert active == expected(top, tables, codes[0], estimate)
 
 
-@pytest.mark.parametrize("kind", [THRESHOLD, NEAREST])
 @given(seed=st.integers(0, 2**32 - 1))
 @examples
-def test_a_batch_has_the_labels_and_the_union_of_its_rows(kind, seed):
+def test_a_batch_has_the_labels_and_the_union_of_its_rows(seed):
     random = np.random.default_rng(seed)
     tables, codes, labels = filled(random), row_codes(random), lists(random, 9, 4)
-    rows, rule = random.integers(0, 9, BATCH), GENEROUS._replace(kind=kind)
-    selector = Selector(tables, seed=seed)
-    active = selector.select(rule, codes, labels, rows)
+    rows, selector = random.integers(0, 9, BATCH), Selector(tables, seed=seed)
+    active = selector.select(SelectionRule(12, CLASSES, 0), codes, labels, rows)
     found = set()
     for row, sketch in zip(codes, selector.row_sketches, strict=True):
-        estimate = estimates(selector.sketches, sketch)
-        found.update(expected(rule, tables, row, range(TABLES), estimate))
+        found.update(expected(12, tables, row, estimates(selector.sketches, sketch)))
     assert set(active) == found | {n for row in rows for n in labels_of(labels, row)}
-
-
-def test_vanilla_starts_with_every_table_equally_often():
-    selector = Selector(filled(np.random.default_rng(3)))
-    codes, calls = np.zeros((1, TABLES), np.int32), 350
-    first = np.zeros(TABLES)
-    for _ in range(calls):
-        selector.select(SelectionRule(VANILLA, 1, 1, CLASSES, 0), codes)
-        first[selector.space.order[0]] += 1
-    square = ((first - calls / TABLES) ** 2).sum() / (calls / TABLES)
-    assert square < chi2.ppf(0.999, TABLES - 1)
-
-
-def test_bucket_counts_saturate():
-    count = MAX_COUNT + 9
-    tables = BucketArrays(np.zeros((count, 2, 2), np.int32), np.ones((count, 2), np.int32))
-    tables.buckets[::2, 0] = 1
-    codes = np.zeros((1, count), np.int32)
-    for min_buckets, found in ((1, [0, 1]), (count, [])):
-        rule = SelectionRule(THRESHOLD, 1, min_buckets, 9, 0)
-        assert sorted(Selector(tables).select(rule, codes)) == found
-    tables.buckets[:] = 1
-    assert Selector(tables).select(SelectionRule(THRESHOLD, 1, count, 9, 0), codes) == [1]
 
 
 # --- limited capacity -----------------------------------------------------------------------------
@@ -199,22 +153,19 @@ def apart(sizes):
     """One table in which row b's bucket contains sizes[b] separate neurons, in ascending order."""
     tables = empty_tables(1, 3, 64)
     codes = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[:, np.newaxis]
-    insert(tables, 0, 1, codes, np.arange(len(codes), dtype=np.int32), False, 0)
+    insert(tables, 0, 1, codes, np.arange(len(codes), dtype=np.int32))
     return tables, np.arange(len(sizes), dtype=np.int32)[:, np.newaxis], codes[:, 0]
 
 
 @pairs(
-    kind=RULES,
     capacity=[0, 1, 4, 7, 20, 23, 24, 45, 55],
     sizes=[(30, 2, 20, 0, 6), (11, 11, 11, 11, 11)],
 )
-def test_rows_contribute_equal_numbers_of_candidates(kind, capacity, sizes):
+def test_rows_contribute_equal_numbers_of_candidates(capacity, sizes):
     sizes = np.array(sizes)
     tables, codes, owner = apart(sizes)
-    rule = SelectionRule(kind, top=64, min_buckets=1, capacity=capacity, random=0)
-    selector = Selector(tables, capacity)
-    selector.sketches.lengths[:] = 0  # all estimates are equal: the first found is the best
-    active = selector.select(rule, codes)
+    selector = Selector(tables, capacity, tied=True)
+    active = selector.select(SelectionRule(64, capacity, 0), codes)
     fractions = np.bincount(owner[active], minlength=len(sizes))
     assert fractions.sum() == capacity
     short = fractions < sizes
@@ -228,14 +179,14 @@ def test_rows_contribute_equal_numbers_of_candidates(kind, capacity, sizes):
 def test_labels_do_not_use_capacity():
     tables, codes, _ = apart([10])
     labels = multi_labels(np.array([0, 3]), np.array([1, 50, 60], np.int32))
-    active = Selector(tables, 4).select(GENEROUS._replace(capacity=4), codes, labels)
+    active = Selector(tables, 4, tied=True).select(GENEROUS._replace(capacity=4), codes, labels)
     assert active == [1, 50, 60, 0, 2, 3]
 
 
 def test_a_single_label_is_active_once():
     tables, codes, _ = apart([4])
     labels = single_labels(np.array([7, 3, 7], np.float32))
-    active = Selector(tables).select(GENEROUS, codes[[0, 0, 0]], labels)
+    active = Selector(tables, tied=True).select(GENEROUS, codes[[0, 0, 0]], labels)
     assert active == [7, 3, 0, 1, 2]
 
 
@@ -245,13 +196,13 @@ def test_a_single_label_is_active_once():
 @pytest.mark.parametrize(("random", "count"), [(0, 10), (1, 11), (50, 60), (110, 120), (999, 120)])
 def test_random_neurons_are_added(random, count):
     tables, codes, _ = apart([10])
-    active = Selector(tables).select(GENEROUS._replace(random=random), codes)
+    active = Selector(tables, tied=True).select(GENEROUS._replace(random=random), codes)
     assert len(active) == count and active[:10] == list(range(10))
 
 
 def test_random_neurons_are_uniform_over_inactive_ones():
     tables, codes, _ = apart([10])
-    selector, calls, each = Selector(tables, seed=5), 300, 11
+    selector, calls, each = Selector(tables, seed=5, tied=True), 300, 11
     drawn = np.zeros(CLASSES)
     for _ in range(calls):
         drawn[selector.select(GENEROUS._replace(random=each), codes)[10:]] += 1
