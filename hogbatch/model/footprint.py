@@ -192,8 +192,8 @@ def _working_memory(sizes: RunSizes) -> int:
     widths = below if output_major else [*below, last]
     dense = 0 if sizes.sparse else stored_width(network.features)
     widest = max([dense, *widths], default=1)
-    # Activations, two gradients, and scratch of the backward pass (kernels/cpu/network.py).
-    cells = max(sizes.batch, EVALUATION_ROWS) * (dense + sum(widths) + 4 * widest)
+    # Activations, gradients, and scratch of the backward pass (kernels/cpu/network.py).
+    cells = max(sizes.batch, EVALUATION_ROWS) * 2 * (dense + sum(widths) + widest)
     cells += 48 * (max(sizes.batch, EVALUATION_ROWS) + widest)
     if output_major:
         active = sizes.labels + sizes.lsh.most + sizes.lsh.random if sizes.lsh else last

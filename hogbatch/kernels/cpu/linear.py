@@ -159,6 +159,32 @@ def step_bias(kind, hyper, slopes, count, bias):
     step_cell(kind, plain, gradient, bias, 0)
 
 
+class LinearWorkspace(NamedTuple):
+    """Memory of one thread, and what a batch keeps between its two stages."""
+
+    slopes: Floats  # [B]: d(mean loss)/d(score)
+    number: NDArray[np.int64]  # [1]: of the update, for Adam's bias correction; set with the loss
+    current: Row
+    sums: FeatureGradients  # of no features if batches are stepped by values
+
+
+@kernel
+def workspace(size, head, stored):
+    """Allocate for batches of `size` rows, with sums of up to `stored` features."""
+    return LinearWorkspace(
+        np.empty(size, np.float32),
+        np.zeros(1, np.int64),
+        Row(np.empty(1, np.float32), np.empty(1, np.float32)),
+        FeatureGradients(head, np.empty(stored, np.int32), np.empty(stored, np.float32)),
+    )
+
+
+@kernel
+def open_batches(model, inputs, labels, rows, size, head):
+    """See `network.open_batches`; `head` is `FeatureGradients.indices`."""
+    return workspace(size, head, max_values(inputs, rows, size))
+
+
 @kernel
 def steps_by_values(kind, hyper, size):
     """Whether batches of `size` rows are stepped by values, which needs no FeatureGradients."""
@@ -166,20 +192,48 @@ def steps_by_values(kind, hyper, size):
 
 
 @kernel
+def run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, stop, down):
+    """Compute the stages first : stop of a batch: slopes, then the update."""
+    kind, size, work = lease.optimizer, rows.shape[0], LeaseRows(inputs, rows, space.slopes)
+    weights = cells_of(model, model.table[0, WEIGHTS], model.table[0, FAN_IN])
+    bias = cells_of(model, model.table[0, BIAS], 1)
+    if first == 0:
+        cells, shift = weights.weights, bias.weights[0]
+        set_slopes(work, labels, space.current, 0, size, lease.loss, cells, shift, totals)
+        model.steps[0] += 1
+        space.number[0] = model.steps[0]
+        totals[ROWS] += size
+        totals[UPDATES] += 1.0
+    if stop == 2:
+        exact = corrected(kind, hyper, space.number[0])
+        bound_slopes(kind, exact, work, 0, size)
+        if steps_by_values(kind, hyper, size):
+            step_by_values(kind, exact, work, 0, size, weights)
+        else:
+            distinct = sum_by_feature(work, 0, size, space.sums)
+            step_by_features(kind, exact, distinct, space.sums, weights)
+        step_bias(kind, exact, work.slopes, size, bias)
+
+
+@kernel
+def read(model, inputs, labels, rows, lease, hyper, space, totals):
+    """Compute the slopes of a batch."""
+    first, down = np.int64(0), np.bool_(False)  # a constant would be a type of its own
+    run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, first + 1, down)
+
+
+@kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train as `network.train` does, for one layer with one output, on CSR inputs.
 
-    The steps of a batch are also those of `staged.run_linear`. A call with all these arrays would
-    take as long as a row.
+    The steps of a batch are those of `run_stages`, a call of which would take as long as a row.
     """
     weights = cells_of(model, model.table[0, WEIGHTS], model.table[0, FAN_IN])
     bias = cells_of(model, model.table[0, BIAS], 1)
     kind, size = lease.optimizer, min(lease.batch_size, rows.shape[0])
-    current = Row(np.empty(1, np.float32), np.empty(1, np.float32))
-    work = LeaseRows(inputs, rows, np.empty(size, np.float32))
     by_values = steps_by_values(kind, hyper, size)
-    most = 0 if by_values else max_values(inputs, rows, size)
-    sums = FeatureGradients(head, np.empty(most, np.int32), np.empty(most, np.float32))
+    space = workspace(size, head, 0 if by_values else max_values(inputs, rows, size))
+    work, current, sums = LeaseRows(inputs, rows, space.slopes), space.current, space.sums
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break

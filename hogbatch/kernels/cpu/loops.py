@@ -4,50 +4,51 @@ A loop runs a whole lease on one thread in one call, without the interpreter loc
 same for a batch: forward, gradient of the loss, backward, update of the shared parameters. `dense`
 is the general loop. Each other loop leaves something out where that saves most of the time:
 
-========  ==============================  ==========================================================
-loop      runs for                        left out of the dense loop, and why
-========  ==============================  ==========================================================
-dense     every other network:            nothing. A sparse input layer is updated by its touched
-          `network.train`                 rows only; all other products are dense and blocked.
-linear    one layer with one output, on   matrices. A batch is a few loops over stored values; with
-          sparse inputs:                  SGD without weight decay each stored value is an update
-          `linear.train`                  of its own. Nothing is allocated between two batches. On
-                                          matrices of one column, calls would take most of the time.
-wide      an output-major last layer      output weights as columns of one matrix. With 53,000
-          (from 10,000 outputs on, with   outputs these would be 212 kB apart, a page each. The last
-          hidden layers), all outputs     layer is computed in blocks of outputs instead, each
-          computed: `wide.train`          updated while it is in cache. All outputs are computed.
-hashed    an output-major last layer      all outputs but the active ones: those that hash tables
-          with hash tables                return for the rows of a batch, and its labels. With very
-          (--output lsh):                 many outputs nearly all have a probability near 0, and
-          `lsh.network.train`             their gradients change almost nothing (docs/slide.md).
-========  ==============================  ==========================================================
+    dense   nothing; a sparse input layer is updated by its touched rows only
+    linear  matrices, for one layer with one output on sparse inputs: a batch is a few loops over
+            its stored values
+    wide    output weights as columns of one matrix, which would be a page each: an output-major
+            last layer (from 10,000 outputs on) is computed and updated in blocks of outputs
+    hashed  all outputs but the active ones, those that hash tables return for the rows of a batch,
+            and its labels (docs/slide.md)
 
-Evaluation needs the scores of all outputs: `network.evaluate` computes them together, and
-`exact.evaluate` in blocks where the last layer is output-major.
-
-The choice depends on the network and on the form of the inputs, which do not change during a run.
-A worker makes it once, before its first lease, and no loop calls another one.
+A batch of a network with L layers has 2L stages: the forward passes of layers 0 to L - 1, the last
+one with the loss and the gradient of the scores, then the backward passes of layers L - 1 to 0. The
+backward pass of a layer passes the gradient down with the weights as they are then, and updates
+them in place. A lease runs all stages of a batch at once; rehearsals compute other batches between
+two stages (`hogbatch.simulate.rehearsal`).
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hogbatch.kernels.cpu import exact, linear, network, wide
 from hogbatch.kernels.layers import LayerView
 
+LoopName = Literal["dense", "linear", "wide", "hashed"]
+
 
 class CompiledLoop(NamedTuple):
-    """Two compiled functions for the rows of a lease.
+    """The compiled functions of a loop.
 
-    The arguments of `train` are (model, inputs, labels, rows, lease, hyper, head, fence, totals);
-    of the hashed loop (model, finder, inputs, labels, rows, lease, hyper, thread, fence, totals).
-    Those of `evaluate` are (model, inputs, labels, rows, lease, fence, totals).
+    train(model, inputs, labels, rows, lease, hyper, head, fence, totals) and
+    evaluate(model, inputs, labels, rows, lease, fence, totals) process the rows of a lease.
+    `model` of the hashed loop are two arguments, with its NeuronFinder, except in `evaluate`, and
+    its `head` is the HashedThread.
+
+    For batches in stages, open_batches(model, inputs, labels, rows, size, head) allocates their
+    workspace `space`, run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first,
+    stop, down) computes stages first : stop, and read(model, inputs, labels, rows, lease, hyper,
+    space, totals) computes all gradients on one state of the model, in place of the forward stages.
+    `down` is whether backward passes pass the gradient down: False after `read`.
     """
 
-    name: Literal["dense", "linear", "wide", "hashed"]
+    name: LoopName
     train: Callable[..., None]
     evaluate: Callable[..., None]
+    open_batches: Callable[..., Any]
+    run_stages: Callable[..., None]
+    read: Callable[..., None]
 
 
 def loop_for(layers: tuple[LayerView, ...], *, sparse: bool, hashed: bool) -> CompiledLoop:
@@ -59,9 +60,15 @@ def loop_for(layers: tuple[LayerView, ...], *, sparse: bool, hashed: bool) -> Co
     if hashed:
         from hogbatch.kernels.cpu.lsh import network as lsh  # 20 ms that other loops do not need
 
-        return CompiledLoop("hashed", lsh.train, exact.evaluate)
+        return _loop("hashed", lsh, exact.evaluate)
     if last.output_major:
-        return CompiledLoop("wide", wide.train, exact.evaluate)
+        return _loop("wide", wide, exact.evaluate)
     if sparse and len(layers) == 1 and last.fan_out == 1:
-        return CompiledLoop("linear", linear.train, network.evaluate)
-    return CompiledLoop("dense", network.train, network.evaluate)
+        return _loop("linear", linear, network.evaluate)
+    return _loop("dense", network, network.evaluate)
+
+
+def _loop(name: LoopName, module: Any, evaluate: Callable[..., None]) -> CompiledLoop:
+    return CompiledLoop(
+        name, module.train, evaluate, module.open_batches, module.run_stages, module.read
+    )

@@ -1,9 +1,8 @@
 """The dense loop: the compiled training loop for networks of any number of dense layers.
 
-One call without the interpreter lock runs a whole lease on one thread. The algorithm is that of the
-interpreted `hogbatch.kernels.executor`, operation by operation. Updates are written directly to the
-shared parameters; between two batches only the fence word is read. The other loops, and when each
-of them runs, are described in `hogbatch.kernels.cpu.loops`.
+The algorithm is that of the interpreted `hogbatch.kernels.executor`, operation by operation.
+Updates are written directly to the shared parameters; between two batches only the fence word is
+read. The functions that all loops have are described in `hogbatch.kernels.cpu.loops`.
 """
 
 from typing import NamedTuple
@@ -36,10 +35,9 @@ from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward, step_linked
 class Workspace(NamedTuple):
     """Memory of one thread for batches of up to B rows."""
 
-    starts: NDArray[np.int64]  # [layers + 1]: offset of each layer's output in `activations`
+    starts: NDArray[np.int64]  # [layers + 1]: offset of each layer's output in the next two
     activations: Floats  # the input (if dense), then the output of each layer
-    grad: Floats  # [B * widest]
-    grad_below: Floats  # [B * widest]
+    grads: Floats  # of each layer's outputs, before its activation
     bias: Floats  # [widest]
     dense: dense.BackwardScratch
 
@@ -55,10 +53,17 @@ def workspace(table, sparse, size):
     return Workspace(
         starts,
         dense.aligned(starts[layers + 1]),
-        dense.aligned(size * widest),
-        dense.aligned(size * widest),
+        dense.aligned(starts[layers + 1]),
         dense.aligned(widest),
         dense.backward_scratch(size, widest),
+    )
+
+
+@kernel
+def links_for(head, stored):
+    """Links for batches of up to `stored` values; `head`[F] belongs to the thread."""
+    return Links(
+        head, np.empty(stored, np.int32), np.empty(stored, np.int32), np.empty(stored, np.int32)
     )
 
 
@@ -94,16 +99,10 @@ def slots_at(first, second, offset, rows, columns):
 
 
 @kernel
-def forward(model, layers, inputs, rows, space):
-    """Return outputs[B, H] of the first `layers` layers; all outputs stay in `space`."""
-    return forward_layers(model, 0, layers, inputs, rows, space)
-
-
-@inlined
-def forward_layers(model, first, stop, inputs, rows, space):
+def forward(model, first, stop, inputs, rows, space):
     """Return outputs[B, H] of layer `stop` - 1, from the outputs of layer `first` - 1 in `space`.
 
-    Of `space`, only `starts` and `activations` are used.
+    All outputs stay in `space`.
     """
     size = rows.shape[0]
     sparse = inputs.indptr.shape[0] > 0
@@ -144,28 +143,40 @@ def step_bias(model, layer, optimizer, hyper, grad, first, second, scratch):
 
 
 @kernel
-def backward(model, layers, inputs, rows, lease, hyper, links, space):
-    """Update the first `layers` layers, last to first.
+def backward(model, first, stop, down, inputs, rows, lease, hyper, links, space):
+    """Update layers first : stop, last to first, from the gradient of the last one's outputs.
 
-    `space.grad` contains d loss / d outputs of the last of them, before its activation.
+    With `down`, each layer first passes the gradient down, with its weights before the update;
+    without it, `pass_to_first` has computed all gradients.
     """
-    optimizer = lease.optimizer
+    sparse, size, optimizer = inputs.indptr.shape[0] > 0, rows.shape[0], lease.optimizer
     own = with_own_slots(optimizer, hyper, lease.threads)
-    size = rows.shape[0]
-    sparse = inputs.indptr.shape[0] > 0
-    above, below = space.grad, space.grad_below
-    for layer in range(layers - 1, -1, -1):
+    for layer in range(stop - 1, first - 1, -1):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
-        grad = matrix(above, 0, size, fan_out)
+        grad = matrix(space.grads, space.starts[layer + 1], size, fan_out)
         if layer == 0 and sparse:
             step_inputs(model, inputs, rows, optimizer, hyper, grad, links, space.bias)
         else:
             x = matrix(space.activations, space.starts[layer], size, fan_in)
             used = inputs.dense.shape[1] if layer == 0 else fan_in
-            passed = matrix(below, 0, size, fan_in if layer > 0 else 0)
-            step_layer(model, layer, optimizer, own, x, used, grad, passed, space)
-            dense.activate_backward(model.table[max(layer - 1, 0), ACTIVATION], x, passed)
-        above, below = below, above
+            passed = fan_in if down and layer > 0 else 0
+            below = matrix(space.grads, space.starts[layer], size, passed)
+            step_layer(model, layer, optimizer, own, x, used, grad, below, space)
+            dense.activate_backward(model.table[max(layer - 1, 0), ACTIVATION], x, below)
+
+
+@kernel
+def pass_to_first(model, layers, rows, space):
+    """Compute the gradients of all layers below the last of the first `layers` layers."""
+    size = rows.shape[0]
+    for layer in range(layers - 1, 0, -1):
+        fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
+        weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
+        x = matrix(space.activations, space.starts[layer], size, fan_in)
+        above = matrix(space.grads, space.starts[layer + 1], size, fan_out)
+        below = matrix(space.grads, space.starts[layer], size, fan_in)
+        dense.pass_all_down(above, weights, space.dense, below)
+        dense.activate_backward(model.table[layer - 1, ACTIVATION], x, below)
 
 
 @inlined
@@ -226,12 +237,43 @@ def differentiate_loss(model, labels, rows, lease, scores, grad, space, totals):
     totals[UPDATES] += 1.0
 
 
+class BatchSpace(NamedTuple):
+    """What a batch keeps from one stage to the next."""
+
+    hidden: Workspace
+    links: Links
+    number: NDArray[np.int64]  # [1]: of the update, for Adam's bias correction; set with the loss
+
+
 @kernel
-def links_for(head, stored):
-    """Links for batches of up to `stored` values; `head`[F] belongs to the thread."""
-    return Links(
-        head, np.empty(stored, np.int32), np.empty(stored, np.int32), np.empty(stored, np.int32)
-    )
+def open_batches(model, inputs, labels, rows, size, head):
+    """Allocate for batches of `size` rows of `rows`; `head`[F] is `Links.head` of this thread."""
+    space = workspace(model.table, inputs.indptr.shape[0] > 0, size)
+    return BatchSpace(space, links_for(head, max_values(inputs, rows, size)), np.zeros(1, np.int64))
+
+
+@kernel
+def run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, stop, down):
+    """Compute stages first : stop of a batch; see `hogbatch.kernels.cpu.loops`."""
+    layers, kept = model.table.shape[0], space.hidden
+    if first < layers:
+        scores = forward(model, first, min(stop, layers), inputs, rows, kept)
+        if stop >= layers:
+            grad = matrix(kept.grads, kept.starts[layers], scores.shape[0], scores.shape[1])
+            differentiate_loss(model, labels, rows, lease, scores, grad, kept, totals)
+            space.number[0] = model.steps[0]
+    if stop > layers:
+        exact = corrected(lease.optimizer, hyper, space.number[0])
+        low, high = 2 * layers - stop, min(layers, 2 * layers - first)
+        backward(model, low, high, down, inputs, rows, lease, exact, space.links, kept)
+
+
+@kernel
+def read(model, inputs, labels, rows, lease, hyper, space, totals):
+    """Compute all gradients of a batch."""
+    first, layers, down = np.int64(0), model.table.shape[0], np.bool_(False)  # no literal types
+    run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, layers, down)
+    pass_to_first(model, layers, rows, space.hidden)
 
 
 @kernel
@@ -239,33 +281,34 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train on `rows`[B...] in batches of lease.batch_size; add to `totals`.
 
     `head`[F] is `Links.head` of this thread. Stops between two batches when `fence`[0] is no longer
-    lease.fence; totals[ROWS] counts the rows done.
+    lease.fence; totals[ROWS] counts the rows done. The stages are those of `run_stages`, a call of
+    which would take a microsecond.
     """
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
-    space, layers = workspace(model.table, sparse, size), model.table.shape[0]
+    first, layers, down = np.int64(0), model.table.shape[0], np.bool_(True)
+    space = workspace(model.table, sparse, size)
     links = links_for(head, max_values(inputs, rows, size))
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        scores = forward(model, layers, inputs, part, space)
-        grad = matrix(space.grad, 0, part.shape[0], scores.shape[1])
+        scores = forward(model, first, layers, inputs, part, space)
+        grad = matrix(space.grads, space.starts[layers], scores.shape[0], scores.shape[1])
         differentiate_loss(model, labels, part, lease, scores, grad, space, totals)
         exact = corrected(lease.optimizer, hyper, model.steps[0])
-        backward(model, layers, inputs, part, lease, exact, links, space)
+        backward(model, first, layers, down, inputs, part, lease, exact, links, space)
 
 
 @kernel
 def evaluate(model, inputs, labels, rows, lease, fence, totals):
     """Add the losses and metrics of `rows` to `totals`, without changing the model."""
-    size = min(lease.batch_size, rows.shape[0])
-    space = workspace(model.table, inputs.indptr.shape[0] > 0, size)
-    layers = model.table.shape[0]
-    width = model.table[layers - 1, WIDTH]
+    sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
+    first, layers = np.int64(0), model.table.shape[0]
+    space, width = workspace(model.table, sparse, size), model.table[layers - 1, WIDTH]
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        scores = forward(model, layers, inputs, part, space)
+        scores = forward(model, first, layers, inputs, part, space)
         loss_and_metrics(lease.loss, labels, part, width, scores, totals)
         totals[ROWS] += part.shape[0]

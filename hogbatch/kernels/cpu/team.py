@@ -22,7 +22,6 @@ from hogbatch.kernels.cpu import dense, network
 from hogbatch.kernels.cpu.barrier import wait_for_all
 from hogbatch.kernels.cpu.losses import loss_gradient
 from hogbatch.kernels.cpu.model import (
-    ACTIVATION,
     FAN_IN,
     FAN_OUT,
     WEIGHTS,
@@ -59,22 +58,14 @@ def part_of(total, number, parts):
     return total * number // parts
 
 
-class OwnRows(NamedTuple):
-    """The part of the team's memory that has a thread's rows of a batch."""
-
-    starts: NDArray[np.int64]  # [layers + 1]: offset of these rows of each layer's output
-    activations: Floats  # of the team
-    grads: Floats  # of the team
-
-
 @kernel
-def own_rows(table, sparse, starts, team, low):
-    """Return the OwnRows of a thread whose first row is `low`."""
+def own_rows(table, sparse, starts, team, low, space):
+    """Return the Workspace of a thread whose first row is `low`, in the arrays of the team."""
     own = starts.copy()
     own[0] += low * (1 if sparse else table[0, FAN_IN])
     for layer in range(table.shape[0]):
         own[layer + 1] += low * table[layer, FAN_OUT]
-    return OwnRows(own, team.activations, team.grads)
+    return network.Workspace(own, team.activations, team.grads, space.bias, space.dense)
 
 
 @kernel
@@ -103,29 +94,21 @@ def scale_own(optimizer, hyper, batch, x, grad):
 
 
 @kernel
-def pass_to_first(model, inputs, rows, batch, optimizer, hyper, space, scratch):
-    """Compute the scaled gradients of a thread's `rows` for all layers, from that of the scores.
-
-    `batch` is the rows of the whole batch.
-    """
+def scale_all(model, inputs, rows, batch, optimizer, hyper, space):
+    """Scale the gradients of a thread's `rows` for all layers, out of `batch` rows."""
     sparse, count = inputs.indptr.shape[0] > 0, rows.shape[0]
-    for layer in range(model.table.shape[0] - 1, -1, -1):
+    for layer in range(model.table.shape[0]):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
-        above = matrix(space.grads, space.starts[layer + 1], count, fan_out)
+        grad = matrix(space.grads, space.starts[layer + 1], count, fan_out)
         if layer == 0 and sparse:
-            csr_bound_rows(optimizer, hyper, batch, inputs, rows, above)
-            return
-        x = matrix(space.activations, space.starts[layer], count, fan_in)
-        if layer > 0:
-            weights = matrix(model.params, model.table[layer, WEIGHTS], fan_in, fan_out)
-            below = matrix(space.grads, space.starts[layer], count, fan_in)
-            dense.pass_all_down(above, weights, scratch, below)
-            dense.activate_backward(model.table[layer - 1, ACTIVATION], x, below)
-        scale_own(optimizer, hyper, batch, x, above)
+            csr_bound_rows(optimizer, hyper, batch, inputs, rows, grad)
+        else:
+            x = matrix(space.activations, space.starts[layer], count, fan_in)
+            scale_own(optimizer, hyper, batch, x, grad)
 
 
 @kernel
-def update(model, inputs, rows, optimizer, hyper, own, starts, team, member, links, space, scratch):
+def update(model, inputs, rows, optimizer, hyper, own, starts, team, member, links, space):
     """Phase 2 of one thread; `own` is `with_own_slots` of `hyper`."""
     size = rows.shape[0]
     sparse = inputs.indptr.shape[0] > 0
@@ -141,9 +124,8 @@ def update(model, inputs, rows, optimizer, hyper, own, starts, team, member, lin
             step_linked(optimizer, hyper, inputs, rows[low:high], grad, links, slots, weights)
             if member == 0:
                 grad = matrix(team.grads, starts[1], size, fan_out)
-                network.step_bias(
-                    model, 0, optimizer, hyper, grad, model.first, model.second, scratch
-                )
+                first, second = model.first, model.second
+                network.step_bias(model, 0, optimizer, hyper, grad, first, second, space.bias)
             continue
         grad = matrix(team.grads, starts[layer + 1], size, fan_out)
         x = matrix(team.activations, starts[layer], size, fan_in)
@@ -156,9 +138,9 @@ def update(model, inputs, rows, optimizer, hyper, own, starts, team, member, lin
         stop = min(used, ROWS_TOGETHER * part_of(together, member + 1, team.threads))
         for block in range(first, stop, dense.BLOCK_ROWS):
             count = min(dense.BLOCK_ROWS, stop - block)
-            dense.update_block(optimizer, own, x, grad, slots, weights, block, count, space)
+            dense.update_block(optimizer, own, x, grad, slots, weights, block, count, space.dense)
         if member == layer % team.threads:
-            network.step_scaled_bias(model, layer, optimizer, own, grad, scratch)
+            network.step_scaled_bias(model, layer, optimizer, own, grad, space.bias)
 
 
 @kernel
@@ -172,15 +154,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
     """
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
     layers, threads = model.table.shape[0], team.threads
-    widest = 1
-    for layer in range(layers):
-        widest = max(
-            widest,
-            model.table[layer, FAN_OUT],
-            0 if sparse and layer == 0 else model.table[layer, FAN_IN],
-        )
-    most = -(-size // threads)
-    space, scratch = dense.backward_scratch(most, widest), dense.aligned(widest)
+    space = network.workspace(model.table, sparse, -(-size // threads))
     links = network.links_for(head, max_values(inputs, rows, size))
     width = model.table[layers - 1, WIDTH]
     for start in range(0, rows.shape[0], size):
@@ -195,8 +169,8 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
         exact = corrected(lease.optimizer, hyper, model.steps[0] + 1)
         own = with_own_slots(lease.optimizer, exact, lease.threads)
         if high > low:
-            mine, memory = part[low:high], own_rows(model.table, sparse, starts, team, low)
-            scores = network.forward(model, layers, inputs, mine, memory)
+            mine, memory = part[low:high], own_rows(model.table, sparse, starts, team, low, space)
+            scores = network.forward(model, np.int64(0), layers, inputs, mine, memory)
             fan_out = model.table[layers - 1, FAN_OUT]
             grad = matrix(team.grads, memory.starts[layers], high - low, fan_out)
             loss_gradient(lease.loss, labels, mine, mine, width, scores, grad, totals)
@@ -204,13 +178,12 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
             if totals[SKIPPED] > 0.0:
                 forget_own(model.table, sparse, memory, high - low)
             totals[ROWS] += high - low
-            pass_to_first(model, inputs, mine, batch, lease.optimizer, own, memory, space)
+            network.pass_to_first(model, layers, mine, memory)
+            scale_all(model, inputs, mine, batch, lease.optimizer, own, memory)
         if not wait_for_all(team.barrier, threads):
             break
         if member == 0:
             model.steps[0] += 1
             totals[UPDATES] += 1.0
         optimizer = lease.optimizer
-        update(
-            model, inputs, part, optimizer, exact, own, starts, team, member, links, space, scratch
-        )
+        update(model, inputs, part, optimizer, exact, own, starts, team, member, links, space)

@@ -6,8 +6,11 @@ matrix, the weights of one output would be 212 kB apart for 53,000 outputs: a pa
 
 from typing import NamedTuple
 
-from hogbatch.jit import kernel
-from hogbatch.kernels.contract import Floats, Hyper
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.jit import inlined, kernel
+from hogbatch.kernels.contract import Floats, Hyper, Links
 from hogbatch.kernels.cpu import dense, network
 from hogbatch.kernels.cpu.brgemm import matrix as as_matrix, multiply, submatrix, transposed
 from hogbatch.kernels.cpu.model import (
@@ -128,24 +131,73 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
     )
 
 
+class WideSpace(NamedTuple):
+    """Memory of one thread, and what a batch keeps from one stage to the next."""
+
+    hidden: network.Workspace  # of all layers but the last
+    links: Links
+    number: NDArray[np.int64]  # as in `network.BatchSpace`
+    output: Output
+
+
+@kernel
+def open_batches(model, inputs, labels, rows, size, head):
+    """See `network.open_batches`."""
+    table = model.table[: model.table.shape[0] - 1]
+    return WideSpace(
+        network.workspace(table, inputs.indptr.shape[0] > 0, size),
+        network.links_for(head, max_values(inputs, rows, size)),
+        np.zeros(1, np.int64),
+        output_for(model, size),
+    )
+
+
+@inlined
+def run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, stop, down):
+    """Compute stages first : stop of a batch; see `hogbatch.kernels.cpu.loops`."""
+    layers, size, kept = model.table.shape[0], rows.shape[0], space.hidden
+    hidden = layers - 1
+    x = network.matrix(kept.activations, kept.starts[hidden], size, model.table[hidden, FAN_IN])
+    grad = network.matrix(space.output.grad, 0, size, model.table[hidden, FAN_OUT])
+    if first < hidden:
+        network.forward(model, first, min(stop, hidden), inputs, rows, kept)
+    if first <= hidden < stop:
+        scores = score(model, x, space.output)
+        network.differentiate_loss(model, labels, rows, lease, scores, grad, kept, totals)
+        space.number[0] = model.steps[0]
+    exact = corrected(lease.optimizer, hyper, space.number[0])
+    if first <= layers < stop:
+        own = with_own_slots(lease.optimizer, exact, lease.threads)
+        passed = x.shape[1] if down else 0
+        below = network.matrix(kept.grads, kept.starts[hidden], size, passed)
+        step_output(model, lease.optimizer, own, x, grad, space.output, below)
+        dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
+    if stop > layers + 1:
+        low, high = 2 * layers - stop, min(hidden, 2 * layers - first)
+        network.backward(model, low, high, down, inputs, rows, lease, exact, space.links, kept)
+
+
+@kernel
+def read(model, inputs, labels, rows, lease, hyper, space, totals):
+    """Compute all gradients of a batch."""
+    layers, size, kept = model.table.shape[0], rows.shape[0], space.hidden
+    hidden = layers - 1
+    run_stages(model, inputs, labels, rows, lease, hyper, space, totals, 0, layers, False)
+    x = network.matrix(kept.activations, kept.starts[hidden], size, model.table[hidden, FAN_IN])
+    below = network.matrix(kept.grads, kept.starts[hidden], size, x.shape[1])
+    grad = network.matrix(space.output.grad, 0, size, model.table[hidden, FAN_OUT])
+    pass_down(model, grad, below)
+    dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
+    network.pass_to_first(model, hidden, rows, kept)
+
+
 @kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train as `network.train` does, with an output-major last layer above hidden layers."""
-    sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
-    hidden = model.table.shape[0] - 1
-    space, output = network.workspace(model.table[:hidden], sparse, size), output_for(model, size)
-    links = network.links_for(head, max_values(inputs, rows, size))
+    size, stages = min(lease.batch_size, rows.shape[0]), 2 * model.table.shape[0]
+    space = open_batches(model, inputs, labels, rows, size, head)
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        x = network.forward(model, hidden, inputs, part, space)
-        scores = score(model, x, output)
-        grad = network.matrix(output.grad, 0, part.shape[0], scores.shape[1])
-        network.differentiate_loss(model, labels, part, lease, scores, grad, space, totals)
-        exact = corrected(lease.optimizer, hyper, model.steps[0])
-        below = network.matrix(space.grad, 0, part.shape[0], x.shape[1])
-        own = with_own_slots(lease.optimizer, exact, lease.threads)
-        step_output(model, lease.optimizer, own, x, grad, output, below)
-        dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
-        network.backward(model, hidden, inputs, part, lease, exact, links, space)
+        run_stages(model, inputs, labels, part, lease, hyper, space, totals, 0, stages, True)

@@ -1,6 +1,6 @@
 """The shared model as seen by threads whose batches overlap in time.
 
-A batch is a sequence of stages (`kernels.cpu.staged`). Each runs on the parameters and optimizer
+A batch is a sequence of stages (`kernels.cpu.loops`). Each runs on the parameters and optimizer
 slots as they are at that moment, in place, with the kernels of a real run; between two stages of a
 batch, stages of other batches run.
 """
@@ -17,7 +17,6 @@ from hogbatch.data.batch import Examples
 from hogbatch.kernels.contract import ACTIVE, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.loops import CompiledLoop, loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
-from hogbatch.kernels.cpu.staged import StagedLoop, staged_loop
 from hogbatch.model.network import Network
 from hogbatch.store.model import SharedModel
 from hogbatch.workers.compute.assignment import Assignment
@@ -47,7 +46,6 @@ class LoopKernels(NamedTuple):
     """The compiled functions for a network."""
 
     loop: CompiledLoop
-    staged: StagedLoop
     layers: int
 
 
@@ -70,7 +68,7 @@ class StagedBatch(ABC):
         self._own: Any = thread.state.head
         self._model: tuple[Any, ...] = (thread.state.model,)
         self._thread = thread
-        self._kept: Any = None  # intermediates of the kernels, once the batch has begun
+        self._space: Any = None  # workspace of the kernels, once the batch has begun
         self.done = 0  # stages
         self.totals = np.zeros(TOTALS)  # [TOTALS] of the kernels
         self.stored = 0  # values in the rows; 0 if the inputs are dense
@@ -117,14 +115,18 @@ class StagedBatch(ABC):
         )
 
     def _open(self) -> None:
-        """Allocate the intermediates, unless the fence has moved."""
+        """Allocate the workspace, unless the fence has moved."""
         if self._fence[0] == self._settings.fence:
-            self._kept = self._kernels.staged.open(*self._model, *self._data, self._hyper)
+            size = len(self._data[-1])
+            self._space = self._kernels.loop.open_batches(
+                *self._model, *self._data, size, self._own
+            )
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
-        """The first arguments of the functions of a StagedLoop."""
-        return *self._model, *self._data, self._settings, self.totals, self._kept, self._own
+        """The first arguments of `run_stages` and `read`."""
+        settings = self._settings, self._hyper
+        return *self._model, *self._data, *settings, self._space, self.totals
 
 
 class WholeBatch(StagedBatch):
@@ -148,8 +150,8 @@ class LayerBatch(StagedBatch):
             return
         if first == 0:
             self._open()
-        if self._kept is not None:
-            self._kernels.staged.run(*self._arguments, first, stop, True)
+        if self._space is not None:
+            self._kernels.loop.run_stages(*self._arguments, first, stop, True)
 
 
 class DelayedBatch(StagedBatch):
@@ -166,17 +168,17 @@ class DelayedBatch(StagedBatch):
     def _run(self, first: int, stop: int) -> None:
         if first == 0:
             self._open()
-        if self._kept is None:
+        if self._space is None:
             return
         if first == 0:
             self._model[0].steps[0] = self._steps[0]
-            self._kernels.staged.read(*self._arguments)
+            self._kernels.loop.read(*self._arguments)
         if first <= 1 < stop:
             self._steps[0] += int(self.totals[UPDATES])
         before = self._kernels.layers - 1  # stages of the kernels that the first one replaces
         if stop > 1:
             begin = before + max(first, 1)
-            self._kernels.staged.run(*self._arguments, begin, before + stop, False)
+            self._kernels.loop.run_stages(*self._arguments, begin, before + stop, False)
 
 
 class ConcurrentModel:
@@ -201,7 +203,7 @@ class ConcurrentModel:
         self.interleave: Interleave = "batch" if alone else interleave
         layers = network.layer_views()
         self.loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
-        self._kernels = LoopKernels(self.loop, staged_loop(self.loop.name), len(layers))
+        self._kernels = LoopKernels(self.loop, len(layers))
         self._steps = np.zeros(1, np.int64)  # of the batch that reads the model in one stage
         self._head = np.full(layers[0].fan_in, -1, np.int32)  # only one stage runs at a time
 

@@ -27,11 +27,25 @@ from hogbatch.kernels.cpu.lsh.neurons import (
     refresh_sketches,
     score,
     step_neurons,
+    stored,
 )
-from hogbatch.kernels.cpu.lsh.selection import HashedRows, SelectionScratch, select
+from hogbatch.kernels.cpu.lsh.selection import (
+    HashedRows,
+    SelectionScratch,
+    clear_positions,
+    select,
+)
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
-from hogbatch.kernels.cpu.model import ACTIVATION, corrected, max_values
-from hogbatch.kernels.cpu.network import Workspace, backward, forward, links_for, matrix, workspace
+from hogbatch.kernels.cpu.model import ACTIVATION, FAN_IN, corrected, max_values
+from hogbatch.kernels.cpu.network import (
+    Workspace,
+    backward,
+    forward,
+    links_for,
+    matrix,
+    pass_to_first,
+    workspace,
+)
 
 
 class HashedThread(NamedTuple):
@@ -67,35 +81,41 @@ def max_active(finder, labels):
     return labels + finder.rule.capacity + finder.rule.random
 
 
-class HashedWorkspace(NamedTuple):
-    """Memory of one thread for the batches of one lease."""
+class HashedSpace(NamedTuple):
+    """Memory of one thread, and what a batch keeps from one stage to the next."""
 
-    hidden: Workspace
-    neurons: NeuronBuffers
+    hidden: Workspace  # of all layers but the last
     links: Links
+    number: NDArray[np.int64]  # as in `network.BatchSpace`
+    neurons: NeuronBuffers
     hashed: HashedRows
     active: NDArray[np.int32]
+    count: NDArray[np.int64]  # [1]: of `active`; if it is 0, no layer is updated
     labels: Labels  # of a batch, as columns of its active outputs
     order: NDArray[np.int64]  # [B]: 0, 1, 2, ...
+    thread: HashedThread
 
 
 @kernel
-def hashed_workspace(model, finder, inputs, labels, rows, size, head):
-    """Allocate memory for batches of `size` rows out of `rows`; `head` is `HashedThread.head`."""
-    hidden = model.table.shape[0] - 1
-    stored, most = max_values(inputs, rows, size), max_labels(labels, rows, size)
+def open_batches(model, finder, inputs, labels, rows, size, thread):
+    """Allocate memory for batches of `size` rows out of `rows`."""
+    table, sparse = model.table[: model.table.shape[0] - 1], inputs.indptr.shape[0] > 0
+    most = max_labels(labels, rows, size)
     active = np.empty(max_active(finder, most), np.int32)
-    return HashedWorkspace(
-        workspace(model.table[:hidden], inputs.indptr.shape[0] > 0, size),
+    return HashedSpace(
+        workspace(table, sparse, size),
+        links_for(thread.head, max_values(inputs, rows, size)),
+        np.zeros(1, np.int64),
         neuron_buffers(model, size, active.shape[0]),
-        links_for(head, stored),
         HashedRows(
             np.empty((size, finder.tables.counts.shape[0]), np.int32),
             np.empty((size, WORDS), np.int32),
         ),
         active,
+        np.zeros(1, np.int64),
         Labels(np.empty(size, np.float32), np.zeros(size + 1, np.int64), np.empty(most, np.int32)),
         np.arange(size),
+        thread,
     )
 
 
@@ -118,20 +138,79 @@ def by_column(labels, rows, column, space):
 
 
 @kernel
-def find(finder, x, labels, rows, thread, space):
+def find(finder, x, labels, rows, space):
     """Fill `space.active` with the active outputs for `rows`[B] of x[B, K]; return their number."""
     hashed = HashedRows(space.hashed.codes[: rows.shape[0]], space.hashed.sketches[: rows.shape[0]])
     hash_rows(finder.functions, x, hashed.codes)
     hash_rows(finder.sketches.functions, x, hashed.sketches)
+    thread = space.thread
     return select(finder, hashed, labels, rows, thread.space, thread.place, space.active)
 
 
 @inlined
-def step_outputs(model, finder, optimizer, hyper, x, grad, active, phase, thread, neurons):
+def score_active(model, finder, x, labels, rows, lease, space, totals):
+    """Find and score the active outputs of a batch; pass the gradient of its loss down."""
+    hidden, size, kept = model.table.shape[0] - 1, rows.shape[0], space.hidden
+    place = space.thread.place
+    count = space.count[0] = find(finder, x, labels, rows, space)
+    model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
+    space.number[0] = model.steps[0]
+    totals[ROWS] += size
+    totals[UPDATES] += 1.0
+    totals[ACTIVE] += count
+    if count == 0:
+        return  # rows without labels, for which no output was found, change nothing
+    active = space.active[:count]
+    gather_neurons(model, active, space.neurons)
+    scores = score(x, count, space.neurons)
+    grad = matrix(space.neurons.grad, 0, size, scores.shape[1])
+    own, order = by_column(labels, rows, place, space), space.order[:size]
+    loss_gradient(lease.loss, own, order, rows, count, scores, grad, totals)
+    forget_not_finite(totals, kept.activations)
+    below = matrix(kept.grads, kept.starts[hidden], size, x.shape[1])
+    pass_down(grad, space.neurons, below)
+    activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
+    clear_positions(active, count, place)  # no later stage may follow
+
+
+@inlined
+def step_active(model, finder, optimizer, hyper, x, space):
     """Update the active outputs, and some of their sketches."""
-    step_neurons(model, optimizer, hyper, x, grad, active, thread.place, neurons)
-    refresh_sketches(model, finder.sketches, active, phase % REFRESH_INTERVAL, neurons)
-    mark(active, thread.changed)
+    active, place, neurons = space.active[: space.count[0]], space.thread.place, space.neurons
+    for a in range(active.shape[0]):
+        place[active[a]] = a
+    grad = matrix(neurons.grad, 0, x.shape[0], stored(active.shape[0]))
+    step_neurons(model, optimizer, hyper, x, grad, active, place, neurons)
+    phase = space.number[0] % REFRESH_INTERVAL
+    refresh_sketches(model, finder.sketches, active, phase, neurons)
+    mark(active, space.thread.changed)
+
+
+@inlined
+def run_stages(model, finder, inputs, labels, rows, lease, hyper, space, totals, first, stop, down):
+    """Compute stages first : stop of a batch; see `hogbatch.kernels.cpu.loops`."""
+    layers, size, kept = model.table.shape[0], rows.shape[0], space.hidden
+    hidden = layers - 1
+    x = matrix(kept.activations, kept.starts[hidden], size, model.table[hidden, FAN_IN])
+    if first < hidden:
+        forward(model, first, min(stop, hidden), inputs, rows, kept)
+    if first <= hidden < stop:
+        score_active(model, finder, x, labels, rows, lease, space, totals)
+    exact = corrected(lease.optimizer, hyper, space.number[0])
+    if first <= layers < stop and space.count[0] > 0:
+        step_active(model, finder, lease.optimizer, exact, x, space)
+    if stop > layers + 1 and space.count[0] > 0:
+        low, high = 2 * layers - stop, min(hidden, 2 * layers - first)
+        backward(model, low, high, down, inputs, rows, lease, exact, space.links, kept)
+
+
+@kernel
+def read(model, finder, inputs, labels, rows, lease, hyper, space, totals):
+    """Compute all gradients of a batch."""
+    layers = model.table.shape[0]
+    run_stages(model, finder, inputs, labels, rows, lease, hyper, space, totals, 0, layers, False)
+    if space.count[0] > 0:
+        pass_to_first(model, layers - 1, rows, space.hidden)
 
 
 @kernel
@@ -140,31 +219,12 @@ def train(model, finder, inputs, labels, rows, lease, hyper, thread, fence, tota
 
     totals[ACTIVE] is the number of active outputs, summed over the batches.
     """
-    size = min(lease.batch_size, rows.shape[0])
-    space = hashed_workspace(model, finder, inputs, labels, rows, size, thread.head)
-    hidden, optimizer = model.table.shape[0] - 1, lease.optimizer
+    size, stages = min(lease.batch_size, rows.shape[0]), 2 * model.table.shape[0]
+    space = open_batches(model, finder, inputs, labels, rows, size, thread)
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        x = forward(model, hidden, inputs, part, space.hidden)
-        active = space.active[: find(finder, x, labels, part, thread, space)]
-        model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
-        totals[ROWS] += part.shape[0]
-        totals[UPDATES] += 1.0
-        totals[ACTIVE] += active.shape[0]
-        if active.shape[0] == 0:
-            continue  # rows without labels, for which no output was found, change nothing
-        gather_neurons(model, active, space.neurons)
-        scores = score(x, active.shape[0], space.neurons)
-        grad = matrix(space.neurons.grad, 0, part.shape[0], scores.shape[1])
-        own, order = by_column(labels, part, thread.place, space), space.order[: part.shape[0]]
-        loss_gradient(lease.loss, own, order, part, active.shape[0], scores, grad, totals)
-        forget_not_finite(totals, space.hidden.activations)
-        exact = corrected(optimizer, hyper, model.steps[0])
-        below = matrix(space.hidden.grad, 0, part.shape[0], x.shape[1])
-        pass_down(grad, space.neurons, below)
-        activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
-        phase, neurons = model.steps[0], space.neurons
-        step_outputs(model, finder, optimizer, exact, x, grad, active, phase, thread, neurons)
-        backward(model, hidden, inputs, part, lease, exact, space.links, space.hidden)
+        run_stages(
+            model, finder, inputs, labels, part, lease, hyper, space, totals, 0, stages, True
+        )

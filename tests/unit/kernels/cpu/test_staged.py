@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.cpu.loops import loop_for
-from hogbatch.kernels.cpu.staged import staged_loop
 from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
 from tests.unit.simulate.rehearsal.conftest import (
@@ -31,7 +30,6 @@ class Batch:
         self.layers, self.train_set = self.given.network.layer_views(), self.given.train
         hashed = self.tables is not None
         self.loop = loop_for(self.layers, sparse=self.train_set.sparse, hashed=hashed)
-        self.staged = staged_loop(self.loop.name)
         self.totals = np.zeros(TOTALS)
         self.model, self.own = (self.state.model,), self.state.head
         self.lease, self.hyper = settings(self.given, threads=3)
@@ -49,18 +47,21 @@ class Batch:
 
     def open(self, rows):
         self.rows = rows
-        self.kept = self.staged.open(*self.data, rows, self.hyper)
-        self.hidden = getattr(self.kept, "hidden", self.kept)
+        self.space = self.loop.open_batches(*self.data, rows, len(rows), self.own)
+        self.hidden = getattr(self.space, "hidden", self.space)
         return self
 
     def run(self, first, stop, down=True):
-        arguments = *self.data, self.rows, self.lease, self.totals, self.kept, self.own
-        self.staged.run(*arguments, first, stop, down)
+        self.loop.run_stages(*self.arguments, first, stop, down)
         return self
 
     def read(self):
-        self.staged.read(*self.data, self.rows, self.lease, self.totals, self.kept, self.own)
+        self.loop.read(*self.arguments)
         return self
+
+    @property
+    def arguments(self):
+        return *self.data, self.rows, self.lease, self.hyper, self.space, self.totals
 
     def below(self, flat, layer):
         """The intermediates [B, K] below `layer`, of `flat`: activations or gradients."""
@@ -70,12 +71,12 @@ class Batch:
     def slopes(self):
         """The gradients of the scores, those of active outputs only if they are hashed."""
         if self.loop.name == "linear":
-            return self.kept.slopes.copy()
+            return self.space.slopes.copy()
         if self.tables is not None:
-            columns = -(-int(self.kept.count[0]) // 16) * 16
-            return self.kept.grad[: len(self.rows) * columns].copy()
+            columns = -(-int(self.space.count[0]) // 16) * 16
+            return self.space.neurons.grad[: len(self.rows) * columns].copy()
         if self.loop.name == "wide":
-            return self.kept.grad.copy()
+            return self.space.output.grad.copy()
         start, width = self.hidden.starts[len(self.layers)], self.layers[-1].fan_out
         return self.hidden.grads[start : start + len(self.rows) * width].copy()
 
@@ -150,7 +151,7 @@ def test_a_backward_stage_passes_the_gradient_down_with_the_weights_as_they_are_
         weights = before[weight.offset :][: np.prod(weight.stored)].reshape(weight.stored)
         if copied:  # with the scores: here the weights may change
             batch.move(layer)
-            weights = weights[batch.kept.active[: batch.kept.count[0]]]
+            weights = weights[batch.space.active[: batch.space.count[0]]]
         grad = grad.reshape(count, -1)
         expected = grad[:, : len(weights)] @ weights if view.output_major else grad @ weights.T
         x = batch.below(batch.hidden.activations, layer)

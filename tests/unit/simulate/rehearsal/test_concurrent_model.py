@@ -6,7 +6,6 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.cpu.loops import loop_for
-from hogbatch.kernels.cpu.staged import staged_loop
 from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
 from tests.unit.simulate.rehearsal.conftest import (
@@ -40,7 +39,7 @@ class PlainBatch:
     def __init__(self, given, state, tables, delayed, rows, lease, hyper):
         layers, train = given.network.layer_views(), given.train
         loop = loop_for(layers, sparse=train.sparse, hashed=tables is not None)
-        self.kernels, self.shared, self.delayed = staged_loop(loop.name), given.model, delayed
+        self.loop, self.shared, self.delayed = loop, given.model, delayed
         self.layers, self.done, self.totals = len(layers), 0, np.zeros(TOTALS)
         self.stages = 1 + self.layers if delayed else 2 * self.layers
         self.state = (
@@ -51,20 +50,20 @@ class PlainBatch:
             model = self.state, tables.finder(tables.current)
             own = tables.thread(state, lease.batch_size)
         data = train.inputs, train.labels, rows
-        kept = self.kernels.open(*model, *data, hyper)
-        self.arguments = *model, *data, lease, self.totals, kept, own
+        space = loop.open_batches(*model, *data, len(rows), own)
+        self.arguments = *model, *data, lease, hyper, space, self.totals
 
     def run(self, stop):
         for stage in range(self.done, stop):
             if not self.delayed:
-                self.kernels.run(*self.arguments, stage, stage + 1, True)
+                self.loop.run_stages(*self.arguments, stage, stage + 1, True)
             elif stage == 0:
                 self.state.steps[:] = self.shared.steps
-                self.kernels.read(*self.arguments)
+                self.loop.read(*self.arguments)
             else:
                 self.shared.steps[0] += stage == 1
                 first = self.layers + stage - 1
-                self.kernels.run(*self.arguments, first, first + 1, False)
+                self.loop.run_stages(*self.arguments, first, first + 1, False)
         self.done = stop
 
 
