@@ -32,6 +32,7 @@ MAX_CACHE_BYTES: Final = 1 << 26  # upper bound for all compiled kernels togethe
 MAX_FILE_BYTES: Final = 1 << 23  # upper bound for one of their files
 # Environment variable that forces the vector width of the kernels, in floats: 4, 8 or 16.
 VECTOR_VARIABLE: Final = "HOGBATCH_VECTOR"
+BOUNDS_VARIABLE: Final = "NUMBA_BOUNDSCHECK"  # if it is 1, kernels check their indices
 COMPILING: Final = (
     "compiling kernels, which takes up to a minute; this happens once per installation and kind "
     "of network"
@@ -42,7 +43,8 @@ COMPILING: Final = (
 def cache_directory() -> Path:
     """Return the directory of the kernels compiled from the current sources."""
     package = Path(__file__).parent
-    digest = blake2b(os.environ.get(VECTOR_VARIABLE, "").encode(), digest_size=8)
+    variables = [os.environ.get(name, "") for name in (VECTOR_VARIABLE, BOUNDS_VARIABLE)]
+    digest = blake2b("".join(variables).encode(), digest_size=8)
     for pattern in COMPILED_SOURCES:
         for source in sorted(package.glob(pattern)):
             digest.update(source.read_bytes())

@@ -7,7 +7,6 @@ add in different orders agree.
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
@@ -16,9 +15,6 @@ from hogbatch.store.layout import stored_width
 from tests.support.property_tests import max_examples
 
 examples = max_examples(15)
-
-# Interpreted kernels (NUMBA_DISABLE_JIT=1) warn, as NumPy does; compiled kernels do not.
-overflowing = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
 
 FORMS = {"dense": False, "sparse": True}  # of inputs, as an axis of pairs()
 SET = 7  # rows of the sets that batches are taken from

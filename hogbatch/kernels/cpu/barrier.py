@@ -9,11 +9,9 @@ What a thread has written before it arrives, all threads see after they have pas
 operations are sequentially consistent.
 """
 
-import time
-
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -114,30 +112,3 @@ def wait_for_all(barrier, threads):
         if spins > SPINS:
             give_way()
     return load(passed) != ABANDONED
-
-
-if config.DISABLE_JIT:
-    import threading
-
-    _changing = threading.Lock()
-
-    def _word(address):
-        import ctypes
-
-        return ctypes.c_int64.from_address(int(address))
-
-    def fetch_add(address, amount):
-        with _changing:
-            word = _word(address)
-            before = word.value
-            word.value = before + amount
-        return before
-
-    def load(address):
-        return _word(address).value
-
-    def store(address, value):
-        _word(address).value = value
-
-    def give_way():
-        time.sleep(0)

@@ -8,13 +8,11 @@ Vector gather instructions take twice as long as loading the weights one by one.
 
 from typing import Final
 
-import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.extending import intrinsic
 
 from hogbatch.kernels.cpu import library
-from hogbatch.kernels.cpu.rows import numbers_at
 from hogbatch.kernels.cpu.simd import (
     BYTE,
     FLOAT,
@@ -68,8 +66,7 @@ def _write(module: ir.Module) -> list[str]:
     return [DOT_ROW]
 
 
-if not config.DISABLE_JIT:
-    library.load("linear", _write)
+library.load("linear", _write)
 
 
 @intrinsic
@@ -94,17 +91,3 @@ def prefetch_line(typing, address):
         return context.get_dummy_value()
 
     return types.void(types.intp), generate
-
-
-if config.DISABLE_JIT:
-
-    def prefetch_line(address):
-        pass
-
-    def dot_row(indices, values, start, stop, weights, out):
-        count = stop - start
-        features = numbers_at(indices + 4 * start, count, np.int32).tolist()
-        total = numbers_at(out, 1, np.float32)
-        stored = numbers_at(values + 4 * start, count, np.float32)
-        for feature, value in zip(features, stored, strict=True):
-            total += value * numbers_at(weights + 4 * feature, 1, np.float32)

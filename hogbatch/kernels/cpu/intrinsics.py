@@ -1,18 +1,14 @@
-"""Numba intrinsics for the micro-kernels of `tiles`; NumPy versions if the JIT is disabled."""
+"""Numba intrinsics for the micro-kernels of `tiles`."""
 
-import ctypes
-
-import numpy as np
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hogbatch.kernels.cpu import library
 from hogbatch.kernels.cpu.simd import FLOAT, POINTER, WIDTH, number
-from hogbatch.kernels.cpu.tiles import ACTIVATE, DOT, OUTER, STORE, TRANSPOSE, write
+from hogbatch.kernels.cpu.tiles import DOT, OUTER, TRANSPOSE, write
 
-if not config.DISABLE_JIT:
-    library.load("brgemm", write)
+library.load("brgemm", write)
 
 _WHOLE = types.intp
 
@@ -91,38 +87,3 @@ def transpose_square(typing, rows, columns, a, c):
         return context.get_dummy_value()
 
     return types.void(_WHOLE, _WHOLE, a, c), generate
-
-
-def _floats(address, row_stride, column_stride, rows, columns):
-    """A float32 view[rows, columns] of the memory at `address`."""
-    span = (rows - 1) * row_stride + (columns - 1) * column_stride + 1 if rows and columns else 0
-    cells = np.frombuffer((ctypes.c_float * span).from_address(int(address)), np.float32)
-    strides = 4 * row_stride, 4 * column_stride
-    return np.lib.stride_tricks.as_strided(cells, (rows, columns), strides)
-
-
-if config.DISABLE_JIT:
-
-    def outer(rows, vectors, lanes, tiles, stacked, k, a, b, c, epilogue):
-        height = rows * tiles if stacked else rows
-        width = (vectors - 1) * WIDTH + lanes if stacked else vectors * WIDTH * tiles
-        left = _floats(a.address, a.row_stride, a.column_stride, height, k)
-        products = left @ _floats(b.address, b.row_stride, 1, k, width)
-        out = _floats(c.address, c.row_stride, 1, height, width)
-        if epilogue.kind == STORE:
-            out[...] = products
-        elif epilogue.kind == ACTIVATE:
-            shifted = products + _floats(epilogue.bias, 0, 1, 1, width)
-            out[...] = np.where(epilogue.floor > shifted, np.float32(epilogue.floor), shifted)
-        else:
-            out += products
-
-    def dot(rows, columns, tiles, k, a, b, c, add):
-        left = _floats(a.address, a.row_stride, 1, rows * tiles, k)
-        products = left @ _floats(b.address, b.row_stride, 1, columns, k).T
-        out = _floats(c.address, c.row_stride, 1, rows * tiles, columns)
-        out[...] = out + products if add else products
-
-    def transpose_square(rows, columns, a, c):
-        out = _floats(c.address, c.row_stride, 1, columns, rows)
-        out[...] = _floats(a.address, a.row_stride, 1, rows, columns).T

@@ -8,18 +8,15 @@ all stored values of a row of X, or over all occurrences of a feature. The next 
 known in advance and prefetched, because the hardware cannot predict them.
 """
 
-import ctypes
 from typing import Final, NamedTuple
 
-import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hogbatch.config import optimizers
-from hogbatch.kernels import reference
-from hogbatch.kernels.contract import OPTIMIZERS, Slots
+from hogbatch.kernels.contract import OPTIMIZERS
 from hogbatch.kernels.cpu import library
 from hogbatch.kernels.cpu.rules import traced
 from hogbatch.kernels.cpu.simd import (
@@ -246,8 +243,7 @@ def _write(module: ir.Module) -> list[str]:
     return [FORWARD, STEP]
 
 
-if not config.DISABLE_JIT:
-    library.load("rows", _write)
+library.load("rows", _write)
 
 
 # --- as Numba sees them ---------------------------------------------------------------------------
@@ -292,50 +288,3 @@ def step_touched(typing, vectors, lanes, kind, reset, hyper, chains, weights):
         return context.get_dummy_value()
 
     return types.void(*[_WHOLE] * 4, hyper, chains, weights), generate
-
-
-# --- without the JIT ------------------------------------------------------------------------------
-
-
-def numbers_at(address, count, kind):
-    """A view of `count` numbers of dtype `kind`."""
-    size = int(count) * np.dtype(kind).itemsize
-    return np.frombuffer((ctypes.c_byte * size).from_address(int(address)), kind)
-
-
-NO_SLOT: Final = np.empty(0, np.float32)
-
-if config.DISABLE_JIT:
-
-    def forward_rows(vectors, lanes, csr, weights, width, bias, out, floor):
-        columns = lanes if lanes < WIDTH else vectors * WIDTH
-        for b, row in enumerate(numbers_at(csr.rows, csr.count, np.int64)):
-            start, stop = numbers_at(csr.indptr + 8 * row, 2, np.int64)
-            total = numbers_at(bias, columns, np.float32).copy()
-            features = numbers_at(csr.indices + 4 * start, stop - start, np.int32)
-            values = numbers_at(csr.values + 4 * start, stop - start, np.float32)
-            for feature, value in zip(features.tolist(), values, strict=True):
-                total += value * numbers_at(weights + 4 * feature * width, columns, np.float32)
-            total[floor > total] = floor
-            numbers_at(out + 4 * b * width, columns, np.float32)[:] = total
-
-    def step_touched(vectors, lanes, kind, reset, hyper, chains, weights):
-        columns = lanes if lanes < WIDTH else vectors * WIDTH
-        for t in range(chains.count):
-            feature = int(numbers_at(chains.touched + 4 * t, 1, np.int32)[0])
-            head = numbers_at(chains.head + 4 * feature, 1, np.int32)
-            total, n = np.zeros(columns, np.float32), int(head[0])
-            head[0] = -1 if reset else n
-            while n >= 0:
-                row = int(numbers_at(chains.member + 4 * n, 1, np.int32)[0])
-                index = n + int(numbers_at(chains.shifts + 8 * row, 1, np.int64)[0])
-                value = numbers_at(chains.values + 4 * index, 1, np.float32)[0]
-                grad = numbers_at(weights.grad + 4 * row * weights.width, columns, np.float32)
-                total += value * grad
-                n = int(numbers_at(chains.following + 4 * n, 1, np.int32)[0])
-            count = 1 + _SLOTS[kind]
-            stepped, *slots = (
-                numbers_at(array + 4 * feature * weights.width, columns, np.float32)
-                for array in weights[:count]
-            )
-            reference.step(kind, hyper, total, Slots(*slots, *[NO_SLOT] * (3 - count)), stepped)

@@ -81,7 +81,7 @@ def adam(n, g, m, v):
 
 
 RULES: Final = {
-    kind: getattr(rule, "py_func", rule)  # what Numba has not compiled
+    kind: rule.py_func  # what Numba has not compiled
     for kind, rule in ((SGD, sgd), (MOMENTUM, momentum), (ADAGRAD, adagrad), (ADAM, adam))
 }
 

@@ -21,7 +21,7 @@ from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
 from tests.support.executor_runs import FEATURES, PLAIN, ROWS, Run, assert_same_model
 from tests.support.kernel_backends import DEVICES, Backend
-from tests.support.kernel_cases import FORMS, HYPER, overflowing, toarray
+from tests.support.kernel_cases import FORMS, HYPER, toarray
 from tests.support.pairs import pairs
 
 ACTIVATIONS = ["relu", "sigmoid", "tanh"]
@@ -67,7 +67,6 @@ def test_every_device_trains_as_the_reference_in_double(
     assert_same_model(rough, exact, atol=1e-3)
 
 
-@overflowing
 @pairs(
     device_kernels=DEVICES,
     sparse=FORMS,

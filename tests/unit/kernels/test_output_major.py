@@ -10,7 +10,7 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from tests.support.executor_runs import CLASSES, HYPER, ROWS, Run, assert_same_model
 from tests.support.kernel_backends import DEVICES, Backend
-from tests.support.kernel_cases import FORMS, overflowing, some_rows
+from tests.support.kernel_cases import FORMS, some_rows
 from tests.support.pairs import pairs
 
 WIDE_LOSSES = [name for name in LOSSES if name.startswith(("softmax", "multilabel"))]
@@ -74,7 +74,6 @@ def test_a_linear_model_is_scored_in_one_part(device_kernels):
     assert_same_model(parts, whole, rtol=1e-5)
 
 
-@overflowing
 @layouts
 def test_rows_that_are_not_finite_are_skipped_in_each_part(device_kernels, output_major):
     parts, clean = (

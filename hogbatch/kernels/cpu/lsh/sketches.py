@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -56,12 +56,6 @@ def popcount(typing, word):
         return builder.call(function, arguments)
 
     return types.int64(types.int64), generate
-
-
-if config.DISABLE_JIT:
-
-    def popcount(word):
-        return (int(word) & 0xFFFFFFFFFFFFFFFF).bit_count()
 
 
 @kernel

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, TOTALS
 from hogbatch.kernels.cpu.exact import BLOCK, TOGETHER
-from tests.support.kernel_cases import FORMS, overflowing
+from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
 from tests.support.wide_networks import WIDE_LOSSES, WideCase
 
@@ -77,7 +77,6 @@ def test_scores_far_apart_neither_overflow_nor_vanish(loss):
     assert_allclose(totals, expected(case), rtol=1e-5)
 
 
-@overflowing
 @poisoned
 def test_a_row_with_a_score_that_is_not_finite_is_counted_and_no_other(loss, neuron, poison):
     """Through a relu unit that is 0 but in one row, and which only this neuron looks at."""

@@ -4,13 +4,9 @@ import os
 import subprocess
 import sys
 
-import numba
 import pytest
 
-pytestmark = [
-    pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without the JIT there is no library"),
-    pytest.mark.slow,
-]
+pytestmark = pytest.mark.slow
 
 # Loads a library with one function, which returns 3, and prints how often its IR was written.
 PROGRAM = """

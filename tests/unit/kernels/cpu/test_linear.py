@@ -2,7 +2,6 @@
 
 import threading
 
-import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -10,14 +9,12 @@ from numpy.testing import assert_allclose
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from tests.support.compiled_networks import Case
-from tests.support.kernel_cases import overflowing
 from tests.support.pairs import pairs
 
 SET = 60
-JIT = not numba.config.DISABLE_JIT
 
 
-def case(loss="logistic", optimizer="sgd", l2=0.01, rows=300 if JIT else 130):
+def case(loss="logistic", optimizer="sgd", l2=0.01, rows=300):
     sizes = {"features": 50, "rows": SET, "leased": rows, "batch": 7}
     return Case(loss, optimizer, sparse=True, hidden=(), l2=l2, **sizes)
 
@@ -49,7 +46,6 @@ def test_an_outlier_is_held_back_as_on_the_reference(optimizer):
     assert_allclose(fast.params, slow.params, rtol=1e-3, atol=1e-4)
 
 
-@overflowing
 @pairs(optimizer=list(OPTIMIZERS), batch=[1, 8], scored=[False, True])
 def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(optimizer, batch, scored):
     """A row that is huge may be `scored`: at the beginning of training every score is finite."""
@@ -67,7 +63,6 @@ def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(optimiz
     assert found.is_finite()
 
 
-@pytest.mark.skipif(not JIT, reason="interpreted, the lease would take minutes")
 def test_a_fence_raised_meanwhile_stops_a_lease_between_two_batches():
     found = case("squared").train()  # compiled from here on
     found.totals[:] = 0

@@ -1,12 +1,8 @@
-"""The compiled loops train and evaluate a lease as the interpreted loop does batch by batch.
-
-Meant to pass without the JIT too (NUMBA_DISABLE_JIT=1), where it makes fewer updates.
-"""
+"""The compiled loops train and evaluate a lease as the interpreted loop does batch by batch."""
 
 from dataclasses import replace
 from itertools import chain
 
-import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -17,12 +13,11 @@ from hogbatch.kernels.contract import LOSS, LOSSES, METRIC_SUMS, ROWS, SKIPPED, 
 from hogbatch.kernels.cpu import network as compiled
 from tests.support import plain_sgd
 from tests.support.compiled_networks import FEATURES, HIDDEN, RATES, Case
-from tests.support.kernel_cases import FORMS, overflowing, toarray
+from tests.support.kernel_cases import FORMS, toarray
 from tests.support.pairs import pairs
 
 SET, BATCH, RAGGED = 40, 4, 3  # rows of the set, of a batch, and of the last
-COMPILED = not numba.config.DISABLE_JIT
-STEPS = 60 if COMPILED else 20
+STEPS = 60
 AXES = {"optimizer": list(OPTIMIZERS), "loss": list(LOSSES), "hidden": [(), (24,), (20, 12)]}
 forms = pytest.mark.parametrize("sparse", FORMS.values(), ids=FORMS)
 
@@ -112,7 +107,6 @@ def test_only_a_raised_fence_stops_a_lease(sparse):
 
 
 # The readers refuse stored values that are nan: only dense inputs can contain one.
-@overflowing
 @pytest.mark.parametrize(
     ("sparse", "poison"), [(False, np.nan), (False, np.inf), (False, 3e38), (True, 3e38)]
 )
@@ -148,7 +142,6 @@ def test_rows_without_a_stored_value_train_the_bias(sparse):
     assert abs(after["params layers.0.bias"] - 4) < abs(before["params layers.0.bias"] - 4)
 
 
-@pytest.mark.skipif(not COMPILED, reason="there are no signatures without the JIT")
 def test_each_kernel_is_compiled_once_for_dense_and_sparse_leases():
     for sparse in (False, True):
         for optimizer in OPTIMIZERS:

@@ -7,6 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.cpu.loops import loop_for
+from hogbatch.kernels.cpu.lsh import network as hashed
+from hogbatch.kernels.cpu.lsh.neurons import step_neurons
 from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
 from tests.unit.simulate.rehearsal.conftest import (
@@ -28,12 +30,12 @@ class Batch:
         self.given = given(kind, optimizer)
         self.state, self.tables = thread_state(self.given, 0), tables_of(self.given)
         self.layers, self.train_set = self.given.network.layer_views(), self.given.train
-        hashed = self.tables is not None
-        self.loop = loop_for(self.layers, sparse=self.train_set.sparse, hashed=hashed)
+        has_tables = self.tables is not None
+        self.loop = loop_for(self.layers, sparse=self.train_set.sparse, hashed=has_tables)
         self.totals = np.zeros(TOTALS)
         self.model, self.own = (self.state.model,), self.state.head
         self.lease, self.hyper = settings(self.given, threads=3)
-        if hashed:
+        if has_tables:
             self.model = self.state.model, self.tables.finder(self.tables.current)
             self.own = self.tables.thread(self.state, BATCH)
 
@@ -173,3 +175,19 @@ def test_layers_are_updated_in_place_from_gradients_that_were_read_before(kind):
         changes.append(batch.params() - before)
     assert np.abs(changes[0]).max() > 1e-4
     assert_allclose(changes[1], changes[0], rtol=0, atol=2e-6)
+
+
+def test_an_output_updated_while_it_is_hashed_stays_marked(monkeypatch):
+    batch = Batch("hashed").open(batch_rows(0))
+    layers = len(batch.layers)
+    batch.run(0, layers)
+    x = batch.below(batch.hidden.activations, layers - 1)
+
+    def step_while_hashed(*arguments):
+        batch.own.changed[:] = 0  # as `hash_neurons` does before it reads the old weights
+        step_neurons(*arguments)
+
+    monkeypatch.setattr(hashed, "step_neurons", step_while_hashed)
+    hashed.step_active.py_func(*batch.model, batch.lease.optimizer, batch.hyper, x, batch.space)
+    active = batch.space.active[: batch.space.count[0]]
+    assert_array_equal(np.flatnonzero(batch.own.changed), np.sort(active))

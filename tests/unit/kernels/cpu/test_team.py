@@ -1,10 +1,8 @@
 """The threads of a team train as one thread does with the same batches."""
 
-import sys
 import threading
 import time
 
-import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -19,19 +17,7 @@ from tests.support.compiled_networks import FEATURES
 from tests.support.pairs import pairs
 from tests.unit.kernels.cpu.test_network import AXES, BATCH, STEPS, assert_same, case
 
-COMPILED = not numba.config.DISABLE_JIT
-ROUNDS = 3000 if COMPILED else 200
-SWITCH_S = 1e-5  # between threads that run Python; usually 5 ms, which waiting threads would spin
-
-
-@pytest.fixture(autouse=True)
-def short_turns():
-    """Threads take turns often where kernels are not compiled, and so hold the interpreter lock."""
-    before = sys.getswitchinterval()
-    if not COMPILED:
-        sys.setswitchinterval(SWITCH_S)
-    yield
-    sys.setswitchinterval(before)
+ROUNDS = 3000
 
 
 def run_together(count, work):
@@ -109,7 +95,7 @@ def test_nobody_waits_at_a_barrier_that_was_abandoned(waits):
     assert not wait_for_all(barrier, 2)
 
 
-@pairs(**AXES, size=[1, 2, 3] if COMPILED else [2])
+@pairs(**AXES, size=[1, 2, 3])
 def test_a_team_trains_as_one_thread(optimizer, loss, size, hidden):
     together, alone = (case(loss, optimizer, hidden=hidden) for _ in range(2))
     assert_same(train_together(together, size), alone.train())
@@ -148,7 +134,6 @@ def test_a_team_stops_when_the_fence_moves():
     assert_array_equal(stopped.params, start)
 
 
-@pytest.mark.skipif(not COMPILED, reason="interpreted kernels warn, and warnings are errors here")
 def test_a_row_that_is_not_finite_is_skipped_by_its_member_only():
     together, alone = (case() for _ in range(2))
     for each in (together, alone):

@@ -1,7 +1,4 @@
-"""The wide loop trains an output-major layer as the reference does.
-
-Meant to pass without the JIT too (NUMBA_DISABLE_JIT=1).
-"""
+"""The wide loop trains an output-major layer as the reference does."""
 
 import numpy as np
 import pytest
@@ -10,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.kernels.cpu import wide
-from tests.support.kernel_cases import FORMS, overflowing
+from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
 from tests.support.stored import to_stored
 from tests.support.wide_networks import BATCH, HIDDEN, WIDE_LOSSES, WideCase
@@ -69,7 +66,6 @@ def test_it_stops_at_a_raised_fence():
     assert stopped.totals[ROWS] == 0
 
 
-@overflowing
 def test_a_row_that_is_not_finite_is_skipped():
     bad = case()
     bad.inputs.dense[bad.order[0]] = np.inf

@@ -1,9 +1,5 @@
-"""The training step on active neurons only, compared with the reference on all or these neurons.
+"""The training step on active neurons only, compared with the reference on all or these neurons."""
 
-Meant to pass without the JIT too (NUMBA_DISABLE_JIT=1).
-"""
-
-import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -15,7 +11,7 @@ from hogbatch.kernels.cpu import exact
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
 from hogbatch.kernels.cpu.lsh.selection import SelectionRule
-from tests.support.kernel_cases import FORMS, overflowing
+from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
 from tests.support.stored import to_stored
 from tests.support.wide_networks import (
@@ -143,7 +139,6 @@ def test_a_fence_raised_during_a_lease_stops_it_between_two_batches(sparse):
     assert_array_equal(case.params, first.params)
 
 
-@overflowing
 @pairs(family=FAMILIES, poison=[np.nan, np.inf, 3e38], loss=WIDE_LOSSES)
 def test_rows_that_are_not_finite_are_counted_and_leave_the_model_finite(loss, poison, family):
     case, bad = HashedCase(loss, "momentum", hidden=(20, 33)), 3
@@ -175,7 +170,6 @@ def test_any_batch_size_covers_every_row(batch):
     assert case.totals[UPDATES] == -(-len(case.order) // batch)
 
 
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="there are no signatures without the JIT")
 def test_each_kernel_is_compiled_once_for_all_settings():
     for sparse in (False, True):
         for optimizer in OPTIMIZERS:

@@ -1,19 +1,14 @@
 """Packed active neurons, and the hashing of changed neurons."""
 
-import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels.cpu.lsh import network
 from hogbatch.kernels.cpu.lsh.functions import DWTA, draw
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
-from hogbatch.kernels.cpu.lsh.neurons import HASH_BLOCK, hash_neurons, pass_down
+from hogbatch.kernels.cpu.lsh.neurons import HASH_BLOCK, hash_neurons
 from hogbatch.kernels.cpu.lsh.sketches import WORDS, empty_sketches
 from tests.support.kernel_cases import padded
-from tests.support.wide_networks import BATCH, CLASSES, HashedCase, finder_of
-
-ACTIVE = np.array([7, 0, 42, 13, 8], np.int32)
 
 
 class Hashes:
@@ -53,18 +48,3 @@ def test_only_the_given_neurons_are_hashed_like_rows(ids):
     hashes = Hashes(HASH_BLOCK + 9)
     hashes.hash(ids)
     hashes.check(list(ids))
-
-
-@pytest.mark.skipif(not numba.config.DISABLE_JIT, reason="only Python lets a test in between")
-def test_a_neuron_updated_while_it_is_hashed_stays_marked(monkeypatch):
-    case = HashedCase()
-    case.order = case.order[:BATCH]
-
-    def hash_meanwhile(*arguments):
-        case.changed[:] = 0  # as `hash_neurons` does before it reads the old weights
-        return pass_down(*arguments)
-
-    monkeypatch.setattr(network, "pass_down", hash_meanwhile)
-    case.train(finder_of(18, CLASSES, found=ACTIVE))
-    moved = np.union1d(ACTIVE, case.labels_of(case.order))
-    assert_array_equal(np.flatnonzero(case.changed), moved)
