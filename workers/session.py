@@ -18,10 +18,10 @@ from typing import Protocol
 from hogbatch.errors import HogbatchError, ProtocolError
 from hogbatch.jit import compiles
 from hogbatch.model.network import Network
+from hogbatch.store.attach import AttachedSegments
 from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
-from hogbatch.store.segment_server import FetchedSegments
 from hogbatch.version import version
 from hogbatch.wire.channel import WorkerChannel
 from hogbatch.wire.messages import (
@@ -61,7 +61,7 @@ class Engine(Protocol):
 class Session:
     """The connection of a worker to one coordinator."""
 
-    def __init__(self, end: WorkerChannel, received: FetchedSegments, engine: Engine) -> None:
+    def __init__(self, end: WorkerChannel, received: AttachedSegments, engine: Engine) -> None:
         self._end = end
         self._received = received
         self._engine = engine
@@ -78,7 +78,7 @@ class Session:
         ProtocolError if the coordinator refuses this worker or never answers; if the engine failed,
         its exception.
         """
-        coordinator = os.pidfd_open(self._received.coordinator_pid)
+        coordinator = os.pidfd_open(self._received.manifest.pid)
         for fd in (self._wakeup, coordinator):
             self._end.watch(fd)
         self._send(self._hello())
@@ -163,7 +163,7 @@ class Session:
         return failure
 
 
-def assign(received: FetchedSegments, welcome: Welcome) -> Assignment:
+def assign(received: AttachedSegments, welcome: Welcome) -> Assignment:
     """Combine the shared memory with the contents of Welcome."""
     data, shared = received.segments["data"], received.segments["shared"]
     features = received.manifest.features

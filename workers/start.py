@@ -12,19 +12,17 @@ from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.machine.limits import check_limits, explain_limit
 from hogbatch.machine.printable import printable_lines
 from hogbatch.machine.process import die_with
-from hogbatch.store.segment_server import fetch_segments
+from hogbatch.store.attach import attach_segments
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer
 from hogbatch.workers.session import Engine, Session, leave_on_signals
-
-ATTACH_WITHIN_S = 10.0
 
 
 def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
     """Work for the coordinator of `run_dir` until it has no more work, or has ended."""
     check_limits()
     address = find(run_dir)
-    received = fetch_segments(address.store, ATTACH_WITHIN_S)
+    received = attach_segments(address.store)
     end = Dealer(address.control, address.keys)
     session = Session(end, received, engine)
     if launched:  # Ctrl-C in the terminal of the coordinator is handled by the coordinator

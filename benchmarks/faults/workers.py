@@ -13,7 +13,7 @@ from benchmarks.common.run_history import Life, audit
 from benchmarks.faults.figures import spread
 from benchmarks.faults.runs import ENDLESS, ROWS, WatchedRun, watched
 from hogbatch.events.event import Event, LeaseDone, OfWorker, WorkerLeft, WorkerLost
-from hogbatch.store.segment_server import fetch_segments
+from hogbatch.store.attach import attach_segments
 
 FLAGS = ("a9a", "--hidden", "256,256", *ENDLESS, "--lease-ms", 20, "--eval-seconds", 1e6)
 WORKERS = ("--workers", "cpu:1,cpu:1")
@@ -68,7 +68,7 @@ def measure(times: int, seed: int) -> dict[str, Any]:
 
 def shared_parameters(run: WatchedRun) -> NDArray[np.float32]:
     """The shared parameters, as the workers write them."""
-    segment = fetch_segments(run.job.address()["store"], timeout_s=5.0).segments["shared"]
+    segment = attach_segments(run.job.address()["store"]).segments["shared"]
     params: NDArray[np.float32] = segment.array("model/params")
     return params
 

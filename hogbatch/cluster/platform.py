@@ -116,7 +116,7 @@ class SeveralServers(Platform):
         try:
             channel.begin()
             adapters = replace(
-                components.adapters(channel, None, channel),
+                components.adapters(channel, channel),
                 revoke=channel.revoke,
                 snapshots=SnapshotsOfServers(components.snapshots, model),
                 show_mean=mean.show,

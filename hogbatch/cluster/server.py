@@ -110,7 +110,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             start.plan, policy, address=plane.address, plane=plane.name, servers=start.servers
         )
         log = cleanup.enter_context(closing(EventLog(run_dir / EVENTS)))
-        router, segment_server = cleanup.enter_context(
+        router, published = cleanup.enter_context(
             open_planes(config, run_dir, segments, directory.run_lock)
         )
         router.watch(dealer)
@@ -118,7 +118,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         launcher = cleanup.enter_context(launched_workers(requests, run_dir, config.pin))
         adapters = Adapters(
             endpoint=router,
-            segment_server=segment_server,
+            attached_by=published.attached_by,
             revoke=segments.fences.revoke,
             processes=launcher,
             shuffle=segments.shuffle,

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.events.event import AnyEvent, CheckpointWritten, WorkerGivenUp, WorkerRestarted
 from hogbatch.events.records import Evaluation, RunTotals
-from hogbatch.store.segment_server import SegmentServer
 from hogbatch.wire.channel import CoordinatorChannel
 
 
@@ -78,7 +77,7 @@ class Adapters:
     """What every coordinator needs from outside its state, as the run has set it up."""
 
     endpoint: CoordinatorChannel
-    segment_server: SegmentServer | None  # None: no other process attaches
+    attached_by: Callable[[int], bool]  # whether a process has mapped the segments of this run
     revoke: Callable[[int], object]  # ends the right of this worker to write to the model
     processes: ProcessAdapter
     shuffle: Callable[[int, int], None]  # writes a row order; called on another thread

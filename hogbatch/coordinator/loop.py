@@ -24,7 +24,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.workforce import Workforce
 from hogbatch.events.event import AnyEvent, WorkerGivenUp, WorkerRestarted
 from hogbatch.events.records import RunTotals
-from hogbatch.wire.messages import ToCoordinator, ToWorker
+from hogbatch.wire.messages import Hello, ToCoordinator, ToWorker
 
 KILLED_WITHIN_MS = 200
 MAX_RECEIVED = 1000
@@ -70,8 +70,6 @@ class Loop:
         """
         adapters, state = self._adapters, self._state
         adapters.endpoint.watch(self._background.wakeup.fd)
-        if adapters.segment_server is not None:
-            adapters.endpoint.watch(adapters.segment_server.fileno())
         for pid in adapters.processes.pids():  # now, since some may never attach
             self._watch(pid)
         try:
@@ -92,15 +90,13 @@ class Loop:
         # The clock comes first: if this process was stopped, deadlines are extended before messages
         # that arrived meanwhile are handled.
         self._execute(state.tick(time.monotonic()))
-        server = adapters.segment_server
-        if server is not None and server.fileno() in ready:
-            for peer in server.serve():
-                self._watch(peer.pid)
         if self._upstream is not None:
             for order in self._upstream.events():
                 self._execute(order(time.monotonic()))
         for key, message in adapters.endpoint.receive():
             self.received.append((time.monotonic(), key, message))
+            if isinstance(message, Hello) and adapters.attached_by(message.pid):
+                self._watch(message.pid)
             self._execute(state.receive(key, message, time.monotonic()))
         for pidfd in [fd for fd in ready if fd in self._pidfds]:
             self._handle_exit(pidfd)

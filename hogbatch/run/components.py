@@ -1,6 +1,7 @@
 """The objects of a run in the coordinator process, and their connections."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
@@ -22,7 +23,6 @@ from hogbatch.run.rundir import RunDirectory
 from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import RunSetup
 from hogbatch.store.average import MovingMean
-from hogbatch.store.segment_server import SegmentServer
 from hogbatch.views.console import Console
 from hogbatch.wire.channel import CoordinatorChannel
 from hogbatch.wire.messages import Welcome
@@ -99,13 +99,13 @@ class RunComponents:
     def adapters(
         self,
         endpoint: CoordinatorChannel,
-        segment_server: SegmentServer | None,
         processes: ProcessAdapter,
+        attached_by: Callable[[int], bool] = lambda pid: False,
     ) -> RunAdapters:
         """Return what the coordinator's loop needs, with these connections to workers."""
         return RunAdapters(
             endpoint=endpoint,
-            segment_server=segment_server,
+            attached_by=attached_by,
             revoke=self.segments.fences.revoke,
             processes=processes,
             snapshots=self.snapshots,

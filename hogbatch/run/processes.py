@@ -11,7 +11,7 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.run.launch.claims import pinning
 from hogbatch.run.launch.local import LEAVE_WITHIN_S, LocalLauncher
 from hogbatch.run.segments import RunSegments
-from hogbatch.store.segment_server import SegmentManifest, SegmentServer, describe_segments
+from hogbatch.store.attach import PublishedSegments
 from hogbatch.wire.address import Address, RunLock
 from hogbatch.wire.sockets import Router
 
@@ -19,30 +19,24 @@ from hogbatch.wire.sockets import Router
 @contextmanager
 def open_planes(
     config: TrainConfig, run_dir: Path, segments: RunSegments, run_lock: RunLock
-) -> Iterator[tuple[Router, SegmentServer]]:
+) -> Iterator[tuple[Router, PublishedSegments]]:
     """Open the control and data plane, and publish their addresses to workers."""
     with ExitStack() as cleanup:
         router = Router(run_dir, listen=config.listen, insecure=config.insecure)
         cleanup.callback(router.close)
-        manifest = SegmentManifest(
-            run_dir.name,
-            segments.fingerprint,
-            segments.features,
-            describe_segments(segments.by_name),
-        )
-        segment_server = SegmentServer.open(run_dir, manifest, segments.by_name)
-        cleanup.callback(segment_server.close)
+        published = PublishedSegments(segments.fingerprint, segments.features, segments.by_name)
+        cleanup.callback(published.close)
         run_lock.publish(
             Address(
                 run=run_dir.name,
                 pid=os.getpid(),
                 control=router.address,
-                store=segment_server.address,
+                store=published.address,
                 since=datetime.now().isoformat(timespec="seconds"),
                 keys=router.keys,
             )
         )
-        yield router, segment_server
+        yield router, published
 
 
 @contextmanager

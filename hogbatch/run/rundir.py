@@ -41,7 +41,7 @@ from hogbatch.machine.files import replace_file, sync_directory
 from hogbatch.machine.printable import plural
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.checkpoint.snapshots import MAX_CHECKPOINTS
-from hogbatch.store import quarantine, segment_server
+from hogbatch.store import quarantine
 from hogbatch.wire import address
 from hogbatch.wire.address import RunLock, make_private
 
@@ -61,7 +61,6 @@ RUN_FILES: Final = (
 DIRECTORY_FILES: Final = (
     address.NAME,
     address.SOCKET,
-    segment_server.NAME,
     FOLDER,
     PREVIOUS,
     MOVING,

@@ -44,7 +44,7 @@ def train_here(components: RunComponents, callbacks: Callbacks) -> Outcome:
     setup = components.setup
     components.console.say("small data: training on one thread of this process")
     with closing(OwnThread(components.assign, components.segments.fingerprint)) as worker:
-        adapters = callbacks.wrapped(components.adapters(worker, None, worker))
+        adapters = callbacks.wrapped(components.adapters(worker, worker))
         loop = coordinator_loop(components.coordinator, adapters, callbacks.interrupts)
         with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
             return Outcome(*loop.run(), RefusalCounts(0, 0))

@@ -40,17 +40,21 @@ class ThisServer(Platform):
             return train_here(components, self.callbacks)
         sample_mean = setup.plan.stopping.average and not config.deterministic
         with (
-            open_planes(config, run_dir, segments, components.directory.run_lock) as planes,
+            open_planes(config, run_dir, segments, components.directory.run_lock) as (
+                router,
+                published,
+            ),
             launched_workers(workers, run_dir, config.pin) as launcher,
             mean.sampling() if sample_mean else nullcontext(),
         ):
-            router, segment_server = planes
             if not self.launch:
                 components.console.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
-            adapters = self.callbacks.wrapped(components.adapters(*planes, launcher))
+            adapters = self.callbacks.wrapped(
+                components.adapters(router, launcher, published.attached_by)
+            )
             loop = coordinator_loop(components.coordinator, adapters, self.callbacks.interrupts)
             with crash_report(run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
-            segment_server.close()  # rejects workers that are still connecting
-        refused = RefusalCounts(router.refused, router.rejected + segment_server.refused)
+            published.close()
+        refused = RefusalCounts(router.refused, router.rejected)
         return Outcome(finish, totals, refused)

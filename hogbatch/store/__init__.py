@@ -7,6 +7,6 @@ without locks.
 
     layout, merge             arithmetic only
     pages                     huge pages, spread over NUMA nodes
-    segment, segment_server   shared memory, and sending its descriptors to workers
+    segment, attach           shared memory, and how workers attach it
     dataset, model, fence     views of the arrays in the segments
 """

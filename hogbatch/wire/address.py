@@ -39,7 +39,7 @@ class Address(msgspec.Struct, frozen=True):
     run: str
     pid: int
     control: str  # ZeroMQ endpoint
-    store: str  # path of the socket of the SegmentServer
+    store: str  # of the segments; see hogbatch.store.attach
     since: str
     keys: Keys | None = None  # None: accepts unauthenticated connections
 

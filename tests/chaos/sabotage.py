@@ -22,10 +22,10 @@ from safetensors.numpy import load_file
 from benchmarks.common.event_log import EventReader
 from benchmarks.common.run_history import Life, audit, check_summary
 from hogbatch.events.event import EpochEnded, Evaluated, Resumed, WorkerJoined
-from hogbatch.store.segment_server import fetch_segments
+from hogbatch.store.attach import attach_segments
 from hogbatch.wire.codec import PREFIX
 from tests.chaos.plan import Act
-from tests.support.fault_injection import WITHIN_S, Job, wait_for
+from tests.support.fault_injection import Job, wait_for
 
 T = TypeVar("T")
 
@@ -250,7 +250,7 @@ class Sabotage:
         return f"at {size - 1} bytes"
 
     def _poison(self, act: Act) -> str:
-        received = fetch_segments(self.job.address()["store"], timeout_s=WITHIN_S)
+        received = attach_segments(self.job.address()["store"])
         params = received.segments["shared"].array("model/params")
         place = int(act.whom * len(params))
         params[place] = np.nan

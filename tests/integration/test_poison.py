@@ -14,9 +14,9 @@ from hogbatch.events.event import (
     RowsSkipped,
 )
 from hogbatch.model.file import load_model
+from hogbatch.store.attach import attach_segments
 from hogbatch.store.model import SharedModel
-from hogbatch.store.segment_server import fetch_segments
-from tests.support.fault_injection import ENDLESS, WITHIN_S, wait_for
+from tests.support.fault_injection import ENDLESS, wait_for
 
 ROOT = Path(__file__).parents[2]
 ROWS, FEATURES, BAD = 4000, 8, 17
@@ -78,7 +78,7 @@ def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
 
 def poison(job, place):
     """Write NaN into a weight of the model that is trained, and wait until that is noticed."""
-    received = fetch_segments(job.address()["store"], WITHIN_S)
+    received = attach_segments(job.address()["store"])
     before = len(job.events(Poisoned))
 
     def noticed():

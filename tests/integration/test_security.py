@@ -40,8 +40,8 @@ def identity(job):
     """Package version and data fingerprint that this run asks for, as a worker learns them."""
     code = (
         "import sys; from hogbatch.version import version;"
-        "from hogbatch.store.segment_server import fetch_segments;"
-        "print(version(), fetch_segments(sys.argv[1], 180).manifest.fingerprint)"
+        "from hogbatch.store.attach import attach_segments;"
+        "print(version(), attach_segments(sys.argv[1]).manifest.fingerprint)"
     )
     command = [sys.executable, "-c", code, find(job.run_dir).store]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -94,7 +94,7 @@ print(json.dumps({
     "list": outcome(lambda: os.listdir(run_dir)),
     "address": outcome(lambda: open(run_dir + "/coordinator.json").read()),
     "control": outcome(lambda: connect(control, socket.SOCK_STREAM)),
-    "segment_server": outcome(lambda: connect(store, socket.SOCK_SEQPACKET)),
+    "store": outcome(lambda: open(store).read()),
     "memory": outcome(lambda: open(f"/proc/{pid}/mem", "rb").read(1)),
     "descriptors": outcome(lambda: os.listdir(f"/proc/{pid}/fd")),
     "kill": outcome(lambda: os.kill(int(pid), 9)),

@@ -18,7 +18,7 @@ from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.events.event import Evaluated, Goodbye, LeaseDone, WorkerJoined, WorkerRestarted
 from hogbatch.model.file import load_model
 from tests.support.fault_injection import ENDLESS, WITHIN_S, cli, wait_for
-from tests.unit.coordinator.test_loop import FakeSegmentServer, ScriptedState, adapters
+from tests.unit.coordinator.test_loop import ScriptedState, adapters
 
 LONG = ("a9a", *ENDLESS, "--lease-ms", 20)
 
@@ -69,9 +69,8 @@ def test_a_worker_given_up_writes_nothing_once_its_rows_go_to_others(
             sentinel[0] = 0
 
         commands = [Revoke(0), Kill(writer.pid), Record(Goodbye("handed on")), Finish("finished")]
-        with closing(FakeSegmentServer()) as segment_server:
-            outside = adapters(segment_server, None, Watched(writer.pid), hand_on)
-            coordinator_loop(ScriptedState(commands), outside).run()
+        outside = adapters(None, Watched(writer.pid), hand_on)
+        coordinator_loop(ScriptedState(commands), outside).run()
         assert seen == [True], "it was dead before its rows were handed on"
         assert writer.wait() == -signal.SIGKILL
         assert sentinel[0] == 0

@@ -1,8 +1,4 @@
-import os
 import threading
-from contextlib import closing
-
-import pytest
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.coordinator.adapters import RunAdapters
@@ -30,19 +26,6 @@ class ScriptedState:
         return []
 
 
-class FakeSegmentServer:
-    """A segment_server without connections."""
-
-    def __init__(self):
-        self._fd = os.eventfd(0)
-
-    def fileno(self):
-        return self._fd
-
-    def close(self):
-        os.close(self._fd)
-
-
 class FiniteSnapshots:
     """Snapshots of a model that is always finite."""
 
@@ -51,16 +34,10 @@ class FiniteSnapshots:
         return None
 
 
-@pytest.fixture
-def segment_server():
-    with closing(FakeSegmentServer()) as made:
-        yield made
-
-
-def adapters(segment_server, shuffle, children, record=None):
+def adapters(shuffle, children, record=None):
     return RunAdapters(
         endpoint=Loopback(),
-        segment_server=segment_server,
+        attached_by=lambda pid: False,
         revoke=lambda number: None,
         processes=children,
         snapshots=FiniteSnapshots(),
@@ -73,7 +50,7 @@ def adapters(segment_server, shuffle, children, record=None):
     )
 
 
-def test_a_run_that_ends_while_an_order_is_written_waits_for_it(segment_server):
+def test_a_run_that_ends_while_an_order_is_written_waits_for_it():
     written, ending = [], threading.Timer(0.05, lambda: None)
 
     def shuffle(epoch, without):
@@ -83,7 +60,7 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it(segment_server):
     ending.start()
     loop = coordinator_loop(
         ScriptedState([Shuffle(0), Finish("finished")]),
-        adapters(segment_server, shuffle, LocalLauncher()),
+        adapters(shuffle, LocalLauncher()),
     )
     assert loop.run() == (Finish("finished"), "totals")
     assert written == [0]

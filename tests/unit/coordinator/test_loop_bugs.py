@@ -1,10 +1,8 @@
 """An exception in the state or an adapter, on any thread, ends the run."""
 
-import os
 import signal
 import subprocess
 import sys
-from itertools import chain, repeat
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -25,11 +23,11 @@ from hogbatch.coordinator.commands import (
 )
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.events.event import WorkerCompiles
-from hogbatch.wire.messages import Heartbeat
+from hogbatch.wire.messages import Hello
 from tests.support.loopback import Loopback
 
 SAVED = object()
-AT_ONCE = ["begin", "tick", "receive", "serve", "pids", "start_due"]
+AT_ONCE = ["begin", "tick", "receive", "attached_by", "pids", "start_due"]
 BY_COMMAND = {
     "shuffle": Shuffle(0),
     "order_ready": Shuffle(0),
@@ -59,33 +57,32 @@ def dead():
 
 @pytest.fixture
 def everything():
-    """State and adapters in one mock that does nothing; a connection is always waiting."""
+    """State and adapters in one mock that does nothing."""
     made = Mock(workers={}, roster=Mock(departed=[]))
     made.configure_mock(
         **{
             f"{name}.return_value": []
             for name in (
                 *("begin", "tick", "receive", "interrupt", "lose", "order_ready"),
-                *("snapshot_taken", "checkpoint_written", "pids", "serve", "start_due"),
+                *("snapshot_taken", "checkpoint_written", "pids", "start_due"),
             )
         }
     )
     made.all_ended.return_value = made.died.return_value = None
+    made.attached_by.return_value = False
     made.copy.return_value = made.write.return_value = None
     made.until_tick.return_value = 0.05
     made.draft.return_value = made
     made.abandon.return_value = [Finish("failed")]
-    made.fileno.return_value = os.eventfd(1)
-    yield made
-    os.close(made.fileno())
+    return made
 
 
-def run(everything):
+def run(everything, pid=1):
     end, each = Loopback(), everything
-    end.connect("w").send(Heartbeat())
+    end.connect("w").send(Hello("cpu", "cpu:1", 1, pid, "", ""))
     adapters = RunAdapters(
         endpoint=end,
-        segment_server=each,
+        attached_by=each.attached_by,
         revoke=each.revoke,
         processes=each,
         shuffle=each.shuffle,
@@ -125,12 +122,12 @@ def test_a_model_that_is_not_finite_is_not_written(everything):
 
 def test_the_exit_of_a_child_that_attaches_is_handled_once(everything, dead):
     everything.pids.return_value = [dead]
-    everything.serve.side_effect = chain([[SimpleNamespace(pid=dead)]], repeat([]))
+    everything.attached_by.return_value = True
     more = iter(range(3))  # turns after the exit
 
     def all_ended():
         return "all" if everything.died.called and next(more, None) is None else None
 
     everything.all_ended.side_effect = all_ended
-    run(everything)
+    run(everything, dead)
     assert everything.died.call_count == 1

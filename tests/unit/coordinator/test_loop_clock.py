@@ -1,7 +1,6 @@
 """The loop with a simulated clock: time in which its process was stopped does not count."""
 
 import time
-from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,7 +16,7 @@ from hogbatch.run.launch.local import LocalLauncher
 from hogbatch.wire.messages import Done, Heartbeat, Hello, Lease, Ready, Welcome
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
 from tests.support.loopback import Loopback
-from tests.unit.coordinator.test_loop import FakeSegmentServer, adapters
+from tests.unit.coordinator.test_loop import adapters
 
 TURN_S, MAX_TURNS, BEAT_TURNS = 0.01, 100_000, 100
 
@@ -80,10 +79,9 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     monkeypatch.setattr(loop, "time", clock)
     monkeypatch.setattr("hogbatch.coordinator.background._Thread.submit", at_once)
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
-    with closing(FakeSegmentServer()) as segment_server:
-        given = adapters(segment_server, ignore, LocalLauncher(), ignore)
-        given = replace(given, endpoint=end, report=ignore, keep=ignore)
-        finish, totals = coordinator_loop(Coordinator(plan, Fixed(PolicySettings())), given).run()
+    given = adapters(ignore, LocalLauncher(), ignore)
+    given = replace(given, endpoint=end, report=ignore, keep=ignore)
+    finish, totals = coordinator_loop(Coordinator(plan, Fixed(PolicySettings())), given).run()
     assert finish == Finish("finished")
     assert totals.rows == 1000 and totals.faults.workers_lost == 0
     assert late_s < totals.seconds < late_s + 2.0

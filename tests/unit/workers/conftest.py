@@ -10,12 +10,12 @@ from benchmarks.common.job import WITHIN_S
 from hogbatch.config.layers import DenseLayer
 from hogbatch.data.batch import Examples, dense_inputs, single_labels
 from hogbatch.store import dataset
+from hogbatch.store.attach import AttachedSegments, SegmentManifest
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.fence import Fences
 from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
-from hogbatch.store.segment_server import FetchedSegments, SegmentManifest, describe_segments
 from hogbatch.wire.messages import Heartbeat, Optimizer, Ready, Welcome
 from hogbatch.workers.session import Session
 from tests.support.loopback import Loopback
@@ -115,8 +115,8 @@ def coordinator():
 @pytest.fixture
 def rig(segments, coordinator):
     """A session that has not been started."""
-    manifest = SegmentManifest("run", "a-fingerprint", FEATURES, describe_segments(segments))
-    made = Rig(FetchedSegments(manifest, segments, coordinator.pid), FakeEngine())
+    manifest = SegmentManifest(coordinator.pid, "a-fingerprint", FEATURES, ())
+    made = Rig(AttachedSegments(manifest, segments), FakeEngine())
     yield made
     made.close()
 

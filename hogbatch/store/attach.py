@@ -1,0 +1,106 @@
+"""How the workers of a run attach its shared memory segments.
+
+The coordinator describes its segments in a manifest, a file in memory without a name. Workers open
+the manifest, and then the segments, through /proc/<coordinator>/fd/<n>, which the kernel opens only
+for the same user. However the coordinator ends, nothing has to be cleaned up.
+
+How a worker finds the address is not part of this module (see :mod:`hogbatch.wire.address`).
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.store.layout import Layout
+from hogbatch.store.segment import Segment
+
+
+class SegmentDescription(msgspec.Struct, frozen=True):
+    """The information a worker needs to attach one segment."""
+
+    name: str
+    fd: int  # in the coordinator
+    layout: Layout
+    writable: bool
+
+
+class SegmentManifest(msgspec.Struct, frozen=True):
+    """The segments of a run."""
+
+    pid: int  # of the coordinator
+    fingerprint: str  # of the dataset
+    features: int  # F
+    segments: tuple[SegmentDescription, ...]
+
+
+class AttachedSegments(NamedTuple):
+    """The segments that a worker has attached, by name."""
+
+    manifest: SegmentManifest
+    segments: dict[str, Segment]
+
+
+class PublishedSegments:
+    """The coordinator's side: workers can attach the segments at `address`, until `close`."""
+
+    def __init__(self, fingerprint: str, features: int, segments: Mapping[str, Segment]) -> None:
+        """Publish `segments`, which the caller keeps; those that are read-only stay so."""
+        described = tuple(
+            SegmentDescription(name, segment.fd, segment.layout, writable=not segment.read_only)
+            for name, segment in segments.items()
+        )
+        manifest = SegmentManifest(os.getpid(), fingerprint, features, described)
+        self._inodes = {str(os.fstat(segment.fd).st_ino) for segment in segments.values()}
+        self._fd = os.memfd_create("hogbatch-manifest", os.MFD_CLOEXEC)
+        self.address = f"/proc/{os.getpid()}/fd/{self._fd}"
+        os.write(self._fd, msgspec.json.encode(manifest))
+
+    def attached_by(self, pid: int) -> bool:
+        """Whether process `pid` has mapped one of the segments."""
+        try:
+            with Path(f"/proc/{pid}/maps").open(encoding="utf-8") as maps:
+                mapped = [line.split(maxsplit=5) for line in maps if "/memfd:hogbatch-" in line]
+        except OSError:
+            return False
+        return any(inode in self._inodes for _, _, _, _, inode, _ in mapped)
+
+    def close(self) -> None:
+        """Let no more workers attach; those that have the segments keep them."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+
+def attach_segments(address: str) -> AttachedSegments:
+    """Attach the segments of the coordinator at `address`; called by workers.
+
+    UsageError if no coordinator of this user is there, ProtocolError if it is of another version.
+    """
+    try:
+        manifest = msgspec.json.decode(Path(address).read_bytes(), type=SegmentManifest)
+        segments = {each.name: _attach(Path(address).parent, each) for each in manifest.segments}
+    except OSError as error:
+        raise UsageError(
+            f"expected a coordinator of this user at {address}; got {error.strerror!r}:"
+            " has the run finished?"
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(
+            f"expected a manifest of segments at {address}; got another file ({error}): run"
+            " coordinator and worker from the same version of hogbatch"
+        ) from error
+    return AttachedSegments(manifest, segments)
+
+
+def _attach(descriptors: Path, segment: SegmentDescription) -> Segment:
+    access = os.O_RDWR if segment.writable else os.O_RDONLY
+    fd = os.open(descriptors / str(segment.fd), access | os.O_CLOEXEC)
+    try:
+        return Segment.attach(fd, segment.layout, segment.writable)
+    except BaseException:
+        os.close(fd)
+        raise

@@ -1,0 +1,76 @@
+"""Tests within one process; real workers are in tests/integration."""
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.store.attach import PublishedSegments, attach_segments
+from hogbatch.store.layout import arrange
+from hogbatch.store.segment import Segment
+from tests.support.descriptors import open_descriptors
+
+
+@pytest.fixture
+def segments():
+    made = {
+        name: Segment.create(name, arrange({"x": ("<f4", (4,))})) for name in ("data", "shared")
+    }
+    made["data"].array("x")[:] = [1, 2, 3, 4]
+    made["data"].make_read_only()
+    yield made
+    for segment in made.values():
+        segment.close()
+
+
+@pytest.fixture
+def published(segments):
+    made = PublishedSegments("abc", 54, segments)
+    yield made
+    made.close()
+
+
+def test_a_worker_gets_the_manifest_and_the_segments(published, segments):
+    manifest, attached = attach_segments(published.address)
+    assert (manifest.pid, manifest.fingerprint, manifest.features) == (os.getpid(), "abc", 54)
+    assert attached["data"].array("x").tolist() == [1, 2, 3, 4]
+    attached["shared"].array("x")[0] = 8
+    assert segments["shared"].array("x")[0] == 8
+    writable = {name: each.array("x").flags.writeable for name, each in attached.items()}
+    assert writable == {"data": False, "shared": True}
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.pwrite(attached["data"].fd, b"x", 0)
+    assert not any(os.get_inheritable(each.fd) for each in attached.values())
+    for each in attached.values():
+        each.close()
+
+
+def test_processes_that_have_mapped_the_segments_are_known(published):
+    assert published.attached_by(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        assert not published.attached_by(stranger.pid)
+    assert not published.attached_by(stranger.pid)  # it has ended
+
+
+def test_nobody_can_attach_once_it_is_closed(published):
+    published.close()
+    published.close()
+    with pytest.raises(UsageError, match=f"of this user at {published.address}; got .* finished"):
+        attach_segments(published.address)
+
+
+def test_a_coordinator_of_another_version_is_an_error_and_leaks_nothing(published):
+    before = open_descriptors()
+    fd = os.open(published.address, os.O_RDWR)
+    manifest = msgspec.json.decode(os.read(fd, 1 << 16))
+    manifest["segments"][0]["layout"]["size"] = 1 << 20
+    for content, message in ((msgspec.json.encode(manifest), "1048576 bytes"), (b"", "another")):
+        os.truncate(fd, 0)
+        os.pwrite(fd, content, 0)
+        with pytest.raises(ProtocolError, match=message):
+            attach_segments(published.address)
+    os.close(fd)
+    assert open_descriptors() <= before
