@@ -127,7 +127,9 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         )
         background = BackgroundTasks()
         upstream = Upstream(coordinator, background, dealer, frames, merges, own)
-        finish, totals = Loop(coordinator, adapters, background, upstream=upstream).run()
+        finish, totals = Loop(
+            coordinator, adapters, background, actions=upstream.actions, orders=upstream.events
+        ).run()
         write_summary(run_dir, finish, totals)
     return 0 if finish.status != "failed" else ProtocolError.exit_code
 

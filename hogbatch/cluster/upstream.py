@@ -17,7 +17,7 @@ from hogbatch.cluster.start import ServerStart
 from hogbatch.cluster.supplied import BEAT_S, SuppliedCoordinator
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.commands import MergeStep
+from hogbatch.coordinator.commands import Actions, Answer, MergeStep
 from hogbatch.errors import ProtocolError
 from hogbatch.version import version
 from hogbatch.wire.codec import decode_to_worker
@@ -28,7 +28,6 @@ from hogbatch.wire.messages import (
     Lease,
     Refused,
     Stop,
-    ToCoordinator,
     ToWorker,
     Welcome,
 )
@@ -111,14 +110,20 @@ class Upstream:
             own = self._own
             yield message if own is None or not isinstance(message, Lease) else own.local(message)
 
-    def answer(self, message: ToCoordinator) -> None:
+    @property
+    def actions(self) -> Actions:
+        """The actions of the commands that only the coordinator of a server gives."""
+        return {Answer: self._answer, MergeStep: self._exchange}
+
+    def _answer(self, command: Answer) -> None:
+        message = command.message
         if self._own is not None and isinstance(message, Done):
             message = structs.replace(message, skipped_row=0)  # its number is not that in all rows
         self._dealer.send(message)
 
-    def exchange(self, step: MergeStep) -> None:
+    def _exchange(self, step: MergeStep) -> None:
         self._merges.abort()
-        self._background.exchanges.submit(self._exchange, step)
+        self._background.exchanges.submit(self._carry_out, step)
 
-    def _exchange(self, step: MergeStep) -> Event:
+    def _carry_out(self, step: MergeStep) -> Event:
         return partial(self._state.exchanged, step, self._merges.carry_out(step))

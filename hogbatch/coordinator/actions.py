@@ -1,80 +1,70 @@
-"""Groups of actions of a real run: for the model, and for servers whose models are merged.
+"""Actions of a real run: for the model, and for servers whose models are merged.
 
 Slow actions run on background threads, which pass the events that follow to the coordinator.
 """
 
-from collections.abc import Callable
+import time
 from functools import partial
 
-from hogbatch.coordinator.adapters import (
-    CheckpointAdapter,
-    RunAdapters,
-    ServersAdapter,
-)
+from hogbatch.coordinator.adapters import CheckpointAdapter, RunAdapters, ServersAdapter
 from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.commands import Command
-from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.commands import (
+    Actions,
+    Command,
+    Keep,
+    LimitRestarts,
+    LoadServer,
+    Report,
+    RollBack,
+    ShowMean,
+    Snapshot,
+)
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.events.records import Evaluation, RunTotals
 
 
-class RunModel:
-    """The model of a run (ModelActions)."""
+def model_actions(
+    state: Coordinator, adapters: RunAdapters, background: BackgroundTasks
+) -> Actions:
+    """The actions for the model of a run."""
+    snapshots = adapters.snapshots
 
-    def __init__(
-        self,
-        state: Coordinator,
-        adapters: RunAdapters,
-        background: BackgroundTasks,
-        totals: Callable[[], RunTotals],
-    ) -> None:
-        self._state, self._adapters = state, adapters
-        self._background, self._totals = background, totals
+    def snapshot(command: Snapshot) -> None:
+        draft = None if command.saved is None else snapshots.draft(command.saved)
+        background.copies.submit(copy, draft)
 
-    def snapshot(self, saved: SavedState | None) -> None:
-        draft = None if saved is None else self._adapters.snapshots.draft(saved)
-        self._background.copies.submit(self._copy, draft)
-
-    def roll_back(self) -> None:
-        self._adapters.snapshots.roll_back()
-
-    def report(self, evaluation: Evaluation) -> None:
-        self._adapters.report(evaluation, self._totals())
-
-    def show_mean(self, shown: bool) -> None:
-        self._adapters.show_mean(shown)
-
-    def keep(self, evaluation: Evaluation | None) -> None:
-        self._adapters.keep(evaluation)
-
-    def _copy(self, draft: CheckpointAdapter | None) -> Event:
-        not_finite_at = self._adapters.snapshots.copy(draft)
+    def copy(draft: CheckpointAdapter | None) -> Event:
+        not_finite_at = snapshots.copy(draft)
         if draft is not None and not_finite_at is None:
-            self._background.writes.submit(self._write, draft)
-        return partial(self._state.snapshot_taken, not_finite_at)
+            background.writes.submit(write, draft)
+        return partial(state.snapshot_taken, not_finite_at)
 
-    def _write(self, draft: CheckpointAdapter) -> Event:
-        return partial(self._written, draft, draft.write())
+    def write(draft: CheckpointAdapter) -> Event:
+        return partial(written, draft, draft.write())
 
-    def _written(self, draft: CheckpointAdapter, failure: str | None, now: float) -> list[Command]:
+    def written(draft: CheckpointAdapter, failure: str | None, now: float) -> list[Command]:
         if failure is None:
-            self._adapters.record(draft.about)
-        return self._state.checkpoint_written(failure, now)
+            adapters.record(draft.about)
+        return state.checkpoint_written(failure, now)
+
+    return {
+        Snapshot: snapshot,
+        RollBack: lambda _: snapshots.roll_back(),
+        Report: lambda it: adapters.report(it.evaluation, state.totals(time.monotonic())),
+        ShowMean: lambda it: adapters.show_mean(it.shown),
+        Keep: lambda it: adapters.keep(it.evaluation),
+    }
 
 
-class Servers:
-    """The servers whose models are merged (ServersActions)."""
+def server_actions(
+    state: Coordinator, servers: ServersAdapter, background: BackgroundTasks
+) -> Actions:
+    """The actions for servers whose models are merged."""
 
-    def __init__(
-        self, state: Coordinator, servers: ServersAdapter, background: BackgroundTasks
-    ) -> None:
-        self._state, self._servers, self._background = state, servers, background
+    def load(command: LoadServer) -> Event:
+        failure = servers.load(command.worker, command.source)
+        return partial(state.model_written, command.worker, failure)
 
-    def load_server(self, worker: str, source: str | None) -> None:
-        self._background.exchanges.submit(self._load, worker, source)
-
-    def limit_restarts(self, worker: str, reason: str) -> None:
-        self._servers.limit_restarts(worker, reason)
-
-    def _load(self, worker: str, source: str | None) -> Event:
-        return partial(self._state.model_written, worker, self._servers.load(worker, source))
+    return {
+        LoadServer: lambda it: background.exchanges.submit(load, it),
+        LimitRestarts: lambda it: servers.limit_restarts(it.worker, it.reason),
+    }

@@ -1,10 +1,12 @@
 """The commands that the coordinator's state gives.
 
-The state decides and returns commands; :mod:`hogbatch.coordinator.execution` carries them out.
+The state decides and returns commands. What carries them out has an action for each kind of command
+that its state gives: the loop in a real run, `hogbatch.simulate.world` in a simulated one.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.events.event import AnyEvent
@@ -172,3 +174,4 @@ Command = (
     | MergeStep
     | Finish
 )
+Actions = Mapping[type[Command], Callable[[Any], object]]  # kind of command → what carries it out

@@ -9,32 +9,33 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
 
-from hogbatch.coordinator.actions import RunModel, Servers
+from hogbatch.coordinator.actions import model_actions, server_actions
 from hogbatch.coordinator.adapters import Adapters, RunAdapters
 from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.commands import Command, Finish
-from hogbatch.coordinator.execution import Executor, UpstreamActions
+from hogbatch.coordinator.commands import (
+    Actions,
+    Command,
+    Finish,
+    Kill,
+    Quarantine,
+    Record,
+    Revoke,
+    Send,
+    Shuffle,
+)
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.workforce import Workforce
-from hogbatch.events.event import AnyEvent, WorkerGivenUp, WorkerRestarted
+from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.events.records import RunTotals
-from hogbatch.wire.messages import Hello, ToCoordinator, ToWorker
+from hogbatch.wire.messages import Hello, ToCoordinator
 
 KILLED_WITHIN_MS = 200
 MAX_RECEIVED = 1000
-
-
-class Upstream(UpstreamActions, Protocol):
-    """The coordinator of all servers, for which the coordinator of this loop is a worker."""
-
-    def events(self) -> Iterable[Event]:
-        """The events of the orders received since the last call."""
 
 
 class Loop:
@@ -47,15 +48,26 @@ class Loop:
         background: BackgroundTasks,
         interrupts: Interrupts | None = None,
         *,
-        model: RunModel | None = None,
-        servers: Servers | None = None,
-        upstream: Upstream | None = None,
+        actions: Actions,
+        orders: Callable[[], Iterable[Event]] = tuple,
     ) -> None:
+        """`actions` are those of the commands that only some coordinators give. `orders` returns
+        the events that the coordinator of all servers has ordered since the last call.
+        """
         self._state = state
         self._adapters = adapters
         self._background = background
-        self._upstream = upstream
-        self._executor = Executor(self, model, servers, upstream)
+        self._orders = orders
+        self._actions: Actions = {
+            Send: self._send,
+            Revoke: lambda it: adapters.revoke(it.number),
+            Kill: self._kill,
+            Shuffle: lambda it: background.shuffles.submit(self._shuffle, it),
+            Quarantine: lambda it: adapters.quarantine(it.epoch, it.start, it.stop),
+            Record: lambda it: adapters.record(it.event),
+            Finish: self._end,
+            **actions,
+        }
         # (seconds, worker, message): the last messages, for a crash report
         self.received: deque[tuple[float, str, ToCoordinator]] = deque(maxlen=MAX_RECEIVED)
         # pidfd → pid of all children and of all processes that have mapped our memory
@@ -90,9 +102,8 @@ class Loop:
         # The clock comes first: if this process was stopped, deadlines are extended before messages
         # that arrived meanwhile are handled.
         self._execute(state.tick(time.monotonic()))
-        if self._upstream is not None:
-            for order in self._upstream.events():
-                self._execute(order(time.monotonic()))
+        for order in self._orders():
+            self._execute(order(time.monotonic()))
         for key, message in adapters.endpoint.receive():
             self.received.append((time.monotonic(), key, message))
             if isinstance(message, Hello) and adapters.attached_by(message.pid):
@@ -111,49 +122,34 @@ class Loop:
 
     def _execute(self, commands: list[Command]) -> None:
         for command in commands:
-            self._executor.execute(command)
+            self._actions[type(command)](command)
 
     # Actions --------------------------------------------------------------------------------
 
-    def send(self, worker: str, message: ToWorker) -> None:
-        """Send `message`; a worker without a process that is watched is lost if it is gone."""
-        if not self._adapters.endpoint.send(worker, message) and not self._is_watched(worker):
+    def _send(self, command: Send) -> None:
+        """Send a message; a worker without a process that is watched is lost if it is gone."""
+        worker = command.worker
+        sent = self._adapters.endpoint.send(worker, command.message)
+        if not sent and not self._is_watched(worker):
             self._execute(self._state.lose(worker, "is unreachable", time.monotonic()))
 
-    def revoke(self, number: int) -> None:
-        """Raise a fence."""
-        self._adapters.revoke(number)
-
-    def kill(self, pid: int) -> None:
+    def _kill(self, command: Kill) -> None:
         """Kill a child or a process that has mapped our segments; no other is ever signalled.
 
         Returns when it can no longer run, and so no longer write; its exit is handled later.
         """
-        for pidfd in [fd for fd, known in self._pidfds.items() if known == pid]:
+        for pidfd in [fd for fd, known in self._pidfds.items() if known == command.pid]:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             exited = select.poll()
             exited.register(pidfd, select.POLLIN)
             exited.poll(KILLED_WITHIN_MS)  # it takes longer only if the kernel itself is stuck
 
-    def shuffle(self, epoch: int, without: int) -> None:
-        """Write a row order in the background."""
-        self._background.shuffles.submit(self._shuffle, epoch, without)
+    def _shuffle(self, command: Shuffle) -> Event:
+        self._adapters.shuffle(command.epoch, command.without)
+        return partial(self._state.order_ready, command.epoch, command.without)
 
-    def _shuffle(self, epoch: int, without: int) -> Event:
-        self._adapters.shuffle(epoch, without)
-        return partial(self._state.order_ready, epoch, without)
-
-    def quarantine(self, epoch: int, start: int, stop: int) -> None:
-        """Record rows that kill workers."""
-        self._adapters.quarantine(epoch, start, stop)
-
-    def record(self, event: AnyEvent) -> None:
-        """Append to the event log."""
-        self._adapters.record(event)
-
-    def end(self, finish: Finish) -> None:
-        """End the loop."""
+    def _end(self, finish: Finish) -> None:
         self._finish = finish
 
     # Processes ------------------------------------------------------------------------------
@@ -200,8 +196,7 @@ def coordinator_loop(
 ) -> Loop:
     """The loop of a coordinator that decides about the rows and the model."""
     background = BackgroundTasks()
-    model = RunModel(state, adapters, background, lambda: state.totals(time.monotonic()))
-    servers = None
+    actions = model_actions(state, adapters, background)
     if adapters.servers is not None:
-        servers = Servers(state, adapters.servers, background)
-    return Loop(state, adapters, background, interrupts, model=model, servers=servers)
+        actions = {**actions, **server_actions(state, adapters.servers, background)}
+    return Loop(state, adapters, background, interrupts, actions=actions)

@@ -8,7 +8,7 @@ from random import Random
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, SHARE, MergeSettings, rows_between_merges
-from hogbatch.coordinator.commands import Command
+from hogbatch.coordinator.commands import Actions, Command, LimitRestarts, LoadServer
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import AnyEvent, ServersMerged, WorkerLeft, WorkerLost
@@ -72,25 +72,20 @@ class SimulatedServers(SimulatedModel):
         self.merges.append(SimulatedMerge(seconds, rows, cost.messages, sent))
 
 
-class ServerLoads:
-    """Writes models to servers (ServersActions)."""
+def server_actions(world: World[SimulatedServers]) -> Actions:
+    """The actions for servers. The conditions say how often they are restarted, not a command."""
+    effects = world.effects
 
-    def __init__(self, world: World[SimulatedServers]) -> None:
-        self._world = world
+    def begin_load(command: LoadServer) -> None:
+        seconds = effects.exchange.link.seconds(effects.exchange.model_bytes)
+        world.background("load", seconds, partial(load, command))
 
-    def load_server(self, worker: str, source: str | None) -> None:
-        exchange = self._world.effects.exchange
-        seconds = exchange.link.seconds(exchange.model_bytes)
-        self._world.background("load", seconds, partial(self._load, worker, source))
+    def load(command: LoadServer, now: float) -> list[Command]:
+        origin = None if command.source is None else world.worker(command.source)
+        failure = effects.load_server(world.worker(command.worker), origin)
+        return world.state.model_written(command.worker, failure, now)
 
-    def limit_restarts(self, worker: str, reason: str) -> None:
-        """Do nothing: the conditions say how often servers are restarted."""
-
-    def _load(self, worker: str, source: str | None, now: float) -> list[Command]:
-        world = self._world
-        origin = None if source is None else world.worker(source)
-        failure = world.effects.load_server(world.worker(worker), origin)
-        return world.state.model_written(worker, failure, now)
+    return {LoadServer: begin_load, LimitRestarts: lambda _: None}
 
 
 def engine_of(worker: SimulatedWorker) -> ServerEngine:
@@ -135,7 +130,7 @@ def servers_world(
     model = SimulatedServers(conditions, plan.train_rows, seed, rng, exchange=exchange)
     network, audit = conditions.network, Audit(plan)
     world = World(coordinator, model, rng, network, restarts, audit, queue, model)
-    world.executor.servers = ServerLoads(world)
+    world.actions = {**world.actions, **server_actions(world)}
     return world
 
 

@@ -7,8 +7,22 @@ from functools import partial
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
-from hogbatch.coordinator.commands import Command, Finish
-from hogbatch.coordinator.execution import Executor
+from hogbatch.coordinator.commands import (
+    Actions,
+    Command,
+    Finish,
+    Keep,
+    Kill,
+    Quarantine,
+    Record,
+    Report,
+    Revoke,
+    RollBack,
+    Send,
+    ShowMean,
+    Shuffle,
+    Snapshot,
+)
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import AnyEvent, WorkerParked, WorkerUnparked
@@ -71,7 +85,7 @@ NOTICED_WITHIN_S = 0.01  # maximum time until the coordinator notices the exit o
 class World(Generic[E]):
     """The loop, the workers and their server, simulated.
 
-    Its actions are those of a coordinator with one model; `executor` may be given others.
+    Its actions are those of a coordinator with one model; `actions` may be given others.
     """
 
     def __init__(
@@ -89,7 +103,20 @@ class World(Generic[E]):
         checks the run, if given. Without `checkpoints`, none are written.
         """
         self.state, self.effects, self.audit = state, effects, audit
-        self.executor = Executor(self, self)
+        self.actions: Actions = {
+            Send: self._send,
+            Revoke: self._revoke,
+            Kill: self._kill,
+            Shuffle: self._shuffle,
+            Quarantine: self._quarantine,
+            Record: self._record,
+            Finish: self._end,
+            Snapshot: self._snapshot,
+            RollBack: self._roll_back,
+            Report: lambda it: effects.report(it.evaluation, self.state.totals(self.queue.now)),
+            ShowMean: lambda it: effects.show_mean(it.shown),
+            Keep: lambda it: effects.keep(it.evaluation),
+        }
         self.network, self.restarts, self.rng = network, restarts, rng
         self.queue = EventQueue() if queue is None else queue
         self.processes: dict[int, SimulatedWorker] = {}  # alive, by pid
@@ -262,59 +289,51 @@ class World(Generic[E]):
         for command in commands:
             if self.audit:
                 self.audit.commanded(command, self)
-            self.executor.execute(command)
+            self.actions[type(command)](command)
 
-    def send(self, key: str, message: ToWorker) -> None:
-        worker = self._keys[key]
+    def _send(self, command: Send) -> None:
+        worker, message = self._keys[command.worker], command.message
         if not worker.alive:
-            self._handle(lambda now: self.state.lose(key, "is unreachable", now))
+            self._handle(lambda now: self.state.lose(command.worker, "is unreachable", now))
             return
         self._count(message)
         for arrival in worker.inbox.arrivals(self.queue.now):
             self.queue.at(arrival, lambda: worker.receive(message))
 
-    def revoke(self, number: int) -> None:
-        self.effects.revoke(number)
-        self._end_server(number)
+    def _revoke(self, command: Revoke) -> None:
+        self.effects.revoke(command.number)
+        self._end_server(command.number)
 
-    def kill(self, pid: int) -> None:
-        if pid in self.processes:
-            self.processes[pid].exit("killed by the coordinator")
+    def _kill(self, command: Kill) -> None:
+        if command.pid in self.processes:
+            self.processes[command.pid].exit("killed by the coordinator")
 
-    def shuffle(self, epoch: int, without: int) -> None:
+    def _shuffle(self, command: Shuffle) -> None:
+        epoch, without = command.epoch, command.without
         ready = partial(self.state.order_ready, epoch, without)
         self.background("shuffle", self.effects.shuffle(epoch, without), ready)
 
-    def quarantine(self, epoch: int, start: int, stop: int) -> None:
-        self.effects.quarantine(epoch, start, stop)
-        self.note(f"rows {start}..{stop} of epoch {epoch} are quarantined")
+    def _quarantine(self, rows: Quarantine) -> None:
+        self.effects.quarantine(rows.epoch, rows.start, rows.stop)
+        self.note(f"rows {rows.start}..{rows.stop} of epoch {rows.epoch} are quarantined")
 
-    def record(self, event: AnyEvent) -> None:
-        self.effects.record(event)
-        match event:
+    def _record(self, command: Record) -> None:
+        self.effects.record(command.event)
+        match command.event:
             case WorkerParked(worker, reason):
                 self.note(f"{worker} is parked: {reason}")
             case WorkerUnparked(worker):
                 self.note(f"{worker} trains")
 
-    def end(self, finish: Finish) -> None:
+    def _end(self, finish: Finish) -> None:
         self.finish = finish
 
-    def snapshot(self, saved: SavedState | None) -> None:
-        self.background("copy", self.effects.copy_seconds(), partial(self._copy, saved))
+    def _snapshot(self, command: Snapshot) -> None:
+        self.background("copy", self.effects.copy_seconds(), partial(self._copy, command.saved))
 
-    def roll_back(self) -> None:
+    def _roll_back(self, _: RollBack) -> None:
         self.effects.roll_back()
         self.note("rolled back")
-
-    def report(self, evaluation: Evaluation) -> None:
-        self.effects.report(evaluation, self.state.totals(self.queue.now))
-
-    def show_mean(self, shown: bool) -> None:
-        self.effects.show_mean(shown)
-
-    def keep(self, evaluation: Evaluation | None) -> None:
-        self.effects.keep(evaluation)
 
     def _count(self, message: ToCoordinator | ToWorker) -> None:
         self.messages[type(message).__name__] += 1

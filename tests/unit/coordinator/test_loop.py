@@ -1,8 +1,11 @@
 import threading
+from typing import get_args
+from unittest.mock import Mock
 
 from benchmarks.common.job import WITHIN_S
+from hogbatch.cluster.upstream import Upstream
 from hogbatch.coordinator.adapters import RunAdapters
-from hogbatch.coordinator.commands import Finish, Shuffle
+from hogbatch.coordinator.commands import Command, Finish, Shuffle
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.run.launch.local import LocalLauncher
 from tests.support.loopback import Loopback
@@ -64,3 +67,9 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it():
     )
     assert loop.run() == (Finish("finished"), "totals")
     assert written == [0]
+
+
+def test_every_command_has_an_action():
+    loop = coordinator_loop(Mock(), Mock())
+    upstream = Upstream(Mock(), Mock(), Mock(), Mock(), Mock(), None)
+    assert {*loop._actions, *upstream.actions} == set(get_args(Command))
