@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.gpu.device import Device
+from hogbatch.store.merge import stale_weight
 from hogbatch.store.model import SharedModel
-from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
 from hogbatch.workers.compute.refused_changes import RefusedChanges
@@ -117,8 +117,8 @@ class _Outcome(NamedTuple):
 class ReplicaExchange:
     """Merges one interval at a time; the training thread submits intervals and waits.
 
-    `observe` is called with the times of each interval, by the training thread. Reports go to
-    `post`.
+    `damping` is a rule of :func:`stale_weight`. `observe` is called with the times of each
+    interval, by the training thread. Reports go to `post`.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class ReplicaExchange:
         replica: Replica,
         model: SharedModel,
         fence: NDArray[np.int64],
-        damping: Damping,
+        damping: str,
         observe: Callable[[IntervalTimes], None],
         post: Post,
     ) -> None:
@@ -255,7 +255,7 @@ class ReplicaExchange:
         progress, totals = pending.interval.progress, np.zeros(TOTALS)
         self._replica.device.to_host(self._replica.taken_totals, totals)
         staleness = max(0, self._foreign_updates() - pending.based_on)
-        damping = 1.0 if self._replica.damps_weights else self._damping.weight(staleness)
+        damping = 1.0 if self._replica.damps_weights else stale_weight(self._damping, staleness)
         yield Pause.MERGE
         self._replica.merge(progress.lease.weight * damping)
         self._model.merges[0] += 1  # racy like the weights; only staleness depends on it

@@ -24,7 +24,6 @@ from hogbatch.errors import DeviceError, HogbatchError
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.model.footprint import expect_memory, gpu_worker
-from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
@@ -101,8 +100,7 @@ class GpuEngine:
         self._replica = self._trainer.replica
         self._speed_check: SpeedCheck | None = SpeedCheck(self._measured.profile)
         self._merge_interval = self._choose_exchange()
-        damping = Damping(assignment.welcome.staleness_damping)
-        shared = assignment.model, assignment.fence, damping
+        shared = assignment.model, assignment.fence, assignment.welcome.staleness_damping
         exchange = ReplicaExchange(self._replica, *shared, self._observe, self._post)
         exchange.start()
         rest = exchange, self._merge_interval, self._post

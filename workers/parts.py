@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.gpu.device import Device
-from hogbatch.store.merge import MergeRule, damped_delta
-from hogbatch.store.staleness import DAMPING_SCALE
+from hogbatch.store.merge import DAMPING_SCALE, MergeRule, damped_delta
 from hogbatch.workers.transfers import Transfers
 
 HostFloats = NDArray[np.float32]
@@ -61,7 +60,7 @@ class FlatPart:
     `params`[P] is on the device, `shared`[P] on the host. The change is added either by the device,
     which writes to host memory, or by the host, whichever is faster. With `per_weight`, less is
     added to the parameters that others have changed since the change was computed
-    (:class:`hogbatch.store.staleness.Damping`); the merge rule must be additive.
+    (:func:`hogbatch.store.merge.damped_delta`); the merge rule must be additive.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class FlatPart:
 
     def _merge_on_host(self, shared: HostFloats, transfers: Transfers) -> Callable[[float], None]:
         # `_base` is the replica at the last `take`.
-        copied = self._change if self._rule.takes_change else self._base
+        copied = self._change if self._rule.additive else self._base
         copy = partial(self._device.to_host, copied, self._host_buffer)
 
         def merge(fraction: float) -> None:

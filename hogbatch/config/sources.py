@@ -83,9 +83,6 @@ def validated(config: TrainConfig) -> TrainConfig:
         raise UsageError("DATA is missing; give a file, or the name of the bundled sample")
     for name, described in FLAGS.items():
         _check(name, described.constraint, getattr(config, name))
-    any_merge_rule = (None, "per-weight", "root", "off")
-    if config.staleness_damping not in any_merge_rule and config.merge != "delta":
-        raise UsageError(f"staleness-damping needs merge delta; got merge {config.merge}")
     if config.resume == "auto" and config.run_dir is None:
         raise UsageError("resume auto needs run-dir; or give resume a run directory")
     return _with_one_thread(config) if config.deterministic else config

@@ -14,7 +14,6 @@ from hogbatch.config.values import (
     ABOVE_ONE,
     BATCH_LIMITS,
     BOOLEAN,
-    DAMPING,
     FRACTION,
     INTEGER,
     NAMES,
@@ -27,7 +26,6 @@ from hogbatch.config.values import (
     WORKERS,
     BatchLimits,
     Constraint,
-    Damping,
     Workers,
 )
 
@@ -137,7 +135,7 @@ class TrainConfig(LearningConfig):
     merge: str = Group.GPU_MERGING.choice(
         "delta",
         "merge rule: how a GPU's change is applied to the shared model",
-        ("delta", "overwrite", "average"),
+        ("delta", "average"),
     )
     merge_every: int | None = Group.GPU_MERGING.flag(
         None,
@@ -147,14 +145,12 @@ class TrainConfig(LearningConfig):
         "BATCHES",
         POSITIVE,
     )
-    staleness_damping: Damping | None = Group.GPU_MERGING.flag(  # noqa: RUF009
-        None,
-        DAMPING,
+    staleness_damping: str = Group.GPU_MERGING.choice(
+        "auto",
         "factor of a GPU's change after N updates by other workers: per-weight: smaller for the "
-        "weights that they have changed more; root: 1/sqrt(1+N); a number BETA: exp(-BETA*N); "
-        "auto: BETA from the measured staleness; off: 1 (default: per-weight if most of the work "
-        "is in dense layers, else root)",
-        "per-weight|root|auto|BETA|off",
+        "weights that they have changed more; root: 1/sqrt(1+N); off: 1; auto: per-weight if most "
+        "of the work is in dense layers, else root",
+        ("auto", "per-weight", "root", "off"),
     )
     precision: str = Group.GPU_MERGING.choice(
         "float32", "precision of the matrix products on a GPU", ("float32", "tf32", "bfloat16")

@@ -143,9 +143,6 @@ def _parse_worker(text: str) -> WorkerRequest:
     raise UsageError(f"expected auto or a list of cpu:THREADS, gpu:N, gpu:host; got {text!r}")
 
 
-Damping = float | Literal["per-weight", "root", "auto", "off"]
-
-
 def _limits(value: Any) -> BatchLimits:
     return value if isinstance(value, BatchLimits) else BatchLimits.parse(text(value))
 
@@ -154,15 +151,6 @@ def _workers(value: Any) -> Workers:
     if isinstance(value, tuple) and value:
         return tuple(map(instance_of(WorkerRequest), value))
     return parse_workers(text(value))
-
-
-def _damping(value: Any) -> object:
-    if value in ("per-weight", "root", "auto", "off"):
-        return value
-    beta = float(value) if isinstance(value, str) else number(value)
-    if POSITIVE.accepts(beta):
-        return beta
-    raise ValueError
 
 
 def _teams(value: Any) -> int | None:
@@ -174,4 +162,3 @@ def _teams(value: Any) -> int | None:
 TEAMS: Final = ValueType("auto or a whole number", _teams, _teams)
 BATCH_LIMITS: Final = ValueType('rows as in "1:64"', _limits, _limits)
 WORKERS: Final = ValueType('workers as in "cpu:2,gpu:0"', _workers, _workers)
-DAMPING: Final = ValueType("per-weight, root, auto, off or a number above 0", _damping, _damping)

@@ -57,7 +57,7 @@ class Training:
     optimizer: Optimizer
     merge: str
     merge_every: int
-    staleness_damping: float | str
+    staleness_damping: str
     precision: str
     lsh: Lsh | None = None
     cpu_teams: int = 0

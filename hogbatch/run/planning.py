@@ -127,13 +127,13 @@ def policy_settings(config: TrainConfig, data: DataFacts, network: Network) -> P
     )
 
 
-def _staleness_damping(config: TrainConfig, data: DataFacts, network: Network) -> float | str:
+def _staleness_damping(config: TrainConfig, data: DataFacts, network: Network) -> str:
     """Return how GPU workers merge stale changes.
 
     In a wide sparse layer with Adagrad, steps are large for rare features, and so would be what
     damping by weights leaves out; there, it needed more rows than `root`.
     """
-    if config.staleness_damping is not None:
+    if config.staleness_damping != "auto":
         return config.staleness_damping
     return "per-weight" if _mostly_dense(data, network) else "root"
 

@@ -82,7 +82,7 @@ def simulated_plan(
             optimizer,
             "delta",
             1,
-            "auto",
+            "root",
             "float32",
             evaluate_train=evaluate_train,
         ),

@@ -24,11 +24,13 @@ class MergeRule(NamedTuple):
     """One merge rule."""
 
     merge: Merge  # (shared, array, weight): merges `array` into `shared`, in place
-    takes_change: bool = False  # `array` is the replica's change instead of the replica
-    additive: bool = False  # shared += weight * change: devices also do it, for touched rows alone
+    # shared += weight * change: `array` is the change of the replica, not the replica; devices also
+    # do it, for touched rows alone
+    additive: bool = False
 
 
 CHUNK = 1 << 15  # floats: 128 KB of each array
+DAMPING_SCALE = 1 / 300  # change of a parameter by others that halves a stale change of it
 MERGING_FRACTION = 0.1  # maximum fraction of a GPU's time spent on merging
 
 
@@ -44,18 +46,12 @@ def damped_delta(shared: Floats, change: Floats, seen: Floats, weight: float, sc
     """shared += weight * change * scale / (scale + abs(shared - seen)).
 
     `seen`[P] are the parameters that the change was computed with: the more others have changed a
-    parameter since, the less of the change is added. See `hogbatch.store.staleness.Damping`.
+    parameter since, the less of the change is added. See :func:`stale_weight`.
     """
     factor, least = np.float32(weight * scale), np.float32(scale)
     with np.errstate(over="ignore", invalid="ignore"):
         for c in _chunks(change):
             shared[c] += change[c] * (factor / (least + np.abs(shared[c] - seen[c])))
-
-
-def overwrite(shared: Floats, replica: Floats, weight: float = 1.0) -> None:
-    """shared = replica, as in the paper's code: concurrent updates by other workers are lost."""
-    del weight
-    shared[:] = replica
 
 
 def average(shared: Floats, replica: Floats, weight: float = 1.0) -> None:
@@ -70,10 +66,25 @@ def average(shared: Floats, replica: Floats, weight: float = 1.0) -> None:
 
 # The choices of --merge, by name (hogbatch/config/train.py).
 MERGE_RULES: Final = {
-    "delta": MergeRule(delta, takes_change=True, additive=True),
-    "overwrite": MergeRule(overwrite),
+    "delta": MergeRule(delta, additive=True),
     "average": MergeRule(average),
 }
+
+
+def stale_weight(rule: str, staleness: int) -> float:
+    """The weight of a change, by a rule of --staleness-damping.
+
+    The staleness tau is the number of updates by other workers between the pull that the change is
+    based on and its merge. At full weight, a stale change repeats these updates, and the model
+    overshoots.
+
+    off         1
+    root        1 / sqrt(1 + tau)
+    per-weight  that of :func:`damped_delta` for each parameter, where d is its change by others,
+                with the scale DAMPING_SCALE. The replica does this when it merges; where only
+                touched rows of a sparse layer are exchanged, the weight is that of `root`.
+    """
+    return 1.0 if rule == "off" else 1 / math.sqrt(1 + staleness)
 
 
 def batches_between_merges(batch: float, blocking: float, background: float) -> int:

@@ -237,7 +237,7 @@ class Welcome(Message, frozen=True):
     optimizer: Optimizer
     merge: str
     merge_every: int  # batches between merges; 0: automatic, merging takes a tenth of the time
-    staleness_damping: float | str  # beta of e^(-beta tau), or the name of a rule of Damping
+    staleness_damping: str  # a rule of hogbatch.store.merge.stale_weight
     precision: str  # of a GPU's matrix products: float32, tf32, bfloat16
     lsh: Lsh | None = None  # how CPU workers select outputs of an output-major output layer
     beat_seconds: float = 1.0  # maximum time between two messages of a worker

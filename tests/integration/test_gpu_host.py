@@ -39,7 +39,7 @@ def test_a_gpu_worker_measures_its_limits_where_none_are_given(job):
 
 def test_a_cpu_and_two_gpu_workers_train_one_model(job):
     # The default policy would park one of them where it predicts that it makes the run slower.
-    flags = ("--policy", "paper-adaptive", "--merge-every", 3, "--staleness-damping", "auto")
+    flags = ("--policy", "paper-adaptive", "--merge-every", 3, "--staleness-damping", "root")
     sizes = ("--cpu-batch", "2:32", "--eval-seconds", 0.5)
     job.train(*SMALL, "--workers", "cpu:1,gpu:host,gpu:host", *flags, *sizes, *ENDLESS)
     names = {"cpu-0", "gpu-0", "gpu-1"}

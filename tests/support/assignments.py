@@ -70,7 +70,7 @@ def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **fiel
             "optimizer": Optimizer(optimizer, l2, spec.momentum, spec.beta2, spec.epsilon),
             "merge": "delta",
             "merge_every": 1,
-            "staleness_damping": 0.0,
+            "staleness_damping": "off",
             "precision": "float32",
             **fields,
         }

@@ -59,7 +59,7 @@ def make_plan(
             optimizer,
             "delta",
             1,
-            "auto",
+            "root",
             "bfloat16",
             lsh,
             evaluate_train=evaluate_train,

@@ -68,7 +68,7 @@ WELCOME = Welcome(
     optimizer=Optimizer("adam", 1e-4, 0.9, 0.999, 1e-8),
     merge="delta",
     merge_every=1,
-    staleness_damping=0.0,
+    staleness_damping="off",
     precision="float32",
     lsh=defaults("dwta", 50_000, seed=3),
 )

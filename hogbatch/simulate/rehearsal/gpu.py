@@ -17,7 +17,6 @@ from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.rehearsal.cores import Noise
 from hogbatch.simulate.rehearsal.replica import RehearsedTrainer, SimulatedDevice
-from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Failed, Lease, Ready, Welcome
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.merge_interval import MergeCost
@@ -62,7 +61,7 @@ class RehearsedGpu:
         interval = choose_exchange(
             trainer, assignment, profile, self._merge_cost, densify=self._cost.densify
         )
-        shared = assignment.model, assignment.fence, Damping(welcome.staleness_damping)
+        shared = assignment.model, assignment.fence, welcome.staleness_damping
         exchange = ReplicaExchange(trainer.replica, *shared, interval.observe, self._post)
         pipeline = Pipeline(self._jobs, trainer, exchange, interval, self._post)
         for steps in (pipeline.steps(), exchange.steps()):

@@ -24,7 +24,7 @@ def test_a_worker_is_welcomed_with_the_network(stage):
             optimizer=play.state.plan.training.optimizer,
             merge="delta",
             merge_every=1,
-            staleness_damping="auto",
+            staleness_damping="root",
             precision="bfloat16",
         ),
     )

@@ -45,9 +45,9 @@ def values(found, expected):
             | {"lsh": None, "cpu_teams": 0},
         ),
         (
-            {"merge_every": "4", "staleness_damping": "0.25", "precision": "tf32"}
+            {"merge_every": "4", "staleness_damping": "off", "precision": "tf32"}
             | {"cpu_teams": "1"},
-            {"merge_every": 4, "staleness_damping": 0.25, "precision": "tf32", "cpu_teams": 1},
+            {"merge_every": 4, "staleness_damping": "off", "precision": "tf32", "cpu_teams": 1},
         ),
     ],
 )
@@ -57,7 +57,7 @@ def test_workers_receive_the_settings(flags, sent):
 
 def test_changes_of_a_wide_sparse_layer_are_not_damped_by_weights_unless_that_is_chosen():
     sizes = SetSizes(100, 50_000, sparse=True, stored=300, max_stored=9)
-    for given, sent in ((None, "root"), ("per-weight", "per-weight")):
+    for given, sent in (("auto", "root"), ("per-weight", "per-weight")):
         found = welcome(sizes=sizes, hidden=(8,), staleness_damping=given)
         assert found.staleness_damping == sent
 

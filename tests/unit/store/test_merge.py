@@ -13,6 +13,7 @@ from hogbatch.store.merge import (
     batches_between_merges,
     damped_delta,
     delta,
+    stale_weight,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -43,7 +44,6 @@ def sent():
     ("name", "merged"),
     [
         ("delta", lambda shared, sent, weight: shared + weight * sent),
-        ("overwrite", lambda shared, sent, weight: sent),
         ("average", lambda shared, sent, weight: (shared + sent) / 2),
     ],
 )
@@ -69,6 +69,14 @@ def test_without_changes_by_others_a_damped_change_is_added_as_it_is(weight, sha
     delta(plain, sent, weight)
     damped_delta(shared, sent, seen, weight, scale=0.25)
     assert np.array_equal(shared, plain)
+
+
+@pytest.mark.parametrize(
+    ("rule", "weights"),
+    [("off", [1, 1, 1]), ("root", [1, 0.5, 0.1]), ("per-weight", [1, 0.5, 0.1])],
+)
+def test_staler_changes_weigh_less(rule, weights):
+    assert [stale_weight(rule, staleness) for staleness in (0, 3, 99)] == pytest.approx(weights)
 
 
 def test_average_holds_for_the_largest_numbers():

@@ -1,6 +1,5 @@
 """The exchange of changes between the device and the shared parameters."""
 
-import math
 import queue
 import threading
 
@@ -10,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels.contract import LOSS
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.store.staleness import Damping
 from hogbatch.wire.messages import Failed, Lease
 from hogbatch.workers.exchange import Interval, IntervalEvents, LeaseProgress, ReplicaExchange
 from hogbatch.workers.replica import Replica
@@ -27,7 +25,7 @@ class Rig:
     A lease of `intervals` times ten rows changes all parameters by `change` in each of them.
     """
 
-    def __init__(self, beta=0.0, device=None):
+    def __init__(self, damping="off", device=None):
         self.model, self.fence = shared_model(PARAMETERS), np.full(8, FENCE)
         self.model.params[:] = np.arange(PARAMETERS)
         self.replica = Replica(device or HostDevice(), self.model, "delta")
@@ -38,7 +36,7 @@ class Rig:
             self.replica,
             self.model,
             self.fence,
-            Damping(beta),
+            damping,
             self.observed.append,
             self.posts.put,
         )
@@ -135,15 +133,15 @@ def test_the_pull_of_an_interval_is_recorded_before_the_next_fetch(rig):
     assert rig.heard().staleness == pytest.approx((3 + 3 + 0) / 3)
 
 
-@pytest.mark.parametrize("beta", [0.0, math.log(2) / 4])
-def test_damping_weights_a_change_by_its_staleness(beta):
-    rig = Rig(beta)
+@pytest.mark.parametrize(("damping", "weight"), [("off", 1.0), ("root", 13**-0.5)])
+def test_damping_weights_a_change_by_its_staleness(damping, weight):
+    rig = Rig(damping)
     start, (interval,) = rig.model.params.copy(), rig.lease()
     rig.begin()
     rig.train(8)
     rig.others_update(12, change=64)
     rig.hand_over(interval)
-    assert_allclose(rig.model.params, start + 64 + 8 * math.exp(-12 * beta))
+    assert_allclose(rig.model.params, start + 64 + 8 * weight)
 
 
 def test_a_change_that_is_not_finite_is_refused_and_its_rows_are_skipped(rig):

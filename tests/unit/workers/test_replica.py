@@ -11,8 +11,7 @@ from hogbatch.kernels.contract import LINEAR
 from hogbatch.kernels.gpu import device as host
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
-from hogbatch.store.merge import MERGE_RULES
-from hogbatch.store.staleness import DAMPING_SCALE
+from hogbatch.store.merge import DAMPING_SCALE, MERGE_RULES
 from hogbatch.workers import parts
 from hogbatch.workers.parts import FlatPart
 from hogbatch.workers.replica import Replica
@@ -180,22 +179,6 @@ def one_interval(replica, change, rows=(0, 3)):
     replica.begin(np.array(rows))
     replica.params[:] += change
     replica.take()
-
-
-def test_overwrite_stores_the_replica_and_loses_other_updates(model):
-    start, replica = model.params.copy(), make(model, "overwrite")
-    assert not replica.exchange_touched_rows(FIRST, INPUTS)
-    one_interval(replica, 3)
-    replica.params += 50  # belongs to the next interval
-    model.params[:] -= 1
-    replica.merge(0.5)  # ignores the fraction
-    assert_array_equal(model.params, start + 3)
-    model.params[:] += 8
-    replica.fetch()
-    replica.rejoin(None)
-    replica.take()
-    replica.merge(1.0)
-    assert_array_equal(model.params, start + 61)  # includes updates by others before the fetch
 
 
 def test_average_keeps_half_of_each_side(model):
@@ -395,8 +378,8 @@ def test_sums_of_a_sparse_layer_are_exchanged_and_other_slots_are_not(model, by_
         assert_array_equal(one.slots[0][weights], expected[weights])
 
 
-def test_sums_are_not_exchanged_with_overwrite(model):
-    replica = Replica(HostDevice(), model, "overwrite", sums=FEATURES * WIDTH)
+def test_sums_are_not_exchanged_with_average(model):
+    replica = Replica(HostDevice(), model, "average", sums=FEATURES * WIDTH)
     replica.exchange_all()
     replica.begin(None)
     replica.slots[0][:] = 9
