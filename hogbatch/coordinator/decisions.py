@@ -24,10 +24,7 @@ class Decisions:
     _next_review: float = field(default=-math.inf)  # training seconds
 
     def first_size(self, worker: Worker) -> int:
-        """Rows of the first batches of `worker`; a resumed run first reuses its saved sizes."""
-        size = self.roster.inherited_size(worker.device)
-        if size is not None:
-            return size
+        """Rows of the first batches of `worker`."""
         try:
             return self.policy.first_size(worker.view())
         except PolicyError as error:

@@ -1,7 +1,7 @@
 """The workers of a run: those attached, those that have left, and their fences."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import takewhile
@@ -81,9 +81,6 @@ class Roster:
     evaluation_speed: CombinedSpeed = field(default_factory=CombinedSpeed)  # of those ready
     ready_workers: int = 0  # attached workers that can be given leases
     pause_seconds: float = 0.0  # lost in a pause of the training by the workers that train
-    # utilization of these from the last evaluation until then, by name
-    _earlier_utilization: dict[str, float] = field(default_factory=dict)
-    _inherited: dict[str, list[int]] = field(default_factory=dict)  # device → saved batch sizes
     _first_ready: float | None = None
     _parked: int = 0  # of those that are ready
     # parked while they held leases, by key: the training second until which new workers wait
@@ -95,37 +92,6 @@ class Roster:
     _by_batch: Ranking = field(default_factory=Ranking)  # by the duration of a batch
     _speed: CombinedSpeed = field(default_factory=CombinedSpeed)  # of those that train
     _checked: float = -math.inf
-
-    def resume(
-        self,
-        earlier: Sequence[WorkerRecord],
-        batch_sizes: Mapping[str, Sequence[int]],
-        admitted: Mapping[str, int],
-        utilization: Mapping[str, float],
-    ) -> None:
-        """Continue a resumed run: new workers take over the saved batch sizes in turn.
-
-        `utilization` is that of the earlier workers since the last evaluation, by name.
-        """
-        self.earlier = list(earlier)
-        self._earlier_utilization = dict(utilization)
-        self._inherited = {device: list(sizes) for device, sizes in batch_sizes.items()}
-        self.admitted = dict(admitted)
-
-    def inherited_size(self, device: str) -> int | None:
-        """The saved batch size that a new worker on `device` takes over; None if none is left."""
-        sizes = self._inherited.get(device)
-        return sizes.pop(0) if sizes else None
-
-    def batch_sizes(self) -> dict[str, list[int]]:
-        """The batch sizes by device: of attached workers, then saved ones not yet taken over."""
-        sizes: dict[str, list[int]] = {}
-        for worker in self.attached.values():
-            if worker.batch_size:
-                sizes.setdefault(worker.device, []).append(worker.batch_size)
-        for device, unused in self._inherited.items():
-            sizes[device] = sizes.get(device, []) + unused
-        return sizes
 
     def admit(self, key: str, hello: Hello, now: float) -> Worker:
         """Admit a worker and give it a name and a fence."""
@@ -319,11 +285,9 @@ class Roster:
 
     def interval_utilization(self, since: float, seconds: float) -> dict[str, float]:
         """Utilization by worker between the last evaluation, at training second `since`, and
-        `seconds`.
-
-        Includes workers that have left since, and those of before the run was resumed.
+        `seconds`, also of workers that have left since.
         """
-        utilization = dict(self._earlier_utilization)
+        utilization = {}
         for worker in [*self.departed, *self.attached.values()]:
             own = worker.interval_utilization(since, seconds)
             if own is not None:
@@ -332,7 +296,6 @@ class Roster:
 
     def end_interval(self, seconds: float) -> None:
         """The model is evaluated at training second `seconds`."""
-        self._earlier_utilization.clear()
         for worker in self.attached.values():
             worker.end_interval(seconds)
 

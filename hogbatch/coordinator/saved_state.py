@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # it imports the commands, which carry a SavedState
 @dataclass(frozen=True, slots=True)
 class SavedState:
     """The state of a run at one moment. It is stored as JSON, so the field names are a format.
+    Files of earlier versions have more fields.
 
     Rows that workers held at that moment count as not done: some of them may be in the model
     already, and are trained on again.
@@ -33,11 +34,8 @@ class SavedState:
     evaluation_seconds: float  # duration of the last evaluation
     last_lease: int
     faults: dict[str, int] = field(default_factory=dict)
-    batch_sizes: dict[str, list[int]] = field(default_factory=dict)  # of the workers, by device
     admitted: dict[str, int] = field(default_factory=dict)  # workers ever admitted, by device
     workers: list[WorkerRecord] = field(default_factory=list)
-    # worker name → its utilization since the last evaluation; see records.Evaluation
-    utilization: dict[str, float] = field(default_factory=dict)
 
 
 def save(state: "Coordinator", now: float) -> SavedState:
@@ -59,10 +57,8 @@ def save(state: "Coordinator", now: float) -> SavedState:
         evaluation_seconds=progress.evaluation_seconds,
         last_lease=state.leases.last,
         faults=dict(state.accounting.faults),
-        batch_sizes=roster.batch_sizes(),
         admitted=dict(roster.admitted),
         workers=roster.records(seconds),
-        utilization=roster.interval_utilization(progress.evaluated_at, seconds),
     )
 
 
@@ -72,9 +68,9 @@ def restore(state: "Coordinator", saved: SavedState) -> None:
     state.progress.resume(saved)
     state.recovery.rollbacks = replace(saved.rollbacks)
     state.leases.last = saved.last_lease
-    departed = [
+    state.roster.admitted = dict(saved.admitted)
+    state.roster.earlier = [
         worker if worker.left_at is not None else replace(worker, left_at=saved.seconds)
         for worker in saved.workers
     ]
-    state.roster.resume(departed, saved.batch_sizes, saved.admitted, saved.utilization)
     state.accounting.faults.update(saved.faults)

@@ -90,7 +90,7 @@ def test_a_parked_worker_has_zero_while_it_is_parked(stage):
     assert total(play, "cpu-0").utilization == pytest.approx(rows / 4.0 / 200)
 
 
-def test_a_resumed_run_continues_the_interval_and_the_totals(play):
+def test_a_resumed_run_continues_the_totals(play):
     play.attach("a", profile=PROFILE)
     train(play, seconds=1.0)
     finish_epoch(play)
@@ -101,9 +101,8 @@ def test_a_resumed_run_continues_the_interval_and_the_totals(play):
     play._note(play.state.begin(play.now))
     play.attach("b", profile=PROFILE)
     train(play, seconds=2.0)
-    expected = {"cpu-0": 10 / 0.5 / 200, "cpu-1": 50 / 2.0 / 200}
-    assert finish_epoch(play).utilization == pytest.approx(expected)
+    assert finish_epoch(play).utilization == pytest.approx({"cpu-1": 50 / 2.0 / 200})
     train(play)
-    assert finish_epoch(play).utilization.keys() == {"cpu-1"}
+    finish_epoch(play)
     assert total(play, "cpu-0").utilization == pytest.approx(70 / 1.5 / 200)
     assert total(play, "cpu-1").utilization == pytest.approx(110 / 3.0 / 200)
