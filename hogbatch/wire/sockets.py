@@ -30,18 +30,23 @@ from hogbatch.wire.codec import (
 from hogbatch.wire.curve import Authenticator, set_keys
 from hogbatch.wire.endpoint import Endpoint, parse_listen
 from hogbatch.wire.messages import Refused, ToCoordinator, ToWorker
-from hogbatch.wire.throttle import INVALID, VALID, Throttle
 
 log = logging.getLogger(__name__)
 
 MAX_FRAME = 65536  # bytes; libzmq drops the peer that sends a longer one
 MAX_UNREAD = 20  # messages of a peer that are buffered; later ones stay with their sender
 MAX_AT_ONCE = 1000  # messages of one `receive`, so that a flood cannot block the loop
+PAUSE_S = 0.001  # length of the pause in reading after an invalid message
 LOG_INTERVAL_S = 60.0
 
 
 class Router:
-    """The coordinator's channel: one ROUTER socket and the watched descriptors."""
+    """The coordinator's channel: one ROUTER socket and the watched descriptors.
+
+    After an invalid message it reads nothing for PAUSE_S. Unread messages fill ZeroMQ's queues, and
+    then the sender's `send` blocks: a flood costs its sender time and barely slows training. ZeroMQ
+    reads its peers in turn, so a valid message waits for a pause or two, not for the whole flood.
+    """
 
     def __init__(self, run_dir: Path, *, listen: str | None = None, insecure: bool = False) -> None:
         """Listen on an unnamed socket in `run_dir`, or over tcp on the endpoint `listen`.
@@ -52,7 +57,7 @@ class Router:
         endpoint = parse_listen(listen, insecure)
         self.refused = 0
         self._next_log = 0.0
-        self._throttle = Throttle(time.monotonic())
+        self._paused_until = 0.0
         self._inode = -1
         self._authenticator: Authenticator | None = None
         self._context = zmq.Context()
@@ -74,7 +79,7 @@ class Router:
                 self.address = _bind_tcp(self._socket, endpoint)
             undo.pop_all()
         authenticators = self._authenticator.sockets if self._authenticator else ()
-        self._watched = _poller(*authenticators)  # polled while the throttle pauses reading
+        self._watched = _poller(*authenticators)  # polled while reading is paused
         self._all = _poller(self._socket, *authenticators)
 
     @property
@@ -98,9 +103,9 @@ class Router:
         self._all.unregister(fd)
 
     def wait(self, timeout_s: float) -> list[int]:
-        rest = min(self._throttle.pause(time.monotonic()), timeout_s)
+        rest = min(self._paused_until - time.monotonic(), timeout_s)
         ready = self._poll(self._watched, rest) if rest > 0 else []
-        return ready or self._poll(self._all, timeout_s - rest)
+        return ready or self._poll(self._all, timeout_s - max(0.0, rest))
 
     def _poll(self, poller: zmq.Poller, timeout_s: float) -> list[int]:
         ready = [source for source, _ in poller.poll(ceil(max(0.0, timeout_s) * 1000))]
@@ -111,16 +116,20 @@ class Router:
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
         for _ in range(MAX_AT_ONCE):
-            if self._throttle.pause(time.monotonic()):
+            if time.monotonic() < self._paused_until:
                 return
             try:
                 peer, frame, excess = self._next()
             except zmq.Again:
                 return
-            message = self._read(peer, frame, excess)
-            price = INVALID + excess if message is None else VALID
-            self._throttle.charge(price, time.monotonic())
-            if message is not None:
+            try:
+                if excess:
+                    raise BadFrame(f"{1 + excess} frames instead of 1")
+                message = decode_to_coordinator(frame)
+            except BadFrame as error:
+                self._refuse(peer.hex(), error)
+                self._paused_until = time.monotonic() + PAUSE_S
+            else:
                 yield peer.hex(), message
 
     def _next(self) -> tuple[bytes, bytes, int]:
@@ -131,20 +140,6 @@ class Router:
             self._socket.recv(copy=False)
             excess += 1
         return peer, frame, excess
-
-    def _read(self, peer: bytes, frame: bytes, excess: int) -> ToCoordinator | None:
-        """Decode `frame`; None if it is invalid or the peer is blocked."""
-        try:
-            if self._throttle.is_blocked(peer):
-                self.refused += 1
-                return None
-            if excess:
-                raise BadFrame(f"{1 + excess} frames instead of 1")
-            return decode_to_coordinator(frame)
-        except BadFrame as error:
-            self._throttle.strike(peer)
-            self._refuse(peer.hex(), error)
-            return None
 
     def _refuse(self, worker: str, error: BadFrame) -> None:
         """Count an invalid frame; log at most one a minute, so a flood cannot fill the disk."""
