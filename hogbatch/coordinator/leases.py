@@ -13,7 +13,7 @@ from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import SUSPECT_DEATHS, HeldLease, Worker
-from hogbatch.policy.throughput import LeaseSizing, evaluation_rows, lease_rows, rows_of_range
+from hogbatch.policy.throughput import LeaseSizing, lease_rows, rows_of_range
 from hogbatch.wire.messages import Lease
 
 SHORTEST = 0.1  # length of a lease before an evaluation, as a fraction of the usual length
@@ -87,8 +87,6 @@ class Leases:
             return
         if to is None:
             to = self.roster.with_room(LEASES_IN_FLIGHT)
-        if phase == "evaluate":  # first those that need not fetch the model before
-            to = sorted(to, key=lambda worker: worker.evaluation_start)
         for in_flight in range(LEASES_IN_FLIGHT):
             delays = False
             for worker in to:
@@ -104,8 +102,7 @@ class Leases:
                         continue
                 if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
                     continue  # it has enough to do until then
-                if rows := self._rows(worker, ledger, part, now):
-                    yield self._assign(worker, ledger, part, rows, now)
+                yield self._assign(worker, ledger, part, now)
 
     def take_back(self, lease: Lease, died: bool) -> list[Command]:
         """Return the rows of `lease` to the queue; `died`: they may have killed their worker."""
@@ -152,7 +149,7 @@ class Leases:
         return left if math.isnan(expected) else left - expected
 
     def _rows(self, worker: Worker, ledger: Ledger, part: PartQueue, now: float) -> int:
-        """Rows of the next lease of `worker`; 0: the others should do the rest.
+        """Rows of the next lease of `worker`.
 
         Those of an evaluation may be more than `part` has: the length of leases depends on all rows
         that are left for the worker.
@@ -160,59 +157,28 @@ class Leases:
         if part.deaths >= SUSPECT_DEATHS:
             return self._batch(worker, ledger)  # a single one, to find the rows that kill workers
         shared = part.number if ledger.divided else None
-        if ledger is not self.epochs.rows:
-            return self._evaluation_rows(worker, ledger, shared)
-        usual = self.plan.lease_seconds
+        training, usual = ledger is self.epochs.rows, self.plan.lease_seconds
+        left = max(self._left(worker, now), SHORTEST * usual) if training else usual
         sizing = LeaseSizing(
-            batch_size=worker.batch_size,
+            batch_size=self._batch(worker, ledger),
             teams=worker.teams,
-            seconds_per_row=worker.speed.value,
-            target_seconds=min(usual, max(self._left(worker, now), SHORTEST * usual)),
-            remaining=ledger.ahead(worker.parts),
-            fraction=self.roster.fraction(worker, shared),
-            merges=worker.device == "gpu",
+            seconds_per_row=worker.speed.value if training else worker.evaluation_row_seconds,
+            target_seconds=min(usual, left),
+            remaining=ledger.ahead(worker.parts) if training else ledger.left(worker.parts),
+            fraction=self.roster.fraction(worker, shared, evaluating=not training),
+            merges=training and worker.device == "gpu",
             workers=self.roster.ready_workers,
             turn=worker.turn,
         )
-        return rows_of_range(lease_rows(sizing), worker.batch_size, part.next_rows)
-
-    def _evaluation_rows(self, worker: Worker, ledger: Ledger, shared: int | None) -> int:
-        """Rows of the next evaluation lease of `worker`.
-
-        A worker that first fetches the model gets one lease, with which it ends at the same time as
-        the others, and none (0) if these would have evaluated all rows before it begins.
-        """
-        roster, batch, left = self.roster, worker.evaluation_batch, ledger.left(worker.parts)
-        held = ledger.rows - ledger.acknowledged - ledger.remaining
-        roster.rank(worker)
-        speeds = roster.evaluation_speed
-        if worker.evaluation_start > 0 and len(speeds) == roster.ready_workers and held:
-            if worker.leases:
-                return 0
-            others, own = speeds.of_others(worker.number), speeds.of(worker.number)
-            wanted = evaluation_rows(own, others, worker.evaluation_start, left + held)
-            rows = min(left, int(wanted))
-            return rows if rows < batch else rows - rows % batch
-        sizing = LeaseSizing(
-            batch_size=batch,
-            teams=worker.teams,
-            seconds_per_row=worker.evaluation_row_seconds,
-            target_seconds=self.plan.lease_seconds,
-            remaining=left,
-            fraction=roster.fraction(worker, shared, evaluating=True),
-            workers=roster.ready_workers,
-            turn=worker.turn,
-        )
-        return lease_rows(sizing)
+        rows = lease_rows(sizing)
+        return rows_of_range(rows, worker.batch_size, part.next_rows) if training else rows
 
     def _batch(self, worker: Worker, ledger: Ledger) -> int:
         return worker.batch_size if ledger is self.epochs.rows else worker.evaluation_batch
 
-    def _assign(
-        self, worker: Worker, ledger: Ledger, part: PartQueue, rows: int, now: float
-    ) -> Send:
+    def _assign(self, worker: Worker, ledger: Ledger, part: PartQueue, now: float) -> Send:
         training, deaths = ledger is self.epochs.rows, part.deaths
-        size = self._batch(worker, ledger)
+        size, rows = self._batch(worker, ledger), self._rows(worker, ledger, part, now)
         self.last += 1
         start, stop = ledger.take(self.last, rows, worker.parts)
         if training:

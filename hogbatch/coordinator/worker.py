@@ -99,7 +99,7 @@ class Worker:
     left_at: float | None = None  # training seconds at its end
     evaluated_rows: int = 0  # trained on until the last evaluation
     speed: SecondsPerRow = field(default_factory=SecondsPerRow)  # in training
-    evaluation_speed: SecondsPerRow = field(default_factory=SecondsPerRow)  # after the start
+    evaluation_speed: SecondsPerRow = field(default_factory=SecondsPerRow)
     batch_trace: Trace = field(default_factory=Trace)
     update_trace: Trace = field(default_factory=Trace)
     figures_at: float = -math.inf  # the workers of a server were recorded, by the caller's clock
@@ -206,15 +206,7 @@ class Worker:
         rows = lease.stop - lease.start
         if lease.task == "train":
             return rows * self.speed.value
-        return self.evaluation_start + rows * self.evaluation_row_seconds
-
-    @property
-    def evaluation_start(self) -> float:
-        """Seconds of an evaluation lease before its first row: a GPU worker fetches the model.
-
-        Half of the merge that it measured, which also writes the model.
-        """
-        return self.merge[1] / 2
+        return rows * self.evaluation_row_seconds
 
     @property
     def evaluation_row_seconds(self) -> float:
@@ -237,8 +229,7 @@ class Worker:
     def credit_evaluation(self, done: Done) -> None:
         """Measure its speed by one finished evaluation lease."""
         if done.rows:
-            evaluating = max(done.seconds - self.evaluation_start, done.seconds / 2)
-            self.evaluation_speed.add(evaluating, done.rows)
+            self.evaluation_speed.add(done.seconds, done.rows)
 
     def ready_event(self) -> WorkerReady:
         """The event that it can be given work."""

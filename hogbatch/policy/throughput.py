@@ -145,15 +145,6 @@ def rows_of_range(wanted: int, batch: int, available: int) -> int:
     return min(wanted, (batches - 1) * batch)
 
 
-def evaluation_rows(speed: float, others: float, start_seconds: float, remaining: int) -> float:
-    """Rows of an evaluation lease of a worker that computes for the first time after
-    `start_seconds`, so that it and the others end at the same time; 0 if they end before.
-
-    `speed` and `others` are rows per second of the worker and of all others together.
-    """
-    return max(0.0, speed * (remaining - start_seconds * others) / (speed + others))
-
-
 def would_delay_epoch(batch_seconds: float, faster: Iterable[float], remaining: int) -> bool:
     """Whether a batch that takes `batch_seconds` would still be running when faster workers have
     done all `remaining` rows; in this case the rows should be left to them.

@@ -12,7 +12,6 @@ from hogbatch.policy.throughput import (
     CombinedSpeed,
     LeaseSizing,
     SecondsPerRow,
-    evaluation_rows,
     lease_rows,
     lease_timeout,
     rows_of_range,
@@ -151,25 +150,6 @@ def test_a_fraction_is_proportional_to_the_speed():
     assert speeds.of_others(2) == pytest.approx(1 / 0.3 + 10)
     speeds.drop(1)
     assert (speeds.fraction(0), speeds.of_others(0)) == (1.0, 0.0)
-
-
-@max_examples(100)
-@given(
-    speed=st.floats(1.0, 1e9),
-    others=st.floats(1.0, 1e9),
-    start=st.floats(0.0, 10.0),
-    remaining=st.integers(1, 10**9),
-)
-def test_a_worker_that_starts_later_evaluates_so_that_all_end_together(
-    speed, others, start, remaining
-):
-    rows = evaluation_rows(speed, others, start, remaining)
-    if rows > 0:
-        assert start + rows / speed == pytest.approx(
-            (remaining - rows) / others, rel=1e-6, abs=1e-6
-        )
-    else:
-        assert start >= remaining / others * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
