@@ -23,7 +23,6 @@ from hogbatch.store.dataset import EpochOrders, test_of, train_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
 from hogbatch.version import version
-from hogbatch.wire.channel import WorkerChannel
 from hogbatch.wire.messages import (
     Failed,
     Goodbye,
@@ -36,6 +35,7 @@ from hogbatch.wire.messages import (
     ToCoordinator,
     Welcome,
 )
+from hogbatch.wire.sockets import Dealer
 from hogbatch.workers.compute.assignment import Assignment
 
 BEAT_S = 1.0  # between heartbeats, until Welcome sets another interval
@@ -61,7 +61,7 @@ class Engine(Protocol):
 class Session:
     """The connection of a worker to one coordinator."""
 
-    def __init__(self, end: WorkerChannel, received: AttachedSegments, engine: Engine) -> None:
+    def __init__(self, end: Dealer, received: AttachedSegments, engine: Engine) -> None:
         self._end = end
         self._received = received
         self._engine = engine

@@ -8,7 +8,7 @@ such as epochs, evaluations, merges and the end, it only carries out.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from hogbatch.cluster.server_figures import figures_of, seconds_between
 from hogbatch.cluster.supply import Supply
@@ -86,7 +86,6 @@ class SuppliedCoordinator(Workforce):
     address: bytes = b""
     plane: str | None = None
     servers: int = 1
-    phase: Literal["waiting", "train", "evaluate", "finished"] = "waiting"
     supply: Supply = field(default_factory=Supply)
     _exchanges: int = 0  # under way
     _loads: int = 0  # of these
@@ -99,10 +98,6 @@ class SuppliedCoordinator(Workforce):
 
     def _new_epochs(self) -> SuppliedEpochs:
         return SuppliedEpochs(self.plan.train_rows)
-
-    @property
-    def finished(self) -> bool:
-        return self.phase == "finished"
 
     # Events -----------------------------------------------------------------------------------
 
@@ -135,11 +130,6 @@ class SuppliedCoordinator(Workforce):
             self.recovery.rollbacks.total += 1
         answers: list[Command] = [] if answer is None else [Answer(answer)]
         return answers + self._advance(now)
-
-    def order_ready(self, epoch: int, without: int, now: float) -> list[Command]:
-        """The row order of `epoch` is written."""
-        self.epochs.order_ready(epoch, without)
-        return self._advance(now)
 
     def _check_deadlines(self, now: float) -> list[Command]:
         if now < self._beat_at or self.finished:

@@ -32,7 +32,6 @@ finished  Finish was commanded, as above or   never
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hogbatch.coordinator.commands import (
     Command,
@@ -62,7 +61,6 @@ MIN_TICK_S = 0.001  # between two calls of `tick`
 class Coordinator(Workforce):
     """The state of one training run. Every public method takes an event and returns commands."""
 
-    phase: Literal["waiting", "train", "drain", "inspect", "evaluate", "finished"] = "waiting"
     evaluator: Evaluator = field(init=False)
     merges: Merges = field(init=False)
 
@@ -86,21 +84,12 @@ class Coordinator(Workforce):
         """The number of the current epoch, from 0."""
         return self.epochs.number
 
-    @property
-    def finished(self) -> bool:
-        return self.phase == "finished"
-
     # Events ---------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[Command]:
         """Start waiting for workers; request the first row order and a copy of the model."""
         self.ending.no_workers(now)
         return [*self.epochs.begin(), *self._snapshot(with_checkpoint=False)]
-
-    def order_ready(self, epoch: int, without: int, now: float) -> list[Command]:
-        """The order of `epoch` is written, with the first `without` quarantined rows excluded."""
-        self.epochs.order_ready(epoch, without)
-        return self._advance(now)
 
     def snapshot_taken(self, not_finite_at: str | None, now: float) -> list[Command]:
         """The model is checked, and copied unless the parameter `not_finite_at` is not finite."""
@@ -132,6 +121,13 @@ class Coordinator(Workforce):
         commands: list[Command] = []
         for key in self.merges.late(now):
             commands += self.lose(key, "did not finish its part of a merge in time", now)
+        if self.ending.interrupt_expired(now):
+            for worker in [worker for worker in self.workers.values() if worker.leases]:
+                commands += self.lose(worker.key, "still busy some time after the interrupt", now)
+            waits = self.phase == "drain" and not self.leases.can_evaluate
+            if waits or self.phase == "evaluate":
+                commands += self._stop_here(now)
+        self.ending.set_missing_parts(self._missing_parts(now), now)
         return commands
 
     def until_tick(self, now: float) -> float:
@@ -255,15 +251,13 @@ class Coordinator(Workforce):
             return self._advance(now, [])
         return self._prepare(worker, ready, now)
 
-    def _record_figures(self, worker: Worker, message: ServerWorkers, now: float) -> list[Command]:
+    def _from_server(
+        self, worker: Worker, message: FromServer | ServerWorkers, now: float
+    ) -> list[Command]:
         if worker.device != "server":
             return self._refuse_message()
-        return self.merges.receive(worker, message, now)
-
-    def _from_server(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
-        """Handle a message about a merge, or about the model that was written to a server."""
-        if worker.device != "server":
-            return self._refuse_message()
+        if isinstance(message, ServerWorkers):
+            return self.merges.receive(worker, message, now)
         if isinstance(message, Loaded):
             if (loaded := self.merges.loaded(worker.key)) is None:
                 return []
@@ -277,6 +271,7 @@ class Coordinator(Workforce):
         return commands + self._advance(now)
 
     def _missing_parts(self, now: float) -> Collection[int]:
+        """Parts of divided data that are needed now and that no attached server holds."""
         if self.phase in ("waiting", "finished") or not self.plan.train_parts:
             return ()
         missing = self.leases.missing_parts(self.phase)
@@ -351,10 +346,6 @@ class Coordinator(Workforce):
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run while no worker writes the model."""
         return [*self._keep_last(), *self._finish(Finish("stopped", self.ending.reason), now)]
-
-    def _busy_workers_lost(self, now: float) -> list[Command]:
-        waits = self.phase == "drain" and not self.leases.can_evaluate
-        return self._stop_here(now) if waits or self.phase == "evaluate" else []
 
     def _keep_last(self) -> list[Command]:
         return self.ending.keep_last() if self.phase != "finished" else []

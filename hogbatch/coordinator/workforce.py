@@ -7,8 +7,9 @@ accounts for the results and removes workers that are lost.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from hogbatch.coordinator.accounting import LeaseAccounting
 from hogbatch.coordinator.commands import Command, Kill, Record, Revoke, Send
@@ -41,6 +42,8 @@ from hogbatch.wire.messages import (
     ToCoordinator,
 )
 
+Phase = Literal["waiting", "train", "drain", "inspect", "evaluate", "finished"]
+
 CHECK_INTERVAL_S = 0.05  # between two checks of all workers
 TICK_S = 0.05  # between two calls of `tick`, at most
 MAX_TICK_GAP_S = 2.0  # a longer gap between two ticks means that this process was stopped
@@ -52,6 +55,7 @@ class Workforce(ABC):
 
     plan: Plan
     policy: BatchPolicy
+    phase: Phase = "waiting"
     roster: Roster = field(init=False)
     progress: Progress = field(init=False)
     recovery: Recovery = field(init=False)
@@ -85,18 +89,9 @@ class Workforce(ABC):
     def _add_parts(self) -> None:
         """Set up the further parts of the state, which use those of every coordinator."""
 
-    @property
-    @abstractmethod
-    def finished(self) -> bool:
-        """Whether the end of the run was commanded."""
-
     @abstractmethod
     def begin(self, now: float) -> list[Command]:
         """Start waiting for workers."""
-
-    @abstractmethod
-    def order_ready(self, epoch: int, without: int, now: float) -> list[Command]:
-        """The order of `epoch` is written, with the first `without` quarantined rows excluded."""
 
     @abstractmethod
     def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
@@ -110,13 +105,9 @@ class Workforce(ABC):
     def abandon(self, reason: str, now: float) -> list[Command]:
         """End the run now, as failed."""
 
+    @abstractmethod
     def _check_deadlines(self, now: float) -> list[Command]:
         """Check what is due at `now`, besides the deadlines of workers."""
-        return []
-
-    def _busy_workers_lost(self, now: float) -> list[Command]:
-        """What follows when the workers that were busy after an interrupt are lost."""
-        return []
 
     def _credited(self, worker: Worker, lease: Lease, done: Done) -> list[Command]:
         """What follows from a lease that `worker` has done, besides its accounting."""
@@ -126,23 +117,27 @@ class Workforce(ABC):
         """What follows from the removal of a worker, besides the return of its leases."""
         return []
 
-    def _missing_parts(self, now: float) -> Collection[int]:
-        """Parts of divided data that are needed now and that no attached worker holds."""
-        return ()
-
     def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
         """Worker `worker` is ready for leases."""
         return self._prepare(worker, ready, now)
 
-    def _record_figures(self, worker: Worker, message: ServerWorkers, now: float) -> list[Command]:
-        """Record what a server tells about its own workers, if `worker` is one."""
-        return self._refuse_message()
-
-    def _from_server(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
-        """Handle a message about merges of servers, if `worker` is one."""
+    def _from_server(
+        self, worker: Worker, message: FromServer | ServerWorkers, now: float
+    ) -> list[Command]:
+        """Handle a message about merges of servers or about their workers, if `worker` is one."""
         return self._refuse_message()
 
     # Events -----------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end of the run was commanded."""
+        return self.phase == "finished"
+
+    def order_ready(self, epoch: int, without: int, now: float) -> list[Command]:
+        """The order of `epoch` is written, with the first `without` quarantined rows excluded."""
+        self.epochs.order_ready(epoch, without)
+        return self._advance(now)
 
     @property
     def workers(self) -> dict[str, Worker]:
@@ -172,8 +167,6 @@ class Workforce(ABC):
             case Goodbye():
                 goodbye = Record(events.Goodbye(worker.name))
                 return [goodbye, *self._remove(worker, now)]
-            case ServerWorkers():
-                return self._record_figures(worker, message, now)
             case _:
                 return self._from_server(worker, message, now)
 
@@ -189,20 +182,15 @@ class Workforce(ABC):
 
     def tick(self, now: float) -> list[Command]:
         """Handle the passing of time; called several times a second."""
-        commands = self._check_deadlines(now)
         if self._ticked is not None and now - self._ticked > MAX_TICK_GAP_S:
             self._skip_stopped_time(now - self._ticked, now)
         self._ticked = now
         if now < self._next_check:
-            return commands + self._advance(now, [])
+            return self._advance(now, [])
         self._next_check = now + CHECK_INTERVAL_S
+        commands = self._check_deadlines(now)
         for worker, reason in self.roster.unresponsive(now):
             commands += self.lose(worker.key, reason, now)
-        if self.ending.interrupt_expired(now):
-            for worker in [worker for worker in self.workers.values() if worker.leases]:
-                commands += self.lose(worker.key, "still busy some time after the interrupt", now)
-            commands += self._busy_workers_lost(now)
-        self.ending.set_missing_parts(self._missing_parts(now), now)
         if (missing := self.ending.missing_workers(now)) and not self.finished:
             return commands + self.abandon(missing, now)
         return commands + self._advance(now)

@@ -1,4 +1,4 @@
-"""Interfaces of the control plane, implemented by :mod:`sockets`."""
+"""The interface of the coordinator's side of the control plane."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -33,28 +33,3 @@ class CoordinatorChannel(Protocol):
 
     def close(self) -> None:
         """Stop listening and close the socket."""
-
-
-class WorkerChannel(Protocol):
-    """A worker's side: a connection to the coordinator. Used by one thread."""
-
-    def watch(self, fd: int) -> None:
-        """Make `wait` return when `fd` becomes readable."""
-
-    def wait(self, timeout_s: float) -> list[int]:
-        """Wait for a message, watched descriptors or the timeout.
-
-        Returns the watched descriptors that are readable.
-        """
-
-    def receive(self) -> ToWorker | None:
-        """Return the next message, or None if none has arrived.
-
-        ProtocolError if the frame is invalid.
-        """
-
-    def send(self, message: ToCoordinator) -> None:
-        """Send `message` without waiting; ProtocolError if the coordinator does not accept it."""
-
-    def close(self) -> None:
-        """Close the connection; wait up to half a second for pending messages to be sent."""

@@ -193,7 +193,10 @@ def new_identity() -> bytes:
 
 
 class Dealer:
-    """A worker's channel. Each has an identity of its own, so a restarted worker is a new peer."""
+    """A worker's channel, used by one thread.
+
+    Each has an identity of its own, so a restarted worker is a new peer.
+    """
 
     def __init__(self, address: str, keys: Keys | None = None, identity: bytes = b"") -> None:
         """Connect to the coordinator at `address`, with the run's keys if it requires them.
@@ -211,13 +214,16 @@ class Dealer:
         self._poller = _poller(self.socket)
 
     def watch(self, fd: int) -> None:
+        """Make `wait` return when `fd` becomes readable."""
         self._poller.register(fd, zmq.POLLIN)
 
     def wait(self, timeout_s: float) -> list[int]:
+        """Wait for a message or a watched descriptor; return those that are readable."""
         ready = self._poller.poll(max(0, round(timeout_s * 1000)))
         return [source for source, _ in ready if isinstance(source, int)]
 
     def receive(self) -> ToWorker | None:
+        """The next message; None if none has arrived, ProtocolError if it is invalid."""
         try:
             frames = self.socket.recv_multipart(zmq.NOBLOCK)
             return decode_to_worker(b"".join(frames))
@@ -232,6 +238,7 @@ class Dealer:
             raise ProtocolError(f"the coordinator sent an invalid message: {error}") from None
 
     def send(self, message: ToCoordinator) -> None:
+        """Send `message` without waiting; ProtocolError if the coordinator does not accept it."""
         try:
             self.socket.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:  # rejected because of its keys, or 1000 messages are unread
@@ -241,4 +248,5 @@ class Dealer:
             ) from None
 
     def close(self) -> None:
+        """Close the connection; wait up to half a second for pending messages to be sent."""
         self._context.destroy(linger=500)

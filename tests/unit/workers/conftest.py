@@ -80,7 +80,9 @@ class Rig:
 def welcome(worker=4):
     layers = (DenseLayer(FEATURES, 1, "linear"),)
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
-    return Welcome("run", worker, "cpu-0", layers, "squared", optimizer, "delta", 1, 0.0, "float32")
+    return Welcome(
+        "run", worker, "cpu-0", layers, "squared", optimizer, "delta", 1, "off", "float32"
+    )
 
 
 @pytest.fixture
