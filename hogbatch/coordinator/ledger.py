@@ -1,7 +1,7 @@
 """The rows of a pass: those still to be done, and the leases that hold the others."""
 
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -72,8 +72,7 @@ class PartGroup:
     """Parts that the same workers hold, as far as is known."""
 
     number: int
-    size: int = 0  # parts
-    remaining: int = 0  # rows in all of them
+    remaining: int = 0  # rows in all parts
     parts: dict[int, PartQueue] = field(default_factory=dict)  # those with rows, in order
     returned: dict[int, PartQueue] = field(default_factory=dict)  # those with returned rows
 
@@ -87,14 +86,8 @@ class PartGroup:
         """The part whose rows come first; there must be some."""
         return next(iter((self.returned or self.parts).values()))
 
-    def add(self, queue: PartQueue) -> None:
-        """Add a part."""
-        self.size += 1
-        self.update(queue, queue.remaining)
-
     def drop(self, queue: PartQueue) -> None:
         """Remove a part."""
-        self.size -= 1
         self.remaining -= queue.remaining
         self.parts.pop(queue.number, None)
         self.returned.pop(queue.number, None)
@@ -130,10 +123,10 @@ class Ledger:
     grows: bool = False  # whether rows are added during the pass, by `extend`; not with parts
     _queues: list[PartQueue] = field(init=False)  # by part; a single one without parts
     _ends: list[int] = field(init=False)  # of the parts
-    _groups: list[PartGroup] = field(default_factory=list)  # of the parts
     _group_of: list[PartGroup] = field(default_factory=list)  # by part
-    # The groups that a worker can be given, by the parts that it holds.
-    _reaches: dict[Sequence[int], list[PartGroup]] = field(default_factory=dict)
+    # The groups that a worker can be given, by their number, by the parts that it holds.
+    _reaches: dict[Sequence[int], dict[int, PartGroup]] = field(default_factory=dict)
+    _last_group: int = 0  # its number
 
     def __post_init__(self) -> None:
         assert not self.parts or sum(self.parts) == self.rows, "the parts have all rows"
@@ -155,15 +148,10 @@ class Ledger:
             for piece in self._pieces(each):
                 self._queues[self._part_of(piece.start)].append(piece)
         self.remaining = sum(queue.remaining for queue in self._queues)
-        self._groups = []
-        group = self._new_group()
+        group = PartGroup(0)
         self._group_of = [group] * len(self._queues)
         for queue in self._queues:
-            group.add(queue)
-
-    def _new_group(self) -> PartGroup:
-        self._groups.append(PartGroup(len(self._groups)))
-        return self._groups[-1]
+            group.update(queue, queue.remaining)
 
     def _pieces(self, rows: RowRange) -> Iterator[RowRange]:
         start, stop, deaths = rows
@@ -209,7 +197,7 @@ class Ledger:
         """Rows in `todo` that can be given to a worker that holds `parts`."""
         if not self._ends:
             return self.remaining
-        return sum(group.remaining for group in self._reach(parts))
+        return sum(group.remaining for group in self._reach(parts).values())
 
     def ahead(self, parts: Sequence[int] = ()) -> int:
         """The same, as far as is known: many if rows are added."""
@@ -223,36 +211,32 @@ class Ledger:
         the speeds of the workers that hold them.
         """
         if self._ends:
-            left = (group for group in self._reach(parts) if group.remaining)
+            left = (group for group in self._reach(parts).values() if group.remaining)
             group = min(left, key=lambda group: group.place, default=None)
             return None if group is None else group.first
         return self._queues[0] if self.remaining else None
 
-    def _reach(self, parts: Sequence[int]) -> list[PartGroup]:
+    def _reach(self, parts: Sequence[int]) -> dict[int, PartGroup]:
         if parts not in self._reaches:
             own = [part for part in parts if part < len(self._queues)]
             self._reaches[parts] = self._separate(own)
         return self._reaches[parts]
 
-    def _separate(self, parts: Sequence[int]) -> list[PartGroup]:
-        """Divide groups, so that each of them is inside `parts` or outside; return those inside."""
-        inside = Counter(self._group_of[part].number for part in parts)
-        groups: dict[int, PartGroup] = {}  # by the number of the group before
+    def _separate(self, parts: Sequence[int]) -> dict[int, PartGroup]:
+        """Move `parts` to groups of their own: one for those of each group; return these."""
+        moved: dict[int, PartGroup] = {}  # by the number of the group before
         for part in parts:
             before, queue = self._group_of[part], self._queues[part]
-            if before.number not in groups:
-                whole = inside[before.number] == before.size
-                groups[before.number] = before if whole else self._new_group()
-            if (group := groups[before.number]) is not before:
-                before.drop(queue)
-                group.add(queue)
-                self._group_of[part] = group
-        for number, group in groups.items():
-            if group.number != number:
+            if before.number not in moved:
+                self._last_group += 1
+                group = moved[before.number] = PartGroup(self._last_group)
                 for reach in self._reaches.values():
-                    if self._groups[number] in reach:
-                        reach.append(group)
-        return list(groups.values())
+                    if before.number in reach:
+                        reach[group.number] = group
+            before.drop(queue)
+            moved[before.number].update(queue, queue.remaining)
+            self._group_of[part] = moved[before.number]
+        return {group.number: group for group in moved.values()}
 
     def extend(self, start: int, stop: int) -> None:
         """Add the rows [start, stop), which are not in this pass yet, to those to be done last."""
@@ -343,9 +327,8 @@ class Ledger:
     def _validate_groups(self) -> None:
         for each in self.unfinished:
             assert self._part_of(each.start) == self._part_of(each.stop - 1), each
-        for group in self._groups:
+        for group in self._group_of:
             queues = [self._queues[n] for n, each in enumerate(self._group_of) if each is group]
-            assert len(queues) == group.size, group
             assert group.remaining == sum(queue.remaining for queue in queues), group
             assert set(group.parts) == {queue.number for queue in queues if queue.todo}, group
             assert set(group.returned) == {queue.number for queue in queues if queue.returned}
