@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -163,14 +163,8 @@ class CpuEngine:
         thread, loop = thread_state(self._assignment, 0), self._team_loop(members=1)
         revoked = Lease(0, "train", 0, 0, 1, 1, 0.0, raised)
         self._compute(revoked, 0, 1, thread, loop)
-        evaluated: list[Literal["train", "test"]] = []
         if self._assignment.test is not None:
-            evaluated.append("test")
-        if self._assignment.welcome.evaluate_train:
-            evaluated.append("train")
-        for rows_of in evaluated:
-            lease = structs.replace(revoked, task="evaluate", rows_of=rows_of)
-            self._compute(lease, 0, 1, thread, loop)
+            self._compute(structs.replace(revoked, task="evaluate"), 0, 1, thread, loop)
         if self._hashed is not None:
             self._hashed.start()
 
@@ -230,7 +224,7 @@ class CpuEngine:
         kinds = self._assignment.kinds
         batches = BatchSettings(lease.batch_size, *kinds, lease.fence, self._teams.count)
         if lease.task == "evaluate":
-            chosen, rows = self._assignment.evaluated(lease), np.arange(start, stop)
+            chosen, rows = self._assignment.evaluated, np.arange(start, stop)
             arrays = thread.model, chosen.inputs, chosen.labels, rows
             loop.evaluate(*arrays, batches, self._line, totals)
             return totals

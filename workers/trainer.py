@@ -107,13 +107,13 @@ class Trainer:
             self._steps.train(*part, self.replica.totals)
 
     def evaluate(self, lease: Lease) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the sums over rows [lease.start, lease.stop) of the set that `lease` names.
+        """Return the sums over the test rows [lease.start, lease.stop).
 
         The batch is halved whenever the device runs out of memory.
         """
-        feed = self._train_set if lease.rows_of == "train" else self._test_set
+        feed = self._test_set
         assert feed is not None, "the coordinator hands out test rows only if there are any"
-        feed.set_order(UNSHUFFLED, np.arange(self._assignment.evaluated(lease).rows))
+        feed.set_order(UNSHUFFLED, np.arange(self._assignment.evaluated.rows))
         totals = np.zeros(TOTALS)
         self._evaluated.fill(0)
         start, size = lease.start, lease.batch_size

@@ -65,8 +65,7 @@ class ServerRows:
 
     def local(self, lease: Lease) -> Lease:
         """`lease`, with positions among the rows of this server."""
-        tests = lease.task == "evaluate" and lease.rows_of == "test"
-        positions = self._test if tests else self._train
+        positions = self._test if lease.task == "evaluate" else self._train
         if positions is None:
             return lease
         start = positions.local(lease.start)

@@ -165,9 +165,8 @@ class SuppliedCoordinator(Workforce):
         self.supply.add(lease, now)
         if lease.task == "evaluate":
             if self.leases.evaluated.finished:
-                self.leases.rows_of = lease.rows_of
                 self.leases.evaluated = Ledger(0, grows=True)
-                self.progress.evaluated = {"train": LossSums(), "test": LossSums()}
+                self.progress.tested = LossSums()
             self.leases.evaluated.extend(lease.start, lease.stop)
             return []
         # The plan is that of the other coordinator, so the rates differ by its roll-backs only.

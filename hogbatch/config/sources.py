@@ -18,7 +18,7 @@ from hogbatch.config.values import Constraint, WorkerRequest
 from hogbatch.errors import UsageError
 
 REPLACED: Final = {"standardize": "scale"}  # former keys and their replacements
-DROPPED: Final = ("record",)  # former keys that files of earlier versions contain; not read
+DROPPED: Final = ("evaluate", "record")  # former keys in files of earlier versions; not read
 
 
 def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:

@@ -251,12 +251,6 @@ class TrainConfig(LearningConfig):
         "S",
         POSITIVE,
     )
-    evaluate: str = Group.STOPPING.choice(
-        "test",
-        "rows to evaluate; train,test: also all training rows, after each epoch and at the end, "
-        "for the exact training loss (not within the training time)",
-        ("test", "train,test"),
-    )
     average: str = Group.STOPPING.choice(
         "auto",
         "evaluation and saving of the mean of recent models; auto: with --output lsh",

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hogbatch.coordinator.commands import Command, Send
 from hogbatch.coordinator.epochs import Epochs
@@ -30,38 +29,25 @@ class Leases:
     recovery: Recovery
     progress: Progress
     evaluated: Ledger = field(default_factory=lambda: Ledger(0))
-    rows_of: Literal["train", "test"] = "test"  # the set of `evaluated`
     last: int = 0  # number of the last lease handed out
-    _evaluation_parts: frozenset[int] = field(init=False)  # of divided data, with rows to evaluate
+    _evaluation_parts: frozenset[int] = field(init=False)  # of divided data, with test rows
 
     def __post_init__(self) -> None:
-        plan = self.plan
-        train_parts = plan.train_parts if plan.training.evaluate_train else ()
-        self._evaluation_parts = frozenset(
-            part
-            for parts in (plan.test_parts, train_parts)
-            for part, rows in enumerate(parts)
-            if rows
-        )
+        parts = enumerate(self.plan.test_parts)
+        self._evaluation_parts = frozenset(part for part, rows in parts if rows)
 
-    def evaluate(self, rows_of: Literal["train", "test"]) -> None:
-        """Make all rows of a set available for evaluation; those before must be done."""
-        self.rows_of = rows_of
-        plan = self.plan
-        if rows_of == "test":
-            self.evaluated = Ledger(plan.test_rows, plan.test_parts)
-        else:
-            self.evaluated = Ledger(plan.train_rows, plan.train_parts)
+    def begin_evaluation(self) -> None:
+        """Make all test rows available; no worker may hold any."""
+        self.evaluated = Ledger(self.plan.test_rows, self.plan.test_parts)
 
     @property
     def can_evaluate(self) -> bool:
         """Whether servers that are ready hold all rows of the next evaluation."""
-        plan, roster = self.plan, self.roster
-        if plan.merging is None:
+        if self.plan.merging is None:
             return True
-        if (plan.test_rows or plan.training.evaluate_train) and not roster.ready_workers:
+        if self.plan.test_rows and not self.roster.ready_workers:
             return False
-        return roster.holders.all_ready(self._evaluation_parts)
+        return self.roster.holders.all_ready(self._evaluation_parts)
 
     @property
     def evaluation_is_stuck(self) -> bool:
@@ -197,7 +183,6 @@ class Leases:
             rollbacks=self.recovery.rollbacks.total,
             merge_every=worker.merge_every,
             weight=worker.weight if worker.device == "gpu" else 1.0,
-            rows_of=self.rows_of,
         )
         deadline = self.roster.deadline(worker, lease, now)
         worker.leases[lease.number] = HeldLease(lease, deaths, deadline)

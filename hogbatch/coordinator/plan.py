@@ -61,7 +61,6 @@ class Training:
     precision: str
     lsh: Lsh | None = None
     cpu_teams: int = 0
-    evaluate_train: bool = False  # evaluate all training rows at the end of epochs
 
     def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
         """The message that admits a worker as number `worker`."""

@@ -1,7 +1,7 @@
 """Progress of a run: rows, losses, training seconds, and when the next evaluation is due."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hogbatch.config.losses import LOSSES, LossAndMetrics
 from hogbatch.coordinator.plan import Plan
@@ -105,8 +105,7 @@ class Progress:
     clock: TrainingClock = field(default_factory=TrainingClock)
     rows: int = 0  # trained on since the start
     trained: LossSums = field(default_factory=LossSums)  # since the last evaluation
-    # In the current evaluation, by the set of the rows.
-    evaluated: dict[str, LossSums] = field(default_factory=dict)
+    tested: LossSums = field(default_factory=LossSums)  # in the current evaluation
     _best: Best = field(default_factory=Best)
     _began: float = 0.0  # start of the current evaluation, by the caller's clock
     evaluation_seconds: float = 0.0  # duration of the last evaluation
@@ -150,8 +149,6 @@ class Progress:
         """Whether it is time to stop training and evaluate the model."""
         if self.plan.stopping.by_epoch:
             return self.epoch_ended
-        if self.plan.training.evaluate_train and self.epoch_ended:
-            return True
         return self.until_evaluation(now, pause) <= 0.0
 
     def until_evaluation(self, now: float, pause: float) -> float:
@@ -190,18 +187,20 @@ class Progress:
         return FORWARD_FRACTION * self.plan.test_rows * row_seconds
 
     def begin_evaluation(self, now: float) -> None:
-        """Stop the clock and reset the sums over the evaluated rows."""
+        """Stop the clock and reset the sums over the test rows."""
         self.clock.pause(now)
         self._began = now
-        self.evaluated = {"train": LossSums(), "test": LossSums()}
+        self.tested = LossSums()
 
-    def end_test(self, now: float, utilization: dict[str, float]) -> Evaluation:
-        """Result for the test set, with the `utilization` of all workers since the last one.
+    def end_evaluation(self, now: float, utilization: dict[str, float]) -> Evaluation:
+        """The result, with the `utilization` of all workers since the last one.
 
         Resets the sums of training losses.
         """
-        trained = self.trained.measured(self.plan.training.loss, self.plan.unit)
-        tested = self._mean("test")
+        loss, unit = self.plan.training.loss, self.plan.unit
+        trained = self.trained.measured(loss, unit)
+        # A single row whose score overflows makes the true loss infinite.
+        tested = None if self.tested.skipped else self.tested.measured(loss, unit)
         evaluation = Evaluation(
             seconds=self.seconds(now),
             epochs=self.epochs,
@@ -216,20 +215,6 @@ class Progress:
         self.trained = LossSums()
         self.epoch_ended = False
         return evaluation
-
-    def with_training_rows(self, evaluation: Evaluation) -> Evaluation:
-        """The evaluation with the result for all training rows."""
-        mean = self._mean("train")
-        if mean is None:
-            return evaluation
-        return replace(evaluation, exact_train_loss=mean.loss, train_values=mean.metrics)
-
-    def _mean(self, rows_of: str) -> LossAndMetrics | None:
-        """Mean loss and metrics over all rows of a set; None if it has none."""
-        sums = self.evaluated[rows_of]
-        if sums.skipped:  # a single row whose score overflows makes the true loss infinite
-            return None
-        return sums.measured(self.plan.training.loss, self.plan.unit)
 
     def target_is_met(self, evaluation: Evaluation) -> bool:
         """Whether the test loss has met the target; without a test set, the training loss."""

@@ -22,8 +22,8 @@ inspect   no worker writes: the model is      → evaluate: it is finite. → tr
           checked for NaN and Inf and copied  rolled back. → finished: it was rolled back too often,
                                               or the user has interrupted the run
 evaluate  the model is finite: test rows are  all these rows are done. → train: the run continues.
-          handed out, and then, if wanted,    → finished: its end is decided, or it has diverged.
-          training rows                       → drain: no server is left that holds some of them
+          handed out                          → finished: its end is decided, or it has diverged.
+                                              → drain: no server is left that holds some of them
 finished  Finish was commanded, as above or   never
           from any phase after a failure or
           an interrupt
@@ -142,17 +142,12 @@ class Coordinator(Workforce):
         if self.phase == "finished":
             return []
         self.ending.interrupt(now, reason)
-        if self.evaluator.test_is_evaluated:  # only the exact training loss is missing
-            return self._end_evaluation(now)
         if self.phase == "waiting" or not self.workers:  # no lease is in flight
             return self._stop_here(now)
         return self._advance(now)
 
     def abandon(self, reason: str, now: float) -> list[Command]:
         """End the run now, as failed; the best model so far is kept, or else the last one."""
-        if self.evaluator.test_is_evaluated:  # only the exact training loss is missing
-            self.ending.abandon(reason)
-            return self._end_evaluation(now)
         return [*self._keep_last(), *self._finish(Finish("failed", reason), now)]
 
     def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
@@ -172,7 +167,7 @@ class Coordinator(Workforce):
            rows are left. A new server gets the model; if training pauses, only if it is needed.
         6. A checkpoint is taken in the background while training continues.
         7. Once the last training lease is back and merged, the model is inspected.
-        8. Evaluation goes on with the training rows, or ends, immediately if there are no rows.
+        8. Evaluation ends, immediately if there are no test rows.
         9. Leases of the phase and epoch reached by now are handed out.
         """
         if self.decisions.failure and self.phase != "finished":
@@ -198,11 +193,7 @@ class Coordinator(Workforce):
             self.progress.begin_evaluation(now)
             commands += self._snapshot(with_checkpoint=self._checkpoint_is_due(now), now=now)
         if self.phase == "evaluate" and self.leases.evaluated.finished:
-            if more := self.evaluator.continue_evaluation(now):
-                commands += more
-                to = None
-            else:
-                commands += self._end_evaluation(now)
+            commands += self._end_evaluation(now)
         elif self.phase == "evaluate" and self.leases.evaluation_is_stuck:
             self.phase = "drain"
             commands += self.evaluator.interrupt()
@@ -320,11 +311,8 @@ class Coordinator(Workforce):
         return self.evaluator.begin()
 
     def _end_evaluation(self, now: float) -> list[Command]:
-        interrupted = self.phase != "evaluate"  # then the mean, which is kept, is not shown
         self.phase = "train"
-        commands, diverged = self.evaluator.end()
-        if interrupted and self.plan.stopping.average:
-            commands.insert(0, ShowMean(True))
+        commands, diverged = self.evaluator.end(now)
         if diverged:
             return commands + self._diverge(diverged, now)
         if status := self.ending.status:

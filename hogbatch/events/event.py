@@ -235,9 +235,8 @@ class EpochEnded(Event, frozen=True, tag="epoch"):
 # The model ----------------------------------------------------------------------------------------
 
 
-class EvaluationBegins(Event, frozen=True, kw_only=True, tag="evaluation_begins"):
-    of: str = "test"  # or "train"
-    rows: int
+class EvaluationBegins(Event, frozen=True, tag="evaluation_begins"):
+    rows: int  # of the test set
 
 
 class Evaluated(Event, frozen=True, tag="evaluation"):
@@ -250,8 +249,6 @@ class Evaluated(Event, frozen=True, tag="evaluation"):
     test_loss: float | None
     test_values: dict[str, float] = {}
     utilization: dict[str, float] = {}
-    exact_train_loss: float | None = None
-    train_values: dict[str, float] = {}
 
 
 class Reached(Event, frozen=True):

@@ -20,29 +20,21 @@ class Evaluation:
     # worker name → rows per second since the last evaluation over its measured peak; without
     # workers that have not measured it
     utilization: dict[str, float] = field(default_factory=dict)
-    # Of the evaluated model over all training rows, without updates between them; only with
-    # --evaluate train,test, at the end of an epoch and of the run.
-    exact_train_loss: float | None = None
-    train_values: dict[str, float] = field(default_factory=dict)  # metric name → value
 
     @property
     def metrics(self) -> dict[str, float]:
         """Progress, losses and metrics in one dict, e.g. `test_loss` and `test_accuracy`.
 
-        `train_loss` and `test_loss` are NaN if there is none. What is only measured on demand is
-        omitted if it was not.
+        `train_loss` and `test_loss` are NaN if there is none.
         """
-        values: dict[str, float | None] = {
+        return {
             "seconds": self.seconds,
             "epochs": self.epochs,
             "rows": self.rows,
             "train_loss": math.nan if self.train_loss is None else self.train_loss,
             "test_loss": math.nan if self.test_loss is None else self.test_loss,
             **{f"test_{name}": value for name, value in self.test_values.items()},
-            "exact_train_loss": self.exact_train_loss,
-            **{f"train_{name}": value for name, value in self.train_values.items()},
         }
-        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,6 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network, run: str) -
             precision=config.precision,
             lsh=_lsh(config, network),
             cpu_teams=config.cpu_teams or 0,
-            evaluate_train=config.evaluate == "train,test",
         ),
         limits=limits_for(config, rows),
         stopping=_stopping_criteria(config, data, hashed=_hashes(config, network.outputs)),

@@ -58,7 +58,6 @@ class HeldRows:
     key: str
     pid: int
     task: str
-    rows_of: str  # of an evaluation: "train" or "test"
     start: int
     stop: int
     batch_size: int
@@ -73,7 +72,6 @@ class Audit:
     rows: int = 0  # trained on
     done: list[Rows] = field(default_factory=list)  # of the current epoch, with quarantined ones
     tested: list[Rows] = field(default_factory=list)
-    evaluated: list[Rows] = field(default_factory=list)  # training rows, in an evaluation
     finish: Finish | None = None
     _held: dict[int, HeldRows] = field(default_factory=dict)  # by lease
     _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
@@ -113,8 +111,7 @@ class Audit:
         if (whole or cut) and not useless:
             self._release(message.lease)
             if hold.task == "evaluate" and message.rows:
-                done = hold.start, hold.start + message.rows
-                (self.tested if hold.rows_of == "test" else self.evaluated).append(done)
+                self.tested.append((hold.start, hold.start + message.rows))
 
     def copied(self, finite: bool) -> None:
         """The snapshot that was commanded last is taken, if the model was `finite`."""
@@ -147,11 +144,7 @@ class Audit:
             case Report(evaluation):
                 _check(_tile(self.tested, self.plan.test_rows), f"test rows done: {self.tested}")
                 _check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
-                whole = _tile(self.evaluated, self.plan.train_rows)
-                exact = evaluation.exact_train_loss is not None
-                _check(whole or not exact, f"training rows evaluated: {self.evaluated}")
                 self.tested.clear()
-                self.evaluated.clear()
             case RollBack():
                 _check(not self._held, "rolled back while workers write")
             case Snapshot(saved):
@@ -183,9 +176,7 @@ class Audit:
             rate = usual / 2**self._counted
             _check(lease.learning_rate == rate, f"{lease} has another learning rate than {rate}")
         pid = self._pids[key]
-        hold = HeldRows(
-            key, pid, lease.task, lease.rows_of, lease.start, lease.stop, lease.batch_size
-        )
+        hold = HeldRows(key, pid, lease.task, lease.start, lease.stop, lease.batch_size)
         for other in self._held.values():  # all have one task, so that one comparison is enough
             _check(hold.task == other.task, f"{lease} while others {other.task}")
             break
@@ -199,11 +190,11 @@ class Audit:
         insort(self._order, (lease.start, lease.number))
 
     def _rows_of(self, lease: Lease) -> int:
-        return self.plan.test_rows if _tests(lease) else self.plan.train_rows
+        return self.plan.test_rows if lease.task == "evaluate" else self.plan.train_rows
 
     def _check_parts(self, key: str, lease: Lease) -> None:
         """Check that the rows of divided data are of one part, which the server has."""
-        parts = self.plan.test_parts if _tests(lease) else self.plan.train_parts
+        parts = self.plan.test_parts if lease.task == "evaluate" else self.plan.train_parts
         if parts:
             part = bisect_right(ends := list(accumulate(parts)), lease.start)
             _check(lease.stop <= ends[part], f"{lease} has rows of several parts")
@@ -238,8 +229,8 @@ class Audit:
                 self.rows += stop - start
             case events.WorkerLeft(reissued=spans) if self.plan.merging is not None:
                 self._discard([(start, stop) for start, stop in spans])
-            case events.EvaluationBegins(of=rows_of):  # again, if servers were lost meanwhile
-                (self.tested if rows_of == "test" else self.evaluated).clear()
+            case events.EvaluationBegins():  # again, if servers were lost meanwhile
+                self.tested.clear()
             case events.EpochEnded(epoch, rows):
                 _check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
                 _check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
@@ -283,7 +274,7 @@ class Audit:
         self.done = list(done)
         self.quarantined = saved.quarantined if saved is not None else 0
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
-        for container in (self.tested, self.evaluated, self._order, self._revoked):
+        for container in (self.tested, self._order, self._revoked):
             container.clear()
         tables = self._held, self._keys, self._pids, self._parts, self._limits, self._names
         for table in tables:
@@ -325,10 +316,6 @@ def _would_delay(state: Coordinator, worker: Worker) -> bool:
         return state.roster.would_delay(worker, rows.remaining)
     part, left = rows.next_part(worker.parts), rows.left(worker.parts)
     return part is not None and state.roster.would_delay(worker, left, part.number)
-
-
-def _tests(lease: Lease) -> bool:
-    return lease.task == "evaluate" and lease.rows_of == "test"
 
 
 def _harmless(command: Command) -> bool:

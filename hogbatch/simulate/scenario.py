@@ -69,7 +69,6 @@ def simulated_plan(
     beta: float,
     start_with: int = 1,
     checkpoint_seconds: float = float("inf"),
-    evaluate_train: bool = False,
 ) -> Plan:
     """A plan for `rows` (training rows, test rows) that do not exist: nothing is computed."""
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
@@ -84,7 +83,6 @@ def simulated_plan(
             1,
             "root",
             "float32",
-            evaluate_train=evaluate_train,
         ),
         limits=limits,
         stopping=stopping,
@@ -202,7 +200,6 @@ def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
         beta=rng.choice([1.0, 1.0, 0.5]),
         start_with=rng.choice([1, 1, workers, workers + 2]),
         checkpoint_seconds=rng.choice([float("inf"), 0.2, 1.0]),
-        evaluate_train=rng.random() < 0.3,
     )
 
 

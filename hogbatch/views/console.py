@@ -81,8 +81,6 @@ def speed_text(rows_per_second: float) -> str:
 def result_parts(evaluation: Evaluation) -> list[str]:
     """Losses and metrics as in progress lines."""
     parts = [f"train {loss_text(evaluation.train_loss)}"]
-    if evaluation.exact_train_loss is not None:
-        parts[0] += f" (exact {loss_text(evaluation.exact_train_loss)})"
     if evaluation.test_loss is not None:
         parts.append(f"test {loss_text(evaluation.test_loss)}")
     return parts + [f"{name} {value:.4f}" for name, value in evaluation.test_values.items()]

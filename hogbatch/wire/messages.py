@@ -242,14 +242,12 @@ class Welcome(Message, frozen=True):
     lsh: Lsh | None = None  # how CPU workers select outputs of an output-major output layer
     beat_seconds: float = 1.0  # maximum time between two messages of a worker
     cpu_teams: int = 0  # teams of each CPU worker; 0: automatic
-    evaluate_train: bool = False  # training rows are evaluated, too
 
 
 class Lease(Message, frozen=True):
     """Process rows [start, stop). (The paper's ExecuteWork.)
 
-    For "train" these are positions in the order of `epoch`, for "evaluate" rows of the set
-    `rows_of`, in the order of that set.
+    For "train" these are positions in the order of `epoch`, for "evaluate" rows of the test set.
     """
 
     number: int  # as in Done.lease
@@ -263,7 +261,6 @@ class Lease(Message, frozen=True):
     rollbacks: int = 0  # of the model so far; when it changes, workers must discard copies of it
     merge_every: int = 0  # batches between two merges of a GPU; 0: as the worker finds suitable
     weight: float = 1.0  # of a GPU's changes when they are merged
-    rows_of: Literal["train", "test"] = "test"
 
 
 class Stop(Message, frozen=True):

@@ -39,7 +39,6 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
     "no data": ({}, [], "DATA is missing"),
     "an unknown flag": ({}, ["a9a", "--standardize"], "'--standardize'; the nearest flag is"),
     "a policy that cannot be imported": ({}, ["a9a", "--policy", "gone:Away"], "gone:Away"),
-    "an unknown part to evaluate": ({}, ["a9a", "--evaluate", "all"], "train,test"),
 }
 
 

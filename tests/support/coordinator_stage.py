@@ -37,7 +37,6 @@ def make_plan(
     start_with=1,
     lsh=None,
     checkpoint_seconds=math.inf,
-    evaluate_train=False,
     **ending,
 ):
     """A plan for one epoch of `train_rows` rows, unless the arguments change that."""
@@ -62,7 +61,6 @@ def make_plan(
             "root",
             "bfloat16",
             lsh,
-            evaluate_train=evaluate_train,
         ),
         limits=Limits(cpu, gpu),
         stopping=StoppingCriteria(**ending),

@@ -274,8 +274,7 @@ class ServersStage:
     def _check_parts(self, server, work):
         """The rows of a lease are of one part, which the server holds."""
         plan = self.state.plan
-        tests = work.task == "evaluate" and work.rows_of == "test"
-        sizes = plan.test_parts if tests else plan.train_parts
+        sizes = plan.test_parts if work.task == "evaluate" else plan.train_parts
         ends = list(accumulate(sizes))
         if sizes:
             assert any(
@@ -335,7 +334,7 @@ class ServersStage:
                 server.finished += 1
                 server.change.update((work.epoch, row) for row in range(work.start, work.stop))
             else:
-                server.evaluated.append((work.rows_of, work.start, work.stop))
+                server.evaluated.append((work.start, work.stop))
             done = Done(work.number, rows, 1, rows * server.row_seconds, 0.5 * rows, 0, (1.0,))
             self._post(server, done)
             if server.leases:

@@ -12,7 +12,7 @@ from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
-from hogbatch.wire.messages import Lease, Welcome
+from hogbatch.wire.messages import Welcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,9 @@ class Assignment:
         spec = self.welcome.optimizer
         return Hyper(rate, spec.l2, spec.momentum, spec.beta2, spec.epsilon)
 
-    def evaluated(self, lease: Lease) -> Examples:
-        """The set that has the rows of `lease`, whose task is "evaluate"."""
-        if lease.rows_of == "train":
-            return self.train
+    @property
+    def evaluated(self) -> Examples:
+        """The test set; the task of a lease is "evaluate"."""
         assert self.test is not None, "the coordinator hands out test rows only if there are any"
         return self.test
 

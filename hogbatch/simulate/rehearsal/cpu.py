@@ -232,7 +232,7 @@ class RehearsedCpu:
 
     def _evaluate(self, team: _SimulatedTeam, part: Range) -> None:
         lease = part.sums.lease
-        chosen = self._assignment.evaluated(lease)
+        chosen = self._assignment.evaluated
         rows = np.arange(part.start, part.stop)
         arrays = team.own.state.model, chosen.inputs, chosen.labels, rows
         rest = self._settings(lease), self._assignment.fence, part.totals

@@ -47,8 +47,7 @@ def running(run: RunState, condition: Condition) -> Activity | None:
     if condition.over or condition.state == "killed?":
         return None
     if run.evaluates:
-        kind = "training" if run.evaluates.of == "train" else "test"
-        return Activity(f"evaluating the model on {run.evaluates.rows:,} {kind} rows")
+        return Activity(f"evaluating the model on {run.evaluates.rows:,} test rows")
     if run.saves:
         return Activity("training, and saving a checkpoint in the background")
     if condition.state != "waiting":

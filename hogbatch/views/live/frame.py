@@ -51,15 +51,12 @@ class PlottedValue(NamedTuple):
     name: str
     get: Callable[[Evaluation], float | None]
     style: str
-    occasional: bool = False  # not in all evaluations, so the latest one is shown
 
 
 LOSSES: Final = (
     PlottedValue("train", lambda evaluation: evaluation.train_loss, "cyan"),
-    PlottedValue("exact", lambda evaluation: evaluation.exact_train_loss, "blue", True),
     PlottedValue("test", lambda evaluation: evaluation.test_loss, "green"),
 )
-TRAINING: Final = ("train", "exact")  # losses without a note of the best one
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +218,7 @@ class Drawing:
         if not self.view.run.history:
             return []
         run = self.view.run
-        values = [value for value in LOSSES if _latest(run, value) is not None]
+        values = [value for value in LOSSES if value.get(run.history[-1]) is not None]
         metric = next(iter(run.history[-1].test_values), None)
         if metric is not None:
             values.append(PlottedValue(metric, partial(_metric, metric), "yellow"))
@@ -239,7 +236,7 @@ class Drawing:
         for number, value in enumerate(values):
             start = number * (width + len(GAP))
             best = value.get(run.best) if run.best is not None else None
-            note = f"{GAP}best {loss_text(best)}" if value.name not in TRAINING and best else ""
+            note = f"{GAP}best {loss_text(best)}" if value.name != "train" and best else ""
             figure = self._figure(value, note)
             if cell_len(figure.plain) > width:
                 figure = self._figure(value, "")
@@ -255,7 +252,7 @@ class Drawing:
         return lines
 
     def _figure(self, value: PlottedValue, note: str) -> Text:
-        last = _latest(self.view.run, value)
+        last = value.get(self.view.run.history[-1])
         name = self.able.clean(value.name)
         return Text.assemble((f"{name} ", value.style), (loss_text(last), "bold"), (note, "dim"))
 
@@ -293,14 +290,6 @@ class Drawing:
 
 def _metric(name: str, evaluation: Evaluation) -> float | None:
     return evaluation.test_values.get(name)
-
-
-def _latest(run: RunState, value: PlottedValue) -> float | None:
-    """The value of the last evaluation, or of the last one that has it."""
-    if not value.occasional:
-        return value.get(run.history[-1])
-    values = (value.get(each) for each in reversed(run.history))
-    return next((found for found in values if found is not None), None)
 
 
 def _points(run: RunState, value: PlottedValue) -> tuple[Point, ...]:

@@ -35,17 +35,15 @@ class LossKind(NamedTuple):
 
     name: str
     get: Callable[[Evaluation], float | None]
-    connected: bool = False  # the curve continues over evaluations that do not have this loss
 
 
 LOSS_KINDS: Final = (
     LossKind("test", lambda evaluation: evaluation.test_loss),
     LossKind("training", lambda evaluation: evaluation.train_loss),
-    LossKind("exact training", lambda evaluation: evaluation.exact_train_loss, connected=True),
 )
 LOSS_NOTE: Final = (
     "Loss per row at each evaluation. The training loss is the mean since the evaluation before, "
-    "measured before each update; the exact one, if measured, is that of the evaluated model."
+    "measured before each update."
 )
 EPOCHS: Final = "epochs"
 LOSS_TITLES: Final = {SECONDS: "Loss against training time", EPOCHS: "Loss against epochs"}
@@ -83,9 +81,7 @@ def loss_curves(
     for number, kind in enumerate(LOSS_KINDS):
         name, style = shown(kind, number)
         points = [
-            (each.epochs if x == EPOCHS else each.seconds, loss)
-            for each in run.history
-            if (loss := kind.get(each)) is not None or not kind.connected
+            (each.epochs if x == EPOCHS else each.seconds, kind.get(each)) for each in run.history
         ]
         curves.append(curve(name, points, style, most=most))
     return curves

@@ -22,9 +22,7 @@ def evaluation_values(
     """
     values = {
         "loss/train": evaluation.train_loss,
-        "loss/train_exact": evaluation.exact_train_loss,
         "loss/test": evaluation.test_loss,
-        **{f"metric/train/{name}": value for name, value in evaluation.train_values.items()},
         **{f"metric/test/{name}": value for name, value in evaluation.test_values.items()},
         "progress/epochs": evaluation.epochs,
         ROWS: evaluation.rows,

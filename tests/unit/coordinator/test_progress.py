@@ -18,7 +18,7 @@ def progress(**plan):
 
 def evaluate(made, now, took=0.0):
     made.begin_evaluation(now)
-    evaluation = made.end_test(now + took, {})
+    evaluation = made.end_evaluation(now + took, {})
     made.clock.start(now + took)
     return evaluation
 
@@ -61,11 +61,11 @@ def test_an_evaluation_reports_the_losses_since_the_last_one():
     made = progress(train_rows=200)
     made.add(done(loss=50.0))
     made.begin_evaluation(101.5)
-    made.evaluated["test"].add(done(loss=99.0))  # of an evaluation that was broken off
+    made.tested.add(done(loss=99.0))  # of an evaluation that was broken off
     made.clock.start(101.5)
     made.begin_evaluation(102.0)
-    made.evaluated["test"].add(done(rows=10, loss=3.0, metric_sums=(9.0,)))
-    evaluation = made.end_test(105.0, {})
+    made.tested.add(done(rows=10, loss=3.0, metric_sums=(9.0,)))
+    evaluation = made.end_evaluation(105.0, {})
     assert (evaluation.seconds, evaluation.epochs, evaluation.rows) == (2.0, 0.5, 100)
     assert (evaluation.train_loss, evaluation.test_loss) == (0.5, 0.3)
     assert evaluation.test_values == {"accuracy": 0.9}
@@ -153,8 +153,8 @@ def test_the_target_applies_to_the_test_loss_or_without_one_to_the_training_loss
     made.add(done(loss=50.0))
     made.begin_evaluation(101.0)
     if test_rows:
-        made.evaluated["test"].add(done(rows=10, loss=3.0))
-    assert made.target_is_met(made.end_test(101.0, {})) is met
+        made.tested.add(done(rows=10, loss=3.0))
+    assert made.target_is_met(made.end_evaluation(101.0, {})) is met
     assert not made.target_is_met(evaluate(made, 102.0)), "without a loss"
 
 
@@ -163,8 +163,8 @@ def test_the_current_model_is_wanted_until_there_is_a_best_one(keep, after):
     made = progress(keep=keep, test_rows=10)
     assert made.wants_current_model
     made.begin_evaluation(101.0)
-    made.evaluated["test"].add(done(rows=10, loss=3.0))
-    assert made.is_best(made.end_test(101.0, {}))
+    made.tested.add(done(rows=10, loss=3.0))
+    assert made.is_best(made.end_evaluation(101.0, {}))
     assert made.wants_current_model is after
 
 
@@ -175,8 +175,8 @@ def test_a_hashed_output_layer_is_judged_by_its_metric(lsh, best):
     made, found = progress(test_rows=10, lsh=lsh), []
     for loss, right in ((3.0, 8.0), (2.0, 7.0)):
         made.begin_evaluation(101.0)
-        made.evaluated["test"].add(done(rows=10, loss=loss, metric_sums=(right, 0.0, 0.0)))
-        found.append(made.is_best(made.end_test(102.0, {})))
+        made.tested.add(done(rows=10, loss=loss, metric_sums=(right, 0.0, 0.0)))
+        found.append(made.is_best(made.end_evaluation(102.0, {})))
     assert found == best
 
 

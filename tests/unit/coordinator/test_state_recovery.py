@@ -52,7 +52,7 @@ class TestSnapshots:
         assert not play.work["a"]
         commands = play.copy()
         assert works(commands)[0][1].task == "evaluate"
-        assert records(commands, EvaluationBegins) == [EvaluationBegins(of="test", rows=10)]
+        assert records(commands, EvaluationBegins) == [EvaluationBegins(rows=10)]
 
     def test_an_evaluation_waits_for_a_copy_that_is_under_way(self):
         play = Stage("a", train_rows=30, test_rows=10, checkpoint_seconds=1.0)

@@ -163,18 +163,3 @@ def test_only_a_cached_sparse_set_travels_by_rows():
     rows = examples(ROWS, sparse=True)
     assert make(rows)[0].exchange_touched_rows()
     assert not make(rows, staged=True)[0].exchange_touched_rows()
-
-
-@either_feed
-def test_training_continues_in_its_order_after_an_evaluation_of_training_rows(staged):
-    rows, test, steps = examples(ROWS), examples(ROWS, seed=1), [(0, 15, 5), (15, 30, 5)]
-    (trained, given), (expected, _) = (make(rows, test, staged=staged) for _ in range(2))
-    trained.evaluate(Lease(0, "evaluate", 0, 0, ROWS, ROWS, 0.0, 0))  # the largest batch
-    for step in steps:
-        given.model.params[:] = train(trained, step)
-        totals = trained.evaluate(Lease(0, "evaluate", 0, 0, ROWS, 16, 0.0, 0, rows_of="train"))
-        assert_allclose(totals, evaluated(replace(given, test=rows)), rtol=1e-6)
-        trained.follow(0)
-        train(expected, step)
-    train(trained, steps[0])
-    assert_array_equal(trained.replica.params, train(expected, steps[0]))

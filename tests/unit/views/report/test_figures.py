@@ -149,10 +149,3 @@ def test_a_run_without_evaluation_is_compared_without_its_loss(three_runs):
 def test_different_data_are_mentioned():
     runs = [reported(*TWO_WORKERS), reported(started(data="w8a"), name="other")]
     assert "different data" in results_table(runs).note
-
-
-def test_the_exact_training_loss_is_connected_over_evaluations_without_it():
-    exact = {1.0: 0.45, 2.0: None, 3.0: 0.35}
-    events = (evaluation(s, 500 * s, 0.5, exact_train_loss=loss) for s, loss in exact.items())
-    plot = run_figures(state_after(started(), *events))[0]
-    assert plot.drawn[-1].parts == (((1.0, 0.45), (3.0, 0.35)),)

@@ -5,15 +5,12 @@ from tests.support.tracked_runs import evaluation, worker
 
 
 def test_an_evaluation_has_these_names():
-    measured = {"exact_train_loss": 0.125, "train_values": {"accuracy": 0.9}}
     metrics = {"P@1": 0.5, "P@3": 0.25}
-    result = evaluation(test_values=metrics, utilization={"gpu-0": 0.6}, **measured)
+    result = evaluation(test_values=metrics, utilization={"gpu-0": 0.6})
     workers = [worker(), worker("gpu-0", staleness=1.5, batch_size=512, update_share=0.25)]
     assert evaluation_values(result, workers, 40.0) == {
         "loss/train": 0.5,
-        "loss/train_exact": 0.125,
         "loss/test": 0.25,
-        "metric/train/accuracy": 0.9,
         "metric/test/P@1": 0.5,
         "metric/test/P@3": 0.25,
         "progress/epochs": 0.5,
