@@ -36,7 +36,7 @@ def test_every_reference_exists():
         ("`coordinator/`", None),
         ("`gone/`", "gone/ does not exist"),
         ("`coordinator/state.py/`", "coordinator/state.py/ does not exist"),
-        ("`unsaved-run/`", None),
+        ("`previous-run/`", None),
         ("`RUN_DIR/checkpoints/000012`", None),
         ("`coordinator/state.py: Coordinator`", None),
         ("`coordinator/state.py: Coordinator.begin`", None),

@@ -77,4 +77,4 @@ def test_a_table_is_read():
 
 def test_methods_count_with_their_class():
     found = names_in(TESTS / "unit/run/test_rundir.py")
-    assert "TestKilled::test_there_is_always_one_run_or_the_other" in found
+    assert "TestReplacing::test_a_run_that_has_saved_nothing_does_not_take_its_place" in found

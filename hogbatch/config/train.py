@@ -293,7 +293,7 @@ class TrainConfig(LearningConfig):
     overwrite: bool = Group.OUTPUT.flag(
         False,
         BOOLEAN,
-        "replacement of an earlier run in --run-dir, once the new run has saved something",
+        "replacement of an earlier run in --run-dir, whose files are moved to previous-run/ there",
     )
     log: tuple[str, ...] = Group.OUTPUT.flag(
         (),

@@ -77,7 +77,7 @@ class RunComponents:
             ),
             segments.initialise_model,
             moving_mean.reset,
-            directory.saving,
+            directory.expect_in_place,
         )
         return cls(
             setup, segments, directory, console, recorder, coordinator, moving_mean, snapshots

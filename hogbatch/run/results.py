@@ -216,12 +216,8 @@ def save_results(
     for file in files:
         path = directory.path / file.name
         try:
-            if file.name == MODEL:
-                with directory.saving():
-                    file.write(path)
-            else:
-                directory.expect_in_place()
-                file.write(path)
+            directory.expect_in_place()
+            file.write(path)
             clauses.append(f"the {file.label} is in {path}")
         except SaveError as error:
             clauses.append(str(error))

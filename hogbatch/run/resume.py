@@ -19,7 +19,6 @@ from hogbatch.model.network import Network
 from hogbatch.model.tensors import Arrays
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.checkpoint.folder import Checkpoint
-from hogbatch.run.rundir import located
 from hogbatch.store.quarantine import QuarantinedRows
 from hogbatch.version import version
 
@@ -99,7 +98,7 @@ def resumed_dir(resume: str, run_dir: Path | None) -> Path | None:
 def expect_checkpoints(resume: str) -> None:
     """DataError if `resume` names a directory without checkpoints; does not change anything."""
     directory = _named_dir(resume)
-    if directory is not None and not (checkpoints := located(directory, FOLDER)).is_dir():
+    if directory is not None and not (checkpoints := directory / FOLDER).is_dir():
         raise _no_checkpoint(checkpoints)
 
 
@@ -114,7 +113,7 @@ def settings_file(flags: Mapping[str, object]) -> Path | None:
     directory = _named_dir(str(resume))
     if directory is None and run_dir is not None:
         directory = Path(str(run_dir))
-    file = None if directory is None else located(directory, CONFIG)
+    file = None if directory is None else directory / CONFIG
     return file if file is not None and file.is_file() else None
 
 
@@ -144,7 +143,7 @@ def find_resume_point(resume: str, run_dir: Path) -> ResumePoint | None:
     Returns None if `resume` is "auto" and there is no checkpoint. Raises DataError if all
     checkpoints are unusable, or if `resume` names a directory without checkpoints.
     """
-    path, checkpoints = Path(resume), located(run_dir, FOLDER)
+    path, checkpoints = Path(resume), run_dir / FOLDER
     if resume != AUTO and path.parent.name == FOLDER:
         return _resume_point(run_dir, folder.read(checkpoints / path.name), [])
     checkpoint, unusable = folder.newest_intact(checkpoints)

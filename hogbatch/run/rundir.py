@@ -1,22 +1,11 @@
-"""A run directory used by one coordinator, and the handling of an earlier run in it.
+"""A run directory used by one coordinator, and what becomes of an earlier run in it.
 
-A run that replaces an earlier one (`--overwrite`) must not lose it before the new run has saved a
-model or a checkpoint. Therefore the files of the earlier run are moved, not removed:
-
-    .previous-run.moving/   some of them, while they are moved out or back; the others are in place
-    .previous-run/          all of them; the files in place are those of the newer run
-    unsaved-run/            the files of the last run that ended without saving anything
-
-:meth:`RunDirectory.finish_moves` completes an interrupted move: it moves files from the first
-directory back; if the second exists, it removes the earlier run if the newer one has a model or a
-checkpoint, and otherwise moves it back. Each step is a rename, so the process can be killed between
-any two steps.
+A run that replaces another one (`--overwrite`) moves its files to `previous-run/` and leaves them
+there, so that a mistake does not lose a model. The next run that is replaced takes this place.
 """
 
-import logging
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -32,12 +21,9 @@ from hogbatch.events.names import (
     FOLDER,
     MODEL,
     REPORT,
-    SERVERS,
     SUMMARY,
-    TENSORBOARD,
-    WANDB,
 )
-from hogbatch.machine.files import replace_file, sync_directory
+from hogbatch.machine.files import replace_file
 from hogbatch.machine.printable import plural
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.checkpoint.snapshots import MAX_CHECKPOINTS
@@ -45,9 +31,7 @@ from hogbatch.store import quarantine
 from hogbatch.wire import address
 from hogbatch.wire.address import RunLock, make_private
 
-PREVIOUS: Final = ".previous-run"
-MOVING: Final = ".previous-run.moving"
-UNSAVED: Final = "unsaved-run"
+PREVIOUS: Final = "previous-run"
 
 RUN_FILES: Final = (
     MODEL,
@@ -58,21 +42,8 @@ RUN_FILES: Final = (
     REPORT,
     quarantine.NAME,
 )  # plus logs of workers and files of trackers
-DIRECTORY_FILES: Final = (
-    address.NAME,
-    address.SOCKET,
-    FOLDER,
-    PREVIOUS,
-    MOVING,
-    UNSAVED,
-)
-
-CONTENTS: Final = {  # folder of a run: its files in it
-    TENSORBOARD: "events.out.tfevents.*",
-    "updates": "*.updates",  # of runs that earlier versions recorded
-}
-
-log = logging.getLogger(__name__)
+DIRECTORY_FILES: Final = (address.NAME, address.SOCKET, FOLDER, PREVIOUS)
+EARLIER: Final = (".previous-run", ".previous-run.moving", "unsaved-run")  # of earlier versions
 
 
 class RunDirectory:
@@ -84,8 +55,6 @@ class RunDirectory:
         self.run_lock = run_lock
         self.checkpoints = path / FOLDER
         self._descriptor = descriptor  # kept open so that no other directory gets the same inode
-        self._saving = threading.Lock()
-        self._ended = False
 
     @classmethod
     @contextmanager
@@ -128,129 +97,51 @@ class RunDirectory:
             "replace it, or another --run-dir"
         )
 
-    def begin(self, config: str, resuming: bool) -> None:
-        """Write the configuration; unless `resuming`, first move the existing run aside.
+    def begin(self, config: str, resuming: bool) -> bool:
+        """Write the configuration; unless `resuming`, first make room for a new run.
 
-        UsageError on failure.
+        Return whether an earlier run was moved to PREVIOUS. UsageError on failure.
         """
         with _usable(self.path):
-            if not resuming:
-                self._move_aside()
-            folder.prune(
-                self.checkpoints, MAX_CHECKPOINTS
-            )  # also incomplete ones of killed processes
+            moved = not resuming and self._make_room()
+            # Also removes incomplete checkpoints of killed processes.
+            folder.prune(self.checkpoints, MAX_CHECKPOINTS)
             replace_file(self.path / CONFIG, [config.encode()])
-
-    @contextmanager
-    def saving(self) -> Iterator[None]:
-        """Context for saving a checkpoint or model; removes the earlier run afterwards.
-
-        SaveError as from :meth:`expect_in_place`.
-        """
-        with self._saving:
-            self.expect_in_place()
-            yield
-            try:
-                self.finish_moves()
-            except (OSError, UsageError) as error:
-                log.warning("%s: cannot remove the earlier run: %s", self.path, error)
-
-    def recover(self) -> str | None:
-        """Complete the moves of a killed process; return a message for the user, if any."""
-        with _usable(self.path):
-            return self.finish_moves()
-
-    def end(self) -> str | None:
-        """End the run: move an earlier run back unless this run has replaced it.
-
-        Returns a message for the user, if any. Never raises; the next start retries what fails.
-        """
-        if not self._saving.acquire(blocking=False):  # a second Ctrl-C during a save
-            return None
-        try:
-            self._ended = True
-            return self.finish_moves() if self._is_in_place() else None
-        except (OSError, UsageError) as error:
-            return f"the earlier run in {self.path} is still in {self.path / PREVIOUS}: {error}"
-        finally:
-            self._saving.release()
+        return moved
 
     def expect_in_place(self) -> None:
-        """SaveError if `path` is no longer the directory of this run, or if the run has ended."""
-        if self._ended or not self._is_in_place():
-            raise SaveError(
-                f"{self.path}: cannot save: the run directory was removed, moved or replaced"
-            )
-
-    def _is_in_place(self) -> bool:
-        """Whether `path` is still the directory that was locked."""
+        """SaveError if `path` is no longer the directory that was locked."""
         try:
-            return os.path.samestat(self.path.stat(), os.fstat(self._descriptor))
+            if os.path.samestat(self.path.stat(), os.fstat(self._descriptor)):
+                return
         except OSError:
-            return False
-
-    def finish_moves(self) -> str | None:
-        """Complete interrupted moves, as described in the module; return a message, if any.
-
-        May be repeated. Raises OSError or UsageError.
-        """
-        moving, previous = self.path / MOVING, self.path / PREVIOUS
-        if previous.is_dir() and not moving.is_dir():
-            if any(_saved(self.path)):
-                _remove(previous, self._files_of_run(previous))
-                return None
-            self._keep_unsaved()
-            os.rename(previous, moving)
-        if not moving.is_dir():
-            return None
-        _move(self._files_of_run(moving), moving, self.path)
-        _remove_empty(moving)
-        sync_directory(self.path)
-        unsaved = self.path / UNSAVED
-        return f"the earlier run in {self.path} was restored" + (
-            f"; the files of the run that saved nothing are in {unsaved}"
-            if unsaved.is_dir()
-            else ""
+            pass
+        raise SaveError(
+            f"{self.path}: cannot save: the run directory was removed, moved or replaced"
         )
 
-    def _move_aside(self) -> None:
-        """Move the files of the existing run aside, so that a new run can begin."""
-        moving, previous, unsaved = (self.path / name for name in (MOVING, PREVIOUS, UNSAVED))
-        for left in (moving, previous):
-            if os.path.lexists(left):
-                raise UsageError(
-                    f"{left} contains files that do not belong to a run; move them, or choose "
-                    "another --run-dir"
-                )
-        _remove(unsaved, self._files_of_run(unsaved))
+    def _make_room(self) -> bool:
+        """Move an earlier run to PREVIOUS and return True, or remove it if it has saved nothing."""
+        files, previous = self._files_of_run(), self.path / PREVIOUS
         if not any(_saved(self.path)):
-            self._keep_unsaved()
-            return
-        moving.mkdir(0o700)
-        _move(self._files_of_run(self.path), self.path, moving)
-        os.rename(moving, previous)
-        sync_directory(self.path)
+            for file in files:
+                _remove(file)
+            return False
+        if os.path.lexists(previous):
+            _remove(previous)
+        for file in files:
+            target = previous / file.relative_to(self.path)
+            target.parent.mkdir(0o700, parents=True, exist_ok=True)
+            os.rename(file, target)
+        return True
 
-    def _keep_unsaved(self) -> None:
-        """Move the files of a run that has saved nothing to UNSAVED."""
-        _move(self._files_of_run(self.path), self.path, self.path / UNSAVED)
-
-    def _files_of_run(self, base: Path) -> list[str]:
-        """The files of a run in `base`, relative to it; a checkpoint counts as one file."""
-        names = sorted((marker.listed(self.path) or frozenset()) - {*DIRECTORY_FILES})
-        own = [name for name in names if os.path.lexists(base / name)]
-        return own + [f"{FOLDER}/{path.name}" for path in folder.paths(base / FOLDER)]
-
-
-def located(run_dir: Path, name: str) -> Path:
-    """The path of file or folder `name` of the run in `run_dir`, even after interrupted moves."""
-    with suppress(OSError):
-        moving, previous = run_dir / MOVING / name, run_dir / PREVIOUS / name
-        if moving.exists():
-            return moving
-        if previous.exists() and not any(_saved(run_dir)):
-            return previous
-    return run_dir / name
+    def _files_of_run(self) -> list[Path]:
+        """The files of the run, the model last; a checkpoint counts as one file."""
+        listed = marker.listed(self.path) or frozenset()
+        names = sorted(listed - {MODEL, *DIRECTORY_FILES, *EARLIER})
+        files = [self.path / name for name in (*names, MODEL)]
+        files[-1:-1] = folder.paths(self.checkpoints)
+        return [file for file in files if os.path.lexists(file)]
 
 
 def _saved(run_dir: Path) -> tuple[bool, int]:
@@ -258,44 +149,12 @@ def _saved(run_dir: Path) -> tuple[bool, int]:
     return (run_dir / MODEL).is_file(), len(folder.paths(run_dir / FOLDER))
 
 
-def _move(names: Iterable[str], source: Path, target: Path) -> None:
-    """Move the files `names` from `source` to `target`; UsageError if one exists there."""
-    for name in names:
-        (target / name).parent.mkdir(0o700, parents=True, exist_ok=True)
-        if os.path.lexists(target / name):
-            raise UsageError(
-                f"{source / name} belongs at {target / name}, which exists; move one of them away"
-            )
-        os.rename(source / name, target / name)
-
-
-def _remove(base: Path, names: Iterable[str]) -> None:
-    """Remove the files `names` of the run in `base`, then `base` if it is empty."""
-    for name in names:
-        if Path(name).parent.name == FOLDER:
-            folder.remove(base / name)
-        elif name in CONTENTS:
-            _remove_contents(base / name, CONTENTS[name])
-        elif name in (WANDB, SERVERS):
-            shutil.rmtree(base / name, ignore_errors=True)  # a tree of its own, with links
-        else:
-            (base / name).unlink(missing_ok=True)
-    folder.prune(base / FOLDER, 0)  # also partly removed ones of killed processes
-    _remove_empty(base)
-
-
-def _remove_contents(directory: Path, pattern: str) -> None:
-    """Remove the files of a run from a folder of it; other files there are kept."""
-    for path in directory.glob(pattern):
-        path.unlink(missing_ok=True)
-    with suppress(OSError):  # missing or not empty
-        directory.rmdir()
-
-
-def _remove_empty(base: Path) -> None:
-    for path in (base / FOLDER, base):
-        with suppress(OSError):  # missing or not empty
-            path.rmdir()
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder with all that it contains. OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _after_error(undo: Callable[[], None], kind: type[BaseException] | None, *_: object) -> None:

@@ -22,7 +22,7 @@ from hogbatch.run.launch.local import log_name
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.run.results import Run, build_model, conclude, exit_code
-from hogbatch.run.rundir import RunDirectory
+from hogbatch.run.rundir import PREVIOUS, RunDirectory
 from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import (
     ReadData,
@@ -78,7 +78,6 @@ def open_run(
     if config.cluster is not None:
         files.append(SERVERS)
     with RunDirectory.hold(run_dir, files) as directory, ExitStack() as cleanup:
-        _print_if_any(console, directory.recover())
         setup = prepare(config, directory, platform.in_memory(workers), console, read)
         setup = replace(setup, plan=platform.plan(config, setup.plan, setup.network))
         policy = make_policy(policy_settings(config, setup.data, setup.network))
@@ -88,8 +87,8 @@ def open_run(
         if isinstance(setup.data, LoadedData):  # releases the first copy
             setup = replace(setup, data=segments.as_views(setup.data))
         return_freed_memory()
-        cleanup.callback(lambda: _print_if_any(console, directory.end()))
-        directory.begin(setup.settings, setup.continues)
+        if directory.begin(setup.settings, setup.continues):
+            console.say(f"the earlier run was moved to {run_dir / PREVIOUS}")
         params, continues = segments.model.params, setup.continues
         tracking = cleanup.enter_context(setup.tracking(console.say, platform.marks))
         observers: list[Observer] = [console, tracking]
@@ -131,8 +130,3 @@ def _finished_run(components: RunComponents, outcome: Outcome, tracking: Trackin
     run = Run(setup.run_dir, trained, summary, exit_code(finish))
     conclude(run, finish, components)
     return run
-
-
-def _print_if_any(console: Console, note: str | None) -> None:
-    if note:
-        console.say(note)

@@ -121,7 +121,7 @@ def test_a_report_belongs_to_the_run_directory(finished_job, main, earlier_versi
     flags = ("--hidden", 8, "--epochs", 1, "--overwrite", "--run-dir", run_dir)
     assert main("train", "a9a", *flags).returncode == 0
     assert not (run_dir / "report.html").exists(), "it was that of the earlier run"
-    assert not (run_dir / ".previous-run").exists()
+    assert (run_dir / "previous-run" / "report.html").exists()
 
 
 @pytest.mark.parametrize("content", ["", "<!doctype html><p>mine"])

@@ -1,6 +1,5 @@
 """A second run in the same directory, and where a model is saved if the directory is gone."""
 
-import json
 import os
 import re
 import shutil
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hogbatch.events.event import CheckpointWritten, LeaseDone, WorkerJoined
+from hogbatch.events.event import CheckpointWritten, WorkerJoined
 from hogbatch.model.file import load_model
 from hogbatch.run.checkpoint import folder
 from tests.support.fault_injection import ENDLESS, WITHIN_S, wait_for
@@ -20,13 +19,11 @@ OVERWRITE = ("--overwrite", "--seed", 7)  # the other run has another seed
 
 
 def tree(run_dir):
-    """All files and their contents, but for the address and what an unsaved run has left."""
+    """All files and their contents, but for the address."""
     return {
         str(path.relative_to(run_dir)): path.read_bytes()
         for path in sorted(run_dir.rglob("*"))
-        if path.is_file()
-        and path.name != "coordinator.json"
-        and "unsaved-run" not in path.relative_to(run_dir).parts
+        if path.is_file() and path.name != "coordinator.json"
     }
 
 
@@ -46,19 +43,6 @@ def test_a_second_run_is_refused_and_changes_nothing(job, finished, main):
     assert tree(job.run_dir) == finished
 
 
-def test_overwrite_replaces_a_run_as_soon_as_the_new_one_has_a_checkpoint(job, finished):
-    job.coordinate("a9a", *OVERWRITE, *ENDLESS, "--checkpoint-seconds", 0.1)
-    assert (job.run_dir / ".previous-run").is_dir()  # nothing is saved before a worker trains
-    assert not (job.run_dir / "model.safetensors").exists()
-    job.attach()
-    job.wait_for_event(CheckpointWritten)
-    assert not (job.run_dir / ".previous-run").exists()
-    job.interrupt()
-    assert (job.run_dir / "model.safetensors").read_bytes() != finished["model.safetensors"]
-    assert "seed = 7" in (job.run_dir / "config.toml").read_text()
-    assert job.temporary_files() == []
-
-
 BROKEN = """
 class Broken:
     def __init__(self, settings):
@@ -72,37 +56,22 @@ class Broken:
 """
 
 
-@pytest.mark.parametrize("mistake", ["policy", "data"])
-def test_overwrite_with_a_mistake_loses_nothing(job, finished, main, monkeypatch, mistake):
+def test_overwrite_moves_the_earlier_run_unless_the_new_one_cannot_begin(
+    job, finished, main, monkeypatch
+):
+    train = ("train", *SHORT, *OVERWRITE, "--run-dir", job.run_dir)
+    assert main(*train, "gone.csv").returncode == 2
+    assert tree(job.run_dir) == finished
     (job.folder / "broken_policy.py").write_text(BROKEN)
     monkeypatch.syspath_prepend(job.folder)
-    given = {"policy": ("a9a", "--policy", "broken_policy:Broken"), "data": ("gone.csv",)}[mistake]
-    done = main("train", *given, *SHORT, *OVERWRITE, "--run-dir", job.run_dir)
+    done = main(*train, "a9a", "--policy", "broken_policy:Broken")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert tree(job.run_dir) == finished
-    assert ("was restored" in done.stdout) == (mistake == "policy")
-    assert (job.run_dir / "unsaved-run" / "events.jsonl").exists() == (mistake == "policy")
-
-
-@pytest.mark.parametrize("how", ["resume", "refused"])
-def test_a_run_replaced_by_one_that_is_killed_at_once_is_there_for_the_next(
-    job, finished, main, how
-):
-    job.train("a9a", *LONG, *OVERWRITE, "--checkpoint-seconds", 0)
-    wait_for((job.run_dir / ".previous-run").is_dir, "the earlier run is moved")
-    job.wait_for_event(LeaseDone)
-    job.kill()
-    assert not (job.run_dir / "model.safetensors").exists()
-    if how == "resume":
-        done = main("train", "--resume", job.run_dir, "--epochs", 2)
-        assert done.returncode == 0, done.stderr
-        assert job.summary()["epochs"] == 2
-        assert "seed = 0" in (job.run_dir / "config.toml").read_text()
-    else:
-        done = main("train", "a9a", *SHORT, "--run-dir", job.run_dir)
-        assert done.returncode == 2 and "contains a run" in done.stderr
-        assert tree(job.run_dir) == finished
-    assert f"the earlier run in {job.run_dir} was restored" in done.stdout
+    previous = job.run_dir / "previous-run"
+    assert f"the earlier run was moved to {previous}" in done.stdout
+    done = main("train", "a9a", *SHORT, "--run-dir", job.run_dir)  # the other one saved nothing
+    assert done.returncode == 0, done.stderr
+    assert load_model(previous / "model.safetensors").network.features == 123
+    assert tree(previous) == {name: text for name, text in finished.items() if name != "run.json"}
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "worker-0.log", "checkpoints"])
@@ -120,20 +89,16 @@ def test_files_of_the_user_are_left_alone(tmp_path, main, name):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
 
 
-def test_a_run_interrupted_before_any_row_restores_the_earlier_one(job, finished):
-    job.coordinate("a9a", "-q", "--overwrite", "--start-with", 2)
+def test_a_run_interrupted_before_any_row_has_no_model(job):
+    job.coordinate("a9a", "-q", "--start-with", 2)
     job.attach()
     job.wait_for_event(WorkerJoined)  # it stays alone, so nothing is trained on
-    assert not (job.run_dir / "model.safetensors").exists()
     job.interrupt(signal.SIGTERM)
     assert job.said(job.coordinator) == (
         "hogbatch: interrupted before any row was trained on; no model was saved\n"
     )
-    assert tree(job.run_dir) == finished
-    left = job.run_dir / "unsaved-run"
-    summary = json.loads((left / "summary.json").read_text())
-    assert summary["rows"] == 0 and summary["saved"] is None
-    assert sorted(os.listdir(left)) == ["config.toml", "events.jsonl", "summary.json"]
+    assert job.summary()["rows"] == 0 and job.summary()["saved"] is None
+    assert not (job.run_dir / "model.safetensors").exists()
 
 
 def test_a_run_that_no_worker_joins_fails_and_can_be_repeated(job, main):

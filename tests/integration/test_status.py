@@ -69,7 +69,7 @@ def test_a_new_run_in_the_directory_is_followed(finished_job, status):
     job = finished_job
     assert status(job.run_dir)["state"] == "finished"
     job.train("a9a", *LONG, "--overwrite")
-    wait_for((job.run_dir / ".previous-run").is_dir, "the earlier run is moved")
+    wait_for((job.run_dir / "previous-run").is_dir, "the earlier run is moved")
     job.wait_for_event(LeaseDone)
     assert status(job.run_dir)["state"] == "training"
     follower = follow(job)

@@ -22,7 +22,7 @@ from tests.support.tracked_files import ROOT, python_files, tracked_directories,
 
 SOURCES = ("hogbatch", "workers", "tests", "benchmarks", "scripts")
 # Directories in a run directory, not in the repository.
-CREATED_BY_A_RUN = {"unsaved-run/", "tensorboard/", "wandb/"}
+CREATED_BY_A_RUN = {"previous-run/", "tensorboard/", "wandb/"}
 OF_OTHER_PROGRAMS = {
     *("--help", "--durations", "--index-url", "--logdir", "--backend-store-uri", "--no-deps"),
     *("--head", "--working-dir", "--address"),

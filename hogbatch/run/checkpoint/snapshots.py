@@ -1,7 +1,6 @@
 """Snapshots of a model during training, for roll-backs and checkpoints."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,6 @@ from hogbatch.store.scan import first_not_finite
 
 MAX_CHECKPOINTS = 3  # older ones are removed
 Arrays = dict[str, NDArray[Any]]
-Saving = Callable[[], AbstractContextManager[None]]  # a context for each write; may raise SaveError
 
 
 class ModelCopy(NamedTuple):
@@ -74,7 +72,7 @@ class PendingCheckpoint:
     description: Mapping[str, Any]
     arrays: Arrays
     about: CheckpointWritten  # for the event log
-    saving: Saving = nullcontext
+    expect_in_place: Callable[[], None] = lambda: None  # raises SaveError, then nothing is written
     done: bool = False  # whether it was written, or could not be
     _failure: str | None = None  # why it could not be written
 
@@ -95,8 +93,8 @@ class PendingCheckpoint:
                 raise SaveError(f"not saving a checkpoint of a model with NaN or Inf at {where}")
 
         try:
-            with self.saving():
-                folder.write(self.into, self.arrays, self.description, check)
+            self.expect_in_place()
+            folder.write(self.into, self.arrays, self.description, check)
         except HogbatchError as error:
             return str(error)
         finally:
@@ -125,7 +123,7 @@ class Snapshots:
         describe: Callable[[], tuple[dict[str, Any], Arrays]],
         initialise: Callable[[], None],
         after_roll_back: Callable[[], None],
-        saving: Saving = nullcontext,
+        expect_in_place: Callable[[], None] = lambda: None,
     ) -> None:
         self._model, self._network, self._into = model, network, into
         self._describe, self._initialise, self._after_roll_back = (
@@ -133,7 +131,7 @@ class Snapshots:
             initialise,
             after_roll_back,
         )
-        self._saving = saving
+        self._expect_in_place = expect_in_place
         self._large = ModelCopy.views(model).nbytes > LARGE
         self._copies: list[ModelCopy] = []
         self._last: ModelCopy | None = None  # of these copies
@@ -146,7 +144,7 @@ class Snapshots:
         description, arrays = self._describe()
         about = CheckpointWritten(saved.epoch, saved.rows, round(saved.seconds, 4))
         state = {**description, "state": asdict(saved)}
-        return PendingCheckpoint(self._into, state, arrays, about, self._saving)
+        return PendingCheckpoint(self._into, state, arrays, about, self._expect_in_place)
 
     def copy(self, draft: PendingCheckpoint | None = None) -> str | None:
         """Take a snapshot, also for `draft`; return the place of the first NaN or Inf, if any."""

@@ -13,11 +13,9 @@ from hogbatch.run.rundir import (
     FOLDER,
     MODEL,
     PREVIOUS,
-    UNSAVED,
     RunDirectory,
-    located,
 )
-from tests.support.killed import killed_at_each_call
+from hogbatch.wire.address import NAME as ADDRESS
 
 ARRAYS = {"x": np.zeros(3, np.float32)}
 LOGS = ("worker-0.log", "worker-1.log")
@@ -134,9 +132,9 @@ class TestHolding:
         old_run(path, model=False, checkpoints=0)
         with RunDirectory.hold(path, LOGS) as directory:
             directory.expect_no_run()
-            directory.begin("new", resuming=False)
+            assert not directory.begin("new", resuming=False)
         assert contents(path) == {CONFIG: "new"}
-        assert contents(path / UNSAVED) == {"events.jsonl": "old", CONFIG: "old"}
+        assert not (path / PREVIOUS).exists()
 
 
 class TestReplacing:
@@ -144,64 +142,35 @@ class TestReplacing:
     def old(self, path):
         old_run(path)
 
-    def test_a_run_that_saves_nothing_leaves_the_earlier_one(self, path):
-        with begun(path) as directory:
-            assert contents(path) == {CONFIG: "new"}
-            write_run(directory, "new", model=False, checkpoints=0)
-            with pytest.raises(SaveError, match="full"), directory.saving():
-                raise SaveError("full")
-            assert "was restored; the files of the run that saved nothing" in directory.end()
-        assert contents(path) == OLD
-        assert contents(path / UNSAVED) == {"events.jsonl": "new", CONFIG: "new"}
-        assert not (path / PREVIOUS).exists()
-
-    @pytest.mark.parametrize("what", ["checkpoint", "model"])
-    def test_the_first_that_is_saved_replaces_it(self, path, what):
-        with begun(path) as directory:
-            with directory.saving():
-                assert contents(path / PREVIOUS) == OLD
-                write_run(directory, "new", what == "model", what == "checkpoint")
-            assert not (path / PREVIOUS).exists()
-            assert directory.end() is None
-        saved = {MODEL: "new", "events.jsonl": "new", CONFIG: "new"}
-        assert contents(path) == (SAVED if what == "checkpoint" else saved)
+    def test_the_earlier_run_is_moved_and_stays_until_the_next_one_is_replaced(self, path):
+        for name, earlier in (("new", OLD), ("third", SAVED)):
+            with RunDirectory.hold(path, LOGS) as directory:
+                assert directory.begin(name, resuming=False)
+                assert contents(path) == {CONFIG: name} and contents(path / PREVIOUS) == earlier
+                write_run(directory, name, model=False, checkpoints=1)
         assert all((path / name).read_text() == "mine" for name in MINE)
 
-    def test_a_file_of_the_user_in_a_checkpoint_is_not_removed(self, path):
-        (path / FOLDER / "000001" / "mine").touch()
-        with begun(path) as directory, directory.saving():
-            write_run(directory, "new")
-        assert (path / PREVIOUS / FOLDER / "000001" / "mine").exists()
-        message = f"{PREVIOUS} contains files that do not belong to a run"
-        expect_refusal(path, message, lambda directory: directory.begin("third", resuming=False))
-        assert contents(path)[CONFIG] == "new"
-
-    def test_a_file_of_the_user_is_not_overwritten_by_what_comes_back(self, path):
-        with begun(path):
-            os.rename(path / PREVIOUS, path / f"{PREVIOUS}.moving")  # killed while moving back
-        (path / "summary.json").write_text("mine")
-        (path / f"{PREVIOUS}.moving" / "summary.json").write_text("old")
-        (path / CONFIG).unlink()
-        expect_refusal(path, "which exists; move one of them away", RunDirectory.recover)
-        assert (path / "summary.json").read_text() == "mine"
-
-    def test_the_end_does_not_wait_for_a_save_after_which_nothing_is_saved(self, path):
+    def test_a_run_that_has_saved_nothing_does_not_take_its_place(self, path):
         with begun(path) as directory:
-            with directory.saving():
-                assert directory.end() is None
-                assert contents(path / PREVIOUS) == OLD
-            directory.end()
-            with pytest.raises(SaveError), directory.saving():
-                pass
+            write_run(directory, "new", model=False, checkpoints=0)
+        with RunDirectory.hold(path, LOGS) as directory:
+            directory.expect_no_run()
+            assert not directory.begin("third", resuming=False)
+        assert contents(path) == {CONFIG: "third"} and contents(path / PREVIOUS) == OLD
 
-    def test_an_earlier_run_that_cannot_come_back_is_told_of(self, path, monkeypatch):
-        def refuse(*_):
-            raise PermissionError(1, "Operation not permitted")
+    def test_a_model_that_has_not_been_moved_yet_is_there_for_the_next_run(self, path, monkeypatch):
+        def fail_for_model(source, target, rename=os.rename):
+            if source.name == MODEL:
+                raise OSError(28, "No space left on device")
+            rename(source, target)
 
-        with begun(path) as directory, monkeypatch.context() as patch:
-            patch.setattr(os, "rename", refuse)
-            assert "Operation not permitted" in directory.end()
-        assert contents(located(path, CONFIG).parent) == OLD
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", fail_for_model)
+            expect_refusal(path, "No space left", lambda held: held.begin("new", resuming=False))
+        assert contents(path) == {MODEL: "old"}
+        expect_refusal(path, "give --overwrite to replace it", RunDirectory.expect_no_run)
+        with begun(path):
+            assert contents(path / PREVIOUS) == {MODEL: "old"}
 
 
 @pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
@@ -212,87 +181,22 @@ def test_another_directory_is_left_alone(path, how):
             shutil.rmtree(path.with_name("moved"))
         elif how == "replaced":
             path.mkdir()
-        with pytest.raises(SaveError, match="was removed, moved or replaced"), directory.saving():
-            pass
-        assert directory.end() is None
+        with pytest.raises(SaveError, match="was removed, moved or replaced"):
+            directory.expect_in_place()
     assert how != "replaced" or os.listdir(path) == []
 
 
-DOOMED = """
-from hogbatch.run.rundir import RunDirectory
-from tests.unit.run.test_rundir import write_run
-
-def run(victim):
-    with RunDirectory.hold(victim, ["worker-0.log"]) as directory:
-        directory.recover()
-        if {what!r} == "recover":
-            return
-        directory.begin("new", resuming=False)
-        write_run(directory, "new", model=False, checkpoints=0)
-        if {what!r} == "save":
-            with directory.saving():
-                write_run(directory, "new", model=False, checkpoints=1)
-        directory.end()
-"""
-
-
-def after_kills(place, what):
-    """The contents of copies of `place`/0, recovered after a kill at each call."""
-    found = []
-    for path, _ in killed_at_each_call(place, DOOMED.format(what=what)):
-        expected = located(path, CONFIG).read_text()
-        with RunDirectory.hold(path, LOGS) as directory:
-            directory.recover()
-        found.append(contents(path))
-        assert found[-1][CONFIG] == expected, "the settings belong to the run that is resumed"
-        assert not any(name.startswith(PREVIOUS) for name in os.listdir(path))
-        assert all((path / name).read_text() == "mine" for name in MINE)
-    return found
-
-
-@pytest.mark.slow
-class TestKilled:
-    def test_a_run_that_has_saved_nothing_loses_nothing(self, tmp_path):
-        old_run(tmp_path / "0")
-        found = after_kills(tmp_path, "fail")
-        assert len(found) > 100 and all(each == OLD for each in found)
-
-    def test_there_is_always_one_run_or_the_other(self, tmp_path):
-        old_run(tmp_path / "0")
-        found = after_kills(tmp_path, "save")
-        first = found.index(SAVED)
-        assert 0 < first < len(found) - 10
-        assert found == [OLD] * first + [SAVED] * (len(found) - first)
-
-    @pytest.mark.parametrize("saved", [False, True])
-    def test_a_recovery_that_is_killed_is_done_by_the_next(self, tmp_path, saved):
-        old_run(tmp_path / "0")
-        with begun(tmp_path / "0") as directory:
-            write_run(directory, "new", model=False, checkpoints=saved)
-        found = after_kills(tmp_path, "recover")
-        assert all(each == (SAVED if saved else OLD) for each in found)
-
-
-FILES = ("metrics.csv", "wandb-run-id", "tensorboard", "wandb", "updates")
-
-
-@pytest.mark.parametrize("mine", [False, True])
-def test_files_of_trackers_and_earlier_versions_are_replaced_and_others_beside_them_kept(
-    path, mine
-):
-    with begun(path, "old", (*LOGS, *FILES)) as directory:
+def test_files_of_trackers_and_earlier_versions_are_moved_too(path):
+    files = {
+        *("metrics.csv", "wandb-run-id", "updates/cpu-0.updates", "wandb/run-1/config.yaml"),
+        "tensorboard/events.out.tfevents.1.host.2",
+    }
+    with begun(path, "old", (*LOGS, *{name.partition("/")[0] for name in files})) as directory:
         write_run(directory, "old")
-    for name in (
-        *("tensorboard/events.out.tfevents.1.host.2", "wandb/run-1/files/config.yaml"),
-        *("updates/cpu-0.updates", "metrics.csv", *["tensorboard/notes.txt"] * mine),
-    ):
+    for name in files:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text("old")
     (path / "wandb" / "latest-run").symlink_to("run-1")
-    with begun(path) as directory:
-        assert not any((path / name).exists() for name in FILES)
-        with directory.saving():
-            (path / MODEL).write_text("new")
-    assert not any((path / name).exists() for name in FILES)
-    kept = [file.name for file in (path / PREVIOUS).rglob("*") if file.is_file()]
-    assert kept == ["notes.txt"] * mine and (path / PREVIOUS).exists() is mine
+    with begun(path):
+        assert all((path / PREVIOUS / name).exists() for name in files)
+    assert sorted(os.listdir(path)) == sorted([CONFIG, FOLDER, PREVIOUS, marker.NAME, ADDRESS])
