@@ -51,7 +51,7 @@ ONLY_DECIDE = {  # packages, and their modules without a clock, files, processes
     "views.live": "activity capabilities curve frame layout",
     "views.report": "bars comparison figure markup plots reported run_figures tables ticks",
     "views.trackers": "base names",
-    "workers": "compute speed_check",
+    "workers": "compute",
 }
 PURE = [
     f"hogbatch.{package}.{module}".removesuffix(".")

@@ -27,12 +27,11 @@ from hogbatch.model.footprint import expect_memory, gpu_worker
 from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
-from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost, MergeInterval
+from hogbatch.workers.compute.merge_interval import MergeCost, MergeInterval
 from hogbatch.workers.exchange import ReplicaExchange, run_steps
 from hogbatch.workers.pipeline import Pipeline, choose_exchange
-from hogbatch.workers.profile import discard, profile
+from hogbatch.workers.profile import profile
 from hogbatch.workers.session import Post
-from hogbatch.workers.speed_check import SpeedCheck
 from hogbatch.workers.start import parser, run
 from hogbatch.workers.trainer import UNSHUFFLED, Trainer
 
@@ -98,10 +97,10 @@ class GpuEngine:
         self._trainer = Trainer(device, assignment)
         self._measured = profile(self._trainer, assignment)
         self._replica = self._trainer.replica
-        self._speed_check: SpeedCheck | None = SpeedCheck(self._measured.profile)
         self._merge_interval = self._choose_exchange()
         shared = assignment.model, assignment.fence, assignment.welcome.staleness_damping
-        exchange = ReplicaExchange(self._replica, *shared, self._observe, self._post)
+        observe = self._merge_interval.observe
+        exchange = ReplicaExchange(self._replica, *shared, observe, self._post)
         exchange.start()
         rest = exchange, self._merge_interval, self._post
         self._pipeline = Pipeline(self._jobs, self._trainer, *rest)
@@ -135,21 +134,6 @@ class GpuEngine:
             1e3 * cost.background,
         )
         return cost
-
-    def _observe(self, times: IntervalTimes) -> None:
-        """Use the times of an interval for the next ones."""
-        self._merge_interval.observe(times)
-        if self._speed_check is None or (deviation := self._speed_check.observe(times)) is None:
-            return
-        self._speed_check = None  # the next start measures again, this one does not
-        discard(self._trainer, self._assignment, self._measured)
-        logging.info(
-            "batches of %d rows take %.3g ms in training, but took %.3g ms when they were "
-            "measured: the next start measures again",
-            deviation.rows,
-            1e3 * deviation.training,
-            1e3 * deviation.measured,
-        )
 
 
 def main() -> None:

@@ -2,59 +2,70 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+import logging
+import time
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
 
 from hogbatch.config.layers import layer_to_file
 from hogbatch.kernels.gpu.device import memory_shortage
 from hogbatch.machine.cachedir import cache_root
+from hogbatch.machine.files import replace_file
 from hogbatch.version import version
-from hogbatch.workers import stored_profile
 from hogbatch.workers.compute.assignment import Assignment
-from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import MIN_BATCH, densifying_is_faster, measure_sizes
-from hogbatch.workers.stored_profile import StoredProfile
 from hogbatch.workers.trainer import Trainer
 
+MAX_AGE_S: Final = 30 * 24 * 3600.0  # of cached measurements
 
-@dataclass(frozen=True, slots=True)
-class MeasuredSpeeds:
+Rows = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class MeasuredSpeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Measured speeds of a network on a device."""
 
     densify: bool  # whether sparse rows train faster as dense rows
-    profile: Profile  # (rows, seconds) of each measured batch size
+    profile: Annotated[tuple[tuple[Rows, Seconds], ...], msgspec.Meta(min_length=1)]  # by size
 
 
 def profile(trainer: Trainer, assignment: Assignment) -> MeasuredSpeeds:
     """Measure, or load cached measurements; configure `trainer` for the faster input format."""
     path = _path(trainer, assignment)
-    measured = _load(path, trainer)
+    measured = _load(path)
     if measured is None:
         measured = _measure(trainer, assignment.train.rows)
-        device = trainer.device  # its state is read while its clocks are those of training
-        circumstances = stored_profile.now(), device.model, device.state()
-        stored_profile.save(path, StoredProfile(measured.densify, measured.profile, *circumstances))
+        _save(path, measured)
     trainer.compute(densify=measured.densify)
     trainer.warm_up(measured.profile[0][0])  # so that a start with cached measurements is as fast
     trainer.replica.reset()
     return measured
 
 
-def discard(trainer: Trainer, assignment: Assignment, measured: MeasuredSpeeds) -> None:
-    """Remove the cached measurements, so that the next start measures again."""
-    stored_profile.remove(_path(trainer, assignment), measured.profile)
+def _load(path: Path) -> MeasuredSpeeds | None:
+    """Return the cached measurements; None if there are none, or they are old or corrupt."""
+    try:
+        age = time.time() - path.stat().st_mtime
+        if not 0.0 <= age <= MAX_AGE_S:
+            return None
+        return msgspec.json.decode(path.read_bytes(), type=MeasuredSpeeds)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        logging.warning("%s is corrupt (%s): measuring again", path, error)
+        return None
 
 
-def _load(path: Path, trainer: Trainer) -> MeasuredSpeeds | None:
-    """Return the cached measurements; None if there are none, or they are outdated."""
-    stored = stored_profile.load(path)
-    if stored is None:
-        return None
-    driver = trainer.device.state().get("driver", "")
-    if not stored.is_current(stored_profile.now(), driver):
-        return None
-    return MeasuredSpeeds(stored.densify, stored.profile)
+def _save(path: Path, measured: MeasuredSpeeds) -> None:
+    """Cache the speeds; a failure is only logged, because the next start can measure again."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, [msgspec.json.encode(measured)])
+    except OSError as error:
+        logging.warning("the device profile cannot be cached: %s", error)
 
 
 def _measure(trainer: Trainer, rows: int) -> MeasuredSpeeds:
@@ -91,6 +102,7 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     key = [
         version(),
         trainer.device.model,
+        trainer.device.state().get("driver", ""),
         welcome.loss,
         welcome.optimizer.name,
         *(layer_to_file(layer) for layer in assignment.network.layers),

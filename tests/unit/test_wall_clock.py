@@ -13,7 +13,7 @@ ALLOWED = [
     "hogbatch.run.processes",  # the time at which the coordinator started
     "hogbatch.run.platform",  # time stamps of events
     "hogbatch.cli.profile",  # the date of a description
-    "hogbatch.workers.stored_profile",  # the age of measurements
+    "hogbatch.workers.profile",  # the age of measurements
     "hogbatch.data.cache",  # the ages of files, which file systems measure by the wall clock
 ]
 WALL = {
