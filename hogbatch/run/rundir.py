@@ -5,7 +5,6 @@ there, so that a mistake does not lose a model. The next run that is replaced ta
 """
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -23,7 +22,7 @@ from hogbatch.events.names import (
     REPORT,
     SUMMARY,
 )
-from hogbatch.machine.files import replace_file
+from hogbatch.machine.files import remove, replace_file
 from hogbatch.machine.printable import plural
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.checkpoint.snapshots import MAX_CHECKPOINTS
@@ -125,10 +124,10 @@ class RunDirectory:
         files, previous = self._files_of_run(), self.path / PREVIOUS
         if not any(_saved(self.path)):
             for file in files:
-                _remove(file)
+                remove(file)
             return False
         if os.path.lexists(previous):
-            _remove(previous)
+            remove(previous)
         for file in files:
             target = previous / file.relative_to(self.path)
             target.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -147,14 +146,6 @@ class RunDirectory:
 def _saved(run_dir: Path) -> tuple[bool, int]:
     """Whether `run_dir` has a model, and its number of checkpoints. OSError."""
     return (run_dir / MODEL).is_file(), len(folder.paths(run_dir / FOLDER))
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, or a folder with all that it contains. OSError."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 def _after_error(undo: Callable[[], None], kind: type[BaseException] | None, *_: object) -> None:

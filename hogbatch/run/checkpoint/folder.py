@@ -10,9 +10,8 @@
 
 Every byte of both files is covered by a checksum and is used only after the checksum was verified.
 
-The safetensors file is written and read here, not by the safetensors package: the package writes
-through a named file, which a killed process leaves behind, and reports no errno for a full disk;
-and it reads through mmap, where a failing disk causes a SIGBUS.
+The safetensors package cannot be used: arrays change while they are written, it reports no errno
+for a full disk, and it reads through mmap, where a failing disk causes a SIGBUS.
 """
 
 import json
@@ -23,7 +22,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -33,8 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.errors import DataError, SaveError, UsageError
+from hogbatch.machine import files
 from hogbatch.machine.budget import byte_size, require
-from hogbatch.machine.files import TEMPORARY_SUFFIX, sync_directory, write_directory
+from hogbatch.machine.files import TEMPORARY_SUFFIX
 from hogbatch.model.tensors import Arrays, header, in_file_order, pieces
 
 FORMAT: Final = "hogbatch-checkpoint-1"
@@ -83,14 +83,14 @@ def write(
                 checksums[name] = zlib.crc32(piece, checksums[name])
                 yield piece
 
-    def manifest() -> list[bytes]:
+    def manifest() -> Iterator[bytes]:
         check()
-        return [_manifest(tensors, checksums, head, description)]
+        yield _manifest(tensors, checksums, head, description)
 
     try:
         _create_folder(folder)
         path = folder / f"{_next_number(folder):06d}"
-        write_directory(path, {TENSORS: content, MANIFEST: manifest})
+        files.write_directory(path, {TENSORS: content(), MANIFEST: manifest()})
     except OSError as error:
         reason = f"{error.strerror or error} ({_disk_space(folder, needed)})"
         intact = "; earlier ones are intact" if _has_checkpoints(folder) else ""
@@ -158,7 +158,7 @@ def prune(folder: Path, keep: int) -> None:
         for left in folder.glob(f".*{TEMPORARY_SUFFIX}"):
             if LEFTOVER.fullmatch(left.name):
                 with _logged(left):
-                    _remove(left)
+                    files.remove(left)
 
 
 @contextmanager
@@ -178,27 +178,13 @@ def remove(path: Path) -> None:
         # renamed first, so that readers never find an incomplete one
         left = path.with_name(f".{path.name}.old{TEMPORARY_SUFFIX}")
         os.rename(path, left)
-        _remove(left)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, or a directory of files."""
-    if not path.is_dir() or path.is_symlink():
-        path.unlink()
-        return
-    with ExitStack() as held:
-        for file in path.iterdir():
-            # Held open, so that its blocks are freed after all names are removed. Freeing may
-            # take long, and a process killed meanwhile then leaves nothing behind.
-            held.callback(os.close, os.open(file, os.O_RDONLY | os.O_CLOEXEC))
-            file.unlink()
-        path.rmdir()
+        files.remove(left)
 
 
 def _create_folder(folder: Path) -> None:
     with suppress(FileExistsError):
         folder.mkdir(0o700)
-        sync_directory(folder.parent)
+        files.sync_directory(folder.parent)
 
 
 def _next_number(folder: Path) -> int:

@@ -8,7 +8,7 @@ from hogbatch.machine.files import TEMPORARY_SUFFIX, write_directory
 from tests.support.descriptors import open_descriptors
 
 CHUNKS = [b"first", memoryview(b" second")]
-CONTENT = {"one": lambda: iter(CHUNKS), "two": lambda: iter(())}
+CONTENT = {"one": CHUNKS, "two": []}
 
 
 @pytest.fixture
@@ -16,31 +16,11 @@ def path(tmp_path):
     return tmp_path / "000001"
 
 
-@pytest.fixture(params=["unnamed files", "no O_TMPFILE", "no /proc"])
-def system(request, monkeypatch):
-    """The contents of the directory and the open files."""
-    open_, link = os.open, os.link
-
-    def open_named(path, flags, *mode, **keywords):
-        if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        return open_(path, flags, *mode, **keywords)
-
-    def link_without_proc(source, *arguments, **keywords):
-        return link(source.replace("/proc/", "/no-proc/"), *arguments, **keywords)
-
-    if request.param == "no O_TMPFILE":
-        monkeypatch.setattr(os, "open", open_named)
-    elif request.param == "no /proc":
-        monkeypatch.setattr(os, "link", link_without_proc)
-    return request.param
-
-
 @pytest.fixture
 def calls(monkeypatch):
     """The calls that determine which data survives a power failure, in order."""
     calls = []
-    real = {name: getattr(os, name) for name in ("fsync", "rename", "link")}
+    real = {name: getattr(os, name) for name in ("fsync", "rename")}
 
     def fsync(descriptor):
         folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
@@ -52,11 +32,7 @@ def calls(monkeypatch):
         calls.append(("rename", os.path.basename(target)))
         real["rename"](source, target)
 
-    def link(source, target, **keywords):
-        calls.append(("link", os.path.basename(target)))
-        real["link"](source, target, **keywords)
-
-    for each in (fsync, rename, link):
+    for each in (fsync, rename):
         monkeypatch.setattr(os, each.__name__, each)
     return calls
 
@@ -65,7 +41,6 @@ def contents(path):
     return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
-@pytest.mark.usefixtures("system")
 class TestWriteDirectory:
     def test_the_directory_has_the_files_and_is_the_users_alone(self, path):
         before = open_descriptors()
@@ -75,15 +50,10 @@ class TestWriteDirectory:
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
         assert list(path.parent.iterdir()) == [path]
 
-    def test_content_reaches_the_disk_before_its_name_does(self, path, calls, system):
+    def test_content_reaches_the_disk_before_its_name_does(self, path, calls):
         write_directory(path, CONTENT)
-        links = [("link", "one"), ("sync", ""), ("link", "two"), ("sync", "")]
-        syncs = [("sync", ""), ("sync", "")]
         end = [("sync", "unfinished"), ("rename", path.name), ("sync", path.parent.name)]
-        if system == "no /proc":  # found out when the files are written
-            assert calls[:3] == [*syncs, ("link", "one")]
-            del calls[:3]
-        assert calls == [*syncs, *(links if system == "unnamed files" else []), *end]
+        assert calls == [("sync", ""), ("sync", ""), *end]
 
     @pytest.mark.parametrize("call", ["fsync", "rename", "mkdir"])
     def test_a_failure_leaves_nothing(self, path, monkeypatch, call):
@@ -98,7 +68,7 @@ class TestWriteDirectory:
     def test_what_is_there_is_not_replaced(self, path):
         write_directory(path, CONTENT)
         with pytest.raises(OSError, match="Directory not empty"):
-            write_directory(path, {"one": lambda: [b"other"]})
+            write_directory(path, {"one": [b"other"]})
         with pytest.raises(FileNotFoundError):
             write_directory(path.parent / "missing" / "000002", CONTENT)
         assert contents(path) == {"one": b"first second", "two": b""}
