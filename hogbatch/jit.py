@@ -113,7 +113,18 @@ def before_compiling(report: Callable[[], None]) -> Iterator[None]:
 
 @cache
 def _cache_usable() -> bool:
-    """Return whether the cache can be used; log a warning if it cannot.
+    """Return whether the cache can be used; log a warning if it cannot."""
+    if (problem := cache_problem()) is not None:
+        logging.warning(
+            "compiled kernels cannot be cached in %s, so every worker compiles its own: %s",
+            cache_directory(),
+            problem,
+        )
+    return problem is None
+
+
+def cache_problem() -> str | None:
+    """Create the cache; return why it cannot be used, or None if it can.
 
     Numba raises an exception during training when it fails to write to its cache. Free space is
     therefore required, unless the cache already contains kernels, which only need to be read.
@@ -123,21 +134,14 @@ def _cache_usable() -> bool:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             free_bytes = shutil.disk_usage(directory).free
-        has_kernels = any(directory.iterdir())
+        if any(directory.iterdir()):
+            return None
     except OSError as error:
-        problem = error.strerror
-    else:
-        file_limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        limited = file_limit != resource.RLIM_INFINITY and file_limit < MAX_FILE_BYTES
-        if has_kernels or (free_bytes >= MAX_CACHE_BYTES and not limited):
-            return True
-        problem = "the file size limit is too low" if limited else "the disk is nearly full"
-    logging.warning(
-        "compiled kernels cannot be cached in %s, so every worker compiles its own: %s",
-        directory,
-        problem,
-    )
-    return False
+        return error.strerror or str(error)
+    file_limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if file_limit != resource.RLIM_INFINITY and file_limit < MAX_FILE_BYTES:
+        return "the file size limit is too low"
+    return None if free_bytes >= MAX_CACHE_BYTES else "the disk is nearly full"
 
 
 def exact(function: Callable[..., Any]) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from hogbatch.cli.doctor.command import CHECKS
 from tests.support.fault_injection import cli
 
-NAMES = [name for group in CHECKS.values() for name in group]
+NAMES = list(CHECKS)
 BLOCKED = """
 import sys
 
@@ -30,14 +30,14 @@ def checks(done):
 def test_the_report_has_a_line_for_each_check(tmp_path):
     done = cli("doctor", env={"HOGBATCH_CACHE": str(tmp_path / "cache"), "HOGBATCH_VECTOR": "12"})
     assert (done.returncode, done.stderr) == (0, "")
-    starts = ("  ok    ", "  warn  ", "  ?     ")
+    starts = ("ok    ", "warn  ", "?     ")
     lines = [line for line in done.stdout.splitlines() if line.startswith(starts)]
-    assert [line[8:23].rstrip() for line in lines] == NAMES
-    assert any(line.startswith("  warn  processor") for line in lines)  # and the exit code is 0
-    assert list(tmp_path.iterdir()) == []  # nothing was compiled
+    assert [line[6:16].rstrip() for line in lines] == NAMES
+    assert any(line.startswith("warn  processor") for line in lines)  # and the exit code is 0
+    assert not any(file.is_file() for file in tmp_path.rglob("*"))  # nothing was compiled
 
 
-def test_the_report_as_json_has_no_private_names(tmp_path):
+def test_the_report_as_json_has_no_home_directory(tmp_path):
     home = tmp_path / "home" / "some-user"
     home.mkdir(parents=True)
     private = {"HOME": str(home), "HOGBATCH_CACHE": str(home / "cache"), "TOKEN": "secret-1234"}

@@ -3,28 +3,83 @@
 import json
 import os
 import platform
-import pwd
-import re
 import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from itertools import groupby
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from hogbatch.cli.doctor import checks, reading
-from hogbatch.cli.doctor.checks import Status, Verdict
+from hogbatch.cli.doctor import checks
+from hogbatch.cli.doctor.checks import REQUIRED, SHMEM, Status, Verdict
 from hogbatch.cli.parser import Parser, Usage
 from hogbatch.config.flags import Group
 from hogbatch.errors import UsageError
-from hogbatch.jit import VECTOR_VARIABLE
+from hogbatch.jit import VECTOR_VARIABLE, cache_directory, cache_problem
 from hogbatch.machine import linux
 from hogbatch.machine.cachedir import find_cache_root
+from hogbatch.machine.environment import installed
 from hogbatch.machine.limits import check_limits
+from hogbatch.machine.linux import ROOT
 from hogbatch.machine.printable import encodable, plural, printable
 from hogbatch.version import version
+
+if TYPE_CHECKING:
+    from hogbatch.kernels.gpu.probe import ProbeResult
+
+DOCTOR: Final = Usage(
+    "doctor",
+    "[options]",
+    "Check this machine and this installation, and print what to improve.",
+)
+LABELS: Final = {Status.OK: "ok", Status.WARN: "warn", Status.UNKNOWN: "?"}
+CUDA_SECONDS: Final = 60.0  # the first initialization of CUDA on a machine can take many
+PCI_FOLDER: Final = "sys/bus/pci/devices"
+NVIDIA: Final = "0x10de"
+DISPLAY: Final = "0x03"  # class of PCI devices: graphics cards, and accelerators without outputs
+MODULES: Final = {"pyzmq": "zmq"}  # package: its module, if that has another name
+OPTIONAL: Final = (  # packages that nothing checks
+    *("pyarrow", "scikit-learn", "tensorboard", "mlflow", "mlflow-skinny", "wandb", "ray"),
+    *("scipy", "pandas", "polars", "cupy", "cupy-cuda12x", "cupy-cuda13x"),
+)
+MAX_REASON: Final = 200  # characters
+
+
+def _processor() -> Verdict:
+    import llvmlite.binding as llvm  # here: if it is broken, only this is unknown
+
+    from hogbatch.kernels.cpu.simd import vector_width
+
+    features, forced = llvm.get_host_cpu_features(), os.environ.get(VECTOR_VARIABLE, "")
+    width = int(vector_width("", features))
+    return checks.processor(linux.processor_name(), features, width, forced, platform.machine())
+
+
+def _cores() -> Verdict:
+    return checks.cores(linux.read_topology(), os.cpu_count() or 1, len(inspected_gpus().devices))
+
+
+def _memory() -> Verdict:
+    return checks.memory(linux.free_memory(), linux.total_memory(), linux.memory_quota())
+
+
+def _huge_pages() -> Verdict:
+    from hogbatch.store.layout import HUGE_PAGE  # here: these modules need NumPy
+    from hogbatch.store.pages import collapse, map_shared
+
+    fd = os.memfd_create("hogbatch-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.posix_fallocate(fd, 0, HUGE_PAGE)
+        moved = collapse(map_shared(fd, HUGE_PAGE, writable=True))
+    finally:
+        os.close(fd)
+    return checks.huge_pages(moved, "" if moved else Path(SHMEM).read_text())
+
+
+def _gpus() -> Verdict:
+    return checks.gpus(count_pci_gpus(), linux.nvidia_driver(), inspected_gpus())
 
 
 def _limits() -> Verdict:
@@ -32,89 +87,62 @@ def _limits() -> Verdict:
     return checks.ok(f"{resource.getrlimit(resource.RLIMIT_NOFILE)[0]} open files")
 
 
-LABELS: Final = {Status.OK: "ok", Status.WARN: "warn", Status.UNKNOWN: "?"}
-DOCTOR: Final = Usage(
-    "doctor",
-    "[options]",
-    "Check this machine and this installation, and print what to improve.",
-)
-
-CHECKS: Final[dict[str, dict[str, Callable[[], Verdict]]]] = {
-    "processor": {
-        "processor": lambda: checks.processor(
-            linux.processor_name(),
-            *reading.read_vectors(),
-            os.environ.get(VECTOR_VARIABLE, ""),
-            platform.machine(),
-        ),
-        "cores": lambda: checks.cores(
-            linux.read_topology(), os.cpu_count() or 1, len(reading.read_gpus().usable)
-        ),
-        "CPU quota": lambda: checks.quota(linux.read_topology()),
-        "governor": lambda: checks.governor(
-            reading.read_governors(linux.read_topology().cores), reading.frequency_driver()
-        ),
-        "load": lambda: checks.load(
-            *reading.measure_load(linux.read_topology().cores), len(linux.read_topology().cores)
-        ),
-    },
-    "memory": {
-        "memory": lambda: checks.memory(
-            linux.free_memory(), linux.total_memory(), linux.memory_quota()
-        ),
-        "shared memory": lambda: checks.shared_memory(reading.try_memfd()),
-        "huge pages": lambda: (
-            checks.huge_pages(True, "")
-            if reading.try_huge_page()
-            else checks.huge_pages(False, reading.read_huge_page_setting())
-        ),
-    },
-    "GPU": {
-        "GPUs": lambda: checks.gpus(reading.read_gpus()),
-        "driver": lambda: checks.driver(reading.read_gpus()),
-        "CuPy": lambda: checks.cupy(reading.read_gpus()),
-    },
-    "caches": {
-        "kernels": lambda: checks.kernels(reading.read_kernel_folder(), find_cache_root().note),
-        "data": lambda: checks.data(reading.read_data_folder()),
-    },
-    "software": {
-        "packages": lambda: checks.packages(reading.read_versions(), reading.import_errors()),
-        "extras": lambda: checks.extras(reading.read_versions()),
-        "limits": _limits,
-    },
+CHECKS: Final[dict[str, Callable[[], Verdict]]] = {
+    "processor": _processor,
+    "cores": _cores,
+    "CPU quota": lambda: checks.quota(linux.read_topology()),
+    "memory": _memory,
+    "huge pages": _huge_pages,
+    "GPUs": _gpus,
+    "kernels": lambda: checks.kernels(
+        str(cache_directory()), find_cache_root().note, cache_problem()
+    ),
+    "packages": lambda: checks.packages(read_versions(), import_errors()),
+    "limits": _limits,
 }
 
 
-def doctor(arguments: Sequence[str]) -> int:
-    """`hogbatch doctor`."""
-    parser = Parser(DOCTOR)
-    parser.epilog = (
-        "Each check is ok, warn, or unknown (?) if something cannot be read. The exit code is 0 "
-        "also if there are warnings."
+@cache
+def inspected_gpus() -> "ProbeResult":
+    """The usable GPUs; CuPy is tried in a process of its own."""
+    from hogbatch.kernels.gpu.inspection import inspect_gpus  # here: these modules need NumPy
+    from hogbatch.kernels.gpu.probe import probe
+
+    return inspect_gpus(CUDA_SECONDS) or probe()
+
+
+def count_pci_gpus(root: Path = ROOT) -> int:
+    """The number of NVIDIA GPUs on the PCI bus, with a driver or without."""
+    return sum(
+        (device / "vendor").read_text().strip() == NVIDIA
+        and (device / "class").read_text().startswith(DISPLAY)
+        for device in (root / PCI_FOLDER).glob("*")
     )
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    output.add_argument(
-        "--json",
-        action="store_true",
-        help="all checks and versions as JSON, for bug reports; without names of users",
-    )
-    options = parser.read(arguments)
-    home, user = _private_names()
-    rows = [
-        CheckResult(group, name, redacted(attempt(decide), home, user))
-        for group, members in CHECKS.items()
-        for name, decide in members.items()
-    ]
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    if options.json:
-        about = {"hogbatch": version(), "python": python, "system": system}
-        report = to_json(about | reading.read_versions(), rows)
-    else:
-        report = to_text(f"hogbatch {version()}, {python}, {system}", rows)
-    print(encodable(report, sys.stdout))
-    return 0
+
+
+def read_versions() -> dict[str, str | None]:
+    """The versions of packages; None: not installed."""
+    return {name: installed(name) for name in (*REQUIRED, *OPTIONAL)}
+
+
+def import_errors() -> dict[str, str]:
+    """Import the required packages; return why that fails, by package."""
+    found = {}
+    for package in REQUIRED:
+        try:
+            import_module(MODULES.get(package, package))
+        except Exception as error:  # a broken package may raise anything
+            found[package] = reason(error)
+    return found
+
+
+def reason(error: BaseException) -> str:
+    """The reason of an exception in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        prefix = f"{error.filename}: " if error.filename else ""
+        return printable(f"{prefix}{error.strerror}", MAX_REASON)
+    lines = str(error).strip().splitlines()
+    return printable(lines[0] if lines else type(error).__name__, MAX_REASON)
 
 
 def attempt(decide: Callable[[], Verdict]) -> Verdict:
@@ -128,68 +156,49 @@ def attempt(decide: Callable[[], Verdict]) -> Verdict:
     except UsageError as error:
         return checks.warn(str(error), "no run can start")
     except Exception as error:
-        return Verdict(Status.UNKNOWN, f"unknown: {reading.reason(error)}")
+        return Verdict(Status.UNKNOWN, f"unknown: {reason(error)}")
 
 
-def _private_names() -> tuple[str, str]:
-    """The home directory and the name of this user, as far as they are known."""
-    home = user = ""
-    with suppress(RuntimeError, OSError):
-        home = str(Path.home())
-    with suppress(KeyError):
-        user = pwd.getpwuid(os.getuid()).pw_name
-    return home, user
+def doctor(arguments: Sequence[str]) -> int:
+    """`hogbatch doctor`."""
+    parser = Parser(DOCTOR)
+    parser.epilog = (
+        "Each check is ok, warn, or unknown (?) if something cannot be read. The exit code is 0 "
+        "also if there are warnings."
+    )
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument(
+        "--json", action="store_true", help="all checks and versions as JSON, for bug reports"
+    )
+    options = parser.read(arguments)
+    verdicts = {name: attempt(decide) for name, decide in CHECKS.items()}
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    if options.json:
+        about = {"hogbatch": version(), "python": python, "system": system}
+        report = to_json(about | read_versions(), verdicts)
+    else:
+        report = to_text(f"hogbatch {version()}, {python}, {system}", verdicts)
+    with suppress(RuntimeError):  # there is no home directory
+        report = report.replace(f"{Path.home()}/", "~/")
+    print(encodable(report, sys.stdout))
+    return 0
 
 
-class CheckResult(NamedTuple):
-    """A verdict with its place in the report."""
-
-    group: str
-    name: str
-    verdict: Verdict
-
-
-def to_text(headline: str, rows: Sequence[CheckResult]) -> str:
-    """Show one line for each check, with its advice and command below."""
-    lines = [printable(headline)]
-    column = max(len(row.name) for row in rows)
-    for group, members in groupby(rows, lambda row: row.group):
-        lines += ["", group]
-        for _, name, verdict in members:
-            start = f"  {LABELS[verdict.status]:4}  {name:{column}}  "
-            lines.append(start + printable(verdict.value))
-            below = filter(None, (verdict.advice, verdict.command))
-            lines += [" " * len(start) + printable(text) for text in below]
-    count = sum(row.verdict.status is Status.WARN for row in rows)
-    summary = plural(count, "warning") if count else "no warnings"
-    return "\n".join([*lines, "", summary])
+def to_text(headline: str, verdicts: Mapping[str, Verdict]) -> str:
+    """Show one line for each check, with its advice below."""
+    lines = [printable(headline), ""]
+    column = max(map(len, verdicts))
+    for name, (status, value, advice) in verdicts.items():
+        start = f"{LABELS[status]:4}  {name:{column}}  "
+        lines.append(start + printable(value))
+        if advice:
+            lines.append(" " * len(start) + printable(advice))
+    count = sum(verdict.status is Status.WARN for verdict in verdicts.values())
+    return "\n".join([*lines, "", plural(count, "warning") if count else "no warnings"])
 
 
-def to_json(versions: Mapping[str, str | None], rows: Sequence[CheckResult]) -> str:
+def to_json(versions: Mapping[str, str | None], verdicts: Mapping[str, Verdict]) -> str:
     """Show all checks and versions as one JSON object."""
-    checks = [
-        {
-            "group": group,
-            "name": name,
-            "status": verdict.status.value,
-            "value": verdict.value,
-            "advice": ": ".join(filter(None, (verdict.advice, verdict.command))),
-        }
-        for group, name, verdict in rows
-    ]
-    return json.dumps({"versions": dict(versions), "checks": checks}, indent=2)
-
-
-def redacted(verdict: Verdict, home: str, user: str) -> Verdict:
-    """Remove the names of the user from a verdict."""
-    advice = None if verdict.advice is None else redact(verdict.advice, home, user)
-    return replace(verdict, value=redact(verdict.value, home, user), advice=advice)
-
-
-def redact(text: str, home: str, user: str) -> str:
-    """Shorten paths below the home directory to ~, and replace the user's name in others."""
-    if home not in ("", "/"):
-        text = re.sub(rf"(?<![\w./-]){re.escape(home)}(?![\w.-])", "~", text)
-    if user not in ("", "root"):
-        text = re.sub(rf"(?<=/){re.escape(user)}(?![\w.-])", "USER", text)
-    return text
+    found = [{"name": name, **verdict._asdict()} for name, verdict in verdicts.items()]
+    return json.dumps({"versions": dict(versions), "checks": found}, indent=2)
