@@ -8,7 +8,6 @@ from hogbatch.coordinator.plan import Plan, StoppingCriteria
 from hogbatch.policy.base import PolicySettings
 from hogbatch.store.layout import Layout
 from hogbatch.wire.address import Keys
-from hogbatch.wire.messages import decode_layer
 
 
 class UpstreamAddress(msgspec.Struct, frozen=True):
@@ -73,4 +72,4 @@ def plan_of_server(plan: Plan, workers: int) -> Plan:
 
 def decode_start(frame: bytes) -> ServerStart:
     """Decode the first frame that a server receives; msgspec.DecodeError if it is another one."""
-    return msgspec.msgpack.decode(frame, type=ServerStart, dec_hook=decode_layer)
+    return msgspec.msgpack.decode(frame, type=ServerStart)

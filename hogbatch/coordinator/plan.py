@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from operator import lt
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from hogbatch.config.layers import Layer
+from hogbatch.config.layers import DenseLayer
 from hogbatch.config.lsh import Lsh
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.limits import MIN_UTILIZATION
@@ -52,7 +52,7 @@ class Identity:
 class Training:
     """The network and how it is trained: the part of Welcome that is the same for all workers."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[DenseLayer, ...]
     loss: str
     optimizer: Optimizer
     merge: str

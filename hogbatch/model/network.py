@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from hogbatch.config.layers import (
     Activation,
     DenseLayer,
-    Layer,
     Shape,
     layer_from_file,
     layer_to_file,
@@ -55,7 +54,7 @@ class Network:
     """
 
     features: int
-    layers: tuple[Layer, ...]
+    layers: tuple[DenseLayer, ...]
     loss: str
 
     @classmethod
@@ -145,11 +144,9 @@ class Network:
 
     def layer_views(self) -> tuple[LayerView, ...]:
         """Return the layers in the form that kernels take."""
-        tensors = {tensor.name: tensor for tensor in self.tensors()}
-        return tuple(
-            layer_view(layer, {name: tensors[f"layers.{index}.{name}"] for name in layer.tensors()})
-            for index, layer in enumerate(self.layers)
-        )
+        tensors = self.tensors()
+        layers = zip(self.layers, tensors[::2], tensors[1::2], strict=True)
+        return tuple(_view(*layer) for layer in layers)
 
     def initialise(self, params: Floats, seed: int, mean_square: float | None = None) -> None:
         """Fill params[P] with initial values; the same seed gives the same numbers.
@@ -176,16 +173,14 @@ class Network:
     def _deviations(self, mean_square: float | None) -> dict[str, float]:
         """Standard deviations of the initial weights, by tensor name.
 
-        Those of `Layer.deviations`, except in networks with an output-major layer. Hashing finds
+        Those of the layers, except in networks with an output-major layer. Hashing finds
         its outputs by the angle between their weights and the input, and noise would dominate a
         weak signal. Therefore the first pre-activations of a row are at least INITIAL_SIGNAL (rows
         of many features and norm 1 would have less), and the weights of an output do not shrink
         with the number of outputs.
         """
         deviations = {
-            f"layers.{index}.{name}": deviation
-            for index, layer in enumerate(self.layers)
-            for name, deviation in layer.deviations().items()
+            f"layers.{index}.weight": layer.deviation() for index, layer in enumerate(self.layers)
         }
         if self.output_major:
             first, last = "layers.0.weight", f"layers.{len(self.layers) - 1}.weight"
@@ -207,27 +202,18 @@ class Network:
         }
 
 
-def layer_view(layer: Layer, tensors: Mapping[str, Tensor]) -> LayerView:
-    """Return the arguments of kernels for `layer`, whose parameters are stored as `tensors`.
-
-    Only this function distinguishes kinds of layers for kernels. UsageError for a kind that no
-    kernel supports.
-    """
-    match layer:
-        case DenseLayer():
-            weight, bias = tensors["weight"], tensors["bias"]
-            fan_in, fan_out = weight.stored[::-1] if layer.output_major else weight.stored
-            return LayerView(
-                weights=weight.offset,
-                bias=bias.offset,
-                fan_in=fan_in,
-                fan_out=fan_out,
-                width=layer.width,
-                activation=ACTIVATIONS[layer.activation],
-                output_major=int(layer.output_major),
-            )
-        case _:
-            raise UsageError(f"no kernel supports layers of kind {layer.kind!r}; use dense layers")
+def _view(layer: DenseLayer, weight: Tensor, bias: Tensor) -> LayerView:
+    """Return the arguments of kernels for `layer`."""
+    fan_in, fan_out = weight.stored[::-1] if layer.output_major else weight.stored
+    return LayerView(
+        weights=weight.offset,
+        bias=bias.offset,
+        fan_in=fan_in,
+        fan_out=fan_out,
+        width=layer.width,
+        activation=ACTIVATIONS[layer.activation],
+        output_major=int(layer.output_major),
+    )
 
 
 def _stored(shape: Shape) -> Shape:

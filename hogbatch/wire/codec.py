@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hogbatch.wire.messages import ToCoordinator, ToWorker, decode_layer
+from hogbatch.wire.messages import ToCoordinator, ToWorker
 
 T = TypeVar("T")
 
@@ -19,9 +19,7 @@ PREFIX = MAGIC + struct.pack("<H", PROTOCOL)
 MAX_ERROR_CHARS = 200  # maximum length of the error text about an invalid frame
 
 _encoder = msgspec.msgpack.Encoder()
-_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(
-    ToWorker, dec_hook=decode_layer
-)
+_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 _to_coordinator: msgspec.msgpack.Decoder[ToCoordinator] = msgspec.msgpack.Decoder(ToCoordinator)
 
 

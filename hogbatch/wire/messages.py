@@ -20,7 +20,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from hogbatch.config.layers import Layer, layer_from
+from hogbatch.config.layers import DenseLayer
 from hogbatch.config.lsh import Lsh
 
 # Bounds are part of the protocol: the decoder rejects numbers outside them, so no other code has
@@ -54,18 +54,6 @@ class Message(
     gc=False,
 ):
     """Base of every message; encoded as a msgpack array that starts with the message's tag."""
-
-
-def decode_layer(expected: type, fields: object) -> Layer:
-    """Return the layer that a message describes; msgspec calls this for every field of type Layer.
-
-    msgspec distinguishes only its own Structs by a tag, and ignores unknown fields of a dataclass,
-    so the kind and the fields are checked by `layer_from`. msgspec turns its UsageError, a
-    ValueError, into a ValidationError that names the place in the message.
-    """
-    if expected is not Layer:
-        raise NotImplementedError(f"messages cannot contain {expected.__name__}")
-    return layer_from(fields)
 
 
 class Optimizer(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -232,7 +220,7 @@ class Welcome(Message, frozen=True):
     run: str
     worker: int  # index of its fence line
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[DenseLayer, ...]
     loss: str
     optimizer: Optimizer
     merge: str
