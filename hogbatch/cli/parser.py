@@ -1,10 +1,11 @@
 """The argument parser of all commands, and the arguments that several of them have."""
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from hogbatch.config.arguments import ArgumentGroup
 from hogbatch.config.sources import REPLACED
@@ -12,6 +13,8 @@ from hogbatch.errors import UsageError
 
 if TYPE_CHECKING:
     from hogbatch.cluster.decisions.link import ServerLink
+
+T = TypeVar("T", int, float)
 
 
 class Usage(NamedTuple):
@@ -63,62 +66,56 @@ def add_config(parser: Parser) -> None:
     )
 
 
+# Types of numbers that are not settings of a run, for `add_argument`.
+
+
+def positive(text: str) -> float:
+    """A finite number above 0."""
+    return _number(float, text, lambda value: 0.0 < value < math.inf, "a number above 0")
+
+
+def up_to_one(text: str) -> float:
+    """A number above 0, at most 1."""
+    return _number(float, text, lambda value: 0.0 < value <= 1.0, "a number above 0, at most 1")
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A whole number from `least` to `most`."""
+    expected = f"a whole number from {least} to {most}"
+    return lambda text: _number(int, text, lambda value: least <= value <= most, expected)
+
+
+def _number(kind: Callable[[str], T], text: str, accepts: Callable[[T], bool], expected: str) -> T:
+    try:
+        value = kind(text)
+    except ValueError:
+        pass
+    else:
+        if accepts(value):
+            return value
+    raise argparse.ArgumentTypeError(f"expected {expected}; got {text!r}")
+
+
 def add_link(group: ArgumentGroup) -> None:
     """Add the flags for the link between two servers."""
     group.add_argument(
         "--gbit",
+        type=positive,
         metavar="X",
         default="10",
         help="speed of a link between two servers in Gbit/s (default: %(default)s)",
     )
     group.add_argument(
         "--latency-us",
+        type=positive,
         metavar="US",
         default="50",
         help="latency of a transfer between two servers in microseconds (default: %(default)s)",
     )
 
 
-def link_of(gbit: str, latency_us: str) -> "ServerLink":
+def link_of(gbit: float, latency_us: float) -> "ServerLink":
     """The link that the flags describe."""
     from hogbatch.cluster.decisions.link import ServerLink
 
-    speed, latency = positive("--gbit", gbit), positive("--latency-us", latency_us)
-    return ServerLink(1e-6 * latency, 1e9 / 8 * speed)
-
-
-# Numbers of flags that are not settings of a run. UsageError names the flag and the range.
-
-
-def positive(flag: str, text: str) -> float:
-    """A finite number above 0."""
-    value = _number(text)
-    if not 0.0 < value < float("inf"):
-        raise UsageError(f"{flag}: expected a number above 0; got {text!r}")
-    return value
-
-
-def up_to_one(flag: str, text: str) -> float:
-    """A number above 0, at most 1."""
-    value = _number(text)
-    if not 0.0 < value <= 1.0:
-        raise UsageError(f"{flag}: expected a number above 0, at most 1; got {text!r}")
-    return value
-
-
-def whole(flag: str, text: str, least: int, most: int) -> int:
-    """A whole number from `least` to `most`."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if not least <= value <= most:
-        raise UsageError(f"{flag}: expected a whole number from {least} to {most}; got {text!r}")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+    return ServerLink(1e-6 * latency_us, 1e9 / 8 * gbit)

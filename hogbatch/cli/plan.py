@@ -2,7 +2,7 @@
 
 import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,13 +26,10 @@ def plan(arguments: Sequence[str]) -> int:
     """`hogbatch plan`."""
     options = _parser().read(arguments)
     from hogbatch.cluster.decisions import plan_text as text
-    from hogbatch.cluster.decisions.estimate import MOST_SERVERS, predict
+    from hogbatch.cluster.decisions.estimate import predict
 
-    expected = f"whole numbers from 2 to {MOST_SERVERS} as in 2,8,100"
-    counts = _numbers("--servers", options.servers, expected, 1, range(2, MOST_SERVERS + 1))
-    merges = positive("--merges-per-epoch", options.merges_per_epoch)
-    link, share = link_of(options.gbit, options.latency_us), positive("--share", options.share)
-    forecast = predict(_task(options, merges), link, share, counts)
+    link = link_of(options.gbit, options.latency_us)
+    forecast = predict(_task(options), link, options.share, options.servers)
     if options.json:
         print(json.dumps(text.fields(forecast), indent=2))
     else:
@@ -41,6 +38,8 @@ def plan(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
+    from hogbatch.cluster.decisions.estimate import MOST_SERVERS
+
     parser = Parser(PLAN)
     parser.epilog = (
         "Nothing is sent: the times are predicted. To train on several servers: --cluster of train."
@@ -56,6 +55,7 @@ def _parser() -> Parser:
     servers = parser.add_argument_group("servers")
     servers.add_argument(
         "--servers",
+        type=_numbers(whole(2, MOST_SERVERS)),
         metavar="N,...",
         default="2,4,8,16,32,64,100",
         help="numbers of servers to plan for (default: %(default)s)",
@@ -63,12 +63,14 @@ def _parser() -> Parser:
     add_link(servers)
     servers.add_argument(
         "--merges-per-epoch",
+        type=positive,
         metavar="X",
         default="5",
         help="merges while all servers together train on the data once (default: %(default)s)",
     )
     servers.add_argument(
         "--share",
+        type=positive,
         metavar="FRACTION",
         default="0.1",
         help="wanted fraction of the time for merges (default: %(default)s)",
@@ -82,17 +84,21 @@ def _add_problem(group: ArgumentGroup) -> None:
     """Add the flags that describe a problem without a run."""
     group.add_argument(
         "--network",
+        type=_numbers(whole(1, 2**31 - 1)),
         metavar="SIZES",
         help="numbers of inputs, hidden units and outputs of fully connected layers: "
         "54,512,512,512,7",
     )
-    group.add_argument("--rows", metavar="N", help="training rows")
+    group.add_argument("--rows", type=whole(1, MOST_ROWS), metavar="N", help="training rows")
     group.add_argument(
-        "--rows-per-second", metavar="X", help="rows that one server trains on in a second"
+        "--rows-per-second",
+        type=positive,
+        metavar="X",
+        help="rows that one server trains on in a second",
     )
 
 
-def _task(options: Namespace, merges: float) -> "Task":
+def _task(options: Namespace) -> "Task":
     """The problem to plan for: that of a run, or as given by sizes."""
     sizes = {
         "--network": options.network,
@@ -103,22 +109,19 @@ def _task(options: Namespace, merges: float) -> "Task":
     if options.run_dir is not None and named:
         raise UsageError(f"expected either RUN_DIR or {', '.join(sizes)}; got {named[0]}, too")
     if options.run_dir is not None:
-        return _task_of(options.run_dir, merges)
+        return _task_of(options.run_dir, options.merges_per_epoch)
     if len(named) < len(sizes):
         missing = " and ".join(flag for flag in sizes if flag not in named)
         raise UsageError(
             f"expected RUN_DIR, or all of {', '.join(sizes)}; "
             + (f"{missing} must be given, too" if named else "got none of them")
         )
+    if len(options.network) < 2:
+        raise UsageError(f"--network: expected two or more sizes; got {options.network[0]}")
     from hogbatch.cluster.decisions.estimate import Task, parameters_of
 
-    expected = "two or more sizes from 1 to 2^31 - 1 as in 54,512,512,7"
-    return Task(
-        parameters_of(_numbers("--network", options.network, expected, 2, range(1, 2**31))),
-        whole("--rows", options.rows, 1, MOST_ROWS),
-        positive("--rows-per-second", options.rows_per_second),
-        merges,
-    )
+    parameters = parameters_of(options.network)
+    return Task(parameters, options.rows, options.rows_per_second, options.merges_per_epoch)
 
 
 def _task_of(run_dir: Path, merges: float) -> "Task":
@@ -143,12 +146,6 @@ def _task_of(run_dir: Path, merges: float) -> "Task":
     return Task(parameters, round(rows / epochs), rows / seconds, merges)
 
 
-def _numbers(flag: str, text: str, expected: str, least: int, allowed: range) -> list[int]:
-    """Numbers separated by commas, at least `least` of them; UsageError for others."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) < least or not all(number in allowed for number in numbers):
-        raise UsageError(f"{flag}: expected {expected}; got {text!r}")
-    return numbers
+def _numbers(number: Callable[[str], int]) -> Callable[[str], list[int]]:
+    """The type of flags with numbers separated by commas."""
+    return lambda text: [number(part) for part in text.split(",")]

@@ -1,9 +1,10 @@
 """`hogbatch simulate`: a forecast for given workers, or runs with random faults."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from hogbatch.cli.parser import Parser, Usage, add_link, link_of, up_to_one, whole
 from hogbatch.config.arguments import ArgumentGroup, add_flags
@@ -12,10 +13,7 @@ from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 
-if TYPE_CHECKING:
-    from hogbatch.simulate.merge_forecast import SimulatedCluster
-
-MOST_PARAMETERS: Final = 10**12  # of a simulated model
+MOST: Final = 10**12  # rows, parameters of a model, seeds
 MOST_LOST: Final = 10_000  # servers
 DEFAULT_S = 10.0  # of training, if no flag ends the run
 PROGRESS = 50  # seeds between two progress lines
@@ -30,6 +28,7 @@ ONE_SERVER = (  # flags about the workers of one server
     "lease_ms",
 )
 SEVERAL_SERVERS = ("merge_rows", "server_merge")
+SETTINGS = (*ONE_SERVER, *SEVERAL_SERVERS, "epochs", "max_seconds")
 
 SIMULATE: Final = Usage(
     "simulate", "[options]", "Simulate a run with workers of given speeds, without the hardware."
@@ -38,31 +37,17 @@ SIMULATE: Final = Usage(
 
 def simulate(arguments: Sequence[str]) -> int:
     """`hogbatch simulate`."""
-    options = vars(_simulate_parser().read(arguments))
-    own = {
-        name: options.pop(name)
-        for name in ("workers", "rows", "seed", "json", "faults", "seeds", "parameters", "share")
-    }
-    lost, link = options.pop("lost"), link_of(options.pop("gbit"), options.pop("latency_us"))
-    config = merge_sources({"data": "simulated", **options})
-    from hogbatch.simulate.merge_forecast import SimulatedCluster
-
-    cluster = SimulatedCluster(  # used if the workers are servers
-        whole("--parameters", own["parameters"], 1, MOST_PARAMETERS),
-        link,
-        up_to_one("--share", own["share"]),
-        config.merge_rows,
-        config.server_merge,
-        whole("--lost", lost, 0, MOST_LOST),
-    )
-    if own["seeds"] is not None:
-        if not own["faults"]:
+    options = _simulate_parser().read(arguments)
+    settings = {name: value for name, value in vars(options).items() if name in SETTINGS}
+    config = merge_sources({"data": "simulated", **settings})
+    if options.seeds is not None:
+        if not options.faults:
             raise UsageError("--seeds requires --faults; without it, use --seed")
-        _run_scenarios(_seeds(own["seeds"]))
-    elif own["faults"]:
-        _show_scenario(_whole("seed", own["seed"], 0))
+        _run_scenarios(options.seeds)
+    elif options.faults:
+        _show_scenario(options.seed)
     else:
-        _print_forecast(config, cluster, own)
+        _print_forecast(config, options)
     return 0
 
 
@@ -78,14 +63,20 @@ def _simulate_parser() -> Parser:
         "servers (default: %(default)s)",
     )
     simulated.add_argument(
-        "--rows", default="1000000", metavar="N", help="rows per epoch (default: %(default)s)"
+        "--rows",
+        type=whole(1, MOST),
+        default="1000000",
+        metavar="N",
+        help="rows per epoch (default: %(default)s)",
     )
     simulated.add_argument(
-        "--seed", default="0", metavar="N", help="random seed (default: %(default)s)"
+        "--seed",
+        type=whole(0, MOST),
+        default="0",
+        metavar="N",
+        help="random seed (default: %(default)s)",
     )
-    flags = ("policy", "alpha", "beta", "critical_batch", "min_utilization")
-    limits = ("cpu_batch", "gpu_batch", "lease_ms", "epochs", "max_seconds")
-    groups = add_flags(parser, [*flags, *limits, "merge_rows", "server_merge"])
+    groups = add_flags(parser, SETTINGS)
     _add_servers(groups[Group.SEVERAL_SERVERS])
     faults = parser.add_argument_group("fault injection")
     faults.add_argument(
@@ -96,6 +87,7 @@ def _simulate_parser() -> Parser:
     )
     faults.add_argument(
         "--seeds",
+        type=_seeds,
         metavar="FIRST:STOP[:STEP]",
         help="a range of seeds for --faults, one run each; stops at the first failure",
     )
@@ -108,6 +100,7 @@ def _add_servers(group: ArgumentGroup) -> None:
     """Add the flags of simulated servers."""
     group.add_argument(
         "--parameters",
+        type=whole(1, MOST),
         metavar="N",
         default="1000000",
         help="parameters of the model that servers merge (default: %(default)s)",
@@ -115,6 +108,7 @@ def _add_servers(group: ArgumentGroup) -> None:
     add_link(group)
     group.add_argument(
         "--share",
+        type=up_to_one,
         metavar="FRACTION",
         default="0.3",
         help="largest fraction of the time in which a merge is under way; merges wait for it, as "
@@ -122,31 +116,38 @@ def _add_servers(group: ArgumentGroup) -> None:
     )
     group.add_argument(
         "--lost",
+        type=whole(0, MOST_LOST),
         metavar="N",
         default="0",
         help="servers that die at random times and do not come back (default: %(default)s)",
     )
 
 
-def _print_forecast(
-    config: TrainConfig, cluster: "SimulatedCluster", own: Mapping[str, Any]
-) -> None:
+def _print_forecast(config: TrainConfig, options: Namespace) -> None:
     import msgspec
 
     from hogbatch.simulate.forecast import forecast, table
+    from hogbatch.simulate.merge_forecast import SimulatedCluster
     from hogbatch.simulate.speed import parse_workers
 
     if config.epochs is None and config.max_seconds is None:
         config = replace(config, max_seconds=DEFAULT_S)
-    workers = parse_workers(own["workers"])
+    workers = parse_workers(options.workers)
     servers = workers[0][1].device == "server"
-    _check_flags(config, cluster, servers=servers)
-    numbers = _whole("rows", own["rows"], 1), _whole("seed", own["seed"], 0)
-    result = forecast(config, workers, *numbers, cluster if servers else None)
-    print(msgspec.json.encode(asdict(result)).decode() if own["json"] else "\n".join(table(result)))
+    _check_flags(config, options.lost, servers=servers)
+    cluster = None
+    if servers:
+        link = link_of(options.gbit, options.latency_us)
+        merging = config.merge_rows, config.server_merge
+        cluster = SimulatedCluster(options.parameters, link, options.share, *merging, options.lost)
+    found = forecast(config, workers, options.rows, options.seed, cluster)
+    if options.json:
+        print(msgspec.json.encode(asdict(found)).decode())
+    else:
+        print(*table(found), sep="\n")
 
 
-def _check_flags(config: TrainConfig, cluster: "SimulatedCluster", *, servers: bool) -> None:
+def _check_flags(config: TrainConfig, lost: int, *, servers: bool) -> None:
     """UsageError if a flag was changed that has no effect on these workers."""
     usual = {each.name: each.default for each in fields(TrainConfig)}
     changed = [
@@ -154,7 +155,7 @@ def _check_flags(config: TrainConfig, cluster: "SimulatedCluster", *, servers: b
         for name in (ONE_SERVER if servers else SEVERAL_SERVERS)
         if getattr(config, name) != usual[name]
     ]
-    if cluster.lost and not servers:
+    if lost and not servers:
         changed.append("--lost")
     if changed:
         kind = "servers" if servers else "workers of one server"
@@ -192,14 +193,4 @@ def _seeds(text: str) -> range:
     try:
         return range(*map(int, text.split(":"))) if ":" in text else range(int(text))
     except (ValueError, TypeError):
-        raise UsageError(f"seeds: expected FIRST:STOP or FIRST:STOP:STEP; got {text!r}") from None
-
-
-def _whole(name: str, text: str, minimum: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise UsageError(f"{name}: expected a whole number; got {text!r}") from None
-    if value < minimum:
-        raise UsageError(f"{name} must be {minimum} or more; got {value}")
-    return value
+        raise ArgumentTypeError(f"expected FIRST:STOP or FIRST:STOP:STEP; got {text!r}") from None

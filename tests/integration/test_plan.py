@@ -60,14 +60,14 @@ def test_a_problem_is_planned_without_a_run(main, plan):
     [
         *(("--servers", each) for each in ("1", "two", "5000")),
         *(("--gbit", "0"), ("--latency-us", "nan"), ("--share", "-1")),
-        *(("--network", each) for each in ("54", "54,0,7", "54,x", "", "9,4294967296")),
+        *(("--network", each) for each in ("54,0,7", "54,x", "", "9,4294967296")),
         *(("--rows", "1.5"), ("--rows-per-second", "inf")),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(main, flag, value):
     done = main("plan", *flags_of(PROBLEM | {flag: value}))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1 and flag in done.stderr and repr(value) in done.stderr
+    assert done.stderr.count("\n") == 1 and f"argument {flag}: expected" in done.stderr
 
 
 def test_what_is_no_run_and_no_problem_is_refused(finished_job, main, tmp_path):
@@ -79,6 +79,7 @@ def test_what_is_no_run_and_no_problem_is_refused(finished_job, main, tmp_path):
         ((run_dir,), "has no results yet"),
         ((run_dir, "--rows", "9"), both),
         (("--network", "5,1", "--rows", "9"), "; --rows-per-second must be given, too"),
+        (flags_of(PROBLEM | {"--network": "54"}), "--network: expected two or more sizes; got 54"),
         ((), "expected RUN_DIR, or all of --network, "),
     ):
         done = main("plan", *arguments)

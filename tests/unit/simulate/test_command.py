@@ -87,7 +87,7 @@ def test_a_seed_that_fails_is_named(capsys, monkeypatch):
     ("flags", "words"),
     [
         (["--workers", "16"], "workers: expected a list such as"),
-        (["--rows", "0"], "rows must be 1 or more; got 0"),
+        (["--rows", "0"], "--rows: expected a whole number from 1 to 1000000000000; got '0'"),
         (["--workers", "server:2x9rows/s,cpu:1x9rows/s"], "list servers only"),
         ([*SERVERS, "--lost", "20"], "--lost 20: expected fewer than the 20 servers"),
         ([*SERVERS, "--lease-ms", "7"], "--lease-ms has no meaning with servers"),
