@@ -34,39 +34,29 @@ from hogbatch.workers.transfers import Transfers
 
 
 class ReplicaTrainer(Protocol):
-    """A replica and the sets on its device; see :class:`hogbatch.workers.trainer.Trainer`."""
+    """A replica and the sets on its device, as :class:`hogbatch.workers.trainer.Trainer`."""
 
     @property
-    def device(self) -> Device:
-        """The device of the replica."""
+    def device(self) -> Device: ...
 
     @property
-    def replica(self) -> Replica:
-        """The replica."""
+    def replica(self) -> Replica: ...
 
-    def exchange_touched_rows(self) -> bool:
-        """Exchange only the touched rows of the first layer; return False if that is impossible."""
+    def exchange_touched_rows(self) -> bool: ...
 
-    def reserve(self, batch: int) -> None:
-        """Allocate memory for batches of `batch` rows; may run out of memory."""
+    def reserve(self, batch: int) -> None: ...
 
-    def release(self) -> None:
-        """Free the memory for batches after memory has run out."""
+    def release(self) -> None: ...
 
-    def follow(self, epoch: int) -> None:
-        """Interpret row positions in the order of `epoch` from now on."""
+    def follow(self, epoch: int) -> None: ...
 
-    def rows(self, start: int, stop: int) -> Any:
-        """Return the row numbers of [start, stop) on the device; None for a staged set."""
+    def rows(self, start: int, stop: int) -> Any: ...
 
-    def train(self, start: int, stop: int, batch: int, rate: float) -> None:
-        """Train the replica on rows [start, stop) of the order, in batches."""
+    def train(self, start: int, stop: int, batch: int, rate: float) -> None: ...
 
-    def evaluate(self, lease: Lease) -> NDArray[np.float64]:
-        """Return the sums over rows [lease.start, lease.stop) of the set that `lease` names."""
+    def evaluate(self, lease: Lease) -> NDArray[np.float64]: ...
 
-    def input_transfers(self) -> Transfers:
-        """Return the transfers of training rows since the last call."""
+    def input_transfers(self) -> Transfers: ...
 
 
 def choose_exchange(

@@ -3,12 +3,12 @@
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -192,71 +192,40 @@ def _failure(finish: Finish, saved: str) -> HogbatchError:
     return error(f"{finish.reason}; {saved}")
 
 
-class ResultFile(NamedTuple):
-    """A file to write at the end of a run."""
-
-    label: str  # in messages
-    name: str
-    write: Callable[[Path], None]  # takes the path; SaveError
-
-
 def save_results(
     directory: RunDirectory, model: Model | None, summary: Mapping[str, object]
 ) -> None:
     """Write `model`, unless it is None, and summary.json into the run directory.
 
-    A file that cannot be written there is written to a new temporary directory of mode 0700. Then
-    SaveError is raised, with a message that says where each file is.
+    If that fails, both are written to a new temporary directory of mode 0700, and SaveError is
+    raised, with a message that says where the model is.
     """
-    files = [ResultFile("summary", SUMMARY, partial(write_summary, summary))]
-    if model is not None:
-        files.insert(0, ResultFile("model", MODEL, partial(save_model, model)))
-    failed: list[ResultFile] = []
-    clauses: list[str] = []
-    for file in files:
-        path = directory.path / file.name
-        try:
-            directory.expect_in_place()
-            file.write(path)
-            clauses.append(f"the {file.label} is in {path}")
-        except SaveError as error:
-            clauses.append(str(error))
-            failed.append(file)
-    if failed:
-        clauses += [*_save_elsewhere(failed), _newest_checkpoint(directory.checkpoints)]
-        raise SaveError("; ".join(dict.fromkeys(clauses)))  # both may have failed for one reason
-
-
-def write_summary(summary: Mapping[str, object], path: Path) -> None:
-    """Replace summary.json atomically; SaveError if that fails."""
     try:
-        replace_file(path, [(json.dumps(summary, indent=2) + "\n").encode()])
+        directory.expect_in_place()
+        _write_results(directory.path, model, summary)
+    except SaveError as error:
+        raise SaveError(f"{error}; {_save_elsewhere(model, summary)}") from error
+
+
+def _write_results(path: Path, model: Model | None, summary: Mapping[str, object]) -> None:
+    """Write both files into the directory `path`; SaveError."""
+    if model is not None:
+        save_model(model, path / MODEL)
+    try:
+        replace_file(path / SUMMARY, [(json.dumps(summary, indent=2) + "\n").encode()])
     except OSError as error:
         reason = error.strerror or error
-        raise SaveError(f"{path}: cannot save the summary: {reason}") from error
+        raise SaveError(f"{path / SUMMARY}: cannot save the summary: {reason}") from error
 
 
-def _save_elsewhere(files: Sequence[ResultFile]) -> list[str]:
-    """Write `files` to a temporary directory; return a clause about each."""
+def _save_elsewhere(model: Model | None, summary: Mapping[str, object]) -> str:
+    """Write the results to a temporary directory; return a clause about them."""
     try:
         temporary = Path(tempfile.mkdtemp(prefix="hogbatch-run-"))  # mode 0700
+        _write_results(temporary, model, summary)
     except OSError as error:
-        return [f"no temporary directory could be created either: {error.strerror}"]
-    clauses = []
-    for file in files:
-        try:
-            file.write(temporary / file.name)
-            clauses.append(f"the {file.label} is in {temporary / file.name} instead")
-        except SaveError as error:
-            clauses.append(f"the {file.label} is lost: {error}")
-    with suppress(OSError):  # it is not empty
-        temporary.rmdir()
-    return clauses
-
-
-def _newest_checkpoint(checkpoints: Path) -> str:
-    """Return a clause about the newest checkpoint."""
-    with suppress(OSError):
-        if found := folder.paths(checkpoints):
-            return f"the newest checkpoint is {found[0]}"
-    return f"there is no checkpoint in {checkpoints}"
+        return f"no temporary directory could be created either: {error.strerror}"
+    except SaveError as error:
+        return f"they cannot be saved elsewhere: {error}"
+    label, name = ("summary", SUMMARY) if model is None else ("model", MODEL)
+    return f"the {label} is in {temporary / name} instead"

@@ -19,7 +19,6 @@ import logging
 import math
 import os
 import re
-import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -71,8 +70,6 @@ def write(
     """
     tensors = in_file_order(arrays)
     head = header(tensors)
-    needed = len(head) + len(json.dumps(dict(description)))
-    needed += sum(array.nbytes for array in tensors.values())
     checksums: dict[str, int] = {}
 
     def content() -> Iterator[bytes]:
@@ -92,9 +89,9 @@ def write(
         path = folder / f"{_next_number(folder):06d}"
         files.write_directory(path, {TENSORS: content(), MANIFEST: manifest()})
     except OSError as error:
-        reason = f"{error.strerror or error} ({_disk_space(folder, needed)})"
-        intact = "; earlier ones are intact" if _has_checkpoints(folder) else ""
-        raise SaveError(f"{folder}: cannot save a checkpoint: {reason}{intact}") from error
+        needed = byte_size(sum(array.nbytes for array in tensors.values()))
+        reason = f"{error.strerror or error} (needs {needed}); earlier ones are intact"
+        raise SaveError(f"{folder}: cannot save a checkpoint: {reason}") from error
     return path
 
 
@@ -189,21 +186,6 @@ def _create_folder(folder: Path) -> None:
 
 def _next_number(folder: Path) -> int:
     return max((int(path.name) for path in paths(folder)), default=0) + 1
-
-
-def _disk_space(folder: Path, needed: int) -> str:
-    """Needed and free disk space, determined after an incomplete checkpoint was removed."""
-    text = f"needs {byte_size(needed)}"
-    with suppress(OSError):
-        text += f", {byte_size(shutil.disk_usage(folder).free)} free"
-    return text
-
-
-def _has_checkpoints(folder: Path) -> bool:
-    """Whether there are checkpoints in `folder`."""
-    with suppress(OSError):
-        return bool(paths(folder))
-    return False
 
 
 def _manifest(
