@@ -1,4 +1,4 @@
-"""Cells of the matrix of rehearsals on a server named "fake", and results as they store them."""
+"""Cells of the matrix of rehearsals on a server named "fake"."""
 
 import math
 import sys
@@ -18,7 +18,6 @@ from tests.support import fake_rehearsal
 SAMPLES = Path(samples.__file__).parent
 FAKE = (sys.executable, fake_rehearsal.__file__, "rehearse")
 BOTH = Processors(4, 4, ("0",))
-SMT = Processors(56, 28, ("0", "1"))
 BATCHES = {"cpu": Batches([64]), "gpu": Batches([512]), "gpus": Batches([512])}
 SERVER = "fake"
 
@@ -41,16 +40,3 @@ def run(made, chosen):
     shown = []
     left = made.run(made.load(chosen), lambda result, rest: shown.append(result))
     return left, shown
-
-
-def result(method, late=None, early=None, kind=None, seed=0, error=None, **other):
-    """The result of a cell."""
-    rows = other.pop("rows", 10_000)
-    reached = {
-        name: None if at is None else {"seconds": at, "rows": rows}
-        for name, at in (("early", early), ("late", late))
-    }
-    made = {"set": "w8a", "server": SERVER, "method": method, "seed": seed, "error": error}
-    made |= {"kind": kind or method.partition("-")[0], "reached": reached, "rows": rows}
-    made |= {"wall_s": 4.0, "rough_wall_s": 16.0, "train_seconds": late or 9.0}
-    return made | {"devices": {"cpu": None, "gpu": None}} | other
