@@ -1,15 +1,5 @@
 """All errors that callers may catch, and the exit codes of commands that fail with them.
 
-* HogbatchError                 1   (raised directly: a bug)
-  + UsageError                  2   an invalid flag, key or argument
-    - DataError                 2   an invalid data or model file, with file:line if possible
-    - PolicyError               2   a failing batch policy of the user
-  + RunDirectoryHeld            3   another coordinator is running in the run directory
-  + ProtocolError               4   coordinator and worker use different protocol versions
-  + SaveError                   5   a model or checkpoint could not be written
-  + NoWorkers                   6   no worker attached, or none is left
-  + DeviceError                12   a GPU failure that only a new process can recover from
-
 A message is one sentence: what was got, what was expected, where, and what to do.
 """
 

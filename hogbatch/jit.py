@@ -9,8 +9,7 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -33,10 +32,6 @@ MAX_FILE_BYTES: Final = 1 << 23  # upper bound for one of their files
 # Environment variable that forces the vector width of the kernels, in floats: 4, 8 or 16.
 VECTOR_VARIABLE: Final = "HOGBATCH_VECTOR"
 BOUNDS_VARIABLE: Final = "NUMBA_BOUNDSCHECK"  # if it is 1, kernels check their indices
-COMPILING: Final = (
-    "compiling kernels, which takes up to a minute; this happens once per installation and kind "
-    "of network"
-)
 
 
 @cache
@@ -89,26 +84,6 @@ def kernel(
 def compiles() -> bool:
     """Return whether a kernel was missing from the cache, so that this process compiles."""
     return any(compiled.stats.cache_misses for compiled in _kernels)
-
-
-@contextmanager
-def before_compiling(report: Callable[[], None]) -> Iterator[None]:
-    """In this context, call `report` once, before the first kernel that the cache does not have."""
-    from numba.core import event  # here, as in `kernel`
-
-    class FirstStart(event.Listener):
-        reported = False
-
-        def on_start(self, _: Any) -> None:
-            if not self.reported:
-                self.reported = True
-                report()
-
-        def on_end(self, _: Any) -> None:
-            pass
-
-    with event.install_listener("numba:compile", FirstStart()):
-        yield
 
 
 @cache

@@ -4,43 +4,18 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-from hogbatch.errors import HogbatchError
-
 PACKAGE = Path(__file__).resolve().parent
 
 
 @cache
 def version() -> str:
-    """The `version` of the pyproject.toml beside the package, else that of the installed package.
+    """The version in the pyproject.toml beside the package, else that of the installed package.
 
-    In a checkout, another version may be installed, or none. Raises HogbatchError if the package
-    was copied from a checkout without its pyproject.toml.
+    In a checkout, another version may be installed, or none.
     """
-    found = _of_checkout(PACKAGE.parent / "pyproject.toml") or _of_installation()
-    if found is None:
-        raise HogbatchError(
-            f"the version of {PACKAGE} is unknown: it is not an installed package, and there is no "
-            f"pyproject.toml of hogbatch in {PACKAGE.parent}; copy that file of the checkout, too"
-        )
-    return found
-
-
-def _of_checkout(path: Path) -> str | None:
-    """The version in a pyproject.toml; None if it is of another project or cannot be read."""
-    try:
-        project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
-    except (OSError, tomllib.TOMLDecodeError):
-        return None
-    return str(project["version"]) if project.get("name") == "hogbatch" else None
-
-
-def _of_installation() -> str | None:
-    """The version of the installed package; None if it is not the one imported."""
+    project = PACKAGE.parent / "pyproject.toml"
+    if project.is_file():
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
     from importlib import metadata  # here: the import is slow, and a checkout does not need it
 
-    try:
-        installed = metadata.distribution("hogbatch")
-    except metadata.PackageNotFoundError:
-        return None
-    imported = Path(str(installed.locate_file("hogbatch"))).resolve() == PACKAGE
-    return installed.version if imported else None
+    return metadata.version("hogbatch")

@@ -13,7 +13,6 @@ from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.errors import UsageError
-from hogbatch.jit import COMPILING, before_compiling
 
 if TYPE_CHECKING:
     from hogbatch.cluster.decisions.link import ServerLink
@@ -62,14 +61,13 @@ def rehearse(arguments: Sequence[str]) -> int:
     described, servers = read_server(server), _servers(config, link)
     progress, several = ProgressLines(quiet=config.quiet), {}
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or as_json)
-    with before_compiling(progress.compiling):
-        if servers is None:
-            run = execute(settings, Rehearsal(described, interleave, progress.observe))
-        else:
-            platform = RehearsalOfServers(described, interleave, progress.observe, servers)
-            run = execute(settings, platform, platform.read)
-            if merges := platform.merges:
-                several = {"all_rows": merges.rows, "merges": merges.merges}
+    if servers is None:
+        run = execute(settings, Rehearsal(described, interleave, progress.observe))
+    else:
+        platform = RehearsalOfServers(described, interleave, progress.observe, servers)
+        run = execute(settings, platform, platform.read)
+        if merges := platform.merges:
+            several = {"all_rows": merges.rows, "merges": merges.merges}
     if as_json:
         seconds = progress.seconds
         rows = several.get("all_rows", run.summary["rows"])
@@ -142,20 +140,14 @@ class ProgressLines:
         reached = progress()
         speed = (reached.rows - self._rows) / (now - self._next + PROGRESS_S)
         self._next, self._rows = now + PROGRESS_S, reached.rows
-        self._print(
+        print(
             f"rehearsing for {now - self._began:.0f} s: {reached.seconds:.3f} s simulated, "
-            f"{reached.rows:,} rows, {speed:,.0f} rows/s of real time"
+            f"{reached.rows:,} rows, {speed:,.0f} rows/s of real time",
+            file=sys.stderr,
+            flush=True,
         )
-
-    def compiling(self) -> None:
-        """Print that kernels are being compiled, during which there are no other lines."""
-        self._print(COMPILING)
 
     @property
     def seconds(self) -> float:
         """Real seconds since the start."""
         return time.monotonic() - self._began
-
-    def _print(self, line: str) -> None:
-        if not self._quiet:
-            print(line, file=sys.stderr, flush=True)

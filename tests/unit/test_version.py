@@ -29,8 +29,8 @@ def copied(tmp_path):
     return tmp_path / "tree"
 
 
-def declare(tree, name="hogbatch", version="7.8.9"):
-    (tree / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "{version}"\n')
+def declare(tree):
+    (tree / "pyproject.toml").write_text('[project]\nname = "hogbatch"\nversion = "7.8.9"\n')
 
 
 def test_a_checkout_has_the_version_of_its_pyproject():
@@ -51,14 +51,6 @@ def test_a_checkout_needs_no_installation(copied):
     assert bare_python("-c", asked, path=copied).stdout == "7.8.9\n"
 
 
-def test_a_copy_without_any_version_is_an_error(copied):
-    done = bare_python("-c", ASK, path=copied)
-    assert done.returncode == 1
-    assert f"HogbatchError: the version of {copied / 'hogbatch'} is unknown" in done.stderr
-    declare(copied, name="another-project")
-    assert "is unknown" in bare_python("-c", ASK, path=copied).stderr
-
-
 def install(tree, version):
     """The metadata that pip writes beside the package."""
     found = tree / f"hogbatch-{version}.dist-info"
@@ -71,20 +63,8 @@ def test_an_installed_package_has_its_own_version(copied):
     assert bare_python("-c", ASK, path=copied).stdout == "3.2.1\n"
 
 
-def test_another_installation_does_not_count(copied, tmp_path):
-    elsewhere = tmp_path / "site"
-    elsewhere.mkdir()
-    install(elsewhere, "3.2.1")
-    program = f"import sys; sys.path.append({str(elsewhere)!r}); {ASK}"
-    assert "is unknown" in bare_python("-c", program, path=copied).stderr
+def test_another_installation_does_not_count_in_a_checkout(copied, tmp_path):
+    install(tmp_path, "3.2.1")
     declare(copied)
+    program = f"import sys; sys.path.append({str(tmp_path)!r}); {ASK}"
     assert bare_python("-c", program, path=copied).stdout == "7.8.9\n"
-
-
-def test_a_pyproject_that_cannot_be_read_does_not_count(copied):
-    install(copied, "3.2.1")
-    (copied / "pyproject.toml").write_text("[project\n")
-    assert bare_python("-c", ASK, path=copied).stdout == "3.2.1\n"
-    (copied / "pyproject.toml").unlink()
-    (copied / "pyproject.toml").mkdir()
-    assert bare_python("-c", ASK, path=copied).stdout == "3.2.1\n"
