@@ -1,6 +1,6 @@
 """Transfer of rows to the device: the whole set in advance if it fits, else batch by batch."""
 
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,58 +9,18 @@ from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.workers.batch import Batch
 from hogbatch.workers.mapping import MappedSegment
-from hogbatch.workers.staged import staged_set
+from hogbatch.workers.staged import StagedSet, staged_set
 from hogbatch.workers.transfers import Transfers
 
 MAX_MEMORY_FRACTION = 0.7  # of the free memory for the set; scratch and graphs need the rest
 
 
-class Feed(Protocol):
-    """Batches of one set, for one thread.
-
-    Call `set_order`, then `batch`. A batch is valid for the work queued on the device before the
-    next batch is requested.
-    """
-
-    transfers: Transfers  # to the device; a copy is counted when the one after next begins
-
-    def reserve(self, batch: int) -> bool:
-        """Allocate buffers for batches of `batch` rows; return True if the arrays have changed."""
-
-    def release(self) -> None:
-        """Free these buffers; the next batch allocates them again."""
-
-    def set_order(self, epoch: int, order: NDArray[np.int64]) -> None:
-        """Set the order of the next batches to `order`[N], which is fixed for each epoch."""
-
-    def batch(self, start: int, stop: int) -> Batch:
-        """The batch of rows [start, stop) of the order."""
-
-    def rows(self, start: int, stop: int) -> Any:
-        """The row numbers [start, stop) of the order on the device; None if the set is staged."""
-
-
-def feed_for(
-    device: Device,
-    examples: Examples,
-    reserved_bytes: int = 0,
-    data: MappedSegment | None = None,
-) -> Feed:
-    """Cache the set on the device if it fits, else stage its batches.
-
-    `reserved_bytes` of the memory that is free now are needed for other purposes. `data` contains
-    the set, if the device may read it there.
-    """
-    arrays = (*examples.inputs, *examples.labels)
-    needed = sum(array.nbytes for array in arrays) + 2 * 8 * examples.rows  # two orders
-    capacity = MAX_MEMORY_FRACTION * (device.free_bytes() - reserved_bytes)
-    if needed <= capacity:
-        return CachedSet(device, examples)
-    return staged_set(device, examples, data, capacity)
-
-
 class CachedSet:
-    """A set that is copied to the device once; a batch is a list of row numbers."""
+    """A set that is copied to the device once; a batch is a list of row numbers.
+
+    For one thread, like :class:`StagedSet`, whose methods have the same meaning. `transfers` are
+    those to the device; a copy is counted when the one after next begins.
+    """
 
     def __init__(self, device: Device, examples: Examples) -> None:
         self.transfers = Transfers()
@@ -111,3 +71,25 @@ class CachedSet:
             self._device.synchronize_event(end)
             self.transfers.add(count, self._device.elapsed(start, end))
             self._copied = None
+
+
+Feed: TypeAlias = CachedSet | StagedSet
+
+
+def feed_for(
+    device: Device,
+    examples: Examples,
+    reserved_bytes: int = 0,
+    data: MappedSegment | None = None,
+) -> Feed:
+    """Cache the set on the device if it fits, else stage its batches.
+
+    `reserved_bytes` of the memory that is free now are needed for other purposes. `data` contains
+    the set, if the device may read it there.
+    """
+    arrays = (*examples.inputs, *examples.labels)
+    needed = sum(array.nbytes for array in arrays) + 2 * 8 * examples.rows  # two orders
+    capacity = MAX_MEMORY_FRACTION * (device.free_bytes() - reserved_bytes)
+    if needed <= capacity:
+        return CachedSet(device, examples)
+    return staged_set(device, examples, data, capacity)

@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -73,29 +73,6 @@ class RowSet:
         return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds)
 
 
-class Buffer(Protocol):
-    """Arrays on the device that hold one batch at a time, and the method to fill them."""
-
-    arrays: Arrays
-    numbers: Any  # int64[batch]
-
-    def prepare(self, rows: NDArray[np.int64]) -> None:
-        """Do the host's part for `rows`; all earlier copies must be done."""
-
-    def copy(self) -> None:
-        """Queue the copies of the prepared rows; to be called in `Device.copy_stream`."""
-
-    def moved(self) -> int:
-        """Bytes that the last `copy` has moved to the device; it must be done."""
-
-
-class Gathering(Protocol):
-    """A way of gathering the rows of a set."""
-
-    def buffer(self, batch: int) -> Buffer:
-        """Allocate a buffer for batches of up to `batch` rows."""
-
-
 class DeviceGathering:
     """The device gathers the rows; the host only provides their numbers.
 
@@ -131,12 +108,13 @@ class DeviceGathering:
             )
         )
 
-    def buffer(self, batch: int) -> Buffer:
+    def buffer(self, batch: int) -> "_DeviceBuffer":
+        """Allocate a buffer for batches of up to `batch` rows."""
         return _DeviceBuffer(self, batch)
 
 
 class _DeviceBuffer:
-    """A buffer that the device fills."""
+    """Arrays on the device that hold one batch at a time, which the device fills."""
 
     def __init__(self, gathering: DeviceGathering, batch: int) -> None:
         device = self._device = gathering.device
@@ -152,10 +130,12 @@ class _DeviceBuffer:
         self._batch = 0
 
     def prepare(self, rows: NDArray[np.int64]) -> None:
+        """Do the host's part for `rows`; all earlier copies must be done."""
         self._batch = len(rows)
         self._host_numbers[: self._batch] = rows
 
     def copy(self) -> None:
+        """Queue the copies of the prepared rows; to be called in `Device.copy_stream`."""
         batch, (inputs, labels), own = self._batch, self._gathering.sources, self.arrays
         numbers = self.numbers[:batch]
         self._device.start_copy(numbers, self._host_numbers[:batch])
@@ -179,6 +159,7 @@ class _DeviceBuffer:
             kernels.copy_cells(source, starts, selected, target)
 
     def moved(self) -> int:
+        """Bytes that the last `copy` has moved to the device; it must be done."""
         gathering, (stored, listed) = self._gathering, self._counts
         cells = stored * gathering.stored_bytes + listed * gathering.listed_bytes
         return int(self._batch * (NUMBER + gathering.row_bytes) + cells)
@@ -193,12 +174,13 @@ class HostGathering:
         self.threads = threads or min(MAX_THREADS, len(os.sched_getaffinity(0)))
         self.pool = ThreadPoolExecutor(self.threads)
 
-    def buffer(self, batch: int) -> Buffer:
+    def buffer(self, batch: int) -> "_HostBuffer":
+        """Allocate a buffer for batches of up to `batch` rows."""
         return _HostBuffer(self, batch)
 
 
 class _HostBuffer:
-    """A buffer that is filled from pinned memory."""
+    """A buffer that is filled from pinned memory; its methods are those of `_DeviceBuffer`."""
 
     def __init__(self, gathering: HostGathering, batch: int) -> None:
         device = self._device = gathering.device
@@ -255,6 +237,10 @@ class _HostBuffer:
     def moved(self) -> int:
         filled = zip(self._host, self._filled, strict=True)
         return sum(host[:length].nbytes for host, length in filled)
+
+
+Gathering: TypeAlias = DeviceGathering | HostGathering
+Buffer: TypeAlias = _DeviceBuffer | _HostBuffer
 
 
 def _select(

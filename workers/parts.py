@@ -1,8 +1,12 @@
-"""The parts of a replica: how ranges of the parameters are exchanged with the shared parameters."""
+"""The parts of a replica: how ranges of the parameters are exchanged with the shared parameters.
+
+Their methods do for a part what those of :class:`hogbatch.workers.replica.Replica` do for all
+parameters. The exchange thread calls `merge` and `fetch`, the training thread the other methods.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,43 +19,6 @@ from hogbatch.workers.transfers import Transfers
 HostFloats = NDArray[np.float32]
 REPETITIONS = 3  # of a measurement; the fastest is used, because noise only slows down
 TRIAL_WEIGHT = 0.5  # of a merge that is measured: weights below 1 need a multiplication
-
-
-class ReplicaPart(Protocol):
-    """A part of the parameters.
-
-    The exchange thread calls `merge` and `fetch`, the training thread calls the other methods.
-    """
-
-    def begin(self, rows: Any) -> None:
-        """Pull what an interval over `rows` needs; all changes taken must have been merged."""
-
-    def refresh(self) -> None:
-        """Pull everything; all changes taken must have been merged."""
-
-    def rejoin(self, rows: Any) -> None:
-        """Apply the fetched parameters; `rows` are those of the next interval, or None."""
-
-    def take(self, finite: Any) -> None:
-        """Take the change of the current interval; set finite[0] = 0 if it is not finite."""
-
-    def discard(self) -> None:
-        """Undo the change that has not been taken."""
-
-    def reset(self) -> None:
-        """Clear the replica; `begin` must follow."""
-
-    def merge(self, fraction: float) -> None:
-        """Add the change taken, times `fraction`, to the shared parameters; returns when done."""
-
-    def fetch(self) -> None:
-        """Pull the shared parameters for the next `rejoin`."""
-
-    def measure_merge(self) -> float:
-        """Seconds of `merge` and `fetch` for the change taken last, without merging it.
-
-        The merge uses other memory: the shared parameters are not written.
-        """
 
 
 class FlatPart:
@@ -122,6 +89,7 @@ class FlatPart:
         count_transfer(self._device, self._transfers, self._shared.nbytes, copy)
 
     def measure_merge(self) -> float:
+        """Seconds of `merge` and `fetch` for the change taken last; merges into other memory."""
         merge = self._trial_methods()[self._method]
 
         def merge_and_fetch() -> None:
@@ -312,6 +280,9 @@ class TouchedRowsPart:
     def _bytes(self, rows: int) -> int:
         """Bytes of `rows` rows of all tables."""
         return sum(rows * table.shared[0].nbytes for table in self._tables)
+
+
+ReplicaPart: TypeAlias = FlatPart | TouchedRowsPart
 
 
 def count_transfer(

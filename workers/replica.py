@@ -162,7 +162,10 @@ class Replica:
             part.rejoin(rows)
 
     def take(self) -> None:
-        """Take the change and the totals of the interval."""
+        """Take the change and the totals of the interval.
+
+        `finite`[0] becomes 0 if the change contains NaN or Inf.
+        """
         self.finite.fill(1)
         for part in self._parts:
             part.take(self.finite)

@@ -35,6 +35,9 @@ class StagedSet:
     The copies of a batch run concurrently with the training on the batch before it. They begin when
     the device has trained on the batch before that, which used the same buffer; the host does not
     wait for this.
+
+    Call `set_order`, then `batch`. A batch is valid for the work queued on the device before the
+    next batch is requested.
     """
 
     def __init__(self, device: Device, gathering: Gathering) -> None:
@@ -47,6 +50,7 @@ class StagedSet:
         self._next = 0
 
     def reserve(self, batch: int) -> bool:
+        """Allocate buffers for batches of `batch` rows; return True if the arrays have changed."""
         if batch <= self._capacity:
             return False
         self.release()
@@ -56,6 +60,7 @@ class StagedSet:
         return True
 
     def release(self) -> None:
+        """Free these buffers; the next batch allocates them again."""
         with self._device.copy_stream():
             self._device.synchronize()  # copies of a batch that failed may not be complete
         self._device.synchronize()  # the device may still read the buffers
@@ -63,9 +68,11 @@ class StagedSet:
         self._slots, self._rows, self._capacity = [], None, 0
 
     def set_order(self, epoch: int, order: NDArray[np.int64]) -> None:
+        """Set the order of the next batches to `order`[N], which is fixed for each epoch."""
         self._order = order
 
     def batch(self, start: int, stop: int) -> Batch:
+        """The batch of rows [start, stop) of the order."""
         self.reserve(stop - start)
         device, number = self._device, self._next
         slot = self._slots[number]
@@ -86,6 +93,7 @@ class StagedSet:
         return Batch(number, inputs, labels, self._rows[:count], numbers[:count])
 
     def rows(self, start: int, stop: int) -> Any:
+        """The row numbers [start, stop) on the device, which a cached set has: None."""
         return None
 
     def finish(self) -> None:
