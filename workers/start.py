@@ -23,7 +23,7 @@ def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
     check_limits()
     address = find(run_dir)
     received = attach_segments(address.store)
-    end = Dealer(address.control, address.keys)
+    end = Dealer(address.control)
     session = Session(end, received, engine)
     if launched:  # Ctrl-C in the terminal of the coordinator is handled by the coordinator
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 # Flags of processes, sockets, checkpoints, live views and clusters: a rehearsal has none.
 NOT_REHEARSED: Final = (
     "pin",
-    "listen",
-    "insecure",
     "checkpoint_seconds",
     "resume",
     "deterministic",

@@ -14,7 +14,7 @@ from hogbatch.run.setup import ReadData, load_data
 from hogbatch.run.this_server import ThisServer
 
 # Settings of workers and sockets of this process, which has none; and those that the servers lack.
-ONE_SERVER: Final = ("deterministic", "workers", "start_with", "listen", "insecure")
+ONE_SERVER: Final = ("deterministic", "workers", "start_with")
 
 
 def choose_platform(

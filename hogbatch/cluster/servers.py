@@ -85,7 +85,7 @@ class Cluster(Protocol):
 
     size: int  # number of servers
     relay: str  # what moves models without NIXL, for display
-    listen: str | None  # where servers reach this process: tcp://IP:*; None: on this machine
+    listen: str | None  # IP address where servers reach this process; None: on this machine
 
     @property
     def line(self) -> str:

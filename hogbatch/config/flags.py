@@ -26,7 +26,6 @@ class Group(StrEnum):
     SEVERAL_SERVERS = "several servers"
     STOPPING = "stopping and evaluation"
     CHECKPOINTS = "checkpoints"
-    SECURITY = "security"
     OUTPUT = "output"
 
     def flag(

@@ -18,7 +18,8 @@ from hogbatch.config.values import Constraint, WorkerRequest
 from hogbatch.errors import UsageError
 
 REPLACED: Final = {"standardize": "scale"}  # former keys and their replacements
-DROPPED: Final = ("evaluate", "record")  # former keys in files of earlier versions; not read
+# Former keys that files of earlier versions contain; not read.
+DROPPED: Final = ("evaluate", "record", "listen", "insecure")
 
 
 def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:

@@ -276,17 +276,6 @@ class TrainConfig(LearningConfig):
         "auto|PATH",
     )
 
-    listen: str | None = Group.SECURITY.flag(
-        None,
-        TEXT,
-        "TCP address for worker messages, encrypted with keys made for this run "
-        "(default: an unnamed local socket)",
-        "tcp://IP:PORT",
-    )
-    insecure: bool = Group.SECURITY.flag(
-        False, BOOLEAN, "no keys with --listen: the coordinator accepts unauthenticated connections"
-    )
-
     run_dir: str | None = Group.OUTPUT.flag(
         None, TEXT, "run directory (default: runs/<timestamp>-<data name>)", "DIR"
     )

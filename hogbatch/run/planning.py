@@ -42,7 +42,7 @@ def is_small(config: TrainConfig, plan: Plan, network: Network, train: SetSizes)
     epochs = plan.stopping.epochs
     processes = (
         config.workers != "auto" and not config.deterministic,
-        config.start_with > 1 or config.cpu_teams is not None or config.listen is not None,
+        config.start_with > 1 or config.cpu_teams is not None,
         plan.stopping.average or plan.training.lsh is not None,
     )
     if epochs is None or any(processes):

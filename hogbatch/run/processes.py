@@ -22,7 +22,7 @@ def open_planes(
 ) -> Iterator[tuple[Router, PublishedSegments]]:
     """Open the control and data plane, and publish their addresses to workers."""
     with ExitStack() as cleanup:
-        router = Router(run_dir, listen=config.listen, insecure=config.insecure)
+        router = Router(run_dir)
         cleanup.callback(router.close)
         published = PublishedSegments(segments.fingerprint, segments.features, segments.by_name)
         cleanup.callback(published.close)
@@ -33,7 +33,6 @@ def open_planes(
                 control=router.address,
                 store=published.address,
                 since=datetime.now().isoformat(timespec="seconds"),
-                keys=router.keys,
             )
         )
         yield router, published

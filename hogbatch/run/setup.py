@@ -40,7 +40,6 @@ from hogbatch.views.console import Console
 from hogbatch.views.trackers.base import RunStart
 from hogbatch.views.trackers.names import run_settings
 from hogbatch.views.trackers.tracking import Tracking, tracker_class
-from hogbatch.wire.endpoint import parse_listen
 
 ReadData = Callable[[TrainConfig, Console], RunData]  # prints notes about the data
 
@@ -102,7 +101,6 @@ class RunSetup:
 def check_environment(config: TrainConfig) -> None:
     """UsageError or DataError if the run cannot start; called before anything is written."""
     check_limits()
-    parse_listen(config.listen, config.insecure)
     for name in config.log:
         tracker_class(name)
     if config.resume is not None:

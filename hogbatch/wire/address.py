@@ -26,10 +26,10 @@ Key = Annotated[str, msgspec.Meta(min_length=40, max_length=40)]  # 32 bytes in 
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """Keys that workers need to connect over tcp; only the user may read a file with them."""
+    """Keys that servers need to connect over tcp."""
 
     server: Key  # the coordinator's public key
-    public: Key  # of the key pair that all workers of a run use
+    public: Key  # of the key pair that all servers of a run use
     secret: Key
 
 
@@ -41,7 +41,6 @@ class Address(msgspec.Struct, frozen=True):
     control: str  # ZeroMQ endpoint
     store: str  # of the segments; see hogbatch.store.attach
     since: str
-    keys: Keys | None = None  # None: accepts unauthenticated connections
 
 
 def make_private(run_dir: Path) -> None:
@@ -123,21 +122,15 @@ class RunLock:
 def find(run_dir: Path) -> Address:
     """Return the address of the coordinator in `run_dir`.
 
-    UsageError if no address is published, or if it contains keys that other users may have read.
+    UsageError if no address is published.
     """
     try:
-        with (run_dir / NAME).open("rb") as file:
-            address, mode = _parse(file.read()), os.fstat(file.fileno()).st_mode & 0o777
+        address = _parse((run_dir / NAME).read_bytes())
     except OSError as error:
         raise UsageError(f"{run_dir} is not a run directory: {NAME}: {error.strerror}") from None
     if address is None:
         raise UsageError(
             f"no coordinator is running in {run_dir}; start one with hogbatch coordinator"
-        )
-    if address.keys and mode & 0o077:
-        raise UsageError(
-            f"expected mode 0600 for {run_dir / NAME}, which holds keys; got {mode:04o}: other"
-            " users may have read them, so start the run again"
         )
     return address
 

@@ -1,8 +1,7 @@
-"""Authentication of workers over tcp by the keys of the run (CurveZMQ, RFC 26; ZAP, RFC 27).
+"""Authentication of servers over tcp by the keys of the run (CurveZMQ, RFC 26; ZAP, RFC 27).
 
 Two key pairs are generated for each run. The coordinator's secret key never leaves its process;
-the keys that workers need are in coordinator.json, which only the user can read. All traffic is
-encrypted.
+the servers get the keys that they need when they are started. All traffic is encrypted.
 """
 
 from typing import TypeAlias
@@ -12,7 +11,6 @@ from zmq.utils import z85
 
 from hogbatch.errors import UsageError
 from hogbatch.wire.address import Keys
-from hogbatch.wire.endpoint import Endpoint
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
@@ -33,13 +31,12 @@ class Authenticator:
     Answers libzmq's authentication requests in `process`; needs no thread of its own.
     """
 
-    def __init__(self, context: "zmq.Context[Socket]", router: Socket, endpoint: Endpoint) -> None:
-        """Generate keys and make `router`, before it is bound to `endpoint`, require them."""
+    def __init__(self, context: "zmq.Context[Socket]", router: Socket) -> None:
+        """Generate keys and make `router`, before it is bound, require them."""
         if not zmq.has("curve"):
             raise UsageError(
-                f"--listen {endpoint} would accept unauthenticated connections: this libzmq was"
-                " built without encryption; install pyzmq as a wheel, or use --insecure if you"
-                " trust every user who can reach that address"
+                "several servers need encryption, without which this libzmq was built; install "
+                "pyzmq as a wheel"
             )
         self.rejected = 0
         server, own_secret = zmq.curve_keypair()

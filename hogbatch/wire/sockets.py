@@ -28,7 +28,6 @@ from hogbatch.wire.codec import (
     encode,
 )
 from hogbatch.wire.curve import Authenticator, set_keys
-from hogbatch.wire.endpoint import Endpoint, parse_listen
 from hogbatch.wire.messages import Refused, ToCoordinator, ToWorker
 
 log = logging.getLogger(__name__)
@@ -48,13 +47,11 @@ class Router:
     reads its peers in turn, so a valid message waits for a pause or two, not for the whole flood.
     """
 
-    def __init__(self, run_dir: Path, *, listen: str | None = None, insecure: bool = False) -> None:
-        """Listen on an unnamed socket in `run_dir`, or over tcp on the endpoint `listen`.
+    def __init__(self, run_dir: Path, *, listen: str | None = None) -> None:
+        """Listen on an unnamed socket in `run_dir`, or over tcp on a port of the IP `listen`.
 
-        Over tcp, workers need `keys` to connect, unless `insecure` accepts unauthenticated
-        connections. UsageError if the socket cannot be opened.
+        Over tcp, peers need `keys` to connect. UsageError if the socket cannot be opened.
         """
-        endpoint = parse_listen(listen, insecure)
         self.refused = 0
         self._next_log = 0.0
         self._paused_until = 0.0
@@ -68,15 +65,13 @@ class Router:
             self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an unreachable worker is an error
             self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
             self._socket.setsockopt(zmq.RCVHWM, MAX_UNREAD)
-            if endpoint is None:
+            if listen is None:
                 bind = self._socket.bind
                 self._inode = bind_unnamed(lambda path: bind(f"ipc://{path}"), run_dir, SOCKET)
                 self.address = f"ipc:///proc/{os.getpid()}/fd/{self._inode}"
             else:
-                self._authenticator = (
-                    None if insecure else Authenticator(self._context, self._socket, endpoint)
-                )
-                self.address = _bind_tcp(self._socket, endpoint)
+                self._authenticator = Authenticator(self._context, self._socket)
+                self.address = _bind_tcp(self._socket, listen)
             undo.pop_all()
         authenticators = self._authenticator.sockets if self._authenticator else ()
         self._watched = _poller(*authenticators)  # polled while reading is paused
@@ -84,7 +79,7 @@ class Router:
 
     @property
     def keys(self) -> Keys | None:
-        """Keys that workers need to connect; None if no authentication is required."""
+        """Keys that peers need to connect over tcp; None for a socket of this machine."""
         return self._authenticator.keys if self._authenticator else None
 
     @property
@@ -165,18 +160,16 @@ class Router:
         self._context.destroy(linger=500)
 
 
-def _bind_tcp(socket: "zmq.Socket[bytes]", endpoint: Endpoint) -> str:
-    """Bind the socket; return the endpoint for workers on this machine."""
-    socket.setsockopt(zmq.IPV6, endpoint.host.version == 6)
+def _bind_tcp(socket: "zmq.Socket[bytes]", host: str) -> str:
+    """Bind the socket to any port of `host`; return the endpoint for its peers."""
+    six = ":" in host
+    socket.setsockopt(zmq.IPV6, six)
     try:
-        socket.bind(str(endpoint))
+        socket.bind(f"tcp://[{host}]:*" if six else f"tcp://{host}:*")
     except zmq.ZMQError as error:
-        raise UsageError(
-            f"--listen {endpoint}: {os.strerror(error.errno or 0)}; choose another address of this"
-            " machine, or port 0 for any free port"
-        ) from None
-    bound = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-    return str(endpoint.reached(int(bound.rpartition(":")[2])))
+        reason = os.strerror(error.errno or 0)
+        raise UsageError(f"cannot listen for servers on {host}: {reason}") from None
+    return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
 def _poller(*sockets: "zmq.Socket[bytes]") -> zmq.Poller:

@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -153,7 +152,7 @@ class RayCluster:
                 f"--per-server {per_server}: the smallest machine of the Ray cluster has "
                 f"{cpus} CPUs and {gpus} GPUs"
             )
-        self.listen: str | None = _listen()
+        self.listen: str | None = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         self._group = _place(size, {"CPU": self._threads, "GPU": self._gpus})
         self._begin: tuple[Any, ...] = ()
         self._failed: ServerFailed | None = None
@@ -228,12 +227,6 @@ def _expect_listener(address: str) -> None:
     if found := re.fullmatch(r"([^:/]+):(\d{1,5})", address):
         with socket.create_connection((found[1], int(found[2])), timeout=ANSWERS_WITHIN_S):
             pass
-
-
-def _listen() -> str:
-    """Any port of the address by which other machines of the cluster reach this one."""
-    address = ip_address(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-    return f"tcp://[{address}]:*" if address.version == 6 else f"tcp://{address}:*"
 
 
 def _machines() -> list[Machine]:

@@ -40,7 +40,7 @@ def join(tmp_path):
         assert (key, hello.device, hello.threads) == (identity, "server", 1)
         router.send(key, answer)
 
-    with closing(Router(tmp_path, listen="tcp://127.0.0.1:*")) as router:
+    with closing(Router(tmp_path, listen="127.0.0.1")) as router:
         yield join
 
 

@@ -5,10 +5,9 @@ import sys
 from contextlib import closing
 
 import pytest
-from msgspec import json, structs
 
 from hogbatch.errors import RunDirectoryHeld, UsageError
-from hogbatch.wire.address import NAME, Address, Keys, RunLock, find
+from hogbatch.wire.address import NAME, Address, RunLock, find
 
 ADDRESS = Address("a-run", 4242, "ipc:///proc/4242/fd/7", "/proc/4242/fd/8", "2026-01-01T12:00:00")
 
@@ -21,8 +20,6 @@ run_lock.publish(Address("other", 4242, "ipc://x", "y", "yesterday"))
 print("held", flush=True)
 time.sleep(600)
 """
-
-KEYS = Keys("s" * 40, "p" * 40, "x" * 40)
 
 
 @pytest.fixture
@@ -102,36 +99,5 @@ def test_a_file_in_the_place_of_the_directory_is_refused(run_dir):
 def test_a_broken_address_is_none(run_dir, text):
     run_dir.mkdir(parents=True)
     (run_dir / NAME).write_text(text)
-    with pytest.raises(UsageError, match="no coordinator is running in"):
-        find(run_dir)
-
-
-def test_keys_stand_in_a_file_of_the_user_alone(run_dir):
-    run_dir.mkdir(mode=0o700, parents=True)
-    (run_dir / NAME).touch(mode=0o666)
-    (run_dir / NAME).chmod(0o666)  # whatever the umask; an earlier run may have left it so
-    run_lock = RunLock.take(run_dir)
-    run_lock.publish(structs.replace(ADDRESS, keys=KEYS))
-    assert (run_dir / NAME).stat().st_mode & 0o777 == 0o600
-    assert find(run_dir).keys == KEYS
-    run_lock.close()
-    assert "x" * 40 not in (run_dir / NAME).read_text(), "nor are they there after the run"
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o601])
-def test_keys_that_others_may_have_read_are_not_used(run_dir, run_lock, mode):
-    run_lock.publish(structs.replace(ADDRESS, keys=KEYS))
-    (run_dir / NAME).chmod(mode)
-    with pytest.raises(UsageError, match=f"expected mode 0600 for .*holds keys; got {mode:04o}"):
-        find(run_dir)
-    run_lock.publish(ADDRESS)
-    assert find(run_dir) == ADDRESS  # without keys it is no secret
-
-
-@pytest.mark.parametrize("key", ["", "s" * 39, "s" * 41, 7])
-def test_what_can_be_no_key_is_refused(run_dir, key):
-    run_dir.mkdir(parents=True)
-    keys = {"server": key, "public": "p" * 40, "secret": "x" * 40}
-    (run_dir / NAME).write_bytes(json.encode(structs.asdict(ADDRESS) | {"keys": keys}))
     with pytest.raises(UsageError, match="no coordinator is running in"):
         find(run_dir)
