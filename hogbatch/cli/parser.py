@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from hogbatch.config.arguments import ArgumentGroup
-from hogbatch.config.sources import REPLACED
 from hogbatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,9 +45,7 @@ class Parser(argparse.ArgumentParser):
         if not unknown:
             return options
         flags = [text for text in self._option_string_actions if text.startswith("--")]
-        got = unknown[0].split("=")[0]
-        replaced = REPLACED.get(got.removeprefix("--").removeprefix("no-"))
-        nearest = [f"--{replaced}"] if replaced else get_close_matches(got, flags, n=1)
+        nearest = get_close_matches(unknown[0].split("=")[0], flags, n=1)
         hint = f"; the nearest flag is {nearest[0]}" if nearest else ""
         self.error(f"unknown argument {unknown[0]!r}{hint}")
 

@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
 from hogbatch.cli.parser import Parser, Usage, add_config
@@ -66,27 +65,17 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     add_config(parser)
     add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
     options = vars(parser.read(arguments))
-    config = merge_sources(options, options.pop("config") or _settings_of_resumed_run(options))
+    from hogbatch.run.resume import settings_file  # here and below: help does not need these
+
+    config = merge_sources(options, options.pop("config") or settings_file(options))
     sys.path.append("")  # --policy module:Class may name a module in the working directory
-    from hogbatch.cluster.choose import (  # here: help does not need these
-        choose_platform,
-        reader,
-    )
+    from hogbatch.cluster.choose import choose_platform, reader
     from hogbatch.run.training import execute
     from hogbatch.views.live.terminal import console_for
 
     platform = choose_platform(config, launch=launch)
     with console_for(quiet=config.quiet, plain=config.plain) as console:
         return execute(config, platform, reader(config, platform), console).exit_code
-
-
-def _settings_of_resumed_run(options: Mapping[str, object]) -> Path | None:
-    """The settings of the run to resume, which apply where no flag is given; None without one."""
-    if options.get("resume") is None:
-        return None
-    from hogbatch.run.resume import settings_file
-
-    return settings_file(options)
 
 
 def worker(arguments: Sequence[str]) -> int:

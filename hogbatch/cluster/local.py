@@ -37,7 +37,7 @@ class LocalCluster:
     def __init__(self, size: int, per_server: PerServer) -> None:
         """By default, the servers share the cores of the machine; the first one has its GPUs."""
         self.size = size
-        found = find_workers().workers
+        found, _ = find_workers()
         cores = sum(each.threads for each in found)
         self._threads = per_server.threads(max(1, cores // size))
         gpus = [each for each in found if each.device == "gpu"]

@@ -173,7 +173,7 @@ def _rows(
 def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:
     requests = parse_workers(start.workers)
     assert requests != "auto", "the process that starts a server knows its processors"
-    return check_workers(requests).workers
+    return check_workers(requests)[0]
 
 
 def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:

@@ -17,7 +17,6 @@ from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import Constraint, WorkerRequest
 from hogbatch.errors import UsageError
 
-REPLACED: Final = {"standardize": "scale"}  # former keys and their replacements
 # Former keys that files of earlier versions contain; not read.
 DROPPED: Final = ("evaluate", "record", "listen", "insecure")
 
@@ -63,7 +62,7 @@ def _field_name(key: str, where: str) -> str:
     """Return the field for `key`, which may be written with - or _."""
     name = key.replace("-", "_")
     if name not in FLAGS:
-        nearest = REPLACED.get(name) or difflib.get_close_matches(name, FLAGS, n=1, cutoff=0.0)[0]
+        nearest = difflib.get_close_matches(name, FLAGS, n=1, cutoff=0.0)[0]
         raise UsageError(f"{where}unknown key {key!r}; the nearest is {dashed(nearest)!r}")
     return name
 

@@ -1,9 +1,8 @@
 """The cache directory: compiled kernels, parsed data and device profiles, kept between runs.
 
 It is the first of these that is set: `HOGBATCH_CACHE`, `NUMBA_CACHE_DIR`/hogbatch,
-`XDG_CACHE_HOME`/hogbatch, ~/.cache/hogbatch. In containers, the user often cannot write it. Then a
-private directory below the system's temporary directory is used instead. Its name is the same in
-all processes of a user, so kernels are compiled once and later runs find them.
+`XDG_CACHE_HOME`/hogbatch, ~/.cache/hogbatch. If the user cannot write it, as in many containers, it
+is a private directory below the system's temporary directory, the same in all processes of a user.
 """
 
 import os

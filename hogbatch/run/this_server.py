@@ -30,8 +30,9 @@ class ThisServer(Platform):
         if not self.launch:
             return ()
         found = find_workers() if config.workers == "auto" else check_workers(config.workers)
-        console.say(found.line)
-        return found.workers
+        workers, line = found
+        console.say(line)
+        return workers
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         setup, mean, segments = components.setup, components.moving_mean, components.segments

@@ -37,7 +37,7 @@ FILES = {  # name of the case: files to write, arguments, what the sentence must
     ),
     "a run directory that is a file": ({"f": ""}, ["a9a", "--run-dir", "f"], "f as run directory"),
     "no data": ({}, [], "DATA is missing"),
-    "an unknown flag": ({}, ["a9a", "--standardize"], "'--standardize'; the nearest flag is"),
+    "an unknown flag": ({}, ["a9a", "--scales"], "'--scales'; the nearest flag is --scale"),
     "a policy that cannot be imported": ({}, ["a9a", "--policy", "gone:Away"], "gone:Away"),
 }
 

@@ -1,23 +1,15 @@
 """Detection of the cores and GPUs of this server."""
 
-from dataclasses import dataclass
-
 from hogbatch.config.values import WorkerRequest
 from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import find_gpus
 from hogbatch.machine.linux import read_topology
 from hogbatch.machine.topology import training_threads
 
-
-@dataclass(frozen=True, slots=True)
-class FoundWorkers:
-    """Workers to start, and one line about the devices found and those not used, with reasons."""
-
-    workers: tuple[WorkerRequest, ...]
-    line: str
+Found = tuple[tuple[WorkerRequest, ...], str]  # workers, and one line about them and the devices
 
 
-def find_workers() -> FoundWorkers:
+def find_workers() -> Found:
     """A worker for each GPU, and one for the cores that affinity mask and cgroup allow."""
     topology, gpus = read_topology(), find_gpus()
     cores = len(topology.siblings)
@@ -30,10 +22,10 @@ def find_workers() -> FoundWorkers:
         seen.append(f"the cgroup grants {topology.quota:g} of {len(topology.cores)} cores")
     if threads == cores < len(topology.cores):
         seen.append(f"one thread on each of {cores} cores")
-    return FoundWorkers(tuple(requests), f"{_listed(requests)} ({'; '.join(seen)})")
+    return tuple(requests), f"{_listed(requests)} ({'; '.join(seen)})"
 
 
-def check_workers(requests: tuple[WorkerRequest, ...]) -> FoundWorkers:
+def check_workers(requests: tuple[WorkerRequest, ...]) -> Found:
     """The requested workers; UsageError if one needs a GPU that does not exist."""
     wanted = [r for r in requests if r.device == "gpu" and r.ordinal != "host"]
     if wanted:
@@ -46,7 +38,7 @@ def check_workers(requests: tuple[WorkerRequest, ...]) -> FoundWorkers:
                     f"--workers {request}: no such GPU ({usable}); "
                     "omit it, or use gpu:host to run a GPU worker on the CPU"
                 )
-    return FoundWorkers(requests, _listed(requests))
+    return requests, _listed(requests)
 
 
 def _listed(requests: list[WorkerRequest] | tuple[WorkerRequest, ...]) -> str:

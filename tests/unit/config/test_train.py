@@ -115,7 +115,6 @@ def test_flags_override_the_file_and_the_file_overrides_the_defaults(toml):
         ("test-fraction", "1", "test-fraction must be at least 0 and below 1; got 1.0"),
         ("seed", str(2**63), "seed must be from 0 to 2^63 - 1; got 9223372036854775808"),
         ("quiet", "yes", "quiet: expected true or false; got 'yes'"),
-        ("standardize", True, "unknown key 'standardize'; the nearest is 'scale'"),
         ("scale", "yes", "scale must be one of auto, none, standard, max, quantile; got 'yes'"),
         ("hidden", "512,", "hidden: expected whole numbers as in \"512,512\"; got '512,'"),
         ("hidden", "512,0", "hidden must be above 0; got 0"),
