@@ -138,8 +138,7 @@ class LearningConfig:
     lr: float | None = Group.OPTIMIZATION.flag(
         None,
         NUMBER,
-        "learning rate for batches of --lr-batch rows (default: depends on optimizer, loss and "
-        "data)",
+        "learning rate for batches of 16 rows (default: depends on optimizer, loss and data)",
         "RATE",
         POSITIVE,
     )
@@ -147,12 +146,6 @@ class LearningConfig:
         "auto",
         "scaling of the learning rate with the batch size; auto: depends on the optimizer",
         ("auto", "none", "linear", "sqrt"),
-    )
-    lr_batch: int = Group.OPTIMIZATION.flag(
-        16, INTEGER, "batch size at which --lr applies without scaling", "ROWS", POSITIVE
-    )
-    lr_cap: float = Group.OPTIMIZATION.flag(
-        4.0, NUMBER, "maximum factor by which scaling multiplies the learning rate", "X", POSITIVE
     )
     l2: float | None = Group.OPTIMIZATION.flag(
         None,

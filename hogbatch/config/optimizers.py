@@ -26,7 +26,7 @@ class OptimizerSpec:
     slots: int  # state tensors for each parameter tensor: 0, 1 or 2
 
     # Constants of the rule.
-    learning_rate: float  # default, for a deep network and a batch of --lr-batch rows
+    learning_rate: float  # default, for a deep network and a batch of RATE_BATCH rows
     momentum: float = 0.0  # for Adam: beta1
     beta2: float = 0.0
     epsilon: float = 0.0

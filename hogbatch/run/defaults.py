@@ -6,6 +6,9 @@ from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.config.optimizers import OPTIMIZERS, OptimizerSpec
 from hogbatch.policy.cpu_batch import largest_cpu_batch
 
+RATE_BATCH = 16  # rows of a batch to which a learning rate applies without scaling
+RATE_CAP = 4.0  # maximum factor by which scaling multiplies it
+
 # Bounds of the learning rate of a linear model.
 MIN_RATE = 1e-4
 MAX_RATE = 1.0
@@ -48,7 +51,7 @@ def learning_rate(
     value_square: float,
     hashed: bool = False,
 ) -> float:
-    """The learning rate for a batch of `--lr-batch` rows.
+    """The learning rate for a batch of RATE_BATCH rows.
 
     `mean_square` is the mean over rows of the squared norm of the inputs, E|x|², `value_square`
     the mean square of one stored value. A linear model under SGD is stable up to about

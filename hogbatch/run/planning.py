@@ -102,8 +102,8 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network, run: str) -
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, data, network),
             scaling,
-            config.lr_batch,
-            config.lr_cap,
+            recommend.RATE_BATCH,
+            recommend.RATE_CAP,
         ),
         lease_seconds=config.lease_ms / 1000,
         beta=config.beta,
