@@ -8,8 +8,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from hogbatch.errors import HogbatchError, UsageError
-from hogbatch.machine.limits import check_limits, explain_limit
+from hogbatch.errors import HogbatchError
+from hogbatch.machine.limits import check_limits
 from hogbatch.machine.printable import printable_lines
 from hogbatch.machine.process import die_with
 from hogbatch.store.attach import attach_segments
@@ -40,8 +40,6 @@ def finish(error: BaseException | None) -> int:
     """Print `error`, if there is one; return the exit code."""
     if error is None:
         return 0
-    if isinstance(error, OSError) and (sentence := explain_limit(error)):
-        error = UsageError(sentence)
     if isinstance(error, HogbatchError):
         print(f"hogbatch worker: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code

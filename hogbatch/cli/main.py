@@ -106,13 +106,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has closed it, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        from hogbatch.machine.limits import explain_limit
-
-        if not (sentence := explain_limit(error)):
-            raise
-        print(f"hogbatch: {sentence}", file=sys.stderr)
-        return UsageError.exit_code
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Checked before anything else, because a missing resource would otherwise fail in
 run, far from its cause.
 """
 
-import errno
 import os
 import resource
 from pathlib import Path
@@ -37,19 +36,6 @@ def check_limits(root: Path = ROOT) -> None:
             f"raise it, as with 'ulimit -n {DEFAULT_FILES}'"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-
-
-def explain_limit(error: OSError) -> str | None:
-    """Explain an `error` caused by a limit of this process; return None for other errors."""
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return (
-            f"too many open files; the limit is {soft}: raise it, as with "
-            f"'ulimit -n {DEFAULT_FILES}'"
-        )
-    if error.errno == errno.EFBIG:
-        return f"{error.filename or 'a file'} became too large; {file_size_limit()}"
-    return None
 
 
 def file_size_limit() -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,6 @@ from hogbatch.jit import VECTOR_VARIABLE, cache_directory, cache_problem
 from hogbatch.machine import linux
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.environment import installed
-from hogbatch.machine.limits import check_limits
 from hogbatch.machine.linux import ROOT
 from hogbatch.machine.printable import encodable, plural, printable
 from hogbatch.version import version
@@ -82,11 +80,6 @@ def _gpus() -> Verdict:
     return checks.gpus(count_pci_gpus(), linux.nvidia_driver(), inspected_gpus())
 
 
-def _limits() -> Verdict:
-    check_limits()
-    return checks.ok(f"{resource.getrlimit(resource.RLIMIT_NOFILE)[0]} open files")
-
-
 CHECKS: Final[dict[str, Callable[[], Verdict]]] = {
     "processor": _processor,
     "cores": _cores,
@@ -98,7 +91,6 @@ CHECKS: Final[dict[str, Callable[[], Verdict]]] = {
         str(cache_directory()), find_cache_root().note, cache_problem()
     ),
     "packages": lambda: checks.packages(read_versions(), import_errors()),
-    "limits": _limits,
 }
 
 

@@ -1,14 +1,12 @@
 """Requirements of a run on the system, and the errors where they are not met."""
 
-import errno
 import resource
 
 import pytest
 
-from hogbatch.cli.main import COMMANDS, main
 from hogbatch.errors import UsageError
 from hogbatch.machine import limits
-from hogbatch.machine.limits import DEFAULT_FILES, MIN_FILES, check_limits, explain_limit
+from hogbatch.machine.limits import DEFAULT_FILES, MIN_FILES, check_limits
 
 NO_LIMIT = resource.RLIM_INFINITY
 
@@ -47,26 +45,7 @@ def test_a_soft_limit_on_open_files_is_raised_where_it_is_too_low(system, soft, 
     assert changes == ([] if raised_to is None else [(raised_to, hard)])
 
 
-def test_a_low_hard_limit_is_one_sentence_and_other_errors_are_not_explained(system):
-    assert explain_limit(OSError(errno.EIO, "Input/output error")) is None
+def test_a_low_hard_limit_is_one_sentence(system):
     system(16, MIN_FILES - 1)
     with pytest.raises(UsageError, match=r"at least 64 open files .* got a limit of 63: raise it"):
         check_limits()
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (OSError(errno.EMFILE, "Too many open files"), "too many open files"),
-        (OSError(errno.EFBIG, "File too large", "/a/b"), "/a/b became too large; got a limit of"),
-        (OSError(errno.EFBIG, "File too large"), "a file became too large; got a limit of"),
-    ],
-)
-def test_a_limit_that_is_met_later_is_one_sentence_too(error, words, monkeypatch, capsys):
-    def fail(arguments):
-        raise error
-
-    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=fail))
-    assert main(["train"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"hogbatch: {words}") and said.count("\n") == 1
