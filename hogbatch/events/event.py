@@ -209,12 +209,14 @@ class RowsSkipped(OfLease, frozen=True, kw_only=True, tag="rows_skipped"):
 
 
 class RowsOftenSkipped(Event, frozen=True, tag="rows_often_skipped"):
-    TEXT: ClassVar[str] = "{warning}"
+    TEXT: ClassVar[str] = (
+        "{skipped:,} of {rows:,} rows had no finite loss and were skipped (events.jsonl names some "
+        "of them): scale features (--scale standard) and labels, or lower --lr, now {rate:.3g}"
+    )
     skipped: int
     rows: int
     skipped_row: int  # 1 + the number of one of them in the training set; 0: not known
     rate: float  # the learning rate
-    warning: str = ""  # the coordinator does not know the features of the row
 
 
 class Quarantined(Event, frozen=True, tag="quarantined"):

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
 
-import numpy as np
-from msgspec.structs import replace
-
 from hogbatch.coordinator.adapters import ProcessAdapter, RunAdapters
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.data.batch import Inputs
-from hogbatch.events.event import AnyEvent, Resumed, RowsOftenSkipped
+from hogbatch.events.event import Resumed
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import RunTotals
 from hogbatch.policy.base import BatchPolicy
@@ -111,19 +107,11 @@ class RunComponents:
             snapshots=self.snapshots,
             shuffle=self.segments.shuffle,
             quarantine=self.segments.quarantine,
-            record=self.record,
+            record=self.recorder.record,
             report=self.recorder.report,
             show_mean=self.moving_mean.show,
             keep=self.recorder.keep,
         )
-
-    def record(self, event: AnyEvent) -> None:
-        """Record an event; explain rows that are skipped often by the features of one of them."""
-        if isinstance(event, RowsOftenSkipped):
-            inputs = self.setup.loaded.train.inputs if event.skipped_row else None
-            largest = 0.0 if inputs is None else largest_feature(inputs, event.skipped_row - 1)
-            event = replace(event, warning=skipped_warning(event, largest))
-        self.recorder.record(event)
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint of the finished run, from which it can be continued."""
@@ -154,24 +142,3 @@ def _coordinator(
         )
     )
     return Coordinator.resumed(setup.plan, policy, saved)
-
-
-def largest_feature(inputs: Inputs, row: int) -> float:
-    """The largest |feature| of a row; nan if any is nan, 0 if the row has none."""
-    if len(inputs.indptr):
-        values = inputs.values[inputs.indptr[row] : inputs.indptr[row + 1]]
-    else:
-        values = inputs.dense[row]
-    return float(np.abs(values).max(initial=0))
-
-
-def skipped_warning(event: RowsOftenSkipped, largest: float) -> str:
-    """The warning for the user; `largest` is the largest |feature| of the skipped row."""
-    named, row = "", event.skipped_row - 1
-    if event.skipped_row:
-        named = f" (row {row} of the training set, largest |feature| {largest:.3g})"
-    return (
-        f"{100 * event.skipped / event.rows:.2g} % of the rows had no finite loss and were "
-        f"skipped{named}: scale features (--scale standard) and labels, or lower --lr, now "
-        f"{event.rate:.3g}"
-    )

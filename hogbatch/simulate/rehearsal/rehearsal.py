@@ -90,7 +90,7 @@ class RehearsedEffects:
         self.components.snapshots.roll_back()
 
     def record(self, event: AnyEvent) -> None:
-        self.components.record(event)
+        self.components.recorder.record(event)
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         self.components.recorder.report(evaluation, totals)

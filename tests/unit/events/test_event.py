@@ -12,6 +12,7 @@ from hogbatch.events.event import (
     OutOfMemory,
     Poisoned,
     Recovered,
+    RowsOftenSkipped,
     RowsSkipped,
     Started,
     WorkersOfServer,
@@ -96,3 +97,10 @@ def test_texts_have_the_fields_as_in_the_log():
 
 def test_an_evaluation_has_the_fields_of_the_event():
     assert Evaluation.__dataclass_fields__.keys() == Evaluated(0, 0, 0, 0, 0).fields.keys()
+
+
+def test_a_warning_about_skipped_rows_names_their_number_and_the_rate():
+    assert RowsOftenSkipped(1031, 10_000, 18, 0.0123456).text == (
+        "1,031 of 10,000 rows had no finite loss and were skipped (events.jsonl names some of "
+        "them): scale features (--scale standard) and labels, or lower --lr, now 0.0123"
+    )
