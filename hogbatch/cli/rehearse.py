@@ -29,8 +29,6 @@ NOT_REHEARSED: Final = (
     "cluster",
     "per_server",
     "data_copies",
-    "transfer",
-    "robust",
     "plane",
 )
 REFUSED: Final = ("resume", "deterministic")

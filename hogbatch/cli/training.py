@@ -22,8 +22,6 @@ ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
     "merge_rows",
     "server_merge",
     "server_momentum",
-    "transfer",
-    "robust",
     "plane",
 )
 

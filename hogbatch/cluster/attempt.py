@@ -148,10 +148,6 @@ class Attempt:
         """Wait for a message; errors as of :meth:`wait_for_one_of`."""
         self.wait_for_one_of({self.message(rank, step, piece)})
 
-    def invalid(self, rank: int, what: str) -> PlaneError:
-        """The error of a server that has sent something invalid."""
-        return PlaneError(self._numbers[rank], f"sent {what}")
-
     def _check(self) -> None:
         if self._abort.is_set():
             merge, attempt = self._when

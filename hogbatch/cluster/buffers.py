@@ -9,7 +9,8 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.cluster.decisions.areas import areas
+from hogbatch.cluster.decisions.reduction import halving
+from hogbatch.cluster.decisions.transfers import staging_size
 from hogbatch.store.layout import Layout, arrange
 from hogbatch.store.segment import Segment
 
@@ -30,9 +31,6 @@ class ExchangeBuffers:
     change    P        this server's parameters minus `merged`; only this server writes it
     sum       P        the weighted sum of all servers' changes
     staging            parts received from others
-    outgoing           compressed parts to be sent
-    residual  P or 0   what compression has not sent yet
-    kept      P or 0   the residual after the present merge, until it counts
     ========  =======  =================================================================
     """
 
@@ -44,32 +42,18 @@ class ExchangeBuffers:
         self.change: Floats = segment.array("change")
         self.sum: Floats = segment.array("sum")
         self.staging: Floats = segment.array("staging")
-        self.outgoing: Floats = segment.array("outgoing")
-        self.residual: Floats = segment.array("residual")
-        self.kept: Floats = segment.array("kept")
         self.mean_is_shown: NDArray[np.uint32] = segment.array("mean_is_shown")  # [1]
 
     @classmethod
-    def create(
-        cls, size: int, servers: int, transfer: str = "float32", robust: str = "none"
-    ) -> Self:
-        """Allocate areas for `size` parameters, filled with zeros.
+    def create(cls, size: int, servers: int) -> Self:
+        """Allocate areas for `size` parameters, filled with zeros: at most 4 times their memory.
 
-        They are large enough for merges of up to `servers` servers. In float32, that takes 4 times
-        the memory of the model; the median takes 17 times with 100 servers, since each of them
-        receives a tenth of the changes of all others.
-        UsageError with the needed bytes if there is not enough memory.
+        They are large enough for merges of up to `servers` servers. UsageError with the needed
+        bytes if there is not enough memory.
         """
-        needed = areas(size, servers, transfer, robust)
-        counts = {
-            "merged": size,
-            "change": size,
-            "sum": size,
-            "staging": needed.staging,
-            "outgoing": needed.outgoing,
-            "residual": needed.residual,
-            "kept": needed.residual,
-        }
+        servers_of_merge = range(2, servers + 1)  # a ring needs no staging
+        staging = max((staging_size(halving(each), size) for each in servers_of_merge), default=0)
+        counts = {"merged": size, "change": size, "sum": size, "staging": staging}
         layout = arrange(
             *({name: ("<f4", (count,))} for name, count in counts.items()),
             {"mean_is_shown": ("<u4", (1,))},

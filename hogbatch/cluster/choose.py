@@ -41,10 +41,6 @@ def several_servers(config: TrainConfig, callbacks: Callbacks) -> SeveralServers
         if getattr(config, name) != getattr(usual, name):
             flag = name.replace("_", "-")
             raise UsageError(f"--{flag} has no meaning with --cluster; remove it")
-    if config.robust == "median" and config.transfer != "float32":
-        raise UsageError(
-            f"--robust median sends parts of changes as float32; got --transfer {config.transfer}"
-        )
     _check_division(config)
     return SeveralServers(open_cluster(config), callbacks)
 

@@ -2,7 +2,6 @@
 
 import threading
 
-from hogbatch.cluster import compressed
 from hogbatch.cluster.attempt import Attempt, Mailbox
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.planes.base import TIMEOUT_S, Plane
@@ -26,7 +25,6 @@ class ChangeExchange:
         self._number = number
         self._timeout_s = timeout_s
         self._mailbox = Mailbox(plane)
-        self._uncommitted = False  # whether `kept` is to become the residual
 
     def reduce(self, message: Reduce, abort: threading.Event) -> None:
         """Leave the sum of all servers' changes, each times its weight, in the buffers' `sum`.
@@ -34,39 +32,19 @@ class ChangeExchange:
         `message` is the same on all servers that take part. They may begin at different times, but
         only after all have ended the merge before. All get the same bits. The change stays as it
         is, so that the merge can be repeated with a larger number of the attempt, after an error or
-        by fewer servers; so does what compression has kept back, until :meth:`commit`. With the
-        median, the sum is the geometric median of the changes, weighted and times the sum of the
-        weights.
+        by fewer servers.
 
         MergeAborted if `abort` is set before the end; PlaneError with the number of a server that
         cannot be reached or does not answer in time.
         """
-        self._uncommitted = False
         rank = message.numbers.index(self._number)
         weight, alone = message.weights[rank], len(message.numbers) == 1
         when, limits = (message.merge, message.attempt), (abort, self._timeout_s)
         port = Attempt(
             self._buffers, self._plane, self._mailbox, message.numbers, rank, when, limits
         )
-        compresses = message.transfer != "float32" or message.robust == "median"
-        if alone and compresses:
-            compressed.reduce_alone(port, weight)
-        elif alone:
+        if alone:  # writes of an earlier attempt may have failed
             scale(self._buffers, 0, self._buffers.size, weight)
-        elif message.robust == "median":
-            compressed.reduce_median(port, weight)
-        elif message.transfer == "bfloat16":
-            compressed.reduce_bfloat16(port, weight)
-        elif message.transfer == "top-k":
-            compressed.reduce_top_k(port, weight)
         else:
             reduce_float32(port, weight, message.schedule)
-        if not alone:  # else writes of an earlier attempt may have failed
             port.finish()
-        self._uncommitted = compresses
-
-    def commit(self) -> None:
-        """The last sum counts: what was not sent is added to the next change of this server."""
-        if self._uncommitted:
-            self._buffers.residual[:] = self._buffers.kept
-        self._uncommitted = False

@@ -166,7 +166,6 @@ class ModelMerges:
                 params[c] += step - buffers.change[c]
                 buffers.merged[c] += step
         self._model.merges[0] += 1
-        self._exchange.commit()
         if message.sample:
             self.mean.sample()
         seconds, cpu_seconds = (

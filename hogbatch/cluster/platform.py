@@ -77,8 +77,6 @@ class SeveralServers(Platform):
             parameters=network.parameters,
             rule=config.server_merge,  # type: ignore[arg-type]  # its choices are these
             momentum=config.server_momentum,
-            transfer=config.transfer,  # type: ignore[arg-type]
-            robust=config.robust,  # type: ignore[arg-type]
         )
         plan = replace(
             plan,

@@ -95,9 +95,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             run_dir,
         )
         cleanup.callback(segments.close)
-        buffers = ExchangeBuffers.create(
-            network.parameters, start.servers, config.transfer, config.robust
-        )
+        buffers = ExchangeBuffers.create(network.parameters, start.servers)
         cleanup.callback(buffers.close)
         plane = _open_plane(start, buffers, inherited.relay)
         cleanup.callback(plane.close)

@@ -18,7 +18,10 @@ from hogbatch.config.values import Constraint, WorkerRequest
 from hogbatch.errors import UsageError
 
 # Former keys that files of earlier versions contain; not read.
-DROPPED: Final = ("evaluate", "record", "listen", "insecure", "lr-batch", "lr-cap")
+DROPPED: Final = (
+    *("evaluate", "record", "listen", "insecure", "lr-batch", "lr-cap"),
+    *("transfer", "robust"),
+)
 
 
 def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:

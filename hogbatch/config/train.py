@@ -203,18 +203,6 @@ class TrainConfig(LearningConfig):
     server_momentum: float = Group.SEVERAL_SERVERS.flag(
         0.0, NUMBER, "momentum of the merged model", "X", FRACTION
     )
-    transfer: str = Group.SEVERAL_SERVERS.choice(
-        "float32",
-        "what servers send in a merge: all of a change, rounded to 16 bits, or its largest parts; "
-        "what is left out is sent later",
-        ("float32", "bfloat16", "top-k"),
-    )
-    robust: str = Group.SEVERAL_SERVERS.choice(
-        "none",
-        "median: the geometric median of the servers' changes in place of their sum, which is not "
-        "affected by a minority of servers that send garbage",
-        ("none", "median"),
-    )
     plane: str = Group.SEVERAL_SERVERS.choice(
         "auto",
         "how models are moved: nixl: one-sided writes; relay: through the object store of Ray; "

@@ -283,8 +283,6 @@ class Reduce(Message, frozen=True):
     numbers: tuple[int, ...]  # of the servers
     weights: tuple[float, ...]  # of their changes
     schedule: Literal["ring", "halving"]
-    transfer: Literal["float32", "bfloat16", "top-k"]
-    robust: Literal["none", "median"]
     collect: bool = False  # copy the change first, as for Collect
 
 

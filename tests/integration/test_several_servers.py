@@ -158,16 +158,8 @@ def test_status_and_report_show_the_workers_of_each_server(job, train, main):
     assert page.count('class="beneath">cpu-0<') == 2
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        "--server-merge average --server-momentum 0.3 --transfer bfloat16",
-        "--transfer top-k",
-        "--robust median --average on --epochs 8",
-    ],
-)
-def test_every_way_of_merging_trains(job, train, flags):
-    train("--epochs", 2, *flags.split())
+def test_models_can_be_averaged_and_their_mean_kept(job, train):
+    train("--epochs", 2, "--server-merge", "average", "--server-momentum", 0.3, "--average", "on")
     assert job.finish() == 0
     assert job.summary()["test"]["loss"] < 0.55  # 0.32 to 0.40 here; 0.69 if untrained
 
@@ -236,7 +228,6 @@ def test_a_server_that_sends_garbage_is_left_out_and_restarted_once(job, train):
         (("--per-server", "tpu:1"), "workers as in cpu:8,gpu:all"),
         (("--workers", "cpu:2"), "--workers has no meaning with --cluster"),
         (("--deterministic",), "--deterministic has no meaning with --cluster"),
-        (("--robust", "median", "--transfer", "top-k"), "got --transfer top-k"),
         (("--cluster", "nowhere:1"), "--cluster nowhere:1"),
     ],
     ids=str,

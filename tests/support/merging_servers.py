@@ -68,21 +68,19 @@ class MemoryPlane:
         self._open = {}
 
 
-def reduction(numbers=(7,), weights=None, how=("ring", "float32", "none"), merge=1, attempt=0):
-    """The message that asks servers for a sum; `how`: schedule, transfer, robust."""
+def reduction(numbers=(7,), weights=None, schedule="ring", merge=1, attempt=0):
+    """The message that asks servers for a sum; by this schedule."""
     weights = tuple(weights) if weights is not None else (1.0,) * len(numbers)
-    return Reduce(merge, attempt, tuple(numbers), weights, *how)
+    return Reduce(merge, attempt, tuple(numbers), weights, schedule)
 
 
 class Servers:
     """Connected servers with the numbers 10, 11, ...; `changes`[N][P]."""
 
-    def __init__(self, changes, how, timeout_s=WITHIN_S):
+    def __init__(self, changes, schedule, timeout_s=WITHIN_S):
         count, size = np.shape(changes)
-        self.how = how
-        self.buffers = {
-            10 + place: ExchangeBuffers.create(size, count, *how[1:]) for place in range(count)
-        }
+        self.schedule = schedule
+        self.buffers = {10 + place: ExchangeBuffers.create(size, count) for place in range(count)}
         self.planes = {number: MemoryPlane(each) for number, each in self.buffers.items()}
         self.exchanges = {
             number: ChangeExchange(self.buffers[number], plane, number, timeout_s)
@@ -106,7 +104,8 @@ class Servers:
 
     def start(self, number, numbers, **when):
         """Begin a merge on one server."""
-        self.exchanges[number].reduce(reduction(numbers, how=self.how, **when), self.abort)
+        message = reduction(numbers, schedule=self.schedule, **when)
+        self.exchanges[number].reduce(message, self.abort)
 
     def reduce(self, numbers=None, **when):
         """Merge on all these servers at the same time; returns their sums [N][P] in their order.
@@ -119,11 +118,6 @@ class Servers:
         for each in merges:
             each.result()
         return [self.buffers[number].sum.copy() for number in numbers]
-
-    def commit(self):
-        """The last sum counts on all servers."""
-        for each in self.exchanges.values():
-            each.commit()
 
     def close(self):
         for each in (*self.planes.values(), *self.buffers.values()):

@@ -96,11 +96,9 @@ class Commands:
 
     def reduce(self, merge, attempt, numbers, schedule):
         """The hash of the sum, or the number of the server that failed."""
-        how = schedule, "float32", "none"
+        message = reduction(numbers, schedule=schedule, merge=merge, attempt=attempt)
         try:
-            self.exchange.reduce(
-                reduction(numbers, how=how, merge=merge, attempt=attempt), threading.Event()
-            )
+            self.exchange.reduce(message, threading.Event())
         except PlaneError as error:
             return {"failed": error.server}
         return {"hash": hashlib.sha256(self.buffers.sum).hexdigest()}

@@ -326,8 +326,6 @@ class ServerMerges(Merges):
             tuple(self.roster.attached[key].number for key in keys),
             tuple(weights),
             fastest(len(keys), self.settings.parameters),
-            self.settings.transfer,
-            self.settings.robust,
             collect,
         )
         return self._begin("reduce", keys, message, now)

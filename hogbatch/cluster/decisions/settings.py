@@ -23,8 +23,6 @@ class MergeSettings:
     parameters: int  # of the model
     rule: Literal["adasum", "sum", "average"] = "adasum"  # see hogbatch.cluster.decisions.merging
     momentum: float = 0.0  # of the merged model; 0: none
-    transfer: Literal["float32", "bfloat16", "top-k"] = "float32"
-    robust: Literal["none", "median"] = "none"
     share: float = SHARE
     load: float = 0.04  # largest fraction of the threads of a server that merges take ...
     load_if_rare: float = 0.1  # ... and if there are more than 3 times `rows` between two merges
