@@ -108,7 +108,7 @@ def _servers(config: TrainConfig, link: "ServerLink") -> "RehearsedServers | Non
     from hogbatch.cluster.decisions.settings import RehearsedServers
 
     merge: Any = config.server_merge  # one of its choices
-    return RehearsedServers(config.servers, link, config.merge_rows, merge, config.server_momentum)
+    return RehearsedServers(config.servers, link, config.merge_rows, merge)
 
 
 def _expect_rehearsable(config: TrainConfig) -> None:

@@ -21,7 +21,6 @@ ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
     "data_copies",
     "merge_rows",
     "server_merge",
-    "server_momentum",
     "plane",
 )
 

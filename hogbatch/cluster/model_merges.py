@@ -56,7 +56,6 @@ class ModelMerges:
         self._abort = threading.Event()
         self._arrived = self._begun = 0  # messages
         self._lock = threading.Lock()  # of these three
-        self._before = np.zeros(0, np.float32)  # [P] the step before; without momentum [0]
         self._known: frozenset[int] = frozenset()  # servers
         self._began = self._cpu_began = 0.0  # the merge; seconds, CPU seconds
         self._finite = True
@@ -154,15 +153,10 @@ class ModelMerges:
 
     def _apply(self, message: Apply) -> Applied:
         buffers, params = self._buffers, self._model.params
-        if message.momentum and not len(self._before):
-            self._before = np.zeros_like(params)
-        momentum = np.float32(message.momentum)
         scales = message.scales or (1.0,) * len(self._chunks)
         for chunks, scale in zip(self._chunks, scales, strict=True):
             for c in chunks:
                 step = buffers.sum[c] * np.float32(scale)
-                if message.momentum:
-                    step = self._before[c] = step + momentum * self._before[c]
                 params[c] += step - buffers.change[c]
                 buffers.merged[c] += step
         self._model.merges[0] += 1
@@ -178,7 +172,6 @@ class ModelMerges:
         """Begin with the model that was written to the shared memory."""
         changed = not np.array_equal(self._buffers.merged, self._model.params)
         np.copyto(self._buffers.merged, self._model.params)
-        self._before = np.zeros(0, np.float32)
         self.mean.reset()
         return Loaded(changed)
 

@@ -76,7 +76,6 @@ class SeveralServers(Platform):
             rows=config.merge_rows or rows_between_merges(plan.train_rows),
             parameters=network.parameters,
             rule=config.server_merge,  # type: ignore[arg-type]  # its choices are these
-            momentum=config.server_momentum,
         )
         plan = replace(
             plan,

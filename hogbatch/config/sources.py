@@ -20,7 +20,7 @@ from hogbatch.errors import UsageError
 # Former keys that files of earlier versions contain; not read.
 DROPPED: Final = (
     *("evaluate", "record", "listen", "insecure", "lr-batch", "lr-cap"),
-    *("transfer", "robust"),
+    *("server-momentum", "transfer", "robust"),
 )
 
 

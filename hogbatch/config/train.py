@@ -14,7 +14,6 @@ from hogbatch.config.values import (
     ABOVE_ONE,
     BATCH_LIMITS,
     BOOLEAN,
-    FRACTION,
     INTEGER,
     NAMES,
     NON_NEGATIVE,
@@ -199,9 +198,6 @@ class TrainConfig(LearningConfig):
         "how models are merged: adasum: changes are added, less where they agree; sum: they are "
         "added; average: averaged by updates, as by Adaptive SGD",
         ("adasum", "sum", "average"),
-    )
-    server_momentum: float = Group.SEVERAL_SERVERS.flag(
-        0.0, NUMBER, "momentum of the merged model", "X", FRACTION
     )
     plane: str = Group.SEVERAL_SERVERS.choice(
         "auto",

@@ -290,7 +290,6 @@ class Apply(Message, frozen=True):
     """Merge the sum into the model."""
 
     merge: int
-    momentum: float  # part of the step before that is added to the sum
     sample: bool  # whether the merged model is a sample of the moving mean
     scales: tuple[float, ...] = ()  # of the sum, one for each tensor; empty: 1
 

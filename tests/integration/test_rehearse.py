@@ -130,7 +130,7 @@ def merge(main, tmp_path):
 
 
 def test_two_servers_divide_the_rows(merge, tmp_path):
-    flags = ("--servers", 2, "--epochs", 2, "--server-merge", "average", "--server-momentum", 0.5)
+    flags = ("--servers", 2, "--epochs", 2, "--server-merge", "average")
     found, again = merge(*flags), merge(*flags)
     assert [each.name for each in sorted(tmp_path.iterdir())] == ["run-0", "run-1"]
     assert found["history"] == again["history"]

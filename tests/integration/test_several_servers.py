@@ -159,7 +159,7 @@ def test_status_and_report_show_the_workers_of_each_server(job, train, main):
 
 
 def test_models_can_be_averaged_and_their_mean_kept(job, train):
-    train("--epochs", 2, "--server-merge", "average", "--server-momentum", 0.3, "--average", "on")
+    train("--epochs", 2, "--server-merge", "average", "--average", "on")
     assert job.finish() == 0
     assert job.summary()["test"]["loss"] < 0.55  # 0.32 to 0.40 here; 0.69 if untrained
 

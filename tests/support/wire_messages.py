@@ -106,7 +106,7 @@ TO_WORKER = [
     Collect(merge=3),
     Reduce(3, 4, (0, 4), (1.0, 0.5), "ring"),
     Reduce(3, 5, (0, 4), (1.0, 1.0), "halving", collect=True),
-    Apply(merge=3, momentum=0.5, sample=True, scales=(1.0, 0.5)),
+    Apply(merge=3, sample=True, scales=(1.0, 0.5)),
     UseModel(),
     UseMean(used=True),
 ]

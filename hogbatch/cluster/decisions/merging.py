@@ -21,11 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float32]
-
 DELTA: Final = 0.1  # of the perturbation
 NORM_THRESHOLD: Final = 0.1  # largest norm per parameter with which weights are perturbed
 
@@ -37,20 +32,6 @@ class MegaBatch:
     updates: int
     batch_size: int  # rows
     norm: float = 0.0  # Euclidean norm of its model over the number of parameters
-
-
-def merged_step(
-    changes: Sequence[Floats], weights: Sequence[float], before: Floats, momentum: float
-) -> Floats:
-    """The step of the merged model: the weighted changes, and a part of the step `before`.
-
-    `changes`[N][P] are those of the servers since the last merge, each relative to the same merged
-    model. A server that has trained on meanwhile adds the step and subtracts its own change.
-    """
-    step = np.multiply(before, momentum, dtype=np.float32)
-    for change, weight in zip(changes, weights, strict=True):
-        step += np.float32(weight) * change
-    return step
 
 
 def merge_weights(

@@ -350,7 +350,7 @@ class ServerMerges(Merges):
         self._rows = sum(self._acknowledge(key) for key in self._participants)
         sample = now - self._sampled >= SAMPLE_S
         self._sampled = now if sample else self._sampled
-        message = Apply(self.number, self.settings.momentum, sample, self._scales())
+        message = Apply(self.number, sample, self._scales())
         return self._begin("apply", self._participants, message, now)
 
     def _scales(self) -> tuple[float, ...]:

@@ -22,7 +22,6 @@ class MergeSettings:
     rows: int  # of all servers between two merges, at least
     parameters: int  # of the model
     rule: Literal["adasum", "sum", "average"] = "adasum"  # see hogbatch.cluster.decisions.merging
-    momentum: float = 0.0  # of the merged model; 0: none
     share: float = SHARE
     load: float = 0.04  # largest fraction of the threads of a server that merges take ...
     load_if_rare: float = 0.1  # ... and if there are more than 3 times `rows` between two merges
@@ -36,4 +35,3 @@ class RehearsedServers:
     link: ServerLink
     merge_rows: int | None  # of all servers between two merges; None: a hundredth of all rows
     merge: Literal["adasum", "sum", "average"]  # see hogbatch.cluster.decisions.merging
-    momentum: float  # of the merged model; 0: none

@@ -14,15 +14,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.cluster.decisions.estimate import Task, merge_of
-from hogbatch.cluster.decisions.merging import (
-    Floats,
-    MegaBatch,
-    merge_weights,
-    merged_step,
-    sum_scales,
-)
+from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, sum_scales
 from hogbatch.cluster.decisions.settings import RehearsedServers
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -40,6 +35,8 @@ from hogbatch.simulate.hardware.description import Server
 from hogbatch.simulate.rehearsal.concurrent_model import Interleave
 from hogbatch.simulate.rehearsal.rehearsal import Reached, Rehearsal
 from hogbatch.views.console import Console, PlainConsole
+
+Floats = NDArray[np.float32]
 
 POLL_S: Final = 1e-4  # simulated seconds between two checks whether a merge is due
 UNLIMITED: Final = 1_000_000_000  # epochs, and seconds between evaluations, of the other servers
@@ -64,7 +61,6 @@ class RehearsedMerges:
         self._rows_between = rows_between
         self.merges = 0
         self._merged = runs[0].segments.model.params.copy()
-        self._step = np.zeros_like(self._merged)
         self._counted = [(0, 0)] * len(runs)
         task = Task(len(self._merged), 1, 1.0, 1.0)
         self._seconds = merge_of(task, len(runs), servers.link).seconds
@@ -107,14 +103,15 @@ class RehearsedMerges:
         if self._evaluating:
             self._queue.after(POLL_S, lambda: self._end(changes, weights))
             return
-        step = merged_step(changes, weights, self._step, self._servers.momentum)
+        step = np.zeros_like(self._merged)
+        for change, weight in zip(changes, weights, strict=True):
+            step += np.float32(weight) * change
         if self._servers.merge == "adasum":
             self._scale(changes, step)
         for run, change in zip(self._runs, changes, strict=True):
             params = run.segments.model.params
             params += step - change
         self._merged += step
-        self._step = step
         self.merges += 1
         self.begin()
 

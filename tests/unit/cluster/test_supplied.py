@@ -131,7 +131,7 @@ def test_test_rows_are_evaluated_and_training_goes_on(server):
 
 
 def test_rows_are_evaluated_only_when_the_merged_model_is_in_place(server):
-    server.order(Apply(1, 0.0, sample=False))
+    server.order(Apply(1, sample=False))
     server.order(lease(7, 20, 60, task="evaluate"))
     assert not server.work
     server._take(server.state.exchanged(server.steps[0], Applied(1, 0.01), 1.0))

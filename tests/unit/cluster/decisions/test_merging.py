@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, merged_step, sum_scales
+from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, sum_scales
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,6 @@ from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, merged_
 )
 def test_weights_are_shares_that_are_perturbed_while_models_are_small(done, weights):
     assert merge_weights([MegaBatch(*each) for each in done]) == pytest.approx(weights)
-
-
-def test_a_step_has_the_weighted_changes_and_a_part_of_the_step_before():
-    changes = [np.array([1, 2], np.float32), np.array([10, 20], np.float32)]
-    step = merged_step(changes, [0.5, 0.25], np.array([4, 0], np.float32), 0.5)
-    assert step.tolist() == [0.5 + 2.5 + 2.0, 1.0 + 5.0] and step.dtype == np.float32
 
 
 def test_equal_changes_are_averaged_and_orthogonal_ones_added():
