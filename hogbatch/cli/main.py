@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
-from hogbatch.cli import models, plan, profile, rehearse, report, simulate, status, training
+from hogbatch.cli import models, profile, rehearse, report, simulate, status, training
 from hogbatch.cli.doctor import command as doctor
 from hogbatch.cli.parser import Usage
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
@@ -38,7 +38,6 @@ COMMANDS: Final = {
         Command(simulate.SIMULATE, simulate.simulate),
         Command(rehearse.REHEARSE, rehearse.rehearse),
         Command(profile.PROFILE, profile.profile),
-        Command(plan.PLAN, plan.plan),
         Command(doctor.DOCTOR, doctor.doctor),
     )
 }

@@ -6,9 +6,9 @@ from functools import partial
 from statistics import median
 
 from hogbatch.cluster.decisions.link import ServerLink
-from hogbatch.cluster.decisions.plan_text import duration, size
 from hogbatch.coordinator.plan import Plan
 from hogbatch.errors import UsageError
+from hogbatch.machine.budget import byte_size
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.scenario import ScenarioFailed
 from hogbatch.simulate.simulated_servers import (
@@ -111,13 +111,13 @@ def merge_forecast(world: World[SimulatedServers]) -> MergeForecast | None:
 def lines(found: MergeForecast) -> Iterator[str]:
     """The lines of the forecast."""
     yield (
-        f"merges: {found.merges}, {duration(found.merge_seconds)} each; a merge is under way for "
-        f"{found.share:.1%} of the time"
+        f"merges: {found.merges}, {1e3 * found.merge_seconds:.3g} ms each; a merge is under way "
+        f"for {found.share:.1%} of the time"
     )
     yield (
         f"between two merges: {found.rows:,.0f} rows; a merge: {found.transfers:,} transfers "
-        f"between servers, {size(found.sent_bytes)} sent by one, {found.messages:,.0f} messages of "
-        "the coordinator"
+        f"between servers, {byte_size(round(found.sent_bytes))} sent by one, "
+        f"{found.messages:,.0f} messages of the coordinator"
     )
     if found.lost_servers:
         yield (

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hogbatch.cluster.decisions.estimate import Task, merge_of, parameters_of, predict
+from hogbatch.cluster.decisions.estimate import merge_of
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.coordinator.ledger import Ledger
@@ -81,28 +81,13 @@ def lose(world, seconds=0.02, count=10):
 def test_merges_take_the_predicted_time_and_bytes(parameters):
     world = world_of(parameters=parameters)
     merges = run(world)
-    expected = merge_of(Task(parameters, 1, 1.0, 1.0), SERVERS, LINK)
+    expected = merge_of(parameters, SERVERS, LINK)
     passes = 2 * world.effects.exchange.pass_seconds  # copying the change, adding the sum
     for each in merges[1:]:  # in the first one, the servers connect
         assert each.transfers == expected.cost.messages
         assert each.sent_bytes == expected.sent
         assert 0.0 < each.seconds - expected.seconds - passes < 0.003, "messages"
     assert merges[0].seconds > expected.seconds + 0.037
-
-
-@pytest.mark.parametrize(("factor", "possible"), [(0.9, True), (2.0, False)])
-def test_the_plan_says_up_to_which_speed_a_share_is_possible(factor, possible):
-    covtype = parameters_of([54, *[512] * 6, 2])
-    task = Task(covtype, 581_012, 1.0, 1.0)
-    (plan,) = predict(task, LINK, 0.1, [SERVERS]).servers
-    speed = Speed("server", factor * plan.most_rows_per_second)
-    once = {"rows": task.rows, "merge_rows": task.rows, "share": 0.1}
-    world = world_of(parameters=covtype, speed=speed, **once)
-    merges = run(world)
-    assert len(merges) == EPOCHS
-    first, usual = (each.seconds for each in merges)  # the servers connect in the first one
-    total = world.state.progress.seconds(world.queue.now) - first + usual
-    assert (EPOCHS * usual / total < 0.1) == possible
 
 
 def test_merging_takes_at_most_its_share_of_the_time():
