@@ -9,8 +9,6 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.cluster.decisions.reduction import halving
-from hogbatch.cluster.decisions.transfers import staging_size
 from hogbatch.store.layout import Layout, arrange
 from hogbatch.store.segment import Segment
 
@@ -20,18 +18,17 @@ FLOAT: Final = 4  # bytes
 
 
 class ExchangeBuffers:
-    """Areas of float32 numbers, each on its own cache lines.
+    """Areas of P float32 numbers, each on its own cache lines.
 
     `mean_is_shown`, uint32[1], tells whether the parameters of the server are the moving mean now.
 
-    ========  =======  =================================================================
-    name      numbers  contents
-    ========  =======  =================================================================
-    merged    P        the last merged model
-    change    P        this server's parameters minus `merged`; only this server writes it
-    sum       P        the weighted sum of all servers' changes
-    staging            parts received from others
-    ========  =======  =================================================================
+    ========  =================================================================
+    name      contents
+    ========  =================================================================
+    merged    the last merged model
+    change    this server's parameters minus `merged`; only this server writes it
+    sum       the weighted sum of all servers' changes
+    ========  =================================================================
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -41,21 +38,16 @@ class ExchangeBuffers:
         self.merged: Floats = segment.array("merged")
         self.change: Floats = segment.array("change")
         self.sum: Floats = segment.array("sum")
-        self.staging: Floats = segment.array("staging")
         self.mean_is_shown: NDArray[np.uint32] = segment.array("mean_is_shown")  # [1]
 
     @classmethod
-    def create(cls, size: int, servers: int) -> Self:
-        """Allocate areas for `size` parameters, filled with zeros: at most 4 times their memory.
+    def create(cls, size: int) -> Self:
+        """Allocate areas for P = `size` parameters, filled with zeros.
 
-        They are large enough for merges of up to `servers` servers. UsageError with the needed
-        bytes if there is not enough memory.
+        UsageError with the needed bytes if there is not enough memory.
         """
-        servers_of_merge = range(2, servers + 1)  # a ring needs no staging
-        staging = max((staging_size(halving(each), size) for each in servers_of_merge), default=0)
-        counts = {"merged": size, "change": size, "sum": size, "staging": staging}
         layout = arrange(
-            *({name: ("<f4", (count,))} for name, count in counts.items()),
+            *({name: ("<f4", (size,))} for name in ("merged", "change", "sum")),
             {"mean_is_shown": ("<u4", (1,))},
         )
         return cls(Segment.create("exchange", layout))

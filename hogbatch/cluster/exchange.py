@@ -1,12 +1,23 @@
-"""Merges of the changes of several servers, from the point of view of one of them."""
+"""Sums of the changes of several servers, from the point of view of one of them."""
 
+import struct
 import threading
+import time
 
-from hogbatch.cluster.attempt import Attempt, Mailbox
-from hogbatch.cluster.buffers import ExchangeBuffers
-from hogbatch.cluster.planes.base import TIMEOUT_S, Plane
-from hogbatch.cluster.sums import reduce_float32, scale
+import numpy as np
+
+from hogbatch.cluster.buffers import FLOAT, ExchangeBuffers
+from hogbatch.cluster.decisions.ring import ring_steps
+from hogbatch.cluster.planes.base import TIMEOUT_S, Plane, PlaneError, pauses_between_polls
+from hogbatch.errors import HogbatchError
+from hogbatch.store.merge import delta
 from hogbatch.wire.messages import Reduce
+
+_NOTE = struct.Struct("<QII")  # of a message: merge, attempt, step
+
+
+class MergeAborted(HogbatchError):
+    """The attempt was to end before it was complete; the change of this server is unchanged."""
 
 
 class ChangeExchange:
@@ -24,7 +35,9 @@ class ChangeExchange:
         self._plane = plane
         self._number = number
         self._timeout_s = timeout_s
-        self._mailbox = Mailbox(plane)
+        # (merge, attempt, step, sender) of messages that are still waited for, also of later
+        # attempts, which this server has not begun yet
+        self._arrived = set[tuple[int, ...]]()
 
     def reduce(self, message: Reduce, abort: threading.Event) -> None:
         """Leave the sum of all servers' changes, each times its weight, in the buffers' `sum`.
@@ -37,14 +50,58 @@ class ChangeExchange:
         MergeAborted if `abort` is set before the end; PlaneError with the number of a server that
         cannot be reached or does not answer in time.
         """
-        rank = message.numbers.index(self._number)
-        weight, alone = message.weights[rank], len(message.numbers) == 1
-        when, limits = (message.merge, message.attempt), (abort, self._timeout_s)
-        port = Attempt(
-            self._buffers, self._plane, self._mailbox, message.numbers, rank, when, limits
-        )
-        if alone:  # writes of an earlier attempt may have failed
-            scale(self._buffers, 0, self._buffers.size, weight)
-        else:
-            reduce_float32(port, weight, message.schedule)
-            port.finish()
+        attempt = message.merge, message.attempt
+        self._arrived = {each for each in self._arrived if each[:2] >= attempt}
+        try:
+            self._reduce(message, abort)
+        except PlaneError:
+            if abort.is_set():
+                raise MergeAborted("the merge was aborted") from None
+            raise
+
+    def _reduce(self, message: Reduce, abort: threading.Event) -> None:
+        numbers, rank = message.numbers, message.numbers.index(self._number)
+        change, total, weight = self._buffers.change, self._buffers.sum, message.weights[rank]
+        if len(numbers) == 1:  # the plane is not used: writes of an earlier attempt may have failed
+            self._scale(slice(0, self._buffers.size), weight)
+            return
+        to, sender = numbers[(rank + 1) % len(numbers)], numbers[rank - 1]
+        for number, step in enumerate(ring_steps(rank, len(numbers), self._buffers.size)):
+            area = "sum"
+            if number == 0 and weight == 1.0:
+                area = "change"
+            elif number == 0:
+                self._scale(step.sent, weight)
+            identity = message.merge, message.attempt, number
+            self._send(to, area, step.sent, _NOTE.pack(*identity))
+            self._wait((*identity, sender), abort)
+            if step.adds:
+                delta(total[step.received], change[step.received], weight)
+        self._plane.finish()
+
+    def _scale(self, part: slice, weight: float) -> None:
+        """sum[part] = weight * change[part]."""
+        with np.errstate(over="ignore", invalid="ignore"):  # the merged model is checked as a whole
+            np.multiply(self._buffers.change[part], np.float32(weight), out=self._buffers.sum[part])
+
+    def _send(self, to: int, area: str, part: slice, note: bytes) -> None:
+        """Start to write a part of an area to the sum of server `to`."""
+        source, target = self._buffers.offset(area), self._buffers.offset("sum")
+        start, stop = FLOAT * part.start, FLOAT * part.stop
+        self._plane.start(to, (source + start, source + stop), target + start, note)
+
+    def _wait(self, awaited: tuple[int, ...], abort: threading.Event) -> None:
+        """Wait for a message; PlaneError if it does not come in time, or MergeAborted."""
+        deadline = time.monotonic() + self._timeout_s
+        for pause in pauses_between_polls():
+            if abort.is_set():
+                raise MergeAborted("the merge was aborted")
+            for sender, note in self._plane.notes():
+                if len(note) == _NOTE.size:
+                    self._arrived.add((*_NOTE.unpack(note), sender))
+            if awaited in self._arrived:
+                self._arrived.remove(awaited)
+                return
+            if time.monotonic() > deadline:
+                raise PlaneError(awaited[-1], f"did not answer within {self._timeout_s:g} s")
+            time.sleep(pause)

@@ -12,9 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from hogbatch.cluster.attempt import MergeAborted
 from hogbatch.cluster.buffers import ExchangeBuffers, Floats
-from hogbatch.cluster.exchange import ChangeExchange
+from hogbatch.cluster.exchange import ChangeExchange, MergeAborted
 from hogbatch.cluster.planes.base import Plane, PlaneError
 from hogbatch.coordinator.commands import MergeStep
 from hogbatch.store.average import MovingMean
@@ -61,7 +60,7 @@ class ModelMerges:
         self._finite = True
         self._updates = self._rows = 0  # at the last copy
         np.copyto(buffers.merged, model.params)
-        for area in (buffers.change, buffers.sum, buffers.staging):
+        for area in (buffers.change, buffers.sum):
             area.fill(0.0)  # the kernel allocates the memory now, not in the first merge
 
     def abort(self) -> None:

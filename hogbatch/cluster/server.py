@@ -95,7 +95,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             run_dir,
         )
         cleanup.callback(segments.close)
-        buffers = ExchangeBuffers.create(network.parameters, start.servers)
+        buffers = ExchangeBuffers.create(network.parameters)
         cleanup.callback(buffers.close)
         plane = _open_plane(start, buffers, inherited.relay)
         cleanup.callback(plane.close)

@@ -47,7 +47,7 @@ class MergeForecast:
     share: float  # of the training time in which a merge is under way
     rows: float  # of all servers between two merges, median
     transfers: int  # between servers, in the last merge
-    sent_bytes: float  # in it, by the server that sends most
+    sent_bytes: float  # in it, by each server
     messages: float  # of the coordinator and all servers about a merge, mean
     lost_servers: int
     repeated_rows: int  # trained on again, because a server was lost
@@ -116,7 +116,7 @@ def lines(found: MergeForecast) -> Iterator[str]:
     )
     yield (
         f"between two merges: {found.rows:,.0f} rows; a merge: {found.transfers:,} transfers "
-        f"between servers, {byte_size(round(found.sent_bytes))} sent by one, "
+        f"between servers, {byte_size(round(found.sent_bytes))} sent by each, "
         f"{found.messages:,.0f} messages of the coordinator"
     )
     if found.lost_servers:

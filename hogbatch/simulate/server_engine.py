@@ -9,9 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hogbatch.cluster.decisions.estimate import ADD_SPEED, FLOAT, merge_by
-from hogbatch.cluster.decisions.link import ServerLink
-from hogbatch.cluster.decisions.reduction import Cost, halving_cost, ring_cost
+from hogbatch.cluster.decisions.link import (
+    ADD_SPEED,
+    FLOAT,
+    PredictedMerge,
+    ServerLink,
+    predicted_merge,
+)
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.speed_engine import SpeedEngine
 from hogbatch.wire.messages import (
@@ -72,7 +76,7 @@ class Exchange:
     servers: "dict[int, ServerEngine]" = field(
         default_factory=dict
     )  # by number, the last with each
-    cost: Cost | None = None  # of the last sum
+    last: PredictedMerge | None = None
     _sums: dict[int, tuple[TrainedRows, ...]] = field(default_factory=dict)  # by merge
     _models: dict[tuple[MergedModel, int], MergedModel] = field(default_factory=dict)
     _began: dict[int, float] = field(default_factory=dict)  # by merge
@@ -106,10 +110,8 @@ class Exchange:
     def join(self, message: Reduce) -> None:
         """A server has begun an attempt. When all have, they get the sum after its time."""
         if self.absent(message) < 0:
-            costs = {"ring": ring_cost, "halving": halving_cost}
-            self.cost = costs[message.schedule](len(message.numbers))
-            merge = merge_by(self.cost, self.model_bytes, self.link)
-            self.queue.after(merge.seconds, lambda: self._end(message))
+            self.last = predicted_merge(self.parameters, len(message.numbers), self.link)
+            self.queue.after(self.last.seconds, lambda: self._end(message))
 
     def _end(self, message: Reduce) -> None:
         if self.absent(message) >= 0:

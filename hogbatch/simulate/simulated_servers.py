@@ -30,7 +30,7 @@ class SimulatedMerge:
     seconds: float  # under way, as the coordinator sees it
     rows: int
     transfers: int  # between servers
-    sent_bytes: float  # by the server that sends most
+    sent_bytes: float  # by each server
 
 
 @dataclass(slots=True)
@@ -65,11 +65,10 @@ class SimulatedServers(SimulatedModel):
                 self.lost += 1
 
     def _merged(self, merge: int, rows: int) -> None:
-        exchange, cost = self.exchange, self.exchange.cost
+        exchange, last = self.exchange, self.exchange.last
         seconds = exchange.queue.now - exchange.begin(merge)
-        assert cost is not None, "a merge has a sum"
-        sent = cost.models * exchange.model_bytes
-        self.merges.append(SimulatedMerge(seconds, rows, cost.messages, sent))
+        assert last is not None, "a merge has a sum"
+        self.merges.append(SimulatedMerge(seconds, rows, last.transfers, last.sent))
 
 
 def server_actions(world: World[SimulatedServers]) -> Actions:

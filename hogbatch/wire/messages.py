@@ -280,9 +280,8 @@ class Reduce(Message, frozen=True):
 
     merge: int
     attempt: int  # increases when a server was lost in the attempt before
-    numbers: tuple[int, ...]  # of the servers
+    numbers: tuple[int, ...]  # of the servers, in the order of the ring
     weights: tuple[float, ...]  # of their changes
-    schedule: Literal["ring", "halving"]
     collect: bool = False  # copy the change first, as for Collect
 
 

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from hogbatch.cluster.decisions.estimate import merge_of
-from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.cluster.decisions.link import ServerLink, predicted_merge
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
@@ -77,14 +76,14 @@ def lose(world, seconds=0.02, count=10):
     return gone
 
 
-@pytest.mark.parametrize("parameters", [1_000_000, 20_000_000])  # by halving, in a ring
+@pytest.mark.parametrize("parameters", [1_000_000, 20_000_000])
 def test_merges_take_the_predicted_time_and_bytes(parameters):
     world = world_of(parameters=parameters)
     merges = run(world)
-    expected = merge_of(parameters, SERVERS, LINK)
+    expected = predicted_merge(parameters, SERVERS, LINK)
     passes = 2 * world.effects.exchange.pass_seconds  # copying the change, adding the sum
     for each in merges[1:]:  # in the first one, the servers connect
-        assert each.transfers == expected.cost.messages
+        assert each.transfers == expected.transfers
         assert each.sent_bytes == expected.sent
         assert 0.0 < each.seconds - expected.seconds - passes < 0.003, "messages"
     assert merges[0].seconds > expected.seconds + 0.037

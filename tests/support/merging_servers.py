@@ -68,19 +68,18 @@ class MemoryPlane:
         self._open = {}
 
 
-def reduction(numbers=(7,), weights=None, schedule="ring", merge=1, attempt=0):
-    """The message that asks servers for a sum; by this schedule."""
+def reduction(numbers=(7,), weights=None, merge=1, attempt=0):
+    """The message that asks servers for a sum;."""
     weights = tuple(weights) if weights is not None else (1.0,) * len(numbers)
-    return Reduce(merge, attempt, tuple(numbers), weights, schedule)
+    return Reduce(merge, attempt, tuple(numbers), weights)
 
 
 class Servers:
     """Connected servers with the numbers 10, 11, ...; `changes`[N][P]."""
 
-    def __init__(self, changes, schedule, timeout_s=WITHIN_S):
+    def __init__(self, changes, timeout_s=WITHIN_S):
         count, size = np.shape(changes)
-        self.schedule = schedule
-        self.buffers = {10 + place: ExchangeBuffers.create(size, count) for place in range(count)}
+        self.buffers = {10 + place: ExchangeBuffers.create(size) for place in range(count)}
         self.planes = {number: MemoryPlane(each) for number, each in self.buffers.items()}
         self.exchanges = {
             number: ChangeExchange(self.buffers[number], plane, number, timeout_s)
@@ -104,7 +103,7 @@ class Servers:
 
     def start(self, number, numbers, **when):
         """Begin a merge on one server."""
-        message = reduction(numbers, schedule=self.schedule, **when)
+        message = reduction(numbers, **when)
         self.exchanges[number].reduce(message, self.abort)
 
     def reduce(self, numbers=None, **when):

@@ -75,7 +75,7 @@ class Commands:
 
     def __init__(self, number, size):
         self.number = number
-        self.buffers = ExchangeBuffers.create(size, 3)
+        self.buffers = ExchangeBuffers.create(size)
         self.buffers.change[:] = change_of(number, size)
         self.plane = NixlPlane(self.buffers, timeout_s=PATIENCE_S)
         self.exchange = ChangeExchange(self.buffers, self.plane, number, timeout_s=PATIENCE_S)
@@ -94,9 +94,9 @@ class Commands:
         )
         return "connected"
 
-    def reduce(self, merge, attempt, numbers, schedule):
+    def reduce(self, merge, attempt, numbers):
         """The hash of the sum, or the number of the server that failed."""
-        message = reduction(numbers, schedule=schedule, merge=merge, attempt=attempt)
+        message = reduction(numbers, merge=merge, attempt=attempt)
         try:
             self.exchange.reduce(message, threading.Event())
         except PlaneError as error:

@@ -32,7 +32,6 @@ from typing import Final, Literal
 from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, sum_scales
 from hogbatch.cluster.decisions.outliers import OutlierDetector
 from hogbatch.cluster.decisions.pace import MergePace
-from hogbatch.cluster.decisions.reduction import fastest
 from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.cluster.server_figures import record_figures
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
@@ -325,7 +324,6 @@ class ServerMerges(Merges):
             self.attempt,
             tuple(self.roster.attached[key].number for key in keys),
             tuple(weights),
-            fastest(len(keys), self.settings.parameters),
             collect,
         )
         return self._begin("reduce", keys, message, now)

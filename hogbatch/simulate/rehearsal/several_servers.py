@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.cluster.decisions.estimate import merge_of
+from hogbatch.cluster.decisions.link import predicted_merge
 from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, sum_scales
 from hogbatch.cluster.decisions.settings import RehearsedServers
 from hogbatch.config.train import TrainConfig
@@ -62,7 +62,7 @@ class RehearsedMerges:
         self.merges = 0
         self._merged = runs[0].segments.model.params.copy()
         self._counted = [(0, 0)] * len(runs)
-        self._seconds = merge_of(len(self._merged), len(runs), servers.link).seconds
+        self._seconds = predicted_merge(len(self._merged), len(runs), servers.link).seconds
 
     def begin(self) -> None:
         """Check for the next merge from now on."""

@@ -20,7 +20,7 @@ SIZE = 100
 def reduce():
     """Change the model, and sum the change with this weight; returns the answer."""
     segment = Segment.create("shared", arrange(SharedModel.fields(SIZE, 0)))
-    model, buffers = SharedModel.of(segment), ExchangeBuffers.create(SIZE, servers=1)
+    model, buffers = SharedModel.of(segment), ExchangeBuffers.create(SIZE)
     tensors = [slice(0, 60), slice(60, SIZE)]
     merges = ModelMerges(model, tensors, buffers, MemoryPlane(buffers), 7)
 

@@ -21,7 +21,7 @@ def test_why_it_cannot_be_used_is_a_sentence(monkeypatch):
 def test_every_membership_has_an_address_of_its_own(missing):
     if reason := nixl.unavailable():
         missing("nixl", reason)
-    buffers = ExchangeBuffers.create(1000, 2)
+    buffers = ExchangeBuffers.create(1000)
     plane = nixl.NixlPlane(buffers)
     buffers.merged[:] = 3.0
     addresses = []

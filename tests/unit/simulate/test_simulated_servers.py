@@ -74,7 +74,7 @@ class Cluster:
 
 def reduce(attempt=1, numbers=(0, 1), *, collect=True):
     weights = (1.0,) * len(numbers)
-    return Reduce(1, attempt, numbers, weights, "halving", collect)
+    return Reduce(1, attempt, numbers, weights, collect)
 
 
 @pytest.mark.parametrize("passes", [0.5, 1.01], ids=["while copying", "during the sum"])
