@@ -39,10 +39,6 @@ class ModelOfServers:
             return f"its model could not be written: {error}"
         return None
 
-    def limit_restarts(self, worker: str, reason: str) -> None:
-        """See ServersAdapter."""
-        self._channel.limit_restarts(worker, reason)
-
     def pull(self) -> None:
         """Overwrite the model of this process by that of the servers, if one has it."""
         if (arrays := self._channel.read_model()) is not None:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.cluster.decisions.outliers import MOST_RESTARTS
 from hogbatch.cluster.host import ModelArrays
 from hogbatch.cluster.servers import Cluster, ServerHandle
 from hogbatch.coordinator.background import Wakeup
@@ -45,8 +44,6 @@ class ServerPlace:
     restarts: Restarts = field(default_factory=Restarts)
     worked: bool = False  # its server has trained since it was started
     ended: bool = False  # its server has ended; `start_due` decides what follows
-    outliers: int = 0  # servers in this place whose changes were too large
-    given_up: str | None = None  # why no server is started here any more
 
 
 class ServerFiles(NamedTuple):
@@ -154,16 +151,6 @@ class ServersChannel:
         if (key := self._numbers.pop(worker, None)) is not None:
             self.kill(key)
 
-    def limit_restarts(self, key: str, reason: str) -> None:
-        """Server `key`, which is about to be revoked, has harmed the model; see LimitRestarts."""
-        if (place := self._by_key.get(key)) is None:
-            return
-        place.outliers += 1
-        if place.outliers > MOST_RESTARTS:
-            place.given_up = (
-                f"{reason}, as before it was restarted; check its data, memory and devices"
-            )
-
     def kill(self, key: str) -> None:
         """End server `key` now."""
         if self.handle(key) is not None:
@@ -189,10 +176,7 @@ class ServersChannel:
     def start_due(self, now: float) -> Iterator[WorkerRestarted | WorkerGivenUp]:
         """Start servers again, some time after they have ended."""
         for place in self._places:
-            if place.ended and place.given_up:
-                place.ended = False
-                yield WorkerGivenUp(f"server {place.number}", place.given_up)
-            elif place.ended:
+            if place.ended:
                 place.restarts.died(now, place.worked)
                 place.worked = place.ended = False
                 if place.restarts.due_at is None:

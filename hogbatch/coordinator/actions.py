@@ -12,7 +12,6 @@ from hogbatch.coordinator.commands import (
     Actions,
     Command,
     Keep,
-    LimitRestarts,
     LoadServer,
     Report,
     RollBack,
@@ -64,7 +63,4 @@ def server_actions(
         failure = servers.load(command.worker, command.source)
         return partial(state.model_written, command.worker, failure)
 
-    return {
-        LoadServer: lambda it: background.exchanges.submit(load, it),
-        LimitRestarts: lambda it: servers.limit_restarts(it.worker, it.reason),
-    }
+    return {LoadServer: lambda it: background.exchanges.submit(load, it)}

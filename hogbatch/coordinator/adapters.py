@@ -68,9 +68,6 @@ class ServersAdapter(Protocol):
         Returns why that failed, if it did. May take long.
         """
 
-    def limit_restarts(self, worker: str, reason: str) -> None:
-        """Server `worker` has harmed the model because of `reason`; see LimitRestarts."""
-
 
 @dataclass(frozen=True, slots=True)
 class Adapters:

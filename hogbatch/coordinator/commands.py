@@ -115,17 +115,6 @@ class LoadServer:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitRestarts:
-    """Server `worker`, which is about to be removed, has harmed the model because of `reason`.
-
-    It is not started again if that has happened before to a server in the same place.
-    """
-
-    worker: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """Send `message` to the coordinator of all servers, for whom this process is a worker."""
 
@@ -169,7 +158,6 @@ Command = (
     | ShowMean
     | Keep
     | LoadServer
-    | LimitRestarts
     | Answer
     | MergeStep
     | Finish

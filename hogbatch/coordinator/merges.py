@@ -14,7 +14,6 @@ class LostServer(NamedTuple):
 
     key: str
     reason: str
-    restart: bool  # whether it may be started again
 
 
 class Merges:

@@ -36,7 +36,6 @@ from dataclasses import dataclass, field
 from hogbatch.coordinator.commands import (
     Command,
     Finish,
-    LimitRestarts,
     Record,
     Send,
     ShowMean,
@@ -255,9 +254,7 @@ class Coordinator(Workforce):
             ready, commands = loaded
             return commands + self._prepare(worker, ready, now)
         commands = self.merges.receive(worker, message, now)
-        for key, reason, restart in self.merges.unusable():
-            if not restart:
-                commands.append(LimitRestarts(key, reason))
+        for key, reason in self.merges.unusable():
             commands += self.lose(key, reason, now, died=False)
         return commands + self._advance(now)
 

@@ -8,7 +8,7 @@ from random import Random
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, SHARE, MergeSettings, rows_between_merges
-from hogbatch.coordinator.commands import Actions, Command, LimitRestarts, LoadServer
+from hogbatch.coordinator.commands import Actions, Command, LoadServer
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import AnyEvent, ServersMerged, WorkerLeft, WorkerLost
@@ -84,7 +84,7 @@ def server_actions(world: World[SimulatedServers]) -> Actions:
         failure = effects.load_server(world.worker(command.worker), origin)
         return world.state.model_written(command.worker, failure, now)
 
-    return {LoadServer: begin_load, LimitRestarts: lambda _: None}
+    return {LoadServer: begin_load}
 
 
 def engine_of(worker: SimulatedWorker) -> ServerEngine:

@@ -143,11 +143,6 @@ class Collected(Message, frozen=True):
     finite: bool  # whether all parameters are
     squares: tuple[Amount, ...] = ()  # squared norms of the change, one for each tensor
 
-    @property
-    def rows(self) -> int:
-        """Rows of the updates, about."""
-        return self.updates * self.batch_size
-
 
 class Connected(Message, frozen=True):
     """A server is connected with the others (answers Servers), except one that it cannot reach."""

@@ -12,17 +12,14 @@ from hogbatch.cluster.planes import nixl
 from hogbatch.events.event import (
     Ended,
     EpochEnded,
-    Evaluated,
     Event,
     LeaseDone,
     PlaneChosen,
     ServersMerged,
-    WorkerGivenUp,
     WorkerJoined,
     WorkerLeft,
     WorkerLost,
     WorkerReady,
-    WorkerRestarted,
     WorkersOfServer,
 )
 from tests.support.fault_injection import ENDLESS, ROWS, wait_for
@@ -180,45 +177,6 @@ def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train
     job.interrupt()
     check_that_rows_are_trained_on_once(job)
     assert job.summary()["test"]["loss"] < 0.40
-
-
-# Python imports it at its start. The server that joins second, and those that replace it, have
-# garbage in their models from a merge on in which the usual change is known.
-FAULTY = """
-import sys
-
-if "hogbatch.cluster.server" in sys.orig_argv:
-    import numpy as np
-
-    from hogbatch.cluster.model_merges import ModelMerges
-
-    collect, noise = ModelMerges._collect, np.random.default_rng(0)
-
-    def faulty(self, merge, asked):
-        if self._number > 0 and merge > 10:
-            self._model.params[:] = noise.normal(0.0, 1000.0, len(self._model.params))
-        return collect(self, merge, asked)
-
-    ModelMerges._collect = faulty
-"""
-
-
-def test_a_server_that_sends_garbage_is_left_out_and_restarted_once(job, train):
-    train(*ENDLESS, "--eval-seconds", 0.2, **at_start_of_python(job, FAULTY))
-    given_up = job.wait_for_event(WorkerGivenUp)
-    assert "as before" in given_up.reason
-    before = len(job.events(Evaluated))
-    job.wait_for_event(Evaluated, count=before + 2)
-    job.interrupt()
-    lost = job.events(WorkerLost)
-    assert [each.worker for each in lost] == ["server-1", "server-2"]
-    assert all("times as large as usual" in each.reason for each in lost)
-    assert [each.runs_on for each in job.events(WorkerRestarted)] == [given_up.runs_on]
-    # a model with garbage has a loss of many thousands, that of an untrained model is 0.69
-    assert all(each.test_loss < 1.0 for each in job.events(Evaluated))
-    check_that_rows_are_trained_on_once(job)
-    said = f"{given_up.runs_on} will not be restarted: its change was"
-    assert said in job.printed(job.coordinator)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.coordinator.commands import (
     Finish,
-    LimitRestarts,
     LoadServer,
     Record,
     Revoke,
@@ -72,9 +71,7 @@ class Server:
     peers: tuple = ()
     address: bytes = b""
     finite: bool = True
-    norm: float = 1.0  # of its changes
     loaded: bool = False
-    revoked: bool = False
 
     @property
     def model(self):
@@ -99,7 +96,6 @@ class ServersStage:
         self.servers = {}  # by key, those that were lost too
         self.records = []
         self.shown = []  # whether the moving mean is, after each change
-        self.limited = []  # servers whose restarts are limited, and why
         self.finish = None
         self.complete = saved is None  # its model has all rows since the start
         self.unloadable = Counter()  # key → how often loading the model fails
@@ -197,9 +193,6 @@ class ServersStage:
                     self.after(LATENCY, self._snapshot)
                 case LoadServer(key, source):
                     self.after(LATENCY, lambda k=key, s=source: self._load(k, s))
-                case LimitRestarts(key, reason):
-                    assert not self.servers[key].revoked, "its place is still known"
-                    self.limited.append((key, reason))
                 case Record(event):
                     self.records.append(event)
                     if isinstance(event, ServersMerged):
@@ -207,7 +200,7 @@ class ServersStage:
                 case Revoke(number):
                     for server in self.servers.values():
                         if server.number == number:
-                            server.alive, server.revoked = False, True
+                            server.alive = False
                 case RollBack():
                     self.bad = None
                     for server in self.members:
@@ -318,7 +311,7 @@ class ServersStage:
 
     def _collect(self, server, merge):
         server.copied = Counter(server.change)
-        squares = (server.norm**2,) if server.finite else ()
+        squares = (1.0,) if server.finite else ()
         return Collected(merge, server.finished, 1, 64, 0.5, server.finite, squares)
 
     def _compute(self, server):

@@ -14,8 +14,7 @@ apply      adds the sum, without its own change, to its model                  A
 
 Between servers that are connected, the steps "collect" and "reduce" are one message, unless the
 weights of the changes depend on what was collected. If a server is lost in this step, or its model
-is not finite, the others begin again with "collect". If the change of a server is an outlier, the
-others sum theirs again without it.
+is not finite, the others begin again with "collect".
 
 When all servers have the sum, the merge counts: the rows whose updates are in the changes are
 acknowledged. A server that is lost before that takes its change with it, and its rows return to the
@@ -30,7 +29,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, sum_scales
-from hogbatch.cluster.decisions.outliers import OutlierDetector
 from hogbatch.cluster.decisions.pace import MergePace
 from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.cluster.server_figures import record_figures
@@ -78,7 +76,6 @@ class ServerMerges(Merges):
     poisoned: bool = False  # no server has a finite model
     plane: str | None = None  # by which the last server that joined moves its changes
     version: int = 0  # of the servers that are connected
-    _outliers: OutlierDetector = field(default_factory=OutlierDetector)
     _members: dict[str, Ready] = field(default_factory=dict)  # by key, in the order of joining
     _addresses: dict[str, bytes] = field(default_factory=dict)  # of these, for the next connection
     _connected: list[str] = field(default_factory=list)  # keys, in the last step "connect"
@@ -147,7 +144,6 @@ class ServerMerges(Merges):
             self._loading = None
         self._members.pop(key, None)
         self._addresses.pop(key, None)
-        self._outliers.forget(key)
         if key not in self._participants:
             return []
         self._participants.remove(key)
@@ -248,10 +244,7 @@ class ServerMerges(Merges):
             yield self._unreachable
         for key, collected in list(self._collected.items()):
             if not collected.finite and key in self._members and not self.poisoned:
-                yield LostServer(key, "its model is not finite", restart=True)
-        for key, reason in self._outliers.found.items():
-            if key in self.roster.attached:
-                yield LostServer(key, reason, restart=False)
+                yield LostServer(key, "its model is not finite")
 
     def _find_unreachable(self, worker: Worker, message: FromServer) -> LostServer | None:
         """The server that `worker` could not reach in the current step, if any.
@@ -269,7 +262,7 @@ class ServerMerges(Merges):
         found = [key for key in self._participants if attached[key].number == message.unreachable]
         if not (current and found):
             return None
-        return LostServer(found[0], f"{worker.name} cannot reach it", restart=True)
+        return LostServer(found[0], f"{worker.name} cannot reach it")
 
     def late(self, now: float) -> list[str]:
         patience = max(PATIENCE_S, PATIENCE_FACTOR * self._pace.seconds)
@@ -293,20 +286,14 @@ class ServerMerges(Merges):
                     self._addresses[key] = answer.address
                 return self._reduce(now)
             case "reduce":
-                outliers = self._outliers.judge(self.number, self._collected)
-                return self._reduce(now) if outliers else self._apply(now)
+                return self._apply(now)
             case "apply":
                 return self._end(now)
         return []
 
     def _reduce(self, now: float) -> list[Command]:
-        """Sum the changes of the servers that are still there, once they are connected.
-
-        Those that are not finite, and outliers, are left out.
-        """
-        self._outliers.judge(self.number, self._collected)
-        usable = (key for key, collected in self._collected.items() if collected.finite)
-        finite = [key for key in usable if key not in self._outliers.found]
+        """Sum the finite changes of the servers that are still there, once they are connected."""
+        finite = [key for key, collected in self._collected.items() if collected.finite]
         if not finite:
             self.step, self.poisoned = None, bool(self._collected)
             return []

@@ -154,36 +154,6 @@ def test_servers_that_cannot_be_started_are_given_up(channel, cluster):
     assert channel.all_ended() == "no server can be started any more"
 
 
-def test_a_server_that_was_an_outlier_twice_is_given_up(channel, cluster):
-    def outlier(server, number):
-        cluster.tell(server, DONE)
-        cluster.welcome(server, number)
-        channel.limit_restarts(server.key, f"its change was {number} times as large as usual")
-        channel.revoke(number)
-        assert not server.alive and not channel.send(server.key, Collect(1))
-        return [each for now in (1.0, 2.0) for each in channel.start_due(now)]
-
-    one, two = cluster.started
-    assert outlier(one, 500) == [WorkerRestarted("server 0", 0, 1, 3)] and two.alive
-    assert outlier(two, 600) == [WorkerRestarted("server 1", 0, 1, 3)], (
-        "each place has its own limit"
-    )
-    (given_up,) = outlier(cluster.started[2], 700)
-    assert given_up.runs_on == "server 0"
-    assert given_up.reason.startswith("its change was 700 times as large as usual, as before")
-    assert list(channel.start_due(1000.0)) == [] and len(cluster.started) == 4
-    assert channel.all_ended() is None, "the other server trains"
-
-
-def test_an_outlier_that_has_ended_meanwhile_is_started_again(channel, cluster):
-    one, _ = cluster.started
-    cluster.tell(one, Failed("it died"))
-    for _ in range(5):
-        channel.limit_restarts(one.key, "its change was 500 times as large as usual")
-    assert list(channel.start_due(0.0)) == []
-    assert list(channel.start_due(1000.0)) == [WorkerRestarted("server 0", 0, 1, 3)]
-
-
 def test_the_files_of_all_servers_are_collected(channel, cluster):
     assert list(channel.stop()) == [
         (each.key, f"server-{each.place}", {"server.log": each.key.encode()})

@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.cluster.decisions.outliers import KNOWN_AFTER
 from hogbatch.coordinator.state import MIN_TICK_S
 from hogbatch.coordinator.workforce import TICK_S
 from hogbatch.events.event import LeaseDone, ServersMerged, WorkerLost
@@ -103,39 +102,6 @@ def test_if_no_model_is_finite_all_are_rolled_back_and_training_goes_on():
     assert one.merged == two.merged
 
 
-@pytest.mark.parametrize("rule", ["adasum", "average"])  # collects with the sum, or before it
-def test_a_server_whose_change_is_far_too_large_is_left_out_of_the_merge(rule):
-    stage, one, two = two_servers(epochs=2, rule=rule)
-    stage.run(lambda stage: stage.state.merges.number > KNOWN_AFTER)
-    stage.run(lambda stage: not stage.state.merges.busy)
-    two.norm = 101.0
-    stage.run()
-    reason = "its change was 101 times as large as usual"
-    assert WorkerLost("server-1", reason) in stage.records
-    assert stage.limited == [("b", reason)]
-    assert one.merged == rows_of(2, 5000)
-    merges = stage.recorded(ServersMerged)
-    assert [event.merge for event in merges] == list(range(1, len(merges) + 1))
-    assert sum(event.rows for event in merges) == 10_000
-    assert merges[KNOWN_AFTER].servers == ["server-0", "server-1"]
-    assert merges[-1].servers == ["server-0"]
-
-
-def test_an_outlier_of_three_servers_is_left_out_of_the_first_merge_and_replaced():
-    stage = ServersStage(train_rows=5000, epochs=2, start_with=3, merge_rows=400)
-    servers = [stage.join(key) for key in "abc"]
-    servers[1].norm = 1e6
-    stage.run(lambda stage: bool(stage.limited))
-    assert stage.state.merges.number == 1
-    new = stage.join("d")
-    stage.run()
-    assert [key for key, _ in stage.limited] == ["b"]
-    merges = [event.servers for event in stage.recorded(ServersMerged)]
-    assert merges[0] == ["server-0", "server-2"]
-    assert merges[-1] == ["server-0", "server-2", "server-3"]
-    assert servers[0].merged == servers[2].merged == new.merged == rows_of(2, 5000)
-
-
 def test_a_server_that_does_not_answer_to_a_step_is_lost():
     stage, one, two = two_servers()
     serve = stage._serve
@@ -225,7 +191,7 @@ def test_a_message_of_a_server_from_a_worker_that_is_none_is_counted_and_ignored
     st.lists(
         st.tuples(
             st.floats(0.01, 1.0),
-            st.sampled_from(["join", "kill", "silence", "slow join", "outlier"]),
+            st.sampled_from(["join", "kill", "silence", "slow join", "not finite"]),
             st.integers(0, 3),
         ),
         max_size=12,
@@ -249,15 +215,15 @@ def test_every_row_is_merged_exactly_once_as_servers_join_and_die(acts, rows, ep
             stage.join(f"s{joined}", row_seconds=3e-3 if "slow" in act else 1e-3)
         elif place < len(stage.members):
             victim = stage.members[place]
-            if not any(each.norm == 1.0 for each in stage.members if each is not victim):
-                continue  # an outlier may be lost at the same time, and then no server is left
+            if not any(each.finite for each in stage.members if each is not victim):
+                continue  # no server would be left, or the model would be rolled back
             match act:
                 case "kill":
                     stage.kill(victim.key)
                 case "silence":
                     stage.silence(victim.key)
-                case "outlier":
-                    victim.norm = 1e6
+                case "not finite":
+                    victim.finite = False
     stage.run()
     assert stage.finish.status == "finished"
     assert stage.members
