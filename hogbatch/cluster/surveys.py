@@ -7,7 +7,6 @@ themselves. When a server starts, it reads its files again, encoded as all rows 
 
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,12 +14,7 @@ from pathlib import Path
 import msgspec
 
 from hogbatch.cluster.decisions.division import divide
-from hogbatch.cluster.divided.decide import (
-    DividedData,
-    decide,
-    parts_to_survey_again,
-    with_held_out,
-)
+from hogbatch.cluster.divided.decide import DividedData, decide, with_held_out
 from hogbatch.cluster.divided.reading import survey_held_out
 from hogbatch.cluster.divided.records import HeldOutSurvey, PartReading, PartSurvey
 from hogbatch.cluster.divided.survey import survey
@@ -41,7 +35,6 @@ class SurveyRequest(msgspec.Struct, frozen=True, tag=True):
 
     settings: str  # as TOML: those of `hogbatch train`
     parts: tuple[tuple[int, str], ...]  # number and path of each
-    index_base: int | None  # of their features; None: as detected in each
 
 
 class HeldOutRequest(msgspec.Struct, frozen=True, tag=True):
@@ -60,8 +53,6 @@ def answer(request: bytes) -> bytes:
     if isinstance(message, HeldOutRequest):
         return msgspec.msgpack.encode(survey_held_out(Path(message.path), message.reading, cache))
     options = read_options(config)
-    if message.index_base is not None:
-        options = replace(options, index_base=message.index_base)
     read = partial(survey, test_fraction=_test_fraction(config), seed=config.seed, cache=cache)
     surveys = [read(Path(path), number, options) for number, path in message.parts]
     return msgspec.msgpack.encode(surveys)
@@ -75,16 +66,15 @@ def survey_folder(config: TrainConfig, servers: int, ask: Survey) -> DividedData
     folder, options = Path(config.data).absolute(), read_options(config)
     files = list_parts(folder)
     numbers_by_server = divide([file.stat().st_size for file in files], servers, copies=1)
-    surveys = _ask_for_parts(config, files, numbers_by_server, ask)
-    if again := set(parts_to_survey_again(surveys)):  # those have features from 0, too
-        left = [
-            tuple(number for number in numbers if number in again) for numbers in numbers_by_server
-        ]
-        redone = {each.part.number: each for each in _ask_for_parts(config, files, left, ask, 0)}
-        surveys = [redone.get(each.part.number, each) for each in surveys]
+    requests = (
+        SurveyRequest(to_toml(config), tuple((number, str(files[number])) for number in numbers))
+        for numbers in numbers_by_server
+    )
+    answers = ask([msgspec.msgpack.encode(request) for request in requests])
+    decoded = (msgspec.msgpack.decode(each, type=list[PartSurvey]) for each in answers)
     data = decide(
         folder,
-        surveys,
+        list(chain.from_iterable(decoded)),
         options,
         loss=config.loss,
         scale=config.scale,
@@ -120,26 +110,6 @@ def list_parts(folder: Path) -> tuple[Path, ...]:
     if not files:
         raise DataError(f"{shown(folder)}: expected data files; the folder has none")
     return tuple(files)
-
-
-def _ask_for_parts(
-    config: TrainConfig,
-    files: Sequence[Path],
-    numbers_by_server: Sequence[Sequence[int]],
-    ask: Survey,
-    index_base: int | None = None,
-) -> list[PartSurvey]:
-    """The surveys of the files `numbers_by_server` of each server, in order of numbers."""
-    settings = to_toml(config)
-    requests = (
-        SurveyRequest(
-            settings, tuple((number, str(files[number])) for number in numbers), index_base
-        )
-        for numbers in numbers_by_server
-    )
-    answers = ask([msgspec.msgpack.encode(request) for request in requests])
-    surveys = (msgspec.msgpack.decode(each, type=list[PartSurvey]) for each in answers)
-    return sorted(chain.from_iterable(surveys), key=lambda survey: survey.part.number)
 
 
 def _test_fraction(config: TrainConfig) -> float:

@@ -91,17 +91,6 @@ class DividedData:
         return segment_of(DividedFiles(self.parts, self.test, self.reading))
 
 
-def parts_to_survey_again(surveys: Sequence[PartSurvey]) -> tuple[int, ...]:
-    """The numbers of the parts that must be surveyed again, with the option `index_base` 0.
-
-    In a libsvm file without index 0, features are counted from 1. If another file has index 0, they
-    are counted from 0 in all files.
-    """
-    if all(each.index_base != 0 for each in surveys):
-        return ()
-    return tuple(each.part.number for each in surveys if each.index_base == 1)
-
-
 def decide(
     folder: Path,
     surveys: Sequence[PartSurvey],
@@ -133,6 +122,7 @@ def decide(
         header=options.header,
         bad_lines=options.bad_lines,
         declared=options.declared,
+        index_base_option=options.index_base,
         index_base=surveys[0].index_base,
         columns=surveys[0].columns,
         features=features,
@@ -224,6 +214,11 @@ def _difference(first: PartSurvey, other: PartSurvey) -> str | None:
         return (
             f"expected {forms[expected.sparse]} rows, as in {file}; got {forms[found.sparse]} "
             "rows; use one format for all files"
+        )
+    if first.index_base != other.index_base and None not in (first.index_base, other.index_base):
+        return (
+            f"features are counted from {other.index_base}, but from {first.index_base} in {file}, "
+            "as far as their rows show; give --index-base"
         )
     if first.index_base != other.index_base:
         return f"expected the format of {file}, in which features are counted in the same way"

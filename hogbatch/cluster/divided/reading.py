@@ -63,7 +63,7 @@ def read_part(part: Part, reading: PartReading, cache: DataCache | None = None) 
 
     DataError if the file has changed since its survey; UsageError if it does not fit into memory.
     """
-    raw = read_rows(part.path, reading.options(part.index_base), cache)
+    raw = read_rows(part.path, reading.options, cache)
     _expect_unchanged(raw, part.digest)
     labels, scaler = encode(raw, reading.encoding), reading.scaler
     training, testing = split_part(raw.rows, reading.test_fraction, reading.seed, part.number)
@@ -98,7 +98,7 @@ def read_held_out(
 
 def _held_out_rows(path: str | Path, reading: PartReading, cache: DataCache | None) -> RawSet:
     options = options_for_test_file(
-        reading.options(None), reading.columns, reading.index_base, reading.features
+        reading.options, reading.columns, reading.index_base, reading.features
     )
     raw = rows_as(path, options, cache)
     expect_labels(raw, reading.columns)

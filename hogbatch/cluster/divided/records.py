@@ -93,7 +93,6 @@ class Part(Struct, frozen=True, kw_only=True):
 
     number: int  # from 0, in the order of the files
     path: str
-    index_base: int | None  # option with which it is read; None: detect
     digest: bytes  # 16 bytes, of the rows as read
     train: SetSizes
     test: SetSizes | None  # of the rows that are split off
@@ -137,11 +136,12 @@ class HeldOutSurvey(Struct, frozen=True):
 class PartReading(Struct, frozen=True, kw_only=True):
     """How the rows of all parts are read, encoded, scaled and split."""
 
-    label: str | None  # these four options are the same for all parts; see `ReadOptions`
+    label: str | None  # these five are options, see `ReadOptions`
     header: str
     bad_lines: float
     declared: int | None
-    index_base: int | None  # of all parts
+    index_base_option: int | None
+    index_base: int | None  # as found
     columns: Columns  # of all parts
     features: int  # F
     sparse: bool
@@ -150,11 +150,12 @@ class PartReading(Struct, frozen=True, kw_only=True):
     test_fraction: float
     seed: int
 
-    def options(self, index_base: int | None) -> ReadOptions:
+    @property
+    def options(self) -> ReadOptions:
         """Options for reading a part as its survey did."""
         return ReadOptions(
             label=self.label,
-            index_base=index_base,
+            index_base=self.index_base_option,
             bad_lines=self.bad_lines,
             header=self.header,
             declared=self.declared,

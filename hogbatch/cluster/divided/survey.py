@@ -62,7 +62,6 @@ def survey(
         part=Part(
             number=number,
             path=str(path),
-            index_base=options.index_base,
             digest=digest_of(raw),
             train=_sizes(raw, training),
             test=None if testing is None else _sizes(raw, testing),

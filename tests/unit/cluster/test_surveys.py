@@ -43,14 +43,6 @@ def test_each_file_is_read_by_one_server(folder):
     assert data == survey_folder(config(folder), 4, Servers()), "whatever the number of servers"
 
 
-def test_files_with_features_from_1_are_read_again_if_others_have_a_feature_0(folder):
-    (folder / "2.svm").write_text("+1 0:1 7:1\n-1 2:0.5\n" * 60)
-    servers = Servers()
-    data = survey_folder(config(folder), 2, servers)
-    assert servers.asked == [[[0, 1], [2, 3]], [[0, 1], [3]]]
-    assert data.train_sizes.features == 8 and data.index_base == 0
-
-
 def test_a_test_file_replaces_the_test_rows_of_the_parts(folder, tmp_path):
     (tmp_path / "test.svm").write_text("+1 1:1\n-1 9:1\n" * 5)
     data = survey_folder(config(folder, test=str(tmp_path / "test.svm")), 2, Servers())

@@ -1,6 +1,5 @@
 """Folders of data files, written from the same rows in several formats, and read as parts."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -8,7 +7,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 
-from hogbatch.cluster.divided.decide import decide, parts_to_survey_again
+from hogbatch.cluster.divided.decide import decide
 from hogbatch.cluster.divided.reading import read_in_turn
 from hogbatch.cluster.divided.survey import survey
 from hogbatch.cluster.surveys import list_parts
@@ -24,14 +23,9 @@ def surveys_of(folder, options=ReadOptions(), test_fraction=0.0, seed=0):  # noq
     """Surveys of all files of a folder."""
     files = list_parts(Path(folder))
 
-    def found(number, own):
-        return sent(survey(files[number], number, own, test_fraction=test_fraction, seed=seed))
-
-    first = [found(number, options) for number in range(len(files))]
-    again = parts_to_survey_again(first)
     return [
-        found(number, replace(options, index_base=0)) if number in again else each
-        for number, each in enumerate(first)
+        sent(survey(files[number], number, options, test_fraction=test_fraction, seed=seed))
+        for number in range(len(files))
     ]
 
 

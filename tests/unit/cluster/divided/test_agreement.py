@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hogbatch.cluster.divided.decide import decide, parts_to_survey_again
+from hogbatch.cluster.divided.decide import decide
 from hogbatch.cluster.divided.reading import read_part
 from hogbatch.cluster.divided.survey import survey
 from hogbatch.data.cache import DataCache
@@ -61,6 +61,10 @@ NAMED, PLAIN, SPARSE = "a,b,y\n1,2,3\n", "1,2,3\n", "1 1:1\n2 2:1\n"
         (
             {"a_csv": PLAIN, "b_svm": SPARSE},
             r"b\.svm: expected dense rows, as in .*; got sparse rows",
+        ),
+        (
+            {"a_svm": SPARSE, "b_svm": "1 0:1\n"},
+            r"b\.svm: features are counted from 0, but from 1 in .*a.svm, .*give --index-base",
         ),
         ({"a_svm": SPARSE, "b_npz": ONE_ROW}, r"b\.npz: expected the format of .*a.svm"),
         (
@@ -143,7 +147,6 @@ def test_surveys_may_come_in_any_order(write_files):
     data = decide(folder, surveys[::-1], ReadOptions(), **settings)
     assert [part.number for part in data.parts] == [0, 1, 2]
     assert data.fingerprint == decide(folder, surveys, ReadOptions(), **settings).fingerprint
-    assert parts_to_survey_again(surveys) == ()
 
 
 def test_a_part_is_parsed_once_for_its_survey_and_for_training(write_files):

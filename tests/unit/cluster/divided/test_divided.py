@@ -171,15 +171,6 @@ def test_single_labels_become_lists_if_the_loss_needs_them(tmp_path):
     assert data.label_frequencies.tolist() == np.bincount(listed, minlength=5).tolist()
 
 
-def test_features_are_counted_from_0_if_index_0_occurs_in_one_file(tmp_path):
-    (tmp_path / "a.svm").write_text("1 1:1 3:1\n-1 2:1\n")
-    (tmp_path / "b.svm").write_text("1 0:5\n-1 2:1\n")
-    data = divided(tmp_path, scale="none")
-    assert (data.index_base, data.train_sizes.features) == (0, 4)
-    values = [contents(piece.train)[0].tolist() for piece in pieces_of(data)]
-    assert values == [[[0, 1, 0, 1], [0, 0, 1, 0]], [[5, 0, 0, 0], [0, 0, 1, 0]]]
-
-
 def test_the_features_of_sparse_rows_may_be_declared(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n-1 2:1\n")
     (tmp_path / "b.svm").write_text("1 3:5\n-1 2:1\n")

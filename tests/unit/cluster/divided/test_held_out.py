@@ -22,8 +22,8 @@ def held_out(folder, test, options=ReadOptions(), **settings):  # noqa: B008 (fr
         (("a,b,y\n1,2,0\n3,4,1\n", "a,b,y\n5,9,0\n"), "test.csv", "y,b,a\n1,7,8\n0,5,6\n"),
         (("1,2,0\n3,4,1\n", "5,9,0\n"), "test.csv", "1,7,1\n0,5,0\n"),
         (("1,2,0\n3,4,1\n", "5,9,0\n"), "test.svm", "1 1:7\n0 1:5 2:3\n"),
-        (("0 1:1\n1 2:5\n", "1 0:1\n"), "test.svm", "1 1:7\n0 0:3 2:2 9:1\n"),
-        (("0,2 1:1\n1 2:5\n", "1 0:1\n"), "test.svm", "1 1:7\n0 0:3 2:2\n"),
+        (("0 0:1\n1 2:5\n", "1 0:1\n"), "test.svm", "1 1:7\n0 0:3 2:2 9:1\n"),
+        (("0,2 0:1\n1 2:5\n", "1 0:1\n"), "test.svm", "1 1:7\n0 0:3 2:2\n"),
     ],
 )
 def test_test_rows_are_read_as_by_load(tmp_path, parts, name, test):

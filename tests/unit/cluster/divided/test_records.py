@@ -28,6 +28,7 @@ def test_a_reading_is_sent_as_it_is(encoding):
         header="yes",
         bad_lines=0.25,
         declared=None,
+        index_base_option=None,
         index_base=1,
         columns=Columns(("a", "b"), "y", 2),
         features=2,
