@@ -15,10 +15,8 @@ from hogbatch.run.launch.find import find_workers
 class LocalServer(ServerHost):
     """A server on this machine (ServerHandle)."""
 
-    def __init__(
-        self, key: str, name: str, start: bytes, arrays: ServerArrays, failed: ServerFailed
-    ) -> None:
-        self.key, self.name = key, name
+    def __init__(self, key: str, start: bytes, arrays: ServerArrays, failed: ServerFailed) -> None:
+        self.key = key
         super().__init__(start, *arrays, partial(failed, key))
 
     def introduce(
@@ -62,7 +60,7 @@ class LocalCluster:
 
     def start(self, index: int, key: str, start: bytes) -> ServerHandle:
         assert self._arrays is not None and self._failed is not None, "begin comes first"
-        return LocalServer(key, f"server {index}", start, self._arrays, self._failed)
+        return LocalServer(key, start, self._arrays, self._failed)
 
     def close(self) -> None:
         self._arrays = None

@@ -142,7 +142,6 @@ class SeveralServers(Platform):
         count = len(parse_workers(workers))
         weights = data.weights
         start = ServerStart(
-            run=setup.run_dir.name,
             upstream=upstream,
             settings=setup.settings,
             workers=workers,

@@ -54,7 +54,6 @@ class ServerHandle(Protocol):
     """One server that was started. Methods that read or write a model wait; the others do not."""
 
     key: str
-    name: str  # of its machine, for messages
 
     def introduce(
         self, number: int, version: int, peers: "Mapping[int, ServerHandle]", message: bytes

@@ -21,7 +21,6 @@ class UpstreamAddress(msgspec.Struct, frozen=True):
 class ServerStart(msgspec.Struct, frozen=True):
     """Everything that a server needs except the arrays."""
 
-    run: str
     upstream: UpstreamAddress
     settings: str  # as TOML: those of `hogbatch train`
     workers: str  # to start: "cpu:8,gpu:0"

@@ -18,7 +18,7 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayError
 
-from hogbatch.cluster.host import ModelArrays, ServerHost
+from hogbatch.cluster.host import ServerHost
 from hogbatch.cluster.planes.base import TIMEOUT_S
 from hogbatch.errors import HogbatchError
 
@@ -44,10 +44,9 @@ class ServerActor:
 
     def begin(
         self, start: bytes, data: NDArray[np.uint8], weights: NDArray[np.float64] | None
-    ) -> str:
-        """Start the process of the server; return the name of this machine."""
+    ) -> None:
+        """Start the process of the server."""
         self._host = ServerHost(start, data, weights, self._failures.put)
-        return os.uname().nodename
 
     @_method("failures")
     def failures(self, timeout_s: float) -> list[str]:
@@ -76,24 +75,9 @@ class ServerActor:
         return self._hosted.write(sender, version, target, array, note)
 
     @_method("memory")
-    def read_model(self) -> ModelArrays:
-        """See `ServerHost.read_model`."""
-        return self._hosted.read_model()
-
-    @_method("memory")
-    def read_mean(self) -> NDArray[np.float32]:
-        """See `ServerHost.read_mean`."""
-        return self._hosted.read_mean()
-
-    @_method("memory")
-    def write_model(self, arrays: ModelArrays) -> None:
-        """See `ServerHost.write_model`."""
-        self._hosted.write_model(arrays)
-
-    @_method("memory")
-    def stop(self) -> dict[str, bytes]:
-        """See `ServerHost.stop`."""
-        return self._hosted.stop()
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of `ServerHost` that reads or writes its model, or stops it."""
+        return getattr(self._hosted, method)(*arguments)
 
     @property
     def _hosted(self) -> ServerHost:

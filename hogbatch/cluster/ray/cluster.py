@@ -62,20 +62,19 @@ class RayServer:
         self.actor.introduce.remote(number, version, actors, message)
 
     def read_model(self) -> ModelArrays:
-        arrays: ModelArrays = self._get(self.actor.read_model.remote(), MODEL_WITHIN_S)
+        arrays: ModelArrays = self._call(MODEL_WITHIN_S, "read_model")
         return arrays
 
     def read_mean(self) -> NDArray[np.float32]:
-        mean: NDArray[np.float32] = self._get(self.actor.read_mean.remote(), MODEL_WITHIN_S)
+        mean: NDArray[np.float32] = self._call(MODEL_WITHIN_S, "read_mean")
         return mean
 
     def write_model(self, arrays: ModelArrays) -> None:
-        self._get(self.actor.write_model.remote(arrays), MODEL_WITHIN_S)
+        self._call(MODEL_WITHIN_S, "write_model", arrays)
 
     def stop(self) -> dict[str, bytes]:
         self._ended.set()
-        stopped = self.actor.stop.remote()
-        files: dict[str, bytes] = self._get(stopped, ENDS_WITHIN_S + ANSWERS_WITHIN_S)
+        files: dict[str, bytes] = self._call(ENDS_WITHIN_S + ANSWERS_WITHIN_S, "stop")
         ray.kill(self.actor)
         return files
 
@@ -84,10 +83,10 @@ class RayServer:
         if self.actor is not None:
             ray.kill(self.actor)
 
-    def _get(self, reference: Any, timeout_s: float) -> Any:
-        """The result of a call; OSError if the server is lost."""
+    def _call(self, timeout_s: float, method: str, *arguments: Any) -> Any:
+        """Call a method of the ServerHost; OSError if the server is lost."""
         try:
-            return ray.get(reference, timeout=timeout_s)
+            return ray.get(self.actor.call.remote(method, *arguments), timeout=timeout_s)
         except RayError as error:
             raise OSError(f"{self.name} is lost: {type(error).__name__}") from None
 

@@ -14,7 +14,6 @@ from tests.support.coordinator_stage import make_plan
 def test_a_start_is_sent_as_it_is():
     plan = make_plan(epochs=None, target_loss=0.3, checkpoint_seconds=60.0)
     sent = ServerStart(
-        run="a-run",
         upstream=UpstreamAddress("ipc://control", None, b"identity"),
         settings='data = "a9a"\n',
         workers="cpu:1",
