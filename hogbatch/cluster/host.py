@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.planes.relayed import Note, Written, decode_write, encode
+from hogbatch.cluster.server_figures import FILE
 from hogbatch.cluster.start import ServerMemory, decode_start
 from hogbatch.errors import HogbatchError
 from hogbatch.events.names import EVENTS, SUMMARY
@@ -157,7 +158,13 @@ class ServerHost:
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._thread.join()
-        names = (SUMMARY, EVENTS, LOG, *(path.name for path in self._run_dir.glob("worker-*.log")))
+        names = (
+            SUMMARY,
+            EVENTS,
+            LOG,
+            FILE,
+            *(path.name for path in self._run_dir.glob("worker-*.log")),
+        )
         files = {}
         for name in names:
             with suppress(OSError):

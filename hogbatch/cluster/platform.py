@@ -15,7 +15,7 @@ from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_between_merges
 from hogbatch.cluster.divided.decide import DividedData
-from hogbatch.cluster.server_figures import last_figures, recorded
+from hogbatch.cluster.server_figures import FILE, recorded
 from hogbatch.cluster.servers import Cluster, ServerArrays
 from hogbatch.cluster.start import ServerStart, UpstreamAddress, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
@@ -26,7 +26,7 @@ from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.source import shown
 from hogbatch.events.crash import crash_report
-from hogbatch.events.names import CRASH, SERVERS, SUMMARY
+from hogbatch.events.names import CRASH, SERVERS
 from hogbatch.events.recorder import RefusalCounts
 from hogbatch.events.records import RunTotals
 from hogbatch.machine.files import replace_file
@@ -39,6 +39,8 @@ from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.store.layout import arrange
 from hogbatch.views.console import Console
+from hogbatch.wire.codec import decode_to_coordinator
+from hogbatch.wire.messages import ServerWorkers
 from hogbatch.wire.sockets import Router
 
 
@@ -168,10 +170,11 @@ class SeveralServers(Platform):
 
 
 def _record_last(components: RunComponents, files: ServerFiles) -> None:
-    """Record the last figures of the workers of a server, from its summary."""
+    """Record the last figures of the workers of a server."""
     server = components.coordinator.workers.get(files.key)
-    figures = last_figures(files.contents.get(SUMMARY, b""))
-    if server is not None and figures is not None:
+    if server is not None and FILE in files.contents:
+        figures = decode_to_coordinator(files.contents[FILE])
+        assert isinstance(figures, ServerWorkers), "the server has written these"
         components.recorder.record(recorded(server.name, figures))
 
 
@@ -179,4 +182,5 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write the files of a server's run directory."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, content in files.items():
-        replace_file(folder / name, [content])
+        if name != FILE:
+            replace_file(folder / name, [content])

@@ -32,6 +32,7 @@ from hogbatch.cluster.model_merges import ModelMerges
 from hogbatch.cluster.planes import nixl
 from hogbatch.cluster.planes.base import Plane
 from hogbatch.cluster.planes.relayed import RelayedPlane
+from hogbatch.cluster.server_figures import FILE, figures_of
 from hogbatch.cluster.server_rows import ServerRows
 from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start
 from hogbatch.cluster.supplied import SuppliedCoordinator
@@ -61,7 +62,7 @@ from hogbatch.run.rundir import RunDirectory
 from hogbatch.run.segments import RunSegments, TrainingRows
 from hogbatch.store.segment import Segment
 from hogbatch.wire.codec import encode as encode_message
-from hogbatch.wire.messages import Failed
+from hogbatch.wire.messages import Failed, ServerWorkers
 from hogbatch.wire.sockets import Dealer
 
 
@@ -128,7 +129,8 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         finish, totals = Loop(
             coordinator, adapters, background, actions=upstream.actions, orders=upstream.events
         ).run()
-        write_summary(run_dir, finish, totals)
+        figures = figures_of(coordinator.roster, totals.seconds)
+        write_results(run_dir, finish, totals, figures)
     return 0 if finish.status != "failed" else ProtocolError.exit_code
 
 
@@ -174,8 +176,8 @@ def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:
     return check_workers(requests)[0]
 
 
-def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
-    """Write the summary of this server; without room on the disk, print one sentence."""
+def write_results(run_dir: Path, finish: Finish, totals: RunTotals, figures: ServerWorkers) -> None:
+    """Write the summary of this server and its last `figures`; if it cannot, print one sentence."""
     summary: Mapping[str, Any] = {
         "status": finish.status,
         "reason": finish.reason or "",
@@ -187,6 +189,7 @@ def write_summary(run_dir: Path, finish: Finish, totals: RunTotals) -> None:
     text = json.dumps(summary, indent=2) + "\n"
     try:
         replace_file(run_dir / SUMMARY, [text.encode()])
+        replace_file(run_dir / FILE, [encode_message(figures)])
     except OSError as error:  # the run has its results elsewhere
         with suppress(OSError):  # the log is on the same disk
             print(f"hogbatch server: cannot write the summary: {error}", file=sys.stderr)

@@ -72,7 +72,7 @@ class SimulatedServers(SimulatedModel):
 
 
 def server_actions(world: World[SimulatedServers]) -> Actions:
-    """The actions for servers. The conditions say how often they are restarted, not a command."""
+    """The actions for servers."""
     effects = world.effects
 
     def begin_load(command: LoadServer) -> None:
