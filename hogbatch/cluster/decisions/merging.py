@@ -1,20 +1,10 @@
-"""Weights of the servers' changes in a merge, and batch sizes after it.
+"""Weights of the servers' changes in a merge, and factors of their sum.
 
-========  ==================================================================================
-rule      the merged model changes by
-========  ==================================================================================
-sum       the sum of the servers' changes
-average   their mean, weighted by updates: Adaptive SGD, below
-adasum    their sum, times a factor for each tensor: 1 where the changes are orthogonal, 1/N
-          where they are equal. Then each server has gone the same way already, and the sum
-          would go N times too far (Maleki et al. 2020, "Scaling Distributed Training with
-          Adaptive Summation", arXiv 2006.02924)
-========  ==================================================================================
-
-Servers train on their own copies of the model during a mega-batch, a fixed number of rows over all
-servers, from which the next rows go to the server that asks. Then their changes are merged
-(Ma & Rusu et al. 2021, "Adaptive Elastic Training for Sparse Deep Learning on Heterogeneous
-Multi-GPU Servers", arXiv 2110.07029, algorithm 2).
+Servers train on their own copies of the model, and then their changes are merged: added ("sum"),
+averaged by updates as in Adaptive SGD ("average": Ma & Rusu et al. 2021, "Adaptive Elastic Training
+for Sparse Deep Learning on Heterogeneous Multi-GPU Servers", arXiv 2110.07029), or added and scaled
+("adasum": Maleki et al. 2020, "Scaling Distributed Training with Adaptive Summation", arXiv
+2006.02924).
 """
 
 from collections.abc import Sequence

@@ -1,28 +1,13 @@
 """A plane of NIXL: one-sided writes through UCX, over shared memory, RDMA or TCP.
 
-NVIDIA's Inference Transfer Library (https://github.com/ai-dynamo/nixl) with its backend UCX, which
-chooses the transport; the environment variable UCX_TLS limits the choice ("tcp"). NIXL works
-without PyTorch, although its wheels want it: ``pip install --no-deps nixl nixl-cu12``.
+That NIXL deregisters memory does not keep earlier servers from writing to it, so
+:meth:`NixlPlane.connect` makes the addresses of the earlier membership inaccessible, and maps the
+buffers at new ones, with a new agent (docs/cluster.md, "Transfers between servers").
 
-**Fencing.** That NIXL deregisters memory does not keep earlier servers from writing to it: on one
-machine UCX writes with process_vm_writev(2), which checks nothing but addresses (measured with NIXL
-1.5.1: writes to deregistered memory arrive). So :meth:`NixlPlane.connect` makes the addresses of
-the earlier membership inaccessible, and ends its agent, which closes its connections and makes the
-keys of RDMA invalid. For the next membership the buffers are mapped at new addresses, and
-registered with a new agent. Of a copy that the kernel has begun in that moment, up to 2 MiB may
-still arrive while `connect` ends the agent. With buffers of 400 MB all this takes 37 ms, and half a
-second for the first agent of a process.
-
-**Errors.** UCX does not watch its connections here (error handling mode "none"): otherwise it uses
-no shared memory for notes but TCP, and ends no write before the other server has made progress,
-which costs a scheduling delay per write (measured: 50 us instead of 300 us for 1 MB while the other
-one adds, and never while it sleeps). A server that has died is noticed by writes that fail, or by
-the timeout.
-
-NIXL has no thread for progress here, because it would spin: in an idle process it takes all the
-time that it can get of one core. Instead, `finish` and `notes` make progress. So a server can write
-to another one only while that one is writing or asks for notes, at least until they are connected.
-One thread at a time may use a plane.
+UCX does not watch its connections here, and NIXL has no thread for progress, which would spin:
+`finish` and `notes` make progress. So a server can write to another one only while that one is
+writing or asks for notes, at least until they are connected. A server that has died is noticed by
+writes that fail, or by the timeout. One thread at a time may use a plane.
 """
 
 import os
@@ -44,7 +29,7 @@ from hogbatch.store.pages import make_inaccessible, map_shared
 
 BACKEND: Final = "UCX"
 INSTALL: Final = "pip install --no-deps nixl nixl-cu12"
-OPTIONS: Final = {"ucx_error_handling_mode": "none"}  # see Errors
+OPTIONS: Final = {"ucx_error_handling_mode": "none"}  # else notes use TCP, see docs/cluster.md
 # Both libraries print their errors to stdout or stderr, in the middle of our output. They reach
 # us as return values too.
 QUIET: Final = {"NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "fatal"}
