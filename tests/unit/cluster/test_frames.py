@@ -43,12 +43,19 @@ def test_frames_of_any_size_arrive(ends, send, size):
 
 
 @pytest.mark.parametrize(
-    "sent", [LENGTH.pack(MAX_FRAME + 1), LENGTH.pack(0), LENGTH.pack(9) + b"part", b"\1"]
+    ("sent", "ends_there"),
+    [
+        (LENGTH.pack(MAX_FRAME + 1), False),
+        (LENGTH.pack(0), False),
+        (LENGTH.pack(9) + b"part", True),
+        (b"\1", True),
+    ],
 )
-def test_what_is_not_a_frame_ends_the_connection(ends, sent):
+def test_what_is_not_a_frame_ends_the_connection(ends, sent, ends_there):
     own, theirs = ends
     own._connection.send(sent)
-    own._connection.shutdown(1)
+    if ends_there:
+        own._connection.shutdown(1)
     assert list(theirs.frames()) == [] and theirs.ended
 
 
