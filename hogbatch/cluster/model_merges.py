@@ -111,14 +111,13 @@ class ModelMerges:
     def _collect(self, merge: int, step: MergeStep) -> Collected:
         self._began, self._cpu_began = time.perf_counter(), time.thread_time()
         change, merged, params = self._buffers.change, self._buffers.merged, self._model.params
-        squares, model_square = [], 0.0
+        squares = []
         with np.errstate(over="ignore", invalid="ignore"):
             for chunks in self._chunks:
                 square = 0.0
                 for c in chunks:
                     np.subtract(params[c], merged[c], out=change[c])
                     square += float(np.dot(change[c], change[c]))
-                    model_square += float(np.dot(merged[c], merged[c]))
                 squares.append(square)
         updates, rows = step.updates - self._updates, step.rows - self._rows
         self._updates, self._rows = step.updates, step.rows
@@ -128,7 +127,6 @@ class ModelMerges:
             step.leases,
             max(0, updates),
             max(1, rows // max(1, updates)),
-            math.sqrt(model_square) / len(params) if math.isfinite(model_square) else 0.0,
             finite,
             tuple(squares) if finite else (),
         )

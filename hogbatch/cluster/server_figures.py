@@ -8,7 +8,6 @@ from typing import Final
 
 from msgspec.structs import asdict
 
-from hogbatch.coordinator.commands import Command, Record
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
 from hogbatch.events.event import RecordedWorker, WorkersOfServer
@@ -20,7 +19,6 @@ from hogbatch.wire.messages import (
 )
 
 FILE: Final = "figures"  # of a server's run directory: the last ones, which nobody waits for
-RECORD_S: Final = 0.5  # between two records about one server
 FIGURES_PER_S: Final = 10  # messages of all servers together; with more servers, each sends fewer
 
 
@@ -55,14 +53,6 @@ def _state(worker: Worker) -> WorkerState:
     if not worker.ready:
         return "compiles" if worker.compiling else "starts"
     return "trains" if worker.trains else "parked"
-
-
-def record_figures(server: Worker, message: ServerWorkers, now: float) -> list[Command]:
-    """Record what `server` tells about its workers, unless that was done just before."""
-    if now - server.figures_at < RECORD_S:
-        return []
-    server.figures_at = now
-    return [Record(recorded(server.name, message))]
 
 
 def recorded(server: str, message: ServerWorkers) -> WorkersOfServer:

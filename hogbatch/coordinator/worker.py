@@ -102,7 +102,6 @@ class Worker:
     evaluation_speed: SecondsPerRow = field(default_factory=SecondsPerRow)
     batch_trace: Trace = field(default_factory=Trace)
     update_trace: Trace = field(default_factory=Trace)
-    figures_at: float = -math.inf  # the workers of a server were recorded, by the caller's clock
 
     def view(self) -> WorkerView:
         """What a batch policy may know of this worker."""

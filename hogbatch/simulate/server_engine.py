@@ -189,7 +189,7 @@ class ServerEngine(SpeedEngine):
         leases = len(self.copied)  # each counts as one update
         rows = sum(each.stop - each.start for each in self.copied)
         batch_size = max(1, rows // max(1, leases))
-        return Collected(merge, self._leases, leases, batch_size, 0.0, finite=True)
+        return Collected(merge, self._leases, leases, batch_size, finite=True)
 
     def _join(self, message: Reduce, collected: Collected | None) -> None:
         if self._message is not message:

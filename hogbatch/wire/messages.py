@@ -139,7 +139,6 @@ class Collected(Message, frozen=True):
     leases: Count  # training leases that it had finished: their updates are in the change
     updates: Count  # since the last copy
     batch_size: Count  # rows, mean over these updates
-    norm: Amount  # Euclidean norm of its model over the number of parameters
     finite: bool  # whether all parameters are
     squares: tuple[Amount, ...] = ()  # squared norms of the change, one for each tensor
 

@@ -312,7 +312,7 @@ class ServersStage:
     def _collect(self, server, merge):
         server.copied = Counter(server.change)
         squares = (1.0,) if server.finite else ()
-        return Collected(merge, server.finished, 1, 64, 0.5, server.finite, squares)
+        return Collected(merge, server.finished, 1, 64, server.finite, squares)
 
     def _compute(self, server):
         work = server.leases[0]

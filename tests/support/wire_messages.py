@@ -91,12 +91,10 @@ TO_COORDINATOR = [
     Failed("out of memory"),
     Goodbye(),
     ServerWorkers((SERVER_WORKER,) * 2, others=3),
-    Collected(
-        merge=3, leases=17, updates=900, batch_size=64, norm=0.001, finite=True, squares=(0.5, 2.0)
-    ),
+    Collected(merge=3, leases=17, updates=900, batch_size=64, finite=True, squares=(0.5, 2.0)),
     Connected(version=2, address=b"\0here"),
     Reduced(merge=3, attempt=4, unreachable=2, squares=(0.7, 3.0)),
-    Reduced(3, 4, squares=(0.7,), collected=Collected(3, 5, 6, 64, 0.5, True, (0.3,))),
+    Reduced(3, 4, squares=(0.7,), collected=Collected(3, 5, 6, 64, True, (0.3,))),
     Applied(merge=3, seconds=0.02, cpu_seconds=0.01),
     Loaded(),
 ]

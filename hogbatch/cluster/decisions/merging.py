@@ -8,43 +8,19 @@ for Sparse Deep Learning on Heterogeneous Multi-GPU Servers", arXiv 2110.07029),
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
-
-DELTA: Final = 0.1  # of the perturbation
-NORM_THRESHOLD: Final = 0.1  # largest norm per parameter with which weights are perturbed
 
 
-@dataclass(frozen=True, slots=True)
-class MegaBatch:
-    """What one server did in a mega-batch."""
+def merge_weights(updates: Sequence[int], batch_sizes: Sequence[int]) -> list[float]:
+    """Weights of the servers' changes in the merged model, by what each server did.
 
-    updates: int
-    batch_size: int  # rows
-    norm: float = 0.0  # Euclidean norm of its model over the number of parameters
-
-
-def merge_weights(
-    done: Sequence[MegaBatch], *, delta: float = DELTA, threshold: float = NORM_THRESHOLD
-) -> list[float]:
-    """Weights of the servers' changes in the merged model (algorithm 2).
-
-    In proportion to the updates, or to the batch sizes if all did equally many. While the models
-    are small, `norm` below `threshold` for all, the weight of the server with the most updates is
-    increased by the factor 1 + `delta` and that with the fewest decreased by 1 - `delta`: without
-    this, equal servers would stay in one neighbourhood. Servers without updates have weight 0.
+    In proportion to the updates, or to the batch sizes if all did equally many (Adaptive SGD,
+    algorithm 2; without its perturbation of two weights by a tenth while the models are small).
+    Servers without updates have weight 0.
     """
-    if not any(each.updates for each in done):
-        return [0.0] * len(done)
-    counts = [each.updates for each in done]
-    equal = len(set(counts)) == 1
-    shares = [each.batch_size if equal else each.updates for each in done]
-    weights = [share / sum(shares) for share in shares]
-    if len(done) > 1 and all(each.norm < threshold for each in done):
-        weights[counts.index(max(counts))] *= 1 + delta
-        # with equal counts the last server, so that two are changed
-        weights[len(counts) - 1 - counts[::-1].index(min(counts))] *= 1 - delta
-    return weights
+    if not any(updates):
+        return [0.0] * len(updates)
+    shares = batch_sizes if len(set(updates)) == 1 else updates
+    return [share / sum(shares) for share in shares]
 
 
 def sum_scales(squares: Sequence[Sequence[float]], of_sum: Sequence[float]) -> list[float]:

@@ -28,10 +28,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, sum_scales
+from hogbatch.cluster.decisions.merging import merge_weights, sum_scales
 from hogbatch.cluster.decisions.pace import MergePace
 from hogbatch.cluster.decisions.settings import MergeSettings
-from hogbatch.cluster.server_figures import record_figures
+from hogbatch.cluster.server_figures import recorded
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.merges import LostServer, Merges
@@ -216,7 +216,7 @@ class ServerMerges(Merges):
         Record what it tells about its own workers.
         """
         if isinstance(message, ServerWorkers):
-            return record_figures(worker, message, now)
+            return [Record(recorded(worker.name, message))]
         self._unreachable = self._find_unreachable(worker, message)
         match message:
             case Collected(merge):
@@ -327,7 +327,7 @@ class ServerMerges(Merges):
         """Weights of the changes: 1 if they are added, or those of Adaptive SGD."""
         if self.settings.rule != "average":
             return [1.0] * len(done)
-        return merge_weights([MegaBatch(each.updates, each.batch_size, each.norm) for each in done])
+        return merge_weights([each.updates for each in done], [each.batch_size for each in done])
 
     def _apply(self, now: float) -> list[Command]:
         """All servers have the sum: the merge counts."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.cluster.decisions.link import predicted_merge
-from hogbatch.cluster.decisions.merging import MegaBatch, merge_weights, sum_scales
+from hogbatch.cluster.decisions.merging import merge_weights, sum_scales
 from hogbatch.cluster.decisions.settings import RehearsedServers
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -90,8 +90,8 @@ class RehearsedMerges:
     def _weights(self, done: Sequence[tuple[int, int]]) -> list[float]:
         if self._servers.merge != "average":
             return [1.0] * len(done)
-        batches = [MegaBatch(updates, max(1, rows // max(1, updates))) for rows, updates in done]
-        return merge_weights(batches, delta=0.0)
+        batch_sizes = [max(1, rows // max(1, updates)) for rows, updates in done]
+        return merge_weights([updates for _, updates in done], batch_sizes)
 
     @property
     def _evaluating(self) -> bool:

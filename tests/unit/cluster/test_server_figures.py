@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.cluster.server_figures import RECORD_S, figures_of
+from hogbatch.cluster.server_figures import figures_of
 from hogbatch.events.event import WorkersOfServer
 from hogbatch.wire.messages import MAX_LISTED, Heartbeat, ServerWorkers
 from tests.support.coordinator_stage import Stage, records
@@ -56,12 +56,3 @@ def test_the_workers_of_a_server_are_recorded_with_its_name(servers):
     assert (worker.name, worker.device, worker.threads) == ("cpu-0", "cpu", 8)
     assert (worker.state, worker.batch_size, worker.busy) == ("trains", 64, 0.97)
     assert (worker.rows, worker.updates) == (100_000, 1600)
-
-
-def test_they_are_recorded_at_most_twice_a_second_for_each_server(servers):
-    assert told(servers, "a") and told(servers, "b")
-    servers.now += 0.9 * RECORD_S
-    assert told(servers, "a") == [] == told(servers, "b")
-    servers.now += 0.2 * RECORD_S
-    assert told(servers, "a") and told(servers, "b")
-    assert told(servers, "a") == []

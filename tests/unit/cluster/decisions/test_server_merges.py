@@ -179,7 +179,7 @@ def test_a_worker_that_is_no_server_is_refused():
     assert "expected a server" in str(refused)
 
 
-@pytest.mark.parametrize("message", [Collected(1, 1, 1, 1, 0.0, True), ServerWorkers()])
+@pytest.mark.parametrize("message", [Collected(1, 1, 1, 1, True), ServerWorkers()])
 def test_a_message_of_a_server_from_a_worker_that_is_none_is_counted_and_ignored(message):
     stage = Stage("w")
     assert stage.receive("w", message) == []
