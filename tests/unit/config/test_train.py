@@ -87,7 +87,7 @@ def test_python_values_are_accepted():
 
 
 def test_flags_override_the_file_and_the_file_overrides_the_defaults(toml):
-    former = "record = true\n"  # a setting of an earlier version, which is not read
+    former = 'record = true\ntransfer = "float32"\nserver-momentum = 0.0\n'  # are not read any more
     text = 'data = "x"\nlr = 1\nlr-scaling = "sqrt"\nmax_seconds = 5\nquiet = true\n'
     parser = argparse.ArgumentParser()
     add_flags(parser, ["data", "lr", "quiet"])
