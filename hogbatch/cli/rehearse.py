@@ -44,7 +44,7 @@ REHEARSE: Final = Usage(
 def rehearse(arguments: Sequence[str]) -> int:
     """`hogbatch rehearse`. All of several servers are of one kind."""
     options = vars(_parser().read(arguments))
-    server, interleave, as_json = (options.pop(key) for key in ("server", "interleave", "json"))
+    server, as_json = options.pop("server"), options.pop("json")
     link = link_of(options.pop("gbit"), options.pop("latency_us"))
     config = merge_sources(options, options.pop("config"))
     _expect_rehearsable(config)
@@ -58,9 +58,9 @@ def rehearse(arguments: Sequence[str]) -> int:
     progress, several = ProgressLines(quiet=config.quiet), {}
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or as_json)
     if servers is None:
-        run = execute(settings, Rehearsal(described, interleave, progress.observe))
+        run = execute(settings, Rehearsal(described, progress.observe))
     else:
-        platform = RehearsalOfServers(described, interleave, progress.observe, servers)
+        platform = RehearsalOfServers(described, progress.observe, servers)
         run = execute(settings, platform, platform.read)
         if merges := platform.merges:
             several = {"all_rows": merges.rows, "merges": merges.merges}
@@ -83,13 +83,6 @@ def _parser() -> Parser:
         required=True,
         help=f"server to simulate: {', '.join(bundled_names())}, or a TOML file as "
         "written by 'hogbatch profile'",
-    )
-    rehearsed.add_argument(
-        "--interleave",
-        choices=("layer", "batch"),
-        default="layer",
-        help="whether a CPU thread reads and writes each layer when it computes it, or reads the "
-        "model when its batch begins and writes it when it ends (default: %(default)s)",
     )
     cluster = parser.add_argument_group("link between simulated servers")
     add_link(cluster)

@@ -7,7 +7,7 @@ batch, stages of other batches run.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from hogbatch.store.model import SharedModel
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.hash_tables import HashTables
 from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
-
-# What runs between two stages of other batches: the pass of a layer, or of all layers.
-Interleave = Literal["layer", "batch"]
 
 
 @dataclass(slots=True)
@@ -52,7 +49,7 @@ class LoopKernels(NamedTuple):
 class StagedBatch(ABC):
     """A batch of a thread, in stages. Nothing runs if the fence moves before its first stage."""
 
-    stages = 2
+    stages = 1
 
     def __init__(
         self,
@@ -130,11 +127,10 @@ class StagedBatch(ABC):
 
 
 class WholeBatch(StagedBatch):
-    """A batch that is computed when it begins; its second stage does nothing."""
+    """A batch that is computed when it begins."""
 
     def _run(self, first: int, stop: int) -> None:
-        if first == 0:
-            self._train()
+        self._train()
 
 
 class LayerBatch(StagedBatch):
@@ -185,8 +181,8 @@ class ConcurrentModel:
     """The parameters, and the optimizer slots that threads share, with overlapping batches.
 
     `train` is the training set, and `lsh` has the settings of the hash tables, if the output layer
-    is hashed. With `alone`, only one thread or one team trains, so no batches overlap: `interleave`
-    is "batch", and batches are computed by the loop of a real run when they begin.
+    is hashed. With `alone`, only one thread or one team trains, so no batches overlap: they are
+    computed by the loop of a real run when they begin.
     """
 
     def __init__(
@@ -197,10 +193,8 @@ class ConcurrentModel:
         *,
         lsh: Lsh | None,
         alone: bool,
-        interleave: Interleave = "layer",
     ) -> None:
-        self._model, self._train, self._alone = model, train, alone
-        self.interleave: Interleave = "batch" if alone else interleave
+        self._model, self._train, self.alone = model, train, alone
         layers = network.layer_views()
         self.loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
         self._kernels = LoopKernels(self.loop, len(layers))
@@ -221,8 +215,8 @@ class ConcurrentModel:
         `number` of several threads.
         """
         state = thread_state(assignment, number)
-        delayed = not self._alone and (team or self.interleave == "batch")
-        if not self._alone:
+        delayed = team and not self.alone
+        if not self.alone:
             state = state._replace(head=self._head)
         if delayed:
             state = state._replace(model=state.model._replace(steps=self._steps))
@@ -234,7 +228,7 @@ class ConcurrentModel:
         """Return a batch of `rows`[B] of the training set, of which no stage has run."""
         assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
         arguments = self._kernels, self._train, thread, rows, settings, hyper
-        if self._alone:
+        if self.alone:
             return WholeBatch(*arguments)
         if thread.delayed:
             return DelayedBatch(*arguments, self._model.steps)

@@ -1,9 +1,8 @@
 """A rehearsed CPU worker: real gradients, at the simulated times of a described CPU.
 
 The counterpart of `hogbatch.workers.cpu`. A thread reads and writes a layer of the shared model
-when a real thread computes it, or reads all layers when its batch begins and writes them when it
-ends. A team of threads reads all layers in the middle of its first phase, and writes each when it
-updates it.
+when a real thread computes it. A team of threads reads all layers in the middle of its first phase,
+and writes each when it updates it.
 """
 
 import math
@@ -195,8 +194,8 @@ class RehearsedCpu:
 
     def _next_stages(self, flight: _BatchInFlight) -> StageGroup:
         """The next stages of a batch that run at one moment."""
-        if self._model.interleave == "batch":
-            return next_end(flight.seconds, flight.batch.done, flight.batch.stages)
+        if self._model.alone:
+            return StageGroup(1, 0.0)
         next_stages = next_phase if self._teams.members > 1 else next_pass
         return next_stages(flight.seconds, flight.batch.done)
 
@@ -212,10 +211,10 @@ class RehearsedCpu:
             then()
 
     def _seconds(self, flight: _BatchInFlight) -> Sequence[float]:
-        """The seconds of the stages of a batch; of one that is delayed, of both together."""
+        """The seconds of the stages of a batch."""
         found = 0.0 if self._hashed is None else self._hashed.found
         figures = flight.rows, flight.batch.stored, flight.batch.active, found
-        if self._model.interleave == "batch":
+        if self._model.alone:
             return (flight.factor * self._cost.train_seconds(*figures),)
         usual = self._cost.stage_seconds(*figures)
         return [flight.factor * seconds for seconds in usual]
@@ -276,8 +275,3 @@ def next_pass(seconds: Sequence[float], done: int) -> StageGroup:
 def next_phase(seconds: Sequence[float], done: int) -> StageGroup:
     """The next stages of a team: its first phase, which is never together with the updates."""
     return next_pass(seconds, done) if done else StageGroup(1, seconds[0] / 2)
-
-
-def next_end(seconds: Sequence[float], done: int, stages: int) -> StageGroup:
-    """The next of the `stages` of a batch that reads at its begin, and writes at its end."""
-    return StageGroup(stages, sum(seconds)) if done else StageGroup(1, 0.0)

@@ -34,7 +34,7 @@ from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import Cpu, Server, ServerGpu
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
-from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, Interleave
+from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel
 from hogbatch.simulate.rehearsal.cores import Cores, Noise
 from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
@@ -111,12 +111,11 @@ class Rehearsal(Platform):
     def __init__(
         self,
         server: Server,
-        interleave: Interleave,
         observe: Callable[[Callable[[], Reached]], None] = lambda progress: None,
         queue: EventQueue | None = None,
     ) -> None:
         """Servers that are simulated together have one `queue`."""
-        self._server, self._interleave, self._observe = server, interleave, observe
+        self._server, self._observe = server, observe
         self._queue = queue or EventQueue()
 
     @property
@@ -194,7 +193,6 @@ class Rehearsal(Platform):
             setup.loaded.train,
             lsh=setup.plan.training.lsh,
             alone=alone,
-            interleave=self._interleave,
         )
         effects = RehearsedEffects(components, self._server.cpu.memory.copy_speed)
         rng = Random(setup.config.seed)

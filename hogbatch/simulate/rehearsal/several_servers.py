@@ -32,7 +32,6 @@ from hogbatch.run.setup import load_data
 from hogbatch.run.training import open_run
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.hardware.description import Server
-from hogbatch.simulate.rehearsal.concurrent_model import Interleave
 from hogbatch.simulate.rehearsal.rehearsal import Reached, Rehearsal
 from hogbatch.views.console import Console, PlainConsole
 
@@ -141,11 +140,10 @@ class RehearsalOfServers(Rehearsal):
     def __init__(
         self,
         server: Server,
-        interleave: Interleave,
         observe: Callable[[Callable[[], Reached]], None],
         servers: RehearsedServers,
     ) -> None:
-        super().__init__(server, interleave, observe)
+        super().__init__(server, observe)
         self._servers = servers
         self._data: LoadedData | None = None
         self.merges: RehearsedMerges | None = None
@@ -182,7 +180,7 @@ class RehearsalOfServers(Rehearsal):
     @contextmanager
     def _other(self, number: int, first: RunComponents) -> Iterator[RunComponents]:
         """Begin the run of another server; its run directory is temporary."""
-        platform = Rehearsal(self._server, self._interleave, queue=self._queue)
+        platform = Rehearsal(self._server, queue=self._queue)
         with TemporaryDirectory(prefix="hogbatch-server-") as folder:
             own = replace(
                 first.setup.config,

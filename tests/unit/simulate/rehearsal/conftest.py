@@ -32,14 +32,13 @@ def given(kind, optimizer="adagrad"):
     return made
 
 
-def concurrent(given, *, alone=False, interleave="layer"):
+def concurrent(given, *, alone=False):
     """The shared model of an assignment."""
     welcome = given.welcome
     return ConcurrentModel(
         *(given.model, given.network, given.train),
         lsh=welcome.lsh,
         alone=alone,
-        interleave=interleave,
     )
 
 

@@ -86,19 +86,17 @@ def run(new_batch, threads, order, arguments):
     kind=KINDS,
     optimizer=OPTIMIZERS,
     order={"two": TWO, "three": THREE},
-    way={"layer": ("layer", False), "batch": ("batch", False), "team": ("layer", True)},
+    team=[False, True],
 )
-def test_overlapping_batches(kind, optimizer, order, way):
-    interleave, team = way
+def test_overlapping_batches(kind, optimizer, order, team):
     real, plain = given(kind, optimizer), given(kind, optimizer)
-    model, arguments = concurrent(real, interleave=interleave), settings(real)
+    model, arguments = concurrent(real), settings(real)
     numbers, tables, others = range(max(order) + 1), tables_of(real), tables_of(plain)
     threads = [model.thread(real, number, tables, team=team) for number in numbers]
     run(model.batch, threads, order, arguments)
-    delayed = team or interleave == "batch"
     states = [thread_state(plain, number) for number in numbers]
     run(
-        lambda state, *rest: PlainBatch(plain, state, others, delayed, *rest),
+        lambda state, *rest: PlainBatch(plain, state, others, team, *rest),
         *(states, order, arguments),
     )
     assert_same_model(real, plain)
@@ -137,13 +135,13 @@ def test_a_reset_thread_takes_over_the_shared_slots():
     assert_array_equal(tensor.view(thread.state.model.own_first), tensor.view(real.model.first))
 
 
-@pytest.mark.parametrize(("interleave", "stops"), [("layer", [2, 4, 6]), ("batch", [6])])
-def test_a_revoked_batch_changes_nothing(interleave, stops):
+@pytest.mark.parametrize(("team", "stops"), [(False, [2, 4, 6]), (True, [6])])
+def test_a_revoked_batch_changes_nothing(team, stops):
     real = given("sparse")
-    model = concurrent(real, interleave=interleave)
+    model = concurrent(real)
     before = real.model.params.copy()
     real.fence[0] = 1
-    batch = model.batch(model.thread(real, 1), batch_rows(0), *settings(real))
+    batch = model.batch(model.thread(real, 1, team=team), batch_rows(0), *settings(real))
     for stop in stops:
         batch.run(min(stop, batch.stages))
     assert batch.totals[ROWS] == 0

@@ -51,7 +51,6 @@ class Driver:
         self,
         kind="dense",
         threads=2,
-        interleave="layer",
         spread=0.0,
         cores=4,
         background=False,
@@ -63,7 +62,7 @@ class Driver:
         if background:
             self.assignment = wide(sparse=True, optimizer="sgd", background=True)
         self.host = SimulatedHost(self.assignment)
-        model = concurrent(self.assignment, interleave=interleave, alone=alone)
+        model = concurrent(self.assignment, alone=alone)
         noise, teams = Noise(Random(0), spread), Teams(threads // members, members)
         cost = FixedCost() if members == 1 else FixedTeamCost()
         self.engine = RehearsedCpu(

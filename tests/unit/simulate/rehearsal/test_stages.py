@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.simulate.rehearsal.cpu import SHORTEST, StageGroup, next_end, next_pass, next_phase
+from hogbatch.simulate.rehearsal.cpu import SHORTEST, next_pass, next_phase
 
 LONG, SHORT = 4 * SHORTEST, SHORTEST / 3
 
@@ -35,8 +35,3 @@ def steps(seconds, following):
 def test_stages_run_in_the_middle_of_their_time_short_ones_together(seconds, following, expected):
     """A team never reads in the middle of its updates."""
     assert steps(seconds, following) == [(stop, pytest.approx(at)) for stop, at in expected]
-
-
-def test_a_delayed_batch_reads_when_it_begins_and_writes_when_it_ends():
-    assert next_end([LONG], 0, 4) == StageGroup(1, 0.0)
-    assert next_end([LONG], 1, 4) == StageGroup(4, LONG)
