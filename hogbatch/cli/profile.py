@@ -82,14 +82,12 @@ def _description(name: str, *, quick: bool) -> str:
     date = time.strftime("%Y-%m-%d")
     source = f"measured by hogbatch profile{' --quick' if quick else ''}, {date}"
     cpu, probes = machine.describe_cpu(effort, source, _note)
-    described: list[ServerGpu] = []
-    gpu, measured = machine.describe_host(cpu, effort, source, _note)
     _print_errors("CPU", cpu, probes)
-    _print_errors("gpu:host", gpu, measured)
-    described.append(gpu)
-    for found in find_gpus().devices:
-        gpu, measured = machine.describe_cuda(found.ordinal, cpu, effort, source, _note)
-        _print_errors(f"gpu:{found.ordinal}", gpu, measured)
+    described: list[ServerGpu] = []
+    ordinals: list[int | str] = ["host", *(found.ordinal for found in find_gpus().devices)]
+    for ordinal in ordinals:
+        gpu, probes = machine.describe_gpu(ordinal, cpu, effort, source, _note)
+        _print_errors(f"gpu:{ordinal}", gpu, probes)
         described.append(gpu)
     about = f"{cpu.model}, {cpu.threads} threads; {source}"
     return to_toml(Server(name, about, cpu, tuple(described)))

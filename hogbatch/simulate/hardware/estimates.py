@@ -1,20 +1,19 @@
 """The figures that a file leaves out: scaled from another description, or from a data sheet.
 
 `scaled` and `estimated` complete a table that was read from TOML; `description.py` checks the
-result. `where` is the beginning of error messages: the file and the section, as in
-"mine.toml: key cpu.".
+result. Both raise msgspec.ValidationError for what they need and the table does not have.
 """
 
-import math
-from typing import Any, Final, NoReturn
+from typing import Annotated, Any, Final
 
-from hogbatch.errors import UsageError
+from msgspec import Meta, Struct, ValidationError, convert
 
 Table = dict[str, Any]
-
-ENDINGS: Final = {"seconds": "_seconds", "speeds": "_speed"}  # figures with one factor
+Positive = Annotated[float, Meta(gt=0, le=1e300)]  # finite
 
 DATA_SHEET: Final = ("peak_flops", "peak_memory_speed", "peak_link_speed", "multiprocessors")
+ENDINGS: Final = {"_seconds": "seconds", "_speed": "speeds"}  # of figures, with their common factor
+
 FLOPS: Final = 0.72  # fraction of the peak that large float32 products reach
 MEMORY: Final = 0.85  # fraction of the peak that reads and writes of device memory reach
 LINK: Final = 0.8  # fraction of the peak that copies between host and device reach
@@ -27,119 +26,75 @@ BYTES: Final = {  # of device memory that are read or written
     "touched_seconds": 16,
 }
 USUAL: Final = {  # figures that differ little between GPUs
-    "step_seconds": (5e-6, "of the work on the host for each batch"),
-    "launch_seconds": (2e-6, "of a node of a CUDA graph"),
-    "link_seconds": (1e-5, "of a copy that is waited for"),
-    "host_add_speed": (10e9, "of NumPy on a recent core"),
+    "step_seconds": 5e-6,  # of the work on the host for each batch
+    "launch_seconds": 2e-6,  # of a node of a CUDA graph
+    "link_seconds": 1e-5,  # of a copy that is waited for
+    "host_add_speed": 10e9,  # of NumPy on a recent core
 }
 
 
-def scaled(table: Table, base: Table, name: str, where: str) -> Table:
-    """Return a section with the figures of `base`, the same section of the description `name`.
+class DataSheet(Struct):
+    """What the data sheet of a GPU says, and measured speeds, if there are any."""
 
-    Figures that `table` has are kept, and the others are multiplied by its `factors`. Each of those
-    gets a text in `sources`. Raises UsageError for factors that are not valid.
+    peak_flops: Positive
+    peak_memory_speed: Positive
+    peak_link_speed: Positive
+    multiprocessors: Positive
+    memory_speed: Positive | None = None
+    link_speed: Positive | None = None
+
+
+def scaled(table: Table, base: Table, where: str) -> Table:
+    """Return a section with the figures of `base`, the same section of another description.
+
+    Figures that `table` has are kept, and the others are multiplied by its `factors`. `where` is
+    the name of the section in error messages.
     """
-    factors = _factors(table, base, where)
-    scaled_table = {key: value for key, value in table.items() if key != "factors"}
-    sections = {key for key, value in base.items() if isinstance(value, dict)} - {"sources"}
-    if not factors and scaled_table.keys() <= sections:
-        scaled_table["source"] = f"{name}: {base['source']}"
-    texts = scaled_table["sources"] = _texts(table, where)
-    for key in base:
-        if key in {"source", "sources"}:
-            continue
-        if key in sections:
-            inner = scaled_table.get(key, {})
-            is_table = isinstance(inner, dict)
-            scaled_table[key] = (
-                scaled(inner, base[key], name, f"{where}{key}.") if is_table else inner
-            )
-        elif key in factors:
-            scaled_table[key] = base[key] * factors[key]
-            reason = texts.get(key) or scaled_table.get("source")
-            texts[key] = f"{name}, times {factors[key]:g}: {reason}"
-        elif key not in scaled_table:
-            scaled_table[key] = base[key]
-            reason = texts.get(key) or base["sources"].get(key) or base["source"]
-            texts[key] = f"{name}: {reason}"
-    return scaled_table
+    if not isinstance(table, dict):
+        raise ValidationError(f"{where} must be a table; got {table!r}")
+    own = dict(table)
+    factors = convert(own.pop("factors", {}), dict[str, Positive])
+    figures = {key for key, value in base.items() if isinstance(value, float)}
+    if unknown := factors.keys() - figures - {_group(key) for key in figures}:
+        raise ValidationError(
+            f"{where}.factors.{min(unknown)} is unknown; expected one of "
+            f"{', '.join(ENDINGS.values())}, {', '.join(sorted(figures))}"
+        )
+    for key, value in base.items():
+        if key == "sources":
+            own[key] = value | convert(own.get(key, {}), dict[str, str])
+        elif isinstance(value, dict):
+            own[key] = scaled(own.get(key, {}), value, f"{where}.{key}")
+        elif key not in own:
+            factor = factors.get(key, factors.get(_group(key), 1.0))
+            own[key] = value * factor if key in figures else value
+    return own
 
 
-def _factors(table: Table, base: Table, where: str) -> dict[str, float]:
-    """The factor of each figure; one for a single figure takes precedence over one for all."""
-    factors = table.get("factors", {})
-    if not isinstance(factors, dict):
-        refuse(f"{where}factors", "a table with numbers above 0", factors)
-    figures = {key: [key] for key, value in base.items() if isinstance(value, float)}
-    groups = {
-        group: [key for key in figures if key.endswith(end) and key not in table]
-        for group, end in ENDINGS.items()
-        if any(key.endswith(end) for key in figures)
-    }
-    members = groups | figures
-    for key, factor in factors.items():
-        if key not in members:
-            raise UsageError(
-                f"{where}factors.{key} is unknown; expected one of {', '.join(members)}"
-            )
-        if key in table:
-            raise UsageError(f"{where}factors.{key} contradicts {key}; expected only one of them")
-        _positive(factor, f"{where}factors.{key}")
-    return {each: factors[key] for key in members if key in factors for each in members[key]}
+def _group(figure: str) -> str:
+    """The name of the factor of all figures with this ending."""
+    return next((group for ending, group in ENDINGS.items() if figure.endswith(ending)), "")
 
 
-def estimated(table: Table, where: str) -> Table:
+def estimated(table: Table) -> Table:
     """Return the section of a GPU with estimates of the figures that it leaves out.
 
     They follow from the values of its data sheet; a section without any of these is returned as it
-    is. Raises UsageError for values of a data sheet that are missing or not valid.
+    is.
     """
     if not any(key in table for key in DATA_SHEET):
         return table
-    for key in DATA_SHEET:
-        if key not in table:
-            raise UsageError(f"{where}{key} is missing; expected a number above 0")
-    flops, memory, link, multiprocessors = (
-        _positive(table[key], f"{where}{key}") for key in DATA_SHEET
-    )
-    found = {key: value for key, value in table.items() if key not in DATA_SHEET}
-    texts = found["sources"] = _texts(table, where)
-
-    def estimate(key: str, value: float, text: str) -> float:
-        if key not in found:
-            found[key] = value
-            texts.setdefault(key, f"estimate: {text}")
-        return _positive(found[key], f"{where}{key}")
-
-    estimate("flops", FLOPS * flops, f"{FLOPS} of the peak, {flops:g}")
-    fill = f"{FILL_CELLS} cells for each of {multiprocessors:g} multiprocessors"
-    estimate("fill_cells", FILL_CELLS * multiprocessors, fill)
-    speed = estimate("memory_speed", MEMORY * memory, f"{MEMORY} of the peak, {memory:g}")
-    estimate("exchange_speed", speed, "memory_speed")
-    for key, nbytes in BYTES.items():
-        estimate(key, nbytes / speed, f"{nbytes} bytes at memory_speed")
-    copies = estimate("link_speed", LINK * link, f"{LINK} of the peak, {link:g}")
-    estimate("mapped_speed", MAPPED * copies, f"{MAPPED} of link_speed")
-    for key, (value, text) in USUAL.items():
-        estimate(key, value, f"a usual value {text}")
-    return found
-
-
-def _texts(table: Table, where: str) -> dict[str, str]:
-    """A copy of the texts for single figures."""
-    texts = table.get("sources", {})
-    if not isinstance(texts, dict) or not all(isinstance(each, str) for each in texts.values()):
-        refuse(f"{where}sources", "a table with texts", texts)
-    return dict(texts)
-
-
-def _positive(value: object, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        refuse(key, "a number above 0", value)
-    return float(value)
-
-
-def refuse(key: str, expected: str, got: object) -> NoReturn:
-    """Raise UsageError for the value of a key."""
-    raise UsageError(f"{key} must be {expected}; got {got!r}")
+    sheet = convert(table, DataSheet)
+    speed = sheet.memory_speed or MEMORY * sheet.peak_memory_speed
+    copies = sheet.link_speed or LINK * sheet.peak_link_speed
+    estimates = {
+        "flops": FLOPS * sheet.peak_flops,
+        "fill_cells": FILL_CELLS * sheet.multiprocessors,
+        "memory_speed": speed,
+        "exchange_speed": speed,
+        **{key: nbytes / speed for key, nbytes in BYTES.items()},
+        "link_speed": copies,
+        "mapped_speed": MAPPED * copies,
+        **USUAL,
+    }
+    return estimates | {key: value for key, value in table.items() if key not in DATA_SHEET}

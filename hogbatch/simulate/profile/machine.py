@@ -1,49 +1,54 @@
 """Measures and describes the machine that this process runs on."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
+
+from msgspec import structs
 
 from hogbatch.kernels.gpu.device import Device, HostDevice
 from hogbatch.machine.linux import processor_name, read_topology
-from hogbatch.machine.topology import Topology, parse_cores
-from hogbatch.simulate.hardware.cpu_cost import CpuCost, barrier_seconds
-from hogbatch.simulate.hardware.description import Cpu, Dense, Hashed, ServerGpu, Sparse
+from hogbatch.machine.topology import parse_cores
+from hogbatch.simulate.hardware.cpu_cost import CpuCost
+from hogbatch.simulate.hardware.description import (
+    Cpu,
+    Dense,
+    Hashed,
+    Section,
+    ServerGpu,
+    Sparse,
+    read_server,
+)
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.profile import gpu as on_gpu
-from hogbatch.simulate.profile.barrier import measure_barrier
 from hogbatch.simulate.profile.cpu import Measured, build_tables, measure
-from hogbatch.simulate.profile.fit import (
-    Probe,
-    fit,
-    undetermined,
-    with_source,
-    with_usual_values,
-)
+from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
 from hogbatch.simulate.profile.networks import DENSE, HASHED, SPARSE, Sizes, build
-from hogbatch.simulate.profile.start import cpu_at_start, gpu_at_start, host_at_start
-from hogbatch.simulate.profile.time_slice import measure_slice
 from hogbatch.store.merge import delta
 from hogbatch.workers.trainer import Trainer
 
-CORE = Path("/sys/devices/system/cpu/cpu0")
+CORE: Final = Path("/sys/devices/system/cpu/cpu0")
+USUAL: Final = "epyc-2cores"  # the description from whose figures of CPU and host a fit starts
+USUAL_GPU: Final = "h100-16cores"
+BATCHES_ON_HOST: Final[tuple[int, ...]] = (16, 128, 1024)  # rows
+BATCHES_ON_GPU: Final = (16, 64, 256, 1024, 4096, 16384)
+ON_GPU: Final = (*DENSE[1:4], *SPARSE[1:3], HASHED[0])  # the networks that are measured on a GPU
 
 
-def _figures(section: str, kind: type[Any]) -> tuple[str, ...]:
+def _figures(section: str, kind: type[Section]) -> tuple[str, ...]:
     """The names of the figures of a section of a description."""
-    return tuple(f"{section}.{each.name}" for each in fields(kind) if each.type is float)
+    names = (each.name for each in structs.fields(kind))
+    return tuple(f"{section}.{name}" for name in names if not name.startswith("source"))
 
 
 MEMORY_SPEEDS: Final = ("private", "shared", "memory", "server", "near")
-DENSE_FIGURES: Final = (
+CPU_FIGURES: Final = (
     *(f"memory.{name}_speed" for name in MEMORY_SPEEDS),
     *_figures("dense", Dense),
-    "memory.barrier_seconds",
+    *_figures("sparse", Sparse),
 )
-SPARSE_FIGURES: Final = _figures("sparse", Sparse)
 HASHED_FIGURES: Final = _figures("hashed", Hashed)
 GPU_FIGURES: Final = (
     "flops",
@@ -58,91 +63,86 @@ GPU_FIGURES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+class Effort(NamedTuple):
     """How much is measured."""
 
-    networks: int | None = None  # of each kind; None: all
-    batches: tuple[int, ...] = (1, 4, 16, 64, 256)
-    seconds: float = 0.02  # of one repetition
-    rows: float = 1.0  # fraction of the usual rows
-    passes: int = 2  # over all networks, because the speed of a virtual machine changes
+    networks: int | None  # of each kind; None: all
+    batches: tuple[int, ...]
+    seconds: float  # of one repetition
+    rows: float  # fraction of the usual rows
 
 
-QUICK: Final = Effort(1, (4, 64), 0.001, 0.02, 1)
-FULL: Final = Effort(seconds=0.01)
+QUICK: Final = Effort(1, (4, 64), 0.001, 0.02)
+FULL: Final = Effort(None, (1, 8, 64, 256), 0.01, 1.0)
 
 Report = Callable[[str], None]
-Fitted = TypeVar("Fitted", Cpu, ServerGpu)
+Described = TypeVar("Described", bound=Section)
 
 
 def describe_cpu(effort: Effort, source: str, report: Report) -> tuple[Cpu, list[Probe]]:
     """Measure the CPU; return its description, and the probes it was fitted to."""
-    topology = read_topology()
-    threads, cores = topology.threads, min(len(topology.siblings), topology.threads)
-    cpu = cpu_at_start(processor_name(), threads, cores, min(cores, cores_per_cache(CORE)), source)
-    private, shared = _cache_size(2), _cache_size(3)
-    time_slice = measure_slice()
-    if time_slice is None:
-        cpu = with_source(cpu, (), "slice_seconds", "assumed: a tick of Linux with CONFIG_HZ=250")
-    cpu = replace(
-        cpu,
-        slice_seconds=time_slice or cpu.slice_seconds,
-        memory=replace(
-            cpu.memory,
-            private_cache=private or cpu.memory.private_cache,
-            shared_cache=shared or cpu.memory.shared_cache,
-            copy_speed=on_gpu.measure_transfers(HostDevice(), delta).link_speed,
-        ),
-    )
-    probes: dict[tuple[Sizes, ...], list[Probe]] = {DENSE: [], SPARSE: [], HASHED: []}
-    for number in range(effort.passes):
-        for kind in probes:
-            for sizes in kind[: effort.networks]:
-                report(f"measuring {sizes.name}, pass {number + 1} of {effort.passes}")
-                probes[kind] += _cpu_probes(sizes, threads, effort)
-        probes[DENSE] += _barrier_probes(topology, cores, effort)
-    probes = {kind: _fastest(found) for kind, found in probes.items()}
-    cpu = fit_measured(cpu, DENSE_FIGURES + SPARSE_FIGURES, probes[DENSE] + probes[SPARSE])
-    cpu = _limited(fit_measured(cpu, HASHED_FIGURES, probes[HASHED]))
-    found = [probe for measured in probes.values() for probe in measured]
-    if threads > 1:
-        _report_missing(found, threads, report)
-    return cpu, found
+    cpu = _cpu_at_start(source)
+    missing: list[str] = []
 
+    def probes(kinds: Sequence[Sizes]) -> list[Probe]:
+        found: list[Probe] = []
+        for sizes in kinds[: effort.networks]:
+            report(f"measuring {sizes.name}")
+            found += _cpu_probes(sizes, cpu.threads, effort, missing)
+        return found
 
-def fit_measured(start: Fitted, figures: Sequence[str], probes: Sequence[Probe]) -> Fitted:
-    """Fit `figures` to `probes`; those that no probe determines keep their value and say so."""
-    fitted = fit(start, figures, probes)
-    return with_usual_values(fitted, start, undetermined(start, fitted, figures, probes))
-
-
-def _report_missing(probes: Sequence[Probe], threads: int, report: Report) -> None:
-    """Report that probes of several threads are missing, if other processes interrupted them."""
-    alone, together = (
-        sum(probe.name.endswith(_threads(count)) for probe in probes) for count in (1, threads)
-    )
-    if together < alone:
+    dense_and_sparse, hashed = probes(DENSE) + probes(SPARSE), probes(HASHED)
+    if missing:
         report(
-            f"{alone - together} of {alone} probes of {threads} threads are missing, because other "
-            "processes interrupted them; measure again when the machine is idle"
+            f"{len(missing)} probes of several threads are missing, because other processes "
+            "interrupted them; measure again when the machine is idle"
         )
+    cpu = fit(cpu, CPU_FIGURES, dense_and_sparse)
+    return _limited(fit(cpu, HASHED_FIGURES, hashed)), dense_and_sparse + hashed
 
 
-def _threads(count: int) -> str:
-    return f", {count} threads"
+def _cpu_at_start(source: str) -> Cpu:
+    """The counts of this machine and the speed of copies, and usual values of other figures."""
+    usual, topology = read_server(USUAL).cpu, read_topology()
+    threads, cores = topology.threads, min(len(topology.siblings), topology.threads)
+    memory = structs.replace(
+        _unmeasured(usual.memory, source, "far_speed", "barrier_seconds"),
+        private_cache=_cache_size(2) or usual.memory.private_cache,
+        shared_cache=_cache_size(3) or usual.memory.shared_cache,
+        copy_speed=on_gpu.measure_transfers(HostDevice(), delta).link_speed,
+    )
+    return structs.replace(
+        _unmeasured(usual, source, "smt_gain", "slice_seconds"),
+        model=processor_name(),
+        threads=threads,
+        cores=cores,
+        cores_per_cache=min(cores, cores_per_cache(CORE)),
+        memory=memory,
+        dense=_unmeasured(usual.dense, source),
+        sparse=_unmeasured(usual.sparse, source),
+        hashed=_unmeasured(usual.hashed, source),
+    )
 
 
-def _cpu_probes(sizes: Sizes, threads: int, effort: Effort) -> Iterator[Probe]:
-    """Measure a network with all batch sizes, on one thread and on all threads together."""
+def _unmeasured(section: Described, source: str, *figures: str) -> Described:
+    """Return `section` with a new `source`, except for these `figures`."""
+    return structs.replace(section, source=source, sources=dict.fromkeys(figures, NOT_MEASURED))
+
+
+def _cpu_probes(sizes: Sizes, threads: int, effort: Effort, missing: list[str]) -> Iterator[Probe]:
+    """Measure a network with all batch sizes, on one thread and on all threads together.
+
+    Adds the names of the probes that were not measured to `missing`.
+    """
     probe = build(sizes, effort.rows)
     workload = probe.workload
     for batch in effort.batches:
         for together in sorted({1, threads}):
+            name = f"{sizes.name}, {batch} rows, {together} threads"
             measured = measure(probe, batch, together, effort.seconds)
             if measured is None:
+                missing.append(name)
                 continue
-            name = f"{sizes.name}, {batch} rows{_threads(together)}"
             predict = partial(_cpu_seconds, workload, batch, together, measured)
             yield Probe(name, measured.seconds, predict)
     if sizes.hashed:
@@ -150,29 +150,8 @@ def _cpu_probes(sizes: Sizes, threads: int, effort: Effort) -> Iterator[Probe]:
         yield Probe(f"{sizes.name}, hash tables", build_tables(probe)[1], predict)
 
 
-def _barrier_probes(topology: Topology, cores: int, effort: Effort) -> Iterator[Probe]:
-    """Measure the barrier of a team with a thread on each of `cores` physical cores."""
-    first = sorted(min(siblings) for siblings in topology.siblings)[:cores]
-    if (seconds := measure_barrier(first, effort.seconds)) is not None:
-        yield Probe(f"barrier of {cores} cores", seconds, partial(_barrier_seconds, cores))
-
-
-def _barrier_seconds(members: int, cpu: Cpu) -> float:
-    near = min(members, cpu.cores_per_cache)
-    return barrier_seconds(_limited(cpu).memory, near - 1, members - near)
-
-
 def _table_seconds(workload: Workload, cpu: Cpu) -> float:
     return CpuCost(cpu, workload, 1).rebuild_seconds(workload.layers[-1].width)
-
-
-def _fastest(probes: Sequence[Probe]) -> list[Probe]:
-    """The fastest of the probes with the same name, because other processes only slow down."""
-    fastest: dict[str, Probe] = {}
-    for probe in probes:
-        known = fastest.get(probe.name, probe)
-        fastest[probe.name] = min(known, probe, key=lambda one: one.seconds)
-    return list(fastest.values())
 
 
 def _cpu_seconds(
@@ -188,57 +167,43 @@ def _limited(cpu: Cpu) -> Cpu:
     far_speed is half of near_speed, and shared_speed at most private_speed.
     """
     memory = cpu.memory
-    if memory.shared_speed > memory.private_speed:
-        text = "limited to private_speed; the probes suggest more"
-        cpu = with_source(cpu, ("memory",), "shared_speed", text)
     shared = min(memory.shared_speed, memory.private_speed)
-    far = memory.near_speed / 2
-    return replace(cpu, memory=replace(cpu.memory, shared_speed=shared, far_speed=far))
+    limited = structs.replace(memory, shared_speed=shared, far_speed=memory.near_speed / 2)
+    return structs.replace(cpu, memory=limited)
 
 
 def describe_gpu(
-    device: Device, start: ServerGpu, cpu: Cpu, effort: Effort, sizes: Sequence[int], report: Report
+    ordinal: int | str, cpu: Cpu, effort: Effort, source: str, report: Report
 ) -> tuple[ServerGpu, list[Probe]]:
-    """Measure a device with batches of `sizes` rows; `start` is its description so far."""
-    probes: list[Probe] = []
+    """Measure a GPU, or with "host" NumPy on one core in place of one.
+
+    Returns its description, and the probes it was fitted to.
+    """
+    device: Device = on_gpu.ComputingHost()
+    usual, sizes = read_server(USUAL).gpus[0], BATCHES_ON_HOST
+    if isinstance(ordinal, int):
+        from hogbatch.kernels.gpu.cuda_device import CudaDevice
+
+        device, sizes = CudaDevice(ordinal), BATCHES_ON_GPU
+        device.enter()
+        usual = structs.replace(read_server(USUAL_GPU).gpus[0], ordinal=ordinal, model=device.model)
     speeds = on_gpu.measure_transfers(device, delta)
-    start = replace(start, **speeds._asdict())
-    for kind in (DENSE[1:], SPARSE[1:4], HASHED[:1]):
-        for network in kind[: effort.networks]:
-            report(f"measuring {network.name} on {device.name}")
-            probe = build(network, effort.rows)
-            trainer = Trainer(device, probe.assignment)
-            for rows in sizes:
-                if rows <= probe.workload.rows:
-                    predict = partial(_gpu_seconds, cpu, probe.workload, rows)
-                    name = f"{network.name}, {rows} rows, {device.name}"
-                    probes.append(Probe(name, trainer.seconds(rows), predict))
-    return fit_measured(start, GPU_FIGURES, probes), probes
+    start = structs.replace(_unmeasured(usual, source), **speeds._asdict())
+    probes: list[Probe] = []
+    for network in ON_GPU[: effort.networks]:
+        report(f"measuring {network.name} on {device.name}")
+        probe = build(network, effort.rows)
+        trainer = Trainer(device, probe.assignment)
+        for rows in sizes:
+            if rows <= probe.workload.rows:
+                predict = partial(_gpu_seconds, cpu, probe.workload, rows)
+                name = f"{network.name}, {rows} rows, {device.name}"
+                probes.append(Probe(name, trainer.seconds(rows), predict))
+    return fit(start, GPU_FIGURES, probes), probes
 
 
 def _gpu_seconds(cpu: Cpu, workload: Workload, rows: int, gpu: ServerGpu) -> float:
-    return GpuCost(gpu, cpu, replace(workload, may_densify=False)).train_seconds(rows)
-
-
-def describe_host(
-    cpu: Cpu, effort: Effort, source: str, report: Report
-) -> tuple[ServerGpu, list[Probe]]:
-    """Measure `gpu:host`."""
-    sizes = (16, 128, 1024) if effort.networks is None else (16, 64)
-    return describe_gpu(on_gpu.ComputingHost(), host_at_start(source), cpu, effort, sizes, report)
-
-
-def describe_cuda(
-    ordinal: int, cpu: Cpu, effort: Effort, source: str, report: Report
-) -> tuple[ServerGpu, list[Probe]]:
-    """Measure GPU number `ordinal`, through CuPy."""
-    from hogbatch.kernels.gpu.cuda_device import CudaDevice
-
-    device = CudaDevice(ordinal)
-    device.enter()
-    sizes = (16, 64, 256, 1024, 4096, 16384) if effort.networks is None else (16, 64)
-    start = gpu_at_start(ordinal, device.model, source)
-    return describe_gpu(device, start, cpu, effort, sizes, report)
+    return GpuCost(gpu, cpu, workload).train_seconds(rows)
 
 
 def cores_per_cache(core: Path) -> int:

@@ -54,19 +54,14 @@ class Sizes:
 
 
 DENSE = (
-    Sizes((40, 256, 256, 5), "softmax", "sgd"),
     Sizes((40, 256, 256, 5), "softmax", "adagrad"),
     Sizes((200, 384, 384, 384, 384, 10), "softmax", "sgd"),
-    Sizes((200, 384, 384, 384, 384, 10), "softmax", "adagrad"),
     Sizes((100, 768, 400), "multilabel", "adagrad", labels=10),
-    Sizes((120, 640, 640, 3), "softmax", "adam"),
     Sizes((256, 1024, 1024, 1024, 8), "softmax", "adagrad"),
-    Sizes((128, 2048, 2048, 16), "softmax", "adagrad"),
     Sizes((80, 320, 320, 320, 2), "softmax", "adagrad", activation="sigmoid"),
 )
 SPARSE = (
     Sizes((30_000, 96, 2), "softmax", "sgd", stored=80),
-    Sizes((30_000, 96, 2), "softmax", "adagrad", stored=80),
     Sizes((60_000, 192, 20), "softmax", "adagrad", stored=200),
     Sizes((90_000, 64, 2), "softmax", "adagrad", stored=120),
     Sizes((30_000, 1), "logistic", "adagrad", stored=80),
@@ -110,7 +105,7 @@ def build(sizes: Sizes, fraction: float = 1.0) -> ProbeNetwork:
         train,
         spec.slots,
         lsh,
-        may_densify=spec.ignores_zeros,
+        may_densify=False,
         exchanges_sums=spec.summed_slots,
     )
     optimizer = Optimizer(sizes.optimizer, 0.0, spec.momentum, spec.beta2, spec.epsilon)

@@ -1,10 +1,11 @@
 """Predicted times depend on sizes as real ones do."""
 
-from dataclasses import replace
+import dataclasses
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 
 from hogbatch.simulate.hardware.cpu_cost import CpuCost, barrier_seconds, mean_found
 from hogbatch.simulate.hardware.description import bundled_names, read_server
@@ -240,7 +241,7 @@ def test_only_workloads_that_allow_it_are_made_dense(server):
     workload = sparse_workload()
     gpu = replace(server.gpus[0], cell_seconds=1e-3)
     assert GpuCost(gpu, server.cpu, workload).densify
-    assert not GpuCost(gpu, server.cpu, replace(workload, may_densify=False)).densify
+    assert not GpuCost(gpu, server.cpu, dataclasses.replace(workload, may_densify=False)).densify
     assert not GpuCost(server.gpus[0], server.cpu, WORKLOADS["dense"]).densify
 
 

@@ -1,18 +1,40 @@
-"""Descriptions are read strictly: each fault is one sentence with file, key, got and expected."""
+"""Descriptions are read strictly; what they leave out is scaled or estimated."""
 
+import re
 import tomllib
-from importlib import resources
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hogbatch.errors import UsageError
-from hogbatch.simulate.hardware.description import bundled_names, parse_server, read_server, to_toml
-
-TEXT = (
-    resources.files("hogbatch.simulate.hardware")
-    .joinpath("bundled", "epyc-2cores.toml")
-    .read_text("utf-8")
+from hogbatch.simulate.hardware import estimates
+from hogbatch.simulate.hardware.description import (
+    BUNDLED,
+    bundled_names,
+    parse_server,
+    read_server,
+    to_toml,
 )
+
+DOCS = Path(__file__).parents[4] / "docs" / "servers.md"
+TEXT = (BUNDLED / "epyc-2cores.toml").read_text("utf-8")
+HEAD = 'name = "mine"\nabout = "A test"\nbased_on = "epyc-2cores"\n'
+DENSE = HEAD + '[cpu.dense]\nsource = "clock"\n'
+GPU = """
+[[gpus]]
+ordinal = 0
+model = "GPU"
+peak_flops = 10e12
+peak_memory_speed = 1e12
+peak_link_speed = 20e9
+multiprocessors = 50
+source = "data sheet"
+"""
+
+
+def mine(text):
+    return parse_server(text, "mine.toml")
 
 
 def changed(old, new):
@@ -24,38 +46,38 @@ def changed(old, new):
     ("text", "parts"),
     [
         ("name =", ["not valid TOML"]),
-        (changed("[cpu]\n", "[cpu]\nspeed = 3\n"), ["cpu.speed is unknown", "threads, cores"]),
-        (changed("cores = 2\n", ""), ["cpu.cores is missing", "a whole number above 0"]),
-        (changed("threads = 2\n", "threads = true\n"), ["cpu.threads", "whole number", "True"]),
-        (changed("threads = 2\n", "threads = 1\n"), ["cpu.threads", "at least cpu.cores", "1"]),
+        (changed("[cpu]\n", "[cpu]\nspeed = 3\n"), ["unknown field `speed`", "$.cpu"]),
+        (changed("cores = 2\n", ""), ["missing required field `cores`", "$.cpu"]),
+        (changed("threads = 2\n", "threads = true\n"), ["`int`, got `bool`", "$.cpu.threads"]),
+        (changed("threads = 2\n", "threads = 1\n"), ["threads must be at least cores, 2; got 1"]),
         (changed("cores_per_cache = 2", "cores_per_cache = 99"), ["cores_per_cache", "99"]),
-        (changed("smt_gain = 1.0", "smt_gain = inf"), ["cpu.smt_gain", "a number above 0", "inf"]),
-        (changed('ordinal = "host"', 'ordinal = "gpu"'), ["gpus[0].ordinal", '"host"', "'gpu'"]),
-        (changed("[cpu.sources]\n", '[cpu.sources]\ngone = "x"\n'), ["sources.gone names no"]),
-        (changed("name =", "base_on = 'a'\nname ="), ["key base_on is unknown", "based_on"]),
-        (changed("[cpu]\n", "[cpu]\nfactors = {}\n"), ["cpu.factors needs the key based_on"]),
-        (TEXT + TEXT[TEXT.index("[[gpus]]") :], ["gpus.ordinal", "different", "['host', 'host']"]),
+        (changed("smt_gain = 1.0", "smt_gain = inf"), ["Expected `float` <= ", "$.cpu.smt_gain"]),
+        (changed("flops = 1.0", "flops = -1.0"), ["Expected `float` > 0", "$.gpus[0].flops"]),
+        (changed('source = "', 'source = ""  # "'), ["length >= 1", "$.cpu.source"]),
+        (changed('ordinal = "host"', 'ordinal = "gpu"'), ["'gpu'", "$.gpus[0].ordinal"]),
+        (changed("name =", "base_on = 'a'\nname ="), ["unknown field `base_on`"]),
+        (changed("[cpu]\n", "[cpu]\nfactors = {}\n"), ["unknown field `factors`"]),
+        (TEXT + TEXT[TEXT.index("[[gpus]]") :], ["different ordinals", "['host', 'host']"]),
+        (HEAD.replace("epyc-2cores", "gone"), ["'gone'", "epyc-2cores", "No such"]),
+        (HEAD.replace("epyc-2cores", "mine.toml"), ["'mine.toml'", "based on itself"]),
+        (HEAD + "cpu = 3", ["cpu must be a table; got 3"]),
+        (DENSE + "factors = { flop = 2 }", ["cpu.dense.factors.flop is unknown", "flops"]),
+        (DENSE + "factors = { speeds = 2 }", ["cpu.dense.factors.speeds is unknown", "seconds"]),
+        (DENSE + "factors = { flops = 0 }", ["Expected `float` > 0"]),
+        (DENSE + "sources = { flops = 2 }", ["Expected `str`, got `int`"]),
+        (HEAD + GPU.replace("multiprocessors", "cores"), ["missing", "`multiprocessors`"]),
+        (HEAD + GPU.replace("10e12", "-1"), ["Expected `float` > 0", "peak_flops"]),
     ],
 )
-def test_a_fault_is_one_sentence(text, parts):
+def test_a_fault_is_one_sentence_with_the_file(text, parts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
-        parse_server(text, "mine.toml")
+        mine(text)
     message = str(caught.value)
-    assert message.startswith("mine.toml: ")
+    assert message.startswith(("mine.toml: ", "server 'gone': "))
     assert "\n" not in message.strip()
     for part in parts:
         assert part in message
-
-
-def test_an_empty_source_is_refused():
-    lines = [line for line in TEXT.splitlines() if not line.startswith("source = ")]
-    with pytest.raises(UsageError, match=r"source is missing; expected text"):
-        parse_server("\n".join(lines), "mine.toml")
-
-
-def test_a_file_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(UsageError, match=r"gone\.toml.*epyc-2cores.*No such file"):
-        read_server(str(tmp_path / "gone.toml"))
 
 
 @pytest.mark.parametrize("name", bundled_names())
@@ -64,3 +86,41 @@ def test_a_written_description_is_complete(name):
     assert "based_on" not in tomllib.loads(text)
     assert to_toml(parse_server(text, name)) == text
     assert name != "epyc-2cores" or parse_server(text, name) == read_server(name)
+
+
+def test_figures_are_those_of_the_base_times_the_most_specific_factor(server):
+    assert mine(HEAD).cpu == server.cpu
+    assert mine(HEAD).gpus == () != server.gpus
+    text = DENSE + "factors = { row_seconds = 3, seconds = 2 }\nexp_seconds = 1e-9\n"
+    usual, dense = server.cpu.dense, mine(text).cpu.dense
+    assert dense.row_seconds == 3 * usual.row_seconds
+    assert dense.batch_seconds == 2 * usual.batch_seconds
+    assert (dense.exp_seconds, dense.flops, dense.source) == (1e-9, usual.flops, "clock")
+    memory = mine(HEAD + "[cpu.memory]\nfactors = { speeds = 0.5 }").cpu.memory
+    assert memory.near_speed == 0.5 * server.cpu.memory.near_speed
+    assert memory.shared_cache == server.cpu.memory.shared_cache
+
+
+def test_a_base_may_be_a_file_next_to_it(tmp_path, server):
+    folder = tmp_path / "servers"
+    folder.mkdir()
+    (folder / "base.toml").write_text(to_toml(replace(server, name="base")))
+    (folder / "mine.toml").write_text(HEAD.replace("epyc-2cores", "base.toml"))
+    assert read_server(str(folder / "mine.toml")).cpu == server.cpu
+
+
+def test_figures_of_a_gpu_follow_from_its_data_sheet():
+    (gpu,) = mine(HEAD + GPU).gpus
+    assert gpu.flops == pytest.approx(estimates.FLOPS * 10e12)
+    assert gpu.fill_cells == 50 * estimates.FILL_CELLS
+    assert gpu.value_seconds == pytest.approx(12 / gpu.memory_speed)
+    assert gpu.mapped_speed == pytest.approx(estimates.MAPPED * gpu.link_speed)
+    (gpu,) = mine(HEAD + GPU + "memory_speed = 5e11").gpus
+    assert (gpu.memory_speed, gpu.score_seconds) == (5e11, pytest.approx(8 / 5e11))
+
+
+def test_the_example_in_the_documentation_is_valid(server):
+    (text,) = re.findall(r"^```toml\n(.*?)^```", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    example = mine(text)
+    assert example.cpu.dense.flops == 0.8 * server.cpu.dense.flops
+    assert example.gpus[0].flops == pytest.approx(0.72 * 91.6e12)

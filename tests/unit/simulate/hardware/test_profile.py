@@ -1,27 +1,22 @@
 """`hogbatch profile` measures this machine, and finds the figures that probes were made with."""
 
 import os
-from dataclasses import replace
 from functools import partial
 from threading import Lock
 
 import pytest
+from msgspec.structs import replace
 
-from benchmarks.common.job import wait_for
 from hogbatch.cli.main import main
 from hogbatch.machine.topology import Topology
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.profile import cpu as on_cpu, machine
-from hogbatch.simulate.profile.barrier import measure_barrier
 from hogbatch.simulate.profile.cpu import Measured
 from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
-from hogbatch.simulate.profile.machine import cores_per_cache, fit_measured
+from hogbatch.simulate.profile.machine import cores_per_cache
 from hogbatch.simulate.profile.networks import DENSE, SPARSE
-from hogbatch.simulate.profile.time_slice import measure_slice
 from tests.unit.simulate.hardware.conftest import dense_workload
-
-CORES = sorted(os.sched_getaffinity(0))
 
 
 def test_a_quick_profile_writes_a_description(tmp_path, capsys):
@@ -43,7 +38,7 @@ def test_a_quick_profile_writes_a_description(tmp_path, capsys):
 def measured(monkeypatch, server):
     """The names of what `hogbatch profile` measures, with fixed results."""
     found, probes = [], [Probe("one", 1.0, lambda _: 1.0)]
-    results = {"describe_cpu": server.cpu, "describe_host": server.gpus[0]}
+    results = {"describe_cpu": server.cpu, "describe_gpu": server.gpus[0]}
     for name, described in results.items():
 
         def describe(*_, name=name, described=described):
@@ -57,7 +52,7 @@ def measured(monkeypatch, server):
 def test_a_description_is_printed_without_an_output(measured, capsys):
     assert main(["profile", "--name", "other"]) == 0
     assert capsys.readouterr().out.startswith('name = "other"')
-    assert measured == ["describe_cpu", "describe_host"]
+    assert measured == ["describe_cpu", "describe_gpu"]
 
 
 def test_an_output_is_checked_before_measuring(tmp_path, monkeypatch, measured, capsys):
@@ -105,24 +100,16 @@ def test_one_disturbed_probe_hardly_changes_a_fit(server):
     assert fitted.dense.flops == pytest.approx(server.cpu.dense.flops, rel=0.15)
 
 
-def test_a_figure_that_no_probe_determines_keeps_its_value_and_is_labelled(server):
-    probes = probes_of(server.cpu, dense_workload(slots=0))
-    probes = [probe._replace(seconds=2 * probe.seconds) for probe in probes]
-    start = with_dense(server.cpu, source="measured", sources={})
-    figures = ("dense.flops", "dense.exp_seconds", "memory.near_speed")
-    cpu = fit_measured(start, figures, probes)
-    assert cpu.dense.flops < start.dense.flops
-    assert cpu.dense.sources == {"exp_seconds": NOT_MEASURED}
-    assert cpu.dense.exp_seconds == start.dense.exp_seconds
-    assert cpu.memory.sources["near_speed"] == NOT_MEASURED  # there is only one thread
-
-
-def test_a_figure_that_was_found_to_be_negligible_is_measured(server):
-    true = with_dense(server.cpu, cell_seconds=1e-15)
+def test_only_figures_that_no_probe_determines_keep_their_value_and_are_labelled(server):
+    true = with_dense(server.cpu, flops=server.cpu.dense.flops / 2, cell_seconds=1e-15)
     probes = probes_of(true, dense_workload((54, 2048, 7), slots=0))
-    cpu = fit_measured(server.cpu, ("dense.cell_seconds",), probes)
-    assert cpu.dense.cell_seconds < server.cpu.dense.cell_seconds / 10
-    assert "cell_seconds" not in cpu.dense.sources
+    names = ("dense.flops", "dense.cell_seconds", "dense.exp_seconds", "memory.near_speed")
+    cpu = fit(server.cpu, names, probes)
+    assert cpu.dense.flops < 0.6 * server.cpu.dense.flops
+    assert cpu.dense.cell_seconds < server.cpu.dense.cell_seconds  # it is negligible
+    assert cpu.dense.sources == {"exp_seconds": NOT_MEASURED}
+    assert cpu.dense.exp_seconds == pytest.approx(server.cpu.dense.exp_seconds)
+    assert cpu.memory.sources["near_speed"] == NOT_MEASURED  # there is only one thread
 
 
 class FixedRun:
@@ -149,51 +136,21 @@ def test_threads_draw_their_rows_before_any_of_them_trains():
         log.clear()
 
 
-@pytest.fixture
-def few_effort(monkeypatch):
-    """Two networks with fixed times, without those of several threads."""
+def test_missing_probes_of_several_threads_are_noted(monkeypatch):
     networks = {"DENSE": DENSE[:1], "SPARSE": SPARSE[:1], "HASHED": ()}
     for name, sizes in networks.items():
         monkeypatch.setattr(machine, name, sizes)
     times = {1: Measured(1e-3, 320.0, 0.0, 0.0)}
     monkeypatch.setattr(machine, "measure", lambda probe, batch, threads, _: times.get(threads))
-    monkeypatch.setattr(machine, "measure_barrier", lambda cores, seconds: None)
-    monkeypatch.setattr(
-        machine,
-        "read_topology",
-        lambda: Topology(frozenset(range(4)), (), tuple(frozenset({core}) for core in range(4))),
-    )
-    return replace(machine.QUICK, batches=(4, 64))
-
-
-def test_missing_probes_of_several_threads_are_noted(few_effort):
+    cores = frozenset(range(4))
+    topology = Topology(cores, (), tuple(frozenset({core}) for core in cores))
+    monkeypatch.setattr(machine, "read_topology", lambda: topology)
     lines = []
-    cpu, _ = machine.describe_cpu(few_effort, "measured", lines.append)
-    assert "4 of 4 probes of 4 threads are missing" in lines[-1]
+    cpu, _ = machine.describe_cpu(machine.QUICK, "measured", lines.append)
+    assert "4 probes of several threads are missing" in lines[-1]
+    assert (cpu.threads, cpu.cores, cpu.source) == (4, 4, "measured")
     assert cpu.memory.sources["near_speed"] == NOT_MEASURED
     assert cpu.sparse.sources["fetch_seconds"] == NOT_MEASURED
-    assert cpu.memory.sources["barrier_seconds"] == NOT_MEASURED
-
-
-def test_the_barrier_of_a_core_each_is_measured(few_effort, monkeypatch):
-    """Four cores, of which two share a cache: each far thread counts twice."""
-    asked = []
-    monkeypatch.setattr(machine, "cores_per_cache", lambda core: 2)
-    monkeypatch.setattr(machine, "measure_barrier", lambda cores, _: asked.append(cores) or 5e-6)
-    cpu, _ = machine.describe_cpu(few_effort, "measured", lambda line: None)
-    assert asked == [[0, 1, 2, 3]]
-    assert cpu.memory.barrier_seconds == pytest.approx(1e-6, rel=0.05)
-    assert "barrier_seconds" not in cpu.memory.sources
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_a_barrier_takes_time():
-    def measured():  # again, if other processes have interrupted it
-        found = measure_barrier(CORES[:2], 0.001)
-        return found is not None and 1e-9 < found < 1e-4
-
-    assert measure_barrier(CORES[:1], 0.001) is None
-    wait_for(measured, "the barrier is measured")
 
 
 def test_leaving_the_private_cache_is_never_free(server):
@@ -201,7 +158,6 @@ def test_leaving_the_private_cache_is_never_free(server):
     memory = replace(server.cpu.memory, shared_speed=10 * server.cpu.memory.private_speed)
     limited = machine._limited(replace(server.cpu, memory=memory))
     assert limited.memory.shared_speed == memory.private_speed
-    assert limited.memory.sources["shared_speed"].startswith("limited to private_speed")
 
 
 @pytest.mark.parametrize(
@@ -219,9 +175,3 @@ def test_a_cache_is_shared_by_physical_cores(tmp_path, shared, siblings, cores):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text + "\n")
     assert cores_per_cache(tmp_path) == cores
-
-
-def test_two_processes_on_one_core_take_turns():
-    found = measure_slice()
-    assert found is not None
-    assert 1e-4 < found < 0.2

@@ -1,9 +1,9 @@
 """The threads of rehearsed CPU workers are divided as those of real ones."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from hogbatch.config.values import WorkerRequest
 from hogbatch.simulate.hardware.description import read_server
