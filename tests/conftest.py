@@ -1,6 +1,5 @@
 """Options, markers and caches of all tests."""
 
-import os
 import signal
 from collections import Counter
 
@@ -21,8 +20,7 @@ def pytest_addoption(parser):
         action="append",
         default=[],
         metavar="BACKEND",
-        help="fail instead of skipping tests of this kernel backend, or of the browser, if it "
-        "cannot run; may repeat",
+        help="fail instead of skipping tests of this kernel backend if it cannot run; may repeat",
     )
 
 
@@ -36,11 +34,8 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def missing(request):
-    """Call with a backend and what it lacks: skips, or fails if `--require` names the backend.
-
-    The browser is required in continuous integration, where scripts/browser can install it.
-    """
-    required = request.config.getoption("--require") + ["browser"] * bool(os.environ.get("CI"))
+    """Call with a backend and what it lacks: skips, or fails if `--require` names the backend."""
+    required = request.config.getoption("--require")
 
     def report(backend, reason):
         message = f"{backend}: {reason}"

@@ -49,7 +49,7 @@ ONLY_DECIDE = {  # packages, and their modules without a clock, files, processes
     "simulate": "",
     "store": "layout merge",
     "views.live": "activity capabilities curve frame layout",
-    "views.report": "bars comparison figure markup plots reported run_figures tables ticks",
+    "views.report": "comparison figures markup reported tables",
     "views.trackers": "base names",
     "workers": "compute",
 }
@@ -72,6 +72,7 @@ ONLY_IN = {  # outside package: the modules that may import it
     "cupyx": ["hogbatch.kernels.gpu", "hogbatch.workers.gpu"],
     "pickle": [],
     "pyarrow": ["hogbatch.data.table.arrow", "hogbatch.cluster.ray"],
+    "matplotlib": ["hogbatch.views.report.chart"],
     "mlflow": ["hogbatch.views.trackers.mlflow_run"],
     "tensorboard": ["hogbatch.views.trackers.tensorboard_events"],
     "wandb": ["hogbatch.views.trackers.wandb_run"],

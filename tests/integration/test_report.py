@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import sys
 import tomllib
 import webbrowser
 
@@ -23,7 +24,7 @@ def report(main):
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"report: {path} (")
         content = path.read_text()
-        assert len(content) < 100_000 and "://" not in content
+        assert len(content) < 200_000 and "://" not in content
         return ParsedPage(content)
 
     return call
@@ -58,8 +59,6 @@ def test_a_killed_worker_is_in_the_report(job, report):
     job.interrupt()
     page = report(job.run_dir, path=job.run_dir / "report.html")
     assert f"{name} was lost" in page.text and "stopped: interrupted" in page.text
-    (line,) = [value for key, value in page.attributes if key == "aria-label" and "lost" in value]
-    assert line.startswith("Time line. ") and line.count("then lost") == 1
 
 
 def test_several_runs_are_side_by_side(finished_run, main, tmp_path, report, monkeypatch):
@@ -108,13 +107,8 @@ def test_data_that_have_changed_are_not_evaluated(tmp_path, report):
     assert "the run has not saved a model" in report(run_dir, path=path).text
 
 
-@pytest.mark.parametrize("earlier_version", [False, True])
-def test_a_report_belongs_to_the_run_directory(finished_job, main, earlier_version):
+def test_a_report_belongs_to_the_run_directory(finished_job, main):
     run_dir = finished_job.run_dir
-    marker = json.loads((run_dir / "run.json").read_text())
-    if earlier_version:
-        marker["files"].remove("report.html")
-    (run_dir / "run.json").write_text(json.dumps(marker))
     assert main("report", run_dir).returncode == 0
     assert "report.html" in json.loads((run_dir / "run.json").read_text())["files"]
     assert main("report", run_dir).returncode == 0, "an earlier report is replaced"
@@ -152,6 +146,16 @@ def test_wrong_arguments_are_one_sentence(finished_run, main, tmp_path):
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
         assert words in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.html"]
+
+
+def test_without_matplotlib_nothing_is_written(finished_run, main, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [each for each in sys.modules if each.startswith("hogbatch.views.report")]:
+        monkeypatch.delitem(sys.modules, name)
+    done = main("report", finished_run)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "a report needs the package matplotlib" in done.stderr
+    assert "pip install 'hogbatch[report]'" in done.stderr
 
 
 def test_the_file_is_opened_in_the_browser(finished_run, main, tmp_path, monkeypatch):

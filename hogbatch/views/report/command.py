@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.errors import DataError, HogbatchError, UsageError
-from hogbatch.events import marker
 from hogbatch.events.names import MODEL, REPORT
 from hogbatch.events.state import RunState
 from hogbatch.machine.files import replace_file
 from hogbatch.version import version
-from hogbatch.views.report.page import is_report, page
-from hogbatch.views.report.reported import LeftOut, Quality, ReportedRun
+from hogbatch.views.report.reported import MARK, LeftOut, Quality, ReportedRun
 from hogbatch.views.status.run_files import RunFollower, expect_run, read_settings, read_summary
 
 MAX_RUNS: Final = 24
@@ -32,8 +30,8 @@ def write_report(run_dirs: Sequence[Path], output: Path | None, read_data: "Read
 
     The path is `output` if given, else RUN_DIR/report.html for one run, and report.html in the
     working directory for several. `read_data` reads the data of a run, for the predictions of its
-    model. UsageError if a path is not a run directory, if there are too
-    many, or if the file exists and is not a report, or cannot be written.
+    model. UsageError if a path is not a run directory, if there are too many, if Matplotlib is not
+    installed, or if the file exists and is not a report, or cannot be written.
     """
     if len(run_dirs) > MAX_RUNS:
         raise UsageError(f"expected at most {MAX_RUNS} run directories; got {len(run_dirs)}")
@@ -41,10 +39,22 @@ def write_report(run_dirs: Sequence[Path], output: Path | None, read_data: "Read
         expect_run(run_dir)
     path = output or (run_dirs[0] / REPORT if len(run_dirs) == 1 else Path(REPORT))
     _expect_replaceable(path)
-    names = distinct_names(run_dirs)
-    named = zip(run_dirs, names, strict=True)
+    try:
+        from hogbatch.views.report.page import page
+    except ImportError as error:
+        raise UsageError(
+            f"a report needs the package matplotlib, which cannot be imported ({error}): "
+            "pip install 'hogbatch[report]'"
+        ) from error
+    named = zip(run_dirs, distinct_names(run_dirs), strict=True)
     runs = [read_run(run_dir, name, read_data) for run_dir, name in named]
-    _write(path, page(runs, version()).encode())
+    try:
+        replace_file(path, [page(runs, version()).encode()])
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot write the report: {error.strerror or error}; "
+            "give another file with --output"
+        ) from None
     return path
 
 
@@ -103,29 +113,8 @@ def _expect_replaceable(path: Path) -> None:
             return
         if path.is_file() and not path.is_symlink():
             with path.open("rb") as file:
-                if is_report(file.read(HEAD).decode("utf-8", "replace")):
+                if MARK.encode() in file.read(HEAD):
                     return
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {advice}") from None
     raise UsageError(f"{path} exists and is not a report of hogbatch; {advice}")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        _list_in_marker(path)
-        replace_file(path, [content])
-    except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(
-            f"{path}: cannot write the report: {reason}; give another file with --output"
-        ) from None
-
-
-def _list_in_marker(path: Path) -> None:
-    """Add the report to the files of a run by a version that did not know it; OSError.
-
-    A later run in the directory would otherwise refuse to replace it.
-    """
-    known = marker.listed(path.parent) if path.name == REPORT else None
-    if known is not None and REPORT not in known and not os.path.lexists(path):
-        marker.extend(path.parent, [REPORT])

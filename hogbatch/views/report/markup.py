@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG. Text that is not markup already is escaped."""
+"""Elements of HTML. Text that is not markup already is escaped."""
 
 from collections.abc import Iterable
 from html import escape
@@ -7,18 +7,18 @@ from hogbatch.machine.printable import printable
 
 
 class Markup(str):
-    """Text that is HTML or SVG; every other text is escaped before it becomes part of it."""
+    """Text that is HTML; every other text is escaped before it becomes part of it."""
 
     __slots__ = ()
 
 
-def element(name: str, *content: str, **attributes: str | float | None) -> Markup:
-    """An element with its content. An underscore in the name of an attribute stands for "-".
+def element(name: str, *content: str, **attributes: str | None) -> Markup:
+    """An element with its content; an attribute that is None is left out.
 
-    A trailing underscore is removed (`class_`), and an attribute that is None is left out.
+    In the name of an attribute, "_" stands for "-", and is removed from the end (`class_`).
     """
     attribute_text = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -40,16 +40,3 @@ def shortened(content: str, most: int) -> str:
     if len(content) <= most:
         return content
     return f"{content[: most // 2]}…{content[-((most - 1) // 2) :]}"
-
-
-def coordinate(value: float) -> str:
-    """A position in SVG, to a tenth of a unit."""
-    rounded = round(value, 1) + 0.0  # without the sign of zero
-    return f"{rounded:.1f}".removesuffix(".0")
-
-
-def _value(value: str | float) -> str:
-    """The value of an attribute, which is not shortened: it may be a long path of SVG."""
-    if isinstance(value, str):
-        return escape(printable(value, max_length=len(value)))
-    return coordinate(value)

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hogbatch.events.state import RunState
 from hogbatch.views.status.run_files import RunReport
+
+MARK: Final = '<meta name="generator" content="hogbatch report">'  # by which a report is recognised
 
 
 class Bin(NamedTuple):

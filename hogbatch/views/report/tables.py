@@ -1,14 +1,14 @@
 """The tables of one run. Numbers are those of the progress lines of `hogbatch train`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
 from hogbatch.events.state import MAX_NOTICES, Notice, RunState
 from hogbatch.events.worker_figures import ObservedWorker
-from hogbatch.views.report.figure import ReportTable
-from hogbatch.views.report.reported import ReportedRun
+from hogbatch.views.report.reported import Quality, ReportedRun
 from hogbatch.views.status.text import WorkerTable, report_parts, rows_of, shown
 
 MAX_WORKERS: Final = 200  # rows of the table
@@ -17,6 +17,19 @@ WORKER_HEADER: Final = (
     *("rows/s", "utilization", "staleness", "batch", "ready at", "left at"),
 )
 GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTable:
+    """A table in words; the first cell of a row is its heading."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int] = frozenset()  # columns that are aligned on the right
+    note: str = ""
+    beneath: frozenset[int] = frozenset()  # rows that belong to one above them
+    shades: tuple[tuple[float, ...], ...] = ()  # of the cells after the headings, 0 to 1
 
 
 def result_table(each: ReportedRun) -> ReportTable:
@@ -40,7 +53,6 @@ def worker_table(each: ReportedRun) -> ReportTable:
         WORKER_HEADER,
         tuple(row.cells for row in kept),
         frozenset(range(3, len(WORKER_HEADER))),
-        words=2 if any(worker.reason for worker in run.workers) else None,
         note=f"{left_out:,} more workers are not shown." if left_out else "",
         beneath=frozenset(n for n, row in enumerate(kept) if row.beneath),
     )
@@ -76,7 +88,6 @@ def event_table(each: ReportedRun) -> ReportTable:
         (when, "seconds", "event"),
         tuple(_event_row(notice, simulated=simulated) for notice in notices),
         frozenset({1}),
-        words=2,
         note=f"The last {MAX_NOTICES}." if len(notices) == MAX_NOTICES else "",
     )
 
@@ -147,3 +158,30 @@ def _versions(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not isinstance(versions, Mapping):
         return []
     return [(str(package), str(found)) for package, found in versions.items()]
+
+
+def confusion_table(quality: Quality) -> ReportTable:
+    """Test rows by their true label, in rows, and their predicted label, in columns."""
+    total = sum(map(sum, quality.confusion))
+    correct = sum(row[n] for n, row in enumerate(quality.confusion))
+    most = max(map(max, quality.confusion)) or 1
+    rows = tuple(
+        (label, *(f"{count:,}" for count in counts), f"{counts[n] / max(1, sum(counts)):.1%}")
+        for n, (label, counts) in enumerate(zip(quality.labels, quality.confusion, strict=True))
+    )
+    return ReportTable(
+        "Predictions of the saved model on the test set",
+        ("true \\ predicted", *quality.labels, "correct"),
+        rows,
+        frozenset(range(1, len(quality.labels) + 2)),
+        note=f"{correct:,} of {total:,} test rows are predicted correctly "
+        f"({correct / max(1, total):.2%}).",
+        shades=tuple(tuple(count / most for count in counts) for counts in quality.confusion),
+    )
+
+
+def bin_table(quality: Quality) -> ReportTable:
+    """The bins of the calibration."""
+    rows = tuple((f"{b.predicted:.3f}", f"{b.observed:.3f}", f"{b.rows:,}") for b in quality.bins)
+    header = ("predicted", "observed", "test rows")
+    return ReportTable("Bins of the calibration", header, rows, frozenset(range(3)))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from hogbatch.views.report.evaluation import quality_of
-from hogbatch.views.report.page import calibration, confusion_table
+from hogbatch.views.report.figures import calibration
+from hogbatch.views.report.tables import confusion_table
 from tests.support.trained_models import model_for
 
 
@@ -25,5 +26,6 @@ def test_a_binary_model_with_probabilities_has_a_calibration():
     low, high = quality.bins  # the outer ones, with probabilities of 0 and 1
     assert (low.predicted, low.observed, low.rows) == (pytest.approx(0), 0, 1)
     assert (high.predicted, high.observed, high.rows) == (pytest.approx(0.988, abs=1e-3), 2 / 3, 3)
-    assert calibration(quality).curves[0].points == [(b.predicted, b.observed) for b in (low, high)]
+    drawn = calibration(quality).axes.lines[-1]
+    assert list(zip(*drawn.get_data(), strict=True)) == [b[:2] for b in (low, high)]
     assert quality_of(model_for("hinge"), scores, true).bins == ()

@@ -1,97 +1,90 @@
 import math
 
 import pytest
-from hypothesis import given, strategies as st
 
 from hogbatch.events.event import WorkerParked, WorkerUnparked
-from hogbatch.views.report.comparison import (
-    common_loss,
+from hogbatch.views.report.comparison import common_loss, differing_table, results_table
+from hogbatch.views.report.figures import (
     comparison_figures,
-    differing_table,
-    results_table,
+    losses,
+    most_rows,
+    run_figures,
+    timeline,
 )
-from hogbatch.views.report.figure import MAX_CURVES, Style, curve, thinned
-from hogbatch.views.report.plots import COLOURS, DASHES, MARKERS
-from hogbatch.views.report.run_figures import main_workers, run_figures, timeline
 from tests.unit.views.report.conftest import TWO_WORKERS, reported
 from tests.unit.views.status.conftest import evaluation, joined, lease, ready, started, state_after
 
 
-def points(plot):
-    return {each.name: each.points for each in plot.drawn}
+def points(chart):
+    """The points of each curve by its name."""
+    return {
+        line.get_label().strip(): list(zip(*map(list, line.get_data()), strict=True))
+        for line in chart.axes.lines
+    }
 
 
-@given(st.lists(st.floats(-1e9, 1e9), max_size=300), st.integers(4, 50))
-def test_thinned_curves_keep_ends_and_extremes(values, most):
-    whole = list(enumerate(values))
-    kept = list(thinned(whole, most))
-    assert len(kept) <= max(most, 0) and kept == sorted(kept)
-    if whole:
-        assert (kept[0], kept[-1]) == (whole[0], whole[-1])
-        assert min(y for _, y in kept) == min(values)
-        assert max(y for _, y in kept) == max(values)
-
-
-def test_missing_values_are_gaps_and_many_parts_are_thinned():
-    values = list(enumerate([1.0, None, 3.0, math.nan, math.inf]))
-    assert curve("a", values, Style(0, 0, 0)).parts == (((0, 1.0),), ((2, 3.0),))
-    values = [(n, None if n % 3 == 0 else 1.0 * n) for n in range(9000)]
-    assert len(curve("a", values, Style(0, 0, 0), most=100).points) <= 200
-
-
-def test_styles_differ_without_colours():
-    styles = [Style.number(number) for number in range(MAX_CURVES)]
-    assert len({(s.dash % len(DASHES), s.marker % len(MARKERS)) for s in styles}) == MAX_CURVES
-    assert len({(s.colour % COLOURS, s.dash % len(DASHES)) for s in styles}) == MAX_CURVES
+def rows(chart):
+    """The names of the rows of a chart, from the top."""
+    return [text.get_text() for text in chart.axes.get_yticklabels()]
 
 
 def test_the_figures_of_a_run(two_workers):
-    by_time, by_epochs, used, shares, sizes, stale = run_figures(two_workers.run)
-    losses = {"test": [(1.5, 0.4), (3.0, 0.3)], "training": [(1.5, 0.5), (3.0, 0.5)]}
-    assert points(by_time) == losses and points(by_epochs)["test"] == [(1.0, 0.4), (2.0, 0.3)]
+    by_time, by_epochs, used, shares, sizes, stale = run_figures(two_workers)
+    values = {"test": [(1.5, 0.4), (3.0, 0.3)], "training": [(1.5, 0.5), (3.0, 0.5)]}
+    assert points(by_time) == values and points(by_epochs)["test"] == [(1.0, 0.4), (2.0, 0.3)]
     utilization = {"cpu-0": [(1.5, 0.5), (3.0, 0.1)], "gpu-0": [(1.5, 0.25), (3.0, 0.5)]}
     assert points(used) == utilization
-    assert [(bar.name, bar.text) for bar in shares.bars] == [
-        ("cpu-0 (cpu:2)", "76% of 41 updates"),
-        ("gpu-0 (gpu:0)", "24% of 41 updates"),
-    ]
+    assert rows(shares) == ["cpu-0 (cpu:2)", "gpu-0 (gpu:0)"]
+    texts = [text.get_text() for text in shares.axes.texts]
+    assert texts == ["76% of 41 updates", "24% of 41 updates"]
     assert points(sizes)["gpu-0"] == [(0.0, 128), (2.5, 256), (2.5, 128), (3.0, 128)]
+    assert sizes.axes.get_yscale() == "log"
     assert points(stale) == {"gpu-0": [(1.5, 5.0), (2.5, 1.0)]}, "the mean of each interval"
 
 
 def test_staleness_of_many_leases_is_drawn_with_few_points_that_keep_its_mean():
     leases = [lease(n / 10, 0, 1, staleness=float(n % 5), updates=2) for n in range(5000)]
-    state = state_after(started(), joined("cpu-0", "gpu:0"), ready(), *leases)
-    ((found),) = points(run_figures(state)[-1]).values()
+    run = reported(started(), joined("cpu-0", "gpu:0"), ready(), *leases)
+    ((found),) = points(run_figures(run)[-1]).values()
     assert 50 <= len(found) <= 70
     assert [round(y) for _, y in found[1:-1]] == [2] * (len(found) - 2)
 
 
 def test_the_time_line_has_workers_and_incidents(two_workers):
-    lanes = {lane.name: lane for lane in timeline(two_workers.run).lanes}
-    assert list(lanes) == ["cpu-0 (cpu:2)", "gpu-0 (gpu:0)", "checkpoints", "out of memory"]
-    cpu = lanes["cpu-0 (cpu:2)"]
-    assert (cpu.present, cpu.parked, cpu.lost) == ((0.0, 3.0), ((1.5, 2.5),), 3.0)
-    assert lanes["gpu-0 (gpu:0)"].present == (0.0, 3.0)
-    assert lanes["checkpoints"].moments == (1.5,) and lanes["checkpoints"].count == 1
+    chart = timeline(two_workers.run)
+    names = ["cpu-0 (cpu:2)", "gpu-0 (gpu:0)", "checkpoints (1)", "out of memory (1)"]
+    assert rows(chart) == names
+    present, trained, lost, *others = (list(line.get_xdata()) for line in chart.axes.lines)
+    assert present == [0.0, 3.0] and lost == [3.0]
+    assert [x for x in trained if not math.isnan(x)] == [0.0, 1.5, 2.5, 3.0], "parked meanwhile"
+    assert others[0] == [0.0, 3.0] and others[2:] == [[1.5], [2.5]]
 
 
-def test_a_worker_that_is_parked_often_has_few_intervals():
+def test_a_run_with_many_events_has_a_small_time_line():
     changes = []
     for n in range(4000):
         change = WorkerParked("cpu-0", "") if n % 2 else WorkerUnparked("cpu-0")
         changes += [lease(n / 10, 0, 1), change]
-    lanes = timeline(state_after(started(), joined(), ready(), *changes)).lanes
-    assert 0 < len(lanes[0].parked) <= 300
+    assert len(timeline(state_after(started(), joined(), ready(), *changes)).svg()) < 100_000
 
 
 def test_of_many_workers_those_with_most_rows_are_drawn():
     events = [started()]
     for n in range(20):
         events += [joined(f"cpu-{n}"), ready(f"cpu-{n}"), lease(1.0, 0, 10 + n, f"cpu-{n}")]
-    shown, others = main_workers(state_after(*events))
+    shown, others = most_rows(state_after(*events))
     assert [worker.name for worker in shown] == [f"cpu-{n}" for n in range(8, 20)]
     assert "8 other workers are left out" in others
+    runs = [reported(*events, name=f"run {n}") for n in range(4)]
+    shares = comparison_figures(runs)[-1]
+    assert len(rows(shares)) == 40 and "8 workers are left out" in shares.note
+
+
+def test_the_exact_training_loss_is_connected_over_evaluations_without_it():
+    exact = {1.0: 0.45, 2.0: None, 3.0: 0.35}
+    events = (evaluation(s, 500 * s, 0.5, exact_train_loss=loss) for s, loss in exact.items())
+    chart = run_figures(reported(started(), *events))[0]
+    assert points(chart)["exact training"] == [(1.0, 0.45), (3.0, 0.35)]
 
 
 @pytest.fixture
@@ -99,9 +92,9 @@ def three_runs():
     """Runs that reach a loss of 0.4 after 1, 2 and 3 s."""
     runs = []
     for n in (1, 2, 3):
-        losses = evaluation(n, 100, 0.4), evaluation(2 * n, 200, 0.1 + n / 100)
+        values = evaluation(n, 100, 0.4), evaluation(2 * n, 200, 0.1 + n / 100)
         settings = {"lr": n / 10, "seed": 1}
-        runs.append(reported(started(), *losses, name=f"run {n}", settings=settings))
+        runs.append(reported(started(), *values, name=f"run {n}", settings=settings))
     return runs
 
 
@@ -121,13 +114,13 @@ def test_only_settings_that_differ_are_listed(three_runs):
 
 
 def test_runs_have_one_colour_each_and_of_many_runs_one_loss_is_drawn(three_runs):
-    plot, *_ = comparison_figures(three_runs, 100)
-    styles = {each.name: each.style for each in plot.curves}
-    assert styles["run 1, test"].colour == styles["run 1, training"].colour == 0
-    assert styles["run 3, test"].colour == 2
-    assert styles["run 1, test"].dash != styles["run 1, training"].dash
-    plot, *_ = comparison_figures(three_runs * 2, 100)
-    assert [each.name.split(", ")[1] for each in plot.curves] == ["test"] * 6
+    drawn = losses(three_runs, "epochs").axes.lines
+    assert len(drawn) == 6 and len({line.get_color() for line in drawn}) == 3
+    assert drawn[0].get_label() == " run 1, test" and drawn[1].get_label() == " run 1, training"
+    assert drawn[0].get_color() == drawn[1].get_color()
+    assert drawn[0].get_linestyle() != drawn[1].get_linestyle()
+    of_many = losses(three_runs * 2, "epochs").axes.lines
+    assert len(of_many) == 6 and all(line.get_label().endswith(", test") for line in of_many)
 
 
 def test_runs_without_a_test_set_are_compared_by_their_training_loss():
