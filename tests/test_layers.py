@@ -48,7 +48,7 @@ ONLY_DECIDE = {  # packages, and their modules without a clock, files, processes
     "run": "defaults planning launch.restarts",
     "simulate": "",
     "store": "layout merge",
-    "views.live": "activity capabilities curve frame layout",
+    "views.live": "activity frame",
     "views.report": "comparison figures markup reported tables",
     "views.trackers": "base names",
     "workers": "compute",

@@ -94,12 +94,12 @@ def runs(arguments: Sequence[str]) -> int:
 
 def _follow(look: Callable[[], "RunReport"], *, as_json: bool, plain: bool) -> None:
     """Show the run until it has ended: in a live view, or a report whenever there is news."""
-    from hogbatch.views.live.terminal import live_screen
+    from hogbatch.views.live.choose import live_terminal
 
-    if not plain and (found := live_screen()):
-        from hogbatch.views.live.follow import follow
+    if not plain and (terminal := live_terminal()):
+        from hogbatch.views.live.console import follow
 
-        follow(look, *found)
+        follow(look, terminal)
         return
     shown: object = None
     while True:

@@ -68,7 +68,7 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     sys.path.append("")  # --policy module:Class may name a module in the working directory
     from hogbatch.cluster.choose import choose_platform, reader
     from hogbatch.run.training import execute
-    from hogbatch.views.live.terminal import console_for
+    from hogbatch.views.live.choose import console_for
 
     platform = choose_platform(config, launch=launch)
     with console_for(quiet=config.quiet, plain=config.plain) as console:

@@ -1,10 +1,11 @@
-"""The view of a run of this process."""
+"""The live view of a run, of this process or of another one."""
 
+import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from rich.text import Text
 
@@ -15,61 +16,73 @@ from hogbatch.events.state import RunState, condition_of
 from hogbatch.machine.printable import printable_lines
 from hogbatch.views.console import Console
 from hogbatch.views.live.activity import Activity, Preparation, preparing, running
-from hogbatch.views.live.capabilities import Capabilities, Size
-from hogbatch.views.live.display import Display
 from hogbatch.views.live.frame import View, frame
-from hogbatch.views.live.screen import Screen
+from hogbatch.views.live.terminal import INTERVAL_S, LiveView, Terminal
+from hogbatch.views.status.run_files import RunReport
+
+PREPARING: Final = Activity("reading its data, or it has ended before training")
+log = logging.getLogger(__name__)
 
 
 class LiveConsole(Console):
     """Shows a view of the run below the lines that stay, from `with` to the end of the run.
 
-    The thread of the coordinator only appends events to a queue; the display's thread interprets
-    them.
+    The thread of the coordinator only appends events to a queue; another thread interprets them.
     """
 
-    def __init__(self, screen: Screen, able: Capabilities) -> None:
-        self._screen = screen
-        self._able = able
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._view = LiveView(terminal)
         self._events: deque[AnyEvent] = deque()
         self._run = RunState()
         self._preparation = Preparation("starting")
         self._activities = ActivityClock()
-        self._status: str | None = None  # with which the run has ended
-        self._display = Display(screen, self._frame)
+        self._ended = False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._draw_frames, name="live view", daemon=True)
 
     def __enter__(self) -> Self:
-        self._display.start()
+        self._view.__enter__()
+        self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._display.stop(f"hogbatch: {error}" if error is not None else "")
+    def __exit__(self, *_: object) -> None:
+        self._stop()
 
     def say(self, line: str) -> None:
-        text = printable_lines(line)
-        if self._status:  # the result, which belongs below the last frame
-            twice = self._status == "stopped"  # stderr gets a line of about the same length
-            self._display.stop(f"{text}\n{text}" if twice else text)
-        self._screen.say(text)
+        if self._ended:  # the result, which belongs below the last frame
+            self._stop()
+        self._terminal.say(printable_lines(line))
 
     def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
         self._preparation = Preparation(activity, progress)
 
     def event(self, event: AnyEvent) -> None:
         self._events.append(event)
-        if isinstance(event, Ended):
-            self._status = event.status
+        self._ended = isinstance(event, Ended) or self._ended
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         pass  # there is an event, too
 
-    def _frame(self, size: Size) -> list[Text]:
-        """The frame of what has happened so far; called by one thread at a time."""
+    def _stop(self) -> None:
+        """Draw the last frame, which stays on the terminal."""
+        if not self._stopped.is_set():
+            self._stopped.set()
+            self._thread.join()
+            self._view.__exit__()
+
+    def _draw_frames(self) -> None:
+        """Draw frames until the end; a bug in the view must not end the run."""
+        try:
+            while not self._stopped.wait(INTERVAL_S):
+                self._view.show(self._frame())
+            self._view.show(self._frame())
+        except Exception:
+            self._view.show([])
+            log.exception("the live view has failed, which is a bug; the run continues")
+
+    def _frame(self) -> list[Text]:
+        """The frame of what has happened so far."""
         run = self._run
         while self._events:
             run.apply(self._events.popleft())
@@ -79,7 +92,21 @@ class LiveConsole(Console):
         else:
             activity = running(run, condition)
         view = View(run, condition, activity, self._activities.elapsed(activity))
-        return frame(view, size, self._able)
+        return frame(view, self._terminal.size, self._terminal.encoding)
+
+
+def follow(look: Callable[[], RunReport], terminal: Terminal) -> None:
+    """Show the run of another process until it has ended. Errors as from `look`."""
+    activities = ActivityClock()
+    with LiveView(terminal) as shown:
+        while True:
+            _, run, condition = look()
+            activity = PREPARING if run.started is None else running(run, condition)
+            view = View(run, condition, activity, activities.elapsed(activity))
+            shown.show(frame(view, terminal.size, terminal.encoding))
+            if condition.over:
+                return
+            time.sleep(INTERVAL_S)
 
 
 class ActivityClock:

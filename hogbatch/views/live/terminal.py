@@ -1,44 +1,85 @@
-"""The choice between a live view and plain lines."""
+"""A terminal with lines that stay, and a view below them that is updated in place."""
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self, TextIO
 
-from hogbatch.views.console import Console, PlainConsole
-from hogbatch.views.live.capabilities import Capabilities, Size, capabilities, is_plain
+from rich.console import Console as RichConsole, Group
+from rich.live import Live
+from rich.text import Text
 
-if TYPE_CHECKING:  # Rich takes a tenth of a second to import
-    from hogbatch.views.live.screen import Screen
-
-
-@contextmanager
-def console_for(*, quiet: bool, plain: bool) -> Iterator[Console]:
-    """The console of a run: a live view if stdout is a terminal that can show it."""
-    screen = None if quiet or plain else live_screen()
-    if screen is None:
-        yield PlainConsole(quiet)
-        return
-    from hogbatch.views.live.console import LiveConsole
-
-    with LiveConsole(*screen) as console:
-        yield console
+INTERVAL_S: Final = 0.5  # between two frames
 
 
-def live_screen() -> "tuple[Screen, Capabilities] | None":
-    """The terminal of stdout for a live view; None if plain lines are printed."""
-    stream = sys.stdout
-    try:
-        if stream is None or not stream.isatty():
-            return None
-        size = Size(*os.get_terminal_size(stream.fileno()))
-        foreground = os.tcgetpgrp(stream.fileno()) == os.getpgrp()
-    except (OSError, ValueError):  # not a terminal with a size, or not that of this session
-        return None
-    if is_plain(os.environ, size) or not foreground:
-        return None
-    from hogbatch.views.live.screen import Screen
+class Terminal(RichConsole):
+    """A terminal on which several threads may print; each block of `with` is written at once.
 
-    able = capabilities(os.environ, stream.encoding or "ascii")
-    return Screen(stream, able.colour), able
+    A call of `rich.live.Live` must be in such a block, too: Rich has another lock, which is then
+    always the inner one. The cursor is never hidden, so the terminal stays usable if this process
+    is killed. After an error, such as a closed terminal, nothing is written any more.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(file=stream, force_terminal=True, markup=False, highlight=False)
+        self._writing = threading.RLock()
+
+    def __enter__(self) -> Self:
+        self._writing.acquire()
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            super().__exit__(kind, error, traceback)
+        except OSError:
+            self.quiet = True
+        finally:
+            self._writing.release()
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Leave the cursor as it is."""
+        return False
+
+    def say(self, line: str) -> None:
+        """Print a line that stays; the terminal wraps it."""
+        self.print(line, soft_wrap=True)
+
+
+class LiveView:
+    """Lines at the bottom of a terminal, from `with` on; the last ones stay.
+
+    What is written to stderr appears above them if stderr is a terminal, too.
+    """
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._live = Live(
+            console=terminal,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=sys.stderr is not None and sys.stderr.isatty(),
+            vertical_overflow="crop",
+        )
+
+    def __enter__(self) -> Self:
+        with self._terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if sys.stderr is not None:
+            sys.stderr.flush()  # its last line may be incomplete
+        with self._terminal:
+            self._live.stop()
+
+    def show(self, lines: Sequence[Text]) -> None:
+        """Replace the lines. The cursor then stands in an empty line below them."""
+        with self._terminal:
+            self._live.update(Group(*lines, ""), refresh=True)

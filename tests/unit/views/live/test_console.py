@@ -1,71 +1,63 @@
-import io
-
 import pytest
 
 from hogbatch.data.progress import ReadProgress
+from hogbatch.views.live import console as live
 from hogbatch.views.live.activity import Activity, Preparation, preparing
-from hogbatch.views.live.capabilities import Capabilities, Size
 from hogbatch.views.live.console import ActivityClock, LiveConsole
-from hogbatch.views.live.screen import Screen
+from tests.support.fault_injection import wait_for
+from tests.unit.views.live.conftest import Emulator, terminal_of
 from tests.unit.views.status.conftest import TRAINING, ended, started
 
 
-class RecordingScreen(Screen):
-    """Remembers the last frame, and what was printed; None for each frame."""
-
-    size = Size(80, 24)
-
-    def __init__(self):
-        super().__init__(io.StringIO(), colour=False)
-        self.frame, self.said = [], []
-
-    def show(self, frame, made_for=None):
-        self.frame = [line.plain for line in frame]
-        self.said.append(None)
-
-    def say(self, text):
-        self.said.append(text)
+@pytest.fixture
+def stream():
+    return Emulator(80, 24)
 
 
 @pytest.fixture
-def screen():
-    return RecordingScreen()
+def console(stream, monkeypatch):
+    monkeypatch.setattr(live, "INTERVAL_S", 0.01)
+    return LiveConsole(terminal_of(stream))
 
 
-@pytest.fixture
-def console(screen):
-    return LiveConsole(screen, Capabilities(False, True))
-
-
-def test_the_last_frame_has_all_events_and_is_followed_by_the_result(screen, console):
+def test_the_last_frame_has_all_events_and_is_followed_by_the_result(stream, console):
     with console:
         console.say("a note")
         for event in (*TRAINING, ended(rows=1000, seconds=2.0)):
             console.event(event)
         console.say("finished: test loss 0.4")
-        frame = screen.frame
-        assert screen.said[-2:] == [None, "finished: test loss 0.4"]
-    assert screen.frame == frame, "nothing is drawn after the end"
-    assert frame[0] == "finished: all epochs"
-    assert any("test 0.4000" in line for line in frame)
-    assert any(line.startswith("cpu-0") for line in frame)
+        shown = stream.lines
+    assert stream.lines == shown, "nothing is drawn after the end"
+    assert shown[:2] == ["a note", "finished: all epochs"]
+    assert shown[-1] == "finished: test loss 0.4"
+    assert any(line.startswith("test      0.4000") for line in shown)
+    assert sum(line.startswith("cpu-0") for line in shown) == 1
 
 
-def test_the_activity_before_the_first_event_is_shown(screen, console):
+def test_the_activity_before_the_first_event_is_shown(stream, console):
     progress = ReadProgress()
     progress.begin("/data/x.csv", 1_000_000)
     progress.add(250_000)
     with console:
         console.busy("reading the data", progress)
-    assert screen.frame[0] == "preparing"
-    assert "reading x.csv" in screen.frame[1] and "25%  250 kB of 1 MB" in screen.frame[1]
+        wait_for(lambda: "reading x.csv" in stream.lines[-1], "the activity is shown")
+    assert stream.lines[0] == "preparing" and "25%  250 kB of 1 MB" in stream.lines[1]
 
 
-def test_an_error_leaves_the_last_frame(screen, console):
+def test_an_error_leaves_the_last_frame(stream, console):
     with pytest.raises(ValueError), console:
         console.event(started())
         raise ValueError
-    assert screen.frame[0].startswith("waiting  a9a")
+    assert stream.lines[0].startswith("waiting  a9a")
+
+
+def test_a_bug_in_a_frame_is_logged_and_ends_only_the_view(stream, console, monkeypatch, caplog):
+    monkeypatch.setattr(live, "frame", lambda *_: 1 / 0)
+    with console:
+        wait_for(lambda: caplog.records, "the bug is logged")
+        console.say("said")
+    assert "the run continues" in caplog.text and len(caplog.records) == 1
+    assert stream.lines == ["said"]
 
 
 def test_reading_and_preparing_rows():

@@ -1,3 +1,4 @@
+import math
 import re
 from dataclasses import replace
 from itertools import takewhile
@@ -14,8 +15,7 @@ from hogbatch.events.event import (
 )
 from hogbatch.events.state import condition_of
 from hogbatch.views.live.activity import Activity, running
-from hogbatch.views.live.capabilities import Capabilities, Size
-from hogbatch.views.live.frame import View, frame
+from hogbatch.views.live.frame import View, curve, frame
 from tests.unit.views.status.conftest import (
     ON_SERVERS,
     TRAINING,
@@ -30,14 +30,13 @@ from tests.unit.views.status.conftest import (
     state_after,
 )
 
-ABLE, ASCII = Capabilities(colour=True, unicode=True), Capabilities(colour=False, unicode=False)
 COMPILES = WorkerCompiles("cpu-0")
 
 
-def drawn(run, size, able=ABLE, activity=None, elapsed=0.0):
+def drawn(run, size, encoding="utf-8", activity=None, elapsed=0.0):
     condition = condition_of(run, True)
     view = View(run, condition, activity or running(run, condition), elapsed)
-    return frame(view, Size(*size), able)
+    return frame(view, size, encoding)
 
 
 def shown(*arguments, **options):
@@ -70,22 +69,29 @@ def short_run():
 
 
 @pytest.mark.parametrize(
-    ("size", "able"),
+    ("size", "encoding"),
     [
-        *(((80, 24), ABLE), ((40, 10), ABLE), ((200, 60), ASCII), ((40, 10), ASCII)),
-        *(((60, 20), Capabilities(True, False)), ((80, 24), Capabilities(False, True))),
+        *(((80, 24), "utf-8"), ((40, 10), "utf-8"), ((200, 60), "ascii"), ((40, 10), "ascii")),
+        ((60, 20), "latin-1"),
     ],
 )
-def test_a_frame_fits_and_has_its_parts(long_run, size, able):
-    lines = shown(long_run, size, able)
+def test_a_frame_fits_and_has_its_parts(long_run, size, encoding):
+    lines = shown(long_run, size, encoding)
     assert len(lines) < size[1] and max(map(cell_len, lines)) < size[0]
     text = "\n".join(lines)
-    for part in ("training", "epoch   9.00", "run     15.0 s of 60 s", "cpu-0", "gpu-0", "ready"):
+    for part in (
+        "training",
+        "epoch     9.00",
+        "run       15.0 s of 60 s",
+        "cpu-0",
+        "gpu-0",
+        "ready",
+    ):
         assert part in text
-    assert "test 0.3067" in text and "trains" in text
-    assert text.isascii() == (not able.unicode)
-    assert any("⠑" in line or "⠉" in line for line in lines) == (able.unicode and size[1] > 10)
-    assert ("target  test loss 0.303  best 0.3067" in text) == (size[1] > 10)
+    assert "test      0.3067" in text and "trains" in text
+    assert text.isascii() == (encoding != "utf-8")
+    assert ("▁▁▁" in text) == (encoding == "utf-8")
+    assert ("target    test loss 0.303  best 0.3067" in text) == (size[1] > 10)
 
 
 def test_columns_without_room_or_values_are_left_out(long_run, short_run):
@@ -108,27 +114,27 @@ def test_the_state_of_a_worker_is_shown(short_run, last, state, size):
     assert line_of("cpu-0", short_run, size).endswith(state)
 
 
-def table(run, size, able=ABLE):
+def table(run, size, encoding="utf-8"):
     """The first word of each line of the table of workers, with its indentation."""
-    lines = shown(run, size, able)
+    lines = shown(run, size, encoding)
     first = 1 + next(n for n, line in enumerate(lines) if line.startswith("worker"))
     rows = takewhile(lambda line: line and not line[0].isdigit(), lines[first:])
     return [re.match(r" *\S+", line).group() for line in rows]
 
 
 @pytest.mark.parametrize(
-    ("size", "able", "names"),
+    ("size", "encoding", "names"),
     [
-        ((80, 24), ASCII, ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1", "  gpu-0"]),
-        ((60, 15), ABLE, ["server-0", "  cpu-0", "server-1", "and"]),
-        ((60, 14), ABLE, ["server-0", "server-1", "and"]),
-        ((40, 10), ASCII, ["server-0", "server-1"]),
+        ((80, 24), "ascii", ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1", "  gpu-0"]),
+        ((60, 14), "utf-8", ["server-0", "  cpu-0", "server-1", "and"]),
+        ((60, 13), "utf-8", ["server-0", "server-1", "and"]),
+        ((40, 10), "ascii", ["server-0", "server-1"]),
     ],
 )
-def test_workers_of_servers_are_beneath_them_and_the_first_to_be_left_out(size, able, names):
+def test_workers_of_servers_are_beneath_them_and_the_first_to_be_left_out(size, encoding, names):
     run = state_after(*ON_SERVERS, evaluation(2.0, 3840, 0.4))
-    assert table(run, size, able) == names
-    assert all(cell_len(line) < size[0] for line in shown(run, size, able))
+    assert table(run, size, encoding) == names
+    assert all(cell_len(line) < size[0] for line in shown(run, size, encoding))
 
 
 def test_workers_of_servers_without_room_are_counted():
@@ -163,6 +169,7 @@ def test_workers_of_servers_have_the_colours_of_workers():
         ((joined(),), "workers start"),
         ((joined(), COMPILES), "once per installation"),
         ((EvaluationBegins(rows=100),), "evaluating the model on 100 test rows"),
+        ((EvaluationBegins(of="train", rows=400),), "the model on 400 training rows"),
         (
             (joined(), ready(), lease(1.0, 0, 400), CheckpointBegins(0, 400, 1.0)),
             "saving a checkpoint",
@@ -178,9 +185,9 @@ def test_an_activity_has_a_bar_or_the_time_since_it_began(short_run):
     half = Activity("reading x.csv", 0.5, "5 MB of 10 MB")
     line = shown(short_run, (80, 24), activity=half)[1]
     full, empty = line.count("━"), line.count("─")
-    assert line.endswith("  50%  5 MB of 10 MB") and abs(full - empty) < 2 < full
+    assert "reading x.csv   50%  5 MB of 10 MB  " in line and abs(full - empty) < 2 < full
     line = shown(short_run, (80, 24), activity=Activity("waiting"), elapsed=75.3)[1]
-    assert line == "now     waiting  1 min 15 s"
+    assert line == "now       waiting  1 min 15 s"
 
 
 def test_the_last_frame_says_how_the_run_has_ended(long_run):
@@ -196,8 +203,8 @@ def test_text_of_the_run_can_do_no_harm():
         *(started(data=bad), joined(bad, bad), ready(bad), lease(1.0, 0, 400, bad)),
         *(evaluation(1.0, 400, 0.4, test_values={bad: 0.5}), WorkerLost(bad, bad)),
     )
-    for able in (ABLE, ASCII):
-        text = "\n".join(shown(run, (200, 60), able))
+    for encoding in ("utf-8", "ascii"):
+        text = "\n".join(shown(run, (200, 60), encoding))
         assert "[bold]x" in text and "\\x1b[31m" in text
         assert all(line.isprintable() for line in text.split("\n"))
 
@@ -205,15 +212,30 @@ def test_text_of_the_run_can_do_no_harm():
 def test_wide_characters_count_twice():
     run = state_after(started(data="数" * 100))
     assert max(map(cell_len, shown(run, (80, 24)))) == 79
-    assert "\\u6570" in shown(run, (80, 24), ASCII)[0]
+    assert "\\u6570" in shown(run, (80, 24), "ascii")[0]
 
 
-def test_a_terminal_that_became_too_small_has_one_line(long_run):
-    assert [len(shown(long_run, size)) for size in ((30, 10), (60, 3), (60, 1))] == [1, 1, 0]
+def test_a_terminal_that_became_too_small_has_fewer_lines(long_run):
+    assert [len(shown(long_run, size)) for size in ((30, 10), (60, 3), (60, 1))] == [9, 2, 0]
 
 
 def test_the_latest_losses_are_shown_if_there_are_any(short_run):
     last = short_run.history[-1]
     short_run.history.append(replace(last, test_loss=None, test_values={}, seconds=3.0))
     text = "\n".join(shown(short_run, (80, 24)))
-    assert "train 0.5000" in text and "test 0" not in text
+    assert "train     0.5000" in text and "test      0" not in text
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        ([n / 7 for n in range(8)], "▁▂▃▄▅▆▇█"),
+        ([3.0, 2.0, 1.0], "█▅▁"),
+        ([5.0] * 3, "▁▁▁"),
+        ([0.0, math.nan, 1.0, math.inf], "▁ █ "),
+        ([math.nan], " "),
+        (range(1000), "▁▂▃▄▅▆▇█"),
+    ],
+)
+def test_a_curve_ends_with_the_last_value(values, drawn):
+    assert curve(values, 8) == drawn

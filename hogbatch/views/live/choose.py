@@ -1,0 +1,53 @@
+"""The choice between a live view and plain lines."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from hogbatch.views.console import Console, PlainConsole
+
+if TYPE_CHECKING:  # Rich takes a tenth of a second to import
+    from hogbatch.views.live.terminal import Terminal
+
+PLAIN_TERMINALS: Final = ("", "dumb", "unknown")  # values of TERM
+SMALLEST: Final = (40, 10)  # columns and lines
+
+
+@contextmanager
+def console_for(*, quiet: bool, plain: bool) -> Iterator[Console]:
+    """The console of a run: a live view if stdout is a terminal that can show it."""
+    terminal = None if quiet or plain else live_terminal()
+    if terminal is None:
+        yield PlainConsole(quiet)
+        return
+    from hogbatch.views.live.console import LiveConsole
+
+    with LiveConsole(terminal) as console:
+        yield console
+
+
+def live_terminal() -> "Terminal | None":
+    """The terminal of stdout for a live view; None if plain lines are printed."""
+    stream = sys.stdout
+    try:
+        if not isinstance(stream, io.TextIOWrapper) or not stream.isatty():
+            return None
+        size = os.get_terminal_size(stream.fileno())
+        foreground = os.tcgetpgrp(stream.fileno()) == os.getpgrp()
+    except (OSError, ValueError):  # not a terminal with a size, or not that of this session
+        return None
+    if is_plain(os.environ, size) or not foreground:
+        return None
+    from hogbatch.views.live.terminal import Terminal
+
+    stream.reconfigure(errors="backslashreplace")  # of characters that the terminal does not have
+    return Terminal(stream)
+
+
+def is_plain(environment: Mapping[str, str], size: tuple[int, int]) -> bool:
+    """Whether a terminal is shown plain lines: its type or size permits no view, or this is CI."""
+    too_small = size[0] < SMALLEST[0] or size[1] < SMALLEST[1]
+    return too_small or environment.get("TERM", "") in PLAIN_TERMINALS or "CI" in environment
