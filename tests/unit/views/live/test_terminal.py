@@ -70,7 +70,18 @@ def test_colours_can_be_switched_off(terminal, stream, monkeypatch, no_color):
     assert ("\x1b[31mred" in stream.getvalue()) == (not no_color)
 
 
-def test_lines_of_several_threads_never_mix_with_frames(terminal, stream, monkeypatch):
+@pytest.fixture
+def frequent_switches():
+    """Threads take turns after a microsecond instead of 5 ms."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_lines_of_several_threads_never_mix_with_frames(
+    terminal, stream, monkeypatch, frequent_switches
+):
     monkeypatch.setattr(sys, "stderr", Emulator())
     with LiveView(terminal) as view:
 
