@@ -42,15 +42,12 @@ def report(arguments: Sequence[str]) -> int:
         type=Path,
         help="file to write (default: RUN_DIR/report.html; for several runs report.html)",
     )
-    output.add_argument("--open", action="store_true", help="open the file in the browser")
     options = parser.read(arguments)
     from hogbatch.views.report.command import write_report
 
     path = write_report(options.run_dirs, options.output, _read_data)
     size = path.stat().st_size / 1000
     print(encodable(f"report: {printable(str(path))} ({size:,.0f} kB)", sys.stdout))
-    if options.open:
-        _open(path)
     return 0
 
 
@@ -58,10 +55,3 @@ def _read_data(config: "TrainConfig", console: "Console") -> "LoadedData":
     from hogbatch.run.setup import load_data
 
     return load_data(config, console)
-
-
-def _open(path: Path) -> None:
-    import webbrowser
-
-    if not webbrowser.open(path.resolve().as_uri()):
-        print("hogbatch: note: no browser was found to open the report", file=sys.stderr)

@@ -157,8 +157,6 @@ class RunState:
                 self._credit(event)
             case events.Evaluated():
                 self._evaluated(Evaluation(**event.fields))
-            case events.EpochEnded():
-                self.train_rows = self.train_rows or event.rows
             case events.EvaluationBegins():
                 self.evaluates = event
             case events.CheckpointBegins():
@@ -251,8 +249,6 @@ class RunState:
 
     def _remember(self, evaluation: Evaluation) -> None:
         self.history.append(evaluation)
-        if evaluation.epochs:
-            self.train_rows = self.train_rows or round(evaluation.rows / evaluation.epochs)
         if self._is_best(evaluation):
             self.best = evaluation
 

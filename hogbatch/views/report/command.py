@@ -59,12 +59,10 @@ def write_report(run_dirs: Sequence[Path], output: Path | None, read_data: "Read
 
 
 def distinct_names(run_dirs: Sequence[Path]) -> list[str]:
-    """The names of the directories, with their parents or numbers where that is needed."""
+    """The names of the directories, with their paths and numbers where that is needed."""
     names = [run_dir.resolve().name for run_dir in run_dirs]
     if len(set(names)) < len(names):
-        names = [str(run_dir) for run_dir in run_dirs]
-    if len(set(names)) < len(names):
-        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
+        names = [f"{run_dir} ({number})" for number, run_dir in enumerate(run_dirs, 1)]
     return names
 
 

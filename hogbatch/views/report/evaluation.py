@@ -15,7 +15,6 @@ from hogbatch.data.batch import Examples
 from hogbatch.data.encode import label_text
 from hogbatch.data.load import LoadedData
 from hogbatch.data.samples import SAMPLES
-from hogbatch.data.scale import Scaler
 from hogbatch.data.source import ARRAYS
 from hogbatch.events.names import CONFIG, MODEL
 from hogbatch.kernels.blocks import NUMPY_KERNELS, count
@@ -57,7 +56,9 @@ def measure(
     data = read_data(config, PlainConsole(quiet=True))
     if data.test is None or not _same(model, data, test_rows):
         return LeftOut(CHANGED)
-    scores = _scores(model, data.test)
+    # the rows are scaled and encoded already
+    plain = replace(model, scaler=None, table=None, feature_names=None)
+    scores: Floats = plain.scores(data.test.inputs)
     loss = _loss(model, data.test, scores)
     if not math.isclose(loss, test_loss, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
         return LeftOut(CHANGED)
@@ -89,23 +90,9 @@ def _same(model: Model, data: LoadedData, test_rows: int) -> bool:
     assert data.test is not None
     return (
         data.encoding == model.encoding
-        and _same_scaler(model.scaler, data.scaler)
         and data.test.features == model.network.features
         and count(data.test.inputs) == test_rows
     )
-
-
-def _same_scaler(one: Scaler | None, other: Scaler | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return np.allclose(one.mean, other.mean) and np.allclose(one.scale, other.scale)
-
-
-def _scores(model: Model, test: Examples) -> Floats:
-    """The scores [N, C] of rows that are scaled and encoded already."""
-    plain = replace(model, scaler=None, table=None, feature_names=None)
-    scores: Floats = plain.scores(test.inputs)
-    return scores
 
 
 def _loss(model: Model, test: Examples, scores: Floats) -> float:

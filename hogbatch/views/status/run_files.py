@@ -69,12 +69,8 @@ class RunFollower:
         running = self._is_running()
         if running is False:  # what it has written since the last read is complete now
             self._read()
-        run = self._run
-        if run.ended is None and run.started is None:
-            run = self._with_summary()
-            run.damaged = self._run.damaged
         crash = self._crash() if running is False else None
-        return RunReport(self._dir, run, condition_of(run, running, crash))
+        return RunReport(self._dir, self._run, condition_of(self._run, running, crash))
 
     def _read(self) -> None:
         """Apply the events written since the last call; all of them if the file was replaced.
@@ -108,11 +104,6 @@ class RunFollower:
         started = self._run.started
         identity = started and ProcessIdentity.of(started.process)
         return identity.is_running() if identity else None
-
-    def _with_summary(self) -> RunState:
-        """The run of a version that did not record its start and end, as its summary has it."""
-        summary = read_summary(self._dir)
-        return self._run if summary is None else summarised(self._dir, summary)
 
     def _crash(self) -> str | None:
         """The crash report of the last life of the coordinator, if there is one."""
@@ -170,7 +161,6 @@ def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:
         run.ended = Ended(str(summary["status"]), str(summary["reason"]), rows=summary["rows"])
     except (AttributeError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise DataError(f"{run_dir / SUMMARY}: the summary is damaged: {error!r}") from None
-    run.first_at = run.last_at = None
     return run
 
 
@@ -187,10 +177,7 @@ def glance(run_dir: Path) -> RunReport:
         last = read_event(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
     if first is not None and isinstance(last, Ended):
         summary = read_summary(run_dir)
-        if summary is not None and (summary["status"], summary["rows"]) == (
-            last.status,
-            last.rows,
-        ):
+        if summary and (summary["status"], summary["rows"]) == (last.status, last.rows):
             run = summarised(run_dir, summary)
             run.first_at = first.at
             return RunReport(run_dir, run, condition_of(run, None))

@@ -5,7 +5,6 @@ import os
 
 import pytest
 
-from hogbatch.errors import DataError
 from hogbatch.events.event import (
     CheckpointWritten,
     Goodbye,
@@ -32,9 +31,6 @@ from tests.unit.views.status.conftest import (
     server_workers,
     started,
 )
-
-SUMMARY = {"status": "finished", "reason": "", "train_seconds": 2.0, "epochs": 2.0, "rows": 2000}
-SUMMARY |= {"saved": None, "workers": [], "history": []}
 
 
 @pytest.fixture
@@ -94,17 +90,6 @@ def test_what_a_coordinator_wrote_just_before_it_exited_is_read(write_run, monke
 
     monkeypatch.setattr(RunFollower, "_is_running", exits_meanwhile)
     assert follower.look().condition.state == "finished"
-
-
-def test_a_run_without_events_has_its_summary(look):
-    report = look(summary=json.dumps(SUMMARY))
-    assert report.condition.state == "finished" and report.run.epochs == 2.0
-
-
-@pytest.mark.parametrize("content", ["{", "{}", json.dumps(SUMMARY | {"history": [1]})])
-def test_a_damaged_summary_is_one_sentence(look, content):
-    with pytest.raises(DataError, match=r"summary\.json: "):
-        look(summary=content)
 
 
 def test_the_whole_report(look):

@@ -72,6 +72,8 @@ def test_a_summary_that_is_older_than_the_run_is_not_used(write_run, tmp_path):
     ("files", "problem"),
     [
         ({"summary": "{"}, "summary.json: the file is damaged"),
+        ({"summary": "{}"}, "summary.json: this is not the summary of a run"),
+        ({"summary": summary(None, "x")}, "summary.json: the summary is damaged"),
         ({"config": "a = = b"}, "config.toml: the file is damaged"),
         ({"run": "[]"}, "run.json: expected a list of a run's files"),
     ],

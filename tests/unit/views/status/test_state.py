@@ -159,13 +159,6 @@ def test_a_run_that_is_resumed_in_another_directory_begins_where_its_checkpoint_
     assert state.rows_per_second == state.workers[0].rows.speed(3.0) == 100.0
 
 
-def test_the_size_of_the_training_set_of_an_earlier_version_follows_from_its_evaluations():
-    state = state_after(*TRAINING[1:5])
-    assert state.epochs is None
-    state.apply(TRAINING[5])
-    assert state.epochs == 1.0
-
-
 @pytest.mark.parametrize(
     ("event", "damaged"),
     [(lease(3.0, 0, 10, "cpu-7"), 1), (server_workers("cpu-7"), 1), (Event(at=7.0), 0)],
