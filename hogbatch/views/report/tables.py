@@ -3,20 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from hogbatch.events.state import MAX_NOTICES, Notice, RunState
-from hogbatch.events.worker_figures import ObservedWorker
+from hogbatch.machine.budget import byte_size
 from hogbatch.views.report.reported import Quality, ReportedRun
-from hogbatch.views.status.text import WorkerTable, report_parts, rows_of, shown
+from hogbatch.views.status import text as status
 
 MAX_WORKERS: Final = 200  # rows of the table
-WORKER_HEADER: Final = (
-    *("worker", "device", "state", "rows", "updates", "share"),
-    *("rows/s", "utilization", "staleness", "batch", "ready at", "left at"),
-)
-GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +28,7 @@ class ReportTable:
 
 def result_table(each: ReportedRun) -> ReportTable:
     """State and results, as `hogbatch status` shows them."""
-    run, parts = each.run, report_parts(each.report)
+    run, parts = each.run, status.report_parts(each.report)
     rows = [(label, ", ".join(texts)) for label, texts in parts.items() if label != "run"]
     if run.last_at is not None:
         when = clock(run.last_at, simulated=each.rehearsed is not None)
@@ -43,38 +37,17 @@ def result_table(each: ReportedRun) -> ReportTable:
 
 
 def worker_table(each: ReportedRun) -> ReportTable:
-    """All workers, in the order in which they joined, and those of servers beneath these."""
-    run, active = each.run, each.report.condition.active
-    cells = partial(_worker_cells, run=run, active=active)
-    rows = [row for worker in run.workers for row in rows_of(worker, cells)]
-    kept, left_out = WorkerTable(rows, 0).limited(MAX_WORKERS)
+    """All workers, as in `hogbatch status`."""
+    run = each.run
+    all_workers = status.worker_table(run, each.report.condition.active, len(run.workers))
+    rows, left_out = all_workers.limited(MAX_WORKERS)
     return ReportTable(
         "Workers",
-        WORKER_HEADER,
-        tuple(row.cells for row in kept),
-        frozenset(range(3, len(WORKER_HEADER))),
+        (*status.HEADER[:-1], "state"),
+        tuple((row.cells[0].strip(), *row.cells[1:]) for row in rows),
+        frozenset(n for n, name in enumerate(status.HEADER) if name in status.RIGHT),
         note=f"{left_out:,} more workers are not shown." if left_out else "",
-        beneath=frozenset(n for n, row in enumerate(kept) if row.beneath),
-    )
-
-
-def _worker_cells(worker: ObservedWorker, run: RunState, *, active: bool) -> tuple[str, ...]:
-    state = f"{worker.state}: {worker.reason}" if worker.reason else worker.state
-    if worker.state == "trains" and not active:
-        state = "-"
-    return (
-        worker.name,
-        worker.device,
-        state,
-        f"{worker.rows.value:,}",
-        f"{worker.updates.value:,}",
-        shown(run.share_of(worker), ".0%"),
-        shown(run.speed_of(worker), ",.0f"),
-        shown(worker.last_utilization, ".0%"),
-        shown(worker.staleness, ".1f"),
-        shown(worker.batch_size, ",d"),
-        "-" if worker.measured_at is not None else f"{seconds_text(worker.joined_at)} s",
-        "-" if worker.left_at is None else f"{seconds_text(worker.left_at)} s",
+        beneath=frozenset(n for n, row in enumerate(rows) if row.beneath),
     )
 
 
@@ -130,34 +103,15 @@ def setting_text(value: object) -> str:
 
 def environment_table(run: RunState) -> ReportTable:
     """Versions and hardware, as the last start of the run has recorded them."""
-    facts = run.started.environment if run.started is not None else {}
-    rows = [*_hardware(facts), *_versions(facts)]
+    facts = dict(run.started.environment if run.started is not None else {})
+    versions = facts.pop("versions", {})
+    if isinstance(facts.get("memory"), int):
+        facts["memory"] = byte_size(facts["memory"])
+    rows = [(name.replace("_", " "), setting_text(value)) for name, value in facts.items()]
+    if isinstance(versions, Mapping):
+        rows += [(str(package), str(found)) for package, found in versions.items()]
     note = "" if rows else "The run has not recorded its environment."
     return ReportTable("Environment", ("", ""), tuple(rows), note=note)
-
-
-def _hardware(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Rows about the hardware; a fact of another type than expected is left out."""
-    rows = []
-    if isinstance(facts.get("processor"), str):
-        rows.append(("processor", facts["processor"]))
-    cores, logical = facts.get("cores"), facts.get("logical_cores")
-    if isinstance(cores, int) and isinstance(logical, int):
-        rows.append(("cores", f"{cores}, {logical} logical"))
-    if isinstance(facts.get("memory"), int):
-        rows.append(("memory", f"{facts['memory'] / GIB:.1f} GiB"))
-    if isinstance(facts.get("gpus"), list):
-        rows.append(("GPUs", ", ".join(map(str, facts["gpus"])) or "none"))
-    if isinstance(facts.get("driver"), str):
-        rows.append(("NVIDIA driver", facts["driver"]))
-    return rows
-
-
-def _versions(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    versions = facts.get("versions")
-    if not isinstance(versions, Mapping):
-        return []
-    return [(str(package), str(found)) for package, found in versions.items()]
 
 
 def confusion_table(quality: Quality) -> ReportTable:

@@ -1,6 +1,6 @@
 """The report of one run as text, with the numbers of the progress lines of `hogbatch train`."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from textwrap import wrap
@@ -154,26 +154,23 @@ def worker_table(run: RunState, active: bool, most_gone: int) -> WorkerTable:
     The workers of a server that is present are beneath it. `active`: the run may still train, so
     that states are shown.
     """
-    gone = [worker for worker in run.workers if worker.left_at is not None]
+    gone = [n for n, worker in enumerate(run.workers) if worker.left_at is not None]
     left_out = gone[: max(0, len(gone) - most_gone)]
     rows: list[WorkerRow] = []
-    for worker in run.workers:
-        if worker not in left_out:
-            own = rows_of(worker, lambda each: _cells(each, run, active))
-            rows += own if worker.left_at is None else own[:1]
-    for n, row in enumerate(rows):
-        if row.beneath:
-            rows[n] = row._replace(cells=(f"  {row.cells[0]}", *row.cells[1:]))
+    for worker in (worker for n, worker in enumerate(run.workers) if n not in left_out):
+        rows.append(WorkerRow(_cells(worker, run, active)))
+        if worker.left_at is None:
+            rows += _rows_of_server(worker, run, active)
     return WorkerTable(rows, len(left_out))
 
 
-def rows_of(worker: ObservedWorker, cells: Callable[[ObservedWorker], Cells]) -> list[WorkerRow]:
-    """The row of a worker, then those of its own workers if it is a server; `cells` makes one."""
-    rows = [WorkerRow(cells(worker))]
-    rows += [WorkerRow(cells(each), beneath=True) for each in worker.workers]
-    if worker.others:
-        empty = [""] * (len(rows[0].cells) - 1)
-        rows.append(WorkerRow((f"{worker.others} more", *empty), True, worker.others))
+def _rows_of_server(server: ObservedWorker, run: RunState, active: bool) -> list[WorkerRow]:
+    """The rows of the workers of a server; none if it is another worker."""
+    cells = [_cells(worker, run, active) for worker in server.workers]
+    rows = [WorkerRow((f"  {name}", *others), beneath=True) for name, *others in cells]
+    if server.others:
+        empty = [""] * (len(HEADER) - 1)
+        rows.append(WorkerRow((f"  {server.others} more", *empty), True, server.others))
     return rows
 
 

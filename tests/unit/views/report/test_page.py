@@ -70,7 +70,7 @@ def test_a_run_has_all_figures_and_tables(two_workers):
     assert found.tags.count("figure") == 7
     assert found.tags.count("title") == 8, "that of the page and of each figure"
     assert found.tags.count("caption") == found.tags.count("table")
-    for words in ("finished", "AMD EPYC", "NVIDIA H100", "8.0 GiB", "64,64", "it is slow"):
+    for words in ("finished", "AMD EPYC", "NVIDIA H100", "8.59 GB", "64,64", "it is slow"):
         assert words in found.text
     assert "cpu-0 was lost: process 7 was killed" in found.text
 
