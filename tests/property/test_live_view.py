@@ -8,7 +8,7 @@ from hogbatch.events.state import RunState, condition_of
 from hogbatch.views.live.activity import Activity, running
 from hogbatch.views.live.frame import View, frame
 from tests.support.property_tests import max_examples
-from tests.unit.views.status.conftest import (
+from tests.support.run_events import (
     ended,
     evaluation,
     joined,

@@ -5,8 +5,8 @@ from hogbatch.views.live import console as live
 from hogbatch.views.live.activity import Activity, Preparation, preparing
 from hogbatch.views.live.console import ActivityClock, LiveConsole
 from tests.support.fault_injection import wait_for
+from tests.support.run_events import TRAINING, ended, started
 from tests.unit.views.live.conftest import Emulator, terminal_of
-from tests.unit.views.status.conftest import TRAINING, ended, started
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hogbatch.events.event import (
 from hogbatch.events.state import condition_of
 from hogbatch.views.live.activity import Activity, running
 from hogbatch.views.live.frame import View, curve, frame
-from tests.unit.views.status.conftest import (
+from tests.support.run_events import (
     ON_SERVERS,
     TRAINING,
     ended,
@@ -44,8 +44,8 @@ def shown(*arguments, **options):
     return [line.plain for line in drawn(*arguments, **options)]
 
 
-def line_of(first, *arguments, **options):
-    (found,) = [line for line in shown(*arguments, **options) if line.startswith(first)]
+def line_of(first, run, size):
+    (found,) = [line for line in shown(run, size) if line.startswith(first)]
     return found
 
 
@@ -135,25 +135,6 @@ def test_workers_of_servers_are_beneath_them_and_the_first_to_be_left_out(size, 
     run = state_after(*ON_SERVERS, evaluation(2.0, 3840, 0.4))
     assert table(run, size, encoding) == names
     assert all(cell_len(line) < size[0] for line in shown(run, size, encoding))
-
-
-def test_workers_of_servers_without_room_are_counted():
-    own = [own_worker(f"cpu-{n}") for n in range(16)]
-    run = state_after(*ON_SERVERS, server_workers("server-1", *own, others=7))
-    names, lines = table(run, (80, 24)), shown(run, (80, 24))
-    assert names[:5] == ["server-0", "  cpu-0", "  cpu-1", "  3", "server-1"]
-    beneath = len(names) - 6
-    assert names[-1] == "and" and f"and {16 - beneath + 7} more" in lines
-    assert names[5:-1] == [f"  cpu-{n}" for n in range(beneath)] and beneath
-
-
-def test_many_servers_are_shown_before_their_workers():
-    names = [f"server-{n}" for n in range(20)]
-    own = (server_workers(name, own_worker(), own_worker("cpu-1")) for name in names)
-    run = state_after(started(), *map(joined, names), *map(ready, names), *own)
-    *rows, last = table(run, (80, 24))
-    assert last == "and" and rows == names[: len(rows)] and len(rows) > 5
-    assert f"and {60 - len(rows)} more" in shown(run, (80, 24))
 
 
 def test_workers_of_servers_have_the_colours_of_workers():

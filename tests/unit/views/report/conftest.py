@@ -14,7 +14,7 @@ from hogbatch.events.event import (
 from hogbatch.events.state import condition_of
 from hogbatch.views.report.reported import ReportedRun
 from hogbatch.views.status.run_files import RunReport
-from tests.unit.views.status.conftest import (
+from tests.support.run_events import (
     ended,
     evaluation,
     event,

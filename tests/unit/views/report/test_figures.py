@@ -11,8 +11,8 @@ from hogbatch.views.report.figures import (
     run_figures,
     timeline,
 )
+from tests.support.run_events import evaluation, joined, lease, ready, started, state_after
 from tests.unit.views.report.conftest import TWO_WORKERS, reported
-from tests.unit.views.status.conftest import evaluation, joined, lease, ready, started, state_after
 
 
 def points(chart):

@@ -7,9 +7,7 @@ import pytest
 from hogbatch.events.event import Resumed, WorkerLost
 from hogbatch.views.report.page import page
 from hogbatch.views.report.reported import MARK, Bin, LeftOut, Quality
-from tests.unit.views.report.conftest import TWO_WORKERS, reported
-from tests.unit.views.report.test_markup import HOSTILE
-from tests.unit.views.status.conftest import (
+from tests.support.run_events import (
     ON_SERVERS,
     ended,
     evaluation,
@@ -18,6 +16,8 @@ from tests.unit.views.status.conftest import (
     ready,
     started,
 )
+from tests.unit.views.report.conftest import TWO_WORKERS, reported
+from tests.unit.views.report.test_markup import HOSTILE
 
 FORBIDDEN = {"script", "link", "iframe", "object", "embed", "img", "base", "form"}
 FACTS = ("processor", "driver")

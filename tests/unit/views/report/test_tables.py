@@ -2,8 +2,7 @@
 
 from hogbatch.events.event import WorkerLost
 from hogbatch.views.report.tables import MAX_WORKERS, worker_table
-from tests.unit.views.report.conftest import reported
-from tests.unit.views.status.conftest import (
+from tests.support.run_events import (
     ON_SERVERS,
     joined,
     own_worker,
@@ -11,6 +10,7 @@ from tests.unit.views.status.conftest import (
     server_workers,
     started,
 )
+from tests.unit.views.report.conftest import reported
 
 
 def test_the_workers_of_each_server_are_beneath_it_also_if_it_is_lost(two_workers):

@@ -15,7 +15,7 @@ from hogbatch.events.event import (
 )
 from hogbatch.views.status.run_files import RunFollower
 from hogbatch.views.status.text import duration, report_fields, report_lines
-from tests.unit.views.status.conftest import (
+from tests.support.run_events import (
     GONE,
     ON_SERVERS,
     START,
@@ -51,6 +51,7 @@ def text(report, width=80):
         (TRAINING[:3], "waiting", "to be ready"),
         (TRAINING, "training", ""),
         ((started(process=GONE), *TRAINING[1:]), "killed?", "it has no checkpoint"),
+        ((started(process=GONE), CheckpointWritten(0, 400, 1.0)), "killed?", "--resume RUN_DIR"),
         ((started(process={}), *TRAINING[1:]), "training", "cannot be seen"),
         ((*TRAINING, ended()), "finished", "all epochs"),
         ((*TRAINING, ended("target")), "finished", "target loss"),
@@ -60,13 +61,6 @@ def text(report, width=80):
 def test_the_condition_of_a_run(look, events, state, reason):
     condition = look(*events).condition
     assert condition.state == state and reason in condition.reason
-
-
-def test_a_killed_run_with_a_checkpoint_can_be_resumed(look):
-    checkpoint = event(CheckpointWritten, 0, 400, 1.0)
-    report = look(started(process=GONE), *TRAINING[1:], checkpoint)
-    assert "--resume RUN_DIR" in report.condition.reason
-    assert "left" not in text(report)
 
 
 def test_a_bug_is_a_failure_that_names_the_crash_report(write_run):

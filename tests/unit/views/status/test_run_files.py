@@ -8,7 +8,7 @@ from hogbatch.errors import DataError, UsageError
 from hogbatch.events.event import Resumed
 from hogbatch.events.event_log import EventLog
 from hogbatch.views.status.run_files import TAIL, RunFollower, expect_run, glance
-from tests.unit.views.status.conftest import TRAINING, ended, lease, lines_of, started
+from tests.support.run_events import TRAINING, ended, lease, lines_of, started
 
 TEXT, NEXT = lines_of(*TRAINING), lines_of(lease(3.0, 0, 500))
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hogbatch.errors import UsageError
 from hogbatch.views.status.listing import as_flags, differing, listed_runs, read_limit, table_lines
-from tests.unit.views.status.conftest import GONE, TRAINING, ended, evaluation, started
+from tests.support.run_events import GONE, TRAINING, ended, evaluation, started
 
 SETTINGS = 'data = "a9a"\nhidden = [512, 512]\npin = true\nlr = 0.1\nquiet = false\n'
 OTHERS = 'data = "w 8a"\nhidden = []\npin = false\nquiet = true\n'

@@ -15,7 +15,7 @@ from hogbatch.events.event import (
     WorkerParked,
     WorkerUnparked,
 )
-from tests.unit.views.status.conftest import (
+from tests.support.run_events import (
     ON_SERVERS,
     TRAINING,
     ended,
