@@ -62,14 +62,6 @@ def test_a_closed_terminal_ends_nothing(terminal, stream):
         terminal.say("said")
 
 
-@pytest.mark.parametrize("no_color", ["", "1"])
-def test_colours_can_be_switched_off(terminal, stream, monkeypatch, no_color):
-    terminal.no_color = bool(no_color)
-    with LiveView(terminal) as view:
-        view.show([Text("red", "red")])
-    assert ("\x1b[31mred" in stream.getvalue()) == (not no_color)
-
-
 @pytest.fixture
 def frequent_switches():
     """Threads take turns after a microsecond instead of 5 ms."""
