@@ -4,10 +4,10 @@ import platform
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 from hogbatch.errors import HogbatchError
+from hogbatch.machine.environment import installed
 from hogbatch.version import version
 
 PACKAGES = ("numpy", "numba", "llvmlite", "msgspec", "pyzmq", "rich", "safetensors")
@@ -40,17 +40,13 @@ def _report(error: Exception, config: str, received: Iterable[ReceivedMessage]) 
     parts = {
         "Traceback": "".join(traceback.format_exception(error)),
         "Versions": "\n".join(
-            [f"Python {platform.python_version()}", platform.platform(), f"hogbatch {version()}"]
-        )
-        + "".join(f"\n{package} {_version(package)}" for package in PACKAGES),
+            [
+                *(f"Python {platform.python_version()}", platform.platform()),
+                f"hogbatch {version()}",
+                *(f"{package} {installed(package) or 'is not installed'}" for package in PACKAGES),
+            ]
+        ),
         "Configuration": config,
         f"The last {len(messages)} messages: seconds, worker, message": "\n".join(messages),
     }
     return "\n".join(f"# {title}\n\n{text.rstrip()}\n" for title, text in parts.items())
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "is not installed"

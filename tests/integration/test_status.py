@@ -82,18 +82,6 @@ def test_a_new_run_in_the_directory_is_followed(finished_job, status):
     assert (report["state"], report["reason"]) == ("stopped", "interrupted")
 
 
-@pytest.mark.parametrize("command", ["status", "runs"])
-def test_wrong_arguments_are_one_sentence(main, tmp_path, command):
-    (tmp_path / "file").write_text("")
-    for kind in ("gone", "file"):
-        done = main(command, tmp_path / kind)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith(f"hogbatch: {tmp_path / kind} ")
-        assert "expected" in done.stderr and done.stderr.count("\n") == 1
-    done = main(command, cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-
-
 @pytest.mark.parametrize("command", ["status", "runs", "report"])
 def test_the_commands_do_not_import_what_trains(finished_job, command):
     job = finished_job

@@ -3,21 +3,20 @@ import os
 
 import pytest
 
-from hogbatch.events.records import Evaluation, Faults, RunTotals, WorkerRecord
 from hogbatch.views.console import PlainConsole, line
+from tests.support import tracked_runs
+from tests.support.tracked_runs import totals, worker
+
+FIELDS = {"seconds": 12.345, "epochs": 1.5, "train_loss": 0.4, "test_loss": 0.3}
+FIELDS["test_values"] = {"accuracy": 0.8512}
+WORKERS = [
+    worker(batch_size=16, update_share=0.251),
+    worker("gpu-0", batch_size=4096, update_share=0.749),
+]
 
 
 def evaluation(**changes):
-    fields = {"seconds": 12.345, "epochs": 1.5, "rows": 48_000, "train_loss": 0.4, "test_loss": 0.3}
-    return Evaluation(**{**fields, "test_values": {"accuracy": 0.8512}, **changes})
-
-
-def worker(name, batch_size, fraction):
-    return WorkerRecord(name, name[:3], 1, 0, 0, fraction, 1.0, batch_size, [], [])
-
-
-WORKERS = [worker("cpu-0", 16, 0.251), worker("gpu-0", 4096, 0.749)]
-STANDING = RunTotals(12.345, 1.5, 48_000, WORKERS, Faults())
+    return tracked_runs.evaluation(**FIELDS | changes)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ STANDING = RunTotals(12.345, 1.5, 48_000, WORKERS, Faults())
     ],
 )
 def test_a_line_has_progress_speed_and_what_was_measured(changes, workers, shown):
-    found = line(evaluation(**changes), RunTotals(0, 0, 0, workers, Faults()), 1_234_567.8)
+    found = line(evaluation(**changes), totals(*workers), 1_234_567.8)
     assert found == f"   12.35 s  epoch 1.50  1,234,568 rows/s  {shown}"
 
 
@@ -43,7 +42,7 @@ def test_the_speed_is_that_since_the_last_line(quiet):
     live = PlainConsole(quiet, stream, "a: ")
     live.say("hello")
     for seconds, rows in ((2.0, 1000), (4.0, 6000), (4.0, 6000)):
-        live.report(evaluation(seconds=seconds, rows=rows), STANDING)
+        live.report(evaluation(seconds=seconds, rows=rows), totals(*WORKERS))
     hello, *lines = stream.getvalue().splitlines() or [""]
     assert hello == ("" if quiet else "a: hello")
     speeds = ["500 rows/s", "2,500 rows/s", "0 rows/s"]
@@ -64,7 +63,7 @@ def test_a_run_goes_on_when_nobody_reads_any_more():
     live = PlainConsole(quiet=False, stream=stream)
     os.close(reader)
     live.say("lost")
-    live.report(evaluation(), STANDING)
+    live.report(evaluation(), totals(*WORKERS))
     stream.close()
 
 

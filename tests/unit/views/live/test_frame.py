@@ -178,28 +178,6 @@ def test_the_last_frame_says_how_the_run_has_ended(long_run):
     assert not any(word in "\n".join(lines) for word in ("now", "target  ", "left"))
 
 
-def test_text_of_the_run_can_do_no_harm():
-    bad = "\x1b[31m[bold]x\x1b]0;title\x07\n"
-    run = state_after(
-        *(started(data=bad), joined(bad, bad), ready(bad), lease(1.0, 0, 400, bad)),
-        *(evaluation(1.0, 400, 0.4, test_values={bad: 0.5}), WorkerLost(bad, bad)),
-    )
-    for encoding in ("utf-8", "ascii"):
-        text = "\n".join(shown(run, (200, 60), encoding))
-        assert "[bold]x" in text and "\\x1b[31m" in text
-        assert all(line.isprintable() for line in text.split("\n"))
-
-
-def test_wide_characters_count_twice():
-    run = state_after(started(data="数" * 100))
-    assert max(map(cell_len, shown(run, (80, 24)))) == 79
-    assert "\\u6570" in shown(run, (80, 24), "ascii")[0]
-
-
-def test_a_terminal_that_became_too_small_has_fewer_lines(long_run):
-    assert [len(shown(long_run, size)) for size in ((30, 10), (60, 3), (60, 1))] == [9, 2, 0]
-
-
 def test_the_latest_losses_are_shown_if_there_are_any(short_run):
     last = short_run.history[-1]
     short_run.history.append(replace(last, test_loss=None, test_values={}, seconds=3.0))

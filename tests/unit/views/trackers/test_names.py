@@ -1,6 +1,6 @@
-from hogbatch.config.train import FLAGS, TrainConfig
+from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.views.trackers.names import NOT_SETTINGS, evaluation_values, mlflow_name, run_settings
+from hogbatch.views.trackers.names import evaluation_values, mlflow_name, run_settings
 from tests.support.tracked_runs import evaluation, worker
 
 
@@ -46,10 +46,6 @@ def test_settings_are_flat_and_those_of_the_run():
     assert settings["epochs"] == 10 and settings["hogbatch"] == "0.1"
     assert not {"run_dir", "log", "max_seconds", "lr"} & set(settings)
     assert all(isinstance(value, str | int | float | bool) for value in settings.values())
-
-
-def test_what_is_no_setting_is_a_flag():
-    assert set(NOT_SETTINGS) < set(FLAGS)
 
 
 def test_characters_that_mlflow_refuses_are_replaced():
