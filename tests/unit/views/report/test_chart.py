@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from hogbatch.views.report.chart import COLOURS, DASHES, MARKERS, Chart, chart_settings
-from hogbatch.views.report.figures import MAX_WORKERS
+from hogbatch.views.report.chart import Chart, chart_settings
 
 
 @pytest.fixture
@@ -48,11 +47,6 @@ def test_an_axis_is_logarithmic_if_values_differ_by_a_large_factor(chart, values
     chart.log_if_wide()
     assert chart.axes.get_yscale() == scale
     assert bool(chart.svg()) == bool(values)
-
-
-def test_curves_of_a_run_differ_without_colours():
-    styles = {(n % len(DASHES), n % len(MARKERS)) for n in range(MAX_WORKERS)}
-    assert len(styles) == MAX_WORKERS and len(COLOURS) == 8
 
 
 def test_a_long_curve_has_few_markers_and_loses_points_that_cannot_be_seen(chart):

@@ -12,7 +12,7 @@ from hogbatch.views.report.figures import (
     timeline,
 )
 from tests.support.run_events import evaluation, joined, lease, ready, started, state_after
-from tests.unit.views.report.conftest import TWO_WORKERS, reported
+from tests.unit.views.report.conftest import reported
 
 
 def points(chart):
@@ -134,11 +134,6 @@ def test_runs_without_a_test_set_are_compared_by_their_training_loss():
 
 
 def test_a_run_without_evaluation_is_compared_without_its_loss(three_runs):
-    runs = [*three_runs, reported(started(), name="new")]
-    assert common_loss(runs) is None
+    runs = [*three_runs, reported(started(data="w8a"), name="new")]
+    assert common_loss(runs) is None and "different data" in results_table(runs).note
     assert results_table(runs).rows[-1][2:] == ("0.00", "0.00", *["-"] * 6)
-
-
-def test_different_data_are_mentioned():
-    runs = [reported(*TWO_WORKERS), reported(started(data="w8a"), name="other")]
-    assert "different data" in results_table(runs).note

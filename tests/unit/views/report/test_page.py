@@ -106,13 +106,14 @@ def test_workers_of_servers_are_indented():
         ((started(rehearsed="h100"), evaluation(1.0, 10, 0.5)), "all times are simulated"),
         ((started(), evaluation(1.0, 10, None, train_loss=None)), "There is no evaluation yet."),
         ((started(), ended("failed", "no worker is left")), "failed: no worker is left"),
-        ((started(environment={"versions": 3, "cores": "x"}),), "has not recorded its environment"),
+        ((started(environment={"versions": 3, "x": [1, 2]}),), "x 1,2"),
+        ((started(environment={"versions": 3}),), "has not recorded its environment"),
         ((*TWO_WORKERS, event(Resumed, "c", 0, [], 0, 0.0)), "resumed from c"),
         ((started(), evaluation(1.0, 10, 1e308)), "waiting"),
     ],
 )
 def test_a_run_in_any_state_has_a_page(events, words):
-    found = parsed(reported(*events), reported(name="other"))
+    found = parsed(reported(*events), reported(*TWO_WORKERS, name="other"))
     assert words in found.text and "2 runs" in found.text
 
 
