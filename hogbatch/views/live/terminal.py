@@ -22,7 +22,7 @@ class Terminal(RichConsole):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(file=stream, force_terminal=True, markup=False, highlight=False)
+        super().__init__(file=stream, force_terminal=True)
         self._writing = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -49,7 +49,7 @@ class Terminal(RichConsole):
 
     def say(self, line: str) -> None:
         """Print a line that stays; the terminal wraps it."""
-        self.print(line, soft_wrap=True)
+        self.print(Text(line), soft_wrap=True)
 
 
 class LiveView:

@@ -31,9 +31,10 @@ def test_printed_lines_stay_above_a_high_frame_also_if_they_wrap(terminal, strea
         for count in range(6):
             view.show(lines(*(f"frame {count}" for _ in range(7))))
             terminal.say("x" * 50 + str(count))
-            terminal.say("[b]y" * 5)
-            said += ["x" * 20, "x" * 20, "x" * 10 + str(count), "[b]y" * 5]
+            terminal.say("[b]:wave: 3 'text'")
+            said += ["x" * 20, "x" * 20, "x" * 10 + str(count), "[b]:wave: 3 'text'"]
         assert stream.lines == [*said, *["frame 5"] * 7]
+        assert "[b]:wave: 3 'text'\n" in stream.getvalue(), "text without markup or colours"
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
