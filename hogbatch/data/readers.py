@@ -123,8 +123,6 @@ def _read_after(error: DataError, source: Source, options: ReadOptions) -> RawSe
         raise DataError(f"{error}; {mixed.advice}") from None
     except DataError:
         raise error from None
-    except UsageError as missing:
-        raise DataError(f"{error}; {missing}") from None
 
 
 def _read_numbers(

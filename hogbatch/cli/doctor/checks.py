@@ -15,7 +15,10 @@ WIDTHS: Final = ("4", "8", "16")  # floats in a vector
 LITTLE_MEMORY: Final = 10**9  # bytes
 SHMEM: Final = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 SHMEM_USED: Final = ("[always]", "[within_size]", "[advise]", "[force]")  # they allow huge pages
-REQUIRED: Final = ("numpy", "numba", "llvmlite", "pyzmq", "msgspec", "safetensors", "rich")
+REQUIRED: Final = (
+    *("numpy", "numba", "llvmlite", "pyarrow"),
+    *("pyzmq", "msgspec", "safetensors", "rich"),
+)
 
 
 class Status(StrEnum):

@@ -9,7 +9,7 @@ from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.source import Source
 from hogbatch.data.table.columns import NumberColumn, Table
 from hogbatch.data.table.kinds import Kind, typed
-from hogbatch.data.table.read import open_table, read_columns, require_arrow
+from hogbatch.data.table.read import open_table, read_columns
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 
@@ -24,7 +24,6 @@ def read(source: Source, options: ReadOptions) -> RawSet:
     They are matched as those of CSV files are, see `map_columns`. DataError for a cell that is not
     a number.
     """
-    require_arrow(source)
     file = open_table(source, options)
     names = file.names if file.named else ()
     form = TableForm(source, "", len(file.names), names, None, numbered(names))

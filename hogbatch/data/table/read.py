@@ -29,11 +29,10 @@ from hogbatch.data.table.kinds import (
     requested,
     typed,
 )
-from hogbatch.errors import DataError, UsageError
+from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 
 COLUMNAR: Final = (".parquet", ".feather", ".arrow", ".ipc")
-INSTALL: Final = "install it with: pip install 'hogbatch[arrow]'"
 
 
 class MixedColumn(DataError):
@@ -75,25 +74,11 @@ def is_plain(source: Source, options: ReadOptions) -> bool:
     return examine(source, options).numeric
 
 
-def require_arrow(source: Source) -> None:
-    """UsageError if PyArrow, which reads tables, is not installed."""
-    try:
-        import hogbatch.data.table.arrow.columns  # noqa: F401
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "pyarrow":
-            raise
-        raise UsageError(
-            f"{source}: tables with text, dates or missing values, and Parquet, Arrow and Feather "
-            f"files, are read by PyArrow, which is not installed; {INSTALL}"
-        ) from None
-
-
 def read(source: Source, options: ReadOptions) -> RawSet:
     """Read a table for training, or, with `options.encoding`, for a model.
 
     DataError names file, line and column of the first cell or row that cannot be read.
     """
-    require_arrow(source)
     source.begin_reading()
     file = open_table(source, options)
     if options.encoding is None:
@@ -126,7 +111,7 @@ def open_table(source: Source, options: ReadOptions) -> TableFile:
 
 
 def _columnar(source: Source) -> TableFile:
-    from hogbatch.data.table.arrow.files import column_names  # here: PyArrow is an extra
+    from hogbatch.data.table.arrow.files import column_names  # here: PyArrow is large
 
     names = column_names(source.path, str(source))
     return TableFile(source, (), None, names, True)
@@ -244,13 +229,13 @@ def read_columns(
 ) -> tuple[Table, SkippedLines]:
     """Read the columns in `kinds`, by position."""
     if file.dialect is None:
-        from hogbatch.data.table.arrow.files import read_columnar  # here: PyArrow is an extra
+        from hogbatch.data.table.arrow.files import read_columnar  # here: PyArrow is large
 
         wanted = {file.names[position]: kind for position, kind in kinds.items()}
         found = read_columnar(file.source.path, str(file.source), wanted)
         columns = {position: found[file.names[position]] for position in kinds}
         return Table(str(file.source), file.names, columns, file.named), NONE_SKIPPED
-    from hogbatch.data.table.arrow.text import read_csv  # here, as above
+    from hogbatch.data.table.arrow.text import read_csv  # here: PyArrow is large
 
     parts, skipped, files = list[dict[int, Column]](), list[SkippedLines](), list[CsvPart]()
     for source in file.files:

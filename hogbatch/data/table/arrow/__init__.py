@@ -1,1 +1,1 @@
-"""Reading tables with PyArrow, an extra that only these modules import."""
+"""Reading tables with PyArrow, which only these modules import, and only when they read a file."""

@@ -1,5 +1,3 @@
-import builtins
-import sys
 import threading
 import time
 
@@ -7,12 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import hogbatch.data.table
 from hogbatch.data.load import load
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.table.kinds import TableOptions
-from hogbatch.errors import DataError, UsageError
+from hogbatch.errors import DataError
 from tests.support.reading import packed, read_for_model
 
 PLAIN = "size,color,y\n1.5,red,a\n2,blue,b\n3,red,a\n"
@@ -219,25 +216,6 @@ def test_later_tables_that_do_not_fit_are_errors_or_bad_lines(tmp_path):
     raw = read_for_model(word, features, encoding=encoding, bad_lines=0.1)
     assert raw.rows == len(other) - 1 == len(raw.labels)
     assert any("word.csv:5: column 'whole'" in message for message in raw.messages)
-
-
-def test_without_pyarrow_the_message_says_how_to_install_it(read_table, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **keywords):
-        if name.partition(".")[0] == "pyarrow":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return real(name, *arguments, **keywords)
-
-    for name in [name for name in sys.modules if name.startswith("hogbatch.data.table.arrow")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr(hogbatch.data.table, "arrow", raising=False)
-    monkeypatch.setattr(builtins, "__import__", without)
-    install = r"pip install 'hogbatch\[arrow\]'$"
-    with pytest.raises(UsageError, match=install):
-        read_table("a.csv", PLAIN)
-    with pytest.raises(DataError, match=r"a\.csv:1002:1: .* got 'NA'; .*" + install):
-        read_table("a.csv", LATE)
 
 
 def test_a_csv_file_is_read_when_the_threads_of_pyarrow_have_released_it(read_table, monkeypatch):
