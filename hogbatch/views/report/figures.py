@@ -28,17 +28,15 @@ class LossKind(NamedTuple):
 
     name: str
     get: Callable[[Evaluation], float | None]
-    connected: bool = False  # the curve continues over evaluations that do not have this loss
 
 
 LOSS_KINDS: Final = (
     LossKind("test", lambda evaluation: evaluation.test_loss),
     LossKind("training", lambda evaluation: evaluation.train_loss),
-    LossKind("exact training", lambda evaluation: evaluation.exact_train_loss, connected=True),
 )
 LOSS_NOTE: Final = (
     "Loss per row at each evaluation. The training loss is the mean since the evaluation before, "
-    "measured before each update; the exact one, if measured, is that of the evaluated model."
+    "measured before each update."
 )
 EPOCHS: Final = "epochs"
 LOSS_TITLES: Final = {SECONDS: "Loss against training time", EPOCHS: "Loss against epochs"}
@@ -64,9 +62,8 @@ def losses(runs: Runs, x: str) -> Chart:
     for number, each in enumerate(runs):
         for dash, kind in enumerate(kinds):
             points = [
-                (evaluation.epochs if x == EPOCHS else evaluation.seconds, loss)
+                (evaluation.epochs if x == EPOCHS else evaluation.seconds, kind.get(evaluation))
                 for evaluation in each.run.history
-                if (loss := kind.get(evaluation)) is not None or not kind.connected
             ]
             name = _name(runs, each, kind.name)
             chart.line(name, points, number if len(runs) > 1 else dash, dash)

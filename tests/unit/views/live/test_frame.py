@@ -150,7 +150,6 @@ def test_workers_of_servers_have_the_colours_of_workers():
         ((joined(),), "workers start"),
         ((joined(), COMPILES), "once per installation"),
         ((EvaluationBegins(rows=100),), "evaluating the model on 100 test rows"),
-        ((EvaluationBegins(of="train", rows=400),), "the model on 400 training rows"),
         (
             (joined(), ready(), lease(1.0, 0, 400), CheckpointBegins(0, 400, 1.0)),
             "saving a checkpoint",

@@ -80,13 +80,6 @@ def test_of_many_workers_those_with_most_rows_are_drawn():
     assert len(rows(shares)) == 40 and "8 workers are left out" in shares.note
 
 
-def test_the_exact_training_loss_is_connected_over_evaluations_without_it():
-    exact = {1.0: 0.45, 2.0: None, 3.0: 0.35}
-    events = (evaluation(s, 500 * s, 0.5, exact_train_loss=loss) for s, loss in exact.items())
-    chart = run_figures(reported(started(), *events))[0]
-    assert points(chart)["exact training"] == [(1.0, 0.45), (3.0, 0.35)]
-
-
 @pytest.fixture
 def three_runs():
     """Runs that reach a loss of 0.4 after 1, 2 and 3 s."""
