@@ -16,7 +16,7 @@ import msgspec
 from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.divided.decide import DividedData, decide, with_held_out
 from hogbatch.cluster.divided.reading import survey_held_out
-from hogbatch.cluster.divided.records import HeldOutSurvey, PartReading, PartSurvey
+from hogbatch.cluster.divided.records import PartSurvey
 from hogbatch.cluster.divided.survey import survey
 from hogbatch.config.sources import merge_sources, to_toml
 from hogbatch.config.train import TrainConfig
@@ -30,28 +30,18 @@ from hogbatch.run.setup import read_options
 Survey = Callable[[Sequence[bytes]], list[bytes]]
 
 
-class SurveyRequest(msgspec.Struct, frozen=True, tag=True):
+class SurveyRequest(msgspec.Struct, frozen=True):
     """Files to read on one machine."""
 
     settings: str  # as TOML: those of `hogbatch train`
     parts: tuple[tuple[int, str], ...]  # number and path of each
 
 
-class HeldOutRequest(msgspec.Struct, frozen=True, tag=True):
-    """The file with the test rows, which all servers have."""
-
-    settings: str
-    path: str
-    reading: PartReading
-
-
 def answer(request: bytes) -> bytes:
     """Read the files of an encoded request on this machine; DataError if they are invalid."""
-    message = msgspec.msgpack.decode(request, type=SurveyRequest | HeldOutRequest)
+    message = msgspec.msgpack.decode(request, type=SurveyRequest)
     config = merge_sources(tomllib.loads(message.settings))
     cache = DataCache.of(config.data_cache)
-    if isinstance(message, HeldOutRequest):
-        return msgspec.msgpack.encode(survey_held_out(Path(message.path), message.reading, cache))
     options = read_options(config)
     read = partial(survey, test_fraction=_test_fraction(config), seed=config.seed, cache=cache)
     surveys = [read(Path(path), number, options) for number, path in message.parts]
@@ -83,10 +73,8 @@ def survey_folder(config: TrainConfig, servers: int, ask: Survey) -> DividedData
     )
     if config.test is None:
         return data
-    path = str(Path(config.test).absolute())
-    request = HeldOutRequest(to_toml(config), path, data.reading)
-    (test,) = ask([msgspec.msgpack.encode(request)])
-    return with_held_out(data, msgspec.msgpack.decode(test, type=HeldOutSurvey))
+    cache = DataCache.of(config.data_cache)
+    return with_held_out(data, survey_held_out(Path(config.test).absolute(), data.reading, cache))
 
 
 def list_parts(folder: Path) -> tuple[Path, ...]:

@@ -3,7 +3,7 @@
 Arrays are bytes in the order of this machine, as all servers of a run have the same.
 """
 
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -125,7 +125,7 @@ class HeldOutFile(Struct, frozen=True):
     sizes: SetSizes
 
 
-class HeldOutSurvey(Struct, frozen=True):
+class HeldOutSurvey(NamedTuple):
     """A file of test rows, and messages about it."""
 
     file: HeldOutFile

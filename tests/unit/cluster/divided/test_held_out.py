@@ -13,7 +13,7 @@ from tests.unit.cluster.divided.folders import contents, divided, pieces_of, sen
 def held_out(folder, test, options=ReadOptions(), **settings):  # noqa: B008 (frozen)
     """Divided data with a test file."""
     data = divided(folder, options, **settings)
-    return with_held_out(data, sent(survey_held_out(test, sent(data.reading))))
+    return with_held_out(data, survey_held_out(test, sent(data.reading)))
 
 
 @pytest.mark.parametrize(
