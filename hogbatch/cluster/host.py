@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.planes.relayed import Note, Written, decode_write, encode
-from hogbatch.cluster.server_figures import FILE
+from hogbatch.cluster.server_figures import FIGURES_FILE
 from hogbatch.cluster.start import ServerMemory, decode_start
 from hogbatch.errors import HogbatchError
 from hogbatch.events.names import EVENTS, SUMMARY
@@ -158,15 +158,9 @@ class ServerHost:
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._thread.join()
-        names = (
-            SUMMARY,
-            EVENTS,
-            LOG,
-            FILE,
-            *(path.name for path in self._run_dir.glob("worker-*.log")),
-        )
+        logs = (path.name for path in self._run_dir.glob("worker-*.log"))
         files = {}
-        for name in names:
+        for name in (SUMMARY, EVENTS, LOG, FIGURES_FILE, *logs):
             with suppress(OSError):
                 files[name] = (self._run_dir / name).read_bytes()
         self.kill()

@@ -15,7 +15,7 @@ from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_between_merges
 from hogbatch.cluster.divided.decide import DividedData
-from hogbatch.cluster.server_figures import FILE, recorded
+from hogbatch.cluster.server_figures import FIGURES_FILE, recorded
 from hogbatch.cluster.servers import Cluster, ServerArrays
 from hogbatch.cluster.start import ServerStart, UpstreamAddress, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
@@ -172,8 +172,8 @@ class SeveralServers(Platform):
 def _record_last(components: RunComponents, files: ServerFiles) -> None:
     """Record the last figures of the workers of a server."""
     server = components.coordinator.workers.get(files.key)
-    if server is not None and FILE in files.contents:
-        figures = decode_to_coordinator(files.contents[FILE])
+    if server is not None and FIGURES_FILE in files.contents:
+        figures = decode_to_coordinator(files.contents[FIGURES_FILE])
         assert isinstance(figures, ServerWorkers), "the server has written these"
         components.recorder.record(recorded(server.name, figures))
 
@@ -182,5 +182,5 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write the files of a server's run directory."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, content in files.items():
-        if name != FILE:
+        if name != FIGURES_FILE:
             replace_file(folder / name, [content])

@@ -32,7 +32,7 @@ from hogbatch.cluster.model_merges import ModelMerges
 from hogbatch.cluster.planes import nixl
 from hogbatch.cluster.planes.base import Plane
 from hogbatch.cluster.planes.relayed import RelayedPlane
-from hogbatch.cluster.server_figures import FILE, figures_of
+from hogbatch.cluster.server_figures import FIGURES_FILE, figures_of
 from hogbatch.cluster.server_rows import ServerRows
 from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start
 from hogbatch.cluster.supplied import SuppliedCoordinator
@@ -189,7 +189,7 @@ def write_results(run_dir: Path, finish: Finish, totals: RunTotals, figures: Ser
     text = json.dumps(summary, indent=2) + "\n"
     try:
         replace_file(run_dir / SUMMARY, [text.encode()])
-        replace_file(run_dir / FILE, [encode_message(figures)])
+        replace_file(run_dir / FIGURES_FILE, [encode_message(figures)])
     except OSError as error:  # the run has its results elsewhere
         with suppress(OSError):  # the log is on the same disk
             print(f"hogbatch server: cannot write the summary: {error}", file=sys.stderr)

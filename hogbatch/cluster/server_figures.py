@@ -18,7 +18,9 @@ from hogbatch.wire.messages import (
     WorkerState,
 )
 
-FILE: Final = "figures"  # of a server's run directory: the last ones, which nobody waits for
+FIGURES_FILE: Final = (
+    "figures"  # of a server's run directory: the last ones, which nobody waits for
+)
 FIGURES_PER_S: Final = 10  # messages of all servers together; with more servers, each sends fewer
 
 

@@ -3,7 +3,7 @@
 import json
 
 from hogbatch.cluster.server import write_results
-from hogbatch.cluster.server_figures import FILE
+from hogbatch.cluster.server_figures import FIGURES_FILE
 from hogbatch.coordinator.commands import Finish
 from hogbatch.events.records import Faults, RunTotals
 from hogbatch.wire.codec import decode_to_coordinator
@@ -17,7 +17,7 @@ TOTALS = RunTotals(seconds=2.0, epochs=1.0, rows=300, workers=[], faults=Faults(
 def test_a_server_writes_a_summary_or_one_sentence_why_it_cannot(tmp_path, capsys):
     write_results(tmp_path, Finish("finished", "epochs"), TOTALS, FIGURES)
     written = json.loads((tmp_path / "summary.json").read_text())
-    assert decode_to_coordinator((tmp_path / FILE).read_bytes()) == FIGURES
+    assert decode_to_coordinator((tmp_path / FIGURES_FILE).read_bytes()) == FIGURES
     assert (written["status"], written["rows"], written["train_seconds"]) == ("finished", 300, 2.0)
     write_results(tmp_path / "gone", Finish("finished"), TOTALS, FIGURES)
     (line,) = capsys.readouterr().err.splitlines()
