@@ -158,13 +158,9 @@ class TestMultilabel:
         np.testing.assert_array_equal(scores[0], scores[1])
         np.testing.assert_array_equal(scores[0], scores[2])
 
-    def test_one_class_per_row_is_classification(self, X, classes, fitted):
-        model = HogbatchMultilabel(**FAST).fit(X, classes)
-        np.testing.assert_array_equal(model.predict_proba(X), fitted.predict_proba(X))
-
-    def test_weights_of_classes_do_not_apply(self, X, marks):
-        with pytest.raises(ValueError, match="class_weight needs one class per row"):
-            HogbatchMultilabel(class_weight="balanced").fit(X, marks)
+    def test_one_class_per_row_is_refused(self, X, classes):
+        with pytest.raises(ValueError, match="one label per row, for which there is HogbatchClass"):
+            HogbatchMultilabel().fit(X, classes)
 
 
 class TestMoreTraining:
@@ -201,9 +197,6 @@ class TestMoreTraining:
         assert model.feature_names_in_.tolist() == [*"abcdef"]
         with pytest.raises(ValueError, match="feature names"):
             model.partial_fit(frame[[*"fedcba"]], X[:, 0])
-        labels = HogbatchMultilabel(hidden=()).partial_fit(X, marks)
-        with pytest.raises(ValueError, match="expected the form of the first call"):
-            labels.partial_fit(X, classes)
 
     def test_partial_fit_of_lists_and_numbers(self, X, marks):
         lists = [np.flatnonzero(row).tolist() for row in marks]
@@ -213,6 +206,10 @@ class TestMoreTraining:
         for _ in range(10):
             model.partial_fit(X, lists)
         assert (model.predict(X) == marks).mean() > 0.8
+        with pytest.raises(
+            ValueError, match="X has 3 features, but HogbatchMultilabel is expecting"
+        ):
+            model.partial_fit(X[:, :3], lists)
         regressor = HogbatchRegressor(hidden=(), lr=0.3, random_state=0)
         for _ in range(10):
             regressor.partial_fit(X, X[:, 0] * 5)
