@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from hogbatch.kernels.contract import TOTALS, add_totals
 from hogbatch.machine.linux import read_topology
+from hogbatch.machine.process import pin
 from hogbatch.machine.topology import (
     Cores,
     cores_of_teams,
@@ -40,7 +41,6 @@ from hogbatch.workers.compute.report import report
 from hogbatch.workers.compute.teams import Teams, computes_together, divide
 from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
 from hogbatch.workers.cpu_profile import profile
-from hogbatch.workers.pinning import pin
 from hogbatch.workers.session import Post
 from hogbatch.workers.start import parser, run
 

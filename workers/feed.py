@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.kernels.gpu.device import Device
-from hogbatch.workers.batch import Batch
 from hogbatch.workers.mapping import MappedSegment
-from hogbatch.workers.staged import StagedSet, staged_set
+from hogbatch.workers.staged import Batch, StagedSet, staged_set
 from hogbatch.workers.transfers import Transfers
 
 MAX_MEMORY_FRACTION = 0.7  # of the free memory for the set; scratch and graphs need the rest

@@ -66,7 +66,6 @@ class GpuEngine:
     # The training thread --------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Run the training thread."""
         report_error: Callable[[BaseException], None] = self._prepared.put
         try:
             device = self._make_device(self._assignment.welcome.precision)

@@ -272,13 +272,11 @@ class TouchedRowsPart:
         self._pulls.append((start, self._device.record_event(), touched[1]))
 
     def _number(self, found: Any) -> int:
-        """Copy `found`, a number of rows, to the host."""
         host = np.zeros(1, np.int32)
         self._device.to_host(found, host)
         return int(host[0])
 
     def _bytes(self, rows: int) -> int:
-        """Bytes of `rows` rows of all tables."""
         return sum(rows * table.shared[0].nbytes for table in self._tables)
 
 

@@ -205,7 +205,6 @@ class Pipeline:
         return self._exchange.wait()
 
     def _wait_for_exchange(self) -> Steps:
-        """Wait until no merge is pending."""
         if not (yield from self._exchanged()):
             self._replica.reset()
 

@@ -214,7 +214,6 @@ class Replica:
         return MergeCost(blocking, background)
 
     def _measure_taking(self, rows: Any) -> float:
-        """Seconds of the device for `hand_over`."""
         start = self.device.record_event()
         end = self.hand_over(rows)
         self.device.synchronize_event(end)

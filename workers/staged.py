@@ -2,14 +2,13 @@
 
 import logging
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import Examples
+from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.kernels.gpu.device import Device
-from hogbatch.workers.batch import Batch
 from hogbatch.workers.gathering import Buffer, DeviceGathering, Gathering, HostGathering, RowSet
 from hogbatch.workers.mapping import MappedSegment, MappingError
 from hogbatch.workers.transfers import Transfers
@@ -18,6 +17,19 @@ BUFFERS = 2  # one is filled while the device trains on the other
 TRIAL_BYTES = 16 << 20  # per batch when gathering is measured
 TRIAL_BATCHES = 6
 TRIAL_MEMORY = 0.1  # maximum fraction of the free memory for its buffers
+
+
+class Batch(NamedTuple):
+    """A batch on the device: `rows`[B] of `inputs` and `labels`, and their `numbers`[B] in the set.
+
+    Batches with the same `slot` use the same arrays with different contents.
+    """
+
+    slot: int
+    inputs: Inputs
+    labels: Labels
+    rows: Any
+    numbers: Any
 
 
 class _Slot:

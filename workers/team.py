@@ -16,9 +16,9 @@ from hogbatch.kernels.cpu import team as compiled
 from hogbatch.kernels.cpu.barrier import abandon, new_barrier, own_lines
 from hogbatch.kernels.cpu.dense import aligned
 from hogbatch.kernels.cpu.loops import CompiledLoop
+from hogbatch.machine.process import pin
 from hogbatch.machine.topology import Cores
 from hogbatch.workers.compute.ranges import cut
-from hogbatch.workers.pinning import pin
 
 Part = Callable[[int], None]  # called with the number of a member
 

@@ -152,7 +152,6 @@ class Trainer:
         self._warm = True
 
     def _together(self, batch: int) -> int:
-        """The number of batches to measure together."""
         wanted = math.ceil(self.device.measured_seconds / max(self._repeat(batch, 1), 1e-9))
         return min(max(MIN_TOGETHER, wanted), MAX_TOGETHER)
 

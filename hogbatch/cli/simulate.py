@@ -97,7 +97,6 @@ def _simulate_parser() -> Parser:
 
 
 def _add_servers(group: ArgumentGroup) -> None:
-    """Add the flags of simulated servers."""
     group.add_argument(
         "--parameters",
         type=whole(1, MOST),

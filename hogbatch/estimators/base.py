@@ -156,7 +156,6 @@ class HogbatchEstimator(BaseEstimator):
         return hasattr(self, "trained_") and (part or self.warm_start)
 
     def _settings(self, rows: int, earlier: Trained | None) -> dict[str, Any]:
-        """The settings of the run, as for `hogbatch.train`."""
         parameters = self.get_params(deep=False)
         settings = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
         settings["hidden"] = _widths(self.hidden, rows, earlier)
@@ -197,7 +196,6 @@ def _plain(value: Any) -> Any:
 
 
 def _widths(hidden: Any, rows: int, earlier: Trained | None) -> tuple[int, ...]:
-    """The widths of the hidden layers."""
     if earlier is not None:
         return tuple(layer.width for layer in earlier.model.network.layers[:-1])
     if isinstance(hidden, str):

@@ -96,7 +96,6 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         self.classes_ = classes
 
     def _fit(self, X: Any, y: NDArray[Any], sample_weight: Any, *, part: bool) -> Self:
-        """Train on validated rows and classes."""
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise UsageError(f"y: expected classes {self.classes_}; got {unknown[0]!r}")

@@ -1,6 +1,7 @@
-"""Processes: their identity, the environment of workers, and the end together with another."""
+"""Processes: identity, environment of workers, pinned threads, the end together with another."""
 
 import ctypes
+import logging
 import os
 import signal
 from collections.abc import Mapping
@@ -68,6 +69,14 @@ def _start(root: Path, pid: int) -> int | None:
         fields = text.rpartition(")")[2].split()  # the name may contain spaces and parentheses
         return None if fields[0] in "ZX" else int(fields[START_FIELD])
     return None
+
+
+def pin(core: int) -> None:
+    """Pin this thread, and no other thread of the process, to `core`."""
+    try:
+        os.sched_setaffinity(0, {core})
+    except OSError as error:  # the core has gone offline; continue without it
+        logging.warning("a thread is not pinned to core %d: %s", core, error.strerror)
 
 
 def die_with(parent: int) -> None:

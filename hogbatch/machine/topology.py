@@ -54,7 +54,6 @@ def assign(topology: Topology, threads: Sequence[int], taken: Iterable[int] = ()
 
 
 def _choose(topology: Topology, free: frozenset[int], wanted: int) -> Cores:
-    """Return the best `wanted` of the `free` cores."""
     crowding = _crowding(topology, free)
     limit = max(sorted(crowding.values())[:wanted], default=0)  # smallest value with enough cores
     pool = {core for core in free if crowding[core] <= limit}

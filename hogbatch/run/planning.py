@@ -68,7 +68,6 @@ def network_for(config: TrainConfig, data: DataFacts) -> Network:
 
 
 def _hashes(config: TrainConfig, outputs: int) -> bool:
-    """Return whether the output layer is hashed."""
     if config.output == "auto":
         return outputs >= MANY and len(config.hidden) > 0 and can_hash(config.loss)
     return config.output == "lsh"
@@ -138,7 +137,6 @@ def _staleness_damping(config: TrainConfig, data: DataFacts, network: Network) -
 
 
 def _mostly_dense(data: DataFacts, network: Network) -> bool:
-    """Return whether most of the work is in dense layers."""
     train = data.train_sizes
     return gains_from_teams(network.layer_views(), train.values / train.rows, sparse=train.sparse)
 

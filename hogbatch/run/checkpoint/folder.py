@@ -278,5 +278,4 @@ def _place(
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    """View the bytes of a contiguous array."""
     return array.reshape(-1).view(np.uint8).data
