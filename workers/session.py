@@ -8,7 +8,6 @@ send heartbeats.
 import math
 import os
 import queue
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -177,9 +176,3 @@ def assign(received: AttachedSegments, welcome: Welcome) -> Assignment:
         fence=Fences.of(shared).line(welcome.worker),
         data=data,
     )
-
-
-def leave_on_signals(session: Session, signals: tuple[signal.Signals, ...]) -> None:
-    """Install handlers that make the worker leave on the first of `signals`."""
-    for number in signals:
-        signal.signal(number, lambda *_: session.leave())

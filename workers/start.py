@@ -15,7 +15,7 @@ from hogbatch.machine.process import die_with
 from hogbatch.store.attach import attach_segments
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer
-from hogbatch.workers.session import Engine, Session, leave_on_signals
+from hogbatch.workers.session import Engine, Session
 
 
 def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
@@ -25,11 +25,9 @@ def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
     received = attach_segments(address.store)
     end = Dealer(address.control)
     session = Session(end, received, engine)
-    if launched:  # Ctrl-C in the terminal of the coordinator is handled by the coordinator
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        leave_on_signals(session, (signal.SIGTERM,))
-    else:
-        leave_on_signals(session, (signal.SIGTERM, signal.SIGINT))
+    signal.signal(signal.SIGTERM, lambda *_: session.leave())
+    # Ctrl-C in the terminal of the coordinator is handled by the coordinator.
+    signal.signal(signal.SIGINT, signal.SIG_IGN if launched else lambda *_: session.leave())
     try:
         session.run()
     finally:

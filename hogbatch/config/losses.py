@@ -79,17 +79,15 @@ class Loss(ABC):
 
         UsageError if this loss does not define probabilities.
         """
-        raise self._no_probabilities()
+        self.expect_probabilities()
+        raise NotImplementedError
 
     def expect_probabilities(self) -> None:
         """UsageError if this loss does not define probabilities."""
         if not self.has_probabilities:
-            raise self._no_probabilities()
-
-    def _no_probabilities(self) -> UsageError:
-        return UsageError(
-            f"loss {self.name} does not define probabilities; use decision values (scores)"
-        )
+            raise UsageError(
+                f"loss {self.name} does not define probabilities; use decision values (scores)"
+            )
 
     def expect_predictions(self) -> None:
         """UsageError if the scores do not determine which labels a row has."""
