@@ -39,7 +39,7 @@ ONLY_DECIDE = {  # packages, and their modules without a clock, files, processes
     "cluster": "decisions",
     "config": "layers losses lsh optimizers",
     "coordinator": "",  # all of them, with the exceptions below
-    "data": "columns header",
+    "data": "columns",
     "events": "event state worker_figures",
     "kernels": "contract executor layers",
     "machine": "topology",

@@ -6,10 +6,9 @@ The cache directory has one entry per text file and set of reader options that a
     array, array, ...                         in the order of the header
 
 The header contains the origin of the entry (path, options, state of the file, a digest of the
-readers' source code), the scalars of a RawSet, and each array's name, dtype, shape and CRC-32. The
-names of columns and labels, of which there may be many, are stored as arrays of bytes that contain
-JSON. An entry that is damaged or has a different origin is ignored and replaced by a rename. Errors
-of the cache never fail a run.
+readers' source code), the scalars of the content, and each array's name, dtype, shape and CRC-32.
+The content is a RawSet, or the columns of a table (`table.stored`). An entry that is damaged or has
+a different origin is ignored and replaced by a rename. Errors of the cache never fail a run.
 
 Entries are read, not mapped: reading takes no longer than verifying the checksums, and a failing
 disk or file server raises an error here instead of causing a SIGBUS during the run.
@@ -26,18 +25,18 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import DoubleInputs, Inputs
-from hogbatch.data.raw import Columns, LabelLists, RawSet
+from hogbatch.data.batch import Inputs
+from hogbatch.data.raw import LabelLists, RawSet
 from hogbatch.data.skipped import MalformedLine, SkippedLines
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
@@ -52,13 +51,20 @@ MIN_PARSE_S: Final = 0.5  # files that are parsed faster are not cached
 CLOCK_TICK_NS: Final = 2_000_000_000
 MIN_FREE_BYTES: Final = 1 << 30  # disk space that stays free after writing an entry: at least this,
 MIN_FREE_FRACTION: Final = 0.1  # and this fraction of the disk
-MAX_HEADER_BYTES: Final = 1 << 16
+MAX_HEADER_BYTES: Final = 1 << 24  # of 100,000 columns
 ADVICE: Final = "use fewer rows, or a machine with more memory"
 
 Origin = dict[str, Any]  # the file and options of an entry, as JSON
-CacheKeyOptions = Mapping[str, str | int | None]
 Arrays = dict[str, NDArray[Any]]
 MessageCallback = Callable[[str], object]
+ContentT = TypeVar("ContentT")
+
+
+class CacheForm(NamedTuple, Generic[ContentT]):
+    """How the content of an entry is stored."""
+
+    pack: Callable[[ContentT], tuple[dict[str, Any], Arrays]]  # scalars, as JSON, and arrays
+    unpack: Callable[[Mapping[str, Any], Arrays], ContentT]
 
 
 def _ignore(line: str) -> None:
@@ -85,45 +91,52 @@ class DataCache:
         except UsageError:  # no writable directory; reported when kernels are compiled
             return None
 
-    def read(self, path: Path, options: CacheKeyOptions, parse: Callable[[], RawSet]) -> RawSet:
+    def read(
+        self,
+        path: Path,
+        options: Mapping[str, Any],
+        parse: Callable[[], ContentT],
+        form: CacheForm[ContentT],
+    ) -> ContentT:
         """Read a text file from its entry, or call `parse` and write an entry if that was slow.
 
-        `options` are the reader options that affect the result of `parse`.
+        `options` are the options that affect the result of `parse`, as JSON.
         """
         begun, now = time.perf_counter(), time.time_ns()
         origin = _origin(path, options)
         if origin is None:
             return parse()
         entry = self._entry(origin)
-        raw = _load(entry, origin)
-        if raw is not None:
+        stored = _load(entry, origin)
+        if stored is not None:
             self.report(f"{path}: read from the cache in {time.perf_counter() - begun:.2f} s")
-            return replace(raw, source=str(path))
-        raw = parse()
+            return form.unpack(*stored)
+        content = parse()
         slow = time.perf_counter() - begun >= self.min_parse_s
         if slow and origin["mtime_ns"] < now - CLOCK_TICK_NS and _origin(path, options) == origin:
-            self._store_entry(entry, origin, raw)
-        return raw
+            self._store_entry(entry, origin, *form.pack(content))
+        return content
 
     def _entry(self, origin: Origin) -> Path:
         key = json.dumps([origin["path"], origin["options"]], sort_keys=True).encode()
         return self.directory / (blake2b(key, digest_size=16).hexdigest() + SUFFIX)
 
-    def _store_entry(self, entry: Path, origin: Origin, raw: RawSet) -> None:
-        arrays = _arrays(raw)
+    def _store_entry(
+        self, entry: Path, origin: Origin, scalars: dict[str, Any], arrays: Arrays
+    ) -> None:
+        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         size = sum(array.nbytes for array in arrays.values())
+        path = origin["path"]
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._sweep()
             _check_space(self.directory, size)
-            _write(entry, _header(origin, raw, arrays), arrays)
+            _write(entry, _header(origin, scalars, arrays), arrays)
         except OSError as error:
             why = error.strerror or str(error)
-            self.report(f"{raw.source}: cannot write to the cache {self.directory}: {why}")
+            self.report(f"{path}: cannot write to the cache {self.directory}: {why}")
         else:
-            self.report(
-                f"{raw.source}: written to the cache {self.directory} ({size / 1e6:.0f} MB)"
-            )
+            self.report(f"{path}: written to the cache {self.directory} ({size / 1e6:.0f} MB)")
 
     def _sweep(self) -> None:
         """Remove outdated entries and unfinished entries of killed processes."""
@@ -137,7 +150,7 @@ class DataCache:
                     unfinished.unlink()
 
 
-def _origin(path: Path, options: CacheKeyOptions) -> Origin | None:
+def _origin(path: Path, options: Mapping[str, Any]) -> Origin | None:
     """The origin for the current state of a file; None for other paths, such as a pipe."""
     try:
         state = path.stat()
@@ -147,7 +160,7 @@ def _origin(path: Path, options: CacheKeyOptions) -> Origin | None:
         return None
     return {
         "path": os.path.abspath(path),
-        "options": dict(options),
+        "options": json.loads(json.dumps(options)),  # as it is read from an entry
         "readers": _readers(),
         "size": state.st_size,
         "mtime_ns": state.st_mtime_ns,
@@ -159,7 +172,7 @@ def _origin(path: Path, options: CacheKeyOptions) -> Origin | None:
 def _readers() -> str:
     """A digest of the readers' source code: other versions may parse a file differently."""
     folder, digest = Path(__file__).parent, blake2b(digest_size=8)
-    for source in sorted((*folder.glob("*.py"), *folder.glob("parse/*.py"))):
+    for source in sorted(folder.rglob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
@@ -175,59 +188,53 @@ def _check_space(directory: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, "the disk is nearly full")
 
 
-def _arrays(raw: RawSet) -> Arrays:
-    """The arrays of `raw` by name."""
+def _pack(raw: RawSet) -> tuple[dict[str, Any], Arrays]:
+    """The scalars and arrays of sparse rows."""
     lists = raw.label_lists
     arrays: dict[str, NDArray[Any] | None] = {
-        "columns": _as_json(raw.columns),
-        "label_names": _as_json(raw.label_names),
         **raw.inputs._asdict(),
         "labels": raw.labels,
         "label_indptr": lists and lists.indptr,
         "label_indices": lists and lists.indices,
         "lines": raw.lines,
     }
-    return {
-        name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None
-    }
+    scalars = {name: getattr(raw, name) for name in SCALARS}
+    return scalars, {name: array for name, array in arrays.items() if array is not None}
 
 
-def _as_json(value: object) -> NDArray[np.uint8]:
+def _unpack(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
+    lists = "label_indptr" in arrays
+    return RawSet(
+        inputs=Inputs(*(arrays[name] for name in Inputs._fields)),
+        labels=arrays.get("labels"),
+        label_lists=LabelLists(arrays["label_indptr"], arrays["label_indices"]) if lists else None,
+        lines=arrays.get("lines"),
+        **{
+            **{name: header[name] for name in SCALARS},
+            "skipped": skipped_lines(header["skipped"]),
+        },
+    )
+
+
+SCALARS: Final = ("features", "source", "classes_hint", "index_base", "skipped")
+RAW_SETS: Final = CacheForm(_pack, _unpack)
+
+
+def skipped_lines(stored: tuple[int, list[Any]]) -> SkippedLines:
+    """Skipped lines in the header of an entry."""
+    total, first = stored
+    return SkippedLines(total, tuple(MalformedLine(*each) for each in first))
+
+
+def as_json(value: object) -> NDArray[np.uint8]:
     """The bytes of `value` as JSON."""
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
-def _raw_set(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
-    lists = "label_indptr" in arrays
-    form = DoubleInputs if arrays["dense"].dtype == np.float64 else Inputs
-    names, label, position = json.loads(arrays["columns"].tobytes())
-    return RawSet(
-        inputs=form(*(arrays[name] for name in form._fields)),
-        features=header["features"],
-        labels=arrays.get("labels"),
-        label_lists=LabelLists(arrays["label_indptr"], arrays["label_indices"]) if lists else None,
-        source=header["origin"]["path"],
-        classes_hint=header["classes_hint"],
-        index_base=header["index_base"],
-        lines=arrays.get("lines"),
-        skipped=SkippedLines(
-            header["skipped"], tuple(MalformedLine(*each) for each in header["mistakes"])
-        ),
-        columns=Columns(tuple(names), label, position),
-        notes=tuple(header["notes"]),
-        label_names=tuple(json.loads(arrays["label_names"].tobytes())),
-    )
-
-
-def _header(origin: Origin, raw: RawSet, arrays: Arrays) -> bytes:
+def _header(origin: Origin, scalars: dict[str, Any], arrays: Arrays) -> bytes:
     header = {
+        **scalars,
         "origin": origin,
-        "features": raw.features,
-        "classes_hint": raw.classes_hint,
-        "index_base": raw.index_base,
-        "skipped": raw.skipped.total,
-        "mistakes": raw.skipped.first,
-        "notes": raw.notes,
         "arrays": [
             (name, array.dtype.str, array.shape, zlib.crc32(_bytes(array)))
             for name, array in arrays.items()
@@ -258,8 +265,8 @@ def _write(entry: Path, header: bytes, arrays: Arrays) -> None:
         raise
 
 
-def _load(entry: Path, origin: Origin) -> RawSet | None:
-    """Read an entry; None if it is damaged or has a different origin."""
+def _load(entry: Path, origin: Origin) -> tuple[dict[str, Any], Arrays] | None:
+    """Read the header and arrays of an entry; None if it is damaged or has a different origin."""
     try:
         with entry.open("rb") as file:
             header = _read_header(file)
@@ -269,12 +276,11 @@ def _load(entry: Path, origin: Origin) -> RawSet | None:
                 np.dtype(kind).itemsize * math.prod(shape) for _, kind, shape, _ in header["arrays"]
             )
             budget.require(sum(sizes), f"the rows of {origin['path']}", ADVICE)
-            arrays = dict(_read_arrays(file, header["arrays"]))
+            return header, dict(_read_arrays(file, header["arrays"]))
     except UsageError:  # not enough memory; a subclass of ValueError
         raise
     except (OSError, ValueError):
         return None
-    return _raw_set(header, arrays)
 
 
 def _read_header(file: BufferedReader) -> dict[str, Any] | None:

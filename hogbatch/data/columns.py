@@ -1,23 +1,17 @@
-"""Mapping of table columns to features: by name if both tables have names, else by position.
+"""Matching of table columns to features: by name if both tables have names, else by position.
 
-Names are compared as written in the header, without surrounding blanks. A table without names, or
-whose names are only column numbers, is matched by position.
+Names are compared as written in the header, without surrounding blanks. A header of column numbers
+contains no names.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hogbatch.data.raw import Columns, ReadOptions
-from hogbatch.data.source import Source
+from hogbatch.data.raw import NO_COLUMNS, Columns, ReadOptions
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 
-LABEL: Final = -1  # in `ColumnMapping.destinations`: the label column
-IGNORED: Final = -2  # in `ColumnMapping.destinations`: a column that is not read
 # The index of a data frame, whose rows may be in any order: to_csv writes no name for it.
 FRAME_INDEX: Final = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 MAX_SHOWN_NAMES: Final = 5
@@ -25,90 +19,80 @@ MAX_SHOWN_COLUMNS: Final = 20
 
 
 class TableForm(NamedTuple):
-    """The structure of a table, from the first lines of its file."""
+    """The names of the columns of a table."""
 
-    source: Source
-    delimiter: str
-    width: int  # columns, D
-    names: tuple[str, ...]  # [D], or empty without a header
-    line: int | None  # number of the first line that is not blank, from 1; None: no text file
-    numbered: bool = False  # the names are only column numbers
-
-    @property
-    def place(self) -> str:
-        """The file, and the line of the header if it has lines."""
-        return str(self.source) if self.line is None else f"{self.source}:{self.line}"
+    source: str  # in messages
+    names: tuple[str, ...]  # [D]; numbers from 0 without a header
+    named: bool  # whether the names are from the file
 
 
-class ColumnMapping(NamedTuple):
-    """The feature or label that each column of a table is read as."""
+class NumberColumns(NamedTuple):
+    """The columns of a table that are read as a matrix of numbers."""
 
-    width: int  # D
-    sources: Sequence[int]  # [F]: the column of each feature
+    features: list[int]  # [F]: the column of each feature
     label: int | None  # the label column
-    notes: tuple[str, ...] = ()
+    note: str | None
 
-    @property
-    def destinations(self) -> NDArray[np.int32]:
-        """The feature number of each column, or LABEL, or IGNORED: int32[D]."""
-        destinations = np.full(self.width, IGNORED, np.int32)
-        destinations[list(self.sources)] = np.arange(len(self.sources))
-        if self.label is not None:
-            destinations[self.label] = LABEL
-        return destinations
-
-    def columns(self, table: TableForm) -> Columns:
+    def names(self, form: TableForm) -> Columns:
         """Column names and label position, for matching the columns of later tables."""
-        if not table.names:
+        if not form.named:
             return Columns(position=self.label)
-        label = None if self.label is None else table.names[self.label]
-        return Columns(tuple(table.names[column] for column in self.sources), label, self.label)
+        label = None if self.label is None else form.names[self.label]
+        return Columns(tuple(form.names[n] for n in self.features), label, self.label)
 
 
-def map_columns(table: TableForm, options: ReadOptions) -> ColumnMapping:
-    """Map the columns of `table`, for training or for the model described by `options`.
+def number_columns(form: TableForm, options: ReadOptions) -> NumberColumns:
+    """The columns of a table of numbers: for training, or for the model described by `options`.
 
-    The index of a data frame is not a feature: the number of a row may reveal its label.
-    DataError if the requested label column or a feature of the model is missing, or if two columns
-    share a required name.
+    The index of a data frame is not a feature: the number of a row may reveal its label. If columns
+    are matched by position, a table with as many columns as the model has features has no labels.
+    DataError if the label column or a feature is missing, or a required name is not unique.
     """
-    known = options.columns or Columns()
-    if known.names and table.names and comparable(table.names, known.names, table.numbered):
-        return _by_name(table, options.label, known)
-    index = _has_index(table, options)
-    label = _label_column(table, options, known, table.width - index)
-    mapping = by_position(table.width, label, range(index))
-    if index and known == Columns() and options.features is None:
-        note = "column 0 is the index of a data frame and is left out"
-        return mapping._replace(notes=(note,))
-    if known.names and table.numbered:
-        why = "the header has only column numbers"
-    elif known.names:
-        why = "there is no header"
-    elif known.position is not None and table.names and not table.numbered:
-        why = "the training data have no column names"
+    known, last = options.columns or NO_COLUMNS, len(form.names) - 1
+    if known.names and form.named:
+        label = label_of_known(form, options.label, known)
+        features = find_features(form.names, known.names, form.source, label)
+        return NumberColumns(features, label, None)
+    index = form.named and FRAME_INDEX.fullmatch(form.names[0]) is not None
+    index = index and options.label not in ("0", form.names[0])
+    if options.label is not None:
+        label = find(form, options.label, "label")
+    elif options.features == len(form.names) - index:
+        label = None
     else:
-        return mapping
-    note = f"{why}, so columns are matched to those of the training data by position"
-    return mapping._replace(notes=(note,))
+        label = last if known.position is None else min(known.position, last)
+    if label is not None and last - index < 1:
+        raise one_column(form.source)
+    features = [n for n in range(index, last + 1) if n != label]
+    note = position_note(bool(known.names), form.named) if options.features is not None else None
+    if index and options.features is None:
+        note = "column 0 is the index of a data frame and is left out"
+    return NumberColumns(features, label, note)
 
 
-def _has_index(table: TableForm, options: ReadOptions) -> bool:
-    """Whether the first column is the index of a data frame, and not requested as the label."""
-    if not table.names or not FRAME_INDEX.fullmatch(table.names[0]):
-        return False
-    return options.label not in ("0", table.names[0])
+def label_of_known(form: TableForm, label: str | None, known: Columns) -> int | None:
+    """The label column of a table with names, or None; a feature may have the same name."""
+    if label is not None:
+        return find(form, label, "label")
+    if known.label is None or known.position is None or form.names == known.names:
+        return None
+    before, after = known.names[: known.position], known.names[known.position :]
+    if form.names == (*before, known.label, *after):
+        return known.position
+    return find(form, known.label, "label") if known.label in form.names else None
 
 
-def by_position(width: int, label: int | None, ignored: Collection[int] = ()) -> ColumnMapping:
-    """Map all columns except the label and the `ignored` to features, in the order of the file."""
-    features = [column for column in range(width) if column != label and column not in ignored]
-    return ColumnMapping(width, features, label)
+def position_note(known: bool, named: bool) -> str | None:
+    """A note if only one of the training data and a later table has column names."""
+    if known == named:
+        return None
+    why = "there is no header" if known else "the training data have no column names"
+    return f"{why}, so columns are matched to those of the training data by position"
 
 
-def comparable(names: Sequence[str], known: Collection[str], numbered: bool) -> bool:
-    """Whether `names` can be matched to `known`; column numbers only if `known` has one."""
-    return not numbered or not set(known).isdisjoint(names)
+def one_column(source: object) -> DataError:
+    """The error for a table with one column."""
+    return DataError(f"{source}: expected features and a label; got one column")
 
 
 def numbered(names: Sequence[str]) -> bool:
@@ -117,9 +101,25 @@ def numbered(names: Sequence[str]) -> bool:
     return len(names) >= 3 and all(name == str(n) for n, name in enumerate(own))
 
 
-def header_names(cells: Sequence[str]) -> tuple[str, ...]:
-    """The names in the `cells` of a header; columns without one have the name that pandas gives."""
-    return tuple(cell or f"Unnamed: {column}" for column, cell in enumerate(cells))
+def find(form: TableForm, name: str, what: str) -> int:
+    """The position of a column given by its name, or else its number; `what` names it in errors.
+
+    DataError if there is no such column, or more than one.
+    """
+    positions = [index for index, own in enumerate(form.names) if own == name]
+    if len(positions) == 1:
+        return positions[0]
+    if positions:
+        raise DataError(
+            f"{form.source}: columns {positions[0]} and {positions[1]} (from 0) are both named "
+            f"{quoted(name)}; rename one, or give the number of the column"
+        )
+    if name.isascii() and name.isdigit() and int(name) < len(form.names):
+        return int(name)
+    more = ", ..." if len(form.names) > MAX_SHOWN_COLUMNS else ""
+    names = ", ".join(form.names[:MAX_SHOWN_COLUMNS])
+    what = f"{what} " if what else ""
+    raise DataError(f"{form.source} has no {what}column {name!r}: its columns are {names}{more}")
 
 
 def find_features(
@@ -158,78 +158,6 @@ def find_features(
             "cannot be matched by name; use the column order of the training data"
         )
     return [positions[name] for name in known]
-
-
-def _by_name(table: TableForm, label: str | None, known: Columns) -> ColumnMapping:
-    column = _known_label(table, known) if label is None else _named(table, label)
-    sources = find_features(table.names, known.names, table.place, column)
-    used = {*sources, column}
-    unused = [name for n, name in enumerate(table.names) if n not in used]
-    extra = [name for name in unused if not FRAME_INDEX.fullmatch(name)]
-    notes: tuple[str, ...] = ()
-    if extra:
-        one = len(extra) == 1
-        count, them = ("1 column is", "it") if one else (f"{len(extra)} columns are", "them")
-        notes = (f"{count} ignored because the training data lack {them}: {_shown(extra)}",)
-    return ColumnMapping(table.width, sources, column, notes)
-
-
-def _known_label(table: TableForm, known: Columns) -> int | None:
-    """The label column of a table with names, or None; a feature may have the same name."""
-    if known.label is None or known.position is None or table.names == known.names:
-        return None
-    before, after = known.names[: known.position], known.names[known.position :]
-    if table.names == (*before, known.label, *after):
-        return known.position
-    return _once(table, known.label) if known.label in table.names else None
-
-
-def _label_column(
-    table: TableForm, options: ReadOptions, known: Columns, features: int
-) -> int | None:
-    """The label column when columns are matched by position; `features` include it, if any."""
-    if options.label is not None:
-        column = _named(table, options.label)
-    elif options.features == features:
-        return None
-    else:
-        last = table.width - 1
-        column = last if known.position is None else min(known.position, last)
-    if features < 2:
-        if table.line is None:
-            raise DataError(f"{table.source}: expected features and a label; got one column")
-        raise DataError(
-            f"{table.place}:1: expected features and a label, separated by commas or tabs; got one "
-            "column"
-        )
-    return column
-
-
-def _named(table: TableForm, label: str) -> int:
-    """The column given by --label: a name, or else a number."""
-    if label in table.names:
-        return _once(table, label)
-    if label.isascii() and label.isdigit() and int(label) < table.width:
-        return int(label)
-    raise DataError(f"{table.source} has no label column {label!r}: {_columns(table)}")
-
-
-def _once(table: TableForm, label: str) -> int:
-    column = table.names.index(label)
-    if label in table.names[column + 1 :]:
-        other = table.names.index(label, column + 1)
-        raise DataError(
-            f"{table.place}: columns {column} and {other} (from 0) are both named "
-            f"{quoted(label)}; give the number of the label column with --label"
-        )
-    return column
-
-
-def _columns(table: TableForm) -> str:
-    if not table.names:
-        return f"its {table.width} columns have no names; give a number from 0 to {table.width - 1}"
-    more = ", ..." if table.width > MAX_SHOWN_COLUMNS else ""
-    return f"its {table.width} columns are {', '.join(table.names[:MAX_SHOWN_COLUMNS])}{more}"
 
 
 def _shown(names: Sequence[str]) -> str:

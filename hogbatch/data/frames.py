@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.columns import comparable, find_features, numbered
+from hogbatch.data.columns import find_features, numbered
 from hogbatch.errors import UsageError
 
 
@@ -58,7 +58,7 @@ def in_order(frame: Any, known: Sequence[str]) -> Any:
     """
     keys = keys_of(frame)
     names = [str(key) for key in keys]
-    if not comparable(names, known, numbered(names)):
+    if numbered(names) and set(known).isdisjoint(names):
         return frame
     sources = find_features(names, known, "the data frame")
     if sources == list(range(len(keys))):

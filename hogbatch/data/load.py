@@ -244,12 +244,13 @@ def examples_of_test_file(
 
 def with_declared(raw: RawSet, features: int | None) -> RawSet:
     """Set the number of features of training data to --features, if given."""
-    if features in (None, raw.features):
+    found = raw.features if raw.table is None else len(raw.table.kinds)
+    if features in (None, found):
         return raw
     assert features is not None
     if len(raw.inputs.indptr) and raw.features < features:
         return replace(raw, features=features)
-    raise DataError(f"{raw.source} has {raw.features} features; --features is {features}")
+    raise DataError(f"{raw.source} has {found} features; --features is {features}")
 
 
 def rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> RawSet:

@@ -1,6 +1,7 @@
 """The contents of a data file before scaling and label encoding."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -75,6 +76,8 @@ class RawSet:
     weights: NDArray[np.float64] | None = None  # [N], relative frequency of each row; None: equal
     label_names: LabelNames = ()  # of text or boolean labels; `labels` are then indices into it
     table: "Inspected | None" = None  # of a training table, which is encoded after the split
+    # returns the location of a row of a table
+    locator: Callable[[int], str] | None = field(default=None, compare=False)
 
     @property
     def rows(self) -> int:
@@ -89,8 +92,8 @@ class RawSet:
 
     def locate(self, row: int) -> str:
         """The location of `row`: file:line, or the row number if the file has no lines."""
-        if self.table is not None:
-            return self.table.table.locate(int(self.table.table.numbers(np.array([row]))[0]))
+        if self.locator is not None:
+            return self.locator(row)
         if self.lines is None:
             return f"{self.source}: row {row}"
         return f"{self.source}:{self.lines[row]}"

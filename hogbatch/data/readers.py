@@ -1,20 +1,19 @@
 """Selection of the reader for a file by its name or content."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path, PurePath
 from typing import Final
 
-from hogbatch.data import arrays, csv, libsvm, xmc
-from hogbatch.data.cache import DataCache
-from hogbatch.data.header import SETTINGS
-from hogbatch.data.raw import Columns, RawSet, ReadOptions
+from hogbatch.data import arrays, libsvm, xmc
+from hogbatch.data.cache import RAW_SETS, DataCache
+from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, is_archive
 from hogbatch.data.source import Source, opened
-from hogbatch.data.table import numbers, read as tables
+from hogbatch.data.table import read as table
+from hogbatch.data.table.dialect import HEADER_SETTINGS
+from hogbatch.data.table.given import encode_numbers
 from hogbatch.data.text import blocks
 from hogbatch.errors import DataError, UsageError
 
@@ -25,8 +24,8 @@ READERS: Final[dict[str, Reader]] = {
     ".libsvm": libsvm.read,
     ".svmlight": libsvm.read,
     ".xmc": xmc.read,
-    ".csv": csv.read,
-    ".tsv": csv.read,
+    ".csv": table.read,
+    ".tsv": table.read,
     ".npz": arrays.read,
 }
 
@@ -34,14 +33,13 @@ READERS: Final[dict[str, Reader]] = {
 RELEVANT_OPTIONS: Final[dict[Reader, tuple[str, ...]]] = {
     libsvm.read: ("index_base", "declared"),
     xmc.read: (),
-    csv.read: ("label", "features", "header", "columns"),
 }
 
 # Tried in this order on the first lines of a file whose name does not determine the format.
 CONTENT_PATTERNS: Final[tuple[tuple[re.Pattern[bytes], Reader], ...]] = (
     (re.compile(rb"\A\d+[ \t]+\d+[ \t]+\d+[ \t\r]*\n"), xmc.read),
     (re.compile(rb"(?m)(?:^|\s)\d+:[-+.\d]"), libsvm.read),
-    (re.compile(rb"\A[^\n]*[,\t;|]"), csv.read),
+    (re.compile(rb"\A[^\n]*[,\t;|]"), table.read),
 )
 COMPRESSED_SUFFIXES: Final = (".gz", ".bz2", ".xz")
 
@@ -56,8 +54,9 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
         raise UsageError(f"index base must be 0 or 1; got {options.index_base!r}")
     if not 0 <= options.bad_lines <= 1:
         raise UsageError(f"bad lines must be a fraction from 0 to 1; got {options.bad_lines!r}")
-    if options.header not in SETTINGS:
-        raise UsageError(f"header must be one of {', '.join(SETTINGS)}; got {options.header!r}")
+    if options.header not in HEADER_SETTINGS:
+        settings = ", ".join(HEADER_SETTINGS)
+        raise UsageError(f"header must be one of {settings}; got {options.header!r}")
     with opened(path, options.progress) as source:
         try:
             return _read(source, options, cache if source.persistent else None)
@@ -70,84 +69,31 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
             source.progress.end()
 
 
-def is_csv_with_text(path: str | Path, options: ReadOptions) -> bool:
-    """Whether the first rows of a CSV file have other cells than numbers, or other delimiters."""
-    with opened(path) as source:
-        if tables.is_columnar_file(source) or _reader(source) is not csv.read:
-            return False
-        return not tables.is_plain(source, options)
-
-
 def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawSet:
-    """Read a table, or a file of numbers, whichever it is."""
-    if options.encoding is not None:
-        if not tables.is_columnar_file(source) and (reader := _reader(source)) is not csv.read:
-            raise _not_a_table(source, "the model was trained on a table")
-        return tables.read(source, options)
-    if tables.is_columnar_file(source):
-        read_columns = numbers.read if options.table is None else tables.read
-        return read_columns(source, options)
-    if options.table is None:
-        return _read_numbers(_reader(source), source, options, cache)
-    reader, table_options = _reader(source), options.table
-    if reader is not csv.read:
-        if table_options.given:
-            raise _not_a_table(source, "--drop, --categorical, --numeric and --text name columns")
-        return _read_numbers(reader, source, options, cache)
-    if (
-        table_options.given
-        or table_options.scale == "quantile"
-        or not tables.is_plain(source, options)
-    ):
-        return tables.read(source, options)
-    try:
-        return _read_numbers(reader, source, options, cache)
-    except DataError as error:
-        return _read_after(error, source, options)
-
-
-def _not_a_table(source: Source, why: str) -> DataError:
-    return DataError(
-        f"{source}: {why}; expected a CSV, Parquet, Arrow or Feather file with these columns"
-    )
-
-
-def _read_after(error: DataError, source: Source, options: ReadOptions) -> RawSet:
-    """Read a file as a table if only that is possible: it has text or missing values further down.
-
-    Raises the first `error`, with its line and column, if that fails, too.
-    """
-    try:
-        return tables.read(source, options)
-    except tables.MixedColumn as mixed:
-        raise DataError(f"{error}; {mixed.advice}") from None
-    except DataError:
-        raise error from None
-
-
-def _read_numbers(
-    reader: Reader, source: Source, options: ReadOptions, cache: DataCache | None
-) -> RawSet:
+    if table.is_columnar_file(source) or (reader := _reader(source)) is table.read:
+        return table.read(source, options, cache)
+    if options.table is not None and options.table.given:
+        raise DataError(
+            f"{source}: --drop, --categorical, --numeric and --text name columns; expected a CSV, "
+            "Parquet, Arrow or Feather file with these columns"
+        )
 
     def parse() -> RawSet:
         source.begin_reading()
         return reader(source, options)
 
     if cache is None or reader not in RELEVANT_OPTIONS:
-        return parse()
-    relevant = {name: _key(getattr(options, name)) for name in RELEVANT_OPTIONS[reader]}
-    raw = cache.read(source.path, relevant, parse)
-    raw.skipped.check(
-        source, raw.rows, options.bad_lines
-    )  # the entry may be from a run with other --bad-lines
-    return replace(raw, source=str(source))
-
-
-def _key(value: str | int | Columns | None) -> str | int | None:
-    """The value of an option in a cache key; columns are hashed: there may be many names."""
-    if isinstance(value, Columns):
-        return blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
-    return value
+        raw = parse()
+    else:
+        relevant = {name: getattr(options, name) for name in RELEVANT_OPTIONS[reader]}
+        raw = cache.read(source.path, relevant, parse, RAW_SETS)
+        # The entry may be from a run with other --bad-lines.
+        raw.skipped.check(source, raw.rows, options.bad_lines)
+        raw = replace(raw, source=str(source))
+    if options.encoding is None:
+        return raw
+    inputs = encode_numbers(raw.inputs, raw.features, options.encoding, str(source))
+    return replace(raw, inputs=inputs, features=options.encoding.features)
 
 
 def _reader(source: Source) -> Reader:

@@ -119,20 +119,11 @@ class TextFile:
     def __init__(self, source: Source, options: ReadOptions = DEFAULTS) -> None:
         self._source = source
         self._options = options
-        self._state = _state(source)
+        self._state = state_of(source)
         self._stream: Iterator[TextBlock] = blocks(source)
         self.first = next(self._stream, TextBlock(1, b""))
         line = self.first.text.find(b"\n")
         _require_object_memory(max(line, 0), source)
-
-    def peek(self, lines: int) -> bytes:
-        """Return at least the first `lines` lines, or all; `parse` still reads them."""
-        blocks, count = [self.first], self.first.text.count(b"\n")
-        while count < lines and (block := next(self._stream, None)):
-            blocks.append(block)
-            count += block.text.count(b"\n")
-        self._stream = itertools.chain(blocks[1:], self._stream)
-        return b"".join(block.text for block in blocks)
 
     def parse(
         self, rest: TextBlock, line_format: LineFormat[PartT, BuffersT]
@@ -145,17 +136,17 @@ class TextFile:
         try:
             parsed = self._parse(rest, parser)
         except DataError:
-            self._check_state()  # if the file has changed, report that instead
+            self._checkstate_of()  # if the file has changed, report that instead
             raise
-        self._check_state()
+        self._checkstate_of()
         parts, buffers = parsed
         skipped = SkippedLines.of_parts(part.skipped for part in parts)
         rows = sum(part.size[0] for part in parts)
         skipped.check(self._source, rows, self._options.bad_lines)
         return ParsedFile(parts, buffers, skipped)
 
-    def _check_state(self) -> None:
-        if _state(self._source) != self._state:
+    def _checkstate_of(self) -> None:
+        if state_of(self._source) != self._state:
             raise changed_error(self._source) from None
 
     def _parse(
@@ -282,7 +273,7 @@ def _require_object_memory(size: int, source: Source) -> None:
         budget.require(OBJECT_BYTES_PER_CHAR * size, *_memory_purpose(source))
 
 
-def _state(source: Source) -> tuple[int, ...] | None:
+def state_of(source: Source) -> tuple[int, ...] | None:
     """Attributes that change when a file changes; None for other paths."""
     try:
         state = source.path.stat()

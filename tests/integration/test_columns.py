@@ -1,10 +1,13 @@
 """Models on CSV files with columns in another order, too few, too many or without names."""
 
 import numpy as np
+import pandas as pd
 import pytest
-from sklearn.datasets import load_wine
+from scipy.sparse import csr_array
+from sklearn.datasets import dump_svmlight_file, load_wine
 
 import hogbatch
+from hogbatch.errors import UsageError
 
 WINE = load_wine()
 NAMES = [*WINE.feature_names, "target"]
@@ -51,7 +54,7 @@ def test_columns_are_found_by_their_names(files, main):
     assert files["run"].summary["test"]["value"] == pytest.approx(accuracy, abs=1e-4)
     for name, note in (
         ("other order", ""),
-        ("more", "more.csv: 2 columns are ignored because the training data lack"),
+        ("more", ""),
         ("bare", "bare.csv: there is no header, so columns are matched"),
     ):
         done = main("evaluate", files["model"], files[name])
@@ -70,5 +73,20 @@ def test_predictions_need_all_features_and_no_label(files, main):
     assert "has no labels: expected the label column 'target'" in done.stderr
     done = main("predict", files["model"], files["one less"])
     assert (done.returncode, done.stdout) == (2, "")
-    assert "less.csv:1: expected the 13 features of the training data" in done.stderr
+    assert "less.csv: expected the 13 features of the training data" in done.stderr
     assert "got no column 'ash'" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_frames_matrices_and_other_files_are_predicted_like_the_table(files, main, tmp_path):
+    frame = pd.read_csv(files["test"])
+    X, y = frame.drop(columns="target").to_numpy(), frame["target"]
+    np.savez(tmp_path / "a.npz", X=X, y=y)
+    dump_svmlight_file(X, y, str(tmp_path / "a.svm"), zero_based=False)
+    expected = main("predict", files["model"], files["test"]).stdout
+    for path in (tmp_path / "a.npz", tmp_path / "a.svm"):
+        assert main("predict", files["model"], path).stdout == expected
+    model = hogbatch.load_model(files["model"])
+    for rows in (frame, X, X.tolist(), csr_array(X)):
+        assert [f"{label:g}" for label in model.predict(rows)] == expected.split()
+    with pytest.raises(UsageError, match="expected 13 features, as in the training data; got 12"):
+        model.predict(X[:, 1:])

@@ -11,8 +11,7 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from hogbatch.data import csv, sparse
-from hogbatch.data.columns import IGNORED, LABEL, TableForm
+from hogbatch.data import sparse
 from hogbatch.data.csr import to_dense
 from hogbatch.data.readers import READERS
 from hogbatch.data.source import Source
@@ -23,22 +22,15 @@ from tests.support.reading import read
 
 SOURCE = Source(Path("some.file"))
 SPARSE = sparse.SparseFormat(False, 0)
-TABLE = csv.TableFormat(
-    TableForm(SOURCE, ",", 4, (), 1), np.array([0, LABEL, IGNORED, 1], np.int32)
-)
-LINES = {
-    "sparse": (SPARSE, ["1 2:3", "0,5 7:-0.5 9:1e-3", " 2:1", "4"], sparse.join),
-    "table": (TABLE, ["1,2.5,x,-3", "4,5,a b,6e2"], csv.join),
-}
+LINES = ["1 2:3", "0,5 7:-0.5 9:1e-3", " 2:1", "4"]
 
 # Compiled code wraps integers and overflows floats silently; NumPy warns in interpreted code.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
 
-@pytest.mark.parametrize("kind", LINES)
-def test_usual_lines_are_compiled_into_buffers_of_the_size_that_is_checked(kind):
-    line_format, lines, join = LINES[kind]
-    blocks = [TextBlock(n, f"{line}\n".encode()) for n, line in enumerate(lines, 7)]
+def test_usual_lines_are_compiled_into_buffers_of_the_size_that_is_checked():
+    line_format = SPARSE
+    blocks = [TextBlock(n, f"{line}\n".encode()) for n, line in enumerate(LINES, 7)]
     counts = [line_format.max_counts(block.text) for block in blocks]
     ends = list(itertools.accumulate(counts, lambda one, two: tuple(np.add(one, two).tolist())))
     buffers = line_format.allocate(ends[-1])
@@ -49,24 +41,18 @@ def test_usual_lines_are_compiled_into_buffers_of_the_size_that_is_checked(kind)
         for block, begin, end in zip(blocks, begins, ends, strict=False)
     ]
     by_line = line_format.parse_lines(TextBlock(7, b"".join(block.text for block in blocks)))
-    joined = join(parts, buffers, line_format)
+    joined = sparse.join(parts, buffers, line_format)
     for own, other, buffer in zip(joined, by_line.rows, buffers, strict=True):
         assert_array_equal(own, other, strict=True)
         assert np.shares_memory(own, buffer)
-    if kind == "sparse":
-        lowest, highest, *flags = zip(*(part.summary for part in parts), strict=True)
-        assert by_line.summary == (min(lowest), max(highest), *map(all, flags))
+    lowest, highest, *flags = zip(*(part.summary for part in parts), strict=True)
+    assert by_line.summary == (min(lowest), max(highest), *map(all, flags))
 
 
-@pytest.mark.parametrize(
-    ("kind", "line", "less"),
-    [
-        *(("sparse", line, less) for line in ("1 2:3 4:5", "1,2 3:4") for less in range(3)),
-        ("table", "1,2,x,3\n4,5,y,6", 0),
-    ],
-)
-def test_no_more_is_written_than_was_counted(kind, line, less):
-    line_format, _, _ = LINES[kind]
+@pytest.mark.parametrize("line", ["1 2:3 4:5", "1,2 3:4"])
+@pytest.mark.parametrize("less", range(3))
+def test_no_more_is_written_than_was_counted(line, less):
+    line_format = SPARSE
     block = TextBlock(1, f"{line}\n".encode())
     counts = line_format.max_counts(block.text)
     buffers = line_format.allocate(counts)
@@ -74,8 +60,7 @@ def test_no_more_is_written_than_was_counted(kind, line, less):
     before = [array.copy() for array in buffers]
     with pytest.raises(DataError, match=r"some\.file changed while it was read"):
         BlockParser(SOURCE, line_format, True).block(block, buffers, (0,) * len(end), end)
-    places = ((0, 0), (1, 2), (2, 4), (2, 5)) if kind == "sparse" else ((0, 0), (0, 1), (0, 2))
-    for which, place in places:
+    for which, place in ((0, 0), (1, 2), (2, 4), (2, 5)):
         if which == less:
             assert_array_equal(buffers[place][end[which] :], before[place][end[which] :])
 

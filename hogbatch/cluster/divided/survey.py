@@ -26,15 +26,15 @@ from hogbatch.data.load import (
 )
 from hogbatch.data.order import RowNumbers
 from hogbatch.data.raw import RawSet, ReadOptions
-from hogbatch.data.readers import is_csv_with_text, read_as
+from hogbatch.data.readers import read_as
 from hogbatch.data.scale import ColumnMoments
 from hogbatch.data.sizes import SetSizes
-from hogbatch.data.table.numbers import NotNumbers
+from hogbatch.data.table.read import UnexpectedCell
 from hogbatch.errors import DataError
 
 ONLY_NUMBERS: Final = (
-    "data that are divided over servers (--data-copies) must be numbers without missing values, "
-    "in CSV files separated by commas or tabs; convert the files, or train without --data-copies"
+    "data that are divided over servers (--data-copies) must be numbers without missing values; "
+    "convert the files, or train without --data-copies"
 )
 
 
@@ -81,10 +81,8 @@ def read_rows(path: str | Path, options: ReadOptions, cache: DataCache | None) -
     """Read the rows of a part; DataError says what to do about text and missing values."""
     try:
         return with_declared(read_as(path, options, cache), options.declared)
-    except DataError as error:
-        if isinstance(error, NotNumbers) or is_csv_with_text(path, options):
-            raise DataError(f"{error}; {ONLY_NUMBERS}") from None
-        raise
+    except UnexpectedCell as error:
+        raise DataError(f"{error}; {ONLY_NUMBERS}") from None
 
 
 def split_part(rows: int, test_fraction: float, seed: int, number: int) -> SplitRows:

@@ -2,18 +2,24 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.header import MISSING
+from hogbatch.data.columns import TableForm
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits
 
 NO_VALUE: Final = -1  # the code of a missing category
 ENCODING: Final = "utf-8"
+MISSING: Final = frozenset(  # words for missing values, in lower case
+    (
+        *("", "-", ".", "?", "na", "n/a", "#n/a", "<na>"),
+        *("nan", "-nan", "nil", "none", "null", "missing"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,11 @@ class Table:
     kept: NDArray[np.int64] | None = None  # [N], the rows that are used; None: all M
 
     @property
+    def form(self) -> TableForm:
+        """The names of the columns."""
+        return TableForm(self.source, self.names, self.named)
+
+    @property
     def rows(self) -> int:
         """N."""
         if self.kept is not None:
@@ -154,6 +165,11 @@ class Table:
         if rows is None:
             return np.arange(self.rows) if self.kept is None else self.kept
         return rows if self.kept is None else self.kept[rows]
+
+    def locator(self) -> Callable[[int], str]:
+        """The function that returns the location of a row; it does not need the columns."""
+        table = replace(self, columns={})
+        return lambda row: table.locate(row if table.kept is None else int(table.kept[row]))
 
     def locate(self, number: int) -> str:
         """The location of a row of the columns: file:line, or the row number, from 0."""

@@ -2,18 +2,19 @@
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from hogbatch.data import header
-from hogbatch.data.columns import header_names
+from hogbatch.data.columns import numbered
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import Source
-from hogbatch.data.table.columns import number_of
-from hogbatch.data.text import TextFile, blocks, changed_error
+from hogbatch.data.table.columns import MISSING, number_of
+from hogbatch.data.text import blocks, changed_error
 from hogbatch.errors import DataError
+from hogbatch.machine.printable import quoted
 
+HEADER_SETTINGS: Final = ("auto", "yes", "no")
 SAMPLE_LINES: Final = 500
 DELIMITERS: Final = (",", "\t", ";", "|")
 DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
@@ -29,33 +30,49 @@ class Dialect(NamedTuple):
     names: tuple[str, ...]  # [D]; numbers from 0 without a header
     named: bool  # whether the first line contains names
     first_line: int  # of the first row, from 1
-    numeric: bool  # whether the first rows have only numbers, as the compiled reader expects
     note: str | None  # about the header
+
+
+class Header(NamedTuple):
+    """Whether the first line is a header."""
+
+    header: bool
+    numbered: bool = False  # a header of column numbers
+    note: str | None = None  # for the user if the decision is not obvious
 
 
 def examine(source: Source, options: ReadOptions) -> Dialect:
     """Determine the form of a file; DataError if it is empty, or not text."""
-    text = TextFile(source, options).peek(SAMPLE_LINES).decode("utf-8", "replace")
-    lines = text.split("\n")[: SAMPLE_LINES + 1]
+    lines = _first_lines(source)
     delimiter = "\t" if ".tsv" in source.name.lower() else _delimiter(lines)
     records = list(_records(lines, delimiter))
     if not records:
         raise DataError(f"{source} is empty: expected a line of comma-separated cells")
     (_, end, first), below = records[0], [cells for _, _, cells in records[1:]]
-    decided = _decide_header(first, below, options)
+    decided = decide_header(first, below, options.header, _known_names(options))
     rows = below if decided.header else [first, *below]
-    names = header_names(first) if decided.header else tuple(map(str, range(len(first))))
+    names = tuple(map(str, range(len(first))))
+    if decided.header:  # columns without a name have the name that pandas gives
+        names = tuple(cell or f"Unnamed: {column}" for column, cell in enumerate(first))
     marks = [cell for row in rows for cell in row if "," in cell or "." in cell]
-    comma = delimiter == ";" and _has_decimal_commas(marks)
     return Dialect(
         delimiter,
-        "," if comma else ".",
+        "," if delimiter == ";" and _has_decimal_commas(marks) else ".",
         names,
         decided.header and not decided.numbered,
         end + 1 if decided.header else records[0][0],
-        delimiter in ",\t" and all(number_of(cell) is not None for row in rows for cell in row),
         decided.note,
     )
+
+
+def _first_lines(source: Source) -> list[str]:
+    """The first lines of a file, without line ends."""
+    text = b""
+    for block in blocks(source):
+        text += block.text
+        if text.count(b"\n") >= SAMPLE_LINES:
+            break
+    return text.decode("utf-8", "replace").split("\n")[: SAMPLE_LINES + 1]
 
 
 def _has_decimal_commas(cells: Sequence[str]) -> bool:
@@ -89,37 +106,73 @@ def _records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, int, l
                 yield start, end, [cell.strip() for cell in cells]
 
 
-def _decide_header(
-    first: Sequence[str], below: Sequence[Sequence[str]], options: ReadOptions
-) -> header.HeaderDecision:
-    """Decide whether the first line has names; columns of text need not have numbers below."""
-    expected = {name for name in _named(options) if not name.isdigit()}
-    decided = header.decide(first, below, options.header, expected)
-    if decided.header or options.header != "auto":
-        return decided
-    indexed = not first[0] and all(row[0] for row in below)  # the index of a frame has no name
-    names = first[1:] if indexed else first
-    texts = all(cell and number_of(cell) is None for cell in names)
-    again = any(
-        len(row) == len(first) and any(map(str.__eq__, first, row)) for row in below
-    )  # a value of the first line occurs below
-    if not texts or not names or len(set(names)) < len(names) or again or not below:
-        return decided
-    return header.HeaderDecision(
-        True,
-        note="the first line is treated as a header; if it is a row of data, use --header no",
-    )
-
-
-def _named(options: ReadOptions) -> set[str]:
+def _known_names(options: ReadOptions) -> set[str]:
     """The names of columns that the user or the model knows."""
     names = set() if options.label is None else {options.label}
+    if options.columns is not None:
+        names |= set(options.columns.names)
     if options.encoding is not None:
         names |= {column.name for column in options.encoding.columns}
     if options.table is not None:
         table = options.table
         names |= {*table.drop, *table.categorical, *table.numeric, *table.text}
-    return names
+    return {name for name in names if not name.isdigit()}
+
+
+def decide_header(
+    first: Sequence[str], below: Sequence[Sequence[str]], setting: str, expected: Collection[str]
+) -> Header:
+    """Decide whether the line `first` is a header; `below` are some of the rows after it.
+
+    `setting` is one of HEADER_SETTINGS, and `expected` are names that a header would have. A column
+    with text in the first line and mostly numbers below has a name. Words for missing values are
+    ignored, and numbers are a header only if they are the column numbers.
+    """
+    if setting != "auto":
+        return Header(setting == "yes", setting == "yes" and numbered(first))
+    if numbered(first) and below:
+        what = f"treated as a header of column numbers (0 to {first[-1]})"
+        return Header(True, True, _header_note(what))
+    texts = [column for column, cell in enumerate(first) if _is_text(cell)]
+    if texts and expected and set(expected) <= set(first):
+        return Header(True)
+    rows = [row for row in below if len(row) == len(first)]
+    some_numbers = any(map(_is_number, first))
+    for column in texts:
+        cells = [row[column] for row in rows]
+        if sum(map(_is_number, cells)) > sum(map(_is_text, cells)):
+            what = f"column {column} has {quoted(first[column])} there and numbers below"
+            what = f"treated as a header because {what}, although other columns have numbers in"
+            return Header(True, note=_header_note(f"{what} both") if some_numbers else None)
+    words = any(_is_text(row[column]) for row in rows for column in texts)
+    if texts and not words and not some_numbers:
+        return Header(True)
+    names = first[1:] if not first[0] and all(row[0] for row in below) else first
+    distinct = len(names) == len(set(names)) > 0
+    distinct = distinct and all(cell and number_of(cell) is None for cell in names)
+    again = any(any(map(str.__eq__, first, row)) for row in rows)  # a value of the first line
+    if below and distinct and not again:
+        return Header(True, note=_header_note("treated as a header"))
+    return Header(False)
+
+
+def _header_note(what: str) -> str:
+    return f"the first line is {what}; if it is a row of data, use --header no"
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number, including invalid numbers such as inf."""
+    if cell.lower() in MISSING:
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_text(cell: str) -> bool:
+    return cell.lower() not in MISSING and not _is_number(cell)
 
 
 def records(source: Source, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:

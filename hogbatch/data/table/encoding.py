@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
-from hogbatch.data.columns import find_features
+from hogbatch.data.columns import TableForm, find_features
 from hogbatch.data.order import RowNumbers
 from hogbatch.data.table.columns import ENCODING, Table, TextColumn
 from hogbatch.data.table.encoders import ENCODERS, Arrays, Encode, Encoder, TextEncoder
@@ -82,20 +82,20 @@ class TableEncoding:
         name = table.names[label]
         return cls(tuple(columns), len(table.names), label, table.named, name, label_kind)
 
-    def match(self, table: Table) -> list[int]:
-        """The position in `table` of each column: by name if both tables have names.
+    def match(self, form: TableForm) -> list[int]:
+        """The position in a table of each column: by name if both tables have names.
 
         DataError if a column is missing.
         """
-        if self.named and table.named:
+        if self.named and form.named:
             names = tuple(column.name for column in self.columns)
-            return find_features(table.names, names, table.source)
-        if len(table.names) == self.width:
+            return find_features(form.names, names, form.source)
+        if len(form.names) == self.width:
             return [column.position for column in self.columns]
-        if len(table.names) == self.width - 1:
+        if len(form.names) == self.width - 1:
             return [column.position - (column.position > self.label) for column in self.columns]
         raise DataError(
-            f"{table.source}: {len(table.names)} columns; expected the {self.width} columns of the "
+            f"{form.source}: {len(form.names)} columns; expected the {self.width} columns of the "
             "training data, or all but the label column, because one of the tables has no names"
         )
 
@@ -111,7 +111,7 @@ class TableEncoding:
 
     def converted(self, table: Table) -> tuple[Table, tuple[UnexpectedCells, ...]]:
         """As `adapted`, with the cells of another kind, which are missing values in the result."""
-        positions = self.match(table)
+        positions = self.match(table.form)
         columns, unexpected = {}, list[UnexpectedCells]()
         for n, (position, column) in enumerate(zip(positions, self.columns, strict=True)):
             columns[n], cells = typed(table, position, column.encoder.kind)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import dense_inputs
+from hogbatch.data import csr
+from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
 from hogbatch.data.frames import columns_of, keys_of
 from hogbatch.data.memory import RowLabels, labels_of, weights_of
 from hogbatch.data.raw import Columns, RawSet
@@ -91,6 +92,24 @@ def table_of(frame: Any) -> Table:
     named = zip(names, columns_of(frame), strict=True)
     columns = {n: _column(name, _cells(column)) for n, (name, column) in enumerate(named)}
     return Table(SOURCE, tuple(map(str, names)), columns)
+
+
+def encode_numbers(
+    inputs: RawInputs, features: int, encoding: TableEncoding, source: str
+) -> Inputs:
+    """Encode a matrix [N, F]: the columns of the training table, in order, without the label.
+
+    UsageError for another F; DataError for a number where a column has dates or text.
+    """
+    width, sparse = encoding.width - 1, len(inputs.indptr) > 0
+    if features > width or (features < width and not sparse):
+        raise UsageError(
+            f"{source}: expected {width} features, as in the training data; got {features}"
+        )
+    dense = csr.to_dense(inputs, width).dense if sparse else inputs.dense
+    columns = {n: NumberColumn(dense[:, n].astype(np.float64)) for n in range(width)}
+    table = Table(source, tuple(map(str, range(width))), columns, named=False)
+    return encoding.transform(encoding.adapted(table))
 
 
 def _cells(column: Any) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.columns import FRAME_INDEX, MAX_SHOWN_COLUMNS
+from hogbatch.data.columns import FRAME_INDEX, TableForm, find
 from hogbatch.data.table.columns import (
     CategoryColumn,
     Column,
@@ -24,6 +24,7 @@ from hogbatch.data.table.columns import (
     to_texts,
 )
 from hogbatch.data.table.dates import seconds_of
+from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import printable, quoted
 
@@ -79,28 +80,7 @@ class Inspected(NamedTuple):
     note: str  # one line about the kinds of all columns
 
 
-def find(table: Table, name: str, what: str) -> int:
-    """The position of a column given by its name, or else its number; `what` names it in errors.
-
-    DataError if there is no such column, or more than one.
-    """
-    positions = [index for index, own in enumerate(table.names) if own == name]
-    if len(positions) == 1:
-        return positions[0]
-    if positions:
-        raise DataError(
-            f"{table.source}: columns {positions[0]} and {positions[1]} (from 0) are both named "
-            f"{quoted(name)}; rename one, or give the number of the column"
-        )
-    if name.isascii() and name.isdigit() and int(name) < len(table.names):
-        return int(name)
-    more = ", ..." if len(table.names) > MAX_SHOWN_COLUMNS else ""
-    names = ", ".join(table.names[:MAX_SHOWN_COLUMNS])
-    what = f"{what} " if what else ""
-    raise DataError(f"{table.source} has no {what}column {name!r}: its columns are {names}{more}")
-
-
-def requested(table: Table, options: TableOptions, label: int) -> dict[int, Requested]:
+def requested(form: TableForm, options: TableOptions, label: int) -> dict[int, Requested]:
     """The kind that the user requests for each column, or "drop", by position.
 
     DataError for an unknown column, two kinds for one column, or the label column.
@@ -114,15 +94,15 @@ def requested(table: Table, options: TableOptions, label: int) -> dict[int, Requ
     }
     for kind, names in flags.items():
         for name in names:
-            position = find(table, name, "")
+            position = find(form, name, "")
             if position == label:
                 raise DataError(
-                    f"{table.source}: column {quoted(name)} is the label column; expected the name "
+                    f"{form.source}: column {quoted(name)} is the label column; expected the name "
                     "of another column, or another one in --label"
                 )
             if kinds.setdefault(position, kind) != kind:
                 raise DataError(
-                    f"{table.source}: column {quoted(name)} is named in two of --drop, "
+                    f"{form.source}: column {quoted(name)} is named in two of --drop, "
                     "--categorical, --numeric and --text; expected it in one of them"
                 )
     return kinds
@@ -130,7 +110,7 @@ def requested(table: Table, options: TableOptions, label: int) -> dict[int, Requ
 
 def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
     """Choose the kind of every column except the label column at position `label`."""
-    wanted = requested(table, options, label)
+    wanted = requested(table.form, options, label)
     columns, kinds = dict(table.columns), dict[int, Kind]()
     unexpected, unused = list[UnexpectedCells](), dict[str, str]()
     for position, name in enumerate(table.names):
@@ -213,12 +193,12 @@ def _numbers(
 def _finite(
     table: Table, position: int, column: NumberColumn
 ) -> tuple[Column, UnexpectedCells | None]:
-    """Report infinite numbers."""
-    rows = np.flatnonzero(np.isinf(column.values))
+    """Report infinite numbers, and those beyond the range of float32."""
+    rows = np.flatnonzero(np.abs(column.values) >= FLOAT32_LIMIT)
     if not len(rows):
         return column, None
     name, number = quoted(table.names[position]), column.values[rows[0]]
-    complaint = f"column {name}: expected a finite number; got {number}"
+    complaint = f"column {name}: expected a finite number within float32; got {number}"
     return column, UnexpectedCells(rows, position, complaint)
 
 

@@ -1,7 +1,8 @@
 """Reading a table: a CSV file, a Parquet, Arrow or Feather file, or a folder of files.
 
 A training table is inspected, and encoded after the split. A later table is encoded at once, with
-the encoding of the training table.
+the encoding of the training table. Without an encoding, a table of numbers is read as a matrix: for
+models of arrays, and as a part of divided data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import dense_inputs
+from hogbatch.data.batch import DoubleInputs, dense_inputs, double_inputs
+from hogbatch.data.cache import DataCache
+from hogbatch.data.columns import (
+    TableForm,
+    find,
+    label_of_known,
+    number_columns,
+    one_column,
+    position_note,
+)
 from hogbatch.data.raw import Columns, LabelNames, RawSet, ReadOptions
 from hogbatch.data.signatures import MAX_MAGIC_BYTES, is_columnar
 from hogbatch.data.skipped import MAX_REPORTED, NONE_SKIPPED, LineError, SkippedLines
@@ -24,23 +34,21 @@ from hogbatch.data.table.kinds import (
     Kind,
     TableOptions,
     UnexpectedCells,
-    find,
     inspect,
     requested,
     typed,
 )
+from hogbatch.data.table.stored import CSV_COLUMNS, CsvColumns
 from hogbatch.errors import DataError
+from hogbatch.machine.budget import require
 from hogbatch.machine.printable import quoted
 
 COLUMNAR: Final = (".parquet", ".feather", ".arrow", ".ipc")
+BLOCK_ROWS: Final = 1 << 14  # rows of a matrix that are copied at a time
 
 
-class MixedColumn(DataError):
-    """A column of numbers has some words; `advice` names the flag for a column of categories."""
-
-    def __init__(self, message: str, advice: str) -> None:
-        super().__init__(f"{message}; {advice}")
-        self.advice = advice
+class UnexpectedCell(DataError):
+    """A cell cannot be read as the kind of its column requires."""
 
 
 class TableFile(NamedTuple):
@@ -49,8 +57,7 @@ class TableFile(NamedTuple):
     source: Source
     files: Sequence[Source]  # of CSV text; empty for other files
     dialect: Dialect | None  # of CSV text
-    names: tuple[str, ...]
-    named: bool
+    form: TableForm
 
 
 class TableLabels(NamedTuple):
@@ -59,6 +66,7 @@ class TableLabels(NamedTuple):
     values: NDArray[np.float64]  # [M], NaN where missing
     names: LabelNames  # if the values are places in it
     unexpected: UnexpectedCells | None
+    column: str  # its name
 
 
 def is_columnar_file(source: Source) -> bool:
@@ -69,21 +77,16 @@ def is_columnar_file(source: Source) -> bool:
         return is_columnar(file.read(MAX_MAGIC_BYTES))
 
 
-def is_plain(source: Source, options: ReadOptions) -> bool:
-    """Whether the first rows of a CSV file contain only numbers and plain delimiters."""
-    return examine(source, options).numeric
+def read(source: Source, options: ReadOptions, cache: DataCache | None = None) -> RawSet:
+    """Read a table for training (`options.table`), for a model, or as a matrix of numbers.
 
-
-def read(source: Source, options: ReadOptions) -> RawSet:
-    """Read a table for training, or, with `options.encoding`, for a model.
-
-    DataError names file, line and column of the first cell or row that cannot be read.
+    DataError names file, line and column of the first cell or row that cannot be read. The columns
+    of CSV files that were read before are taken from `cache`.
     """
-    source.begin_reading()
     file = open_table(source, options)
-    if options.encoding is None:
-        return _for_training(file, options)
-    return _for_model(file, options, options.encoding)
+    if options.encoding is None and options.table is not None:
+        return _for_training(file, options, options.table, cache)
+    return _for_model(file, options, cache)
 
 
 def open_table(source: Source, options: ReadOptions) -> TableFile:
@@ -92,7 +95,7 @@ def open_table(source: Source, options: ReadOptions) -> TableFile:
         if is_columnar_file(source):
             return _columnar(source)
         dialect = examine(source, options)
-        return TableFile(source, (source,), dialect, dialect.names, dialect.named)
+        return _of_text(source, (source,), dialect)
     paths = sorted(
         each
         for each in source.path.rglob("*")
@@ -107,39 +110,44 @@ def open_table(source: Source, options: ReadOptions) -> TableFile:
     for other, dialect in zip(files, dialects, strict=True):
         if dialect.names != dialects[0].names:
             raise DataError(f"{other}: expected the columns of {files[0]} in the same order")
-    return TableFile(source, files, dialects[0], dialects[0].names, dialects[0].named)
+    return _of_text(source, files, dialects[0])
+
+
+def _of_text(source: Source, files: Sequence[Source], dialect: Dialect) -> TableFile:
+    form = TableForm(str(source), dialect.names, dialect.named)
+    return TableFile(source, files, dialect, form)
 
 
 def _columnar(source: Source) -> TableFile:
     from hogbatch.data.table.arrow.files import column_names  # here: PyArrow is large
 
     names = column_names(source.path, str(source))
-    return TableFile(source, (), None, names, True)
+    return TableFile(source, (), None, TableForm(str(source), names, True))
 
 
-def _for_training(file: TableFile, options: ReadOptions) -> RawSet:
-    table_options = options.table or TableOptions()
-    form = Table(str(file.source), file.names, {}, file.named)
-    label = len(file.names) - 1 if options.label is None else find(form, options.label, "label")
-    if len(file.names) < 2:
-        raise DataError(f"{file.source}: expected features and a label; got one column")
+def _for_training(
+    file: TableFile, options: ReadOptions, table_options: TableOptions, cache: DataCache | None
+) -> RawSet:
+    form, width = file.form, len(file.form.names)
+    label = width - 1 if options.label is None else find(form, options.label, "label")
+    if width < 2:
+        raise one_column(file.source)
     wanted = requested(form, table_options, label)
     kinds = {
         n: kind if kind in ("category", "text") else None
-        for n in range(len(file.names))
+        for n in range(width)
         if (kind := wanted.get(n)) != "drop"
     }
-    table, skipped = read_columns(file, kinds, options)
+    table, skipped = read_columns(file, kinds, options, cache)
     inspected = inspect(table, table_options, label)
     if not inspected.kinds:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")
     labels = _labels(table, label, None)
-    unexpected = (*inspected.unexpected, *filter(None, [labels.unexpected]))
-    usable = _usable(table, unexpected, label, labels, options)
+    usable = _usable(table, inspected.unexpected, labels, options)
     kept = usable.kept
     columns = {**inspected.table.columns, label: _label_column(labels, table.columns[label])}
     inspected = inspected._replace(table=replace(inspected.table, columns=columns, kept=kept))
-    notes = (*_notes(file), inspected.note, *filter(None, [usable.note]))
+    notes = (*_notes(file), inspected.note, *usable.notes)
     rows = inspected.table.rows
     skipped = _expect_rows(file, SkippedLines.of_parts([skipped, usable.skipped]), rows, options)
     return RawSet(
@@ -149,10 +157,11 @@ def _for_training(file: TableFile, options: ReadOptions) -> RawSet:
         label_lists=None,
         source=str(file.source),
         skipped=skipped,
-        columns=Columns((), file.names[label] if file.named else None, label),
+        columns=Columns((), form.names[label] if form.named else None, label),
         notes=notes,
         label_names=labels.names,
         table=inspected,
+        locator=inspected.table.locator(),
     )
 
 
@@ -173,51 +182,83 @@ def _label_column(labels: TableLabels, column: Column) -> Column:
     return NumberColumn(labels.values, boolean=labels.names == (False, True))
 
 
-def _for_model(file: TableFile, options: ReadOptions, encoding: TableEncoding) -> RawSet:
-    form = Table(str(file.source), file.names, {}, file.named)
-    kinds: dict[int, Kind | None] = {
-        position: column.encoder.kind
-        for position, column in zip(encoding.match(form), encoding.columns, strict=True)
-    }
-    label = _known_label(form, options.label, encoding) if options.labels else None
-    if label is not None:
-        kinds[label] = encoding.label_kind
-    table, skipped = read_columns(file, kinds, options)
-    adapted, unexpected = encoding.converted(table)
-    labels = None if label is None else _labels(table, label, encoding.label_kind)
-    notes = _notes(file)
-    if label is None or labels is None:
-        for cells in unexpected:
-            raise DataError(f"{table.locate(int(cells.rows[0]))}: {cells.complaint}")
+def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -> RawSet:
+    form, encoding = file.form, options.encoding
+    kinds: dict[int, Kind | None]
+    if encoding is None:
+        matched = number_columns(form, options)
+        label, note, columns = matched.label, matched.note, matched.names(form)
+        kinds = dict.fromkeys(matched.features, "number")
     else:
-        unexpected = (*unexpected, *filter(None, [labels.unexpected]))
-        usable = _usable(table, unexpected, label, labels, options)
-        table, adapted = (replace(each, kept=usable.kept) for each in (table, adapted))
-        skipped = SkippedLines.of_parts([skipped, usable.skipped])
-        notes = (*notes, *filter(None, [usable.note]))
+        label, note = _known_label(form, options.label, encoding), None
+        columns = Columns((), None if label is None else form.names[label], label)
+        note = position_note(encoding.named, form.named)
+        kinds = {
+            position: column.encoder.kind
+            for position, column in zip(encoding.match(form), encoding.columns, strict=True)
+        }
+    features = list(kinds)
+    if label is not None and options.labels:
+        kinds[label] = None if encoding is None else encoding.label_kind
+    table, skipped = read_columns(file, kinds, options, cache)
+    if encoding is None:
+        adapted, unexpected = _numbers(table, features)
+    else:
+        adapted, unexpected = encoding.converted(table)
+    labels = _labels(table, label, kinds[label]) if label in kinds else None
+    usable = _usable(table, unexpected, labels, options)
+    table, adapted = (replace(each, kept=usable.kept) for each in (table, adapted))
+    skipped = SkippedLines.of_parts([skipped, usable.skipped])
     skipped = _expect_rows(file, skipped, table.rows, options)
     return RawSet(
-        inputs=encoding.transform(adapted),
-        features=encoding.features,
+        inputs=_matrix(adapted) if encoding is None else encoding.transform(adapted),
+        features=len(features) if encoding is None else encoding.features,
         labels=None if labels is None else labels.values[table.numbers()],
         label_lists=None,
         source=str(file.source),
         skipped=skipped,
-        columns=Columns((), None if label is None else file.names[label], label),
-        notes=notes,
+        columns=columns,
+        notes=(*_notes(file), *filter(None, [note]), *usable.notes),
         label_names=() if labels is None else labels.names,
+        locator=table.locator(),
     )
 
 
-def _known_label(form: Table, label: str | None, encoding: TableEncoding) -> int | None:
+def _known_label(form: TableForm, label: str | None, encoding: TableEncoding) -> int | None:
     """The position of the label column of a later table; None if it has none."""
-    if label is not None:
-        return find(form, label, "label")
-    if encoding.named and form.named:
-        return (
-            find(form, encoding.label_name, "label") if encoding.label_name in form.names else None
-        )
+    if label is not None or (encoding.named and form.named):
+        names = tuple(column.name for column in encoding.columns)
+        return label_of_known(form, label, Columns(names, encoding.label_name, encoding.label))
     return encoding.label if len(form.names) == encoding.width else None
+
+
+def _numbers(table: Table, features: Sequence[int]) -> tuple[Table, tuple[UnexpectedCells, ...]]:
+    """The `features` as numbers, numbered from 0, and the cells that are not numbers."""
+    columns, unexpected = dict[int, Column](), list[UnexpectedCells]()
+    for n, position in enumerate(features):
+        columns[n], cells = typed(table, position, "number")
+        missing = np.flatnonzero(columns[n].missing)
+        if cells is not None:
+            unexpected.append(cells)
+            missing = np.setdiff1d(missing, cells.rows)
+        if len(missing):
+            name = quoted(table.names[position])
+            complaint = f"column {name}: expected a number; got a missing value"
+            unexpected.append(UnexpectedCells(missing, position, complaint))
+    return replace(table, columns=columns), tuple(unexpected)
+
+
+def _matrix(table: Table) -> DoubleInputs:
+    """The columns of a table of numbers as a matrix float64[N, F]."""
+    numbers = table.numbers()
+    require(8 * len(numbers) * len(table.columns), f"the rows of {table.source}", "use fewer rows")
+    dense = np.empty((len(numbers), len(table.columns)))
+    for start in range(0, len(numbers), BLOCK_ROWS):
+        part = numbers[start : start + BLOCK_ROWS]
+        for n, column in table.columns.items():
+            assert isinstance(column, NumberColumn)
+            dense[start : start + BLOCK_ROWS, n] = column.values[part]
+    return double_inputs(dense)
 
 
 def _notes(file: TableFile) -> tuple[str, ...]:
@@ -225,30 +266,51 @@ def _notes(file: TableFile) -> tuple[str, ...]:
 
 
 def read_columns(
-    file: TableFile, kinds: Mapping[int, Kind | None], options: ReadOptions
+    file: TableFile,
+    kinds: Mapping[int, Kind | None],
+    options: ReadOptions,
+    cache: DataCache | None = None,
 ) -> tuple[Table, SkippedLines]:
     """Read the columns in `kinds`, by position."""
+    source, (_, names, named) = file.source, file.form
     if file.dialect is None:
         from hogbatch.data.table.arrow.files import read_columnar  # here: PyArrow is large
 
-        wanted = {file.names[position]: kind for position, kind in kinds.items()}
-        found = read_columnar(file.source.path, str(file.source), wanted)
-        columns = {position: found[file.names[position]] for position in kinds}
-        return Table(str(file.source), file.names, columns, file.named), NONE_SKIPPED
-    from hogbatch.data.table.arrow.text import read_csv  # here: PyArrow is large
+        source.begin_reading()
+        wanted = {names[position]: kind for position, kind in kinds.items()}
+        found = read_columnar(source.path, str(source), wanted)
+        columns = {position: found[names[position]] for position in kinds}
+        return Table(str(source), names, columns, named), NONE_SKIPPED
+    parts, files = list[CsvColumns](), list[CsvPart]()
+    for own in file.files:
+        dialect = examine(own, options) if len(file.files) > 1 else file.dialect
+        part = _read_csv(own, dialect, kinds, skip=options.bad_lines > 0, cache=cache)
+        rows = len(next(iter(part.columns.values())))
+        parts.append(part)
+        files.append(CsvPart(own, dialect, rows, part.lines == rows))
+    columns = {position: joined([part.columns[position] for part in parts]) for position in kinds}
+    table = Table(str(source), names, columns, named, partial(_places, files))
+    return table, SkippedLines.of_parts(part.skipped for part in parts)
 
-    parts, skipped, files = list[dict[int, Column]](), list[SkippedLines](), list[CsvPart]()
-    for source in file.files:
-        dialect = examine(source, options) if len(file.files) > 1 else file.dialect
-        own, lines, wrong = read_csv(source, dialect, kinds, skip=options.bad_lines > 0)
-        parts.append(own)
-        skipped.append(wrong)
-        rows = len(next(iter(own.values())))
-        files.append(CsvPart(source, dialect, rows, lines == rows))
-    columns = {position: joined([part[position] for part in parts]) for position in kinds}
-    places = partial(_places, files)
-    table = Table(str(file.source), file.names, columns, file.named, places)
-    return table, SkippedLines.of_parts(skipped)
+
+def _read_csv(
+    source: Source,
+    dialect: Dialect,
+    kinds: Mapping[int, Kind | None],
+    *,
+    skip: bool,
+    cache: DataCache | None,
+) -> CsvColumns:
+    def parse() -> CsvColumns:
+        from hogbatch.data.table.arrow.text import read_csv  # here: PyArrow is large
+
+        source.begin_reading()
+        return read_csv(source, dialect, kinds, skip=skip)
+
+    if cache is None or not source.persistent:
+        return parse()
+    key = {"dialect": dialect[:5], "kinds": list(kinds.items()), "skip": skip}
+    return cache.read(source.path, key, parse, CSV_COLUMNS)
 
 
 class CsvPart(NamedTuple):
@@ -278,19 +340,21 @@ def _places(parts: Sequence[CsvPart], rows: Sequence[int]) -> list[Place]:
 def _labels(table: Table, position: int, kind: Kind | None) -> TableLabels:
     """The labels of a table: numbers, or places among the sorted texts, or among false and true."""
     column, unexpected = typed(table, position, kind)
+    name = table.names[position]
     if isinstance(column, NumberColumn):
-        return TableLabels(column.values, (False, True) if column.boolean else (), unexpected)
+        names = (False, True) if column.boolean else ()
+        return TableLabels(column.values, names, unexpected, name)
     if not isinstance(column, CategoryColumn):
         raise DataError(
-            f"{table.source}: the label column {quoted(table.names[position])} contains dates; "
+            f"{table.source}: the label column {quoted(name)} contains dates; "
             "expected numbers, text, or the values true and false"
         )
     codes = column.codes[~column.missing]
     used = np.unique(codes)
-    names = sorted(column.values[code] for code in used)
-    places = {name: n for n, name in enumerate(names)}
+    texts = sorted(column.values[code] for code in used)
+    places = {text: n for n, text in enumerate(texts)}
     lookup = np.array([places.get(v, np.nan) for v in column.values] + [np.nan], np.float64)
-    return TableLabels(lookup[column.codes], tuple(names), unexpected)
+    return TableLabels(lookup[column.codes], tuple(texts), unexpected, name)
 
 
 class UsableRows(NamedTuple):
@@ -298,35 +362,41 @@ class UsableRows(NamedTuple):
 
     kept: NDArray[np.int64] | None  # ascending; None: all
     skipped: SkippedLines
-    note: str | None  # about rows without a label
+    notes: tuple[str, ...]  # about rows without a label
 
 
 def _usable(
     table: Table,
     unexpected: Sequence[UnexpectedCells],
-    label: int,
-    labels: TableLabels,
+    labels: TableLabels | None,
     options: ReadOptions,
 ) -> UsableRows:
-    """The rows with a label and without unexpected cells.
+    """The rows without unexpected cells and, if there are `labels`, with a label.
 
     Rows without a label are left out: nothing can be learned from them. DataError for the first
     unexpected cell, unless --bad-lines permits them.
     """
+    if labels is not None:
+        unexpected = (*unexpected, *filter(None, [labels.unexpected]))
     bad = [each for each in unexpected if len(each.rows)]
     rows = np.unique(np.concatenate([each.rows for each in bad])) if bad else np.empty(0, np.int64)
-    missing = np.setdiff1d(np.flatnonzero(np.isnan(labels.values)), rows)
     if len(rows) and not options.bad_lines:
-        raise _unexpected_error(table, bad, len(rows), training=options.encoding is None)
+        raise _unexpected_error(table, bad, len(rows), options)
+    missing = rows[:0]
+    if labels is not None:
+        missing = np.setdiff1d(np.flatnonzero(np.isnan(labels.values)), rows)
     if not len(rows) and not len(missing):
-        return UsableRows(None, NONE_SKIPPED, None)
+        return UsableRows(None, NONE_SKIPPED, ())
     usable = np.setdiff1d(np.arange(table.rows), np.concatenate([rows, missing]))
-    name = quoted(table.names[label])
+    skipped = _skipped_rows(table, bad, rows)
+    if labels is None or not len(missing):
+        return UsableRows(usable, skipped, ())
+    name = quoted(labels.column)
     if not len(usable) and not len(rows):
         raise DataError(f"{table.source}: expected labels in column {name}; got none in any row")
     some = f"{len(missing):,} rows without a label" if len(missing) > 1 else "a row without a label"
     note = f"{some} (column {name}) {'are' if len(missing) > 1 else 'is'} left out"
-    return UsableRows(usable, _skipped_rows(table, bad, rows), note if len(missing) else None)
+    return UsableRows(usable, skipped, (note,))
 
 
 def _skipped_rows(
@@ -347,15 +417,19 @@ def _skipped_rows(
 
 
 def _unexpected_error(
-    table: Table, bad: Sequence[UnexpectedCells], rows: int, *, training: bool
+    table: Table, bad: Sequence[UnexpectedCells], rows: int, options: ReadOptions
 ) -> DataError:
     """The error for the first unexpected cell; only in training may its column get another kind."""
     first = min(bad, key=lambda each: int(each.rows[0]))
     problem = f"{table.locate(int(first.rows[0]))}: {first.complaint}"
+    if not options.labels:
+        return UnexpectedCell(problem)
     fraction = np.ceil(1000 * rows / table.rows) / 1000
     some = f"all {rows:,} such rows" if rows > 1 else "the row"
     skip = f"leave {some} out with --bad-lines {fraction:g}"
-    if not first.word or not training:
-        return DataError(f"{problem}; correct the row, or {skip}")
-    name = table.names[first.position]
-    return MixedColumn(problem, f"if it is a category, use --categorical {name}, else {skip}")
+    if first.word and options.table is not None:
+        name = table.names[first.position]
+        return UnexpectedCell(
+            f"{problem}; if it is a category, use --categorical {name}, else {skip}"
+        )
+    return UnexpectedCell(f"{problem}; correct the row, or {skip}")

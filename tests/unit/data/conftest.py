@@ -3,7 +3,8 @@ import threading
 
 import pytest
 
-from hogbatch.data import csv, libsvm, text, xmc
+import hogbatch.data.table.arrow.text as csv_text
+from hogbatch.data import libsvm, text, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.readers import READERS, RELEVANT_OPTIONS
 
@@ -87,13 +88,14 @@ def parsed(monkeypatch):
     paths = []
 
     def watched(reader):
-        def parse(path, options):
+        def parse(path, *arguments, **options):
             paths.append(path.path)
-            return reader(path, options)
+            return reader(path, *arguments, **options)
 
         return parse
 
-    for reader in (libsvm.read, xmc.read, csv.read):
+    monkeypatch.setattr(csv_text, "read_csv", watched(csv_text.read_csv))
+    for reader in (libsvm.read, xmc.read):
         watching = watched(reader)
         monkeypatch.setitem(RELEVANT_OPTIONS, watching, RELEVANT_OPTIONS[reader])
         for ending, usual in READERS.items():

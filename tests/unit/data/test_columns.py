@@ -1,22 +1,18 @@
-from pathlib import Path
-
 import pytest
 
-from hogbatch.data.columns import TableForm, map_columns, numbered
+from hogbatch.data.columns import TableForm, number_columns, numbered
 from hogbatch.data.raw import Columns, ReadOptions
 from hogbatch.errors import DataError
 
 KNOWN = Columns(("a", "b", "c"), "y", 3)
 TWICE = Columns(("a", "a", "y"), "y", 0)
-UNNAMED = TableForm(Path("t.csv"), ",", 4, (), 1)
+UNNAMED = Columns(position=3)
 
 
-def mapped(names, known=KNOWN, label=None):
-    """Feature columns, label column and notes of a table for a model of three features."""
-    names = tuple(names.split(","))
-    table = TableForm(Path("t.csv"), ",", len(names), names, 2, numbered(names))
-    found = map_columns(table, ReadOptions(label, features=3, columns=known))
-    return list(found.sources), found.label, found.notes
+def matched(names, known=KNOWN, label=None, named=True):
+    """Feature columns, label column and note of a table for a model of three features."""
+    form = TableForm("t.csv", tuple(names.split(",")), named)
+    return number_columns(form, ReadOptions(label, features=3, columns=known))
 
 
 @pytest.mark.parametrize(
@@ -27,23 +23,13 @@ def mapped(names, known=KNOWN, label=None):
         ("c,a,b", KNOWN, None, [1, 2, 0], None),
         ("y,c,a,b,z", KNOWN, "z", [2, 3, 1], 4),
         ("c,a,b,z", KNOWN, "3", [1, 2, 0], 3),
-        ("a,y,b,c,y", KNOWN, "4", [0, 2, 3], 4),
         ("x,a,b,c,x,y", KNOWN, None, [1, 2, 3], 5),
         ("y,a,a,y", TWICE, None, [1, 2, 3], 0),  # the order of the training data
         ("a,a,y", TWICE, None, [0, 1, 2], None),
     ],
 )
 def test_names_decide_in_any_order(names, known, label, features, label_column):
-    assert mapped(names, known, label)[:2] == (features, label_column)
-
-
-def test_columns_that_are_too_many_are_named_first_ones_first():
-    unknown = ",".join(f"x{n}" for n in range(9))
-    assert mapped("a,b,c,y," + unknown)[2] == (
-        "9 columns are ignored because the training data lack them: "
-        "'x0', 'x1', 'x2', 'x3', 'x4' and 4 more",
-    )
-    assert mapped("a,b,c,y,z")[2][0].startswith("1 column is ignored because the training data la")
+    assert matched(names, known, label) == (features, label_column, None)
 
 
 WIDE = Columns(tuple(f"f{n}" for n in range(100_000)), "y", 0)
@@ -52,37 +38,51 @@ WIDE = Columns(tuple(f"f{n}" for n in range(100_000)), "y", 0)
 @pytest.mark.parametrize(
     ("names", "known", "label", "complaint"),
     [
-        ("a,c,y", KNOWN, None, r"^t\.csv:2: expected the 3 features .* no column 'b'$"),
+        ("a,c,y", KNOWN, None, r"^t\.csv: expected the 3 features .* no column 'b'$"),
         ("A,b,C,y", KNOWN, None, r"no column 'a', 'c'$"),
         ("a,b,c", KNOWN, "b", r"no column 'b' in addition to the label column$"),
         ("a,b,c,y", WIDE, None, r"got no column 'f0', .*'f4' and 99995 more$"),
-        ("a,b,c,a,y", KNOWN, None, r"t\.csv:2: columns 0 and 3 \(from 0\) are both named 'a'"),
-        ("a,y,b,c,y", KNOWN, None, r"columns 1 and 4 .* 'y'; give the number of the label"),
+        ("a,b,c,a,y", KNOWN, None, r"t\.csv: columns 0 and 3 \(from 0\) are both named 'a'"),
+        ("a,y,b,c,y", KNOWN, None, r"columns 1 and 4 .* 'y'; rename one, or give the number"),
         ("a,y,a", TWICE, None, r"columns 0 and 2 .* are both named 'a'"),
         ("a,y,b", TWICE, "b", "the training data have two columns named 'a'"),
+        ("a", UNNAMED, None, "expected features and a label; got one column"),
+        ("a,b,c,y", UNNAMED, "z", r"t\.csv has no label column 'z': its columns are a, b, c, y$"),
     ],
 )
 def test_features_that_are_missing_or_ambiguous_are_named(names, known, label, complaint):
     with pytest.raises(DataError, match=complaint):
-        mapped(names, known, label)
+        matched(names, known, label)
 
 
 @pytest.mark.parametrize(
-    ("names", "known", "why"),
+    ("names", "known", "named", "why"),
     [
-        ("0,1,2,3", KNOWN, "the header has only column numbers"),
-        ("u,v,w,z", Columns(position=3), "the training data have no column names"),
+        ("0,1,2,3", KNOWN, False, "there is no header"),
+        ("u,v,w,z", UNNAMED, True, "the training data have no column names"),
     ],
 )
-def test_without_names_on_both_sides_position_decides(names, known, why):
+def test_without_names_on_both_sides_position_decides(names, known, named, why):
     note = f"{why}, so columns are matched to those of the training data by position"
-    assert mapped(names, known) == ([0, 1, 2], 3, (note,))
+    assert matched(names, known, named=named) == ([0, 1, 2], 3, note)
 
 
 def test_a_table_without_names_has_its_label_where_the_training_data_had_it():
-    known = KNOWN._replace(position=0)
-    for width, given, label in ((4, None, 0), (3, None, None), (4, "1", 1)):
-        table = UNNAMED._replace(width=width)
-        assert map_columns(table, ReadOptions(given, features=3, columns=known)).label == label
-    with pytest.raises(DataError, match="no label column 'y': its 4 columns have no names"):
-        map_columns(UNNAMED, ReadOptions("y", features=3, columns=known))
+    known = Columns(position=0)
+    for names, given, label in (("0,1,2,3", None, 0), ("0,1,2", None, None), ("0,1,2,3", "1", 1)):
+        assert matched(names, known, given, named=False)[1:] == (label, None)
+
+
+def test_the_index_of_a_data_frame_is_not_a_feature():
+    for name in ("Unnamed: 0", "__index_level_0__"):
+        form = TableForm("t.csv", (name, "a", "y"), True)
+        found = number_columns(form, ReadOptions())
+        assert (found.features, found.label) == ([1], 2) and "index of a data frame" in found.note
+        assert number_columns(form, ReadOptions("0"))[:2] == ([1, 2], 0)
+
+
+def test_column_numbers_are_no_names():
+    for names in ("0,1,2", ",0,1"):
+        assert numbered(names.split(","))
+    for names in ("0,1", "1,2,3", "0,2,1", "a,1,2"):
+        assert not numbered(names.split(","))

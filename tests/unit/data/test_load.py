@@ -126,7 +126,7 @@ def test_a_label_given_by_number_is_found_by_its_name(write):
     ("train", "test", "complaint"),
     [
         (CSV, "a,b\n1,2\n", r"t\.csv has no labels: expected the label column 'y'"),
-        (CSV, "a,y\n1,2\n", r"t\.csv:1: expected the 2 features .* no column 'b'"),
+        (CSV, "a,y\n1,2\n", r"t\.csv: expected the 2 features .* no column 'b'"),
         ("1,2,3\n3,4,5\n", "1,2\n", r"t\.csv has no labels: expected a label column"),
         ("1,2,3,1\n2,3,4,0\n", "1,2,3,4,5\n", r"t\.csv:1: more features than the training data"),
         ("1,2,3,1\n2,3,4,0\n", "1,2\n", r"t\.csv:1: fewer features than the training data"),
@@ -209,9 +209,12 @@ class TestTooLittleMemory:
     def nearly_full(self, monkeypatch):
         monkeypatch.setattr(budget, "free_memory", lambda: 20)
 
-    @pytest.mark.parametrize(("name", "text"), [("rows.csv", CSV), ("rows.svm", SVM)])
-    def test_splitting_and_scaling_are_refused(self, write, name, text):
-        with pytest.raises(UsageError, match="of free memory for the scaled rows; got 20 B"):
+    @pytest.mark.parametrize(
+        ("name", "text", "purpose"),
+        [("a.csv", CSV, "rows of .*a.csv"), ("a.svm", SVM, "scaled rows")],
+    )
+    def test_reading_splitting_and_scaling_are_refused(self, write, name, text, purpose):
+        with pytest.raises(UsageError, match=f"of free memory for the {purpose}; got 20 B"):
             load(write(name, text))
 
     def test_writing_sparse_rows_out_is_refused(self):

@@ -66,8 +66,8 @@ def test_standard_input_cannot_be_both_sets(test):
 
 
 def test_names_in_messages_are_printable(write):
-    odd = write("a\n\x1b[31m.csv", b"1,2\n1,x\n")
-    assert r"a\n\x1b[31m.csv:2:3: " in (found := read_error(odd)) and found.isprintable()
+    odd = write("a\n\x1b[31m.csv", b"1,2\nx,1\n")
+    assert r"a\n\x1b[31m.csv:2: " in (found := read_error(odd)) and found.isprintable()
     assert str(Source(odd)).endswith(r"/a\n\x1b[31m.csv")
     assert shown("-") == shown("/dev/stdin") == "standard input"
 

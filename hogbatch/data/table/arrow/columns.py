@@ -1,7 +1,7 @@
 """Columns of PyArrow tables as NumPy arrays."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,10 @@ from hogbatch.data.table.columns import (
 )
 from hogbatch.data.table.dialect import DECIMAL_COMMA
 from hogbatch.errors import DataError
+from hogbatch.machine import budget
 from hogbatch.machine.printable import printable, quoted
+
+ADVICE: Final = "use fewer rows, or a machine with more memory"
 
 
 def convert(
@@ -76,17 +79,18 @@ def _values(array: pa.ChunkedArray, missing: float, dtype: Any) -> Any:
 
     Its own conversions import pandas or pyarrow.compute, which takes longer than the conversion.
     """
-    stored, parts = array.type.to_pandas_dtype(), [np.empty(0, dtype)]
+    budget.require(np.dtype(dtype).itemsize * len(array), "a column", ADVICE)
+    stored, values, start = array.type.to_pandas_dtype(), np.empty(len(array), dtype), 0
     for chunk in array.chunks:
         rows = slice(chunk.offset, chunk.offset + len(chunk))
         validity, content = chunk.buffers()
-        values = np.frombuffer(content or b"", stored)[rows].astype(dtype, copy=False)
+        part = values[start : start + len(chunk)]
+        part[:] = np.frombuffer(content or b"", stored)[rows]
         if chunk.null_count:
             bits = np.frombuffer(validity, np.uint8)
-            present = np.unpackbits(bits, count=rows.stop, bitorder="little")[rows]
-            values = np.where(present, values, np.array(missing, dtype))
-        parts.append(values)
-    return np.concatenate(parts)
+            part[np.unpackbits(bits, count=rows.stop, bitorder="little")[rows] == 0] = missing
+        start += len(chunk)
+    return values
 
 
 def _categories(array: pa.ChunkedArray, decimal: str) -> CategoryColumn:

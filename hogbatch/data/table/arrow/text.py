@@ -10,19 +10,21 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.csv
 
-from hogbatch.data.header import MISSING
 from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.source import Source
-from hogbatch.data.table.arrow.columns import convert
-from hogbatch.data.table.columns import Column
+from hogbatch.data.table.arrow.columns import ADVICE, convert
+from hogbatch.data.table.columns import MISSING
 from hogbatch.data.table.dialect import Dialect, records
 from hogbatch.data.table.kinds import Kind
-from hogbatch.data.text import blocks
+from hogbatch.data.table.stored import CsvColumns
+from hogbatch.data.text import blocks, changed_error, state_of
 from hogbatch.errors import DataError
+from hogbatch.machine import budget
 from hogbatch.machine.printable import printable
 
 BLOCK_BYTES: Final = 1 << 21  # of text that a thread parses at a time
 RELEASED_WITHIN_S: Final = 1.0
+PARSED_BYTES: Final = 16  # of memory for each byte of text, with the blocks that wait to be parsed
 MAX_DICTIONARY: Final = 1 << 20  # distinct values of a block that is stored as numbers
 NULLS: Final = sorted({form(word) for word in MISSING for form in (str, str.upper, str.title)})
 TEXT_TYPES: Final[dict[str, pa.DataType]] = {
@@ -43,6 +45,7 @@ class LineStream(io.RawIOBase):
     """The text of a file from a line on, for PyArrow."""
 
     def __init__(self, source: Source, first_line: int, counts: Counts) -> None:
+        self._source = source
         self._chunks = _from_line(source, first_line)
         self._chunk = memoryview(b"")
         self._counts = counts
@@ -55,6 +58,7 @@ class LineStream(io.RawIOBase):
         """Read up to len(buffer) bytes."""
         if not self._chunk:
             text = next(self._chunks, b"")
+            budget.require(PARSED_BYTES * len(text), f"the rows of {self._source}", ADVICE)
             self._counts.lines += text.count(b"\n")
             self._chunk = memoryview(text)
         size = min(len(buffer), len(self._chunk))
@@ -87,26 +91,28 @@ def _utf8(text: bytes) -> bytes:
 
 def read_csv(
     source: Source, dialect: Dialect, kinds: Mapping[int, Kind | None], *, skip: bool
-) -> tuple[dict[int, Column], int, SkippedLines]:
+) -> CsvColumns:
     """Read the columns in `kinds`, by position; None: the kind follows from the cells.
 
-    Also returns the number of lines that were read, and the lines that do not have as many cells
-    as the file has columns: DataError for the first, unless `skip`.
+    DataError for the first line that does not have as many cells as the file has columns, unless
+    `skip`, or if the file changes.
     """
-    released, counts = threading.Event(), Counts()
+    state, released, counts = state_of(source), threading.Event(), Counts()
     try:
         table = _parse(source, dialect, kinds, skip, counts, released)
     finally:
         # A thread of PyArrow may hold the stream for a moment longer. If it released the stream
         # while Python exits, the process would abort (github.com/apache/arrow/issues/34314).
         released.wait(RELEASED_WITHIN_S)
+    if state_of(source) != state:
+        raise changed_error(source)
     if isinstance(table, str):
         raise _diagnosed(source, dialect, table)
     names = {str(n): dialect.names[n] for n in kinds}
     texts = {str(n) for n, kind in kinds.items() if kind == "text"}
     columns = convert(table, names, texts, source, decimal=dialect.decimal)
     found = {int(name): column for name, column in columns.items()}
-    return found, counts.lines, _skipped(source, dialect, counts.skipped)
+    return CsvColumns(found, counts.lines, _skipped(source, dialect, counts.skipped))
 
 
 def _parse(
@@ -156,9 +162,12 @@ def _parse(
 
 def _diagnosed(source: Source, dialect: Dialect, problem: str) -> DataError:
     """The error for the first line with a wrong number of cells."""
+    line = None
     for line, cells in records(source, dialect):
         if len(cells) != len(dialect.names):
             return DataError(f"{source}:{line}: {_wrong_width(cells, dialect)}")
+    if line is None:
+        return DataError(f"{source} has a header and no rows")
     reason = printable(problem.splitlines()[0], 200)
     return DataError(f"{source}: the table cannot be read: {reason}")
 

@@ -78,7 +78,6 @@ NAMED, PLAIN, SPARSE = "a,b,y\n1,2,3\n", "1,2,3\n", "1 1:1\n2 2:1\n"
         ),
         ({"a_csv": "a,b,y\n1,red,3\n2,blue,4\n"}, r"a\.csv.*\(--data-copies\) must be num.*conve"),
         ({"a_csv": "a,b,y\n1,,3\n2,5,4\n"}, r"a\.csv.*\(--data-copies\) must be numbers .*convert"),
-        ({"a_csv": "a;b;y\n1;2;3\n"}, r"a\.csv.*\(--data-copies\) must be numbers .*convert"),
         ({"a_csv": "1,2,3\n4,5,6\n7,8\n"}, r"a\.csv:3:(?!.*--data-copies)"),
         ({"a_npz": {"X": np.eye(2)}}, r"a\.npz has no labels"),
         ({"a_svm": "1\n2\n"}, "no row has a feature"),

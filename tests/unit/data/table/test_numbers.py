@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from hogbatch.data.load import load
+from hogbatch.data.raw import Columns
 from hogbatch.errors import DataError
 from tests.support.reading import read_for_model
 
@@ -24,10 +25,14 @@ def test_columns_are_matched_by_name_for_a_model_and_for_a_test_set(tmp_path, tr
     test = load(train, test=path, scale="none").test
     assert raw.inputs.dense.tolist() == test.inputs.dense.tolist() == [[1, 2], [3, 4.5]]
     assert raw.labels.tolist() == [0, 1]
-    ignored = "1 column is ignored because the training data lack it: 'extra'"
-    assert raw.messages == (f"{path}: {ignored}",)
     getattr(FRAME.drop(columns="y"), form)(path)
     assert read_for_model(path, 2, columns=columns).labels is None
+
+
+def test_labels_that_a_prediction_does_not_use_may_be_missing_or_anything(write):
+    path = write("later.csv", "a,y,b\n1,,2\n3,?,4.5\n")
+    raw = read_for_model(path, 2, columns=Columns(("a", "b"), "y", 2), labels=False)
+    assert (raw.inputs.dense.tolist(), raw.labels) == ([[1, 2], [3, 4.5]], None)
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,7 @@ def test_words_for_missing_values(read_table, word):
     assert categories == ["x", None, "z"]
 
 
-def test_numbers_alone_are_read_without_a_table_unless_values_are_missing_below(read_table):
-    raw = read_table("a.csv", "a,b,y\n1,2,0\n2,3,1\n")
-    assert (raw.table, raw.inputs.dense.tolist()) == (None, [[1, 2], [2, 3]])
+def test_values_may_be_missing_below_many_numbers(read_table):
     raw = read_table("b.csv", LATE)
     assert np.isnan(raw.table.table.columns[0].values[-1])
     assert raw.locate(1000).endswith("b.csv:1002")
@@ -130,6 +128,20 @@ def test_the_index_of_a_data_frame_is_not_a_feature_and_booleans_are_labels(read
     raw = read_table("a.csv", f"{name},a,y\n7,x,true\n3,y,false\n9,x,true\n")
     assert raw.table.kinds == {1: "category"} and "the index of a data frame" in raw.notes[-1]
     assert (raw.label_names, raw.labels.tolist()) == ((False, True), [1, 0, 1])
+
+
+def test_a_column_that_is_constant_in_training_is_not_a_feature(write):
+    rows = "".join(f"{n},{n % 7 + 1},0,{n % 2}\n" for n in range(20))
+    loaded = load(write("a.csv", "a,b,c,y\n" + rows), options=TABLE, test_fraction=0)
+    assert loaded.train.features == 2 and "not used: c (constant)" in loaded.notes[0]
+    later = write("b.csv", "a,b,c,y\n" + rows.replace(",0,", ",100,"))
+    raw = read_for_model(later, 2, encoding=loaded.table)
+    np.testing.assert_array_equal(raw.inputs.dense, loaded.train.inputs.dense)
+
+
+def test_numbers_beyond_float32_are_refused(write):
+    with pytest.raises(DataError, match=r"a\.csv:3: column 'a': expected a finite number within f"):
+        load(write("a.csv", "a,y\n1,0\n1.7e308,1\n"), options=TABLE)
 
 
 def frame():
