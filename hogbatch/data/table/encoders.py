@@ -43,13 +43,10 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 class Block(NamedTuple):
-    """The features of B rows of a column: k stored values per row, with ascending features."""
+    """The features of B rows of a column: k stored values per row."""
 
     features: NDArray[np.int32]  # [B, k]
     values: NDArray[np.float32]  # [B, k]
-
-
-Encode: TypeAlias = Callable[[RowNumbers], Block]  # the features of some rows of a column
 
 
 class StoredByField:
@@ -102,9 +99,9 @@ class NumericEncoder(StoredByField):
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "NumericEncoder":
         """Fit the statistics; `scaling` is standard, max, none or quantile."""
         assert isinstance(column, NumberColumn)
-        found = column.values[rows]
-        present = found[~np.isnan(found)]
-        indicator = len(present) < len(found)
+        present = found = column.values[rows]
+        if indicator := bool((missing := np.isnan(found)).any()):
+            present = found[~missing]
         if not len(present):
             return cls(0.0, 1.0, 0.0, indicator)
         mean = float(present.mean())
@@ -120,26 +117,21 @@ class NumericEncoder(StoredByField):
         constant = deviation <= 1e-12 * abs(mean)
         return cls(mean, 1.0 if constant else deviation, mean, indicator)
 
-    def prepare(self, column: Column) -> Encode:
-        """The function that encodes rows of a column."""
+    def encode(self, column: Column, rows: RowNumbers) -> Block:
+        """The features of some rows of a column."""
         assert isinstance(column, NumberColumn)
-        numbers = column.values
-
-        def encode(rows: RowNumbers) -> Block:
-            cells = numbers[rows]
-            missing = np.isnan(cells)
-            cells = np.where(missing, self.fill, cells)
-            if self.quantiles is not None:
-                places = np.linspace(0, 1, len(self.quantiles))
-                cells = np.interp(cells, self.quantiles, places)
-            values = ((cells - self.mean) / self.scale).astype(np.float32)
-            features = np.zeros(len(rows), np.int32)
-            if self.indicator:
-                features[missing] = 1
-                values[missing] = 1.0
-            return Block(features[:, np.newaxis], values[:, np.newaxis])
-
-        return encode
+        cells = column.values[rows]
+        missing = np.isnan(cells)
+        cells[missing] = self.fill
+        if self.quantiles is not None:
+            places = np.linspace(0, 1, len(self.quantiles))
+            cells = np.interp(cells, self.quantiles, places)
+        values = ((cells - self.mean) / self.scale).astype(np.float32)
+        features = np.zeros(len(rows), np.int32)
+        if self.indicator:
+            features[missing] = 1
+            values[missing] = 1.0
+        return Block(features[:, np.newaxis], values[:, np.newaxis])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,25 +167,20 @@ class DateEncoder:
         setting = "standard" if scaling in ("none", "max") else scaling
         return cls(NumericEncoder.fit(NumberColumn(column.seconds), rows, setting), tuple(cycles))
 
-    def prepare(self, column: Column) -> Encode:
-        """The function that encodes rows of a column."""
+    def encode(self, column: Column, rows: RowNumbers) -> Block:
+        """The features of some rows of a column."""
         assert isinstance(column, DateColumn)
-        seconds, number = column.seconds, self.number.prepare(NumberColumn(column.seconds))
-
-        def encode(rows: RowNumbers) -> Block:
-            values = np.zeros((len(rows), self.width), np.float32)
-            own = number(rows)
-            np.put_along_axis(values, own.features.astype(np.int64), own.values, axis=1)
-            missing = np.isnan(found := seconds[rows])
-            for n, name in enumerate(self.cycles):
-                angle = np.where(missing, 0.0, found % CYCLES[name] * (2 * np.pi / CYCLES[name]))
-                at = self.number.width + 2 * n
-                values[:, at] = np.where(missing, 0.0, 2**0.5 * np.sin(angle))
-                values[:, at + 1] = np.where(missing, 0.0, 2**0.5 * np.cos(angle))
-            features = np.broadcast_to(np.arange(self.width, dtype=np.int32), values.shape)
-            return Block(features, values)
-
-        return encode
+        values = np.zeros((len(rows), self.width), np.float32)
+        own = self.number.encode(NumberColumn(column.seconds), rows)
+        np.put_along_axis(values, own.features.astype(np.int64), own.values, axis=1)
+        missing = np.isnan(found := column.seconds[rows])
+        for n, name in enumerate(self.cycles):
+            angle = np.where(missing, 0.0, found % CYCLES[name] * (2 * np.pi / CYCLES[name]))
+            at = self.number.width + 2 * n
+            values[:, at] = np.where(missing, 0.0, 2**0.5 * np.sin(angle))
+            values[:, at + 1] = np.where(missing, 0.0, 2**0.5 * np.cos(angle))
+        features = np.broadcast_to(np.arange(self.width, dtype=np.int32), values.shape)
+        return Block(features, values)
 
     def description(self) -> dict[str, Any]:
         """The scalars, as JSON."""
@@ -270,16 +257,11 @@ class CategoryEncoder(StoredByField):
         weights = np.minimum(1, (counts / (FREQUENT * max(len(rows), 1))) ** 0.25)
         return replace(plain, weights=weights.astype(np.float32))
 
-    def prepare(self, column: Column) -> Encode:
-        """The function that encodes rows of a column."""
+    def encode(self, column: Column, rows: RowNumbers) -> Block:
+        """The features of some rows of a column."""
         categories = to_categories(column)
-        lookup, codes = self._lookup(categories), categories.codes
-
-        def encode(rows: RowNumbers) -> Block:
-            features = lookup[codes[rows]]
-            return Block(features[:, np.newaxis], self.weights[features][:, np.newaxis])
-
-        return encode
+        features = self._lookup(categories)[categories.codes[rows]]
+        return Block(features[:, np.newaxis], self.weights[features][:, np.newaxis])
 
     def _lookup(self, categories: CategoryColumn) -> NDArray[np.int32]:
         """The feature of each code; the last one is that of NO_VALUE."""

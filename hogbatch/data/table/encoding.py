@@ -5,7 +5,7 @@ same features, whatever the order of their columns.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,13 +15,12 @@ from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.columns import TableForm, find_features
 from hogbatch.data.order import RowNumbers
 from hogbatch.data.table.columns import ENCODING, Table, TextColumn
-from hogbatch.data.table.encoders import ENCODERS, Arrays, Encode, Encoder, TextEncoder
+from hogbatch.data.table.encoders import ENCODERS, Arrays, Block, Encoder, TextEncoder
 from hogbatch.data.table.kinds import Inspected, Kind, UnexpectedCells, kind_of, typed
 from hogbatch.data.table.words import terms
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
 
-BLOCK_ROWS: Final = 1 << 14  # rows that are encoded at a time
 MAX_EMPTY: Final = 4  # dense rows have at most this many features for each stored value
 ADVICE: Final = "use fewer rows or columns"
 FLOAT32 = INT32 = 4  # bytes
@@ -129,26 +128,22 @@ class TableEncoding:
         numbers = table.numbers(rows)
         return self._csr(table, numbers) if self.sparse else self._dense(table, numbers)
 
-    def _prepared(self, table: Table) -> list[tuple[int, int, Encode]]:
-        """First feature, first stored value and encoding function of each column but texts."""
-        prepared, feature, offset = [], 0, 0
+    def _blocks(self, table: Table, rows: RowNumbers) -> Iterator[tuple[int, Block]]:
+        """First feature and encoded `rows` of each column but texts."""
+        feature = 0
         for n, own in enumerate(self.columns):
             if not isinstance(own.encoder, TextEncoder):
-                prepared.append((feature, offset, own.encoder.prepare(table.columns[n])))
-                offset += own.encoder.stored
+                yield feature, own.encoder.encode(table.columns[n], rows)
             feature += own.encoder.width
-        return prepared
 
     def _dense(self, table: Table, rows: RowNumbers) -> Inputs:
         require(FLOAT32 * len(rows) * self.features, f"the rows of {table.source}", ADVICE)
-        dense = np.zeros((len(rows), self.features), np.float32)
-        prepared = self._prepared(table)
-        for start in range(0, len(rows), BLOCK_ROWS):
-            part = rows[start : start + BLOCK_ROWS]
-            numbers = np.arange(start, start + len(part))[:, np.newaxis]
-            for feature, _, encode in prepared:
-                block = encode(part)
-                dense[numbers, block.features + feature] = block.values
+        dense, numbers = np.zeros((len(rows), self.features), np.float32), np.arange(len(rows))
+        for feature, (features, values) in self._blocks(table, rows):
+            if features.any():
+                dense[numbers[:, np.newaxis], features + feature] = values
+            else:  # of plain numbers; faster
+                dense[:, feature] = values[:, 0]
         return dense_inputs(dense)
 
     def _csr(self, table: Table, rows: RowNumbers) -> Inputs:
@@ -157,14 +152,11 @@ class TableEncoding:
         require(size, f"the rows of {table.source}", ADVICE)
         features = np.empty((len(rows), stored), np.int32)
         values = np.empty((len(rows), stored), np.float32)
-        prepared = self._prepared(table)
-        for start in range(0, len(rows), BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            for feature, offset, encode in prepared:
-                block = encode(rows[part])
-                columns = slice(offset, offset + block.values.shape[1])
-                np.add(block.features, feature, out=features[part, columns], casting="unsafe")
-                values[part, columns] = block.values
+        offset = 0
+        for feature, block in self._blocks(table, rows):
+            columns = slice(offset, offset := offset + block.values.shape[1])
+            np.add(block.features, feature, out=features[:, columns], casting="unsafe")
+            values[:, columns] = block.values
         indptr = np.arange(len(rows) + 1) * stored
         plain = csr_inputs(indptr, features.reshape(-1), values.reshape(-1))
         return self._with_texts(plain, table, rows) if self._texts else plain

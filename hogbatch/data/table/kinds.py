@@ -194,6 +194,9 @@ def _finite(
     table: Table, position: int, column: NumberColumn
 ) -> tuple[Column, UnexpectedCells | None]:
     """Report infinite numbers, and those beyond the range of float32."""
+    low, high = column.values.min(initial=0), column.values.max(initial=0)
+    if low > -FLOAT32_LIMIT and high < FLOAT32_LIMIT:  # not if a value is missing
+        return column, None
     rows = np.flatnonzero(np.abs(column.values) >= FLOAT32_LIMIT)
     if not len(rows):
         return column, None
@@ -238,15 +241,15 @@ def reason_to_drop(name: str, column: Column) -> str | None:
             return "text that differs in nearly every row; --text or --categorical uses it"
         return "constant" if distinct == 1 and rows == len(column) else None
     cells = column.values if isinstance(column, NumberColumn) else column.seconds
-    known = cells[present]
+    known = cells if rows == len(column) else cells[present]
     if rows == len(column) and (known == known[0]).all():
         return "constant"
     if isinstance(column, NumberColumn) and FRAME_INDEX.fullmatch(name):
         return "the index of a data frame; --numeric uses it"
-    running = rows > 2 and rows == len(column) and bool((np.diff(known) == 1).all())
-    if isinstance(column, NumberColumn) and running and ROW_NUMBER.fullmatch(name):
-        return "numbers the rows; --numeric uses it"
-    return None
+    if not isinstance(column, NumberColumn) or not ROW_NUMBER.fullmatch(name):
+        return None
+    running = rows > 2 and rows == len(column) and (np.diff(known) == 1).all()
+    return "numbers the rows; --numeric uses it" if running else None
 
 
 def _summary(

@@ -29,7 +29,7 @@ def matrix(encoder, column):
     rows = np.arange(len(column))
     found = []
     for each in (encoder, stored):
-        block = each.prepare(column)(rows)
+        block = each.encode(column, rows)
         assert block.features.dtype == np.int32
         dense = np.zeros((len(rows), each.width), np.float32)
         np.put_along_axis(dense, block.features.astype(np.int64), block.values, axis=1)
