@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr, frames
 from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs, raw_inputs
-from hogbatch.data.raw import MAX_INDEX, Columns, LabelLists, LabelNames, RawSet, named_labels
+from hogbatch.data.raw import MAX_INDEX, LabelLists, LabelNames, RawSet, named_labels
 from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import UsageError
 
@@ -32,19 +32,12 @@ class RowLabels(NamedTuple):
     outputs: int = 0  # number of labels of a matrix of 0 and 1, else 0
 
 
-def raw_set(
-    X: Any, y: Any, weights: Any = None, *, suffix: str = "", known: Sequence[str] = ()
-) -> RawSet:
-    """The rows of `X` with labels `y` and `weights`[N]; their names in messages end in `suffix`.
+def raw_set(X: Any, y: Any, weights: Any = None, *, suffix: str = "") -> RawSet:
+    """The rows of a matrix `X` with labels `y` and `weights`[N]; their names end in `suffix`.
 
-    The columns of a data frame are matched to the `known` names of features, if there are any.
     UsageError for other shapes, lengths and values.
     """
     name, labels_name = f"X{suffix}", f"y{suffix}"
-    names: tuple[str, ...] = ()
-    if frames.is_frame(X):
-        X = frames.in_order(X, known) if known else X
-        names = frames.names_of(X)
     inputs, features = inputs_of(X, name)
     rows = max(len(inputs.indptr) - 1, len(inputs.dense))
     if not rows or not features:
@@ -59,19 +52,31 @@ def raw_set(
         row_labels.lists,
         f"{name}, {labels_name}",
         classes_hint=row_labels.outputs,
-        columns=Columns(names),
         label_names=row_labels.names,
         weights=None if weights is None else weights_of(weights, rows),
     )
 
 
-def inputs_of(values: Any, name: str) -> tuple[RawInputs, int]:
-    """The features of the rows `values`, without loss of precision if dense, and F."""
+def inputs_of(values: Any, name: str, known: Sequence[str] = ()) -> tuple[RawInputs, int]:
+    """The features of the rows `values`, without loss of precision if dense, and F.
+
+    The columns of a data frame are matched to the `known` names of features, if there are any.
+    """
     if hasattr(values, "tocsr"):
         inputs = csr_of(values)
         return inputs, int(values.shape[1])
-    dense = frames.matrix_of(values, name) if frames.is_frame(values) else matrix_of(values)
+    framed = frames.is_frame(values)
+    dense = frames.matrix_of(values, name, known) if framed else matrix_of(values)
     return raw_inputs(dense), dense.shape[1]
+
+
+def numbers_of(
+    rows: Any, features: int, name: str, known: Sequence[str] = ()
+) -> tuple[RawInputs, int]:
+    """As `inputs_of`; also for the arrays of a CSR form without a shape, with F = `features`."""
+    if hasattr(rows, "indptr") and not hasattr(rows, "tocsr"):
+        return csr_of(rows), getattr(rows, "shape", (0, features))[-1]
+    return inputs_of(rows, name, known)
 
 
 def csr_of(matrix: Any) -> Inputs:
@@ -193,7 +198,8 @@ def labels_of(values: Any, rows: int, name: str) -> RowLabels:
     if hasattr(values, "tocsr"):
         return _of_sparse(values.tocsr(), rows, name)
     if frames.is_frame(values):
-        values = frames.matrix_of(values, name)
+        own = frames.columns_of(values)
+        values = own[0] if len(own) == 1 else frames.matrix_of(values, name)
     try:
         labels = np.asarray(values)
     except ValueError:  # lists of different lengths

@@ -1,6 +1,6 @@
 """A trained model in use: scores, labels and probabilities of rows, with NumPy alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
 from hogbatch.data.encode import Encoding
-from hogbatch.data.frames import in_order, is_frame
-from hogbatch.data.memory import csr_of, expect_in_range, inputs_of
+from hogbatch.data.memory import expect_in_range, numbers_of
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.given import encode_numbers, table_of
+from hogbatch.data.table.given import encode
 from hogbatch.errors import UsageError
 from hogbatch.kernels.blocks import (
     OUTPUTS,
@@ -189,13 +188,8 @@ class Model:
     def _rows(self, inputs: Any) -> RawInputs:
         """The caller's rows, with their columns in the order of the features, or encoded."""
         if self.table is not None and not isinstance(inputs, Inputs | DoubleInputs):
-            if is_frame(inputs):
-                return self.table.transform(self.table.adapted(table_of(inputs)))
-            rows, features = _numbers_of(inputs, self.table.width - 1)
-            return encode_numbers(rows, features, self.table, "the matrix")
-        if self.feature_names is not None and is_frame(inputs):
-            inputs = in_order(inputs, self.feature_names)
-        return _as_inputs(inputs, self.network.features)
+            return encode(inputs, self.table, "the matrix")
+        return _as_inputs(inputs, self.network.features, self.feature_names or ())
 
     @property
     def loss(self) -> Loss:
@@ -252,20 +246,13 @@ def _slice_lists(lists: Lists, start: int, stop: int) -> Lists:
     return own - own[0], indices[own[0] : own[-1]]
 
 
-def _numbers_of(rows: Any, features: int) -> tuple[RawInputs, int]:
-    """Rows as a matrix that may stay float64, and its features: `features` if it has no shape."""
-    if hasattr(rows, "indptr") or hasattr(rows, "tocsr"):
-        return csr_of(rows), getattr(rows, "shape", (0, features))[-1]
-    return inputs_of(rows, "the data frame")
-
-
-def _as_inputs(rows: Any, features: int) -> RawInputs:
+def _as_inputs(rows: Any, features: int, known: Sequence[str]) -> RawInputs:
     """Convert rows to the form that kernels take, and check their features; may stay float64."""
     inputs: RawInputs
     if isinstance(rows, Inputs | DoubleInputs):
         inputs = rows
     else:
-        inputs, columns = _numbers_of(rows, features)
+        inputs, columns = numbers_of(rows, features, "the data frame", known)
         if columns != features:
             raise UsageError(f"expected {features} features; got {columns}")
     if not len(inputs.indptr) and inputs.dense.shape[1] != features:

@@ -37,15 +37,19 @@ class GivenArrays:
         options = TableOptions(*columns, config.scale)
         if self.X_test is None and self.y_test is not None:
             raise UsageError("y_test needs X_test, the rows with these labels")
-        if _is_table(self.X, options):
+        if frames.is_frame(self.X):
             raw = training_set(self.X, self.y, self.sample_weight, options)
+        elif options.given:
+            raise UsageError(
+                "drop, categorical, numeric and text need a data frame or a dictionary"
+            )
         else:
             raw = raw_set(self.X, self.y, self.sample_weight)
 
         def test_rows(features: Features) -> RawSet:
             if features.table is not None:
                 return test_set(self.X_test, self.y_test, features.table)
-            other = raw_set(self.X_test, self.y_test, suffix="_test", known=raw.columns.names)
+            other = raw_set(self.X_test, self.y_test, suffix="_test")
             if other.features != raw.features:
                 raise UsageError(
                     f"X_test: expected {raw.features} features, as in X; got {other.features}"
@@ -63,15 +67,6 @@ class GivenArrays:
         for note in data.notes:
             console.say(note)
         return data
-
-
-def _is_table(X: Any, options: TableOptions) -> bool:
-    """Whether `X` has columns that must be encoded; UsageError for options of other data."""
-    if frames.is_frame(X):
-        return not frames.is_numeric(X) or options.given or options.scale == "quantile"
-    if options.given:
-        raise UsageError("drop, categorical, numeric and text need a data frame or a dictionary")
-    return False
 
 
 def settings_for_arrays(settings: Mapping[str, Any]) -> TrainConfig:

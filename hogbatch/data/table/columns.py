@@ -78,7 +78,7 @@ class CategoryColumn:
         codes = np.fromiter(
             (
                 NO_VALUE
-                if cell is None or cell != cell  # NaN differs from itself
+                if cell is None or (cell != cell) is not False  # NaN, NaT and pandas.NA
                 else places.setdefault(cell, len(places))
                 for cell in cells
             ),

@@ -1,22 +1,19 @@
-"""Tables given in Python, with NumPy alone: data frames or dictionaries of columns, and labels."""
+"""Tables given in Python: data frames or dictionaries of columns, and labels."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
-from hogbatch.data.frames import columns_of, keys_of
-from hogbatch.data.memory import RowLabels, labels_of, weights_of
+from hogbatch.data.frames import is_frame, table_of
+from hogbatch.data.memory import RowLabels, labels_of, numbers_of, weights_of
 from hogbatch.data.raw import Columns, RawSet
-from hogbatch.data.table.columns import CategoryColumn, Column, DateColumn, NumberColumn, Table
+from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn, Table
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import TableOptions, inspect
 from hogbatch.errors import DataError, UsageError
-
-SOURCE = "the data frame"
 
 
 def training_set(X: Any, y: Any, weights: Any, options: TableOptions) -> RawSet:
@@ -51,11 +48,11 @@ def training_set(X: Any, y: Any, weights: Any, options: TableOptions) -> RawSet:
 
 
 def test_set(X: Any, y: Any, encoding: TableEncoding) -> RawSet:
-    """A later table `X` with labels `y`[N], encoded; its columns are matched by name."""
-    table = table_of(X)
-    labels = labels_of(y, table.rows, "y_test")
+    """Later rows `X` with labels `y`[N], encoded; the columns of a frame are matched by name."""
+    inputs = encode(X, encoding, "X_test")
+    labels = labels_of(y, max(len(inputs.indptr) - 1, len(inputs.dense)), "y_test")
     return RawSet(
-        inputs=encoding.transform(encoding.adapted(table)),
+        inputs=inputs,
         features=encoding.features,
         labels=labels.labels,
         label_lists=labels.lists,
@@ -63,6 +60,17 @@ def test_set(X: Any, y: Any, encoding: TableEncoding) -> RawSet:
         classes_hint=labels.outputs,
         label_names=labels.names,
     )
+
+
+def encode(rows: Any, encoding: TableEncoding, name: str) -> Inputs:
+    """Encode a data frame or dictionary of columns, or a matrix; `name` is that of the matrix.
+
+    UsageError or DataError for columns and values that cannot be used.
+    """
+    if is_frame(rows):
+        return encoding.transform(encoding.adapted(table_of(rows)))
+    inputs, features = numbers_of(rows, encoding.width - 1, name)
+    return encode_numbers(inputs, features, encoding, name)
 
 
 def _label_name(y: Any, names: tuple[str, ...]) -> str:
@@ -83,17 +91,6 @@ def _label_column(labels: RowLabels, rows: int) -> Column:
     return NumberColumn(labels.labels, boolean=bool(labels.names))
 
 
-def table_of(frame: Any) -> Table:
-    """The columns of a data frame (pandas, Polars, Arrow), or of a dictionary of arrays or lists.
-
-    UsageError for a column with more than one dimension, or columns of different lengths.
-    """
-    names = keys_of(frame)
-    named = zip(names, columns_of(frame), strict=True)
-    columns = {n: _column(name, _cells(column)) for n, (name, column) in enumerate(named)}
-    return Table(SOURCE, tuple(map(str, names)), columns)
-
-
 def encode_numbers(
     inputs: RawInputs, features: int, encoding: TableEncoding, source: str
 ) -> Inputs:
@@ -110,42 +107,3 @@ def encode_numbers(
     columns = {n: NumberColumn(dense[:, n].astype(np.float64)) for n in range(width)}
     table = Table(source, tuple(map(str, range(width))), columns, named=False)
     return encoding.transform(encoding.adapted(table))
-
-
-def _cells(column: Any) -> NDArray[Any]:
-    """The cells of a column as an array."""
-    if not isinstance(column, np.ndarray | list | tuple) and hasattr(column, "to_numpy"):
-        return np.asarray(column.to_numpy())
-    if isinstance(column, np.ndarray):
-        return column
-    mixed = any(cell is None or isinstance(cell, str) for cell in column)
-    return np.array(column, object) if mixed else np.asarray(column)
-
-
-def _column(name: Any, cells: NDArray[Any]) -> Column:
-    if cells.ndim != 1:
-        raise UsageError(
-            f"{SOURCE}: column {str(name)!r}: expected one dimension; got {cells.ndim}"
-        )
-    match cells.dtype.kind:
-        case "b":
-            return NumberColumn(cells.astype(np.float64), boolean=True)
-        case "i" | "u" | "f":
-            return NumberColumn(cells.astype(np.float64))
-        case "M":
-            seconds = cells.astype("datetime64[ms]").astype(np.int64) / 1000.0
-            return DateColumn(np.where(np.isnat(cells), np.nan, seconds))
-        case "m":
-            seconds = cells.astype("timedelta64[ms]").astype(np.int64) / 1000.0
-            return NumberColumn(np.where(np.isnat(cells), np.nan, seconds))
-    return _of_objects(cells)
-
-
-def _of_objects(cells: NDArray[Any]) -> Column:
-    """A column of text, or of other objects that are as good as text, numbers or dates."""
-    known = [cell for cell in cells.tolist() if cell is not None and cell == cell]
-    if known and all(isinstance(cell, bool | int | float) for cell in known):
-        boolean = all(isinstance(cell, bool) for cell in known)
-        numbers = [np.nan if cell is None else float(cell) for cell in cells.tolist()]
-        return NumberColumn(np.array(numbers), boolean)
-    return CategoryColumn.of_cells(cells.tolist())

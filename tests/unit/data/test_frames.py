@@ -1,41 +1,85 @@
+import datetime
+
 import numpy as np
 import pandas
 import polars
 import pyarrow
 import pytest
 
-from hogbatch.data.frames import in_order, is_frame, keys_of, matrix_of, names_of
+from hogbatch.data.frames import is_frame, matrix_of, table_of
+from hogbatch.data.table.columns import CategoryColumn, NumberColumn
+from hogbatch.data.table.given import training_set
+from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import DataError, UsageError
 
 COLUMNS = {"c": [1, 2], "z": [True, False], "a": [0.5, -1.5]}
 KINDS = [pandas.DataFrame, polars.DataFrame, pyarrow.table, pyarrow.RecordBatch.from_pydict, dict]
 
 
+def cells(values):
+    """The cells of a column as a list; None where missing."""
+    column = table_of({"a": values}).columns[0]
+    if isinstance(column, CategoryColumn):
+        return [None if code < 0 else column.values[code] for code in column.codes]
+    numbers = column.values if isinstance(column, NumberColumn) else column.seconds
+    return [None if np.isnan(number) else number for number in numbers]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_frames_of_any_kind_are_a_matrix_and_their_columns_are_put_in_order(kind):
     frame = kind(COLUMNS)
-    assert is_frame(frame) and names_of(frame) == ("c", "z", "a")
+    assert is_frame(frame) and table_of(frame).names == ("c", "z", "a")
     matrix = matrix_of(frame, "X")
     assert matrix.dtype == np.float64 and matrix.tolist() == [[1, 1, 0.5], [2, 0, -1.5]]
-    assert keys_of(in_order(frame, ("a", "c"))) == ["a", "c"]
+    assert matrix_of(frame, "X", ("a", "c")).tolist() == [[0.5, 1], [-1.5, 2]]
     with pytest.raises(DataError, match=r"the data frame: expected the 3 features .* 'b', 'd'$"):
-        in_order(frame, ("a", "b", "d"))
+        matrix_of(frame, "X", ("a", "b", "d"))
 
 
 def test_columns_that_are_only_numbered_keep_their_place_unless_the_features_are_too():
     numbered = pandas.DataFrame([[1, 2, 3]])
-    assert names_of(numbered) == ()
-    assert in_order(numbered, ("a", "b", "c")) is numbered
-    assert keys_of(in_order(numbered[[2, 0, 1]], ("0", "1", "2"))) == [0, 1, 2]
-
-
-def test_kinds_of_numbers_and_names_that_occur_twice():
-    small = pandas.DataFrame({"a": np.float32([1, 2]), "b": np.int8([1, 2])})
-    assert matrix_of(small, "X").dtype == np.float32
-    mixed = pandas.DataFrame({"a": pandas.array([1, 2], "Int64"), "b": np.array([1, 2.5], "O")})
-    assert matrix_of(mixed, "X").tolist() == [[1, 1], [2, 2.5]]
+    assert matrix_of(numbered, "X", ("a", "b", "c")).tolist() == [[1, 2, 3]]
+    assert matrix_of(numbered[[2, 0, 1]], "X", ("0", "1", "2")).tolist() == [[1, 2, 3]]
     twice = pandas.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
     assert matrix_of(twice, "X").tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f8", "i1", ">i4", "u8", "?", "O"])
+def test_numbers_may_have_any_type(dtype):
+    assert cells(np.array([1, 0], dtype)) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pandas.array([1, None], "Int64"), [1, None]),
+        (pandas.Series([pandas.NA, "u"], dtype=object), [None, "u"]),
+        (pandas.Series([pandas.NA, "u", 1], dtype=object), [None, "u", "1"]),
+        (pandas.Categorical([3, 1, None]), ["3", "1", None]),
+        ([1.5, None], [1.5, None]),
+        (["u", 2**70, None], ["u", str(2**70), None]),
+        (np.array(["u", "v"]), ["u", "v"]),
+        (polars.Series(["u", None]), ["u", None]),
+    ],
+)
+def test_values_that_are_missing_or_of_several_types(column, expected):
+    assert cells(column) == expected
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array(["1970-01-02"], "M8[D]"),
+        [datetime.date(1970, 1, 2)],
+        [datetime.datetime(1970, 1, 2)],
+        pandas.Series(["1970-01-02"], dtype="datetime64[ns, UTC]"),
+        pandas.Series(["1970-01-02 00:00:00+00:00"], dtype="datetime64[s, UTC]"),
+        polars.Series([datetime.date(1970, 1, 2)]),
+        np.array([86400], "m8[s]"),
+    ],
+)
+def test_times_of_any_type_are_seconds(column):
+    assert cells(column) == [86_400]
 
 
 @pytest.mark.parametrize(
@@ -47,13 +91,25 @@ def test_kinds_of_numbers_and_names_that_occur_twice():
         (pandas.array([None, 1], "Int64"), "a missing value in row 0"),
     ],
 )
-def test_other_columns_are_named(column, got):
+def test_columns_that_a_matrix_cannot_hold_are_named(column, got):
     frame = pandas.DataFrame({"a": [1, 2], "b": column})
     message = f"X: column 'b': expected numbers without gaps; got {got}"
     with pytest.raises(UsageError, match=message):
         matrix_of(frame, "X")
 
 
-def test_the_columns_of_a_dictionary_have_one_length():
+def test_columns_that_cannot_be_read_are_named():
     with pytest.raises(UsageError, match=r"expected columns of one length; got \{'a': 2, 'b': 1\}"):
-        matrix_of({"a": [1, 2], "b": [3]}, "X")
+        table_of({"a": [1, 2], "b": [3]})
+    with pytest.raises(UsageError, match="column 'a': expected one dimension; got 2"):
+        table_of({"a": np.ones((2, 2))})
+    for lists in (pandas.Series([[1], [2]]), polars.Series([[1], [2]]), [{"k": 1}, {"k": 2}]):
+        with pytest.raises(DataError, match="column 'a': expected numbers, text or dates; got"):
+            table_of({"a": lists})
+
+
+def test_a_column_that_is_constant_in_training_is_not_a_feature():
+    frame = pandas.DataFrame({"a": range(10), "b": 0.0, "c": [1, 2] * 5})
+    raw = training_set(frame, [0, 1] * 5, None, TableOptions())
+    assert raw.table.kinds == {0: "number", 2: "number"}
+    assert raw.notes == ("columns: 2 numeric columns (a, c); not used: b (constant)",)

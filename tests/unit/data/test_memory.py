@@ -47,9 +47,8 @@ def test_lists_frames_and_arrays_are_matrices_and_arrays_are_not_copied():
     assert raw_set(X.tolist(), Y).inputs.dense.tolist() == X.tolist()
     raw = raw_set(pandas.DataFrame(X, columns=["a", "b", "c"]), pandas.Series(Y, index=[7, 8, 9]))
     assert raw.inputs.dense.tolist() == X.tolist()
-    assert raw.columns.names == ("a", "b", "c")
-    other = raw_set(polars.DataFrame({"c": [1], "a": [2], "b": [3]}), [0], known=raw.columns.names)
-    assert other.inputs.dense.tolist() == [[2, 3, 1]]
+    labels = pandas.DataFrame({"label": ["u", "v", "u"]})  # one column is one label per row
+    assert raw_set(X, labels).label_names == ("u", "v")
 
 
 @pytest.mark.parametrize(

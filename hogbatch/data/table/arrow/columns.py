@@ -1,6 +1,7 @@
 """Columns of PyArrow tables as NumPy arrays."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -36,15 +37,43 @@ def convert(
     columns: dict[str, Column] = {}
     for name, shown in names.items():
         array = arrays.pop(name)
-        try:
+        with _convertible(source, shown, array.type):
             columns[name] = _texts(array) if name in texts else _column(array, decimal)
-        except (pa.ArrowException, TypeError) as error:
-            raise DataError(
-                f"{source}: column {quoted(shown)}: expected numbers, text or dates; got "
-                f"{array.type} ({printable(str(error), 80)}); leave it out with --drop"
-            ) from None
         del array
     return columns
+
+
+def column_of(values: Any, name: str, source: object) -> Column:
+    """A column of a data frame, an array or a list; text, if its cells have several types."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mMf":  # that PyArrow may not know
+        known = "f8" if values.dtype.kind == "f" else f"{values.dtype.kind}8[ms]"
+        values = values.astype(known, copy=False)
+    with _convertible(source, name, type(values).__name__):
+        try:
+            array = values.to_arrow() if hasattr(values, "to_arrow") else _array(values)
+        except (pa.ArrowException, OverflowError, UnicodeError):
+            return CategoryColumn.of_cells(np.asarray(values, object).tolist())
+        whole = array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+        return _column(whole)
+
+
+def _array(values: Any) -> pa.Array:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if isinstance(values, np.ndarray) and not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    return pa.array(values, from_pandas=True)
+
+
+@contextmanager
+def _convertible(source: object, name: str, kind: object) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, TypeError) as error:
+        raise DataError(
+            f"{source}: column {quoted(name)}: expected numbers, text or dates; got "
+            f"{kind} ({printable(str(error), 80)}); leave it out with --drop"
+        ) from None
 
 
 def _column(array: pa.ChunkedArray, decimal: str = ".") -> Column:
