@@ -16,19 +16,21 @@ from hogbatch.data import csr
 from hogbatch.data.raw import MAX_INDEX
 from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.sparse_rows import (
+    Counts,
     RowSummary,
     SparseRows,
+    allocate,
     is_index,
+    join,
     keep,
     summary_of,
     view_of,
 )
-from hogbatch.data.text import Counts, TextBlock, TextFile, number
+from hogbatch.data.text import TextBlock, TextFile, number
 from hogbatch.machine.printable import digits, quoted
 
 COMMENT = re.compile(rb"#[^\n]*")
 QUERY_ID = re.compile(rb"(?<!\S)qid:\d+(?!\S)")
-EMPTY: Counts = (0, 0, 0)
 # A comma may be followed by one blank. Without possessive quantifiers, which are wrong in CPython
 # 3.11.2, the Python of Debian 12.
 FIELD = re.compile(r"(?:\S*, )+\S*|\S+")
@@ -39,8 +41,6 @@ class SparsePart(NamedTuple):
 
     rows: SparseRows
     summary: RowSummary
-    begin: Counts  # position in the buffers; indptr arrays count from it
-    buffers: SparseRows | None  # buffers that contain the rows; None: separate arrays
     skipped: SkippedLines = SkippedLines()
 
     @property
@@ -51,7 +51,7 @@ class SparsePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SparseFormat:
-    """Parsing of sparse lines; implements `text.LineFormat`."""
+    """Parsing of sparse lines. All methods are called by several threads."""
 
     libsvm: bool  # skip comments, qid fields and blank lines
     base: int  # first index
@@ -71,34 +71,20 @@ class SparseFormat:
         rows, labels, values = counts
         return 8 * (3 * rows + 2) + 8 * labels + 8 * values
 
-    def allocate(self, counts: Counts) -> SparseRows:
-        """Allocate buffers for these numbers of rows, labels and values."""
-        rows, labels, values = counts
-        return SparseRows(
-            lines=np.empty(rows, np.int64),
-            label_indptr=np.zeros(rows + 1, np.int64),
-            labels=np.empty(labels, np.float64),
-            indptr=np.zeros(rows + 1, np.int64),
-            indices=np.empty(values, np.int32),
-            values=np.empty(values, np.float32),
-        )
-
-    def parse(
-        self, block: TextBlock, buffers: SparseRows, begin: Counts, end: Counts
-    ) -> SparsePart | None:
-        """Parse a block into its buffers; None if it contains an unusual line."""
+    def parse(self, block: TextBlock) -> SparsePart | None:
+        """Parse a block; None if it contains an unusual line."""
         from hogbatch.data.parse import sparse as compiled
 
-        text = np.frombuffer(block.text, np.uint8)
+        buffers, text = allocate(self.max_counts(block.text)), np.frombuffer(block.text, np.uint8)
         usual, reached, summary = compiled.rows(
-            text, block.first_line, self.libsvm, self.base, begin, end, buffers
+            text, block.first_line, self.libsvm, self.base, buffers
         )
         if not usual:
             return None
-        part = SparsePart(view_of(buffers, begin, reached), RowSummary(*summary), begin, buffers)
+        part = SparsePart(view_of(buffers, (0, 0, 0), reached), RowSummary(*summary))
         if self._known_valid(part.rows, part.summary):
             return part
-        return None if self._sort(_rebased(part)).any() else part
+        return None if self._sort(part.rows).any() else part
 
     def parse_lines(self, block: TextBlock) -> SparsePart:
         """Parse a block line by line, skipping malformed lines."""
@@ -113,7 +99,7 @@ class SparseFormat:
         skipped = SkippedLines.of(
             malformed, lambda line: self._diagnose(contents[line - block.first_line])
         )
-        return SparsePart(rows, summary, EMPTY, None, skipped)
+        return SparsePart(rows, summary, skipped)
 
     def _read(self, contents: Sequence[bytes], first_line: int) -> tuple[SparseRows, list[int]]:
         """Parse lines; return the rows and the numbers of lines that violate the grammar."""
@@ -226,15 +212,6 @@ def not_listed(label: float, at: int | None) -> LineError:
     )
 
 
-def _rebased(part: SparsePart) -> SparseRows:
-    """The rows of a part, with indptr arrays that start at 0."""
-    rows, (_, label, value) = part.rows, part.begin
-    return rows._replace(
-        label_indptr=np.concatenate(([0], rows.label_indptr[1:] - label)),
-        indptr=np.concatenate(([0], rows.indptr[1:] - value)),
-    )
-
-
 def _strip_comments(text: bytes) -> bytes:
     """Remove comments, and replace query ids by blanks so that columns do not change."""
     text = COMMENT.sub(b"", text) if b"#" in text else text
@@ -302,32 +279,7 @@ def read_rows(
     file: TextFile, rest: TextBlock, line_format: SparseFormat
 ) -> tuple[SparseRows, RowSummary, SkippedLines]:
     """Parse all lines after a header; `rest` is the first block without the header."""
-    parsed = file.parse(rest, line_format)
-    parts, buffers, skipped = parsed
+    parts, skipped = file.parse(rest, line_format)
     lowest, highest, *flags = zip(*(part.summary for part in parts), strict=True)
-    return (
-        join(parts, buffers, line_format),
-        RowSummary(min(lowest), max(highest), *map(all, flags)),
-        skipped,
-    )
-
-
-def join(
-    parts: Sequence[SparsePart], buffers: SparseRows | None, line_format: SparseFormat
-) -> SparseRows:
-    """Concatenate the rows of all parts; rows that are already in place are not copied.
-
-    The final position of a part is never after its position in the same buffers.
-    """
-    ends = np.cumsum([part.size for part in parts], axis=0).tolist()
-    whole = line_format.allocate(tuple(ends[-1])) if buffers is None else buffers
-    begin = EMPTY
-    for part, end in zip(parts, map(tuple, ends), strict=True):
-        if part.buffers is not whole or part.begin != begin:
-            rows, target = part.rows, view_of(whole, begin, end)
-            target.lines[:], target.labels[:] = rows.lines, rows.labels
-            target.indices[:], target.values[:] = rows.indices, rows.values
-            target.label_indptr[1:] = rows.label_indptr[1:] + (begin[1] - part.begin[1])
-            target.indptr[1:] = rows.indptr[1:] + (begin[2] - part.begin[2])
-        begin = end
-    return view_of(whole, EMPTY, begin)
+    summary = RowSummary(min(lowest), max(highest), *map(all, flags))
+    return join([part.rows for part in parts]), summary, skipped

@@ -1,5 +1,6 @@
 """Arrays of sparse rows with labels, and operations on them, for libsvm and XMC text."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +8,8 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.raw import MAX_INDEX, LabelLists
-from hogbatch.data.text import Counts
+
+Counts = tuple[int, int, int]  # of rows, labels and values
 
 
 class SparseRows(NamedTuple):
@@ -43,6 +45,37 @@ def view_of(buffers: SparseRows, begin: Counts, end: Counts) -> SparseRows:
         indices=buffers.indices[values],
         values=buffers.values[values],
     )
+
+
+def allocate(counts: Counts) -> SparseRows:
+    """Arrays for these numbers of rows, labels and values."""
+    rows, labels, values = counts
+    return SparseRows(
+        lines=np.empty(rows, np.int64),
+        label_indptr=np.zeros(rows + 1, np.int64),
+        labels=np.empty(labels, np.float64),
+        indptr=np.zeros(rows + 1, np.int64),
+        indices=np.empty(values, np.int32),
+        values=np.empty(values, np.float32),
+    )
+
+
+def join(parts: Sequence[SparseRows]) -> SparseRows:
+    """Concatenate the rows of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    sizes = [(len(part.lines), len(part.labels), len(part.values)) for part in parts]
+    rows, labels, values = map(sum, zip(*sizes, strict=True))
+    whole, begin = allocate((rows, labels, values)), (0, 0, 0)
+    for part, size in zip(parts, sizes, strict=True):
+        end = (begin[0] + size[0], begin[1] + size[1], begin[2] + size[2])
+        target = view_of(whole, begin, end)
+        target.lines[:], target.labels[:] = part.lines, part.labels
+        target.indices[:], target.values[:] = part.indices, part.values
+        target.label_indptr[1:] = part.label_indptr[1:] + begin[1]
+        target.indptr[1:] = part.indptr[1:] + begin[2]
+        begin = end
+    return whole
 
 
 def summary_of(rows: SparseRows, base: int) -> RowSummary:

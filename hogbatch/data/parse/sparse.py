@@ -68,8 +68,8 @@ def query(text, at):
 
 
 @kernel
-def parse_labels(text, at, m, max_labels, out):
-    """Parse labels separated by commas into out[m:max_labels].
+def parse_labels(text, at, m, out):
+    """Parse labels separated by commas into out[m:].
 
     Returns their end, the new number of labels, and whether they are ascending indices. The end is
     `at` if anything is unusual.
@@ -77,7 +77,7 @@ def parse_labels(text, at, m, max_labels, out):
     start, listed, previous = at, True, -1.0
     while True:
         low, high, end = number(text, at)
-        if end == at or low != high or not abs(low) < FLOAT32_LIMIT or m == max_labels:
+        if end == at or low != high or not abs(low) < FLOAT32_LIMIT:
             return start, m, False
         out[m] = low
         m += 1
@@ -98,20 +98,20 @@ def has_label(text, at):
 
 
 @kernel
-def rows(text, line, libsvm, base, begin, end, out):
-    """Parse whole lines into `out`, from `begin` to `end`.
+def rows(text, line, libsvm, base, out):
+    """Parse whole lines into `out`, which has room for `count(text)` rows, labels and values.
 
-    Returns whether all lines are usual, the counts of rows, labels and values reached, and the
-    fields of a `RowSummary`; the latter two are valid only if all lines are usual.
+    Returns whether all lines are usual, the counts of rows, labels and values, and the fields of a
+    `RowSummary`; the latter two are valid only if all lines are usual.
     """
-    r, m, n = begin
+    r, m, n = 0, 0, 0
     lowest, highest, ascending, single, listed = MAX_INDEX, -1, True, True, True
     at, size, usual = np.uint64(0), np.uint64(text.shape[0]), True
     while usual and at < size:
         labels, values, previous = m, n, -1
         at = skip(text, at, libsvm)
         if text[at] != NEWLINE and has_label(text, at):
-            stop, m, indices = parse_labels(text, at, m, end[1], out.labels)
+            stop, m, indices = parse_labels(text, at, m, out.labels)
             usual = stop > at and ends_field(text[stop])
             listed &= indices
             at = stop
@@ -123,9 +123,8 @@ def rows(text, line, libsvm, base, begin, end, out):
                 index = index * 10 + (np.int64(text[stop]) - ZERO)
                 stop += ONE
             if stop > at:
-                usual = text[stop] == COLON and stop - at <= MAX_DIGITS
-                if not usual or index > MAX_INDEX or n == end[2]:
-                    usual = False
+                usual = text[stop] == COLON and stop - at <= MAX_DIGITS and index <= MAX_INDEX
+                if not usual:
                     break
                 start = stop + ONE
                 low, high, at = number(text, start)
@@ -141,7 +140,7 @@ def rows(text, line, libsvm, base, begin, end, out):
                 at = skip(text, at, libsvm)
                 if at == stop:
                     break
-        usual = usual and text[at] == NEWLINE and r < end[0]
+        usual = usual and text[at] == NEWLINE
         if usual and (m > labels or n > values or not libsvm):
             single &= m - labels == 1
             out.lines[r] = line

@@ -29,7 +29,7 @@ class Plain:
 
     def __init__(self, row_bytes=8):
         self.row_bytes = row_bytes
-        self.reserved, self.parsed, self.by_line = [], [], []
+        self.parsed, self.by_line = [], []
 
     def max_counts(self, text):
         return (text.count(b"\n"),)
@@ -37,16 +37,11 @@ class Plain:
     def byte_size(self, counts):
         return self.row_bytes * counts[0]
 
-    def allocate(self, counts):
-        self.reserved.append(counts[0])
-        return [None] * counts[0]
-
-    def parse(self, block, buffers, begin, end):
+    def parse(self, block):
         self.parsed.append(block)
         if b"bad" in block.text or b"odd" in block.text:
             return None
-        buffers[begin[0] : end[0]] = block.text.split(b"\n")[:-1]
-        return Part(list(enumerate(buffers[begin[0] : end[0]], block.first_line)))
+        return Part(list(enumerate(block.text.split(b"\n")[:-1], block.first_line)))
 
     def parse_lines(self, block):
         lines = list(enumerate(block.text.split(b"\n")[:-1], block.first_line))
@@ -75,10 +70,10 @@ def opened(write):
 
 
 def parse(file, line_format=None, header=0):
-    """Parse a file after its header: lines with their numbers, buffers, and skipped lines."""
+    """Parse a file after its header: lines with their numbers, and skipped lines."""
     rest = TextBlock(1 + header, file.first.text.split(b"\n", header)[header])
-    parts, buffers, skipped = file.parse(rest, line_format or Plain())
-    return [pair for part in parts for pair in part.lines], buffers, skipped
+    parts, skipped = file.parse(rest, line_format or Plain())
+    return [pair for part in parts for pair in part.lines], skipped
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -99,10 +94,9 @@ def test_parts_come_in_order_and_know_their_lines(opened, small, name, mark, end
     small(16)
     lines = [b"%d" % (i * i) for i in range(100)] + [b"x" * 40, b"", b"y"]
     file, form = opened(mark + b"\n".join(lines) + end, name, threads=threads), Plain()
-    found, buffers, _ = parse(file, form, header)
+    found, _ = parse(file, form, header)
     assert found == list(enumerate(lines, 1))[header:]
     assert len(form.parsed) > 5 and form.by_line == []
-    assert buffers == (None if name.endswith(".gz") else lines[header:])
 
 
 @pairs(name=NAMES, piece=[1, 9, 1 << 15])
@@ -115,7 +109,7 @@ def test_only_pieces_around_what_is_unusual_go_line_by_line(
     for line, content in ((7, b"bad"), (20, b"odd"), (21, b"bad"), (59, b"bad")):
         lines[line] = content
     form = Plain()
-    found, _, skipped = parse(opened(b"\n".join(lines), name, threads=2, bad_lines=0.05), form)
+    found, skipped = parse(opened(b"\n".join(lines), name, threads=2, bad_lines=0.05), form)
     assert found == [(n, content) for n, content in enumerate(lines, 1) if content != b"bad"]
     assert [mistake.line for mistake in skipped.first] == [8, 22, 60]
     assert (len(form.by_line) <= 8) == (piece < 40)
@@ -128,7 +122,7 @@ def test_the_first_mistake_ends_reading_where_none_is_allowed(opened, small, nam
     file = opened(b"1\n2\n3\nbad\n" + b"bad\n" * 50 + b"1\n" * 500, name, threads=1)
     with pytest.raises(DataError, match=r":4:1: this is bad$"):
         parse(file, form)
-    assert name == "a.svm" or len(form.parsed) <= 2 * text.MAX_WAITING
+    assert len(form.parsed) <= 2 * text.MAX_WAITING
 
 
 def truncate(path):
@@ -165,18 +159,6 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
         parse(file)
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, opened, small):
-    small(4)
-
-    class Shrinks(Plain):
-        def allocate(self, counts):
-            truncate(tmp_path / "a.svm")
-            return super().allocate(counts)
-
-    with pytest.raises(DataError, match=r"a\.svm changed while it was read"):
-        parse(opened(FORTY, threads=1), Shrinks())
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("content", "line"), [(b"1" * 99, 1), (b"1\n" * 30 + b"x" * 60, 31)])
 def test_a_line_without_an_end_is_an_error(opened, small, monkeypatch, content, line, name):
@@ -191,8 +173,8 @@ def test_a_line_without_an_end_is_an_error(opened, small, monkeypatch, content, 
 def test_lines_may_end_in_returns_alone(opened, small, block, name):
     small(block)
     for content in (b"1\r22\r\r3", b"\xef\xbb\xbf1\r22\r\r3\r"):
-        found, buffers, _ = parse(opened(content, name, threads=1))
-        assert (found, buffers) == ([(1, b"1"), (2, b"22"), (3, b""), (4, b"3")], None)
+        found, _ = parse(opened(content, name, threads=1))
+        assert found == [(1, b"1"), (2, b"22"), (3, b""), (4, b"3")]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -204,19 +186,10 @@ def test_memory_is_checked_before_it_is_taken(opened, small, monkeypatch, name):
     match = r"GB of free memory for the rows of .*a\.svm.*; got 50 GB"
     with pytest.raises(UsageError, match=match):
         parse(opened(b"1\n2\n" * 49, name, threads=1), form)
-    assert sum(form.reserved) <= 50
+    assert len(form.parsed) <= 25
 
 
-def test_room_that_cannot_be_had_and_lines_beyond_memory_are_one_sentence(
-    opened, small, monkeypatch
-):
-    class Refused(Plain):
-        def allocate(self, counts):
-            raise MemoryError
-
-    small(8)
-    with pytest.raises(UsageError, match=r"of free memory for the rows of .*a\.svm; got"):
-        parse(opened(FORTY), Refused())
+def test_lines_beyond_memory_are_one_sentence(opened, monkeypatch):
     monkeypatch.setattr(budget, "free_memory", lambda: 10**7)
     with pytest.raises(UsageError, match=r"MB of free memory for the rows of .*a\.svm; got 10 MB"):
         opened(b"1" * (text.MIN_CHECKED_BYTES + 1))
