@@ -5,75 +5,34 @@ The file type and compression are detected from the first bytes, never from the 
 
 import bz2
 import codecs
+import gzip
+import itertools
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import BinaryIO, Final
 
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, compression_of, not_text
 from hogbatch.data.source import Source, not_data
 from hogbatch.errors import DataError
-from hogbatch.machine import budget
 
-COMPRESSED_CHUNK_BYTES: Final = 1 << 20  # compressed bytes per read
-GZIP_FORMAT: Final = 31  # zlib: the largest window, gzip header and checksum
-
-
-class GzipDecompressor:
-    """Decompressor of one member of a gzip file, with the interface of the modules bz2 and lzma."""
-
-    def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(GZIP_FORMAT)
-        self.needs_input = True
-
-    @property
-    def eof(self) -> bool:
-        """Whether the member has ended."""
-        return self._inflate.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        """Input after the end of the member."""
-        return self._inflate.unused_data
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Decompress up to `max_length` bytes."""
-        text = self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
-        self.needs_input = not self._inflate.unconsumed_tail and len(text) < max_length
-        return text
-
-
-Decompressor: TypeAlias = GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
-
-
-def _xz() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(memlimit=budget.available().size)
-
-
-DECOMPRESSORS: Final[dict[str, Callable[[], Decompressor]]] = {
-    "gzip": GzipDecompressor,
-    "bzip2": bz2.BZ2Decompressor,
-    "xz": _xz,
+OPENED: Final[dict[str, Callable[..., gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]]] = {
+    "gzip": partial(gzip.GzipFile, None, "rb", 9),
+    "bzip2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
 }
 
 
-class DecompressedText(NamedTuple):
-    """The text of a file, and how the file contains it."""
-
-    chunks: Iterator[bytes]
-    bom_bytes: int  # length of the byte order mark before the text
-    plain: bool  # the file after the byte order mark equals the text
-
-
-def decompressed(file: BinaryIO, source: Source, chunk_bytes: int) -> DecompressedText:
-    """Read the text of a file in chunks of up to `chunk_bytes` bytes (except the first).
+def decompressed(file: BinaryIO, source: Source, chunk_bytes: int) -> Iterator[bytes]:
+    """Yield the text of a file in chunks of up to `chunk_bytes` bytes (except the first).
 
     DataError if the file is not text, or if compressed data are damaged.
     """
     compression = compression_of(file.read(MAX_MAGIC_BYTES))
     file.seek(0)
     chunks = (
-        _decompress(file, source, compression, chunk_bytes)
+        _decompressed(file, source, compression, chunk_bytes)
         if compression
         else iter(lambda: file.read(chunk_bytes), b"")
     )
@@ -85,13 +44,11 @@ def decompressed(file: BinaryIO, source: Source, chunk_bytes: int) -> Decompress
     start = b"".join(held)[:FIRST_BYTES]
     if what := not_text(start):
         raise not_data(source, f"{compression} data of {what}" if compression else what)
-    bom_bytes = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
-    carriage_returns = _has_carriage_returns(start)
-    return DecompressedText(
-        _normalized(held, chunks, bom_bytes, carriage_returns),
-        bom_bytes,
-        not compression and not carriage_returns,
-    )
+    mark = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
+    returns = _has_carriage_returns(start)
+    for chunk in itertools.chain(held, chunks):
+        mark, chunk = max(0, mark - len(chunk)), chunk[mark:]
+        yield chunk.replace(b"\r", b"\n") if returns else chunk
 
 
 def _has_carriage_returns(start: bytes) -> bool:
@@ -99,38 +56,20 @@ def _has_carriage_returns(start: bytes) -> bool:
     return b"\n" not in start and b"\r" in (start[:-1] if len(start) == FIRST_BYTES else start)
 
 
-def _normalized(
-    held: list[bytes], chunks: Iterator[bytes], bom_bytes: int, carriage_returns: bool
-) -> Iterator[bytes]:
-    """Remove the byte order mark and convert line ends to \\n."""
-    while held:
-        chunk = held.pop(0)
-        bom_bytes, chunk = max(0, bom_bytes - len(chunk)), chunk[bom_bytes:]
-        yield chunk.replace(b"\r", b"\n") if carriage_returns else chunk
-    for chunk in chunks:
-        yield chunk.replace(b"\r", b"\n") if carriage_returns else chunk
-
-
-def _decompress(
+def _decompressed(
     file: BinaryIO, source: Source, compression: str, chunk_bytes: int
 ) -> Iterator[bytes]:
     """Decompress a file of one or more members, which may be padded with zeros."""
-    decompressor, compressed = DECOMPRESSORS[compression](), b""
-
-    def step(data: bytes) -> bytes:
+    stream = OPENED[compression](file)
+    while True:
         try:
-            return decompressor.decompress(data, chunk_bytes)
+            chunk = stream.read(chunk_bytes)
+        except EOFError:
+            raise DataError(
+                f"{source}: the {compression} data is truncated; is the file complete?"
+            ) from None
         except (zlib.error, lzma.LZMAError, OSError) as error:
             raise DataError(f"{source}: the {compression} data is damaged: {error}") from None
-
-    while compressed := compressed or file.read(COMPRESSED_CHUNK_BYTES):
-        if decompressor.eof:
-            compressed = compressed.lstrip(b"\0")
-            decompressor = DECOMPRESSORS[compression]() if compressed else decompressor
-            continue
-        yield step(compressed)
-        while not (decompressor.eof or decompressor.needs_input):
-            yield step(b"")
-        compressed = decompressor.unused_data
-    if not decompressor.eof:
-        raise DataError(f"{source}: the {compression} data is truncated; is the file complete?")
+        if not chunk:
+            return
+        yield chunk

@@ -183,7 +183,7 @@ def blocks(source: Source) -> Iterator[TextBlock]:
     """
     line, pending = 1, bytearray()
     with source.open() as file:
-        for chunk in decompressed(file, source, BLOCK_BYTES).chunks:
+        for chunk in decompressed(file, source, BLOCK_BYTES):
             end = chunk.rfind(b"\n") + 1
             if end:
                 text = b"".join((pending, chunk[:end]))
