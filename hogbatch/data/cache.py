@@ -1,40 +1,34 @@
 """A cache of parsed text files in binary form.
 
-The cache directory has one entry per text file and set of reader options that affect the result:
+The cache directory has one entry per text file and set of reader options that affect the result. An
+entry is an archive as of `numpy.savez`, whose array "header" contains JSON: the origin of the entry
+(path, options, state of the file, a digest of the readers' source code) and the scalars of the
+content, which is a RawSet or the columns of a table (`table.stored`). An entry that is damaged or
+has a different origin is ignored and replaced by a rename. Errors of the cache never fail a run.
 
-    8 hex digits, a blank, JSON, a newline    the CRC-32 of the text after the blank, and the header
-    array, array, ...                         in the order of the header
-
-The header contains the origin of the entry (path, options, state of the file, a digest of the
-readers' source code), the scalars of the content, and each array's name, dtype, shape and CRC-32.
-The content is a RawSet, or the columns of a table (`table.stored`). An entry that is damaged or has
-a different origin is ignored and replaced by a rename. Errors of the cache never fail a run.
-
-Entries are read, not mapped: reading takes no longer than verifying the checksums, and a failing
-disk or file server raises an error here instead of causing a SIGBUS during the run.
+Entries are read, not mapped: a failing disk or file server raises an error here instead of causing
+a SIGBUS during the run.
 """
 
 import errno
 import json
-import math
 import os
 import shutil
 import stat
 import tempfile
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.data.arrays import DAMAGE as DAMAGED_ARCHIVE
 from hogbatch.data.batch import Inputs
 from hogbatch.data.raw import LabelLists, RawSet
 from hogbatch.data.skipped import MalformedLine, SkippedLines
@@ -51,7 +45,7 @@ MIN_PARSE_S: Final = 0.5  # files that are parsed faster are not cached
 CLOCK_TICK_NS: Final = 2_000_000_000
 MIN_FREE_BYTES: Final = 1 << 30  # disk space that stays free after writing an entry: at least this,
 MIN_FREE_FRACTION: Final = 0.1  # and this fraction of the disk
-MAX_HEADER_BYTES: Final = 1 << 24  # of 100,000 columns
+DAMAGE: Final = (OSError, NotImplementedError, *DAMAGED_ARCHIVE)
 ADVICE: Final = "use fewer rows, or a machine with more memory"
 
 Origin = dict[str, Any]  # the file and options of an entry, as JSON
@@ -124,14 +118,13 @@ class DataCache:
     def _store_entry(
         self, entry: Path, origin: Origin, scalars: dict[str, Any], arrays: Arrays
     ) -> None:
-        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         size = sum(array.nbytes for array in arrays.values())
         path = origin["path"]
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._sweep()
             _check_space(self.directory, size)
-            _write(entry, _header(origin, scalars, arrays), arrays)
+            _write(entry, {"header": as_json({**scalars, "origin": origin}), **arrays})
         except OSError as error:
             why = error.strerror or str(error)
             self.report(f"{path}: cannot write to the cache {self.directory}: {why}")
@@ -231,33 +224,13 @@ def as_json(value: object) -> NDArray[np.uint8]:
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
-def _header(origin: Origin, scalars: dict[str, Any], arrays: Arrays) -> bytes:
-    header = {
-        **scalars,
-        "origin": origin,
-        "arrays": [
-            (name, array.dtype.str, array.shape, zlib.crc32(_bytes(array)))
-            for name, array in arrays.items()
-        ],
-    }
-    text = json.dumps(header).encode() + b"\n"
-    return b"%08x %b" % (zlib.crc32(text), text)
-
-
-def _bytes(array: NDArray[Any]) -> memoryview:
-    """View the bytes of a contiguous array."""
-    return array.reshape(-1).view(np.uint8).data
-
-
-def _write(entry: Path, header: bytes, arrays: Arrays) -> None:
+def _write(entry: Path, arrays: Arrays) -> None:
     """Write an entry atomically, readable by this user only."""
     # mkstemp creates the file with mode 0600.
     descriptor, unfinished = tempfile.mkstemp(dir=entry.parent, suffix=TEMPORARY_SUFFIX)
     try:
         with open(descriptor, "wb") as file:
-            file.write(header)
-            for array in arrays.values():
-                file.write(_bytes(array))
+            np.savez(file, allow_pickle=False, **arrays)
         os.replace(unfinished, entry)
     except BaseException:
         with suppress(OSError):
@@ -268,44 +241,27 @@ def _write(entry: Path, header: bytes, arrays: Arrays) -> None:
 def _load(entry: Path, origin: Origin) -> tuple[dict[str, Any], Arrays] | None:
     """Read the header and arrays of an entry; None if it is damaged or has a different origin."""
     try:
-        with entry.open("rb") as file:
-            header = _read_header(file)
-            if header is None or header["origin"] != origin:
+        with entry.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            header = _header(stored)
+            if header["origin"] != origin:
                 return None
-            sizes = (
-                np.dtype(kind).itemsize * math.prod(shape) for _, kind, shape, _ in header["arrays"]
-            )
-            budget.require(sum(sizes), f"the rows of {origin['path']}", ADVICE)
-            return header, dict(_read_arrays(file, header["arrays"]))
+            budget.require(entry.stat().st_size, f"the rows of {origin['path']}", ADVICE)
+            return header, {name: stored[name] for name in stored.files if name != "header"}
     except UsageError:  # not enough memory; a subclass of ValueError
         raise
-    except (OSError, ValueError):
+    except DAMAGE:
         return None
 
 
-def _read_header(file: BufferedReader) -> dict[str, Any] | None:
-    """Read the first line; None if it is damaged."""
-    checksum, _, text = file.readline(MAX_HEADER_BYTES).partition(b" ")
-    if checksum != b"%08x" % zlib.crc32(text):
-        return None
-    header: dict[str, Any] = json.loads(text)
+def _header(stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(stored["header"].tobytes())
     return header
 
 
-def _read_arrays(file: BufferedReader, stored: list[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Read the arrays listed in the header; ValueError if one is damaged."""
-    for name, dtype, shape, checksum in stored:
-        array = np.empty(shape, dtype)
-        whole = file.readinto(_bytes(array)) == array.nbytes
-        if not whole or zlib.crc32(_bytes(array)) != checksum:
-            raise ValueError(f"{name} is damaged")
-        yield name, array
-
-
 def _outdated(entry: Path) -> bool:
-    with entry.open("rb") as file:
-        header = _read_header(file)
-    if header is None:
+    try:
+        with entry.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            origin: Origin = _header(stored)["origin"]
+    except DAMAGE:
         return True
-    origin: Origin = header["origin"]
     return origin != _origin(Path(origin["path"]), origin["options"])

@@ -29,11 +29,13 @@ class CsvColumns(NamedTuple):
 def _pack(read: CsvColumns) -> tuple[dict[str, Any], Arrays]:
     arrays, types = Arrays(), dict[int, str]()
     for position, column in read.columns.items():
-        types[position] = type(column).__name__
+        boolean = isinstance(column, NumberColumn) and column.boolean
+        types[position] = "boolean" if boolean else type(column).__name__
         for field in fields(column):
             value = getattr(column, field.name)
-            stored = value if isinstance(value, np.ndarray) else as_json(value)
-            arrays[f"{position}.{field.name}"] = stored
+            if field.name != "boolean":
+                stored = value if isinstance(value, np.ndarray) else as_json(value)
+                arrays[f"{position}.{field.name}"] = stored
     return {"types": types, "lines": read.lines, "skipped": read.skipped}, arrays
 
 
@@ -46,9 +48,8 @@ def _column(kind: str, prefix: str, arrays: Arrays) -> Column:
     if kind == "CategoryColumn":
         values = json.loads(arrays[f"{prefix}values"].tobytes())
         return CategoryColumn(arrays[f"{prefix}codes"], values)
-    if kind == "NumberColumn":
-        boolean = json.loads(arrays[f"{prefix}boolean"].tobytes())
-        return NumberColumn(arrays[f"{prefix}values"], boolean)
+    if kind in ("NumberColumn", "boolean"):
+        return NumberColumn(arrays[f"{prefix}values"], boolean=kind == "boolean")
     if kind == "DateColumn":
         return DateColumn(arrays[f"{prefix}seconds"])
     return TextColumn(arrays[f"{prefix}characters"], arrays[f"{prefix}indptr"])
