@@ -12,24 +12,18 @@ Labels may be missing (for prediction). Object arrays are rejected: nothing is e
 import zipfile
 import zlib
 from collections.abc import Mapping
-from typing import Any, BinaryIO, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, raw_inputs
-from hogbatch.data.raw import (
-    MAX_INDEX,
-    LabelLists,
-    LabelNames,
-    RawSet,
-    ReadOptions,
-    named_labels,
-)
+from hogbatch.data.memory import RowLabels, labels_of, raw_set
+from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_arrays, not_text
 from hogbatch.data.source import Source, not_data
-from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
 
@@ -46,14 +40,10 @@ def read(path: Source, options: ReadOptions) -> RawSet:
     """Read a .npz file; DataError names the missing or invalid array."""
     arrays = _open(path)
     try:
-        inputs, features = _inputs(arrays)
-        rows = len(inputs.dense) or len(inputs.indptr) - 1
-        labels, names, lists, classes = _labels(arrays, rows)
+        raw = raw_set(_features(arrays), labels=partial(_labels, arrays))
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
-    return RawSet(
-        inputs, features, labels, lists, str(path), classes_hint=classes, label_names=names
-    )
+    return replace(raw, source=str(path))
 
 
 def _open(path: Source) -> dict[str, NDArray[Any]]:
@@ -85,26 +75,31 @@ def _sizes(file: BinaryIO, path: Source) -> list[int]:
     return sizes
 
 
-def _inputs(arrays: Arrays) -> tuple[RawInputs, int]:
+def _features(arrays: Arrays) -> Any:
+    """The matrix X, or a matrix in CSR form."""
     if "X" in arrays:
-        dense = _finite("X", arrays["X"], dimensions=2)
+        dense = arrays["X"]
         if dense.dtype not in (np.float32, np.float64):
             budget.require(8 * dense.size, "X as float64", FEWER)
-        inputs: RawInputs = raw_inputs(dense)
-        rows, features = dense.shape
-    elif all(part in arrays for part in CSR_PARTS):
-        inputs, (rows, features) = _csr(arrays)
-    else:
-        raise ValueError(
-            f"expected arrays X and y, or {', '.join(CSR_PARTS)} and y; "
-            f"found {', '.join(arrays) or 'none'}"
-        )
-    if not rows or not features:
-        raise ValueError(f"expected at least one row and one feature; got {rows} x {features}")
-    return inputs, features
+        return dense
+    if all(part in arrays for part in CSR_PARTS):
+        return _csr(arrays)
+    raise ValueError(
+        f"expected arrays X and y, or {', '.join(CSR_PARTS)} and y; "
+        f"found {', '.join(arrays) or 'none'}"
+    )
 
 
-def _csr(arrays: Arrays) -> tuple[Inputs, tuple[int, int]]:
+class CsrMatrix(NamedTuple):
+    """A matrix as of SciPy."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    data: NDArray[Any]
+    shape: tuple[int, int]
+
+
+def _csr(arrays: Arrays) -> CsrMatrix:
     layout = arrays.get("format", np.array(b"csr")).astype(np.str_)
     if layout != "csr":
         raise ValueError(f"expected a sparse matrix in csr format; got {layout} (use .tocsr())")
@@ -113,9 +108,9 @@ def _csr(arrays: Arrays) -> tuple[Inputs, tuple[int, int]]:
         raise ValueError(f"shape: expected 2 numbers; got {len(shape)}")
     rows, features = int(shape[0]), int(shape[1])
     indptr, indices = _lists(arrays, "indptr", "indices", rows)
-    stored = _finite("data", arrays["data"], dimensions=1)
-    budget.require(4 * stored.size, "data as float32", FEWER)
-    values = stored.astype(np.float32)
+    values = arrays["data"]
+    if values.ndim != 1 or values.dtype.kind not in "iufb":
+        raise ValueError(f"data: expected 1-d real numbers; got {_form(values)}")
     if len(values) != len(indices):
         raise ValueError(f"data: expected {len(indices)} values, as in indices; got {len(values)}")
     if indices.max(initial=-1) >= features:
@@ -127,43 +122,19 @@ def _csr(arrays: Arrays) -> tuple[Inputs, tuple[int, int]]:
     if len(repeated):
         row = csr.row_of(indptr, repeated[0])
         raise ValueError(f"row {row} has feature {indices[repeated[0]]} twice (sum_duplicates())")
-    return csr_inputs(indptr, indices, values), (rows, features)
+    return CsrMatrix(indptr, indices, values, (rows, features))
 
 
-def _labels(
-    arrays: Arrays, rows: int
-) -> tuple[NDArray[np.float64] | None, LabelNames, LabelLists | None, int]:
-    """Find the labels: numbers, with their names if they are text or booleans, or lists.
-
-    The last result is the number of distinct labels of lists, or 0 if unknown.
-    """
+def _labels(arrays: Arrays, rows: int) -> RowLabels:
     if "label_indptr" in arrays and "label_indices" in arrays:
         indptr, indices = _lists(arrays, "label_indptr", "label_indices", rows)
         order = csr.ascending_order(indptr, indices)
         indices = indices if order is None else indices[order]
         if csr.repeats(indptr, indices).any():
             raise ValueError("label_indices: a label occurs twice in one row")
-        return None, (), LabelLists(indptr, indices), 0
+        return RowLabels(lists=LabelLists(indptr, indices))
     name = "Y" if "Y" in arrays and "y" not in arrays else "y"
-    if name not in arrays:
-        return None, (), None, 0
-    labels = arrays[name]
-    if labels.ndim == 2 and labels.shape[1] != 1 and len(labels) == rows:
-        return None, (), *_lists_of_matrix(name, labels)
-    if labels.size != rows:
-        raise ValueError(f"{name}: expected labels for {rows} rows; got shape {labels.shape}")
-    if labels.dtype.kind in "Ub":
-        return *named_labels(labels.ravel()), None, 0
-    _finite(name, labels.ravel(), dimensions=1)
-    return labels.ravel().astype(np.float64), (), None, 0
-
-
-def _lists_of_matrix(name: str, marks: NDArray[Any]) -> tuple[LabelLists, int]:
-    if not np.isin(marks, (0, 1)).all():
-        raise ValueError(f"{name}: expected a matrix of 0 and 1, or one column")
-    rows, labels = np.nonzero(marks)
-    indptr = np.searchsorted(rows, np.arange(len(marks) + 1))
-    return LabelLists(indptr, labels.astype(np.int32)), marks.shape[1]
+    return labels_of(arrays[name], rows, name) if name in arrays else RowLabels()
 
 
 def _lists(
@@ -190,21 +161,6 @@ def _whole(name: str, array: NDArray[Any], kind: type[Scalar], largest: int) -> 
             f"{name}: expected numbers from 0 to {largest}; got {array.min()} to {array.max()}"
         )
     return array.astype(kind)
-
-
-def _finite(name: str, array: NDArray[Any], dimensions: int) -> NDArray[Any]:
-    """Check that `array` has finite real numbers in the range of float32; return it unchanged."""
-    if array.ndim != dimensions or array.dtype.kind not in "iufb":
-        raise ValueError(f"{name}: expected {dimensions}-d real numbers; got {_form(array)}")
-    largest = float(
-        np.abs([array.min(initial=0), array.max(initial=0)]).max()
-    )  # NaN if any value is NaN
-    if not largest < FLOAT32_LIMIT:
-        index = [int(i) for i in np.argwhere(~(np.abs(array) < np.float64(FLOAT32_LIMIT)))[0]]
-        raise ValueError(
-            f"{name}{index}: expected a finite number within float32; got {array[tuple(index)]}"
-        )
-    return array
 
 
 def _form(array: NDArray[Any]) -> str:

@@ -6,7 +6,7 @@ y    [N] or [N, 1]: numbers, text or booleans
      [N, C] of 0 and 1, dense or sparse; or N lists of label numbers
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -32,19 +32,27 @@ class RowLabels(NamedTuple):
     outputs: int = 0  # number of labels of a matrix of 0 and 1, else 0
 
 
-def raw_set(X: Any, y: Any, weights: Any = None, *, suffix: str = "") -> RawSet:
+def raw_set(
+    X: Any,
+    y: Any = None,
+    weights: Any = None,
+    *,
+    suffix: str = "",
+    labels: Callable[[int], RowLabels] | None = None,
+) -> RawSet:
     """The rows of a matrix `X` with labels `y` and `weights`[N]; their names end in `suffix`.
 
-    UsageError for other shapes, lengths and values.
+    `labels` returns the labels in place of `y`, for N. UsageError for other shapes, lengths and
+    values.
     """
     name, labels_name = f"X{suffix}", f"y{suffix}"
-    inputs, features = inputs_of(X, name)
+    inputs, features = numbers_of(X, 0, name)
     rows = max(len(inputs.indptr) - 1, len(inputs.dense))
     if not rows or not features:
         raise UsageError(f"{name}: expected a row and a feature; got {rows} x {features}")
     _expect_in_float32(inputs, name)
     inputs = inputs._replace(values=np.asarray(inputs.values, np.float32))  # as read from files
-    row_labels = labels_of(y, rows, labels_name)
+    row_labels = labels_of(y, rows, labels_name) if labels is None else labels(rows)
     return RawSet(
         inputs,
         features,
@@ -116,7 +124,7 @@ def matrix_of(values: Any) -> NDArray[Any]:
 def _floats(numbers: Any) -> NDArray[Any]:
     """Convert to float32 or float64 without losing precision."""
     found = np.asarray(numbers)
-    narrow = found.dtype.kind == "f" and found.dtype.itemsize <= 4
+    narrow = np.can_cast(found.dtype, np.float32)
     with np.errstate(over="ignore"):  # `expect_in_range` reports values that overflow
         return np.ascontiguousarray(found, np.float32 if narrow else np.float64)
 

@@ -39,7 +39,7 @@ def test_values_stored_twice_are_added_and_the_matrix_of_the_caller_stays():
 def test_dense_arrays_may_have_any_real_dtype(dtype):
     raw = raw_set((X > 1).astype(dtype), Y)
     assert raw.inputs.dense.tolist() == (X > 1).tolist()
-    assert isinstance(raw.inputs, Inputs if dtype in ("f2", "f4") else DoubleInputs)
+    assert isinstance(raw.inputs, Inputs if dtype in ("f2", "f4", "?") else DoubleInputs)
 
 
 def test_lists_frames_and_arrays_are_matrices_and_arrays_are_not_copied():
