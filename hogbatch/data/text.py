@@ -181,20 +181,21 @@ def blocks(source: Source) -> Iterator[TextBlock]:
 
     DataError if the file is missing, a directory, unreadable, corrupt or not text.
     """
-    line, pending = 1, bytearray()
+    line, pending, size = 1, list[bytes | memoryview](), 0
     with source.open() as file:
         for chunk in decompressed(file, source, BLOCK_BYTES):
             end = chunk.rfind(b"\n") + 1
             if end:
-                text = b"".join((pending, chunk[:end]))
+                text = b"".join((*pending, memoryview(chunk)[:end]))
                 yield TextBlock(line, text)
                 line += text.count(b"\n")
-                pending.clear()
-            pending += chunk[end:]
-            if len(pending) > MAX_LINE_BYTES:
+                pending, size = [], 0
+            pending.append(chunk[end:])
+            size += len(chunk) - end
+            if size > MAX_LINE_BYTES:
                 raise too_long(source, line)
-    if pending:
-        yield TextBlock(line, bytes(pending + b"\n"))
+    if size:
+        yield TextBlock(line, b"".join((*pending, b"\n")))
 
 
 def number(token: str, at: int = 0) -> float:
