@@ -1,5 +1,6 @@
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -137,6 +138,35 @@ def test_a_column_that_is_constant_in_training_is_not_a_feature(write):
     later = write("b.csv", "a,b,c,y\n" + rows.replace(",0,", ",100,"))
     raw = read_for_model(later, 2, encoding=loaded.table)
     np.testing.assert_array_equal(raw.inputs.dense, loaded.train.inputs.dense)
+
+
+def test_each_column_has_its_features_beside_those_of_the_others(write):
+    content = "a,color,b,y\n" + "1,red,5,0\n,blue,6,1\n3,red,7,1\n" * 10
+    loaded = load(write("a.csv", content), options=TABLE, scale="none", test_fraction=0)
+    # a, whether it is missing, blue, red, another color, b
+    expected = [[1, 0, 0, 1, 0, 5], [0, 1, 1, 0, 0, 6], [3, 0, 0, 1, 0, 7]]
+    assert loaded.train.inputs.dense.tolist() == expected * 10
+
+
+def test_columns_of_all_kinds_come_from_the_cache_as_they_were_stored(old_file, cache, parsed):
+    row = "{},{},2024-01-0{},a word,red,{}\n"
+    rows = (row.format(n, n % 3 == 0, n % 9 + 1, n % 2 == 0) for n in range(30))
+    path = old_file("a.csv", "a,b,day,note,color,y\n" + "".join(rows) + ",,,,,true\n")
+    options = replace(TABLE, table=TableOptions(text=("note",)))
+    first, second = (load(path, options=options, cache=cache) for _ in range(2))
+    assert parsed == [path] and first.encoding.classes == second.encoding.classes == (False, True)
+    assert first.fingerprint == second.fingerprint and first.notes == second.notes
+    kinds = [column.encoder.kind for column in second.table.columns]
+    assert kinds == ["number", "number", "date", "category", "text"]
+
+
+def test_sparse_rows_with_few_features_are_rows_of_a_table(write):
+    path = write("a.csv", "y,a,b,c\n0,1,0,2\n1,0,3,4\n0,5,6,0\n")
+    loaded = load(path, options=replace(TABLE, label="y"), test_fraction=0)
+    later = write("a.svm", "0 1:5 2:6\n1 2:3\n")
+    raw = read_for_model(later, 3, encoding=loaded.table, index_base=1)
+    expected = read_for_model(write("b.csv", "a,b,c\n5,6,0\n0,3,0\n"), 3, encoding=loaded.table)
+    np.testing.assert_array_equal(raw.inputs.dense, expected.inputs.dense)
 
 
 def test_numbers_beyond_float32_are_refused(write):
