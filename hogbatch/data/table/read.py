@@ -44,7 +44,6 @@ from hogbatch.machine.budget import require
 from hogbatch.machine.printable import quoted
 
 COLUMNAR: Final = (".parquet", ".feather", ".arrow", ".ipc")
-BLOCK_ROWS: Final = 1 << 14  # rows of a matrix that are copied at a time
 
 
 class UnexpectedCell(DataError):
@@ -55,8 +54,7 @@ class TableFile(NamedTuple):
     """A file, or a folder of files, with the names of its columns."""
 
     source: Source
-    files: Sequence[Source]  # of CSV text; empty for other files
-    dialect: Dialect | None  # of CSV text
+    texts: Sequence[tuple[Source, Dialect]]  # of CSV text; empty for other files
     form: TableForm
 
 
@@ -94,8 +92,7 @@ def open_table(source: Source, options: ReadOptions) -> TableFile:
     if not source.path.is_dir():
         if is_columnar_file(source):
             return _columnar(source)
-        dialect = examine(source, options)
-        return _of_text(source, (source,), dialect)
+        return _of_text(source, [(source, examine(source, options))])
     paths = sorted(
         each
         for each in source.path.rglob("*")
@@ -106,23 +103,23 @@ def open_table(source: Source, options: ReadOptions) -> TableFile:
     if paths[0].suffix.lower() in COLUMNAR:
         return _columnar(source)
     files = [Source(each, progress=source.progress) for each in paths]
-    dialects = [examine(each, options) for each in files]
-    for other, dialect in zip(files, dialects, strict=True):
-        if dialect.names != dialects[0].names:
+    texts = [(each, examine(each, options)) for each in files]
+    for other, dialect in texts:
+        if dialect.names != texts[0][1].names:
             raise DataError(f"{other}: expected the columns of {files[0]} in the same order")
-    return _of_text(source, files, dialects[0])
+    return _of_text(source, texts)
 
 
-def _of_text(source: Source, files: Sequence[Source], dialect: Dialect) -> TableFile:
-    form = TableForm(str(source), dialect.names, dialect.named)
-    return TableFile(source, files, dialect, form)
+def _of_text(source: Source, texts: Sequence[tuple[Source, Dialect]]) -> TableFile:
+    dialect = texts[0][1]
+    return TableFile(source, texts, TableForm(str(source), dialect.names, dialect.named))
 
 
 def _columnar(source: Source) -> TableFile:
     from hogbatch.data.table.arrow.files import column_names  # here: PyArrow is large
 
     names = column_names(source.path, str(source))
-    return TableFile(source, (), None, TableForm(str(source), names, True))
+    return TableFile(source, (), TableForm(str(source), names, True))
 
 
 def _for_training(
@@ -253,16 +250,14 @@ def _matrix(table: Table) -> DoubleInputs:
     numbers = table.numbers()
     require(8 * len(numbers) * len(table.columns), f"the rows of {table.source}", "use fewer rows")
     dense = np.empty((len(numbers), len(table.columns)))
-    for start in range(0, len(numbers), BLOCK_ROWS):
-        part = numbers[start : start + BLOCK_ROWS]
-        for n, column in table.columns.items():
-            assert isinstance(column, NumberColumn)
-            dense[start : start + BLOCK_ROWS, n] = column.values[part]
+    for n, column in table.columns.items():
+        assert isinstance(column, NumberColumn)
+        dense[:, n] = column.values[numbers]
     return double_inputs(dense)
 
 
 def _notes(file: TableFile) -> tuple[str, ...]:
-    return (file.dialect.note,) if file.dialect is not None and file.dialect.note else ()
+    return tuple(dialect.note for _, dialect in file.texts[:1] if dialect.note)
 
 
 def read_columns(
@@ -273,7 +268,7 @@ def read_columns(
 ) -> tuple[Table, SkippedLines]:
     """Read the columns in `kinds`, by position."""
     source, (_, names, named) = file.source, file.form
-    if file.dialect is None:
+    if not file.texts:
         from hogbatch.data.table.arrow.files import read_columnar  # here: PyArrow is large
 
         source.begin_reading()
@@ -282,8 +277,7 @@ def read_columns(
         columns = {position: found[names[position]] for position in kinds}
         return Table(str(source), names, columns, named), NONE_SKIPPED
     parts, files = list[CsvColumns](), list[CsvPart]()
-    for own in file.files:
-        dialect = examine(own, options) if len(file.files) > 1 else file.dialect
+    for own, dialect in file.texts:
         part = _read_csv(own, dialect, kinds, skip=options.bad_lines > 0, cache=cache)
         rows = len(next(iter(part.columns.values())))
         parts.append(part)
