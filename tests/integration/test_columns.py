@@ -1,5 +1,8 @@
 """Models on CSV files with columns in another order, too few, too many or without names."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +17,14 @@ NAMES = [*WINE.feature_names, "target"]
 CELLS = np.column_stack([WINE.data, WINE.target])[np.random.default_rng(0).permutation(178)]
 TRAINED = 120  # rows; the others are for test
 SETTINGS = {"scale": "standard", "hidden": (16,), "loss": "softmax", "deterministic": True}
+
+
+# Predicting from arrays needs NumPy and safetensors alone.
+PREDICT = """
+import sys, hogbatch
+hogbatch.load_model(sys.argv[1]).predict([[1.0] * 13])
+assert "pyarrow" not in sys.modules
+"""
 
 
 def write(path, rows, names, header=True):
@@ -88,5 +99,7 @@ def test_frames_matrices_and_other_files_are_predicted_like_the_table(files, mai
     model = hogbatch.load_model(files["model"])
     for rows in (frame, X, X.tolist(), csr_array(X)):
         assert [f"{label:g}" for label in model.predict(rows)] == expected.split()
+    done = subprocess.run([sys.executable, "-c", PREDICT, files["model"]], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
     with pytest.raises(UsageError, match="expected 13 features, as in the training data; got 12"):
         model.predict(X[:, 1:])

@@ -203,7 +203,7 @@ from hogbatch.model.file import load_model
 
 load_model("model").predict(np.zeros((2, 5), np.float32))
 assert main(["predict", "model", "rows.svm"]) == main(["evaluate", "model", "rows.svm"]) == 0
-heavy = {"numba", "llvmlite", "zmq", "cupy", "scipy", "msgspec", "sklearn"}
+heavy = {"numba", "llvmlite", "zmq", "cupy", "scipy", "msgspec", "sklearn", "pyarrow"}
 sys.exit(str(heavy & {name.split(".")[0] for name in sys.modules} or ""))
 """
 
