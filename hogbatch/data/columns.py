@@ -78,7 +78,7 @@ def label_of_known(form: TableForm, label: str | None, known: Columns) -> int | 
         return None
     before, after = known.names[: known.position], known.names[known.position :]
     if form.names == (*before, known.label, *after):
-        return known.position
+        return len(before)  # the position, unless only the training data have an index
     return find(form, known.label, "label") if known.label in form.names else None
 
 

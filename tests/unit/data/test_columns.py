@@ -26,6 +26,7 @@ def matched(names, known=KNOWN, label=None, named=True):
         ("x,a,b,c,x,y", KNOWN, None, [1, 2, 3], 5),
         ("y,a,a,y", TWICE, None, [1, 2, 3], 0),  # the order of the training data
         ("a,a,y", TWICE, None, [0, 1, 2], None),
+        ("a,b,c,y", KNOWN._replace(position=4), None, [0, 1, 2], 3),  # trained with an index
     ],
 )
 def test_names_decide_in_any_order(names, known, label, features, label_column):
