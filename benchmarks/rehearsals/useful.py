@@ -13,7 +13,6 @@ from benchmarks.rehearsals.sets import SETS
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.plan import Training
 from hogbatch.data.batch import Examples
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import load
@@ -25,6 +24,7 @@ from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.rehearsal.rehearsal import teams_of
+from hogbatch.wire.messages import Welcome
 
 LEAST: Final = 16  # rows; smaller batches of a GPU are not tried
 STEPS: Final = 4  # least ratio of the largest to the smallest of the first batches of a GPU,
@@ -74,7 +74,7 @@ class _Problem:
 
     network: Network
     train: Examples
-    training: Training
+    training: Welcome
     workload: Workload  # the sizes on which the speeds depend
 
 
@@ -92,7 +92,7 @@ def _problem(set_name: str, data: Path) -> _Problem:
         config.data, test=config.test, cache=DataCache.of(config.data_cache, lambda note: None)
     )
     network = network_for(config, loaded)
-    plan, spec = plan_for(config, loaded, network, "useful"), OPTIMIZERS[config.optimizer]
+    plan, spec = plan_for(config, loaded, network), OPTIMIZERS[config.optimizer]
     workload = Workload.of(
         *(network, loaded.train, spec.slots, plan.training.lsh),
         may_densify=spec.ignores_zeros and plan.training.optimizer.l2 == 0.0,

@@ -1,15 +1,13 @@
 """The plan of a run: settings that are fixed before it starts and never change."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import lt
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from hogbatch.config.layers import DenseLayer
-from hogbatch.config.lsh import Lsh
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.limits import MIN_UTILIZATION
-from hogbatch.wire.messages import Hello, Optimizer, Welcome
+from hogbatch.wire.messages import Hello, Welcome
 
 if TYPE_CHECKING:  # these modules import this one
     from hogbatch.coordinator.epochs import Epochs
@@ -29,7 +27,6 @@ class MergesFactory(Protocol):
 class Identity:
     """What a worker must agree on before it is admitted."""
 
-    run: str
     package: str  # version of hogbatch
     fingerprint: str  # of the dataset
 
@@ -46,26 +43,6 @@ class Identity:
                 f"{hello.fingerprint or 'none'}: attach to the run directory again"
             )
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """The network and how it is trained: the part of Welcome that is the same for all workers."""
-
-    layers: tuple[DenseLayer, ...]
-    loss: str
-    optimizer: Optimizer
-    merge: str
-    merge_every: int
-    staleness_damping: str
-    precision: str
-    lsh: Lsh | None = None
-    cpu_teams: int = 0
-
-    def welcome(self, run: str, worker: int, name: str, beat_seconds: float = 1.0) -> Welcome:
-        """The message that admits a worker as number `worker`."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Welcome(run=run, worker=worker, name=name, beat_seconds=beat_seconds, **own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +80,7 @@ class Plan:
     """All settings that the coordinator's decisions depend on."""
 
     identity: Identity
-    training: Training
+    training: Welcome  # of each worker, apart from its own number, name and heartbeats
     limits: Limits
     stopping: StoppingCriteria
     learning_rate: LearningRate

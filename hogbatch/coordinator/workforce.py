@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import structs
+
 from hogbatch.coordinator.accounting import LeaseAccounting
 from hogbatch.coordinator.commands import Command, Kill, Record, Revoke, Send
 from hogbatch.coordinator.decisions import Decisions
@@ -226,8 +228,8 @@ class Workforce(ABC):
             return [Send(key, Stop())]
         worker = self.roster.admit(key, hello, now)
         self.ending.workers_attached()
-        run, beat = self.plan.identity.run, worker.beat_seconds
-        welcome = self.plan.training.welcome(run, worker.number, worker.name, beat)
+        own = {"worker": worker.number, "name": worker.name, "beat_seconds": worker.beat_seconds}
+        welcome = structs.replace(self.plan.training, **own)
         joined = WorkerJoined(worker.name, hello.name, worker.pid)
         return [Send(key, welcome), Record(joined)]
 

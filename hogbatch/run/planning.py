@@ -10,7 +10,7 @@ from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
-from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
+from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.load import LoadedData
 from hogbatch.data.sizes import SetSizes
@@ -25,7 +25,7 @@ from hogbatch.run import defaults as recommend
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.version import version
-from hogbatch.wire.messages import Optimizer
+from hogbatch.wire.messages import Optimizer, Welcome
 from hogbatch.workers.compute.teams import gains_from_teams
 
 # One thread does as many in about the time in which a worker process starts; see docs/python.md.
@@ -73,8 +73,8 @@ def _hashes(config: TrainConfig, outputs: int) -> bool:
     return config.output == "lsh"
 
 
-def plan_for(config: TrainConfig, data: DataFacts, network: Network, run: str) -> Plan:
-    """Return the plan by which the coordinator decides; `run` is the name of the run."""
+def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
+    """Return the plan by which the coordinator decides."""
     spec, rows = OPTIMIZERS[config.optimizer], data.train_sizes.rows
     l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
     # The rate grows linearly with the batch for optimizers whose steps are proportional to the
@@ -84,8 +84,8 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network, run: str) -
     scaling = spec.scaling if config.lr_scaling == "auto" else config.lr_scaling
     optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
     return Plan(
-        identity=Identity(run, version(), data.fingerprint),
-        training=Training(
+        identity=Identity(version(), data.fingerprint),
+        training=Welcome(
             network.layers,
             network.loss,
             optimizer,

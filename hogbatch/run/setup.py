@@ -147,7 +147,7 @@ def prepare(
     identity = identity_of(config, data, network)
     if resume_point:
         resume_point.check(identity)
-    plan = plan_for(config, data, network, run_dir.name)
+    plan = plan_for(config, data, network)
     setup = RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
     console.say(f"{setup.started().description}; run directory {run_dir}")
     expect_memory(memory_for(config, data, network, plan, workers), "this run")

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 
 from hogbatch.config.layers import DenseLayer
-from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
+from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
@@ -21,7 +21,7 @@ from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.speed_engine import SpeedEngine
 from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.simulate.world import World
-from hogbatch.wire.messages import Optimizer
+from hogbatch.wire.messages import Optimizer, Welcome
 
 HORIZON_S = 20_000.0  # of simulated time; a longer run counts as endless
 STOPPED_WITHIN_S = 8.0  # of an interrupt: 4 s for leases in flight, then a check of the model
@@ -74,8 +74,8 @@ def simulated_plan(
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
     layers = (DenseLayer(1, 1, "linear"),)
     return Plan(
-        identity=Identity("simulated", "0", ""),
-        training=Training(
+        identity=Identity("0", ""),
+        training=Welcome(
             layers,
             "logistic",
             optimizer,

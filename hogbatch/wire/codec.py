@@ -13,7 +13,7 @@ from hogbatch.wire.messages import ToCoordinator, ToWorker
 
 T = TypeVar("T")
 
-PROTOCOL = 7
+PROTOCOL = 8
 MAGIC = b"HB"
 PREFIX = MAGIC + struct.pack("<H", PROTOCOL)
 MAX_ERROR_CHARS = 200  # maximum length of the error text about an invalid frame

@@ -209,11 +209,8 @@ class ServerWorkers(Message, frozen=True):
 
 
 class Welcome(Message, frozen=True):
-    """The worker is accepted, with its number, its name and the network."""
+    """The worker is accepted, with the network and how it is trained."""
 
-    run: str
-    worker: int  # index of its fence line
-    name: str
     layers: tuple[DenseLayer, ...]
     loss: str
     optimizer: Optimizer
@@ -224,6 +221,8 @@ class Welcome(Message, frozen=True):
     lsh: Lsh | None = None  # how CPU workers select outputs of an output-major output layer
     beat_seconds: float = 1.0  # maximum time between two messages of a worker
     cpu_teams: int = 0  # teams of each CPU worker; 0: automatic
+    worker: int = 0  # index of its fence line
+    name: str = ""
 
 
 class Lease(Message, frozen=True):

@@ -62,8 +62,6 @@ def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **fiel
     spec = OPTIMIZERS[optimizer]
     welcome = Welcome(
         **{
-            "run": "run",
-            "worker": 0,
             "name": "gpu-0",
             "layers": network.layers,
             "loss": loss,

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from hogbatch.config.layers import DenseLayer
 from hogbatch.coordinator.commands import Finish, Record, Revoke, RollBack, Send, Shuffle, Snapshot
-from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria, Training
+from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
@@ -51,8 +51,8 @@ def make_plan(
     }
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
     return Plan(
-        identity=Identity("a-run", PACKAGE, FINGERPRINT),
-        training=Training(
+        identity=Identity(PACKAGE, FINGERPRINT),
+        training=Welcome(
             (DenseLayer(5, 1, "linear"),),
             "logistic",
             optimizer,

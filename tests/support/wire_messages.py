@@ -60,7 +60,6 @@ WORK = Lease(
 )
 HELLO = Hello("gpu", "gpu:0", threads=1, pid=4242, package="0.1.0", fingerprint="abc123")
 WELCOME = Welcome(
-    run="20260101-a9a",
     worker=3,
     name="gpu-0",
     layers=(DenseLayer(123, 512, "relu"), DenseLayer(512, 2, "linear", output_major=True)),

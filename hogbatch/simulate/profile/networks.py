@@ -110,7 +110,7 @@ def build(sizes: Sizes, fraction: float = 1.0) -> ProbeNetwork:
     )
     optimizer = Optimizer(sizes.optimizer, 0.0, spec.momentum, spec.beta2, spec.epsilon)
     welcome = Welcome(
-        "run", 0, "probe", network.layers, sizes.loss, optimizer, "delta", 0, "off", "float32", lsh
+        network.layers, sizes.loss, optimizer, "delta", 0, "off", "float32", lsh, name="probe"
     )
     orders = EpochOrders(*[np.arange(rows)] * 2)
     fence = np.zeros(8, np.int64)

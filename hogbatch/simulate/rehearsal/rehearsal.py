@@ -14,7 +14,6 @@ from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
-from hogbatch.coordinator.plan import Training
 from hogbatch.data.batch import Examples
 from hogbatch.errors import UsageError
 from hogbatch.events.crash import crash_report
@@ -42,6 +41,7 @@ from hogbatch.simulate.world import World
 from hogbatch.store.average import INTERVAL_S, MAX_LOAD
 from hogbatch.store.merge import MERGE_RULES
 from hogbatch.views.console import Console
+from hogbatch.wire.messages import Welcome
 from hogbatch.workers.compute.teams import Teams, computes_together, divide
 
 SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
@@ -289,7 +289,7 @@ def described_gpu(server: Server, request: WorkerRequest) -> ServerGpu:
 def teams_of(
     cpu: Cpu,
     workers: Sequence[WorkerRequest],
-    training: Training,
+    training: Welcome,
     network: Network,
     train: Examples,
     *,

@@ -16,8 +16,6 @@ def test_a_worker_is_welcomed_with_the_network(stage):
     assert welcome == Send(
         "a",
         Welcome(
-            run="a-run",
-            worker=0,
             name="gpu-0",
             layers=(DenseLayer(5, 1, "linear"),),
             loss="logistic",

@@ -25,11 +25,11 @@ def planned(kind="binary", outputs=1, sizes=DENSE, **flags):
         fingerprint="abc", train_sizes=sizes, test_sizes=sizes, encoding=encoding
     )
     network = network_for(config(**flags), data)
-    return config(**flags), data, network, plan_for(config(**flags), data, network, "run")
+    return config(**flags), data, network, plan_for(config(**flags), data, network)
 
 
 def welcome(*data, **flags):
-    return planned(*data, **flags)[-1].training.welcome("run", 0, "cpu-0")
+    return planned(*data, **flags)[-1].training
 
 
 def values(found, expected):

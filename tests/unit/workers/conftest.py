@@ -80,9 +80,8 @@ class Rig:
 def welcome(worker=4):
     layers = (DenseLayer(FEATURES, 1, "linear"),)
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
-    return Welcome(
-        "run", worker, "cpu-0", layers, "squared", optimizer, "delta", 1, "off", "float32"
-    )
+    settings = layers, "squared", optimizer, "delta", 1, "off", "float32"
+    return Welcome(*settings, worker=worker, name="cpu-0")
 
 
 @pytest.fixture
