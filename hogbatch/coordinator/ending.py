@@ -22,7 +22,7 @@ class Ending:
     progress: Progress
     part_names: Sequence[str] = ()  # of parts of divided data, for messages
     status: Status | None = None  # set once the end is decided
-    reason: str | None = None  # of the first interrupt, or of the failure
+    reason: str | None = None  # of the first interrupt
     _interrupted_at: float | None = None
     _no_workers_since: float | None = None
     # Part of divided data → since when it was needed and no worker has held it.
@@ -48,16 +48,6 @@ class Ending:
         self.decide("stopped")
         if self._interrupted_at is None:
             self._interrupted_at, self.reason = now, reason
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the user has asked for the end of the run."""
-        return self._interrupted_at is not None
-
-    def abandon(self, reason: str) -> None:
-        """End the run as failed, unless its end is decided already."""
-        self.decide("failed")
-        self.reason = self.reason or reason
 
     def interrupt_expired(self, now: float) -> bool:
         """Whether the timeout for leases in flight at the interrupt has passed."""

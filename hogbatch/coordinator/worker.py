@@ -18,8 +18,6 @@ from hogbatch.wire.messages import Done, Heartbeat, Lease, Ready
 
 Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measured
 
-MAX_SECONDS = 1e6  # of a measured batch or merge; a worker that sends more has not measured
-MAX_ROWS = 1 << 40
 EVALUATION_BATCH = 256  # rows of a CPU worker's evaluation batch
 SERVER_UNIT = 256  # leases of a server are multiples of this number of rows
 GOLDEN_RATIO = 0.618  # the fractional parts of its multiples are spread evenly over 0..1
@@ -150,9 +148,7 @@ class Worker:
     def prepare(self, ready: Ready, run_limits: Limits, train_rows: int) -> str | None:
         """Set its teams and its batch limits; return why that fails, if it does."""
         self.teams, self.members = ready.teams, ready.members
-        self.profile = tuple(point for point in ready.profile if _plausible(*point))
-        blocking, background = ready.merge
-        self.merge = min(blocking, MAX_SECONDS), min(background, MAX_SECONDS)
+        self.profile, self.merge = ready.profile, ready.merge
         limits = run_limits.cpu if self.device == "cpu" else run_limits.gpu
         if self.device == "server":
             limits = (min(SERVER_UNIT, train_rows),) * 2
@@ -334,8 +330,3 @@ class Worker:
             transfer_seconds=self.transfer_seconds if gpu else None,
             active=self.active_sum / self.updates if self.active_sum else None,
         )
-
-
-def _plausible(rows: int, seconds: float) -> bool:
-    """Whether a batch of `rows` rows may have taken `seconds` seconds."""
-    return 0 < rows <= MAX_ROWS and 0.0 < seconds <= MAX_SECONDS

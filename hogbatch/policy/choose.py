@@ -43,10 +43,8 @@ class CheckedPolicy:
     def _ask(self, method: str, *arguments: object) -> int:
         size = self._call(method, *arguments)
         if not _is_finite_number(size):
-            raise PolicyError(
-                f"--policy {self._name}: {method} must return a finite number of rows; "
-                f"got {_short(size)}"
-            )
+            expected = f"a finite number of rows; got {_short(size)}"
+            raise PolicyError(f"--policy {self._name}: {method} must return {expected}")
         return int(size)  # the caller clamps it to the worker's limits
 
     def _call(self, method: str, *arguments: object) -> Any:
@@ -65,10 +63,7 @@ class CheckedJointPolicy(CheckedPolicy):
         problem = _problem(operations, len(workers))
         if problem:
             raise PolicyError(f"--policy {self._name}: decide must return {problem}")
-        checked: list[Operation] = [
-            replace(each, batch_size=int(each.batch_size)) for each in operations
-        ]
-        return checked
+        return [replace(each, batch_size=int(each.batch_size)) for each in operations]
 
 
 def choose(name: str, settings: PolicySettings) -> BatchPolicy:
@@ -88,8 +83,9 @@ def find(name: str) -> Factory:
         factory: Factory = getattr(import_module(module), attribute)
     except (Exception, SystemExit) as error:  # an import may raise anything
         raise UsageError(f"--policy {name}: cannot be imported: {_shown(error)}") from None
-    if isinstance(factory, type):
-        _expect_methods(name, factory)
+    for method in ("first_size", "next_size"):
+        if isinstance(factory, type) and not callable(getattr(factory, method, None)):
+            raise UsageError(f"--policy {name}: the class has no method {method}")
     return partial(_create, name, factory)
 
 
@@ -98,15 +94,8 @@ def _create(name: str, factory: Factory, settings: PolicySettings) -> BatchPolic
         policy = factory(settings)
     except (Exception, SystemExit) as error:
         raise UsageError(f"--policy {name}: cannot create an instance: {_shown(error)}") from None
-    _expect_methods(name, policy)
     joint = isinstance(policy, JointPolicy)
     return CheckedJointPolicy(name, policy) if joint else CheckedPolicy(name, policy)
-
-
-def _expect_methods(name: str, policy: object) -> None:
-    missing = [m for m in ("first_size", "next_size") if not callable(getattr(policy, m, None))]
-    if missing:
-        raise UsageError(f"--policy {name}: the class has no method {missing[0]}")
 
 
 def _problem(operations: Any, workers: int) -> str | None:

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from hogbatch.policy.utilization import Profile, peak_speed
+from hogbatch.policy.utilization import Profile
 
 MIN_UTILIZATION: Final = 0.5  # with the smallest batch, as a fraction of the peak rows per second
 FULL_UTILIZATION: Final = 0.9  # the same with the largest batch
@@ -25,11 +25,8 @@ def useful_limits(
 
 def smallest_useful(profile: Profile, utilization: float) -> int:
     """The smallest measured batch that reaches `utilization` of the peak rows per second."""
-    peak = peak_speed(profile)
-    if peak is None:
-        raise ValueError(f"expected measured batches; got {list(profile)!r}")
-    measured = [(rows, rows / seconds) for rows, seconds in profile if rows > 0 and seconds > 0]
-    return min(rows for rows, speed in measured if speed >= utilization * peak)
+    peak = max(rows / seconds for rows, seconds in profile)
+    return min(rows for rows, seconds in profile if rows / seconds >= utilization * peak)
 
 
 def smallest_cpu_batch(profile: Profile, utilization: float) -> int:

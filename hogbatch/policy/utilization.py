@@ -10,8 +10,7 @@ def peak_speed(profile: Profile, teams: int = 1) -> float | None:
 
     That of the fastest measured batch; None if none was measured.
     """
-    speeds = [rows / seconds for rows, seconds in profile if rows > 0 and seconds > 0]
-    return teams * max(speeds) if speeds else None
+    return teams * max(rows / seconds for rows, seconds in profile) if profile else None
 
 
 def utilization(rows: int, seconds: float, peak: float | None) -> float | None:

@@ -27,6 +27,9 @@ from hogbatch.config.lsh import Lsh
 # to handle a negative count or a NaN.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e300)]
+BatchRows = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+Measured = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]  # seconds
+Pause = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]  # seconds
 ShortText = Annotated[str, msgspec.Meta(max_length=1000)]
 # Under which other servers will write to the memory of a server when they are connected next.
 PlaneAddress = Annotated[bytes, msgspec.Meta(max_length=1 << 14)]
@@ -84,10 +87,10 @@ class Ready(Message, frozen=True):
     `profile` has measured pairs of (rows per batch, seconds), or is empty.
     """
 
-    profile: tuple[tuple[Count, Amount], ...] = ()
+    profile: tuple[tuple[BatchRows, Measured], ...] = ()
     teams: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # batches computed at the same time
     members: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # threads that compute each batch
-    merge: tuple[Amount, Amount] = (0.0, 0.0)  # seconds of a merge: not training; in background
+    merge: tuple[Pause, Pause] = (0.0, 0.0)  # seconds of a merge: not training; in background
     address: PlaneAddress = b""  # of a server
     plane: ShortText | None = None  # by which a server moves its changes, for display
 

@@ -138,14 +138,6 @@ def test_active_outputs_are_a_mean_over_all_updates(worker):
     assert worker.record(1.0, 40).active == 150
 
 
-@pytest.mark.parametrize("point", [(0, 0.1), (64, 0.0), (64, 1e300), (2**53, 0.1)])
-def test_batches_that_nobody_can_have_measured_are_ignored(worker, gpu, point):
-    limits = Limits((4, 64), None)
-    assert worker.prepare(Ready((point, (32, 0.5))), limits, 1000) is None
-    assert worker.profile == ((32, 0.5),)
-    assert "no measured batch sizes" in gpu.prepare(Ready((point,)), limits, 1000)
-
-
 @pytest.mark.parametrize(
     ("given", "limits"),
     [
@@ -164,11 +156,6 @@ def test_the_smallest_batch_of_a_cpu_is_not_larger_than_its_largest(worker):
     profile = ((4096, 0.01), (1024, 0.01))  # of a worker that measured other sizes
     worker.prepare(Ready(profile), Limits(None, None, cpu_min_utilization=0.5), 10_000)
     assert worker.limits == (64, 64)
-
-
-def test_the_time_of_a_merge_is_bounded(gpu):
-    gpu.prepare(Ready(((64, 0.1),), merge=(1e300, 0.5)), Limits((4, 64), None), 1000)
-    assert gpu.merge == (1e6, 0.5)
 
 
 def test_the_first_lease_of_a_gpu_expects_the_speed_that_it_measured(worker, gpu):

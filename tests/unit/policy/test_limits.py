@@ -17,12 +17,6 @@ def test_useful_batches_reach_from_half_of_the_peak_to_nine_tenths():
     assert useful_limits([(128, 0.5)]) == (128, 128)
 
 
-@pytest.mark.parametrize("profile", [[], [(0, 1.0)], [(64, 0.0)]])
-def test_limits_need_a_measurement(profile):
-    with pytest.raises(ValueError, match="expected measured batches"):
-        useful_limits(profile)
-
-
 def test_the_lower_limit_follows_the_minimum_utilization():
     profile = [(64, 0.064), (128, 0.09), (256, 0.12), (512, 0.17), (1024, 0.3)]  # 1.0 to 3.4
     assert useful_limits(profile, 0.25) == (64, 1024)

@@ -110,7 +110,8 @@ def test_a_value_outside_its_bounds_is_refused(frame, name, values):
     "frame",
     [
         *(frames[0] for frames in MESSAGES.values() if len(frames) == 1),
-        raw("ready", [[64, -1.0]]),
+        *(raw("ready", [point]) for point in ((64, 0.0), (64, 1e7), (0, 1.0), (2**41, 1.0))),
+        raw("ready", [], 1, 1, [1e7, 0.0]),
         raw(),
         raw_workers(*[worker_fields()] * (MAX_LISTED + 1)),
         raw_workers(worker_fields(), others=-1),
