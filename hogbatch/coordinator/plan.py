@@ -2,8 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from operator import lt
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.limits import MIN_UTILIZATION
@@ -13,8 +12,6 @@ if TYPE_CHECKING:  # these modules import this one
     from hogbatch.coordinator.epochs import Epochs
     from hogbatch.coordinator.merges import Merges
     from hogbatch.coordinator.roster import Roster
-
-MAX_NAMED_PARTS: Final = 20  # in a message
 
 
 class MergesFactory(Protocol):
@@ -97,16 +94,3 @@ class Plan:
     test_parts: tuple[int, ...] = ()
     part_names: tuple[str, ...] = ()  # of the files that are the parts, for messages; (): unknown
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
-
-    def wrong_parts(self, hello: Hello) -> str | None:
-        """Why the parts of the worker that sent `hello` cannot be those of this plan; None if
-        they can.
-        """
-        parts, count = hello.parts, max(len(self.train_parts), len(self.test_parts))
-        if not count or (all(map(lt, parts, parts[1:])) and max(parts, default=0) < count):
-            return None
-        return (
-            f"{hello.name} has the parts {list(parts[:MAX_NAMED_PARTS])} of the data; expected "
-            f"numbers below {count} in ascending order: start the run again with the same data on "
-            "all servers"
-        )

@@ -239,7 +239,7 @@ class Workforce(ABC):
         if (hello.device == "server") != (plan.merging is not None):
             expected = "a worker" if plan.merging is None else "a server"
             return f"expected {expected} of this run; got {hello.name}, which is another kind"
-        if wrong := plan.identity.mismatch(hello) or plan.wrong_parts(hello):
+        if wrong := plan.identity.mismatch(hello):
             return wrong
         full = len(self.workers) >= MAX_WORKERS
         return f"this run has {MAX_WORKERS} workers, which is the maximum" if full else None

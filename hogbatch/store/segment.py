@@ -77,14 +77,10 @@ class Segment:
         return self.memory[field.offset : field.end].view(field.dtype).reshape(field.shape)
 
     def make_read_only(self) -> None:
-        """Replace the descriptor by one for reading, which only allows read-only mappings.
+        """Let other processes open it for reading only; views of this process stay writable.
 
-        The existing mapping of this process and its views stay writable. The seal
-        F_SEAL_FUTURE_WRITE is not used, because it would also forbid `map_for_device`.
+        The seal F_SEAL_FUTURE_WRITE is not used, because it would also forbid `map_for_device`.
         """
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
-        writable, self.fd = self.fd, self._reopened(os.O_RDONLY)
-        os.close(writable)
         self.read_only = True
 
     def map_for_device(self) -> NDArray[np.uint8]:
@@ -93,15 +89,11 @@ class Segment:
         The mapping is writable, because most drivers pin no other pages. Nothing may write to it.
         OSError if the kernel refuses.
         """
-        fd = self._reopened(os.O_RDWR)
+        fd = os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
         try:
             return map_shared(fd, self.layout.size, writable=True)
         finally:
             os.close(fd)
-
-    def _reopened(self, access: int) -> int:
-        """Another descriptor of the same memory."""
-        return os.open(f"/proc/self/fd/{self.fd}", access | os.O_CLOEXEC)
 
     def close(self) -> None:
         """Close the descriptor and drop the mapping, which is unmapped with its last view."""

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.coordinator.commands import Finish
-from hogbatch.wire.messages import Hello, Refused
-from tests.support.coordinator_stage import FINGERPRINT, PACKAGE
 from tests.support.property_tests import max_examples
 from tests.support.servers_stage import ServersStage, rows_of
 
@@ -158,15 +156,6 @@ def test_an_evaluation_is_repeated_when_all_servers_were_lost_in_it():
 
 
 # Joining and resuming ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("parts", [(0, 2), (1, 1), (1, 0)])
-def test_a_server_with_other_parts_is_refused(parts):
-    stage = stage_of(100, 100, joins=False)
-    hello = Hello("server", "a host", 1, 7, PACKAGE, FINGERPRINT, parts)
-    (refused,) = stage.state.receive("x", hello, 0.0)
-    assert isinstance(refused.message, Refused)
-    assert f"a host has the parts {list(parts)} of the data" in refused.message.reason
 
 
 def test_a_resumed_run_gives_the_rows_that_are_left_to_the_servers_that_have_them():

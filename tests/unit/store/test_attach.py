@@ -1,5 +1,6 @@
 """Tests within one process; real workers are in tests/integration."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -43,6 +44,8 @@ def test_a_worker_gets_the_manifest_and_the_segments(published, segments):
     assert writable == {"data": False, "shared": True}
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.pwrite(attached["data"].fd, b"x", 0)
+    with pytest.raises(PermissionError):
+        mmap.mmap(attached["data"].fd, attached["data"].layout.size)
     assert not any(os.get_inheritable(each.fd) for each in attached.values())
     for each in attached.values():
         each.close()

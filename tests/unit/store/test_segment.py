@@ -1,6 +1,4 @@
 import errno
-import fcntl
-import mmap
 import os
 from pathlib import Path
 
@@ -38,21 +36,6 @@ def test_a_device_can_pin_a_read_only_segment(segment):
     assert mapping.ctypes.data % 4096 == 0
     worker.close()
     assert open_descriptors() <= before
-
-
-def test_only_its_creator_can_write_a_read_only_segment(segment):
-    segment.make_read_only()
-    segment.array("a")[0, 0] = 3
-    other = attached(segment, writable=False)
-    assert other.array("a")[0, 0] == 3
-    other.close()
-    with pytest.raises(PermissionError):
-        Segment.attach(segment.fd, LAYOUT, writable=True)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.pwrite(segment.fd, b"x", 0)
-    with pytest.raises(PermissionError):
-        mmap.mmap(segment.fd, LAYOUT.size)
-    assert fcntl.fcntl(segment.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SEAL
 
 
 @pytest.mark.parametrize("size", [0, 2 * LAYOUT.size])
