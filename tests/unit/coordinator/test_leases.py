@@ -152,3 +152,13 @@ def test_a_gpu_alone_takes_the_rest_of_the_epoch(stage):
     play.ready("g", profile=((100, 0.1),))
     play.shuffle()
     assert [(work.start, work.stop) for _, work in works(play.said)] == [(0, 1000)]
+
+
+def test_an_evaluation_lease_takes_as_long_as_others(stage):
+    play = stage(train_rows=100, test_rows=100_000, lease_seconds=1.0)
+    play.attach("a", profile=((10, 0.01),))  # 1,000 rows per second in training
+    while play.state.phase != "evaluate":
+        play.shuffle()
+        play.done("a")
+    rows = [work.stop - work.start for work in play.work["a"]]
+    assert rows == [11 * 256] * 2  # 3,000 rows per second in evaluation

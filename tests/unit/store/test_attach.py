@@ -58,6 +58,15 @@ def test_processes_that_have_mapped_the_segments_are_known(published):
     assert not published.attached_by(stranger.pid)  # it has ended
 
 
+def test_a_process_with_the_segments_of_another_run_is_not_known(segments, monkeypatch):
+    fd = os.memfd_create("hogbatch-shared")  # which this process has not mapped
+    monkeypatch.setattr(segments["shared"], "fd", fd)
+    other = PublishedSegments("abc", 54, {"shared": segments["shared"]})
+    assert not other.attached_by(os.getpid())
+    other.close()
+    os.close(fd)
+
+
 def test_nobody_can_attach_once_it_is_closed(published):
     published.close()
     published.close()

@@ -3,6 +3,7 @@
 import pytest
 import zmq
 
+from hogbatch.wire import sockets
 from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import MAX_FRAME, Dealer, Router
 from tests.support.garbage_messages import MESSAGES, OVERSIZED
@@ -83,6 +84,19 @@ def test_a_flood_waits_in_its_sender_and_honest_messages_do_not_wait_behind_it(
     worker.send(Heartbeat())
     assert serve_until(router, len) == [Heartbeat()]
     assert router.refused - before < unread / 2, "peers are read in turn"
+
+
+def test_nothing_is_read_for_some_time_after_an_invalid_message(
+    router, stranger, worker, monkeypatch
+):
+    monkeypatch.setattr(sockets, "PAUSE_S", 1e9)
+    stranger.send(b"rubbish")
+    assert serve_until(router, lambda seen: router.refused) == []
+    worker.send(Heartbeat())
+    router.wait(0.1)
+    assert list(router.receive()) == []
+    router._paused_until = 0.0
+    assert serve_until(router, len) == [Heartbeat()]
 
 
 def test_what_lies_unread_is_limited_by_number(router):
