@@ -106,7 +106,7 @@ class Progress:
     rows: int = 0  # trained on since the start
     trained: LossSums = field(default_factory=LossSums)  # since the last evaluation
     tested: LossSums = field(default_factory=LossSums)  # in the current evaluation
-    _best: Best = field(default_factory=Best)
+    best: Best = field(default_factory=Best)
     _began: float = 0.0  # start of the current evaluation, by the caller's clock
     evaluation_seconds: float = 0.0  # duration of the last evaluation
     evaluated_at: float = 0.0  # training seconds
@@ -118,7 +118,7 @@ class Progress:
         """Continue where `saved` was taken."""
         self.rows = saved.rows
         self.clock.resume(saved.seconds)
-        self._best.beaten_by(saved.best, saved.best_rows)
+        self.best.beaten_by(saved.best, saved.best_rows)
         self.evaluated_at, self.evaluated_rows = saved.evaluated_at, saved.evaluated_rows
         self.evaluation_seconds = saved.evaluation_seconds
 
@@ -229,14 +229,14 @@ class Progress:
         trained, so the loss over all outputs falls long after the metric is at its best.
         """
         if self.plan.training.lsh is None or not evaluation.test_values:
-            return self._best.beaten_by(evaluation.test_loss, evaluation.rows)
+            return self.best.beaten_by(evaluation.test_loss, evaluation.rows)
         ranking = LOSSES[self.plan.training.loss].ranking(evaluation.test_values)
-        return self._best.beaten_by(ranking, evaluation.rows)
+        return self.best.beaten_by(ranking, evaluation.rows)
 
     @property
     def _epochs_since_best(self) -> float:
         """Epochs between the evaluation of the best model and the last evaluation."""
-        return (self.evaluated_rows - self._best.rows) / self.plan.train_rows
+        return (self.evaluated_rows - self.best.rows) / self.plan.train_rows
 
     def has_stalled(self) -> bool:
         """Whether no evaluation of the last `patience` epochs has found a better model."""
@@ -256,16 +256,6 @@ class Progress:
         return "; ".join(reasons) or None
 
     @property
-    def best_loss(self) -> float | None:
-        """See :class:`Best`; None before the first evaluation."""
-        return None if self._best.loss == math.inf else self._best.loss
-
-    @property
-    def best_rows(self) -> int:
-        """Rows trained on when the best loss was measured."""
-        return self._best.rows
-
-    @property
     def wants_current_model(self) -> bool:
         """Whether the current model is to be kept, and not an earlier, better one."""
-        return self.plan.stopping.keep == "last" or self._best.loss == math.inf
+        return self.plan.stopping.keep == "last" or math.isinf(self.best.loss)

@@ -13,11 +13,7 @@ from hogbatch.events.records import WorkerRecord
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.progress import pause_seconds
 from hogbatch.policy.ranking import Others, Ranking
-from hogbatch.policy.throughput import (
-    CombinedSpeed,
-    lease_timeout,
-    would_delay_epoch,
-)
+from hogbatch.policy.throughput import CombinedSpeed, lease_timeout, would_delay_epoch
 from hogbatch.store.fence import MAX_WORKERS
 from hogbatch.wire.messages import Hello, Lease
 

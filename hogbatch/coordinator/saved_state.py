@@ -1,5 +1,6 @@
 """The part of the coordinator's state that a checkpoint holds, and its saving and restoring."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,8 @@ def save(state: "Coordinator", now: float) -> SavedState:
         rollbacks=replace(state.recovery.rollbacks),
         rows=progress.rows - rows.unmerged_rows,
         seconds=seconds,
-        best=progress.best_loss,
-        best_rows=progress.best_rows,
+        best=None if math.isinf(progress.best.loss) else progress.best.loss,
+        best_rows=progress.best.rows,
         evaluated_at=progress.evaluated_at,
         evaluated_rows=progress.evaluated_rows,
         evaluation_seconds=progress.evaluation_seconds,

@@ -17,11 +17,8 @@ from hogbatch.machine.files import replace_file, write_through
 
 NAME: Final = "run.json"
 FORMAT: Final = "hogbatch-run-1"
-LINK_UNSUPPORTED: Final = (
-    errno.EPERM,
-    errno.EOPNOTSUPP,
-    errno.ENOSYS,
-)  # errors of file systems without hard links
+# Errors of file systems without hard links.
+LINK_UNSUPPORTED: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class RunMarker(msgspec.Struct, frozen=True):
@@ -58,9 +55,8 @@ def claim(run_dir: Path, names: Collection[str], first: str) -> bool:
     an existing marker must list it. UsageError if a file that does not belong to a run has one of
     the names, OSError if writing fails.
     """
-    existing = _existing(
-        run_dir, names
-    )  # list files before reading the marker: another process may create both
+    # List files before reading the marker: another process may create both.
+    existing = _existing(run_dir, names)
     known = listed(run_dir)
     if known is not None:
         _refuse(run_dir, set(existing) & {first} - known)

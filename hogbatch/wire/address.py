@@ -17,10 +17,7 @@ import msgspec
 from hogbatch.errors import RunDirectoryHeld, UsageError
 
 NAME = "coordinator.json"
-SOCKET = (
-    "control.socket"  # socket of the control plane; the name exists only while it is being bound
-)
-
+SOCKET = "control.socket"  # of the control plane; the name exists only while it is being bound
 
 Key = Annotated[str, msgspec.Meta(min_length=40, max_length=40)]  # 32 bytes in Z85 (RFC 32)
 

@@ -8,6 +8,7 @@ import struct
 from typing import TypeVar
 
 import msgspec
+from msgspec.msgpack import Decoder, Encoder
 
 from hogbatch.wire.messages import ToCoordinator, ToWorker
 
@@ -18,9 +19,9 @@ MAGIC = b"HB"
 PREFIX = MAGIC + struct.pack("<H", PROTOCOL)
 MAX_ERROR_CHARS = 200  # maximum length of the error text about an invalid frame
 
-_encoder = msgspec.msgpack.Encoder()
-_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
-_to_coordinator: msgspec.msgpack.Decoder[ToCoordinator] = msgspec.msgpack.Decoder(ToCoordinator)
+_encoder = Encoder()
+_to_worker: Decoder[ToWorker] = Decoder(ToWorker)
+_to_coordinator: Decoder[ToCoordinator] = Decoder(ToCoordinator)
 
 
 class BadFrame(ValueError):
@@ -50,7 +51,7 @@ def decode_to_coordinator(frame: bytes) -> ToCoordinator:
     return _decode(_to_coordinator, frame)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[T], frame: bytes) -> T:
+def _decode(decoder: Decoder[T], frame: bytes) -> T:
     if len(frame) < len(PREFIX) or frame[: len(MAGIC)] != MAGIC:
         raise BadFrame("not a hogbatch frame")
     (version,) = struct.unpack_from("<H", frame, len(MAGIC))
@@ -59,6 +60,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], frame: bytes) -> T:
     try:
         return decoder.decode(memoryview(frame)[len(PREFIX) :])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise BadFrame(
-            ascii(str(error)[:MAX_ERROR_CHARS])[1:-1]
-        ) from None  # ascii: the error may quote bytes of the frame
+        text = ascii(str(error)[:MAX_ERROR_CHARS])[1:-1]  # it may quote bytes of the frame
+        raise BadFrame(text) from None
