@@ -5,14 +5,9 @@ With R rows per second, and F rows in flight, the workers learn at the rate
     R / (1 + F / B)
 
 F counts the rows that a gradient should contain and does not, as a mean over all rows: those of its
-own batch, and those that other workers have in flight. A worker's rows are in flight from the
-beginning of their batch until they are in the shared model: on a CPU to the end of the batch, on a
-GPU to the end of the merge. The replica of a GPU contains its own rows before they are merged.
-
-For a single worker F is the batch size, and 1 + F / B is the factor by which large batches need
-more rows (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training", equation 2.11; B is
-their critical batch size). That stale updates cost as much as a larger batch is an approximation;
-docs/batch-policy.md says what it leaves out.
+own batch, and those that other workers have in flight, from the beginning of their batch until they
+are in the shared model. B is the critical batch. docs/batch-policy.md derives the rule, and says
+what it leaves out.
 """
 
 import math

@@ -1,14 +1,12 @@
 """Fences: permissions to write to the shared model, one word per worker.
 
 A Lease message contains the generation of its worker's fence. The worker's kernels compare it with
-the word in shared memory between batches and before each merge, and stop when the two differ. The
-coordinator can therefore take a lease from a worker that does not respond and give it to another:
-if the first worker resumes, it does not train on those rows again.
+the word in shared memory between batches and before each merge, and stop when the two differ. So
+the coordinator can give the rows of a worker that does not respond to another one.
 
-No lock is needed. An aligned store of 8 bytes is atomic on all supported machines (x86-64 and
-64-bit ARM), so a reader sees either the old or the new value, and each word has a single writer,
-the coordinator. Each worker's word has its own cache line, so revoking one worker does not slow
-down the others.
+No lock is needed: an aligned store of 8 bytes is atomic on x86-64 and 64-bit ARM, and only the
+coordinator writes. Each word has its own cache line, so revoking one worker does not slow down the
+others.
 """
 
 from collections.abc import Mapping

@@ -11,8 +11,7 @@ merged:
 
 A server also tells about its own workers, for display only (ServerWorkers).
 
-Most messages are a few dozen bytes; some of those of servers are larger, by the number of servers
-or of their workers. Messages contain no arrays: those are in shared memory
+Most messages are a few dozen bytes. They contain no arrays: those are in shared memory
 (:mod:`hogbatch.store`), and a message names the rows to process.
 """
 
