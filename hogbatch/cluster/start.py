@@ -7,7 +7,7 @@ import msgspec
 from hogbatch.coordinator.plan import Plan, StoppingCriteria
 from hogbatch.policy.base import PolicySettings
 from hogbatch.store.layout import Layout
-from hogbatch.wire.address import Keys
+from hogbatch.wire.curve import Keys
 
 
 class UpstreamAddress(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 import msgspec
 
@@ -18,16 +18,6 @@ from hogbatch.errors import RunDirectoryHeld, UsageError
 
 NAME = "coordinator.json"
 SOCKET = "control.socket"  # of the control plane; the name exists only while it is being bound
-
-Key = Annotated[str, msgspec.Meta(min_length=40, max_length=40)]  # 32 bytes in Z85 (RFC 32)
-
-
-class Keys(msgspec.Struct, frozen=True):
-    """Keys that servers need to connect over tcp."""
-
-    server: Key  # the coordinator's public key
-    public: Key  # of the key pair that all servers of a run use
-    secret: Key
 
 
 class Address(msgspec.Struct, frozen=True):

@@ -4,13 +4,13 @@ Two key pairs are generated for each run. The coordinator's secret key never lea
 the servers get the keys that they need when they are started. All traffic is encrypted.
 """
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+import msgspec
 import zmq
 from zmq.utils import z85
 
 from hogbatch.errors import UsageError
-from hogbatch.wire.address import Keys
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
@@ -23,6 +23,17 @@ FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 MAX_AT_ONCE = 1000  # handshakes handled by one call of `process`
+
+
+Key = Annotated[str, msgspec.Meta(min_length=40, max_length=40)]  # 32 bytes in Z85 (RFC 32)
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """Keys that servers need to connect over tcp."""
+
+    server: Key  # the coordinator's public key
+    public: Key  # of the key pair that all servers of a run use
+    secret: Key
 
 
 class Authenticator:

@@ -18,7 +18,7 @@ from pathlib import Path
 import zmq
 
 from hogbatch.errors import ProtocolError, UsageError
-from hogbatch.wire.address import SOCKET, Keys, bind_unnamed
+from hogbatch.wire.address import SOCKET, bind_unnamed
 from hogbatch.wire.codec import (
     PROTOCOL,
     BadFrame,
@@ -27,7 +27,7 @@ from hogbatch.wire.codec import (
     decode_to_worker,
     encode,
 )
-from hogbatch.wire.curve import Authenticator, set_keys
+from hogbatch.wire.curve import Authenticator, Keys, set_keys
 from hogbatch.wire.messages import Refused, ToCoordinator, ToWorker
 
 log = logging.getLogger(__name__)
@@ -236,8 +236,8 @@ class Dealer:
             self.socket.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:  # rejected because of its keys, or 1000 messages are unread
             raise ProtocolError(
-                "the coordinator does not accept messages of this worker: either the keys differ"
-                " from those in coordinator.json, or the coordinator has stopped reading"
+                "the coordinator does not accept messages of this worker: either its keys are not"
+                " those of the run, or the coordinator has stopped reading"
             ) from None
 
     def close(self) -> None:

@@ -101,3 +101,14 @@ def test_a_broken_address_is_none(run_dir, text):
     (run_dir / NAME).write_text(text)
     with pytest.raises(UsageError, match="no coordinator is running in"):
         find(run_dir)
+
+
+def test_only_the_user_can_read_the_address_and_it_is_gone_after_the_run(run_dir):
+    run_dir.mkdir(mode=0o700, parents=True)
+    (run_dir / NAME).touch(mode=0o666)
+    (run_dir / NAME).chmod(0o666)  # whatever the umask; an earlier run may have left it so
+    run_lock = RunLock.take(run_dir)
+    run_lock.publish(ADDRESS)
+    assert (run_dir / NAME).stat().st_mode & 0o777 == 0o600
+    run_lock.close()
+    assert (run_dir / NAME).read_bytes() == b""

@@ -9,7 +9,7 @@ import zmq
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.errors import ProtocolError, UsageError
-from hogbatch.wire.address import Keys
+from hogbatch.wire.curve import Keys
 from hogbatch.wire.messages import Heartbeat
 from hogbatch.wire.sockets import Dealer, Router
 from tests.support.receiving import receive_until
