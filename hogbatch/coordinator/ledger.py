@@ -110,8 +110,7 @@ class Ledger:
     acknowledged: until its model is merged, they are lost with the server.
 
     `parts` are the numbers of rows of the parts of divided data, in the order of the pass. A worker
-    is given rows of the parts that it holds only, and a lease has rows of one part. Without parts,
-    every worker can be given all rows.
+    is given rows of its parts only, and a lease has rows of one part.
     """
 
     rows: int

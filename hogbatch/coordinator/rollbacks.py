@@ -1,8 +1,7 @@
 """Roll-backs of the model: how many there were, and how many of them still count.
 
 Each roll-back halves the learning rate, and after MAX_ROLLBACKS without progress between them the
-run ends. Progress cancels one of them together with its halving, so a long run survives any number
-of isolated roll-backs. Dynamic loss scaling (Micikevicius et al. 2018) works in the same way.
+run ends. Progress cancels one of them together with its halving (docs/decisions, 31).
 """
 
 from dataclasses import dataclass

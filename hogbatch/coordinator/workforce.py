@@ -1,8 +1,6 @@
-"""Worker management that all coordinators have in common.
-
-:class:`Workforce` is the common part of :class:`hogbatch.coordinator.state.Coordinator` and
-:class:`hogbatch.cluster.supplied.SuppliedCoordinator`: it admits workers, hands them leases,
-accounts for the results and removes workers that are lost.
+"""The common part of :class:`hogbatch.coordinator.state.Coordinator` and
+:class:`hogbatch.cluster.supplied.SuppliedCoordinator`: it admits workers, accounts for their leases
+and removes workers that are lost.
 """
 
 import math

@@ -1,8 +1,7 @@
 """The moving mean of the parameters during training; it is evaluated and saved as the model.
 
 With a constant learning rate the parameters fluctuate around a solution, and their mean is closer
-to it (Polyak & Juditsky 1992; for neural networks: Izmailov et al. 2018, "Averaging Weights Leads
-to Wider Optima").
+to it (Polyak & Juditsky 1992; Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima").
 """
 
 import threading

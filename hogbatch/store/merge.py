@@ -4,9 +4,8 @@ Each rule takes two flat float32 arrays [P]: `shared`, which other workers write
 without locks, and the array that the worker merges. It works in place. The caller has checked the
 array for NaN and Inf, because a non-finite replica must not corrupt the shared model.
 
-Arrays are processed in chunks that fit into a core's cache: this limits the size of temporaries and
-keeps the time between reading and writing a shared cell, in which another worker's update may be
-lost, short.
+Arrays are processed in chunks that fit into a core's cache, so that temporaries are small and the
+time between reading and writing a shared cell, in which an update may be lost, is short.
 """
 
 import math

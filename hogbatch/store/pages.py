@@ -1,9 +1,8 @@
 """The memory pages of a segment: their NUMA node, size and mapping.
 
-One TLB entry covers one page. A batch gathers rows from all over a large array, so with pages of
-4 KiB nearly every row is a TLB miss, and with 2 MiB hardly any is. Linux maps a huge page only if
-address and file offset agree modulo its size. The addresses that mmap(2) chooses may not, and
-Python's `mmap` does not accept an address, so this module calls mmap(2) through ctypes.
+A batch gathers rows from all over a large array, so with pages of 4 KiB nearly every row is a TLB
+miss (docs/threads.md). Linux maps a huge page only if address and file offset agree modulo its
+size, and Python's `mmap` does not accept an address, so this module calls mmap(2) through ctypes.
 """
 
 import ctypes

@@ -107,10 +107,7 @@ class RunLock:
 
 
 def find(run_dir: Path) -> Address:
-    """Return the address of the coordinator in `run_dir`.
-
-    UsageError if no address is published.
-    """
+    """Return the address of the coordinator in `run_dir`; UsageError if none is published."""
     try:
         address = _parse((run_dir / NAME).read_bytes())
     except OSError as error:

@@ -1,9 +1,8 @@
 """The control plane over ZeroMQ; only this module and :mod:`curve` import zmq.
 
-Unless it listens on tcp, the coordinator's socket has no name on disk. It is bound inside the run
-directory, an O_PATH descriptor of the socket is kept, and the name is removed immediately. Workers
-connect through /proc/<pid>/fd/<n>, which only the same user may open. No file is left behind, even
-if every process is killed with SIGKILL.
+Unless it listens on tcp, the coordinator's socket has no name on disk: it is bound inside the run
+directory, and the name is removed immediately. Workers connect through /proc/<pid>/fd/<n>, which
+only the same user may open. No file is left behind, even after SIGKILL.
 """
 
 import logging
@@ -192,10 +191,7 @@ class Dealer:
     """
 
     def __init__(self, address: str, keys: Keys | None = None, identity: bytes = b"") -> None:
-        """Connect to the coordinator at `address`, with the run's keys if it requires them.
-
-        The default is a new identity.
-        """
+        """Connect to `address`, over tcp with the run's `keys`; by default with a new identity."""
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 500)
