@@ -22,7 +22,7 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.kernels.cpu.dense import aligned, backward_scratch, pass_all_down
 from hogbatch.kernels.cpu.elementary import exp_negative, softplus
-from hogbatch.kernels.cpu.losses import TOP
+from hogbatch.kernels.cpu.losses import TOP, count_hits, keep_best
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, WIDTH, vector
 from hogbatch.kernels.cpu.network import forward, matrix, workspace
 
@@ -112,18 +112,6 @@ def add_scores(kind, labels, row, scores, bias, first, stats, b):
 
 
 @kernel
-def keep_best(scores, first, top, best):
-    """Insert the best of `scores` into top and best; of equal scores the lower label wins."""
-    for c in range(scores.shape[0]):
-        if scores[c] > best[TOP - 1]:
-            rank = TOP - 1
-            while rank > 0 and scores[c] > best[rank - 1]:
-                best[rank], top[rank] = best[rank - 1], top[rank - 1]
-                rank -= 1
-            best[rank], top[rank] = scores[c], first + c
-
-
-@kernel
 def add_true(labels, row, scores, first, stats, b):
     """Add the scores of the row's labels in this block; label lists are ascending."""
     if labels.indptr.shape[0] == 0:
@@ -154,13 +142,5 @@ def count_row(kind, labels, row, stats, b, totals):
     if kind not in LABEL_LISTS:
         totals[METRIC_SUMS] += 1.0 if stats.top[b, 0] == int(labels.values[row]) else 0.0
         return
-    right = 0.0
-    for rank in range(TOP):
-        for n in range(labels.indptr[row], labels.indptr[row + 1]):
-            if labels.indices[n] == stats.top[b, rank]:
-                right += 1.0
-        if rank == 0:
-            totals[METRIC_SUMS] += right
-        elif rank == 2:
-            totals[METRIC_SUMS + 1] += right / 3.0
-    totals[METRIC_SUMS + 2] += right / 5.0
+    positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
+    count_hits(positives, stats.top[b], totals)

@@ -148,40 +148,44 @@ def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
 
 
 @kernel
-def best_columns(width, scores, best):
-    """best[:count] = the columns of the highest scores, of equal ones the lower; return count."""
-    count = 0
-    for start in range(0, width, BLOCK):
-        stop = min(start + BLOCK, width)
-        if count == TOP and greatest(scores[start:stop]) <= scores[best[TOP - 1]]:
-            continue
-        for c in range(start, stop):
-            rank = count
-            while rank > 0 and scores[c] > scores[best[rank - 1]]:
+def keep_best(scores, first, top, best):
+    """Insert the scores of columns `first`... into best[TOP], and the columns into top[TOP].
+
+    Best first; of equal scores the lower column counts as higher.
+    """
+    for c in range(scores.shape[0]):
+        if scores[c] > best[TOP - 1]:
+            rank = TOP - 1
+            while rank > 0 and scores[c] > best[rank - 1]:
+                best[rank], top[rank] = best[rank - 1], top[rank - 1]
                 rank -= 1
-            if rank < TOP:
-                count = min(count + 1, TOP)
-                for k in range(count - 1, rank, -1):
-                    best[k] = best[k - 1]
-                best[rank] = c
-    return count
+            best[rank], top[rank] = scores[c], first + c
+
+
+@kernel
+def count_hits(positives, top, totals):
+    """Add precision at 1, 3 and 5 of the best columns top[TOP], -1 if there are fewer."""
+    right = np.float64(0.0)
+    for rank in range(TOP):
+        for p in range(positives.shape[0]):
+            if positives[p] == top[rank]:
+                right += 1.0
+        if rank == 0:
+            totals[METRIC_SUMS] += right
+        elif rank == 2:
+            totals[METRIC_SUMS + 1] += right / 3.0
+    totals[METRIC_SUMS + 2] += right / 5.0
 
 
 @kernel
 def count_metrics(positives, width, scores, totals):
-    """Add precision at 1, 3 and 5; of equal scores the one of the lower label counts as higher."""
-    best = np.empty(TOP, np.int64)
-    count = best_columns(width, scores, best)
-    right = np.float64(0.0)
-    for k in range(count):
-        for p in range(positives.shape[0]):
-            if positives[p] == best[k]:
-                right += 1.0
-        if k == 0:
-            totals[METRIC_SUMS] += right
-        if k == min(2, count - 1):
-            totals[METRIC_SUMS + 1] += right / 3.0
-    totals[METRIC_SUMS + 2] += right / 5.0
+    """`count_hits` of the best columns of scores[:width]."""
+    top, best = np.full(TOP, -1), np.full(TOP, -np.inf, np.float32)
+    for start in range(0, width, BLOCK):
+        block = scores[start : min(start + BLOCK, width)]
+        if greatest(block) > best[TOP - 1]:
+            keep_best(block, start, top, best)
+    count_hits(positives, top, totals)
 
 
 @kernel
