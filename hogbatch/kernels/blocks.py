@@ -1,9 +1,7 @@
 """The scores of a trained network, block by block of its outputs, with only NumPy.
 
-Predictions need the best few scores of a row, or the sum of the exponentials of all, but never all
-scores at the same time: a block of outputs is scored and summarised while it is in cache, then
-dropped.
-Weights are read where they are, in real widths.
+A block is scored and summarised while it is in cache. Weights are read where they are, in real
+widths.
 """
 
 from collections.abc import Iterator

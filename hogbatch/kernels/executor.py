@@ -1,9 +1,8 @@
 """Forward, backward and update of a network on any backend, one batch at a time.
 
-The loop is interpreted. It is meant for batches that keep a device busy for longer than about
-twenty Python calls, and for steps that are captured once and replayed without Python
-(`Device.capture`): from the second batch of a size on, nothing is allocated and no value is copied
-to the host. CPU threads run the compiled loops of `hogbatch.kernels.cpu.loops` instead.
+The loop is interpreted; CPU threads run the compiled loops of `hogbatch.kernels.cpu.loops` instead.
+Steps may be captured and replayed (`Device.capture`): from the second batch of a size on, nothing
+is allocated and no value is copied to the host.
 """
 
 from collections.abc import Iterator

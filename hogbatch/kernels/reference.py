@@ -1,8 +1,7 @@
 """The contract in plain NumPy, simple enough to verify by reading. Other backends are tested on it.
 
-It is also used for real, in `HostDevice` and wherever a model is evaluated without Numba, so
-products go through BLAS. The dtype of the arrays decides the precision: float32 in use, float64 for
-checks by finite differences.
+`HostDevice` and predictions use it, too. The dtype of the arrays decides the precision: float32 in
+use, float64 for checks by finite differences.
 
 Losses of one row, z its scores and y its label:
     logistic    log(1 + exp(-m))     m = (2y - 1) z, y in {0, 1}, z the score in column 0

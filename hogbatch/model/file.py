@@ -5,8 +5,8 @@ A safetensors file that contains the tensors without padding under their names, 
 has one entry, "hogbatch-model-1": eight hex digits, the CRC-32 of the text after them, then that
 text: JSON with network, encoding, index base, training rows, about, and the CRC-32 of each tensor.
 
-The safetensors package detects a truncated file but not a flipped byte, hence the checksums. It
-writes metadata entries in random order; with a single entry, equal models have equal files.
+Safetensors detects a truncated file but not a flipped byte, hence the checksums. It writes metadata
+entries in random order; with a single entry, equal models have equal files.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Writing the safetensors format piece by piece, without a copy of all tensors.
 
 A file consists of the length of its header (a little-endian uint64), the header (JSON), and the
-tensors. The package `safetensors` can only write a bytes object with the whole file, or a file with
-a name.
+tensors.
 """
 
 import json

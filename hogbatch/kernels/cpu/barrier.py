@@ -1,12 +1,8 @@
-"""A barrier in memory for threads that compute without the interpreter lock.
+"""A barrier in memory for threads that compute without the interpreter lock (decision 45).
 
-A thread that arrives spins until all have arrived, because the others arrive microseconds later.
-After SPINS rounds it gives its core away in each further round: the thread that it waits for may
-need that core. Not earlier, because a program that gets the core keeps it for milliseconds, which
-is longer than a batch.
-
-What a thread has written before it arrives, all threads see after they have passed: the atomic
-operations are sequentially consistent.
+A thread that arrives spins until all have arrived; after SPINS rounds it gives its core away in
+each further round. What a thread has written before it arrives, all threads see after they have
+passed: the atomic operations are sequentially consistent.
 """
 
 import numpy as np

@@ -1,11 +1,9 @@
 """Products of small matrices, the building block of dense layers.
 
-Georganas et al. 2020, "Harnessing Deep Learning via a Single Building Block". BLAS is optimized for
-large matrices; with a batch of 16 rows it reaches half of the processor's peak. Here the tile shape
-is chosen for the number of rows, and the epilogue is applied to C while it is in registers.
-
-Matrices are `tiles.Matrix`: swapping the two strides transposes A. Any m, n and k are valid, and
-nothing outside the matrices is read or written. Layers aligned to 64 bytes are fastest.
+The tile shape is chosen for the number of rows, and the epilogue is applied to C while it is in
+registers (Georganas et al. 2020, "Harnessing Deep Learning via a Single Building Block"; decision
+18). Matrices are `tiles.Matrix`. Any m, n and k are valid, and nothing outside the matrices is read
+or written. Layers aligned to 64 bytes are fastest.
 """
 
 import numpy as np

@@ -1,9 +1,4 @@
-"""Exact evaluation of a very wide output layer that is stored output-major, block by block.
-
-The losses and metrics of a row need the largest of its scores and the sum of their exponentials,
-but never all scores at the same time: a block of outputs is scored while it is in cache, then
-dropped.
-"""
+"""Exact evaluation of an output-major output layer: scores are computed and summed up in blocks."""
 
 from typing import NamedTuple
 

@@ -1,14 +1,9 @@
 """The team loop: threads that share a cache compute one batch together.
 
-Each batch has two phases, with a barrier after each:
-
-1. Each thread computes the outputs and the gradients of its own rows. No weight changes.
-2. Each thread updates its own rows of the weights of every dense layer, from all rows of the batch.
-   So each weight is written by one thread, once for each batch, and stays in its cache, as do its
-   optimizer slots, of which a team has one set.
-
-A sparse first layer is updated without locks: each thread updates the features of its own rows.
-Teams update the shared model without locks, like single threads.
+Each batch has two phases, with a barrier after each: each thread computes the gradients of its own
+rows, then updates its own rows of the weights of every dense layer, from all rows of the batch
+(decision 45). A sparse first layer is updated without locks, from each thread's own rows. Teams
+update the shared model without locks, like single threads.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,6 @@
 """The compiled loop over a network with an output-major output layer, all of which is computed.
 
-The output layer is processed in blocks of outputs, whose weights are contiguous. As columns of a
-matrix, the weights of one output would be 212 kB apart for 53,000 outputs: a page for each.
+The output layer is processed in blocks of outputs, whose weights are contiguous (docs/slide.md).
 """
 
 from typing import NamedTuple

@@ -2,7 +2,6 @@
 
     functions   draws the hash functions of all families
     hashing     computes bucket numbers of vectors
-    rng         random numbers in compiled code
     tables      hash tables from bucket numbers to outputs
     sketches    estimates dot products from random projections
     selection   selects the active outputs of a batch

@@ -1,9 +1,7 @@
 """The hashed loop: the compiled training loop of networks with a hashed output layer (SLIDE).
 
 Hidden layers are computed as in `kernels.cpu.network`. Of the output layer, a batch computes its
-active outputs: those that the hash tables contain for any of its rows, and its true labels. All
-rows of the batch share them. Their weights are few enough to be copied together and stay in cache,
-so the scattered dot products of SLIDE become products of matrices here.
+active outputs, whose weights are copied together (docs/slide.md).
 """
 
 from typing import NamedTuple

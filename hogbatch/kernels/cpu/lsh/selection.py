@@ -15,11 +15,11 @@ from hogbatch.jit import kernel
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dots import prefetch_line
 from hogbatch.kernels.cpu.lsh.functions import HashFunctions
-from hogbatch.kernels.cpu.lsh.rng import mix, random_below
 from hogbatch.kernels.cpu.lsh.sketches import Sketches, rank_by_product
 from hogbatch.kernels.cpu.lsh.tables import BucketArrays
 
 IDS_PER_LINE = 16  # int32 in a cache line
+MASK_32 = 0xFFFFFFFF
 PREFETCH_DISTANCE = 4  # tables by which a bucket is prefetched before it is read
 MAX_DRAWS = 16  # draws of an inactive output, before the next inactive one is taken instead
 
@@ -60,7 +60,33 @@ class SelectionScratch(NamedTuple):
     found: NDArray[np.int32]  # [R + 1]: outputs in a row's buckets, in the order of discovery
     is_found: NDArray[np.uint8]  # [C]: 1 for the outputs in `found`, 0 between rows
     estimates: NDArray[np.float32]  # [min(R, capacity)]: see `rank_by_product`
-    state: NDArray[np.int64]  # [1]: see `rng.random_below`
+    state: NDArray[np.int64]  # [1]: see `random_below`
+
+
+@kernel
+def mix(number):
+    """A bijective 32-bit hash of the low 32 bits of `number`.
+
+    The multipliers are from C. Wellons's survey hash-prospector.
+    """
+    x = np.int64(number) & MASK_32
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & MASK_32
+    x = ((x ^ (x >> 15)) * 0x735A2D97) & MASK_32
+    return x ^ (x >> 15)
+
+
+@kernel
+def random_below(state, bound):
+    """Draw a number in [0, bound) from the generator `state`, an int64[1] in [1, 2^32).
+
+    Marsaglia 2003, "Xorshift RNGs", the 32-bit version.
+    """
+    x = state[0]
+    x ^= (x << 13) & MASK_32
+    x ^= x >> 17
+    x ^= (x << 5) & MASK_32
+    state[0] = x
+    return (x * bound) >> 32
 
 
 @kernel

@@ -1,9 +1,8 @@
 """Sketches: signs of random projections, from which the dot product of two vectors is estimated.
 
-The number of buckets that contain an output is a poor predictor of its score. Two vectors at angle
-a differ in b a / pi of b signs of projections (Charikar 2002). So 512 bits, one cache line per
-output, determine the cosine to a few hundredths. Outputs are ranked by the cosine times the norm of
-their weights.
+Two vectors at angle a differ in b a / pi of b signs of projections (Charikar 2002). So 512 bits,
+one cache line per output, determine the cosine to a few hundredths. Outputs are ranked by the
+cosine times the norm of their weights (decision 24).
 """
 
 from typing import NamedTuple
