@@ -54,7 +54,7 @@ def test_an_invalid_description_is_refused(change, message):
 def test_a_message_with_an_invalid_layer_is_refused(change):
     fields = list(msgspec.structs.astuple(WELCOME))
     fields[WELCOME.__struct_fields__.index("layers")] = [asdict(LAYER) | change]
-    with pytest.raises(BadFrame, match=r"\$\[4\]\[0\]"):  # the place in the message
+    with pytest.raises(BadFrame, match=r"\$\[1\]\[0\]"):  # the place in the message
         decode_to_worker(PREFIX + msgspec.msgpack.encode(["welcome", *fields]))
 
 
