@@ -14,7 +14,6 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 
 MOST: Final = 10**12  # rows, parameters of a model, seeds
-MOST_LOST: Final = 10_000  # servers
 DEFAULT_S = 10.0  # of training, if no flag ends the run
 PROGRESS = 50  # seeds between two progress lines
 ONE_SERVER = (  # flags about the workers of one server
@@ -27,7 +26,7 @@ ONE_SERVER = (  # flags about the workers of one server
     "gpu_batch",
     "lease_ms",
 )
-SEVERAL_SERVERS = ("merge_rows", "server_merge")
+SEVERAL_SERVERS = ("merge_rows",)
 SETTINGS = (*ONE_SERVER, *SEVERAL_SERVERS, "epochs", "max_seconds")
 
 SIMULATE: Final = Usage(
@@ -113,40 +112,36 @@ def _add_servers(group: ArgumentGroup) -> None:
         help="largest fraction of the time in which a merge is under way; merges wait for it, as "
         "in a run (default: %(default)s)",
     )
-    group.add_argument(
-        "--lost",
-        type=whole(0, MOST_LOST),
-        metavar="N",
-        default="0",
-        help="servers that die at random times and do not come back (default: %(default)s)",
-    )
 
 
 def _print_forecast(config: TrainConfig, options: Namespace) -> None:
     import msgspec
 
-    from hogbatch.simulate.forecast import forecast, table
-    from hogbatch.simulate.merge_forecast import SimulatedCluster
+    from hogbatch.simulate.forecast import forecast, forecast_servers, table
+    from hogbatch.simulate.simulated_servers import merge_settings
     from hogbatch.simulate.speed import parse_workers
 
     if config.epochs is None and config.max_seconds is None:
         config = replace(config, max_seconds=DEFAULT_S)
     workers = parse_workers(options.workers)
     servers = workers[0][1].device == "server"
-    _check_flags(config, options.lost, servers=servers)
-    cluster = None
+    _check_flags(config, servers=servers)
+    run = config, workers, options.rows, options.seed
     if servers:
         link = link_of(options.gbit, options.latency_us)
-        merging = config.merge_rows, config.server_merge
-        cluster = SimulatedCluster(options.parameters, link, options.share, *merging, options.lost)
-    found = forecast(config, workers, options.rows, options.seed, cluster)
+        merging = merge_settings(
+            options.rows, options.parameters, config.merge_rows, share=options.share
+        )
+        found = forecast_servers(*run, merging, link)
+    else:
+        found = forecast(*run)
     if options.json:
         print(msgspec.json.encode(asdict(found)).decode())
     else:
         print(*table(found), sep="\n")
 
 
-def _check_flags(config: TrainConfig, lost: int, *, servers: bool) -> None:
+def _check_flags(config: TrainConfig, *, servers: bool) -> None:
     """UsageError if a flag was changed that has no effect on these workers."""
     usual = {each.name: each.default for each in fields(TrainConfig)}
     changed = [
@@ -154,8 +149,6 @@ def _check_flags(config: TrainConfig, lost: int, *, servers: bool) -> None:
         for name in (ONE_SERVER if servers else SEVERAL_SERVERS)
         if getattr(config, name) != usual[name]
     ]
-    if lost and not servers:
-        changed.append("--lost")
     if changed:
         kind = "servers" if servers else "workers of one server"
         verb = "has" if len(changed) == 1 else "have"

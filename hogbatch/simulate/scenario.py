@@ -1,27 +1,26 @@
 """Scenarios: simulated runs with random faults, drawn from a seed."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
-from hogbatch.config.layers import DenseLayer
-from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
+from hogbatch.coordinator.plan import Limits, Plan, StoppingCriteria
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.errors import HogbatchError
 from hogbatch.policy.base import BatchPolicy, PolicySettings
 from hogbatch.policy.choose import choose
-from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.simulate.audit import Audit, InvariantViolation
-from hogbatch.simulate.link_quality import LinkQuality
-from hogbatch.simulate.simulated_model import Conditions, SimulatedModel
+from hogbatch.simulate.simulated_world import (
+    Conditions,
+    SimulatedWorld,
+    engine_of,
+    simulated_plan,
+)
 from hogbatch.simulate.speed import Speed
-from hogbatch.simulate.speed_engine import SpeedEngine
 from hogbatch.simulate.worker import SimulatedWorker
-from hogbatch.simulate.world import World
-from hogbatch.wire.messages import Optimizer, Welcome
 
 HORIZON_S = 20_000.0  # of simulated time; a longer run counts as endless
 STOPPED_WITHIN_S = 8.0  # of an interrupt: 4 s for leases in flight, then a check of the model
@@ -31,8 +30,7 @@ class ScenarioFailed(HogbatchError):
     """A simulated run has violated an invariant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """A fault that happens at a given time."""
 
     at: float
@@ -61,81 +59,9 @@ class Scenario:
         return Coordinator.resumed(self.plan, self.new_policy(), saved)
 
 
-def simulated_plan(
-    stopping: StoppingCriteria,
-    limits: Limits,
-    rows: tuple[int, int],
-    lease_seconds: float,
-    beta: float,
-    start_with: int = 1,
-    checkpoint_seconds: float = float("inf"),
-) -> Plan:
-    """A plan for `rows` (training rows, test rows) that do not exist: nothing is computed."""
-    optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
-    layers = (DenseLayer(1, 1, "linear"),)
-    return Plan(
-        identity=Identity("0", ""),
-        training=Welcome(
-            layers,
-            "logistic",
-            optimizer,
-            "delta",
-            1,
-            "root",
-            "float32",
-        ),
-        limits=limits,
-        stopping=stopping,
-        learning_rate=LearningRate(0.1),
-        lease_seconds=lease_seconds,
-        train_rows=rows[0],
-        test_rows=rows[1],
-        beta=beta,
-        start_with=start_with,
-        checkpoint_seconds=checkpoint_seconds,
-    )
-
-
-def simulated_world(
-    plan: Plan,
-    policy: BatchPolicy,
-    conditions: Conditions,
-    seed: int,
-    audit: Audit | None = None,
-) -> World[SimulatedModel]:
-    """A world in which nothing is computed; add workers with :func:`start_worker`."""
-    rng = Random(seed)
-    model = SimulatedModel(conditions, plan.train_rows, seed, rng)
-    return World(
-        Coordinator(plan, policy),
-        model,
-        rng,
-        conditions.network,
-        conditions.restarts,
-        audit,
-        checkpoints=model,
-    )
-
-
-def start_worker(world: World[SimulatedModel], speed: Speed, after: float = 0.0) -> None:
-    """Start a worker of `speed` after `after` seconds."""
-    world.start(lambda: SpeedEngine(speed, world.rng, world.effects.deadly_row), after)
-
-
-def speed_of(worker: SimulatedWorker) -> Speed:
-    """The speed of a worker that :func:`start_worker` has started."""
-    return engine_of(worker).speed
-
-
-def engine_of(worker: SimulatedWorker) -> SpeedEngine:
-    """The engine of a worker that :func:`start_worker` has started."""
-    assert isinstance(worker.engine, SpeedEngine)
-    return worker.engine
-
-
 # Drawing -------------------------------------------------------------------------------------
 
-FAULTS = {  # name → relative frequency
+WORKER_FAULTS = {  # name → relative frequency
     "die": 6,
     "stop briefly": 3,
     "stop": 2,
@@ -144,8 +70,10 @@ FAULTS = {  # name → relative frequency
     "misreport": 1,
     "fail": 2,
     "leave": 2,
-    "join": 4,
     "hang": 1,
+}
+FAULTS = WORKER_FAULTS | {
+    "join": 4,
     "stop coordinator": 1,
     "corrupt model": 1,
     "kill coordinator": 2,
@@ -204,12 +132,9 @@ def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
 
 
 def _draw_conditions(rng: Random, train_rows: int) -> Conditions:
-    network = LinkQuality(10 ** rng.uniform(-5, -2))
-    if rng.random() < 0.3:  # worse than ZeroMQ ever is
-        loss, duplication = rng.choice([0.0, 0.001, 0.003]), rng.choice([0.0, 0.01, 0.1])
-        network = LinkQuality(network.delay, loss, duplication, ordered=rng.random() < 0.5)
     return Conditions(
-        network,
+        delay=10 ** rng.uniform(-5, -2),
+        loss=rng.choice([0.0, 0.0, 0.0, 0.001, 0.003]),  # worse than ZeroMQ ever is
         shuffle_seconds=10 ** rng.uniform(-3, 0),
         copy_seconds=10 ** rng.uniform(-3, -0.3),
         write_seconds=10 ** rng.uniform(-3, 0),
@@ -223,18 +148,19 @@ def _draw_faults(rng: Random, seconds: float) -> tuple[Fault, ...]:
     names = rng.choices(list(FAULTS), list(FAULTS.values()), k=rng.choice([0, 3, 10, 30]))
     if rng.random() < 0.1:
         names.append("interrupt")
-    return tuple(sorted((Fault(rng.uniform(0, seconds), n) for n in names), key=lambda f: f.at))
+    return tuple(sorted(Fault(rng.uniform(0, seconds), name) for name in names))
 
 
 # Running -------------------------------------------------------------------------------------
 
 
-def run_scenario(scenario: Scenario) -> World[SimulatedModel]:
+def run_scenario(scenario: Scenario) -> SimulatedWorld:
     """Simulate the run to its end; :class:`ScenarioFailed` if an invariant is violated."""
-    plan, audit = scenario.plan, Audit(scenario.plan)
-    world = simulated_world(plan, scenario.new_policy(), scenario.conditions, scenario.seed, audit)
+    coordinator = Coordinator(scenario.plan, scenario.new_policy())
+    audit = Audit(scenario.plan)
+    world = SimulatedWorld(coordinator, scenario.conditions, scenario.seed, audit)
     for speed in scenario.speeds:
-        start_worker(world, speed, world.rng.uniform(0, 0.5))
+        world.start_worker(speed, world.rng.uniform(0, 0.5))
     world.begin()
     injector = FaultInjector(world, scenario)
     for fault in scenario.faults:
@@ -254,28 +180,21 @@ def run_scenario(scenario: Scenario) -> World[SimulatedModel]:
 class FaultInjector:
     """Injects faults by name."""
 
-    world: World[SimulatedModel]
+    world: SimulatedWorld
     scenario: Scenario
     interrupted_at: float | None = None
     corruptions: int = 0
 
     def inject(self, name: str) -> None:
         """Inject the fault, into a randomly chosen worker if it concerns one."""
-        world, rng = self.world, self.world.rng
+        world = self.world
         if world.finish is not None:
             return
-        global_faults: dict[str, Callable[[], None]] = {
-            "join": lambda: start_worker(world, rng.choice(self.scenario.speeds)),
-            "stop coordinator": lambda: world.stop_coordinator(10 ** rng.uniform(-1, 2)),
-            "corrupt model": self._corrupt,
-            "kill coordinator": self._kill_coordinator,
-            "interrupt": self._interrupt,
-        }
-        if name in global_faults:
+        if name not in WORKER_FAULTS:
             world.note(name)
-            global_faults[name]()
+            self._disturb(name)
         elif world.processes:
-            worker = world.processes[rng.choice(list(world.processes))]
+            worker = world.processes[world.rng.choice(list(world.processes))]
             world.note(f"{name}: process {worker.pid}")
             self._harm(worker, name)
 
@@ -301,23 +220,26 @@ class FaultInjector:
             case "hang":
                 worker.hung = engine.hung = True
 
-    def _corrupt(self) -> None:
-        self.world.effects.corrupted = True
-        self.corruptions += 1
+    def _disturb(self, name: str) -> None:
+        world, rng, speeds = self.world, self.world.rng, self.scenario.speeds
+        match name:
+            case "join":
+                world.start_worker(rng.choice(speeds))
+            case "stop coordinator":
+                world.stop_coordinator(10 ** rng.uniform(-1, 2))
+            case "corrupt model":
+                world.corrupted = True
+                self.corruptions += 1
+            case "kill coordinator":
+                world.kill_coordinator(self.scenario.resumed, after=0.5)
+                for speed in speeds[: rng.randint(1, len(speeds))]:  # possibly fewer than before
+                    world.start_worker(speed, 0.5 + rng.random())
+            case "interrupt":
+                self.interrupted_at = world.queue.now
+                world.interrupt()
 
-    def _kill_coordinator(self) -> None:
-        world = self.world
-        world.effects.restart(world.kill_coordinator(self.scenario.resumed, after=0.5))
-        speeds = self.scenario.speeds
-        for speed in speeds[: world.rng.randint(1, len(speeds))]:  # possibly fewer than before
-            start_worker(world, speed, 0.5 + world.rng.random())
 
-    def _interrupt(self) -> None:
-        self.interrupted_at = self.world.queue.now
-        self.world.interrupt()
-
-
-def _check_end(world: World[SimulatedModel], scenario: Scenario, injector: FaultInjector) -> None:
+def _check_end(world: SimulatedWorld, scenario: Scenario, injector: FaultInjector) -> None:
     """Check that the run ended, and ended correctly."""
     finish = world.finish
     if finish is None:

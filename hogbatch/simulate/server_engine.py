@@ -129,7 +129,7 @@ class Exchange:
         return self._models[key]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ServerEngine(SpeedEngine):
     """Trains at the speed of all its workers together, and takes part in merges."""
 

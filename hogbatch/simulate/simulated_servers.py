@@ -1,26 +1,23 @@
 """Simulated runs on several servers: their models, and what is known of their merges."""
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from random import Random
 
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, SHARE, MergeSettings, rows_between_merges
-from hogbatch.coordinator.commands import Actions, Command, LoadServer
+from hogbatch.coordinator.commands import Command, LoadServer, Record, Revoke
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.events.event import AnyEvent, ServersMerged, WorkerLeft, WorkerLost
+from hogbatch.events.event import ServersMerged, WorkerLeft, WorkerLost
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.simulate.audit import Audit, InvariantViolation
-from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.server_engine import Exchange, MergedModel, ServerEngine, TrainedRows
-from hogbatch.simulate.simulated_model import Conditions, SimulatedModel
+from hogbatch.simulate.simulated_world import Conditions, SimulatedWorld
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.worker import SimulatedWorker
-from hogbatch.simulate.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +30,58 @@ class SimulatedMerge:
     sent_bytes: float  # by each server
 
 
-@dataclass(slots=True)
-class SimulatedServers(SimulatedModel):
-    """The effects of commands on several servers."""
+class ServersWorld(SimulatedWorld):
+    """A world whose workers are servers; add them with `start_server`."""
 
-    exchange: Exchange = field(kw_only=True)
-    merges: list[SimulatedMerge] = field(default_factory=list)
-    repeated_rows: int = 0  # trained on again, because a server was lost before they were merged
-    lost: int = 0  # servers
-    _model: MergedModel = field(default_factory=MergedModel)  # of this process
+    def __init__(
+        self,
+        plan: Plan,
+        merging: MergeSettings,
+        link: ServerLink,
+        seed: int,
+        restarts: int | None = 0,
+    ) -> None:
+        """`restarts` is the number of restarts of all servers together; None: unlimited."""
+        plan = replace(plan, merging=partial(ServerMerges, merging), lease_seconds=LEASE_S)
+        coordinator = Coordinator(plan, Fixed(PolicySettings()))
+        super().__init__(coordinator, Conditions(restarts=restarts), seed, Audit(plan))
+        self.actions = {**self.actions, LoadServer: self._load_server}
+        self.exchange = Exchange(merging.parameters, link, self.queue)
+        self.merges: list[SimulatedMerge] = []
+        self.repeated_rows = 0  # trained on again, because a server was lost before their merge
+        self.lost = 0  # servers
+        self._model = MergedModel()  # of this process
+
+    def start_server(self, speed: Speed, parts: tuple[int, ...] = ()) -> None:
+        """Start a server of `speed`, which holds `parts` of divided data."""
+        self.start(lambda: ServerEngine(speed, self.rng, exchange=self.exchange, parts=parts))
+
+    def _revoke(self, command: Revoke) -> None:
+        super()._revoke(command)
+        for process in list(self.processes.values()):
+            if process.number == command.number:  # it must not take part in merges any more
+                process.exit("ended by the coordinator")
 
     def copy(self) -> str | None:
         loaded = [each for each in self.exchange.servers.values() if each.alive]
         self._model = loaded[0].merged if loaded else self._model
-        return self.not_finite_at
+        return super().copy()
 
-    def load_server(self, to: SimulatedWorker, source: SimulatedWorker | None) -> str | None:
-        """Give server `to` the model of another one, or of this process; return why that failed."""
-        if source is not None and not source.alive:
-            return "the server that has the model is lost"
-        engine_of(to).merged = self._model if source is None else engine_of(source).merged
-        return None
+    def _load_server(self, command: LoadServer) -> None:
+        seconds = self.exchange.link.seconds(self.exchange.model_bytes)
+        self.background("load", seconds, partial(self._load, command.worker, command.source))
 
-    def record(self, event: AnyEvent) -> None:
-        match event:
+    def _load(self, worker: str, source: str | None, now: float) -> list[Command]:
+        """Give a server the model of another one, or of this process."""
+        origin = None if source is None else self.worker(source)
+        if origin is not None and not origin.alive:
+            return self.state.model_written(worker, "the server with the model is lost", now)
+        model = self._model if origin is None else engine_of(origin).merged
+        engine_of(self.worker(worker)).merged = model
+        return self.state.model_written(worker, None, now)
+
+    def _record(self, command: Record) -> None:
+        match command.event:
             case ServersMerged(merge=merge, rows=rows):
                 self._merged(merge, rows)
             case WorkerLeft(reissued=spans):
@@ -65,26 +90,9 @@ class SimulatedServers(SimulatedModel):
                 self.lost += 1
 
     def _merged(self, merge: int, rows: int) -> None:
-        exchange, last = self.exchange, self.exchange.last
-        seconds = exchange.queue.now - exchange.begin(merge)
+        last, seconds = self.exchange.last, self.queue.now - self.exchange.begin(merge)
         assert last is not None, "a merge has a sum"
         self.merges.append(SimulatedMerge(seconds, rows, last.transfers, last.sent))
-
-
-def server_actions(world: World[SimulatedServers]) -> Actions:
-    """The actions for servers."""
-    effects = world.effects
-
-    def begin_load(command: LoadServer) -> None:
-        seconds = effects.exchange.link.seconds(effects.exchange.model_bytes)
-        world.background("load", seconds, partial(load, command))
-
-    def load(command: LoadServer, now: float) -> list[Command]:
-        origin = None if command.source is None else world.worker(command.source)
-        failure = effects.load_server(world.worker(command.worker), origin)
-        return world.state.model_written(command.worker, failure, now)
-
-    return {LoadServer: begin_load}
 
 
 def engine_of(worker: SimulatedWorker) -> ServerEngine:
@@ -109,39 +117,7 @@ def merge_settings(
     )
 
 
-def servers_world(
-    plan: Plan,
-    merging: MergeSettings,
-    link: ServerLink,
-    seed: int,
-    restarts: int | None = 0,
-) -> World[SimulatedServers]:
-    """A world whose workers are servers; add them with :func:`start_server`.
-
-    `restarts` is the number of restarts of all servers together; None: unlimited.
-    """
-    plan = replace(plan, merging=partial(ServerMerges, merging), lease_seconds=LEASE_S)
-
-    coordinator = Coordinator(plan, Fixed(PolicySettings()))
-    rng, queue = Random(seed), EventQueue()
-    conditions = Conditions(restarts=restarts)
-    exchange = Exchange(merging.parameters, link, queue)
-    model = SimulatedServers(conditions, plan.train_rows, seed, rng, exchange=exchange)
-    network, audit = conditions.network, Audit(plan)
-    world = World(coordinator, model, rng, network, restarts, audit, queue, model)
-    world.actions = {**world.actions, **server_actions(world)}
-    return world
-
-
-def start_server(
-    world: World[SimulatedServers], speed: Speed, after: float = 0.0, parts: tuple[int, ...] = ()
-) -> None:
-    """Start a server of `speed`, which holds `parts` of divided data, after `after` seconds."""
-    exchange = world.effects.exchange
-    world.start(lambda: ServerEngine(speed, world.rng, exchange=exchange, parts=parts), after)
-
-
-def check_models(world: World[SimulatedServers]) -> None:
+def check_models(world: ServersWorld) -> None:
     """Check that all servers have one model, which contains each row that was trained on once."""
     engines = [engine_of(process) for process in world.processes.values()]
     if not engines:

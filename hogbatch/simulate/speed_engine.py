@@ -4,15 +4,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal
 
-from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.speed import EVALUATION_SPEEDUP, Speed
+from hogbatch.simulate.worker import SimulatedEngine, SimulatedWorker
 from hogbatch.wire.messages import Done, Lease, Ready, Welcome
 
 
-@dataclass(slots=True, eq=False)
-class SpeedEngine:
+@dataclass(eq=False)
+class SpeedEngine(SimulatedEngine):
     """Leases one after the other, each in the time of `speed` with random noise.
 
     `deadly_row` returns the first row of a lease that kills the worker, None without one.
@@ -21,26 +20,20 @@ class SpeedEngine:
     speed: Speed
     rng: Random
     deadly_row: Callable[[Lease], int | None] = lambda lease: None
-    threads: int = 1
     slowdown: float = 1.0  # factor of its usual times
     misreports: bool = False  # its next Done reports wrong rows
     hung: bool = False  # the lease in progress is its last; deadly rows still kill it
-    _host: Host = field(init=False)
+    _host: SimulatedWorker = field(init=False)
     _queue: deque[Lease] = field(default_factory=deque)
 
-    @property
-    def device(self) -> Literal["cpu", "gpu", "server"]:
-        return self.speed.device
+    def __post_init__(self) -> None:
+        self.device = self.label = self.speed.device
 
-    @property
-    def label(self) -> str:
-        return self.speed.device
-
-    def prepare(self, welcome: Welcome, host: Host) -> Prepared:
+    def prepare(self, welcome: Welcome, host: SimulatedWorker) -> tuple[float, Ready]:
         self._host = host
         self._welcomed(welcome)
         seconds = self.speed.startup * self.rng.uniform(0.5, 1.5)
-        return Prepared(seconds, Ready(self.speed.profile(), teams=self.threads))
+        return seconds, Ready(self.speed.profile(), teams=self.threads)
 
     def _welcomed(self, welcome: Welcome) -> None:
         """The worker is admitted."""

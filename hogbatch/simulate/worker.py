@@ -1,16 +1,15 @@
 """A simulated worker: sends what a real one would send, at the same times.
 
-It is the counterpart of `hogbatch.workers.session.Session`; an engine computes.
+It is the counterpart of `hogbatch.workers.session.Session`; an engine computes. Messages arrive
+late and in order, and on a bad link some do not arrive.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
-from hogbatch.simulate.engine import SimulatedEngine
-from hogbatch.simulate.link_quality import Link, LinkQuality
-from hogbatch.simulate.server_engine import ServerEngine
 from hogbatch.wire.messages import (
     Done,
     Failed,
@@ -23,6 +22,7 @@ from hogbatch.wire.messages import (
     Refused,
     Stop,
     ToCoordinator,
+    ToServer,
     ToWorker,
     Welcome,
 )
@@ -33,15 +33,56 @@ if TYPE_CHECKING:
 WELCOME_WITHIN_S = 30.0
 
 
+class SimulatedEngine(ABC):
+    """The computing part of a worker: turns leases into results, at simulated times."""
+
+    device: Literal["cpu", "gpu", "server"]  # as in Hello
+    label: str  # as in Hello.name: "cpu:2", "gpu:0"
+    threads: int = 1  # that compute
+    parts: tuple[int, ...] = ()  # of divided data that a server holds
+
+    @abstractmethod
+    def prepare(self, welcome: Welcome, host: "SimulatedWorker") -> tuple[float, Ready]:
+        """Take part in the run of `welcome`; results are posted to `host`.
+
+        Returns the seconds until the engine is ready for leases, and the message that says so.
+        """
+
+    @abstractmethod
+    def submit(self, lease: Lease) -> None:
+        """Queue a lease."""
+
+    def serve(self, message: ToServer) -> None:
+        """Take a step of a merge; only servers are asked to."""
+        raise NotImplementedError(f"{self.label} is not a server")
+
+
+@dataclass(slots=True)
+class Link:
+    """One direction of a connection."""
+
+    delay: float  # seconds, mean of an exponential distribution
+    loss: float  # probability
+    rng: Random
+    _last: float = 0.0
+
+    def arrival(self, now: float, certain: bool = False) -> float | None:
+        """When a message sent `now` arrives; None if it is lost, and not `certain` to arrive."""
+        if self.loss and not certain and self.rng.random() < self.loss:
+            return None
+        self._last = max(now + self.rng.expovariate(1 / self.delay), self._last)
+        return self._last
+
+
 @dataclass(slots=True, eq=False)
 class SimulatedWorker:
     """One worker process from its start to its exit, with its own connection."""
 
-    environment: "World[Any]"
+    environment: "World"
     pid: int
     engine: SimulatedEngine
-    network: LinkQuality
-    rng: Random
+    inbox: Link
+    outbox: Link
     alive: bool = True
     number: int | None = None  # of its fence, once it is admitted
     beat_seconds: float = 1.0
@@ -49,11 +90,6 @@ class SimulatedWorker:
     finished: int = 0  # leases
     resumes_at: float = 0.0  # stopped until then
     hung: bool = False  # it never becomes ready; leases are up to its engine
-    inbox: Link = field(init=False)
-    outbox: Link = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.inbox, self.outbox = Link(self.network, self.rng), Link(self.network, self.rng)
 
     @property
     def key(self) -> str:
@@ -65,9 +101,8 @@ class SimulatedWorker:
     def start(self) -> None:
         """Connect to the coordinator."""
         engine, (package, fingerprint) = self.engine, self.environment.identity
-        parts = engine.parts if isinstance(engine, ServerEngine) else ()
         device, label, threads = engine.device, engine.label, engine.threads
-        self._send(Hello(device, label, threads, self.pid, package, fingerprint, parts))
+        self._send(Hello(device, label, threads, self.pid, package, fingerprint, engine.parts))
         self.later(self.beat_seconds, self._beat)
         self.later(WELCOME_WITHIN_S, self._expect_welcome)
 
@@ -136,13 +171,13 @@ class SimulatedWorker:
         match message:
             case Welcome(worker=number, beat_seconds=seconds):
                 self.number, self.beat_seconds = number, seconds
-                prepared = self.engine.prepare(message, self)
-                self.later(prepared.seconds, lambda: self._become_ready(prepared.ready))
+                startup, ready = self.engine.prepare(message, self)
+                self.later(startup, lambda: self._become_ready(ready))
             case Lease():
                 self.engine.submit(message)
             case Stop() | Refused():
                 self.exit()
-            case _ if isinstance(self.engine, ServerEngine):
+            case _:
                 self.engine.serve(message)
 
     def _expect_welcome(self) -> None:

@@ -9,13 +9,12 @@ from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.audit import InvariantViolation
-from hogbatch.simulate.scenario import simulated_plan
 from hogbatch.simulate.simulated_servers import (
+    ServersWorld,
     check_models,
     merge_settings,
-    servers_world,
-    start_server,
 )
+from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed
 
 LINK = ServerLink(50e-6, 1.25e9)  # 10 Gbit/s
@@ -28,10 +27,10 @@ def world_of(speeds, copies, parts=4, rows=ROWS, wait=math.inf, restarts=0, epoc
     stopping = StoppingCriteria(epochs, None, None, math.inf, "last", wait)
     plan = simulated_plan(stopping, Limits(None, None), (rows, 1000), 0.1, 1.0, len(speeds))
     plan = replace(plan, train_parts=(rows // parts,) * parts)
-    world = servers_world(plan, merge_settings(rows, 100_000), LINK, 0, restarts)
+    world = ServersWorld(plan, merge_settings(rows, 100_000), LINK, 0, restarts)
     for place, peak in enumerate(speeds):
         held = (part for part in range(parts) if (place - part) % len(speeds) < copies)
-        start_server(world, Speed("server", peak), parts=tuple(held))
+        world.start_server(Speed("server", peak), tuple(held))
     world.begin()
     return world
 
@@ -65,7 +64,7 @@ def test_an_epoch_ends_without_a_server_whose_parts_have_copies():
     world = world_of(ALTERNATING, 2, parts=16, wait=1.0)
     kill(world, 1, 6.0)
     seconds = run(world)
-    assert len(world.processes) == 3 and world.effects.repeated_rows > 0
+    assert len(world.processes) == 3 and world.repeated_rows > 0
     # Two slow servers have the only copies of its parts: some 115,000 rows each, in 11.5 s.
     assert 15.0 < seconds < 16.5
 

@@ -29,4 +29,4 @@ def test_every_fault_occurs_in_those_seeds():
     names = {fault.name for scenario in drawn for fault in scenario.faults}
     assert names == {*FAULTS, "interrupt"}
     assert any(scenario.conditions.bad_rows for scenario in drawn)
-    assert any(scenario.conditions.network.loss for scenario in drawn)
+    assert any(scenario.conditions.loss for scenario in drawn)

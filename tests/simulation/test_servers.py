@@ -9,14 +9,13 @@ from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.audit import InvariantViolation
-from hogbatch.simulate.scenario import simulated_plan
 from hogbatch.simulate.simulated_servers import (
+    ServersWorld,
     check_models,
     engine_of,
     merge_settings,
-    servers_world,
-    start_server,
 )
+from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed
 
 SERVERS = 100
@@ -38,9 +37,9 @@ def world_of(
     stopping = StoppingCriteria(EPOCHS, None, None, math.inf, "last", math.inf)
     plan = simulated_plan(stopping, Limits(None, None), (rows, 1000), 0.1, 1.0, servers)
     settings = merge_settings(rows, parameters, **merging)
-    world = servers_world(plan, settings, LINK, seed, restarts)
+    world = ServersWorld(plan, settings, LINK, seed, restarts)
     for _ in range(servers):
-        start_server(world, speed)
+        world.start_server(speed)
     world.begin()
     return world
 
@@ -49,7 +48,7 @@ def run(world, until=120.0):
     world.run(until)
     assert world.finish is not None and world.finish.status == "finished"
     check_models(world)
-    return world.effects.merges
+    return world.merges
 
 
 def while_training(world, act, seconds):
@@ -81,7 +80,7 @@ def test_merges_take_the_predicted_time_and_bytes(parameters):
     world = world_of(parameters=parameters)
     merges = run(world)
     expected = predicted_merge(parameters, SERVERS, LINK)
-    passes = 2 * world.effects.exchange.pass_seconds  # copying the change, adding the sum
+    passes = 2 * world.exchange.pass_seconds  # copying the change, adding the sum
     for each in merges[1:]:  # in the first one, the servers connect
         assert each.transfers == expected.transfers
         assert each.sent_bytes == expected.sent
@@ -111,8 +110,8 @@ def test_the_rows_of_lost_servers_are_merged_exactly_once(seed, rule):
     world = world_of(seed=seed, rule=rule)
     gone = lose(world)
     merges = run(world)
-    assert len(gone) == world.effects.lost == 10 and len(world.processes) == SERVERS - 10
-    assert world.effects.repeated_rows > 0
+    assert len(gone) == world.lost == 10 and len(world.processes) == SERVERS - 10
+    assert world.repeated_rows > 0
     assert sum(each.rows for each in merges) == EPOCHS * ROWS
     final = next(iter(world.processes.values()))
     assert {engine_of(each).merged for each in gone}.isdisjoint({engine_of(final).merged})
@@ -139,7 +138,7 @@ def test_silent_servers_are_lost_and_the_others_go_on():
 
     while_training(world, stop, 1.0)
     run(world)
-    assert world.effects.lost == 3 and len(world.processes) == 20 - 3
+    assert world.lost == 3 and len(world.processes) == 20 - 3
     assert 10.0 < world.queue.now < 120.0
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from hogbatch.simulate.engine import Host
 from hogbatch.simulate.event_queue import EventQueue
+from hogbatch.simulate.worker import SimulatedWorker
 
 Action = Callable[[], object]
 NEVER = float("inf")
@@ -84,7 +84,7 @@ class WorkerCores(NamedTuple):
 
     cores: Cores
     first: int
-    host: Host
+    host: SimulatedWorker
 
     def run(self, thread: int, seconds: float, then: Action) -> None:
         """`Cores.run` for one thread."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from hogbatch.kernels.contract import TOTALS, UPDATES, add_totals
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.policy.cpu_batch import largest_cpu_batch
-from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, StagedBatch, Thread
 from hogbatch.simulate.rehearsal.cores import Action, Cores, Noise, WorkerCores
 from hogbatch.simulate.rehearsal.hashed import RehearsedTables
+from hogbatch.simulate.worker import SimulatedEngine, SimulatedWorker
 from hogbatch.wire.messages import Lease, Ready, Welcome
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile
@@ -71,7 +71,7 @@ class StageGroup(NamedTuple):
     at: float
 
 
-class RehearsedCpu:
+class RehearsedCpu(SimulatedEngine):
     """Leases on simulated threads, which are divided into `teams`; `threads` may be more than that.
 
     `assign` returns what a worker with this Welcome works on; all workers share `model` and
@@ -79,7 +79,7 @@ class RehearsedCpu:
     builds its hash tables the number `first` + `builder`.
     """
 
-    device: Literal["cpu"] = "cpu"
+    device = "cpu"
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class RehearsedCpu:
         self._idle: deque[_SimulatedTeam] = deque()
         self._hashed: RehearsedTables | None = None  # of a hashed output layer
 
-    def prepare(self, welcome: Welcome, host: Host) -> Prepared:
+    def prepare(self, welcome: Welcome, host: SimulatedWorker) -> tuple[float, Ready]:
         self._host = host
         assignment = self._assignment = self._assign(welcome)
         self._cores = WorkerCores(self._server_cores, self._first, host)
@@ -116,7 +116,7 @@ class RehearsedCpu:
             own = self._model.thread(assignment, number, tables, team=members > 1)
             threads = range(number * members, (number + 1) * members)
             self._idle.append(_SimulatedTeam(threads, own))
-        return Prepared(startup, Ready(self._profile(), teams=count, members=members))
+        return startup, Ready(self._profile(), teams=count, members=members)
 
     def _profile(self) -> Profile:
         """The seconds of batches of one team, as a worker measures them before training."""

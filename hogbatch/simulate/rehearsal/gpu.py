@@ -8,15 +8,15 @@ On gpu:host, each operation is done before the thread continues, as in `HostDevi
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from hogbatch.errors import HogbatchError
-from hogbatch.simulate.engine import Host, Prepared
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.rehearsal.cores import Noise
 from hogbatch.simulate.rehearsal.replica import RehearsedTrainer, SimulatedDevice
+from hogbatch.simulate.worker import SimulatedEngine, SimulatedWorker
 from hogbatch.wire.messages import Failed, Lease, Ready, Welcome
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.merge_interval import MergeCost
@@ -24,7 +24,7 @@ from hogbatch.workers.exchange import Pause, ReplicaExchange, Steps
 from hogbatch.workers.pipeline import Pipeline, choose_exchange
 
 
-class RehearsedGpu:
+class RehearsedGpu(SimulatedEngine):
     """Leases on one simulated device.
 
     `assign` returns the assignment of the worker that a Welcome admits. `noise` varies all times at
@@ -32,8 +32,7 @@ class RehearsedGpu:
     thread take turns on one core.
     """
 
-    device: Literal["gpu"] = "gpu"
-    threads = 1
+    device = "gpu"
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class RehearsedGpu:
         self._jobs: SimpleQueue[Lease] = SimpleQueue()
         self._waiting: dict[Steps, SimpleQueue[Any]] = {}  # threads that wait for a queue
 
-    def prepare(self, welcome: Welcome, host: Host) -> Prepared:
+    def prepare(self, welcome: Welcome, host: SimulatedWorker) -> tuple[float, Ready]:
         self._host, assignment = host, self._assign(welcome)
         times = self._cost, self._noise
         self._device = SimulatedDevice(host, *times, shares_core=self._shares_core)
@@ -66,7 +65,7 @@ class RehearsedGpu:
         pipeline = Pipeline(self._jobs, trainer, exchange, interval, self._post)
         for steps in (pipeline.steps(), exchange.steps()):
             self._run(steps)
-        return Prepared(0.0, Ready(profile, merge=interval.cost))
+        return 0.0, Ready(profile, merge=interval.cost)
 
     def submit(self, lease: Lease) -> None:
         self._jobs.put(lease)

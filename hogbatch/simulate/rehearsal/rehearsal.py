@@ -13,21 +13,28 @@ from typing import Any
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.commands import (
+    Keep,
+    Quarantine,
+    Record,
+    Report,
+    Revoke,
+    RollBack,
+    ShowMean,
+)
 from hogbatch.coordinator.interrupts import Interrupts
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.batch import Examples
 from hogbatch.errors import UsageError
 from hogbatch.events.crash import crash_report
-from hogbatch.events.event import AnyEvent
 from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
-from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.machine.allocator import keep_freed_memory
 from hogbatch.machine.topology import Topology, assign, physical_cores, training_threads
 from hogbatch.model.network import Network
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.platform import Platform
-from hogbatch.simulate.engine import SimulatedEngine
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import Cpu, Server, ServerGpu
@@ -37,6 +44,7 @@ from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel
 from hogbatch.simulate.rehearsal.cores import Cores, Noise
 from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
+from hogbatch.simulate.worker import SimulatedEngine
 from hogbatch.simulate.world import World
 from hogbatch.store.average import INTERVAL_S, MAX_LOAD
 from hogbatch.store.merge import MERGE_RULES
@@ -58,48 +66,44 @@ class Reached:
     rows: int  # trained on
 
 
-@dataclass(frozen=True, slots=True)
-class RehearsedEffects:
-    """Carries out commands with the components of a run."""
+class RehearsedWorld(World):
+    """A world that carries out commands with the components of a run."""
 
-    components: RunComponents
-    copy_speed: float  # of the core that does it, in bytes per second
+    def __init__(
+        self, components: RunComponents, copy_speed: float, rng: Random, queue: EventQueue
+    ) -> None:
+        """`copy_speed` is that of the core that copies, in bytes per second."""
+        super().__init__(components.coordinator, rng, queue=queue)
+        self._components, self._copy_speed = components, copy_speed
+        segments, recorder = components.segments, components.recorder
+        self.actions = {
+            **self.actions,
+            Revoke: lambda it: segments.fences.revoke(it.number),
+            Quarantine: lambda it: segments.quarantine(it.epoch, it.start, it.stop),
+            RollBack: lambda _: components.snapshots.roll_back(),
+            Record: lambda it: recorder.record(it.event),
+            Report: lambda it: recorder.report(it.evaluation, self.state.totals(self.queue.now)),
+            ShowMean: lambda it: components.moving_mean.show(it.shown),
+            Keep: lambda it: recorder.keep(it.evaluation),
+        }
 
     def fence(self, number: int) -> int:
-        return self.components.segments.fences.current(number)
+        return self._components.segments.fences.current(number)
 
-    def revoke(self, number: int) -> None:
-        self.components.segments.fences.revoke(number)
-
-    def shuffle(self, epoch: int, without: int) -> float:
-        self.components.segments.shuffle(epoch, without)
-        return self.components.setup.plan.train_rows * ORDER_BYTES / self.copy_speed
-
-    def quarantine(self, epoch: int, start: int, stop: int) -> None:
-        self.components.segments.quarantine(epoch, start, stop)
+    def write_order(self, epoch: int, without: int) -> float:
+        self._components.segments.shuffle(epoch, without)
+        return self._components.setup.plan.train_rows * ORDER_BYTES / self._copy_speed
 
     def copy_seconds(self) -> float:
-        model = self.components.segments.model
+        model = self._components.segments.model
         arrays = model.params, model.first, model.second
-        return sum(array.nbytes for array in arrays) / self.copy_speed
+        return sum(array.nbytes for array in arrays) / self._copy_speed
 
     def copy(self) -> str | None:
-        return self.components.snapshots.copy()
+        return self._components.snapshots.copy()
 
-    def roll_back(self) -> None:
-        self.components.snapshots.roll_back()
-
-    def record(self, event: AnyEvent) -> None:
-        self.components.recorder.record(event)
-
-    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        self.components.recorder.report(evaluation, totals)
-
-    def show_mean(self, shown: bool) -> None:
-        self.components.moving_mean.show(shown)
-
-    def keep(self, evaluation: Evaluation | None) -> None:
-        self.components.recorder.keep(evaluation)
+    def save(self, saved: SavedState) -> None:
+        """Do nothing: a rehearsal has no checkpoints."""
 
 
 class Rehearsal(Platform):
@@ -163,48 +167,38 @@ class Rehearsal(Platform):
         assert world.finish is not None, "the coordinator ticks until it finishes"
         return Outcome(world.finish, world.state.totals(self._queue.now), RefusalCounts(0, 0))
 
-    def begin(
-        self, components: RunComponents, workers: tuple[WorkerRequest, ...]
-    ) -> World[RehearsedEffects]:
+    def begin(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> World:
         """Begin the run at the present simulated time."""
         keep_freed_memory()  # a batch of 512 rows on 50,000 outputs allocates 200 MB
-        effects, world = self._world(components, workers)
-        world.begin()
-        if components.setup.plan.stopping.average:
-            self._keep_sampling(components, effects.copy_speed)
-        return world
-
-    def _world(
-        self, components: RunComponents, workers: tuple[WorkerRequest, ...]
-    ) -> tuple[RehearsedEffects, World[RehearsedEffects]]:
-        setup, segments = components.setup, components.segments
+        setup, cpu = components.setup, self._server.cpu
         teams = teams_of(
-            self._server.cpu,
+            cpu,
             workers,
             setup.plan.training,
             setup.network,
             setup.loaded.train,
             pin=setup.config.pin,
         )
-        alone = len(workers) == 1 and teams[0] is not None and teams[0].count == 1
         model = ConcurrentModel(
-            segments.model,
+            components.segments.model,
             setup.network,
             setup.loaded.train,
             lsh=setup.plan.training.lsh,
-            alone=alone,
+            alone=len(workers) == 1 and teams[0] is not None and teams[0].count == 1,
         )
-        effects = RehearsedEffects(components, self._server.cpu.memory.copy_speed)
         rng = Random(setup.config.seed)
-        world = World(components.coordinator, effects, rng, queue=self._queue)
-        cores = Cores(self._server.cpu.threads, self._server.cpu.slice_seconds, self._queue)
+        world = RehearsedWorld(components, cpu.memory.copy_speed, rng, self._queue)
+        cores = Cores(cpu.threads, cpu.slice_seconds, self._queue)
         threads = sum(each.threads for each in teams if each)
         engines = EngineFactory(self._server, components, model, rng, cores, threads)
         first = 0
         for request, own in zip(workers, teams, strict=True):
             world.start(partial(engines.create, request, own, first))
             first += own.threads if own else 0
-        return effects, world
+        world.begin()
+        if setup.plan.stopping.average:
+            self._keep_sampling(components, cpu.memory.copy_speed)
+        return world
 
     def _keep_sampling(self, components: RunComponents, copy_speed: float) -> None:
         """Sample the moving mean as `MovingMean.sampling` does, at simulated times."""

@@ -11,9 +11,9 @@ from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.kernels.gpu.device import HostArray, HostDevice, Shape
-from hogbatch.simulate.engine import Host
 from hogbatch.simulate.hardware.gpu_cost import GpuCost, MergeTimes
 from hogbatch.simulate.rehearsal.cores import Noise
+from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.replica import Replica
@@ -32,7 +32,9 @@ class SimulatedDevice(HostDevice):
     that follows take turns on one core.
     """
 
-    def __init__(self, host: Host, cost: GpuCost, noise: Noise, *, shares_core: bool) -> None:
+    def __init__(
+        self, host: SimulatedWorker, cost: GpuCost, noise: Noise, *, shares_core: bool
+    ) -> None:
         super().__init__()
         self.host, self.cost, self.noise = host, cost, noise
         self.free = 0.0

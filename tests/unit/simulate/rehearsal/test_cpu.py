@@ -69,7 +69,7 @@ class Driver:
             *(threads, teams, cost, model, lambda welcome: self.assignment, noise),
             *(Cores(cores, 0.003, self.host.queue), 0, threads),
         )
-        self.ready = self.engine.prepare(self.assignment.welcome, self.host).ready
+        _, self.ready = self.engine.prepare(self.assignment.welcome, self.host)
         assert (self.ready.teams, self.ready.members) == (teams.count, members)
 
     def submit(self, start, stop, batch=5, lease=1, **fields):

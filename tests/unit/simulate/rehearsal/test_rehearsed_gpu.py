@@ -62,7 +62,7 @@ class Rig:
             Noise(Random(seed), spread),
             **settings,
         )
-        self.prepared = self.engine.prepare(given.welcome, self.host)
+        self.engine.prepare(given.welcome, self.host)
         self.log.clear()
 
     def _logged(self, name):

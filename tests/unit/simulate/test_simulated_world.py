@@ -1,0 +1,61 @@
+"""Worlds save, restart and end what they should; the audit does not see it."""
+
+import pytest
+
+from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.coordinator.commands import Revoke
+from hogbatch.simulate.scenario import draw_scenario
+from hogbatch.simulate.simulated_servers import ServersWorld, merge_settings
+from hogbatch.simulate.simulated_world import Conditions, SimulatedWorld
+from hogbatch.simulate.speed import Speed
+
+
+def world_of(scenario, **conditions):
+    world = SimulatedWorld(scenario.resumed(None), Conditions(**conditions), 0)
+    world.start_worker(Speed("cpu", 1000.0))
+    world.begin()
+    return world
+
+
+@pytest.fixture
+def given():
+    """A scenario of a long run with checkpoints."""
+    found = (draw_scenario(seed) for seed in range(1000))
+    return next(each for each in found if is_long(each.plan) and each.plan.checkpoint_seconds <= 1)
+
+
+def is_long(plan):
+    return plan.train_rows > 9000 and plan.start_with == 1 and plan.stopping.max_seconds is None
+
+
+@pytest.mark.parametrize("not_finite_at", [None, "layers.0.weight[1, 2]"])
+def test_a_killed_coordinator_continues_from_the_last_finite_model(given, not_finite_at):
+    world, saved = world_of(given), []
+    world.copy = lambda: not_finite_at
+    world.run(8.0)
+    world.kill_coordinator(lambda found: saved.append(found) or given.resumed(found), 0.5)
+    assert [each is None for each in saved] == [not_finite_at is not None]
+
+
+def test_workers_are_restarted_as_often_as_the_conditions_say(given):
+    world = world_of(given, restarts=2)
+
+    def kill():
+        for process in list(world.processes.values()):
+            process.exit("killed")
+
+    for second in range(1, 8):
+        world.queue.at(second, kill)
+    world.run(20.0)
+    assert len(world._engines) == 3
+
+
+def test_a_server_whose_fence_is_raised_is_ended(given):
+    world = ServersWorld(given.plan, merge_settings(100, 10), ServerLink(1e-3, 1e9), 0)
+    for _ in range(2):
+        world.start_server(Speed("server", 100.0))
+    world.begin()
+    world.run(0.5)
+    first = world.processes[1]
+    world.actions[Revoke](Revoke(first.number))
+    assert not first.alive and list(world.processes) == [2]
