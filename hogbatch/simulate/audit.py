@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hogbatch.coordinator.commands import (
     Command,
@@ -23,7 +23,7 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, PROGRESS
+from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.worker import Worker
@@ -51,16 +51,12 @@ class AuditedWorld(Protocol):
         """Whether the process is alive."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRows:
+class HeldRows(NamedTuple):
     """Rows that a worker holds."""
 
     key: str
     pid: int
-    task: str
-    start: int
-    stop: int
-    batch_size: int
+    lease: Lease
 
 
 @dataclass(slots=True)
@@ -85,11 +81,7 @@ class Audit:
     _names: dict[str, str] = field(default_factory=dict)  # key → name
     _idle_since: dict[str, float] = field(default_factory=dict)
     _free_since: float = math.inf
-    _health: list[tuple[bool, int]] = field(default_factory=list)  # see `_still_counted`
-    _counted: int = 0  # roll-backs
-    _copied_at: int = 0  # rows trained on when the last snapshot was begun
-    # Checkpoints, each with `done` and the length of `_health` at that time.
-    _saves: list[tuple[SavedState, list[Rows], int]] = field(default_factory=list)
+    _saves: list[tuple[SavedState, list[Rows]]] = field(default_factory=list)  # each with `done`
 
     def __post_init__(self) -> None:
         self._epoch_rows = self.plan.train_rows
@@ -105,18 +97,14 @@ class Audit:
         hold = self._held.get(message.lease)
         if hold is None or hold.key != key:
             return
-        size = hold.stop - hold.start
-        useless = min(message.too_large, hold.batch_size) == 1  # has no memory for a single row
+        lease = hold.lease
+        size = lease.stop - lease.start
+        useless = min(message.too_large, lease.batch_size) == 1  # has no memory for a single row
         whole, cut = message.rows == size, message.rows < size and message.too_large
         if (whole or cut) and not useless:
             self._release(message.lease)
-            if hold.task == "evaluate" and message.rows:
-                self.tested.append((hold.start, hold.start + message.rows))
-
-    def copied(self, finite: bool) -> None:
-        """The snapshot that was commanded last is taken, if the model was `finite`."""
-        if finite:
-            self._check_health(finite, self._copied_at)
+            if lease.task == "evaluate" and message.rows:
+                self.tested.append((lease.start, lease.start + message.rows))
 
     def commanded(self, command: Command, world: AuditedWorld) -> None:
         """The coordinator has returned `command`, which is about to be carried out."""
@@ -147,13 +135,9 @@ class Audit:
                 self.tested.clear()
             case RollBack():
                 _check(not self._held, "rolled back while workers write")
-            case Snapshot(saved):
-                self._copied_at = self.rows
-                if saved is not None:
-                    self._save(saved)
-            case Finish(diverged=diverged):
-                enough = self._counted >= MAX_ROLLBACKS
-                _check(enough or not diverged, f"diverged after {self._counted} roll-backs")
+            case Snapshot(SavedState() as saved):
+                self._save(saved)
+            case Finish():
                 self.finish = command
 
     def _hand_out(self, key: str, lease: Lease, world: AuditedWorld) -> None:
@@ -173,19 +157,18 @@ class Audit:
             whole = leased % lease.batch_size == 0 or leased < lease.batch_size
             _check(whole, f"{lease} has batches of different sizes")
             usual = self.plan.learning_rate.at(min(lease.batch_size, leased))
-            rate = usual / 2**self._counted
-            _check(lease.learning_rate == rate, f"{lease} has another learning rate than {rate}")
-        pid = self._pids[key]
-        hold = HeldRows(key, pid, lease.task, lease.start, lease.stop, lease.batch_size)
-        for other in self._held.values():  # all have one task, so that one comparison is enough
-            _check(hold.task == other.task, f"{lease} while others {other.task}")
-            break
+            halved = [usual / 2**times for times in range(MAX_ROLLBACKS + 1)]
+            _check(lease.learning_rate in halved, f"{lease} has another learning rate than {usual}")
+        hold = HeldRows(key, self._pids[key], lease)
+        if other := next(iter(self._held.values()), None):  # all have one task
+            _check(lease.task == other.lease.task, f"{lease} while others {other.lease.task}")
         index = bisect_left(self._order, (lease.start, 0))
         for _, near in self._order[max(0, index - 1) : index + 1]:
-            _check(not _overlap(hold, self._held[near]), f"{lease} overlaps {self._held[near]}")
+            held = self._held[near]
+            _check(not _overlap(lease, held.lease), f"{lease} overlaps {held}")
         self._revoked = [revoked for revoked in self._revoked if world.reachable(revoked.key)]
         for revoked in self._revoked:
-            _check(not _overlap(hold, revoked), f"{lease}: {revoked} may still be written")
+            _check(not _overlap(lease, revoked.lease), f"{lease}: {revoked} may still be written")
         self._held[lease.number] = hold
         insort(self._order, (lease.start, lease.number))
 
@@ -208,7 +191,7 @@ class Audit:
 
     def _release(self, lease: int) -> HeldRows:
         hold = self._held.pop(lease)
-        del self._order[bisect_left(self._order, (hold.start, lease))]
+        del self._order[bisect_left(self._order, (hold.lease.start, lease))]
         return hold
 
     # Records --------------------------------------------------------------------------------
@@ -220,9 +203,6 @@ class Audit:
             case events.OutOfMemory(worker=name, too_large=size, batch_size=smaller):
                 _check(smaller < size, f"{name} went from {size} to {smaller} rows")
                 self._limits[name] = (1, min(self._limits[name][1], size - 1))
-            case events.Poisoned(times=times):
-                self._check_health(False, self.rows)
-                _check(times == self._counted, f"roll-back {times}, not {self._counted}")
             case events.LeaseDone(rows=[start, stop], epoch=epoch):
                 _check(epoch == self.epoch, f"a lease of epoch {epoch} in epoch {self.epoch}")
                 self.done.append((start, stop))
@@ -247,10 +227,6 @@ class Audit:
                 self.done.remove(span)
                 self.rows -= span[1] - span[0]
 
-    def _check_health(self, finite: bool, rows: int) -> None:
-        self._health.append((finite, rows))
-        self._counted = _still_counted(self._health)
-
     # Checkpoints ----------------------------------------------------------------------------
 
     def _save(self, saved: SavedState) -> None:
@@ -262,22 +238,18 @@ class Audit:
         complete = _tile([*self.done, *todo], saved.epoch_rows)
         _check(complete, f"the saved rows {todo} and those done {self.done} are not the epoch")
         _check(saved.rows == self.rows, f"{saved.rows} rows are saved, not {self.rows}")
-        self._saves.append((saved, list(self.done), len(self._health)))
+        self._saves.append((saved, list(self.done)))
 
     def resume(self, saved: SavedState | None) -> None:
         """A new coordinator continues from `saved`, or from the start."""
-        found = ((done, checks) for each, done, checks in self._saves if each is saved)
-        done, checks = next(found, ([], 0))
-        del self._health[checks:]
-        self._counted = _still_counted(self._health)
+        found = (done for each, done in self._saves if each is saved)
         self.epoch, self.rows = (saved.epoch, saved.rows) if saved is not None else (0, 0)
-        self.done = list(done)
+        self.done = list(next(found, []))
         self.quarantined = saved.quarantined if saved is not None else 0
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
-        for container in (self.tested, self._order, self._revoked):
-            container.clear()
-        tables = self._held, self._keys, self._pids, self._parts, self._limits, self._names
-        for table in tables:
+        for spans in (self.tested, self._order, self._revoked):
+            spans.clear()
+        for table in (self._held, self._keys, self._pids, self._parts, self._limits, self._names):
             table.clear()
         self._idle_since.clear()
         self._free_since = math.inf
@@ -328,24 +300,8 @@ def _harmless(command: Command) -> bool:
     return False
 
 
-def _still_counted(checks: list[tuple[bool, int]]) -> int:
-    """Roll-backs without progress after them, from all checks of the model: whether it was finite,
-    and the rows it was trained on by then.
-    """
-    counted = since = period = last = 0
-    for finite, rows in checks:
-        if not finite:
-            counted, since, period = counted + 1, rows, PROGRESS * (rows - last)
-        elif counted and rows > since + period:
-            counted, since = counted - 1, rows
-        last = rows
-    return counted
-
-
-def _overlap(one: HeldRows, other: HeldRows) -> bool:
-    if one.task != other.task:
-        return False
-    return one.start < other.stop and other.start < one.stop
+def _overlap(one: Lease, other: Lease) -> bool:
+    return one.task == other.task and one.start < other.stop and other.start < one.stop
 
 
 def _tile(parts: list[Rows], rows: int) -> bool:

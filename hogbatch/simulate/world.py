@@ -241,8 +241,6 @@ class World(ABC):
     def _copy(self, saved: SavedState | None, now: float) -> list[Command]:
         """Check the model and copy it; with `saved`, also begin to write it."""
         not_finite_at = self.copy()
-        if self.audit:
-            self.audit.copied(finite=not_finite_at is None)
         if saved is not None and not_finite_at is None:
             self.save(saved)
         return self.state.snapshot_taken(not_finite_at, now)
