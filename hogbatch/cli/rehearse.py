@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,6 @@ from hogbatch.errors import UsageError
 if TYPE_CHECKING:
     from hogbatch.cluster.decisions.link import ServerLink
     from hogbatch.cluster.decisions.settings import RehearsedServers
-    from hogbatch.simulate.rehearsal.rehearsal import Reached
 
 # Flags of processes, sockets, checkpoints, live views and clusters: a rehearsal has none.
 NOT_REHEARSED: Final = (
@@ -121,17 +120,16 @@ class ProgressLines:
         self._next = self._began + PROGRESS_S
         self._rows = 0
 
-    def observe(self, progress: Callable[[], "Reached"]) -> None:
-        """Print a line if it is time; only then is `progress` called."""
+    def observe(self, seconds: float, rows: int) -> None:
+        """Print a line if it is time: the simulated seconds, and the rows trained on."""
         now = time.monotonic()
         if self._quiet or now < self._next:
             return
-        reached = progress()
-        speed = (reached.rows - self._rows) / (now - self._next + PROGRESS_S)
-        self._next, self._rows = now + PROGRESS_S, reached.rows
+        speed = (rows - self._rows) / (now - self._next + PROGRESS_S)
+        self._next, self._rows = now + PROGRESS_S, rows
         print(
-            f"rehearsing for {now - self._began:.0f} s: {reached.seconds:.3f} s simulated, "
-            f"{reached.rows:,} rows, {speed:,.0f} rows/s of real time",
+            f"rehearsing for {now - self._began:.0f} s: {seconds:.3f} s simulated, "
+            f"{rows:,} rows, {speed:,.0f} rows/s of real time",
             file=sys.stderr,
             flush=True,
         )

@@ -144,21 +144,22 @@ class RehearsedCpu(SimulatedEngine):
             return
         part = self._ranges.popleft()
         lease, part.began = part.sums.lease, self._host.now
-        building = 0.0
         if lease.rollbacks != team.rollbacks:
-            building = self._reset(team, lease.rollbacks)
+            self._reset(team, lease.rollbacks)
         if lease.task == "evaluate":
             self._evaluate(team, part)
             return
         if self._hashed is not None:
             self._hashed.enter(team.own)
-        self._cores.run_together(team.threads, building, lambda: self._train(team, part))
+        # All of them wait for their cores.
+        self._cores.run_together(team.threads, 0.0, lambda: self._train(team, part))
 
-    def _reset(self, team: _SimulatedTeam, rollbacks: int) -> float:
-        """Discard the state of a model that was rolled back; return seconds of building tables."""
+    def _reset(self, team: _SimulatedTeam, rollbacks: int) -> None:
+        """Discard the state of a model that was rolled back."""
         team.rollbacks = rollbacks
         team.own.reset()
-        return 0.0 if self._hashed is None else self._hashed.reset(rollbacks)
+        if self._hashed is not None:
+            self._hashed.reset(rollbacks)
 
     def _train(self, team: _SimulatedTeam, part: Range) -> None:
         """Begin the next batch of `part`."""
@@ -221,13 +222,9 @@ class RehearsedCpu(SimulatedEngine):
 
     def _end_batch(self, team: _SimulatedTeam, part: Range, batch: StagedBatch) -> None:
         add_totals(batch.totals, part.totals)
-        building = 0.0
         if self._hashed is not None:
-            building = self._hashed.end(int(batch.totals[UPDATES]))
-        if building > 0.0:
-            self._cores.run_together(team.threads, building, lambda: self._train(team, part))
-        else:
-            self._train(team, part)
+            self._hashed.end(int(batch.totals[UPDATES]))
+        self._train(team, part)
 
     def _evaluate(self, team: _SimulatedTeam, part: Range) -> None:
         lease = part.sums.lease

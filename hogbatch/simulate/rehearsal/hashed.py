@@ -16,16 +16,14 @@ Run = Callable[[float, Callable[[], object]], None]
 
 
 class RehearsedTables:
-    """The hash tables of one worker, which are built in the background if its settings say so.
+    """The hash tables of one worker, which are built in the background.
 
-    `run` runs the thread that builds them in the background; `seconds` returns the time of a build
-    that hashes a number of outputs (`CpuCost.rebuild_seconds`).
+    `run` runs the thread that builds them; `seconds` returns the time of a build that hashes a
+    number of outputs (`CpuCost.rebuild_seconds`).
     """
 
     def __init__(self, assignment: Assignment, run: Run, seconds: Callable[[int], float]) -> None:
-        assert assignment.welcome.lsh is not None, "`assignment` has a hashed output layer"
         self.tables = HashTables(assignment)
-        self._background = assignment.welcome.lsh.background
         self._run, self._seconds = run, seconds
         self._due = self._building = False
         self.found = 0.0  # outputs in the buckets of a row, on average
@@ -37,12 +35,8 @@ class RehearsedTables:
         return seconds
 
     def enter(self, thread: Thread) -> None:
-        """Let `thread` use the current tables until `leave`, for one range of a lease.
-
-        A thread that builds tables itself uses the new ones immediately.
-        """
-        if self._background:
-            thread.pinned = self.tables.enter()
+        """Let `thread` use the current tables until `leave`, for one range of a lease."""
+        thread.pinned = self.tables.enter()
 
     def leave(self, thread: Thread) -> None:
         """End the use of the tables that began with `enter`."""
@@ -55,27 +49,22 @@ class RehearsedTables:
         """Count a batch that begins."""
         self.tables.begin(1)
 
-    def end(self, updates: int) -> float:
-        """Count the `updates` of a batch that ends, 0 or 1.
+    def end(self, updates: int) -> None:
+        """Count the `updates` of a batch that ends, 0 or 1."""
+        if self.tables.end(1, updates):
+            self._rebuild()
 
-        Returns the seconds for which its thread builds tables itself: 0, unless that is done in the
-        foreground, where the thread must be the only one.
-        """
-        return self._rebuild() if self.tables.end(1, updates) else 0.0
-
-    def reset(self, rollbacks: int) -> float:
-        """Hash all outputs again after roll-back number `rollbacks`; returns seconds as `end`.
+    def reset(self, rollbacks: int) -> None:
+        """Hash all outputs again after roll-back number `rollbacks`.
 
         Every thread may call this; only the first call for a roll-back has an effect.
         """
-        return self._rebuild() if self.tables.reset(rollbacks) else 0.0
+        if self.tables.reset(rollbacks):
+            self._rebuild()
 
-    def _rebuild(self) -> float:
-        if not self._background:
-            return self.build_now()
+    def _rebuild(self) -> None:
         self._due = True
         self._build_if_possible()
-        return 0.0
 
     def _built(self) -> tuple[NeuronFinder, float]:
         """Build the other set; return it, and the seconds that one thread takes."""

@@ -5,7 +5,7 @@ computes all batches, in the order and with the staleness that the simulated clo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -35,6 +35,7 @@ from hogbatch.machine.topology import Topology, assign, physical_cores, training
 from hogbatch.model.network import Network
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.platform import Platform
+from hogbatch.run.setup import RunSetup
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import Cpu, Server, ServerGpu
@@ -56,14 +57,6 @@ SPREAD = 0.05  # standard deviation of the time of a batch, as a fraction of it
 THREADS_OF_HOST = 2  # of gpu:host: training and exchange
 ORDER_BYTES = 64  # random accesses to a permutation of int64: a cache line for each row
 PASSES_OF_A_SAMPLE = 3  # over the parameters: a sample of the moving mean reads two, writes one
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """How far a rehearsal is."""
-
-    seconds: float  # simulated
-    rows: int  # trained on
 
 
 class RehearsedWorld(World):
@@ -109,13 +102,14 @@ class RehearsedWorld(World):
 class Rehearsal(Platform):
     """A platform that simulates `server`.
 
-    `observe` is called after every simulated event, with a function that returns how far it is.
+    `observe` is called after every simulated event, with the simulated seconds, and the rows that
+    were trained on.
     """
 
     def __init__(
         self,
         server: Server,
-        observe: Callable[[Callable[[], Reached]], None] = lambda progress: None,
+        observe: Callable[[float, int], object] = lambda seconds, rows: None,
         queue: EventQueue | None = None,
     ) -> None:
         """Servers that are simulated together have one `queue`."""
@@ -161,9 +155,7 @@ class Rehearsal(Platform):
             while world.finish is None and self._queue.step():
                 if interrupts.count:
                     world.interrupt()
-                self._observe(
-                    lambda: Reached(self._queue.now, components.coordinator.progress.rows)
-                )
+                self._observe(self._queue.now, components.coordinator.progress.rows)
         assert world.finish is not None, "the coordinator ticks until it finishes"
         return Outcome(world.finish, world.state.totals(self._queue.now), RefusalCounts(0, 0))
 
@@ -190,11 +182,30 @@ class Rehearsal(Platform):
         world = RehearsedWorld(components, cpu.memory.copy_speed, rng, self._queue)
         cores = Cores(cpu.threads, cpu.slice_seconds, self._queue)
         threads = sum(each.threads for each in teams if each)
-        engines = EngineFactory(self._server, components, model, rng, cores, threads)
+        workload, noise = workload_of(setup), Noise(rng, SPREAD)
+        assign = components.assign
+
+        def cpu_engine(count: int, own: Teams, first: int) -> SimulatedEngine:
+            cost = CpuCost(cpu, workload, threads, own.members)
+            # No two threads have the same number: that of the builder follows those of all workers.
+            numbers = first, threads
+            return RehearsedCpu(count, own, cost, model, assign, noise, cores, *numbers)
+
+        def gpu_engine(request: WorkerRequest) -> SimulatedEngine:
+            gpu, training = described_gpu(self._server, request), setup.plan.training
+            additive = MERGE_RULES[setup.config.merge].additive
+            damps_weights = additive and training.staleness_damping == "per-weight"
+            cost = GpuCost(gpu, cpu, workload, damps_weights=damps_weights)
+            shares_core = gpu.ordinal == "host" and threads + THREADS_OF_HOST > cpu.threads
+            return RehearsedGpu(str(request), cost, assign, noise, shares_core=shares_core)
+
         first = 0
         for request, own in zip(workers, teams, strict=True):
-            world.start(partial(engines.create, request, own, first))
-            first += own.threads if own else 0
+            if own is None:
+                world.start(partial(gpu_engine, request))
+            else:
+                world.start(partial(cpu_engine, request.threads, own, first))
+                first += own.threads
         world.begin()
         if setup.plan.stopping.average:
             self._keep_sampling(components, cpu.memory.copy_speed)
@@ -212,45 +223,18 @@ class Rehearsal(Platform):
         self._queue.after(pause, sample)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFactory:
-    """Creates the engines of the workers of one rehearsal."""
-
-    server: Server
-    components: RunComponents
-    model: ConcurrentModel
-    rng: Random
-    cores: Cores
-    threads: int  # of all CPU workers, without those that are not used
-
-    def create(self, request: WorkerRequest, teams: Teams | None, first: int) -> SimulatedEngine:
-        """The engine of a worker, whose first thread has the number `first` in the run.
-
-        `teams` are those of a CPU worker.
-        """
-        setup, noise = self.components.setup, Noise(self.rng, SPREAD)
-        spec, rule = OPTIMIZERS[setup.config.optimizer], MERGE_RULES[setup.config.merge]
-        workload = Workload.of(
-            setup.network,
-            setup.loaded.train,
-            spec.slots,
-            setup.plan.training.lsh,
-            may_densify=spec.ignores_zeros and setup.plan.training.optimizer.l2 == 0.0,
-            exchanges_sums=spec.summed_slots and rule.additive,
-        )
-        if teams is not None:
-            cost = CpuCost(self.server.cpu, workload, self.threads, teams.members)
-            builder = self.threads  # of all workers: no two threads have the same number
-            own = self.model, self.components.assign, noise, self.cores, first, builder
-            return RehearsedCpu(request.threads, teams, cost, *own)
-        gpu = described_gpu(self.server, request)
-        damps_weights = rule.additive and setup.plan.training.staleness_damping == "per-weight"
-        gpu_cost = GpuCost(gpu, self.server.cpu, workload, damps_weights=damps_weights)
-        busy = self.threads + THREADS_OF_HOST
-        shares_core = gpu.ordinal == "host" and busy > self.server.cpu.threads
-        return RehearsedGpu(
-            str(request), gpu_cost, self.components.assign, noise, shares_core=shares_core
-        )
+def workload_of(setup: RunSetup) -> Workload:
+    """The sizes of the network and the training rows of a run."""
+    training = setup.plan.training
+    spec, rule = OPTIMIZERS[setup.config.optimizer], MERGE_RULES[setup.config.merge]
+    return Workload.of(
+        setup.network,
+        setup.loaded.train,
+        spec.slots,
+        training.lsh,
+        may_densify=spec.ignores_zeros and training.optimizer.l2 == 0.0,
+        exchanges_sums=spec.summed_slots and rule.additive,
+    )
 
 
 def requested_workers(server: Server, config: TrainConfig) -> tuple[WorkerRequest, ...]:

@@ -32,7 +32,7 @@ from hogbatch.run.setup import load_data
 from hogbatch.run.training import open_run
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.hardware.description import Server
-from hogbatch.simulate.rehearsal.rehearsal import Reached, Rehearsal
+from hogbatch.simulate.rehearsal.rehearsal import Rehearsal
 from hogbatch.views.console import Console, PlainConsole
 
 Floats = NDArray[np.float32]
@@ -140,7 +140,7 @@ class RehearsalOfServers(Rehearsal):
     def __init__(
         self,
         server: Server,
-        observe: Callable[[Callable[[], Reached]], None],
+        observe: Callable[[float, int], object],
         servers: RehearsedServers,
     ) -> None:
         super().__init__(server, observe)
