@@ -7,7 +7,7 @@ batch, stages of other batches run.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hogbatch.config.lsh import Lsh
 from hogbatch.data.batch import Examples
 from hogbatch.kernels.contract import ACTIVE, TOTALS, UPDATES, Hyper
-from hogbatch.kernels.cpu.loops import CompiledLoop, loop_for
+from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.model.network import Network
 from hogbatch.store.model import SharedModel
@@ -39,28 +39,19 @@ class Thread:
         copy_slots(self.assignment, self.state)
 
 
-class LoopKernels(NamedTuple):
-    """The compiled functions for a network."""
-
-    loop: CompiledLoop
-    layers: int
-
-
 class StagedBatch(ABC):
     """A batch of a thread, in stages. Nothing runs if the fence moves before its first stage."""
 
-    stages = 1
-
     def __init__(
         self,
-        kernels: LoopKernels,
-        train: Examples,
+        model: "ConcurrentModel",
         thread: Thread,
         rows: NDArray[np.int64],
         settings: BatchSettings,
         hyper: Hyper,
     ) -> None:
-        self._kernels, self._data = kernels, (train.inputs, train.labels, rows)
+        train = model.train
+        self._shared, self._data = model, (train.inputs, train.labels, rows)
         self._settings, self._hyper, self._fence = settings, hyper, thread.assignment.fence
         self._own: Any = thread.state.head
         self._model: tuple[Any, ...] = (thread.state.model,)
@@ -72,6 +63,11 @@ class StagedBatch(ABC):
         if train.sparse:
             indptr = train.inputs.indptr
             self.stored = int((indptr[rows + 1] - indptr[rows]).sum())
+
+    @property
+    @abstractmethod
+    def stages(self) -> int:
+        """The number of stages."""
 
     @property
     def active(self) -> int:
@@ -101,7 +97,7 @@ class StagedBatch(ABC):
 
     def _train(self) -> None:
         """All stages at once, as in a real thread."""
-        self._kernels.loop.train(
+        self._shared.loop.train(
             *self._model,
             *self._data,
             self._settings,
@@ -115,9 +111,8 @@ class StagedBatch(ABC):
         """Allocate the workspace, unless the fence has moved."""
         if self._fence[0] == self._settings.fence:
             size = len(self._data[-1])
-            self._space = self._kernels.loop.open_batches(
-                *self._model, *self._data, size, self._own
-            )
+            loop = self._shared.loop
+            self._space = loop.open_batches(*self._model, *self._data, size, self._own)
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
@@ -129,6 +124,8 @@ class StagedBatch(ABC):
 class WholeBatch(StagedBatch):
     """A batch that is computed when it begins."""
 
+    stages = 1
+
     def _run(self, first: int, stop: int) -> None:
         self._train()
 
@@ -136,9 +133,9 @@ class WholeBatch(StagedBatch):
 class LayerBatch(StagedBatch):
     """The stages are the forward and the backward passes of the layers."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.stages = 2 * self._kernels.layers
+    @property
+    def stages(self) -> int:
+        return 2 * self._shared.layers
 
     def _run(self, first: int, stop: int) -> None:
         if first == 0 and stop == self.stages:
@@ -147,19 +144,15 @@ class LayerBatch(StagedBatch):
         if first == 0:
             self._open()
         if self._space is not None:
-            self._kernels.loop.run_stages(*self._arguments, first, stop, True)
+            self._shared.loop.run_stages(*self._arguments, first, stop, True)
 
 
 class DelayedBatch(StagedBatch):
-    """The first stage computes all gradients; the others update the layers, last to first.
+    """The first stage computes all gradients; the others update the layers, last to first."""
 
-    `steps`[1] counts the updates of the shared model.
-    """
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments[:-1])
-        self._steps = arguments[-1]
-        self.stages = 1 + self._kernels.layers
+    @property
+    def stages(self) -> int:
+        return 1 + self._shared.layers
 
     def _run(self, first: int, stop: int) -> None:
         if first == 0:
@@ -167,14 +160,14 @@ class DelayedBatch(StagedBatch):
         if self._space is None:
             return
         if first == 0:
-            self._model[0].steps[0] = self._steps[0]
-            self._kernels.loop.read(*self._arguments)
+            self._model[0].steps[0] = self._shared.steps[0]
+            self._shared.loop.read(*self._arguments)
         if first <= 1 < stop:
-            self._steps[0] += int(self.totals[UPDATES])
-        before = self._kernels.layers - 1  # stages of the kernels that the first one replaces
+            self._shared.steps[0] += int(self.totals[UPDATES])
+        before = self._shared.layers - 1  # stages of the kernels that the first one replaces
         if stop > 1:
             begin = before + max(first, 1)
-            self._kernels.loop.run_stages(*self._arguments, begin, before + stop, False)
+            self._shared.loop.run_stages(*self._arguments, begin, before + stop, False)
 
 
 class ConcurrentModel:
@@ -194,10 +187,11 @@ class ConcurrentModel:
         lsh: Lsh | None,
         alone: bool,
     ) -> None:
-        self._model, self._train, self.alone = model, train, alone
+        self.train, self.alone = train, alone
+        self.steps = model.steps  # [1]: updates of the shared model
         layers = network.layer_views()
         self.loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
-        self._kernels = LoopKernels(self.loop, len(layers))
+        self.layers = len(layers)
         self._steps = np.zeros(1, np.int64)  # of the batch that reads the model in one stage
         self._head = np.full(layers[0].fan_in, -1, np.int32)  # only one stage runs at a time
 
@@ -227,9 +221,5 @@ class ConcurrentModel:
     ) -> StagedBatch:
         """Return a batch of `rows`[B] of the training set, of which no stage has run."""
         assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
-        arguments = self._kernels, self._train, thread, rows, settings, hyper
-        if self.alone:
-            return WholeBatch(*arguments)
-        if thread.delayed:
-            return DelayedBatch(*arguments, self._model.steps)
-        return LayerBatch(*arguments)
+        kind = WholeBatch if self.alone else DelayedBatch if thread.delayed else LayerBatch
+        return kind(self, thread, rows, settings, hyper)

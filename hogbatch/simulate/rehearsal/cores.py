@@ -4,10 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
 
 from hogbatch.simulate.event_queue import EventQueue
-from hogbatch.simulate.worker import SimulatedWorker
 
 Action = Callable[[], object]
 NEVER = float("inf")
@@ -47,6 +45,22 @@ class Cores:
         elif core.running != thread:
             core.waiting.append(thread)
 
+    def run_together(self, threads: range, seconds: float, then: Action) -> None:
+        """Run each of `threads` for `seconds`, and call `then` when the last one has ended.
+
+        The others wait for it without using their cores.
+        """
+        remaining = len(threads)
+
+        def end() -> None:
+            nonlocal remaining
+            remaining -= 1
+            if remaining == 0:
+                then()
+
+        for thread in threads:
+            self.run(thread, seconds, end)
+
     def _dispatch(self, core: _Core, thread: int) -> None:
         core.running, core.slice_ends = thread, self._queue.now + self._slice
         self._continue(core, thread)
@@ -74,37 +88,6 @@ class Cores:
             self._continue(core, thread)
         else:
             core.running = None
-
-
-class WorkerCores(NamedTuple):
-    """The cores as the threads 0, 1, ... of one worker use them: threads `first`, ... of all.
-
-    `then` is not called if the process of the worker has ended.
-    """
-
-    cores: Cores
-    first: int
-    host: SimulatedWorker
-
-    def run(self, thread: int, seconds: float, then: Action) -> None:
-        """`Cores.run` for one thread."""
-        self.cores.run(self.first + thread, seconds, lambda: then() if self.host.alive else None)
-
-    def run_together(self, threads: range, seconds: float, then: Action) -> None:
-        """Run each of `threads` for `seconds`, and call `then` when the last one has ended.
-
-        The others wait for it without using their cores.
-        """
-        remaining = len(threads)
-
-        def end() -> None:
-            nonlocal remaining
-            remaining -= 1
-            if remaining == 0:
-                then()
-
-        for thread in threads:
-            self.run(thread, seconds, end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, StagedBatch, Thread
-from hogbatch.simulate.rehearsal.cores import Action, Cores, Noise, WorkerCores
+from hogbatch.simulate.rehearsal.cores import Action, Cores, Noise
 from hogbatch.simulate.rehearsal.hashed import RehearsedTables
 from hogbatch.simulate.worker import SimulatedEngine, SimulatedWorker
 from hogbatch.wire.messages import Lease, Ready, Welcome
@@ -49,7 +49,7 @@ class Range:
 class _SimulatedTeam:
     """A team; of a single thread, if threads compute on their own."""
 
-    threads: range  # of the worker
+    threads: range  # of the run
     own: Thread
     rollbacks: int = 0
 
@@ -76,7 +76,7 @@ class RehearsedCpu(SimulatedEngine):
 
     `assign` returns what a worker with this Welcome works on; all workers share `model` and
     `cores`, on which this worker's threads have the numbers from `first` on, and the thread that
-    builds its hash tables the number `first` + `builder`.
+    builds its hash tables the number `builder`.
     """
 
     device = "cpu"
@@ -93,7 +93,7 @@ class RehearsedCpu(SimulatedEngine):
         first: int,
         builder: int,
     ) -> None:
-        self._server_cores, self._first, self._builder = cores, first, builder
+        self._cores, self._first, self._builder = cores, first, builder
         self.threads, self._teams = threads, teams
         self.label = f"cpu:{threads}"
         self._cost, self._model, self._assign, self._noise = cost, model, assign, noise
@@ -104,17 +104,18 @@ class RehearsedCpu(SimulatedEngine):
     def prepare(self, welcome: Welcome, host: SimulatedWorker) -> tuple[float, Ready]:
         self._host = host
         assignment = self._assignment = self._assign(welcome)
-        self._cores = WorkerCores(self._server_cores, self._first, host)
         tables, startup = None, 0.0
         if welcome.lsh is not None:
-            run = partial(self._cores.run, self._builder)
+            builder = range(self._builder, self._builder + 1)
+            run = partial(self._compute, builder)
             hashed = RehearsedTables(assignment, run, self._cost.rebuild_seconds)
             startup = hashed.build_now() / self.threads
             self._hashed, tables = hashed, hashed.tables
         count, members = self._teams.count, self._teams.members
         for number in range(count):
             own = self._model.thread(assignment, number, tables, team=members > 1)
-            threads = range(number * members, (number + 1) * members)
+            begin = self._first + number * members
+            threads = range(begin, begin + members)
             self._idle.append(_SimulatedTeam(threads, own))
         return startup, Ready(self._profile(), teams=count, members=members)
 
@@ -136,6 +137,11 @@ class RehearsedCpu(SimulatedEngine):
         while self._idle and self._ranges:
             self._begin_range(self._idle.popleft())
 
+    def _compute(self, threads: range, seconds: float, then: Action) -> None:
+        """Run `threads` for `seconds`, and call `then` unless the process has ended."""
+        host = self._host
+        self._cores.run_together(threads, seconds, lambda: then() if host.alive else None)
+
     # A team ---------------------------------------------------------------------------------
 
     def _begin_range(self, team: _SimulatedTeam) -> None:
@@ -152,7 +158,7 @@ class RehearsedCpu(SimulatedEngine):
         if self._hashed is not None:
             self._hashed.enter(team.own)
         # All of them wait for their cores.
-        self._cores.run_together(team.threads, 0.0, lambda: self._train(team, part))
+        self._compute(team.threads, 0.0, lambda: self._train(team, part))
 
     def _reset(self, team: _SimulatedTeam, rollbacks: int) -> None:
         """Discard the state of a model that was rolled back."""
@@ -207,7 +213,7 @@ class RehearsedCpu(SimulatedEngine):
         remaining = seconds - flight.elapsed
         if remaining > 0.0:
             flight.elapsed = seconds
-            self._cores.run_together(team.threads, remaining, then)
+            self._compute(team.threads, remaining, then)
         else:
             then()
 
@@ -238,7 +244,7 @@ class RehearsedCpu(SimulatedEngine):
             stored = int(chosen.inputs.indptr[part.stop] - chosen.inputs.indptr[part.start])
         own = math.ceil(len(rows) / members), math.ceil(stored / members)
         seconds = self._cost.evaluate_seconds(*own) * self._noise.factor()
-        self._cores.run_together(team.threads, seconds, lambda: self._end_range(team, part))
+        self._compute(team.threads, seconds, lambda: self._end_range(team, part))
 
     def _end_range(self, team: _SimulatedTeam, part: Range) -> None:
         sums = part.sums

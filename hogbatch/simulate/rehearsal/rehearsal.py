@@ -187,8 +187,7 @@ class Rehearsal(Platform):
 
         def cpu_engine(count: int, own: Teams, first: int) -> SimulatedEngine:
             cost = CpuCost(cpu, workload, threads, own.members)
-            # No two threads have the same number: that of the builder follows those of all workers.
-            numbers = first, threads
+            numbers = first, first + threads  # of the builder: after those of all workers
             return RehearsedCpu(count, own, cost, model, assign, noise, cores, *numbers)
 
         def gpu_engine(request: WorkerRequest) -> SimulatedEngine:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.simulate.event_queue import EventQueue
-from hogbatch.simulate.rehearsal.cores import Cores, WorkerCores
-from tests.support.simulated_host import SimulatedHost
+from hogbatch.simulate.rehearsal.cores import Cores
 
 
 def ends(cores, slice_seconds, works):
@@ -57,30 +56,11 @@ def test_no_time_is_lost_or_invented(cores, works):
         assert max((found[thread][-1] for thread in own), default=0.0) == pytest.approx(busy)
 
 
-def test_workers_share_the_cores_of_a_server():
-    host = SimulatedHost()
-    server, ends = Cores(2, 0.003, host.queue), []
-    for first in (0, 2):
-        worker = WorkerCores(server, first, host)
-        for thread in range(2):
-            worker.run(thread, 0.006, lambda: ends.append(host.now))
-    host.run()
-    assert sorted(ends) == pytest.approx([0.009, 0.009, 0.012, 0.012])
-
-
 def test_threads_that_run_together_end_with_the_last_one():
-    host, ends = SimulatedHost(), []
-    worker = WorkerCores(Cores(2, 0.003, host.queue), 0, host)
-    worker.run(2, 0.006, lambda: None)  # takes turns with thread 0
-    worker.run_together(range(2), 0.006, lambda: ends.append(host.now))
-    host.run()
+    queue, ends = EventQueue(), []
+    cores = Cores(2, 0.003, queue)
+    cores.run(2, 0.006, lambda: None)  # takes turns with thread 0
+    cores.run_together(range(2), 0.006, lambda: ends.append(queue.now))
+    while queue.step():
+        pass
     assert ends == pytest.approx([0.012])
-
-
-def test_the_threads_of_a_dead_worker_do_nothing_more():
-    host, called = SimulatedHost(), []
-    worker = WorkerCores(Cores(1, 0.003, host.queue), 0, host)
-    worker.run(0, 0.001, lambda: called.append(0))
-    host.exit("killed")
-    host.run()
-    assert called == []
