@@ -117,7 +117,7 @@ def _add_servers(group: ArgumentGroup) -> None:
 def _print_forecast(config: TrainConfig, options: Namespace) -> None:
     import msgspec
 
-    from hogbatch.simulate.forecast import forecast, forecast_servers, table
+    from hogbatch.simulate.forecast import forecast, table
     from hogbatch.simulate.simulated_servers import merge_settings
     from hogbatch.simulate.speed import parse_workers
 
@@ -126,15 +126,9 @@ def _print_forecast(config: TrainConfig, options: Namespace) -> None:
     workers = parse_workers(options.workers)
     servers = workers[0][1].device == "server"
     _check_flags(config, servers=servers)
-    run = config, workers, options.rows, options.seed
-    if servers:
-        link = link_of(options.gbit, options.latency_us)
-        merging = merge_settings(
-            options.rows, options.parameters, config.merge_rows, share=options.share
-        )
-        found = forecast_servers(*run, merging, link)
-    else:
-        found = forecast(*run)
+    rows, seed, link = options.rows, options.seed, link_of(options.gbit, options.latency_us)
+    merging = merge_settings(rows, options.parameters, config.merge_rows, share=options.share)
+    found = forecast(config, workers, rows, seed, (merging, link) if servers else None)
     if options.json:
         print(msgspec.json.encode(asdict(found)).decode())
     else:

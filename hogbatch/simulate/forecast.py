@@ -19,6 +19,7 @@ from hogbatch.run.planning import epochs_for, limits_for
 from hogbatch.simulate.simulated_servers import ServersWorld, check_models
 from hogbatch.simulate.simulated_world import (
     Conditions,
+    SimulatedMerge,
     SimulatedWorld,
     engine_of,
     simulated_plan,
@@ -38,18 +39,6 @@ class WorkerKind:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeForecast:
-    """The merges of several servers."""
-
-    merges: int
-    merge_seconds: float  # median
-    share: float  # of the training time in which a merge is under way
-    rows: float  # of all servers between two merges, median
-    transfers: int  # between servers, in the last merge
-    sent_bytes: float  # in it, by each server
-
-
-@dataclass(frozen=True, slots=True)
 class Forecast:
     """The result of a simulated run. `--json` prints it, so the field names are a format."""
 
@@ -57,66 +46,48 @@ class Forecast:
     rows: int
     kinds: list[WorkerKind]
     events: list[tuple[float, str]]  # of parked workers, with seconds since the start
-    merges: MergeForecast | None = None  # of several servers
+    merges: list[SimulatedMerge]  # of several servers
 
 
 def forecast(
-    config: TrainConfig, groups: list[tuple[int, Speed]], rows: int, seed: int
+    config: TrainConfig,
+    groups: list[tuple[int, Speed]],
+    rows: int,
+    seed: int,
+    servers: tuple[MergeSettings, ServerLink] | None = None,
 ) -> Forecast:
     """Simulate training on `rows` rows per epoch; `groups` are numbers of workers and speeds.
 
-    All workers become ready together.
+    All workers become ready together. If they are `servers`, their models are merged;
+    InvariantViolation if a row is lost or merged twice.
     """
+    plan = _plan(config, groups, rows)
     settings = PolicySettings(
         config.alpha,
         config.beta,
         critical_batch=config.critical_batch or critical_batch(rows, dense=True),
         rows_between_pauses=(rows, rows),
     )
-    coordinator = Coordinator(_plan(config, groups, rows), choose(config.policy, settings))
-    world = SimulatedWorld(coordinator, Conditions(), seed)
+    if servers is not None:
+        world: SimulatedWorld = ServersWorld(plan, *servers, seed)
+    else:
+        coordinator = Coordinator(plan, choose(config.policy, settings))
+        world = SimulatedWorld(coordinator, Conditions(), seed)
     for count, speed in groups:
         for _ in range(count):
             world.start_worker(speed)
     world.begin()
     world.run(math.inf)
-    return _summarize(world, groups)
-
-
-def forecast_servers(
-    config: TrainConfig,
-    groups: list[tuple[int, Speed]],
-    rows: int,
-    seed: int,
-    merging: MergeSettings,
-    link: ServerLink,
-) -> Forecast:
-    """Simulate training on servers, whose models are merged.
-
-    Raises InvariantViolation if a row is lost or merged twice.
-    """
-    world = ServersWorld(_plan(config, groups, rows), merging, link, seed)
-    for count, speed in groups:
-        for _ in range(count):
-            world.start_server(speed)
-    world.begin()
-    world.run(math.inf)
-    check_models(world)
-    return _summarize(world, groups, _merges(world))
-
-
-def _merges(world: ServersWorld) -> MergeForecast | None:
-    merges, seconds = world.merges, world.state.progress.seconds(world.queue.now)
-    if not merges:
-        return None
-    return MergeForecast(
-        merges=len(merges),
-        merge_seconds=median(each.seconds for each in merges),
-        share=sum(each.seconds for each in merges) / seconds,
-        rows=median(each.rows for each in merges),
-        transfers=merges[-1].transfers,
-        sent_bytes=merges[-1].sent_bytes,
-    )
+    if isinstance(world, ServersWorld):
+        check_models(world)
+    totals, roster = world.state.totals(world.queue.now), world.state.roster
+    workers = [*roster.attached.values(), *roster.departed]
+    speeds = {worker.name: engine_of(world.worker(worker.key)).speed for worker in workers}
+    kinds = [
+        WorkerKind(speed, [record for record in totals.workers if speeds[record.name] is speed])
+        for _, speed in groups
+    ]
+    return Forecast(totals.seconds, totals.rows, kinds, world.events, world.merges)
 
 
 def _plan(config: TrainConfig, groups: list[tuple[int, Speed]], rows: int) -> Plan:
@@ -134,26 +105,6 @@ def _plan(config: TrainConfig, groups: list[tuple[int, Speed]], rows: int) -> Pl
         config.lease_ms / 1000,
         config.beta,
         start_with=sum(count for count, _ in groups),
-    )
-
-
-def _summarize(
-    world: SimulatedWorld, groups: list[tuple[int, Speed]], merges: MergeForecast | None = None
-) -> Forecast:
-    totals = world.state.totals(world.queue.now)
-    roster = world.state.roster
-    workers = [*roster.attached.values(), *roster.departed]
-    speeds = {worker.name: engine_of(world.worker(worker.key)).speed for worker in workers}
-    kinds = [
-        WorkerKind(speed, [record for record in totals.workers if speeds[record.name] is speed])
-        for _, speed in groups
-    ]
-    return Forecast(
-        seconds=totals.seconds,
-        rows=totals.rows,
-        kinds=kinds,
-        events=world.events,
-        merges=merges,
     )
 
 
@@ -182,17 +133,25 @@ def table(result: Forecast) -> Iterator[str]:
         yield f"{at:10.3f} s  {what}"
     if len(result.events) > MAX_EVENTS:
         yield f"{'':12}  ... ({len(result.events)} in all; --json prints every one)"
-    if (merges := result.merges) is not None:
+    if result.merges:
         yield ""
-        yield (
-            f"merges: {merges.merges}, {1e3 * merges.merge_seconds:.3g} ms each; a merge is under "
-            f"way for {merges.share:.1%} of the time"
-        )
-        yield (
-            f"between two merges: {merges.rows:,.0f} rows; a merge: {merges.transfers:,} transfers "
-            f"between servers, {byte_size(round(merges.sent_bytes))} sent by each"
-        )
-        yield "each row that was trained on is in the merged model once"
+        yield from _merges(result)
+
+
+def _merges(result: Forecast) -> Iterator[str]:
+    """The lines about the merges of several servers."""
+    merges, last = result.merges, result.merges[-1]
+    seconds = [each.seconds for each in merges]
+    yield (
+        f"merges: {len(merges)}, {1e3 * median(seconds):.3g} ms each; a merge is under way for "
+        f"{sum(seconds) / result.seconds:.1%} of the time"
+    )
+    yield (
+        f"between two merges: {median(each.rows for each in merges):,.0f} rows; a merge: "
+        f"{last.transfers:,} transfers between servers, {byte_size(round(last.sent_bytes))} sent "
+        "by each"
+    )
+    yield "each row that was trained on is in the merged model once"
 
 
 def _short(trace: list[tuple[float, int]]) -> str:

@@ -17,7 +17,7 @@ from hogbatch.cluster.decisions.link import (
     predicted_merge,
 )
 from hogbatch.simulate.event_queue import EventQueue
-from hogbatch.simulate.speed_engine import SpeedEngine
+from hogbatch.simulate.speed import SpeedEngine
 from hogbatch.wire.messages import (
     Applied,
     Apply,

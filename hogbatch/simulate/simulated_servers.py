@@ -1,7 +1,7 @@
 """Simulated runs on several servers: their models, and what is known of their merges."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from hogbatch.cluster.decisions.link import ServerLink
@@ -15,23 +15,13 @@ from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.simulate.audit import Audit, InvariantViolation
 from hogbatch.simulate.server_engine import Exchange, MergedModel, ServerEngine, TrainedRows
-from hogbatch.simulate.simulated_world import Conditions, SimulatedWorld
+from hogbatch.simulate.simulated_world import Conditions, SimulatedMerge, SimulatedWorld
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.worker import SimulatedWorker
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedMerge:
-    """A merge that counts."""
-
-    seconds: float  # under way, as the coordinator sees it
-    rows: int
-    transfers: int  # between servers
-    sent_bytes: float  # by each server
-
-
 class ServersWorld(SimulatedWorld):
-    """A world whose workers are servers; add them with `start_server`."""
+    """A world whose workers are servers."""
 
     def __init__(
         self,
@@ -47,14 +37,14 @@ class ServersWorld(SimulatedWorld):
         super().__init__(coordinator, Conditions(restarts=restarts), seed, Audit(plan))
         self.actions = {**self.actions, LoadServer: self._load_server}
         self.exchange = Exchange(merging.parameters, link, self.queue)
-        self.merges: list[SimulatedMerge] = []
         self.repeated_rows = 0  # trained on again, because a server was lost before their merge
         self.lost = 0  # servers
         self._model = MergedModel()  # of this process
 
-    def start_server(self, speed: Speed, parts: tuple[int, ...] = ()) -> None:
+    def start_worker(self, speed: Speed, after: float = 0.0, parts: tuple[int, ...] = ()) -> None:
         """Start a server of `speed`, which holds `parts` of divided data."""
-        self.start(lambda: ServerEngine(speed, self.rng, exchange=self.exchange, parts=parts))
+        exchange = self.exchange
+        self.start(lambda: ServerEngine(speed, self.rng, exchange=exchange, parts=parts), after)
 
     def _revoke(self, command: Revoke) -> None:
         super()._revoke(command)

@@ -23,8 +23,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import WorkerParked, WorkerUnparked
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.simulate.audit import Audit
-from hogbatch.simulate.speed import Speed
-from hogbatch.simulate.speed_engine import SpeedEngine
+from hogbatch.simulate.speed import Speed, SpeedEngine
 from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.simulate.world import DELAY_S, World
 from hogbatch.wire.messages import Lease, Optimizer, Welcome
@@ -42,6 +41,16 @@ class Conditions:
     disk_full: float = 0.0  # probability that a checkpoint cannot be written
     restarts: int | None = 0  # of all workers together; None: unlimited
     bad_rows: int = 0  # of the training set, which kill workers that train on them
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMerge:
+    """A merge of several servers that counts."""
+
+    seconds: float  # under way, as the coordinator sees it
+    rows: int
+    transfers: int  # between servers
+    sent_bytes: float  # by the server that sends most
 
 
 def simulated_plan(
@@ -100,6 +109,7 @@ class SimulatedWorld(World):
         self.corrupted = False
         self.coordinator_stopped_for = 0.0  # seconds
         self.events: list[tuple[float, str]] = []  # (seconds, description), for the user
+        self.merges: list[SimulatedMerge] = []
         self._fences: Counter[int] = Counter()
         self._quarantined: list[tuple[int, list[int]]] = []  # rows, bad ones
         self._without: dict[int, int] = {}  # epoch → rows left out of its order

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
 WELCOME_WITHIN_S = 30.0
 
+Device = Literal["cpu", "gpu", "server"]
+
 
 class SimulatedEngine(ABC):
     """The computing part of a worker: turns leases into results, at simulated times."""
 
-    device: Literal["cpu", "gpu", "server"]  # as in Hello
+    device: Device  # as in Hello
     label: str  # as in Hello.name: "cpu:2", "gpu:0"
     threads: int = 1  # that compute
     parts: tuple[int, ...] = ()  # of divided data that a server holds
@@ -100,9 +102,9 @@ class SimulatedWorker:
 
     def start(self) -> None:
         """Connect to the coordinator."""
-        engine, (package, fingerprint) = self.engine, self.environment.identity
-        device, label, threads = engine.device, engine.label, engine.threads
-        self._send(Hello(device, label, threads, self.pid, package, fingerprint, engine.parts))
+        engine, run = self.engine, self.environment.state.plan.identity
+        of_engine = engine.device, engine.label, engine.threads
+        self._send(Hello(*of_engine, self.pid, run.package, run.fingerprint, engine.parts))
         self.later(self.beat_seconds, self._beat)
         self.later(WELCOME_WITHIN_S, self._expect_welcome)
 

@@ -173,12 +173,6 @@ class World(ABC):
             self.audit.received(worker.key, message)
         self._handle(lambda now: self.state.receive(worker.key, message, now))
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """The version of hogbatch and the fingerprint of the data, as in Hello."""
-        identity = self.state.plan.identity
-        return identity.package, identity.fingerprint
-
     def reachable(self, key: str) -> bool:
         return self._keys[key].alive
 

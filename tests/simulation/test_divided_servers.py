@@ -30,7 +30,7 @@ def world_of(speeds, copies, parts=4, rows=ROWS, wait=math.inf, restarts=0, epoc
     world = ServersWorld(plan, merge_settings(rows, 100_000), LINK, 0, restarts)
     for place, peak in enumerate(speeds):
         held = (part for part in range(parts) if (place - part) % len(speeds) < copies)
-        world.start_server(Speed("server", peak), tuple(held))
+        world.start_worker(Speed("server", peak), parts=tuple(held))
     world.begin()
     return world
 

@@ -39,7 +39,7 @@ def world_of(
     settings = merge_settings(rows, parameters, **merging)
     world = ServersWorld(plan, settings, LINK, seed, restarts)
     for _ in range(servers):
-        world.start_server(speed)
+        world.start_worker(speed)
     world.begin()
     return world
 

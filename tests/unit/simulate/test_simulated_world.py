@@ -53,7 +53,7 @@ def test_workers_are_restarted_as_often_as_the_conditions_say(given):
 def test_a_server_whose_fence_is_raised_is_ended(given):
     world = ServersWorld(given.plan, merge_settings(100, 10), ServerLink(1e-3, 1e9), 0)
     for _ in range(2):
-        world.start_server(Speed("server", 100.0))
+        world.start_worker(Speed("server", 100.0))
     world.begin()
     world.run(0.5)
     first = world.processes[1]

@@ -7,8 +7,7 @@ import pytest
 
 from hogbatch.errors import UsageError
 from hogbatch.policy.limits import useful_limits
-from hogbatch.simulate.speed import GPU_HALF, Speed, parse_workers
-from hogbatch.simulate.speed_engine import SpeedEngine
+from hogbatch.simulate.speed import GPU_HALF, Speed, SpeedEngine, parse_workers
 from hogbatch.wire.messages import Lease
 from tests.support.simulated_host import SimulatedHost
 
