@@ -35,17 +35,12 @@ def profile(arguments: Sequence[str]) -> int:
         default="this-machine",
         help="name of the server (default: %(default)s)",
     )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="few measurements, to test the command: the figures are inexact",
-    )
     options = parser.read(arguments)
     for library in ("OPENBLAS", "OMP", "MKL"):  # as in workers; effective before NumPy is imported
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     if options.output is not None:
         _check_output(options.output)
-    text = _description(options.name, quick=options.quick)
+    text = _description(options.name)
     if options.output is None:
         print(text, end="")
         return 0
@@ -72,21 +67,19 @@ def _check_output(output: str) -> None:
     raise UsageError(f"--output {printable(output)}: {problem}")
 
 
-def _description(name: str, *, quick: bool) -> str:
+def _description(name: str) -> str:
     """Measure this machine; return its description, called `name`, as TOML."""
     from hogbatch.kernels.gpu.probe import find_gpus
     from hogbatch.simulate.hardware.description import Server, to_toml
     from hogbatch.simulate.profile import machine
 
-    effort = machine.QUICK if quick else machine.FULL
-    date = time.strftime("%Y-%m-%d")
-    source = f"measured by hogbatch profile{' --quick' if quick else ''}, {date}"
-    cpu, probes = machine.describe_cpu(effort, source, _note)
+    source = f"measured by hogbatch profile, {time.strftime('%Y-%m-%d')}"
+    cpu, probes = machine.describe_cpu(source, _note)
     _print_errors("CPU", cpu, probes)
     described: list[ServerGpu] = []
     ordinals: list[int | str] = ["host", *(found.ordinal for found in find_gpus().devices)]
     for ordinal in ordinals:
-        gpu, probes = machine.describe_gpu(ordinal, cpu, effort, source, _note)
+        gpu, probes = machine.describe_gpu(ordinal, cpu, source, _note)
         _print_errors(f"gpu:{ordinal}", gpu, probes)
         described.append(gpu)
     about = f"{cpu.model}, {cpu.threads} threads; {source}"

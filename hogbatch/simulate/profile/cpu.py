@@ -44,7 +44,15 @@ def measure(probe: ProbeNetwork, batch: int, threads: int, seconds: float) -> Me
     runs = [_Run(probe, batch, number, threads) for number in range(threads)]
     runs[0].train(runs[0].draw(batch))  # compiles
     count = _batches(runs[0], batch, seconds * max(1.0, threads / STARTED_QUICKLY))
-    clocks = _undisturbed(runs, count * batch)
+    # Interruptions of a single thread do not matter: its clock stops until it continues. Threads
+    # that take turns on one core do not compete for the weights.
+    clocks: list[float] = []
+    for _ in range(MAX_REPETITIONS):
+        computing, passed = _together(runs, count * batch)
+        if threads == 1 or passed <= UNDISTURBED * computing:
+            clocks.append(computing)
+        if len(clocks) == REPETITIONS:
+            break
     if not clocks:
         return None
     totals = runs[0].totals
@@ -64,23 +72,6 @@ def _batches(run: "_Run", batch: int, seconds: float) -> int:
         if took > seconds / 4:
             return max(1, round(count * seconds / took))
         count *= 4
-
-
-def _undisturbed(runs: list["_Run"], rows: int) -> list[float]:
-    """Seconds of computing of REPETITIONS repetitions that other processes hardly interrupted.
-
-    Interruptions of a single thread do not matter: its clock stops until it continues. Threads that
-    take turns on one core do not compete for the weights, so what they measure says nothing about
-    threads that run at the same time.
-    """
-    seconds: list[float] = []
-    for _ in range(MAX_REPETITIONS):
-        computing, passed = _together(runs, rows)
-        if len(runs) == 1 or passed <= UNDISTURBED * computing:
-            seconds.append(computing)
-        if len(seconds) == REPETITIONS:
-            break
-    return seconds
 
 
 def _together(runs: list["_Run"], rows: int) -> tuple[float, float]:

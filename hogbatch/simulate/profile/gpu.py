@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -10,16 +10,6 @@ from hogbatch.kernels.gpu.device import Device, HostDevice
 
 REPETITIONS = 3  # the fastest counts, because noise only slows down
 LARGE, SMALL = 1 << 22, 1 << 8  # floats; of transfers
-
-
-class TransferSpeeds(NamedTuple):
-    """Measured speeds of transfers and of merging, in bytes per second."""
-
-    exchange_speed: float
-    link_speed: float
-    link_seconds: float
-    mapped_speed: float
-    host_add_speed: float
 
 
 class ComputingHost(HostDevice):
@@ -31,8 +21,11 @@ class ComputingHost(HostDevice):
         return time.thread_time()
 
 
-def measure_transfers(device: Device, merge: Callable[[Any, Any, float], None]) -> TransferSpeeds:
-    """Measure the operations of a merge; `merge` adds a change on the host."""
+def measure_transfers(device: Device, merge: Callable[[Any, Any, float], None]) -> dict[str, float]:
+    """Measure transfers and the operations of a merge; `merge` adds a change on the host.
+
+    Returns the figures of a description, in bytes per second and seconds.
+    """
     nbytes = 4 * LARGE
     params, base, change = (device.zeros(LARGE, np.float32) for _ in range(3))
     pulled, host, shared = device.zeros(LARGE, np.float32), *_pinned(device, LARGE)
@@ -57,9 +50,13 @@ def measure_transfers(device: Device, merge: Callable[[Any, Any, float], None]) 
     if mapped is not None:
         add = timed(lambda: device.kernels.add(0.5, change, mapped))
         mapped_speed = 2 * nbytes / add
-    return TransferSpeeds(
-        9 * nbytes / timed(exchange), link, latency, mapped_speed, nbytes / on_host
-    )
+    return {
+        "exchange_speed": 9 * nbytes / timed(exchange),
+        "link_speed": link,
+        "link_seconds": latency,
+        "mapped_speed": mapped_speed,
+        "host_add_speed": nbytes / on_host,
+    }
 
 
 def _pinned(device: Device, size: int) -> list[Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from msgspec import structs
 
@@ -32,7 +32,9 @@ from hogbatch.workers.trainer import Trainer
 CORE: Final = Path("/sys/devices/system/cpu/cpu0")
 USUAL: Final = "epyc-2cores"  # the description from whose figures of CPU and host a fit starts
 USUAL_GPU: Final = "h100-16cores"
-BATCHES_ON_HOST: Final[tuple[int, ...]] = (16, 128, 1024)  # rows
+BATCHES: Final = (1, 8, 64, 256)  # rows
+SECONDS: Final = 0.01  # of one repetition
+BATCHES_ON_HOST: Final[tuple[int, ...]] = (16, 128, 1024)
 BATCHES_ON_GPU: Final = (16, 64, 256, 1024, 4096, 16384)
 ON_GPU: Final = (*DENSE[1:4], *SPARSE[1:3], HASHED[0])  # the networks that are measured on a GPU
 
@@ -63,32 +65,20 @@ GPU_FIGURES: Final = (
 )
 
 
-class Effort(NamedTuple):
-    """How much is measured."""
-
-    networks: int | None  # of each kind; None: all
-    batches: tuple[int, ...]
-    seconds: float  # of one repetition
-    rows: float  # fraction of the usual rows
-
-
-QUICK: Final = Effort(1, (4, 64), 0.001, 0.02)
-FULL: Final = Effort(None, (1, 8, 64, 256), 0.01, 1.0)
-
 Report = Callable[[str], None]
 Described = TypeVar("Described", bound=Section)
 
 
-def describe_cpu(effort: Effort, source: str, report: Report) -> tuple[Cpu, list[Probe]]:
+def describe_cpu(source: str, report: Report) -> tuple[Cpu, list[Probe]]:
     """Measure the CPU; return its description, and the probes it was fitted to."""
     cpu = _cpu_at_start(source)
     missing: list[str] = []
 
     def probes(kinds: Sequence[Sizes]) -> list[Probe]:
         found: list[Probe] = []
-        for sizes in kinds[: effort.networks]:
+        for sizes in kinds:
             report(f"measuring {sizes.name}")
-            found += _cpu_probes(sizes, cpu.threads, effort, missing)
+            found += _cpu_probes(sizes, cpu.threads, missing)
         return found
 
     dense_and_sparse, hashed = probes(DENSE) + probes(SPARSE), probes(HASHED)
@@ -109,7 +99,7 @@ def _cpu_at_start(source: str) -> Cpu:
         _unmeasured(usual.memory, source, "far_speed", "barrier_seconds"),
         private_cache=_cache_size(2) or usual.memory.private_cache,
         shared_cache=_cache_size(3) or usual.memory.shared_cache,
-        copy_speed=on_gpu.measure_transfers(HostDevice(), delta).link_speed,
+        copy_speed=on_gpu.measure_transfers(HostDevice(), delta)["link_speed"],
     )
     return structs.replace(
         _unmeasured(usual, source, "smt_gain", "slice_seconds"),
@@ -129,17 +119,17 @@ def _unmeasured(section: Described, source: str, *figures: str) -> Described:
     return structs.replace(section, source=source, sources=dict.fromkeys(figures, NOT_MEASURED))
 
 
-def _cpu_probes(sizes: Sizes, threads: int, effort: Effort, missing: list[str]) -> Iterator[Probe]:
+def _cpu_probes(sizes: Sizes, threads: int, missing: list[str]) -> Iterator[Probe]:
     """Measure a network with all batch sizes, on one thread and on all threads together.
 
     Adds the names of the probes that were not measured to `missing`.
     """
-    probe = build(sizes, effort.rows)
+    probe = build(sizes)
     workload = probe.workload
-    for batch in effort.batches:
+    for batch in BATCHES:
         for together in sorted({1, threads}):
             name = f"{sizes.name}, {batch} rows, {together} threads"
-            measured = measure(probe, batch, together, effort.seconds)
+            measured = measure(probe, batch, together, SECONDS)
             if measured is None:
                 missing.append(name)
                 continue
@@ -173,7 +163,7 @@ def _limited(cpu: Cpu) -> Cpu:
 
 
 def describe_gpu(
-    ordinal: int | str, cpu: Cpu, effort: Effort, source: str, report: Report
+    ordinal: int | str, cpu: Cpu, source: str, report: Report
 ) -> tuple[ServerGpu, list[Probe]]:
     """Measure a GPU, or with "host" NumPy on one core in place of one.
 
@@ -188,11 +178,11 @@ def describe_gpu(
         device.enter()
         usual = structs.replace(read_server(USUAL_GPU).gpus[0], ordinal=ordinal, model=device.model)
     speeds = on_gpu.measure_transfers(device, delta)
-    start = structs.replace(_unmeasured(usual, source), **speeds._asdict())
+    start = structs.replace(_unmeasured(usual, source), **speeds)
     probes: list[Probe] = []
-    for network in ON_GPU[: effort.networks]:
+    for network in ON_GPU:
         report(f"measuring {network.name} on {device.name}")
-        probe = build(network, effort.rows)
+        probe = build(network)
         trainer = Trainer(device, probe.assignment)
         for rows in sizes:
             if rows <= probe.workload.rows:

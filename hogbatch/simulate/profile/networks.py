@@ -81,8 +81,8 @@ class ProbeNetwork:
     workload: Workload  # the sizes on which costs depend
 
 
-def build(sizes: Sizes, fraction: float = 1.0) -> ProbeNetwork:
-    """Build a network with random parameters, and `fraction` of the usual number of rows."""
+def build(sizes: Sizes) -> ProbeNetwork:
+    """Build a network with random parameters and rows."""
     random, spec = np.random.default_rng(0), OPTIMIZERS[sizes.optimizer]
     features, *hidden, outputs = sizes.widths
     network = Network.build(
@@ -95,7 +95,7 @@ def build(sizes: Sizes, fraction: float = 1.0) -> ProbeNetwork:
         spread = 1 / np.sqrt(tensor.shape[0] if len(tensor.shape) > 1 else 1e6)
         tensor.view(model.params)[...] = random.standard_normal(tensor.shape, np.float32) * spread
     values = SPARSE_VALUES if sizes.stored else DENSE_VALUES
-    rows = min(MAX_ROWS, max(64, int(values * fraction) // (sizes.stored or features)))
+    rows = min(MAX_ROWS, max(64, values // (sizes.stored or features)))
     train = _examples(sizes, rows, random)
     model.first[:] = 1.0  # a usual sum of squares: steps stay small
     model.second[:] = 1.0

@@ -11,21 +11,34 @@ from hogbatch.cli.main import main
 from hogbatch.machine.topology import Topology
 from hogbatch.simulate.hardware.cpu_cost import CpuCost
 from hogbatch.simulate.hardware.description import read_server
-from hogbatch.simulate.profile import cpu as on_cpu, machine
+from hogbatch.simulate.profile import cpu as on_cpu, machine, networks
 from hogbatch.simulate.profile.cpu import Measured
 from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
 from hogbatch.simulate.profile.machine import cores_per_cache
-from hogbatch.simulate.profile.networks import DENSE, SPARSE
+from hogbatch.simulate.profile.networks import DENSE, HASHED, SPARSE
 from tests.unit.simulate.hardware.conftest import dense_workload
 
 
-def test_a_quick_profile_writes_a_description(tmp_path, capsys):
+@pytest.fixture
+def quick(monkeypatch):
+    """One small network of each kind."""
+    for name, kind in (("DENSE", DENSE), ("SPARSE", SPARSE), ("HASHED", HASHED)):
+        monkeypatch.setattr(machine, name, kind[:1])
+    monkeypatch.setattr(machine, "ON_GPU", DENSE[:1])
+    monkeypatch.setattr(machine, "BATCHES", (4, 64))
+    monkeypatch.setattr(machine, "SECONDS", 0.001)
+    monkeypatch.setattr(networks, "DENSE_VALUES", 1 << 18)
+    monkeypatch.setattr(networks, "SPARSE_VALUES", 1 << 16)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_profile_writes_a_description(tmp_path, capsys):
     file = tmp_path / "mine.toml"
-    assert main(["profile", "--quick", "--name", "mine", "--output", str(file)]) == 0
+    assert main(["profile", "--name", "mine", "--output", str(file)]) == 0
     server = read_server(str(file))
     assert server.name == "mine"
     assert "host" in [gpu.ordinal for gpu in server.gpus]
-    assert "hogbatch profile --quick" in server.cpu.source
+    assert "hogbatch profile" in server.cpu.source
     memory = server.cpu.memory
     assert memory.far_speed == pytest.approx(memory.near_speed / 2, rel=1e-3)
     assert list(tmp_path.iterdir()) == [file]
@@ -136,17 +149,16 @@ def test_threads_draw_their_rows_before_any_of_them_trains():
         log.clear()
 
 
+@pytest.mark.usefixtures("quick")
 def test_missing_probes_of_several_threads_are_noted(monkeypatch):
-    networks = {"DENSE": DENSE[:1], "SPARSE": SPARSE[:1], "HASHED": ()}
-    for name, sizes in networks.items():
-        monkeypatch.setattr(machine, name, sizes)
+    monkeypatch.setattr(machine, "HASHED", ())
     times = {1: Measured(1e-3, 320.0, 0.0, 0.0)}
     monkeypatch.setattr(machine, "measure", lambda probe, batch, threads, _: times.get(threads))
     cores = frozenset(range(4))
     topology = Topology(cores, (), tuple(frozenset({core}) for core in cores))
     monkeypatch.setattr(machine, "read_topology", lambda: topology)
     lines = []
-    cpu, _ = machine.describe_cpu(machine.QUICK, "measured", lines.append)
+    cpu, _ = machine.describe_cpu("measured", lines.append)
     assert "4 probes of several threads are missing" in lines[-1]
     assert (cpu.threads, cpu.cores, cpu.source) == (4, 4, "measured")
     assert cpu.memory.sources["near_speed"] == NOT_MEASURED
