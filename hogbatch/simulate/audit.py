@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from hogbatch.coordinator.commands import (
     Command,
@@ -30,6 +30,9 @@ from hogbatch.coordinator.worker import Worker
 from hogbatch.events import event as events
 from hogbatch.wire.messages import Done, Hello, Lease, Refused, Stop, ToCoordinator, Welcome
 
+if TYPE_CHECKING:
+    from hogbatch.simulate.world import World
+
 STARVED_S = 1.0  # maximum time without work while there are rows
 
 Rows = tuple[int, int]
@@ -39,16 +42,10 @@ class InvariantViolation(AssertionError):
     """The run has violated an invariant."""
 
 
-class AuditedWorld(Protocol):
-    """What the audit may inspect in addition to the commands."""
-
-    state: Coordinator
-
-    def fence(self, number: int) -> int:
-        """The fence of worker `number`."""
-
-    def reachable(self, key: str) -> bool:
-        """Whether the process is alive."""
+def check(holds: bool, otherwise: str) -> None:
+    """Raise InvariantViolation with the text `otherwise` unless the invariant `holds`."""
+    if not holds:
+        raise InvariantViolation(otherwise)
 
 
 class HeldRows(NamedTuple):
@@ -106,19 +103,19 @@ class Audit:
             if lease.task == "evaluate" and message.rows:
                 self.tested.append((lease.start, lease.start + message.rows))
 
-    def commanded(self, command: Command, world: AuditedWorld) -> None:
+    def commanded(self, command: Command, world: "World") -> None:
         """The coordinator has returned `command`, which is about to be carried out."""
-        _check(self.finish is None or _harmless(command), f"{command} after the end")
+        check(self.finish is None or _harmless(command), f"{command} after the end")
         match command:
             case Send(key, Welcome() as welcome):
-                _check(welcome.worker not in self._keys, f"fence {welcome.worker} assigned twice")
+                check(welcome.worker not in self._keys, f"fence {welcome.worker} assigned twice")
                 self._keys[welcome.worker] = key
                 self._names[key] = welcome.name
             case Send(key, Lease() as lease):
                 self._hand_out(key, lease, world)
             case Send(key, message):
                 known = key in self._keys.values() or isinstance(message, Stop)
-                _check(known or key not in world.state.workers, f"{message} to {key}")
+                check(known or key not in world.state.workers, f"{message} to {key}")
             case Revoke(number):
                 self._take_back(number)
             case Kill(pid):  # it writes no more
@@ -126,49 +123,49 @@ class Audit:
             case Record(event):
                 self._note(event)
             case Quarantine(epoch, start, stop):
-                _check(epoch == self.epoch, f"rows of epoch {epoch} quarantined")
+                check(epoch == self.epoch, f"rows of epoch {epoch} quarantined")
                 self.done.append((start, stop))
                 self.quarantined += stop - start
             case Report(evaluation):
-                _check(_tile(self.tested, self.plan.test_rows), f"test rows done: {self.tested}")
-                _check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
+                check(_tile(self.tested, self.plan.test_rows), f"test rows done: {self.tested}")
+                check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
                 self.tested.clear()
             case RollBack():
-                _check(not self._held, "rolled back while workers write")
+                check(not self._held, "rolled back while workers write")
             case Snapshot(SavedState() as saved):
                 self._save(saved)
             case Finish():
                 self.finish = command
 
-    def _hand_out(self, key: str, lease: Lease, world: AuditedWorld) -> None:
+    def _hand_out(self, key: str, lease: Lease, world: "World") -> None:
         if not world.reachable(key):  # it has just died; all its rows will be taken back
             return
         number = next((n for n, held_by in self._keys.items() if held_by == key), None)
-        _check(number is not None, f"{lease} to {key}, which is not attached")
-        _check(lease.fence == world.fence(number or 0), f"{lease} has another fence value")
+        check(number is not None, f"{lease} to {key}, which is not attached")
+        check(lease.fence == world.fence(number or 0), f"{lease} has another fence value")
         rows = self._rows_of(lease)
-        _check(0 <= lease.start < lease.stop <= rows, f"{lease} is out of bounds")
+        check(0 <= lease.start < lease.stop <= rows, f"{lease} is out of bounds")
         self._check_parts(key, lease)
         smallest, largest = self._limits[self._names[key]]
         if lease.task == "train":
-            _check(lease.epoch == self.epoch, f"{lease} is of another epoch")
-            _check(smallest <= lease.batch_size <= largest, f"{lease} is beyond the limits")
+            check(lease.epoch == self.epoch, f"{lease} is of another epoch")
+            check(smallest <= lease.batch_size <= largest, f"{lease} is beyond the limits")
             leased = lease.stop - lease.start
             whole = leased % lease.batch_size == 0 or leased < lease.batch_size
-            _check(whole, f"{lease} has batches of different sizes")
+            check(whole, f"{lease} has batches of different sizes")
             usual = self.plan.learning_rate.at(min(lease.batch_size, leased))
             halved = [usual / 2**times for times in range(MAX_ROLLBACKS + 1)]
-            _check(lease.learning_rate in halved, f"{lease} has another learning rate than {usual}")
+            check(lease.learning_rate in halved, f"{lease} has another learning rate than {usual}")
         hold = HeldRows(key, self._pids[key], lease)
         if other := next(iter(self._held.values()), None):  # all have one task
-            _check(lease.task == other.lease.task, f"{lease} while others {other.lease.task}")
+            check(lease.task == other.lease.task, f"{lease} while others {other.lease.task}")
         index = bisect_left(self._order, (lease.start, 0))
         for _, near in self._order[max(0, index - 1) : index + 1]:
             held = self._held[near]
-            _check(not _overlap(lease, held.lease), f"{lease} overlaps {held}")
+            check(not _overlap(lease, held.lease), f"{lease} overlaps {held}")
         self._revoked = [revoked for revoked in self._revoked if world.reachable(revoked.key)]
         for revoked in self._revoked:
-            _check(not _overlap(lease, revoked.lease), f"{lease}: {revoked} may still be written")
+            check(not _overlap(lease, revoked.lease), f"{lease}: {revoked} may still be written")
         self._held[lease.number] = hold
         insort(self._order, (lease.start, lease.number))
 
@@ -180,11 +177,11 @@ class Audit:
         parts = self.plan.test_parts if lease.task == "evaluate" else self.plan.train_parts
         if parts:
             part = bisect_right(ends := list(accumulate(parts)), lease.start)
-            _check(lease.stop <= ends[part], f"{lease} has rows of several parts")
-            _check(part in self._parts[key], f"{lease}: {key} has not part {part}")
+            check(lease.stop <= ends[part], f"{lease} has rows of several parts")
+            check(part in self._parts[key], f"{lease}: {key} has not part {part}")
 
     def _take_back(self, number: int) -> None:
-        _check(number in self._keys, f"fence {number} is raised, but no worker has it")
+        check(number in self._keys, f"fence {number} is raised, but no worker has it")
         key = self._keys.pop(number)
         for lease in [lease for lease, hold in self._held.items() if hold.key == key]:
             self._revoked.append(self._release(lease))
@@ -201,10 +198,10 @@ class Audit:
             case events.WorkerReady(worker=name, limits=limits):
                 self._limits[name] = limits
             case events.OutOfMemory(worker=name, too_large=size, batch_size=smaller):
-                _check(smaller < size, f"{name} went from {size} to {smaller} rows")
+                check(smaller < size, f"{name} went from {size} to {smaller} rows")
                 self._limits[name] = (1, min(self._limits[name][1], size - 1))
             case events.LeaseDone(rows=[start, stop], epoch=epoch):
-                _check(epoch == self.epoch, f"a lease of epoch {epoch} in epoch {self.epoch}")
+                check(epoch == self.epoch, f"a lease of epoch {epoch} in epoch {self.epoch}")
                 self.done.append((start, stop))
                 self.rows += stop - start
             case events.WorkerLeft(reissued=spans) if self.plan.merging is not None:
@@ -212,9 +209,9 @@ class Audit:
             case events.EvaluationBegins():  # again, if servers were lost meanwhile
                 self.tested.clear()
             case events.EpochEnded(epoch, rows):
-                _check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
-                _check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
-                _check(rows == self._epoch_rows, f"epoch {epoch} has {rows} rows")
+                check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
+                check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
+                check(rows == self._epoch_rows, f"epoch {epoch} has {rows} rows")
                 self.done.clear()
                 self.epoch += 1
                 excluded = 0 if self.plan.merging is not None else self.quarantined
@@ -231,13 +228,13 @@ class Audit:
 
     def _save(self, saved: SavedState) -> None:
         todo = [(span[0], span[1]) for span in saved.todo]
-        _check(saved.epoch == self.epoch, f"epoch {saved.epoch} is saved, not {self.epoch}")
-        _check(
+        check(saved.epoch == self.epoch, f"epoch {saved.epoch} is saved, not {self.epoch}")
+        check(
             saved.epoch_rows == self._epoch_rows, f"{saved.epoch_rows} rows of an epoch are saved"
         )
         complete = _tile([*self.done, *todo], saved.epoch_rows)
-        _check(complete, f"the saved rows {todo} and those done {self.done} are not the epoch")
-        _check(saved.rows == self.rows, f"{saved.rows} rows are saved, not {self.rows}")
+        check(complete, f"the saved rows {todo} and those done {self.done} are not the epoch")
+        check(saved.rows == self.rows, f"{saved.rows} rows are saved, not {self.rows}")
         self._saves.append((saved, list(self.done)))
 
     def resume(self, saved: SavedState | None) -> None:
@@ -262,7 +259,7 @@ class Audit:
         free = state.phase == "train" and state.epochs.ready and bool(state.epochs.rows.remaining)
         self._free_since = min(self._free_since, now) if free else math.inf
         ready = [worker for worker in state.workers.values() if worker.ready]
-        _check(not ready or any(w.trains for w in ready), "all workers are parked")
+        check(not ready or any(w.trains for w in ready), "all workers are parked")
         rows = state.epochs.rows
         waiting = [worker for worker in ready if worker.trains and not worker.leases]
         idle = {worker.key: worker for worker in waiting if rows.left(worker.parts)}
@@ -273,12 +270,7 @@ class Audit:
             if _would_delay(state, worker):
                 self._idle_since[key] = now  # faster workers take the rows, or are lost
             waited = now - max(self._idle_since[key], self._free_since)
-            _check(waited <= patience, f"{worker.name} had no work for {waited:.1f} s")
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise InvariantViolation(otherwise)
+            check(waited <= patience, f"{worker.name} had no work for {waited:.1f} s")
 
 
 def _would_delay(state: Coordinator, worker: Worker) -> bool:

@@ -12,7 +12,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.errors import HogbatchError
 from hogbatch.policy.base import BatchPolicy, PolicySettings
 from hogbatch.policy.choose import choose
-from hogbatch.simulate.audit import Audit, InvariantViolation
+from hogbatch.simulate.audit import Audit, InvariantViolation, check
 from hogbatch.simulate.simulated_world import (
     Conditions,
     SimulatedWorld,
@@ -247,17 +247,12 @@ def _check_end(world: SimulatedWorld, scenario: Scenario, injector: FaultInjecto
     if finish.status == "failed":
         gone = scenario.conditions.restarts is not None or world.left_for_good > 0
         excused = injector.corruptions >= MAX_ROLLBACKS if finish.diverged else gone
-        _require(excused, f"failed: {finish.reason}")
+        check(excused, f"failed: {finish.reason}")
     if finish.status == "finished" and world.audit is not None:
         epochs, every_row_bad = world.audit.epoch, not world.state.epochs.rows.rows
         enough = epochs == scenario.plan.stopping.epochs or every_row_bad
-        _require(enough, f"finished after {epochs} epochs")
+        check(enough, f"finished after {epochs} epochs")
     crashed = any(fault.name == "kill coordinator" for fault in scenario.faults)
     if injector.interrupted_at is not None and not crashed and world.coordinator_stopped_for == 0.0:
         took = world.queue.now - injector.interrupted_at
-        _require(took < STOPPED_WITHIN_S, f"ended {took:.1f} s after the interrupt")
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise InvariantViolation(otherwise)
+        check(took < STOPPED_WITHIN_S, f"ended {took:.1f} s after the interrupt")

@@ -73,9 +73,7 @@ class Exchange:
     parameters: int
     link: ServerLink
     queue: EventQueue
-    servers: "dict[int, ServerEngine]" = field(
-        default_factory=dict
-    )  # by number, the last with each
+    servers: "dict[int, ServerEngine]" = field(default_factory=dict)  # by number: the last with it
     last: PredictedMerge | None = None
     _sums: dict[int, tuple[TrainedRows, ...]] = field(default_factory=dict)  # by merge
     _models: dict[tuple[MergedModel, int], MergedModel] = field(default_factory=dict)

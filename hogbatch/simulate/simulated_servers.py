@@ -13,7 +13,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import ServersMerged, WorkerLeft, WorkerLost
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
-from hogbatch.simulate.audit import Audit, InvariantViolation
+from hogbatch.simulate.audit import Audit, check
 from hogbatch.simulate.server_engine import Exchange, MergedModel, ServerEngine, TrainedRows
 from hogbatch.simulate.simulated_world import Conditions, SimulatedMerge, SimulatedWorld
 from hogbatch.simulate.speed import Speed
@@ -110,13 +110,11 @@ def merge_settings(
 def check_models(world: ServersWorld) -> None:
     """Check that all servers have one model, which contains each row that was trained on once."""
     engines = [engine_of(process) for process in world.processes.values()]
-    if not engines:
-        raise InvariantViolation("no server is left")
+    check(bool(engines), "no server is left")
     models = {id(each.merged) for each in engines if each.merged.before}
-    if len(models) != 1:
-        raise InvariantViolation(f"{len(engines)} servers end with {len(models)} models")
-    if unmerged := sum(bool(each.change) for each in engines):
-        raise InvariantViolation(f"{unmerged} servers end with rows that are not merged")
+    check(len(models) == 1, f"{len(engines)} servers end with {len(models)} models")
+    unmerged = sum(bool(each.change) for each in engines)
+    check(not unmerged, f"{unmerged} servers end with rows that are not merged")
     rows = engines[0].merged.rows()
     check_rows(rows, world.state.plan.train_rows, world.state.progress.rows)
 
@@ -125,12 +123,10 @@ def check_rows(rows: list[TrainedRows], train_rows: int, total: int) -> None:
     """Check that sorted `rows` are whole epochs and a part of one, `total` rows in all."""
     counts, end = Counter[int](), (0, 0)
     for epoch, start, stop in rows:
-        if (epoch, start) < end:
-            raise InvariantViolation(f"row {start} of epoch {epoch} was merged twice")
+        check((epoch, start) >= end, f"row {start} of epoch {epoch} was merged twice")
         end = epoch, stop
         counts[epoch] += stop - start
     for epoch in range(max(counts, default=0)):
-        if counts[epoch] != train_rows:
-            raise InvariantViolation(f"{counts[epoch]} rows of epoch {epoch} were merged")
-    if counts.total() != total:
-        raise InvariantViolation(f"{counts.total()} rows were merged, {total} trained on")
+        check(counts[epoch] == train_rows, f"{counts[epoch]} rows of epoch {epoch} were merged")
+    merged = counts.total()
+    check(merged == total, f"{merged} rows were merged, {total} trained on")

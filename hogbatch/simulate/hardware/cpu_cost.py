@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.kernels.layers import LayerView
-from hogbatch.simulate.hardware.description import Cpu, Memory
+from hogbatch.simulate.hardware.description import Cpu
 from hogbatch.simulate.hardware.workload import Workload, weights
 
 EXPONENTIAL = (ACTIVATIONS["sigmoid"], ACTIVATIONS["tanh"])
@@ -47,14 +47,6 @@ def mean_found(counts: NDArray[np.int32], bucket: int) -> float:
     """
     filled = np.minimum(counts, bucket).astype(np.float64)
     return float(((filled**2).sum(axis=1) / np.maximum(filled.sum(axis=1), 1.0)).sum())
-
-
-def barrier_seconds(memory: Memory, near: float, far: float) -> float:
-    """Seconds of a barrier with `near` other threads that share the last cache, and `far` others.
-
-    Threads arrive one after the other, each with the cache line that the one before has written.
-    """
-    return memory.barrier_seconds * (near + far * memory.near_speed / memory.far_speed)
 
 
 class CpuCost:
@@ -128,7 +120,10 @@ class CpuCost:
     def _start_seconds(self, rows: int) -> float:
         """Seconds of a batch that do not depend on the layers."""
         own = math.ceil(rows / self._members)
-        waiting = BARRIERS * barrier_seconds(self._cpu.memory, *self._team_others)
+        # Members arrive one after the other, each with the cache line that another has written.
+        memory, (near, far) = self._cpu.memory, self._team_others
+        one_barrier = memory.barrier_seconds * (near + far * memory.near_speed / memory.far_speed)
+        waiting = BARRIERS * one_barrier
         return self._cpu.dense.batch_seconds + own * self._cpu.dense.row_seconds + waiting
 
     def _passes(self, index: int, rows: int, stored: int, active: int, found: float) -> Passes:

@@ -167,7 +167,8 @@ class RehearsalOfServers(Rehearsal):
             runs = [components]
             for number in range(1, servers.count):
                 runs.append(stack.enter_context(self._other(number, components)))
-            rows = servers.merge_rows or max(1, self._all_rows // 100)
+            assert self._data is not None, "read comes first"
+            rows = servers.merge_rows or max(1, self._data.train.rows // 100)
             self.merges = RehearsedMerges(servers, runs, self._queue, rows)
             self.merges.begin()
             outcome = super().run(components, workers)
@@ -200,11 +201,6 @@ class RehearsalOfServers(Rehearsal):
                 components.segments.start_from(ModelCopy.of(first.segments.model))
                 platform.begin(components, opened.workers)
                 yield components
-
-    @property
-    def _all_rows(self) -> int:
-        assert self._data is not None, "read comes first"
-        return self._data.train.rows
 
     def _part(self, number: int) -> LoadedData:
         """The data with every Nth training row."""
