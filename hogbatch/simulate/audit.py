@@ -143,7 +143,7 @@ class Audit:
         number = next((n for n, held_by in self._keys.items() if held_by == key), None)
         check(number is not None, f"{lease} to {key}, which is not attached")
         check(lease.fence == world.fence(number or 0), f"{lease} has another fence value")
-        rows = self._rows_of(lease)
+        rows = self.plan.test_rows if lease.task == "evaluate" else self.plan.train_rows
         check(0 <= lease.start < lease.stop <= rows, f"{lease} is out of bounds")
         self._check_parts(key, lease)
         smallest, largest = self._limits[self._names[key]]
@@ -168,9 +168,6 @@ class Audit:
             check(not _overlap(lease, revoked.lease), f"{lease}: {revoked} may still be written")
         self._held[lease.number] = hold
         insort(self._order, (lease.start, lease.number))
-
-    def _rows_of(self, lease: Lease) -> int:
-        return self.plan.test_rows if lease.task == "evaluate" else self.plan.train_rows
 
     def _check_parts(self, key: str, lease: Lease) -> None:
         """Check that the rows of divided data are of one part, which the server has."""
@@ -284,12 +281,9 @@ def _would_delay(state: Coordinator, worker: Worker) -> bool:
 
 def _harmless(command: Command) -> bool:
     """Whether a finished run may return `command`: no rows, results or model changes."""
-    match command:
-        case Send(_, message):
-            return isinstance(message, Stop | Refused)
-        case Record() | Revoke() | Kill():
-            return True
-    return False
+    if isinstance(command, Send):
+        return isinstance(command.message, Stop | Refused)
+    return isinstance(command, Record | Revoke | Kill)
 
 
 def _overlap(one: Lease, other: Lease) -> bool:

@@ -10,7 +10,7 @@ from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.errors import HogbatchError
-from hogbatch.policy.base import BatchPolicy, PolicySettings
+from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.simulate.audit import Audit, InvariantViolation, check
 from hogbatch.simulate.simulated_world import (
@@ -48,15 +48,12 @@ class Scenario:
     conditions: Conditions
     faults: tuple[Fault, ...]
 
-    def new_policy(self) -> BatchPolicy:
-        """The batch policy, as at the start of a run."""
-        return choose(self.policy, PolicySettings(beta=self.plan.beta))
-
     def resumed(self, saved: SavedState | None) -> Coordinator:
-        """A coordinator that continues from a checkpoint, or starts again without one."""
+        """A coordinator that continues from a checkpoint, or starts without one."""
+        policy = choose(self.policy, PolicySettings(beta=self.plan.beta))
         if saved is None:
-            return Coordinator(self.plan, self.new_policy())
-        return Coordinator.resumed(self.plan, self.new_policy(), saved)
+            return Coordinator(self.plan, policy)
+        return Coordinator.resumed(self.plan, policy, saved)
 
 
 # Drawing -------------------------------------------------------------------------------------
@@ -156,9 +153,8 @@ def _draw_faults(rng: Random, seconds: float) -> tuple[Fault, ...]:
 
 def run_scenario(scenario: Scenario) -> SimulatedWorld:
     """Simulate the run to its end; :class:`ScenarioFailed` if an invariant is violated."""
-    coordinator = Coordinator(scenario.plan, scenario.new_policy())
-    audit = Audit(scenario.plan)
-    world = SimulatedWorld(coordinator, scenario.conditions, scenario.seed, audit)
+    start, audit = scenario.resumed(None), Audit(scenario.plan)
+    world = SimulatedWorld(start, scenario.conditions, scenario.seed, audit)
     for speed in scenario.speeds:
         world.start_worker(speed, world.rng.uniform(0, 0.5))
     world.begin()

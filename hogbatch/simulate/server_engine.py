@@ -31,12 +31,10 @@ from hogbatch.wire.messages import (
     Reduced,
     Servers,
     ToServer,
-    UseMean,
     UseModel,
     Welcome,
 )
 
-Attempt = tuple[int, int]  # merge, attempt
 CONNECT_S: Final = 0.037  # as measured with NIXL, see docs/cluster.md
 UNREACHABLE_S: Final = 10.0  # without an answer of another server
 
@@ -136,7 +134,7 @@ class ServerEngine(SpeedEngine):
     merged: MergedModel = field(default_factory=MergedModel)
     change: list[TrainedRows] = field(default_factory=list)  # since the last merge
     copied: tuple[TrainedRows, ...] = ()
-    attempt: Attempt | None = None
+    attempt: tuple[int, int] | None = None  # merge, attempt
     _leases: int = 0  # training leases that are done
     _message: ToServer | None = None  # last
     _began: float = 0.0  # the merge
@@ -173,8 +171,6 @@ class ServerEngine(SpeedEngine):
             case UseModel():
                 self.change.clear()
                 self._answer(0.0, Loaded)
-            case UseMean():
-                pass
 
     def _answer(self, seconds: float, answer: Callable[[], FromServer]) -> None:
         self._host.later(seconds, lambda: self._host.post(answer()))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 RATE = 1e-6  # so low that all numbers stay finite
 REPETITIONS = 3
 MAX_REPETITIONS = 25
+TRIAL = 16  # batches before the repetitions
 UNDISTURBED = 1.15  # seconds that pass for each second of computing
 STARTED_QUICKLY = 8  # threads; more take longer to start, so they train for longer
 
@@ -43,7 +44,10 @@ def measure(probe: ProbeNetwork, batch: int, threads: int, seconds: float) -> Me
     """
     runs = [_Run(probe, batch, number, threads) for number in range(threads)]
     runs[0].train(runs[0].draw(batch))  # compiles
-    count = _batches(runs[0], batch, seconds * max(1.0, threads / STARTED_QUICKLY))
+    rows, began = runs[0].draw(TRIAL * batch), time.perf_counter()
+    runs[0].train(rows)
+    wanted = seconds * max(1.0, threads / STARTED_QUICKLY)
+    count = max(1, round(TRIAL * wanted / (time.perf_counter() - began)))
     # Interruptions of a single thread do not matter: its clock stops until it continues. Threads
     # that take turns on one core do not compete for the weights.
     clocks: list[float] = []
@@ -56,22 +60,9 @@ def measure(probe: ProbeNetwork, batch: int, threads: int, seconds: float) -> Me
     if not clocks:
         return None
     totals = runs[0].totals
-    rows, updates = max(totals[ROWS], 1.0), max(totals[UPDATES], 1.0)
-    stored = probe.workload.stored * rows / updates if probe.workload.sparse else 0.0
+    trained, updates = max(totals[ROWS], 1.0), max(totals[UPDATES], 1.0)
+    stored = probe.workload.stored * trained / updates if probe.workload.sparse else 0.0
     return Measured(min(clocks) / count, stored, float(totals[ACTIVE] / updates), runs[0].found)
-
-
-def _batches(run: "_Run", batch: int, seconds: float) -> int:
-    """The number of batches that take about `seconds` on one thread."""
-    count = 1
-    while True:
-        rows = run.draw(count * batch)
-        began = time.perf_counter()
-        run.train(rows)
-        took = time.perf_counter() - began
-        if took > seconds / 4:
-            return max(1, round(count * seconds / took))
-        count *= 4
 
 
 def _together(runs: list["_Run"], rows: int) -> tuple[float, float]:

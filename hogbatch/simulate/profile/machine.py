@@ -20,6 +20,7 @@ from hogbatch.simulate.hardware.description import (
     Sparse,
     read_server,
 )
+from hogbatch.simulate.hardware.estimates import Positive
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.profile import gpu as on_gpu
@@ -39,32 +40,19 @@ BATCHES_ON_GPU: Final = (16, 64, 256, 1024, 4096, 16384)
 ON_GPU: Final = (*DENSE[1:4], *SPARSE[1:3], HASHED[0])  # the networks that are measured on a GPU
 
 
-def _figures(section: str, kind: type[Section]) -> tuple[str, ...]:
+def _figures(kind: type[Section], prefix: str = "") -> tuple[str, ...]:
     """The names of the figures of a section of a description."""
-    names = (each.name for each in structs.fields(kind))
-    return tuple(f"{section}.{name}" for name in names if not name.startswith("source"))
+    figures = structs.fields(kind)
+    return tuple(prefix + each.name for each in figures if each.type == Positive)
 
 
 MEMORY_SPEEDS: Final = ("private", "shared", "memory", "server", "near")
 CPU_FIGURES: Final = (
     *(f"memory.{name}_speed" for name in MEMORY_SPEEDS),
-    *_figures("dense", Dense),
-    *_figures("sparse", Sparse),
+    *_figures(Dense, "dense."),
+    *_figures(Sparse, "sparse."),
 )
-HASHED_FIGURES: Final = _figures("hashed", Hashed)
-GPU_FIGURES: Final = (
-    "flops",
-    "fill_cells",
-    "memory_speed",
-    "step_seconds",
-    "launch_seconds",
-    "score_seconds",
-    "value_seconds",
-    "cell_seconds",
-    "touched_seconds",
-)
-
-
+HASHED_FIGURES: Final = _figures(Hashed, "hashed.")
 Report = Callable[[str], None]
 Described = TypeVar("Described", bound=Section)
 
@@ -189,7 +177,8 @@ def describe_gpu(
                 predict = partial(_gpu_seconds, cpu, probe.workload, rows)
                 name = f"{network.name}, {rows} rows, {device.name}"
                 probes.append(Probe(name, trainer.seconds(rows), predict))
-    return fit(start, GPU_FIGURES, probes), probes
+    figures = [name for name in _figures(ServerGpu) if name not in speeds]
+    return fit(start, figures, probes), probes
 
 
 def _gpu_seconds(cpu: Cpu, workload: Workload, rows: int, gpu: ServerGpu) -> float:

@@ -95,18 +95,6 @@ class StagedBatch(ABC):
             self._model = *self._model, finder
             self._own = tables.thread(self._thread.state, self._settings.batch_size)
 
-    def _train(self) -> None:
-        """All stages at once, as in a real thread."""
-        self._shared.loop.train(
-            *self._model,
-            *self._data,
-            self._settings,
-            self._hyper,
-            self._own,
-            self._fence,
-            self.totals,
-        )
-
     def _open(self) -> None:
         """Allocate the workspace, unless the fence has moved."""
         if self._fence[0] == self._settings.fence:
@@ -121,17 +109,11 @@ class StagedBatch(ABC):
         return *self._model, *self._data, *settings, self._space, self.totals
 
 
-class WholeBatch(StagedBatch):
-    """A batch that is computed when it begins."""
-
-    stages = 1
-
-    def _run(self, first: int, stop: int) -> None:
-        self._train()
-
-
 class LayerBatch(StagedBatch):
-    """The stages are the forward and the backward passes of the layers."""
+    """The stages are the forward and the backward passes of the layers.
+
+    If all run at once, the loop of a real run computes them.
+    """
 
     @property
     def stages(self) -> int:
@@ -139,7 +121,8 @@ class LayerBatch(StagedBatch):
 
     def _run(self, first: int, stop: int) -> None:
         if first == 0 and stop == self.stages:
-            self._train()
+            rest = self._settings, self._hyper, self._own, self._fence, self.totals
+            self._shared.loop.train(*self._model, *self._data, *rest)
             return
         if first == 0:
             self._open()
@@ -174,8 +157,7 @@ class ConcurrentModel:
     """The parameters, and the optimizer slots that threads share, with overlapping batches.
 
     `train` is the training set, and `lsh` has the settings of the hash tables, if the output layer
-    is hashed. With `alone`, only one thread or one team trains, so no batches overlap: they are
-    computed by the loop of a real run when they begin.
+    is hashed. With `alone`, only one thread or one team trains, so no batches overlap.
     """
 
     def __init__(
@@ -221,5 +203,5 @@ class ConcurrentModel:
     ) -> StagedBatch:
         """Return a batch of `rows`[B] of the training set, of which no stage has run."""
         assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
-        kind = WholeBatch if self.alone else DelayedBatch if thread.delayed else LayerBatch
+        kind = DelayedBatch if thread.delayed else LayerBatch
         return kind(self, thread, rows, settings, hyper)

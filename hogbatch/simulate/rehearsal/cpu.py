@@ -202,7 +202,7 @@ class RehearsedCpu(SimulatedEngine):
     def _next_stages(self, flight: _BatchInFlight) -> StageGroup:
         """The next stages of a batch that run at one moment."""
         if self._model.alone:
-            return StageGroup(1, 0.0)
+            return StageGroup(flight.batch.stages, 0.0)
         next_stages = next_phase if self._teams.members > 1 else next_pass
         return next_stages(flight.seconds, flight.batch.done)
 

@@ -60,7 +60,7 @@ class RehearsedMerges:
         self._rows_between = rows_between
         self.merges = 0
         self._merged = runs[0].segments.model.params.copy()
-        self._counted = [(0, 0)] * len(runs)
+        self._counted = np.zeros((len(runs), 2), np.int64)  # rows and updates
         self._seconds = predicted_merge(len(self._merged), len(runs), servers.link).seconds
 
     def begin(self) -> None:
@@ -73,12 +73,9 @@ class RehearsedMerges:
         return sum(run.coordinator.progress.rows for run in self._runs)
 
     def _check(self) -> None:
-        counted = [_rows_and_updates(run) for run in self._runs]
-        done = [
-            (rows - before, updates - earlier)
-            for (rows, updates), (before, earlier) in zip(counted, self._counted, strict=True)
-        ]
-        if sum(rows for rows, _ in done) < self._rows_between or self._evaluating:
+        counted = np.array([_rows_and_updates(run) for run in self._runs])
+        done = counted - self._counted
+        if done[:, 0].sum() < self._rows_between or self._evaluating:
             self.begin()
             return
         self._counted = counted
@@ -86,11 +83,12 @@ class RehearsedMerges:
         weights = self._weights(done)
         self._queue.after(self._seconds, lambda: self._end(changes, weights))
 
-    def _weights(self, done: Sequence[tuple[int, int]]) -> list[float]:
+    def _weights(self, done: NDArray[np.int64]) -> list[float]:
         if self._servers.merge != "average":
             return [1.0] * len(done)
-        batch_sizes = [max(1, rows // max(1, updates)) for rows, updates in done]
-        return merge_weights([updates for _, updates in done], batch_sizes)
+        rows, updates = done.T
+        batch_sizes = np.maximum(1, rows // np.maximum(1, updates))
+        return merge_weights(updates.tolist(), batch_sizes.tolist())
 
     @property
     def _evaluating(self) -> bool:
