@@ -20,7 +20,6 @@ SHAPES = st.one_of(  # threads, and how many of them are a team
 )
 NAMES = st.sampled_from(sorted(WORKLOADS))
 SERVERS = st.sampled_from(bundled_names())
-WIDE = sparse_workload((44_798, 128, 2), stored=100)
 
 
 def stored(workload, rows):
@@ -138,16 +137,6 @@ def test_outputs_found_are_those_of_an_average_output_not_of_an_average_bucket()
     assert mean_found(np.zeros((2, 4), np.int32), 8) == 0.0
 
 
-def test_the_profile_doubles_from_16_rows_until_there_is_no_gain():
-    server = read_server("h100-16cores")
-    cost = GpuCost(server.gpus[0], server.cpu, WORKLOADS["dense"])
-    profile = cost.profile(1 << 20)
-    assert [rows for rows, _ in profile] == [16 << n for n in range(len(profile))]
-    assert all(seconds == cost.train_seconds(rows) for rows, seconds in profile)
-    assert cost.profile(40)[-1][0] == 40
-    assert cost.profile(5) == ((5, cost.train_seconds(5)),)
-
-
 def test_times_of_a_merge_follow_the_number_of_touched_rows_and_the_speeds():
     server = read_server("h100-16cores")
     gpu = server.gpus[0]
@@ -162,31 +151,24 @@ def test_times_of_a_merge_follow_the_number_of_touched_rows_and_the_speeds():
     assert slow.train_seconds(64) == cost.train_seconds(64)
 
 
-def test_damping_by_weights_takes_time_where_all_parameters_are_merged():
-    server, workload = read_server("k80-28cores"), sparse_workload((100_000, 64, 2))
-    costs = [
-        GpuCost(server.gpus[0], server.cpu, workload, damps_weights=each) for each in (False, True)
-    ]
-    plain, damped = (cost.merge(None) for cost in costs)
-    assert damped.blocking > plain.blocking
-    assert damped.merge >= plain.merge
-    assert damped.fetch == plain.fetch
-    assert costs[0].merge(100) == costs[1].merge(100)
-
-
-def test_the_sums_of_adagrad_are_merged_with_the_first_layer():
-    server = read_server("h100-16cores")
-    gpu = replace(server.gpus[0], link_seconds=1e-12, launch_seconds=1e-12)
-    plain, summed = (
-        sparse_workload((100_000, 64, 2), exchanges_sums=sums) for sums in (False, True)
+@pytest.mark.parametrize(
+    ("damps", "sums", "touched", "ratios"),  # of blocking, merge and fetch
+    [
+        (True, False, None, (">", ">", "=")),
+        (True, False, 100, ("=", "=", "=")),
+        (False, True, None, (">", ">", ">")),
+        (False, True, 100, (">", ">", "=")),
+    ],
+)
+def test_damping_and_sums_of_adagrad_take_time_where_they_are_merged(damps, sums, touched, ratios):
+    gpu, cpu = read_server("k80-28cores").gpus[0], read_server("k80-28cores").cpu
+    plain, other = (
+        sparse_workload((100_000, 64, 2), exchanges_sums=each) for each in (False, sums)
     )
-    assert (plain.exchanged_slots, summed.exchanged_slots) == (0, 1)
-    assert dense_workload(exchanges_sums=True).exchanged_slots == 0
-    first = 100_000 * 64
-    for touched, ratio in ((None, 1 + first / plain.parameters), (50_000, 2)):
-        one, two = (GpuCost(gpu, server.cpu, each).merge(touched) for each in (plain, summed))
-        for name in ("blocking", "merge", "pull"):
-            assert getattr(two, name) / getattr(one, name) == pytest.approx(ratio, rel=0.01)
+    usual = GpuCost(gpu, cpu, plain).merge(touched)
+    found = GpuCost(gpu, cpu, other, damps_weights=damps).merge(touched)
+    signs = (">" if b > a else "=" for a, b in zip(usual[:3], found[:3], strict=True))
+    assert tuple(signs) == ratios
 
 
 @settings(deadline=None, max_examples=100)
@@ -199,23 +181,6 @@ def test_more_stored_values_take_longer(name, kind, rows, threads, data):
     assert seconds == sorted(seconds)
 
 
-@settings(deadline=None, max_examples=50)
-@given(SERVERS, st.integers(1, 256), st.integers(0, 400), st.integers(1, 64))
-def test_slower_cache_lines_never_make_a_batch_faster(name, rows, values, threads):
-    """Not even if a batch has fewer stored values than usual; without any, it waits for no line."""
-    cpu = read_server(name).cpu
-    sparse = cpu.sparse
-    lines = replace(sparse, line_seconds=2 * sparse.line_seconds)
-    fetched = replace(sparse, fetch_seconds=2 * sparse.fetch_seconds)
-    usual, *slower = (
-        CpuCost(replace(cpu, sparse=each), WIDE, threads).train_seconds(rows, values)
-        for each in (sparse, lines, fetched)
-    )
-    for seconds in slower:
-        assert seconds >= usual > 0
-        assert values or seconds == usual
-
-
 def test_siblings_share_the_caches_of_their_cores(server):
     """16 cores with two threads each, of which eight share a cache."""
     cpu = replace(server.cpu, threads=32, cores=16, cores_per_cache=8, smt_gain=2.0)
@@ -224,15 +189,6 @@ def test_siblings_share_the_caches_of_their_cores(server):
     times = [CpuCost(cpu, workload, threads).train_seconds(1, 0) for threads in (16, 32)]
     # Of 31 other threads, 15 are near: nearly the share of 7 among 15, not that of 7 among 31.
     assert times[1] / times[0] == pytest.approx((16 / 31) / (8 / 15), rel=0.02)
-
-
-def test_siblings_compete_for_their_private_cache(server):
-    workload = dense_workload((54, 160, 7))
-    footprint = 4 * workload.parameters * 2
-    memory = replace(server.cpu.memory, private_cache=footprint, shared_speed=1e6)
-    cpu = replace(server.cpu, memory=memory, threads=4, smt_gain=2.0)
-    alone, siblings = (CpuCost(cpu, workload, count).train_seconds(16, 0) for count in (2, 4))
-    assert siblings > 5 * alone
 
 
 def test_only_workloads_that_allow_it_are_made_dense(server):
