@@ -131,11 +131,10 @@ def test_after_the_end_workers_are_only_told_to_stop(stage, command):
 def test_a_lease_that_was_reported_is_no_longer_held(stage):
     work = stage.work["a"][0]
     done = stage.answer(work)
-    stage.audit.received("b", done)  # of another worker: ignored
-    with pytest.raises(InvariantViolation, match="overlaps"):
-        stage.command(Send("b", lease(rows_of(work))))
-    stage.audit.received("a", Done(work.number, 0, 0, 0.0, 0.0, 0, ()))  # too few rows: ignored
-    with pytest.raises(InvariantViolation, match="overlaps"):
-        stage.command(Send("b", lease(rows_of(work))))
+    too_few = Done(work.number, 0, 0, 0.0, 0.0, 0, ())
+    for key, ignored in (("b", done), ("a", too_few)):
+        stage.audit.received(key, ignored)
+        with pytest.raises(InvariantViolation, match="overlaps"):
+            stage.command(Send("b", lease(rows_of(work))))
     stage.audit.received("a", done)
     stage.command(Send("b", lease(rows_of(work))))

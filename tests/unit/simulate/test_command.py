@@ -82,6 +82,8 @@ def test_a_seed_that_fails_is_named(capsys, monkeypatch):
     ("flags", "words"),
     [
         (["--workers", "16"], "workers: expected a list such as"),
+        (["--workers", "cpu:1x0rows/s"], "workers: expected a list such as"),
+        (["--workers", "cpu:16384x1rows/s,gpu:1x1rows/s"], "at most 16384"),
         (["--rows", "0"], "--rows: expected a whole number from 1 to 1000000000000; got '0'"),
         (["--workers", "server:2x9rows/s,cpu:1x9rows/s"], "list servers only"),
         ([*SERVERS, "--lease-ms", "7"], "--lease-ms has no meaning with servers"),

@@ -20,12 +20,12 @@ def world_of(scenario, **conditions):
 @pytest.fixture
 def given():
     """A scenario of a long run with checkpoints."""
-    found = (draw_scenario(seed) for seed in range(1000))
-    return next(each for each in found if is_long(each.plan) and each.plan.checkpoint_seconds <= 1)
-
-
-def is_long(plan):
-    return plan.train_rows > 9000 and plan.start_with == 1 and plan.stopping.max_seconds is None
+    for seed in range(1000):
+        plan = (found := draw_scenario(seed)).plan
+        endless = plan.stopping.max_seconds is None and plan.train_rows > 9000
+        if endless and plan.checkpoint_seconds <= 1 and plan.start_with == 1:
+            return found
+    raise AssertionError("no seed is such a scenario")
 
 
 @pytest.mark.parametrize("not_finite_at", [None, "layers.0.weight[1, 2]"])

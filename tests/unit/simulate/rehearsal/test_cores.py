@@ -54,13 +54,3 @@ def test_no_time_is_lost_or_invented(cores, works):
         own = range(core, len(works), cores)
         busy = sum(sum(works[thread]) for thread in own)
         assert max((found[thread][-1] for thread in own), default=0.0) == pytest.approx(busy)
-
-
-def test_threads_that_run_together_end_with_the_last_one():
-    queue, ends = EventQueue(), []
-    cores = Cores(2, 0.003, queue)
-    cores.run(2, 0.006, lambda: None)  # takes turns with thread 0
-    cores.run_together(range(2), 0.006, lambda: ends.append(queue.now))
-    while queue.step():
-        pass
-    assert ends == pytest.approx([0.012])

@@ -47,23 +47,14 @@ class FixedTeamCost(FixedCost):
 class Driver:
     """An engine in a host, on an assignment of `kind`."""
 
-    def __init__(
-        self,
-        kind="dense",
-        threads=2,
-        spread=0.0,
-        cores=4,
-        background=False,
-        members=1,
-        alone=False,
-    ):
+    def __init__(self, kind="dense", threads=2, cores=4, background=False, members=1, alone=False):
         self.assignment = given(kind)
         self.assignment = replace(self.assignment, test=self.assignment.train)
         if background:
             self.assignment = wide(sparse=True, optimizer="sgd", background=True)
         self.host = SimulatedHost(self.assignment)
         model = concurrent(self.assignment, alone=alone)
-        noise, teams = Noise(Random(0), spread), Teams(threads // members, members)
+        noise, teams = Noise(Random(0), 0.0), Teams(threads // members, members)
         cost = FixedCost() if members == 1 else FixedTeamCost()
         self.engine = RehearsedCpu(
             *(threads, teams, cost, model, lambda welcome: self.assignment, noise),
@@ -136,6 +127,21 @@ def test_layers_are_updated_last_to_first_in_the_middle_of_their_stages(
     assert not driver.host.posted
     driver.host.run()
     assert driver.host.posted[0][0] == pytest.approx(5 * ROW_S)
+
+
+def test_short_last_stages_run_with_the_one_before_them():
+    long, short = 4 * cpu.SHORTEST, cpu.SHORTEST / 3
+    assert cpu.next_pass([long, long, short, short], 1) == (4, pytest.approx(1.5 * long + short))
+
+
+def test_a_worker_that_has_ended_computes_nothing_more():
+    driver = Driver(threads=1)
+    driver.submit(0, 40)
+    driver.host.run(2.1 * 5 * ROW_S)
+    driver.host.exit("killed")
+    before = driver.params.copy()
+    driver.host.run()
+    np.testing.assert_array_equal(driver.params, before)
 
 
 def test_a_revoked_lease_fails_and_changes_nothing_more():

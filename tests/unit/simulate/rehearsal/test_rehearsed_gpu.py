@@ -2,7 +2,6 @@
 
 from functools import partial
 from random import Random
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from hogbatch.simulate.hardware.gpu_cost import MergeTimes
 from hogbatch.simulate.rehearsal.cores import Noise
 from hogbatch.simulate.rehearsal.gpu import RehearsedGpu
 from hogbatch.simulate.rehearsal.replica import RehearsedTrainer
-from hogbatch.wire.messages import Done, Failed, Lease
+from hogbatch.wire.messages import Lease
 from hogbatch.workers.replica import Replica
 from hogbatch.workers.trainer import Trainer
 from tests.support.assignments import assignment, examples
@@ -49,9 +48,7 @@ class FixedCost:
 class Rig:
     """One engine, and the times of all calls of its replica in `log`."""
 
-    def __init__(
-        self, monkeypatch, given, label="gpu:0", cost=None, seed=0, spread=0.0, **settings
-    ):
+    def __init__(self, monkeypatch, given, label="gpu:0", cost=None, **settings):
         self.given, self.host, self.log = given, SimulatedHost(given), []
         for name in ("begin", "take", "merge", "fetch", "reset"):
             monkeypatch.setattr(Replica, name, self._logged(name))
@@ -59,7 +56,7 @@ class Rig:
             label,
             cost or FixedCost(),
             lambda welcome: given,
-            Noise(Random(seed), spread),
+            Noise(Random(0), 0.0),
             **settings,
         )
         self.engine.prepare(given.welcome, self.host)
@@ -217,23 +214,17 @@ def test_staleness_is_counted_when_the_merge_begins(monkeypatch, damping, weight
     assert weights[0] == weight
 
 
-def diverge(monkeypatch, intervals):
-    """Make the changes of these intervals not finite, counted from 1 in the order of training."""
+def test_a_change_that_is_not_finite_is_refused(monkeypatch):
+    """The next interval started from the same replica, so its rows are skipped as well."""
     train, calls = RehearsedTrainer._train, []
 
     def broken(trainer, rows, batch, rate):
         train(trainer, rows, batch, rate)
         calls.append(rows)
-        if len(calls) in intervals:
+        if len(calls) == 1:
             trainer.replica.params[0] = np.nan
 
     monkeypatch.setattr(RehearsedTrainer, "_train", broken)
-    return calls
-
-
-def test_a_change_that_is_not_finite_is_refused(monkeypatch):
-    """The next interval started from the same replica, so its rows are skipped as well."""
-    calls = diverge(monkeypatch, {1})
     rig = Rig(monkeypatch, dense())
     rig.submit(0.0, lease(0, 0, 64))
     rig.host.run()
@@ -255,34 +246,10 @@ def test_a_roll_back_resets_the_replica(monkeypatch):
     assert [done.rows for done in rig.done] == [32, 32]
 
 
-def test_three_refused_changes_in_a_row_are_a_failure(monkeypatch):
-    diverge(monkeypatch, range(100))
-    rig = Rig(monkeypatch, dense())
-    rig.submit(0.0, *(lease(number, 0, 64) for number in range(2)))
-    rig.host.run()
-    assert rig.done[-1] == Failed("HogbatchError: 3 merges in a row were not finite")
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_touched_rows_are_exchanged_if_a_batch_touches_few(monkeypatch, optimizer):
-    results = []
-    for densify in (False, True):
-        train = examples(ROWS, sparse=True, features=200, stored=0.005)
-        cost = Mock(wraps=FixedCost(), densify=densify)
-        given = assignment(train, optimizer=optimizer, merge_every=2, staleness_damping="off")
-        rig = Rig(monkeypatch, given, cost=cost)
-        rig.submit(0.0, lease(0, 0, 64), lease(1, 0, 64, epoch=1))
-        rig.host.run()
-        asked = [call.args[0] for call in cost.merge.call_args_list]
-        assert asked and all((touched is None) == densify for touched in asked)
-        results.append(given.model.params)
-    assert_allclose(*results, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("optimizer", "data"),
-    [("adam", {}), ("momentum", {}), ("adagrad", {"sparse": True, "features": 200})],
-    ids=["adam", "momentum", "touched rows"],
+    [("adam", {}), ("adagrad", {"sparse": True, "features": 200})],
+    ids=["all parameters", "touched rows"],
 )
 def test_one_worker_trains_as_a_real_one_on_one_interval(monkeypatch, optimizer, data):
     """Without other workers, the sum of all changes is what plain training gives."""
@@ -299,16 +266,3 @@ def test_one_worker_trains_as_a_real_one_on_one_interval(monkeypatch, optimizer,
         plain.train(0, 64, BATCH, 0.1)
     assert_allclose(rig.given.model.params, plain.replica.params, atol=1e-5)
     assert_allclose(sum(done.loss for done in rig.done), plain.replica.totals[LOSS], rtol=1e-4)
-
-
-def test_times_vary_with_the_seed_and_are_repeatable_to_the_bit(monkeypatch):
-    runs = []
-    for seed in (5, 5, 6):
-        rig = Rig(monkeypatch, dense(optimizer="adam"), seed=seed, spread=0.1)
-        rig.submit(0.0, *(lease(number, 0, 64, epoch=number) for number in range(2)))
-        rig.host.run()
-        runs.append((rig.log, rig.host.posted, rig.given.model.params.tobytes()))
-    assert runs[0] == runs[1] != runs[2]
-    assert all(isinstance(done, Done) for _, done in runs[0][1])
-    ends = [posted[-1][0] for _, posted, _ in runs]
-    assert 0 < abs(ends[0] - ends[2]) < 0.3 * ends[0]

@@ -81,15 +81,6 @@ def test_a_build_waits_until_no_thread_uses_the_tables_that_it_fills():
     assert rig.tables.current == used
 
 
-def test_builds_that_are_due_during_a_build_are_one():
-    rig = Rig()
-    rig.train(12)
-    steps = 0
-    while rig.queue.step():
-        steps += 1
-    assert steps == 2
-
-
 def test_after_a_roll_back_all_outputs_are_hashed_once():
     rig = Rig()
     rig.given.model.params[:] = np.roll(rig.given.model.params, 64)

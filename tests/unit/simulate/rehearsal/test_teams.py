@@ -1,4 +1,4 @@
-"""The threads of rehearsed CPU workers are divided as those of real ones."""
+"""The threads of rehearsed CPU workers, and the rows that GPU workers exchange."""
 
 from types import SimpleNamespace
 
@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from hogbatch.config.values import WorkerRequest
+from hogbatch.model.network import Network
 from hogbatch.simulate.hardware.description import read_server
-from hogbatch.simulate.rehearsal.rehearsal import pinned_cores, teams_of
+from hogbatch.simulate.rehearsal.rehearsal import teams_of, workload_of
 from hogbatch.workers.compute.teams import Teams
 from tests.support.assignments import assignment, examples
 
@@ -25,20 +26,6 @@ def teams(*workers, wanted=0, sparse=False, hidden=(8, 16), pin=True):
     return teams_of(CPU, workers, training, made.network, made.train, pin=pin)
 
 
-@pytest.mark.parametrize(
-    ("threads", "cores"),
-    [
-        ([4], [4]),
-        ([16], [8]),
-        ([17], [0]),
-        ([8, 8], [8, 8]),
-        ([8, 9], [0, 0]),
-    ],
-)
-def test_threads_have_cores_of_their_own_first(threads, cores):
-    assert pinned_cores(CPU, threads) == cores
-
-
 NARROW = {"sparse": True, "hidden": (2, 2)}  # most work is in the sparse layer
 
 
@@ -48,6 +35,8 @@ NARROW = {"sparse": True, "hidden": (2, 2)}  # most work is in the sparse layer
         ([16], {}, [Teams(1, 8)]),
         ([17], {}, [Teams(17, 1)]),  # not pinned
         ([4], {"pin": False}, [Teams(4, 1)]),
+        ([8, 8], {}, [Teams(1, 8), Teams(1, 8)]),
+        ([8, 9], {}, [Teams(8, 1), Teams(9, 1)]),
         ([16], {"wanted": 4}, [Teams(4, 4)]),
         ([4], NARROW, [Teams(4, 1)]),
         ([4], {"wanted": 2, **NARROW}, [Teams(2, 2)]),
@@ -60,3 +49,24 @@ def test_threads_are_divided_into_teams(workers, settings, found):
 
 def test_each_worker_has_teams_of_its_own():
     assert teams(cpu(4), GPU, cpu(2)) == [Teams(1, 4), None, Teams(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "merge", "sparse", "slots"),
+    [
+        ("adagrad", "delta", True, 1),
+        ("adagrad", "delta", False, 0),
+        ("adagrad", "average", True, 0),
+        ("adam", "delta", True, 0),
+    ],
+)
+def test_only_sums_of_sparse_rows_are_exchanged_and_only_added(optimizer, merge, sparse, slots):
+    train = examples(20, sparse=sparse)
+    training = SimpleNamespace(lsh=None, optimizer=SimpleNamespace(l2=0.0))
+    setup = SimpleNamespace(
+        config=SimpleNamespace(optimizer=optimizer, merge=merge),
+        network=Network.build(train.features, (8,), 2, "relu", "softmax"),
+        loaded=SimpleNamespace(train=train),
+        plan=SimpleNamespace(training=training),
+    )
+    assert workload_of(setup).exchanged_slots == slots
