@@ -163,27 +163,32 @@ class Rehearsal(Platform):
         """Begin the run at the present simulated time."""
         keep_freed_memory()  # a batch of 512 rows on 50,000 outputs allocates 200 MB
         setup, cpu = components.setup, self._server.cpu
-        teams = teams_of(
-            cpu,
-            workers,
-            setup.plan.training,
-            setup.network,
-            setup.loaded.train,
-            pin=setup.config.pin,
-        )
-        model = ConcurrentModel(
-            components.segments.model,
-            setup.network,
-            setup.loaded.train,
-            lsh=setup.plan.training.lsh,
-            alone=len(workers) == 1 and teams[0] is not None and teams[0].count == 1,
-        )
+        training, network, train = setup.plan.training, setup.network, setup.loaded.train
+        teams = teams_of(cpu, workers, training, network, train, pin=setup.config.pin)
+        alone = len(workers) == 1 and teams[0] is not None and teams[0].count == 1
+        shared = components.segments.model
+        model = ConcurrentModel(shared, network, train, lsh=training.lsh, alone=alone)
         rng = Random(setup.config.seed)
         world = RehearsedWorld(components, cpu.memory.copy_speed, rng, self._queue)
+        self._start_workers(world, components, model, workers, teams)
+        world.begin()
+        if setup.plan.stopping.average:
+            self._keep_sampling(components, cpu.memory.copy_speed)
+        return world
+
+    def _start_workers(
+        self,
+        world: World,
+        components: RunComponents,
+        model: ConcurrentModel,
+        workers: Sequence[WorkerRequest],
+        teams: Sequence[Teams | None],
+    ) -> None:
+        """Start `workers`, of which those with `teams` are CPU workers."""
+        setup, cpu, assign = components.setup, self._server.cpu, components.assign
+        workload, noise = workload_of(setup), Noise(world.rng, SPREAD)
         cores = Cores(cpu.threads, cpu.slice_seconds, self._queue)
         threads = sum(each.threads for each in teams if each)
-        workload, noise = workload_of(setup), Noise(rng, SPREAD)
-        assign = components.assign
 
         def cpu_engine(count: int, own: Teams, first: int) -> SimulatedEngine:
             cost = CpuCost(cpu, workload, threads, own.members)
@@ -205,10 +210,6 @@ class Rehearsal(Platform):
             else:
                 world.start(partial(cpu_engine, request.threads, own, first))
                 first += own.threads
-        world.begin()
-        if setup.plan.stopping.average:
-            self._keep_sampling(components, cpu.memory.copy_speed)
-        return world
 
     def _keep_sampling(self, components: RunComponents, copy_speed: float) -> None:
         """Sample the moving mean as `MovingMean.sampling` does, at simulated times."""
