@@ -28,7 +28,7 @@ from hogbatch.workers.transfers import Transfers
 
 
 class Pause(Enum):
-    """Where time passes in a thread of a GPU worker.
+    """The points at which time passes in a thread of a GPU worker.
 
     The two threads of a GPU worker are generators, so that a rehearsal can run them at simulated
     times. They yield a queue before they take from it, an event before they wait for it, and one of

@@ -17,7 +17,7 @@ T = TypeVar("T", int, float)
 
 
 class Usage(NamedTuple):
-    """How a command is called, as its help shows it."""
+    """The usage line of a command."""
 
     command: str
     arguments: str

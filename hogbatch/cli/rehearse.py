@@ -94,7 +94,7 @@ def _parser() -> Parser:
 
 
 def _servers(config: TrainConfig, link: "ServerLink") -> "RehearsedServers | None":
-    """How several servers train together, connected by `link`; None for one server."""
+    """The settings of several servers that are connected by `link`; None for one server."""
     if config.servers == 1:
         return None
     from hogbatch.cluster.decisions.settings import RehearsedServers

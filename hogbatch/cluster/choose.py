@@ -20,7 +20,7 @@ ONE_SERVER: Final = ("deterministic", "workers", "start_with")
 def choose_platform(
     config: TrainConfig, *, launch: bool, callbacks: Callbacks | None = None
 ) -> Platform:
-    """What a run trains on: this server, where `launch` starts its workers, or several servers.
+    """The platform of a run: this server, where `launch` starts its workers, or several servers.
 
     UsageError if there is no such cluster, or if settings exclude each other.
     """
@@ -46,7 +46,7 @@ def several_servers(config: TrainConfig, callbacks: Callbacks) -> SeveralServers
 
 
 def reader(config: TrainConfig, platform: Platform) -> ReadData:
-    """How the data that `config` names are read: by this process, or by servers."""
+    """The reader of the data that `config` names: this process, or servers."""
     if config.data_copies is None:
         return load_data
     assert isinstance(platform, SeveralServers), "choose_platform has checked it"

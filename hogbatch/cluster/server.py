@@ -67,7 +67,7 @@ from hogbatch.wire.sockets import Dealer
 
 
 class Inherited(NamedTuple):
-    """What the process has inherited."""
+    """The file descriptors and settings that the process has inherited."""
 
     frames: FrameSocket  # to the process that has started this one
     relay: FrameSocket  # to the process that writes to other servers
@@ -135,7 +135,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
 
 
 def _tensors(network: Network) -> list[slice]:
-    """Where the tensors are in the parameters, each with the padding after it."""
+    """The ranges of the tensors in the parameters, each with the padding after it."""
     starts = [tensor.offset for tensor in network.tensors()]
     return [slice(*pair) for pair in pairwise([*starts, network.parameters])]
 

@@ -29,7 +29,7 @@ class Positions:
         self._local = dict(zip(own, local, strict=False))
 
     def local(self, start: int) -> int:
-        """Where position `start` is here; its part must be here."""
+        """The local position of `start`; its part must be on this server."""
         part = bisect_right(self._starts, start) - 1
         return self._local[part] + start - self._starts[part]
 

@@ -88,7 +88,7 @@ class Cluster(Protocol):
 
     @property
     def line(self) -> str:
-        """What the servers are, in one line."""
+        """A description of the servers in one line."""
 
     def workers(self, index: int) -> str:
         """The workers of server `index`, as in `--workers`."""

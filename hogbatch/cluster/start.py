@@ -11,7 +11,7 @@ from hogbatch.wire.curve import Keys
 
 
 class UpstreamAddress(msgspec.Struct, frozen=True):
-    """How a server reaches the coordinator of all servers."""
+    """The addresses at which a server reaches the coordinator of all servers."""
 
     control: str  # ZeroMQ endpoint
     keys: Keys | None  # None: on this machine, where only the same user can connect
@@ -38,7 +38,7 @@ class ServerStart(msgspec.Struct, frozen=True):
 
 
 class ServerMemory(msgspec.Struct, frozen=True):
-    """Where the memory of a server's process is, for the process that has started it."""
+    """The location of the memory of a server's process, for the process that has started it."""
 
     shared: int  # descriptor
     layout: Layout  # of it

@@ -121,7 +121,7 @@ class SuppliedCoordinator(Workforce):
                 return self._begin_exchange(message)
 
     def exchanged(self, step: MergeStep, answer: ToCoordinator | None, now: float) -> list[Command]:
-        """What a message has asked for is done."""
+        """Report that the request of a message has been carried out."""
         self._exchanges -= 1
         self._loads -= isinstance(step.message, UseModel)
         if (
@@ -138,7 +138,7 @@ class SuppliedCoordinator(Workforce):
         return [Answer(self._beat(now))]
 
     def _beat(self, now: float) -> Heartbeat | ServerWorkers:
-        """What is sent once a second: the figures of the workers, if they are due and others."""
+        """The message of each second: the figures of the workers, if they have changed."""
         if now < self._figures_due:
             return Heartbeat()
         before, self._figures = self._figures, figures_of(self.roster, self.progress.seconds(now))
@@ -210,7 +210,7 @@ class SuppliedCoordinator(Workforce):
             self.progress.clock.pause(now)
 
     def _ready(self) -> Ready:
-        """What this server reports about itself: the speed of its workers together."""
+        """The report of this server: the total speed of its workers."""
         peaks = [peak_speed(each.profile, each.teams) or 0.0 for each in self.workers.values()]
         # of one row, since those of batches are their own matter: the time of a lease follows
         profile = ((1, 1 / sum(peaks)),) if sum(peaks) > 0 else ()

@@ -55,7 +55,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """How the value of one setting is parsed, checked and documented."""
+    """The parser, the check and the help text of one setting."""
 
     group: Group
     value_type: ValueType

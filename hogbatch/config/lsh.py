@@ -23,7 +23,7 @@ MANY: Final = 10_000
 
 
 class Lsh(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How the outputs of a layer are hashed, looked up, and kept up to date."""
+    """The settings for hashing the outputs of a layer, looking them up, and updating the tables."""
 
     family: Family
     hashes: Annotated[

@@ -17,7 +17,7 @@ class ProcessAdapter(Protocol):
         """All pids on this server; the loop watches for their exit."""
 
     def cause_of_death(self, pid: int) -> str:
-        """How process `pid` has exited, as far as that is known."""
+        """The exit of process `pid`, as far as it is known."""
 
     def died(self, pid: int, worked: bool, now: float) -> WorkerGivenUp | None:
         """Process `pid` has exited; `worked`: it had finished a lease.
@@ -71,7 +71,7 @@ class ServersAdapter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """What every coordinator needs from outside its state, as the run has set it up."""
+    """The interfaces that every coordinator needs besides its state, as set up by the run."""
 
     endpoint: CoordinatorChannel
     attached_by: Callable[[int], bool]  # whether a process has mapped the segments of this run

@@ -22,7 +22,7 @@ class MergesFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a worker must agree on before it is admitted."""
+    """The properties that a worker must share before it is admitted."""
 
     package: str  # version of hogbatch
     fingerprint: str  # of the dataset

@@ -53,7 +53,7 @@ def failed_batch(lease: Lease, done: Done) -> int:
 
 @dataclass(slots=True)
 class Worker:
-    """What is known of one attached worker."""
+    """The state of one attached worker."""
 
     key: str  # its address on the control plane
     number: int  # of its fence
@@ -102,7 +102,7 @@ class Worker:
     update_trace: Trace = field(default_factory=Trace)
 
     def view(self) -> WorkerView:
-        """What a batch policy may know of this worker."""
+        """The view of this worker that a batch policy receives."""
         return WorkerView(
             self.device,
             self.teams,

@@ -110,11 +110,11 @@ class Workforce(ABC):
         """Check what is due at `now`, besides the deadlines of workers."""
 
     def _credited(self, worker: Worker, lease: Lease, done: Done) -> list[Command]:
-        """What follows from a lease that `worker` has done, besides its accounting."""
+        """The commands after a lease that `worker` has done, besides its accounting."""
         return []
 
     def _removed(self, worker: Worker, now: float) -> list[Command]:
-        """What follows from the removal of a worker, besides the return of its leases."""
+        """The commands after the removal of a worker, besides the return of its leases."""
         return []
 
     def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:

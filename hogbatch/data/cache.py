@@ -55,7 +55,7 @@ ContentT = TypeVar("ContentT")
 
 
 class CacheForm(NamedTuple, Generic[ContentT]):
-    """How the content of an entry is stored."""
+    """The storage format of the content of an entry."""
 
     pack: Callable[[ContentT], tuple[dict[str, Any], Arrays]]  # scalars, as JSON, and arrays
     unpack: Callable[[Mapping[str, Any], Arrays], ContentT]

@@ -25,7 +25,7 @@ MIN_ROWS_MANY_CLASSES: Final = 10  # minimum rows of each class if there are mor
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How raw labels are converted to targets; decided once, from the training data."""
+    """The conversion of raw labels to targets; chosen once, from the training data."""
 
     kind: LabelKind
     classes: ClassLabels  # sorted labels of binary and classes, all of one type, else empty

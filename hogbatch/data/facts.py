@@ -13,7 +13,7 @@ from hogbatch.data.table.encoding import TableEncoding
 
 
 class DataFacts(Protocol):
-    """What plans, results and checkpoints need to know about the data.
+    """The properties of the data that plans, results and checkpoints need.
 
     Implemented by `load.LoadedData`, which contains the rows, and by data of servers.
     """
@@ -44,15 +44,15 @@ class DataFacts(Protocol):
 
     @property
     def encoding(self) -> Encoding:
-        """How labels are encoded."""
+        """The encoding of labels."""
 
     @property
     def scaler(self) -> Scaler | None:
-        """How features are scaled."""
+        """The scaling of features."""
 
     @property
     def table(self) -> TableEncoding | None:
-        """How the columns of a table are encoded, if the data are one."""
+        """The encoding of the columns, if the data are a table."""
 
     @property
     def index_base(self) -> int | None:

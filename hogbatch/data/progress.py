@@ -30,7 +30,7 @@ class ReadProgress:
 
     @property
     def fraction(self) -> float | None:
-        """How much has been read, from 0 to 1; None if that is not known."""
+        """The fraction that has been read, from 0 to 1; None if it is not known."""
         known = self.name and self.size and self.done
         return min(1.0, self.done / self.size) if known and self.size else None
 

@@ -59,7 +59,7 @@ def _select(indptr, rows):
 
 
 def _positions(starts, indptr):
-    """Where the n cells of rows that start at `starts` are; indptr[B + 1] has their lengths."""
+    """The positions of the n cells of rows from `starts` on; indptr[B + 1] has their lengths."""
     return np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
 
 

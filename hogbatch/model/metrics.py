@@ -20,7 +20,7 @@ A, B = 0.55, 1.5  # from the paper, for data sets without values of their own
 
 
 class Frequencies(NamedTuple):
-    """How often each label occurred in training."""
+    """The number of occurrences of each label in training."""
 
     rows: int  # N
     of_label: NDArray[np.int64]  # [C]: rows that have the label

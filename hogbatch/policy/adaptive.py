@@ -31,7 +31,7 @@ class Adaptive:
         return worker.batch_size
 
     def decide(self, workers: Sequence[WorkerView]) -> list[Operation]:
-        """How each of `workers` trains from now on."""
+        """The operation of each of `workers` from now on."""
         pauses = self._settings.rows_between_pauses
         bounded = map(_without_faster_small_batches, workers)
         views = [with_measured_speed(worker, pauses) for worker in bounded]
@@ -62,7 +62,7 @@ def _without_faster_small_batches(worker: WorkerView) -> WorkerView:
 
 
 def _change(selection: Selection, training: Operations, number: int) -> str:
-    """How learning would change if the worker `number` trained, too."""
+    """The change of the speed of learning if the worker `number` trained, too."""
     together = selection.operate([*training, number])
     ratio = selection.rate(together) / selection.rate(training)
     change = f"{1 - ratio:.0%} slower" if ratio < 1 else f"only {ratio - 1:.0%} faster"

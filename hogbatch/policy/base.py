@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """What a policy may know about one worker."""
+    """The view of one worker that a policy receives."""
 
     device: str  # "cpu" or "gpu"
     teams: int  # batches that it computes at the same time; 1 for a GPU
@@ -30,7 +30,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """How one worker trains."""
+    """The operation of one worker."""
 
     batch_size: int  # rows per update
     merge_every: int = 0  # batches between two merges of a GPU worker; 0: as merging takes time
@@ -73,7 +73,7 @@ class JointPolicy(BatchPolicy, Protocol):
     """Also decides how all workers train together."""
 
     def decide(self, workers: Sequence[WorkerView]) -> Sequence[Operation]:
-        """How each of `workers`, which are all that are ready, trains from now on.
+        """The operation from now on of each of `workers`, which are all that are ready.
 
         Called when a worker becomes ready or leaves, and a few times a second. At least one of them
         must train.

@@ -99,7 +99,7 @@ def _create(name: str, factory: Factory, settings: PolicySettings) -> BatchPolic
 
 
 def _problem(operations: Any, workers: int) -> str | None:
-    """What `decide` should have returned instead of `operations`; None if they are valid."""
+    """The expected result of `decide` instead of `operations`; None if they are valid."""
     if not isinstance(operations, Sequence) or len(operations) != workers:
         return f"an Operation for each of {workers} workers; got {_short(operations)}"
     for each in operations:

@@ -25,7 +25,7 @@ INTERVALS = (2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What workers do together."""
+    """The load of workers that train together."""
 
     speed: float = 0.0  # rows per second
     in_flight: float = 0.0  # rows

@@ -83,7 +83,7 @@ class CombinedSpeed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSizing:
-    """What the length of a lease depends on."""
+    """The quantities that determine the length of a lease."""
 
     batch_size: int
     teams: int  # batches that the worker computes at the same time

@@ -22,7 +22,7 @@ class Platform(ABC):
 
     @property
     def prefix(self) -> str:
-        """What every printed line starts with."""
+        """The prefix of every printed line."""
         return ""
 
     @property

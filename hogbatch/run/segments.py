@@ -36,7 +36,7 @@ RunData = LoadedData | DataOfServers
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """What is known of the rows of a run besides their values."""
+    """The properties of the rows of a run besides their values."""
 
     rows: int
     features: int

@@ -1,4 +1,4 @@
-"""How the workers of a run attach its shared memory segments.
+"""Attachment of workers to the shared memory segments of a run.
 
 The coordinator describes its segments in a manifest, a file in memory without a name. Workers open
 the manifest, and then the segments, through /proc/<coordinator>/fd/<n>, which the kernel opens only

@@ -98,7 +98,7 @@ def _fields_of_set(sizes: SetSizes) -> dict[str, tuple[str, Shape]]:
 
 
 class _Ends(NamedTuple):
-    """How much of a set is filled."""
+    """The filled part of a set."""
 
     rows: int = 0
     stored: int = 0

@@ -21,7 +21,7 @@ SOCKET = "control.socket"  # of the control plane; the name exists only while it
 
 
 class Address(msgspec.Struct, frozen=True):
-    """How to reach a coordinator, and when it started (ISO 8601, for display only)."""
+    """The address of a coordinator, and its start time (ISO 8601, for display only)."""
 
     run: str
     pid: int

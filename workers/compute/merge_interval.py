@@ -26,7 +26,7 @@ class MergeCost(NamedTuple):
 
 
 class IntervalTimes(NamedTuple):
-    """What one interval of `rows` rows took, in seconds."""
+    """The duration of one interval of `rows` rows, in seconds."""
 
     batch_size: int
     rows: int

@@ -30,7 +30,7 @@ class Status(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """What one check found, its effect and what to do."""
+    """The result of one check, its effect, and advice."""
 
     status: Status
     value: str

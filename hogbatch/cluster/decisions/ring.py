@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class RingStep(NamedTuple):
-    """What one server does in one step; it sends before it waits for what it receives."""
+    """The transfers of one server in one step; it sends before it waits for what it receives."""
 
     sent: slice  # numbers of the model that go to the next server
     received: slice  # numbers that come from the server before

@@ -17,7 +17,7 @@ def rows_between_merges(train_rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """How the models of several servers are merged."""
+    """The settings for merging the models of several servers."""
 
     rows: int  # of all servers between two merges, at least
     parameters: int  # of the model

@@ -68,12 +68,12 @@ class DividedData:
 
     @property
     def encoding(self) -> Encoding:
-        """How labels are encoded."""
+        """The encoding of labels."""
         return self.reading.encoding
 
     @cached_property
     def scaler(self) -> Scaler | None:
-        """How features are scaled."""
+        """The scaling of features."""
         return self.reading.scaler
 
     @property
@@ -206,7 +206,7 @@ def _expect_same_form(surveys: Sequence[PartSurvey]) -> None:
 
 
 def _difference(first: PartSurvey, other: PartSurvey) -> str | None:
-    """How `other` differs from `first`, and what to do; None if it does not."""
+    """The difference between `other` and `first`, with advice; None if there is none."""
     file = shown(first.part.path)
     expected, found = first.part.train, other.part.train
     if expected.sparse != found.sparse:

@@ -104,7 +104,7 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 class PartSurvey(Struct, frozen=True, kw_only=True):
-    """What is needed of a part to plan a run."""
+    """The facts about a part that are needed to plan a run."""
 
     part: Part  # its sizes are those in the file: labels are lists if they are in the file
     index_base: int | None  # number of the first feature, for formats that have one
@@ -134,7 +134,7 @@ class HeldOutSurvey(NamedTuple):
 
 
 class PartReading(Struct, frozen=True, kw_only=True):
-    """How the rows of all parts are read, encoded, scaled and split."""
+    """The rules for reading, encoding, scaling and splitting the rows of all parts."""
 
     label: str | None  # these five are options, see `ReadOptions`
     header: str

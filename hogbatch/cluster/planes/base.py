@@ -30,7 +30,7 @@ class Plane(Protocol):
 
     @property
     def address(self) -> bytes:
-        """What other servers need to write here after the next :meth:`connect`.
+        """The data that other servers need to write here after the next :meth:`connect`.
 
         It changes with every `connect`: read it and give it to the others each time.
         """

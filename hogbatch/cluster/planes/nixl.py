@@ -38,7 +38,7 @@ _inaccessible: Final = list[NDArray[np.uint8]]()  # so that their addresses are 
 
 
 class _Address(msgspec.Struct, frozen=True, array_like=True):
-    """What others need to write to a window."""
+    """The data that others need to write to a window."""
 
     metadata: bytes  # of the agent
     start: int  # address of the buffers

@@ -48,7 +48,7 @@ COUNTED: Final[dict[Kind, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What the user says about the columns of a table: names, or numbers from 0."""
+    """The user's settings for the columns of a table: names, or numbers from 0."""
 
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()

@@ -110,7 +110,7 @@ def _panel(m, vectors, lanes, panels, k, a, b, c, epilogue, column):
 
 @kernel
 def packed_rows(m):
-    """How many of m rows `multiply_transposed` needs packed: whole vectors, 0 below two vectors."""
+    """The number of m rows that `multiply_transposed` needs packed: whole vectors, 0 below two."""
     return m // WIDTH * WIDTH if m >= 2 * WIDTH else 0
 
 

@@ -238,7 +238,7 @@ def differentiate_loss(model, labels, rows, lease, scores, grad, space, totals):
 
 
 class BatchSpace(NamedTuple):
-    """What a batch keeps from one stage to the next."""
+    """The arrays of a batch from one stage to the next."""
 
     hidden: Workspace
     links: Links

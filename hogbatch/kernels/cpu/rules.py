@@ -184,7 +184,7 @@ class Vector:
         return self._new(self._writer.build.fdiv(self.value, other.value))
 
     def sqrt(self) -> Self:
-        """What np.sqrt calls."""
+        """The method that np.sqrt calls."""
         return self._new(self._writer.sqrt(self.value))
 
 

@@ -49,7 +49,7 @@ def memory_for(table, sparse, size):
 
 @kernel
 def part_of(total, number, parts):
-    """Where part `number` of `total` begins, if divided into `parts` as equal as possible."""
+    """The start of part `number` of `total`, divided into `parts` that are as equal as possible."""
     return total * number // parts
 
 

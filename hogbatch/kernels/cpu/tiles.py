@@ -54,7 +54,7 @@ class Matrix(NamedTuple):
 
 
 class Epilogue(NamedTuple):
-    """How C is updated from a sum of products S."""
+    """The update of C from a sum of products S."""
 
     kind: int  # STORE, ADD, ...
     bias: int  # address

@@ -89,5 +89,5 @@ def rate_of(hyper: Hyper) -> cupy.ndarray:
 
 
 def gradient_repetitions(kind: int, hyper: Hyper) -> float:
-    """How often a gradient is added in total: 1 / (1 - momentum) times with momentum, else once."""
+    """The number of times that a gradient is added: 1 / (1 - momentum) with momentum, else 1."""
     return 1 / (1 - hyper.momentum) if kind in VELOCITY else 1.0

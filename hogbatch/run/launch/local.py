@@ -171,7 +171,7 @@ def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _exit(process: subprocess.Popen[bytes]) -> str:
-    """How a process, which must have been waited for, has exited."""
+    """The exit of a process, which must have been waited for."""
     code = process.returncode
     if code >= 0:
         return f"exited with code {code}"

@@ -34,7 +34,7 @@ USUAL: Final = {  # figures that differ little between GPUs
 
 
 class DataSheet(Struct):
-    """What the data sheet of a GPU says, and measured speeds, if there are any."""
+    """The data sheet of a GPU, and measured speeds, if there are any."""
 
     peak_flops: Positive
     peak_memory_speed: Positive

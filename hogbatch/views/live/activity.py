@@ -14,7 +14,7 @@ COMPILING: Final = (
 
 
 class Activity(NamedTuple):
-    """What goes on, and how much of it is done, from 0 to 1, if that is known."""
+    """The current activity, and the fraction of it that is done, if that is known."""
 
     text: str
     fraction: float | None = None
@@ -22,7 +22,7 @@ class Activity(NamedTuple):
 
 
 class Preparation(NamedTuple):
-    """What a run does before its first event; see `Console.busy`."""
+    """The activity of a run before its first event; see `Console.busy`."""
 
     text: str
     progress: ReadProgress | None = None

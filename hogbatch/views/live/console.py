@@ -110,7 +110,7 @@ def follow(look: Callable[[], RunReport], terminal: Terminal) -> None:
 
 
 class ActivityClock:
-    """How long a run has been busy with one activity."""
+    """The time for which a run has been busy with one activity."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

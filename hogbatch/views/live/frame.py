@@ -58,7 +58,7 @@ LOSSES: Final = (
 
 
 class View(NamedTuple):
-    """What a frame shows."""
+    """The content of a frame."""
 
     run: RunState
     condition: Condition

@@ -35,7 +35,7 @@ TEXT_TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(slots=True)
 class Counts:
-    """What PyArrow has read of a file."""
+    """The part of a file that PyArrow has read."""
 
     lines: int = 0
     skipped: int = 0  # rows with a wrong number of cells

@@ -25,7 +25,7 @@ MAX_DRAWS = 16  # draws of an inactive output, before the next inactive one is t
 
 
 class SelectionRule(NamedTuple):
-    """How outputs other than the labels become active."""
+    """The rules by which outputs other than the labels become active."""
 
     top: int  # maximum number of candidates of a row
     capacity: int  # maximum number of candidates per batch, in addition to the labels
