@@ -63,7 +63,8 @@ def test_a_rehearsal_has_the_results_of_a_run_and_is_marked(main, tmp_path):
     done = main("rehearse", "a9a", *flags, "--run-dir", run_dir)
     assert all(line.startswith("rehearsed: ") for line in done.stdout.splitlines())
     events = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
-    assert events and all(event["rehearsed"] == SERVER for event in events)
+    assert all(event["rehearsed"] == SERVER for event in events)
+    assert {"lease", "evaluation", "epoch"} <= {event["event"] for event in events}
     assert load_model(run_dir / "model.safetensors").about["rehearsed"] == SERVER
     found = summary(run_dir)
     assert found["rehearsed"] == SERVER
