@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from hogbatch.machine.cachedir import cache_root
+from hogbatch.machine.cachedir import cache_root, exposure, make_directory
 
 COMPILED_SOURCES = (  # with the tables that compiled constants are derived from
     "config/layers.py",
@@ -106,7 +106,9 @@ def cache_problem() -> str | None:
     """
     directory = cache_directory()
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory)
+        if reason := exposure(directory):  # created in the meantime, or by an earlier version
+            return reason
         with tempfile.TemporaryFile(dir=directory):
             free_bytes = shutil.disk_usage(directory).free
         if any(directory.iterdir()):

@@ -12,7 +12,7 @@ import msgspec
 
 from hogbatch.config.layers import layer_to_file
 from hogbatch.kernels.gpu.device import memory_shortage
-from hogbatch.machine.cachedir import cache_root
+from hogbatch.machine.cachedir import cache_root, make_directory
 from hogbatch.machine.files import replace_file
 from hogbatch.version import version
 from hogbatch.workers.compute.assignment import Assignment
@@ -62,7 +62,7 @@ def _load(path: Path) -> MeasuredSpeeds | None:
 def _save(path: Path, measured: MeasuredSpeeds) -> None:
     """Cache the speeds; a failure is only logged, because the next start can measure again."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         replace_file(path, [msgspec.json.encode(measured)])
     except OSError as error:
         logging.warning("the device profile cannot be cached: %s", error)

@@ -34,7 +34,7 @@ from hogbatch.data.raw import LabelLists, RawSet
 from hogbatch.data.skipped import MalformedLine, SkippedLines
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
-from hogbatch.machine.cachedir import cache_root
+from hogbatch.machine.cachedir import cache_root, make_directory
 
 SUFFIX: Final = ".hogdata"
 TEMPORARY_SUFFIX: Final = ".hogdata-tmp"
@@ -121,7 +121,7 @@ class DataCache:
         size = sum(array.nbytes for array in arrays.values())
         path = origin["path"]
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(self.directory)
             self._sweep()
             _check_space(self.directory, size)
             _write(entry, {"header": as_json({**scalars, "origin": origin}), **arrays})

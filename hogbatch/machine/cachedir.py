@@ -1,8 +1,10 @@
 """The cache directory: compiled kernels, parsed data and device profiles, kept between runs.
 
 It is the first of these that is set: `HOGBATCH_CACHE`, `NUMBA_CACHE_DIR`/hogbatch,
-`XDG_CACHE_HOME`/hogbatch, ~/.cache/hogbatch. If the user cannot write it, as in many containers, it
-is a private directory below the system's temporary directory, the same in all processes of a user.
+`XDG_CACHE_HOME`/hogbatch, ~/.cache/hogbatch. If the user cannot write it, as in many containers, or
+other users can, it is a private directory below the system's temporary directory, the same in all
+processes of a user. Compiled code and pickles (of Numba) are loaded from the cache, so nobody else
+may place files in it.
 """
 
 import os
@@ -39,9 +41,44 @@ def find_cache_root() -> CacheRoot:
     except RuntimeError:  # no HOME, and no entry for this user in the user database
         return _temporary("there is no home directory")
     existing = next(path for path in (usual, *usual.parents) if os.path.exists(path))
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return CacheRoot(usual, None)
-    return _temporary(f"{existing} is not a directory writable by this user")
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        return _temporary(f"{existing} is not a directory writable by this user")
+    if reason := exposure(usual):
+        return _temporary(reason)
+    return CacheRoot(usual, None)
+
+
+def exposure(path: Path) -> str | None:
+    """Return how another user could place files in the directory `path`, or None.
+
+    Only this user and root may own it and the directories above it, or write to them. Other users
+    may write to a sticky directory above it, such as /tmp, where they cannot replace what is there.
+    Directories that do not exist yet are skipped.
+    """
+    trusted, real = {0, os.geteuid()}, Path(os.path.realpath(path))
+    for each in dict.fromkeys((path, *path.parents, real, *real.parents)):
+        try:
+            state = each.lstat()
+        except OSError:
+            continue
+        if state.st_uid not in trusted:
+            return f"{each} belongs to another user ({state.st_uid})"
+        replaceable = each == real or not state.st_mode & stat.S_ISVTX
+        if not stat.S_ISLNK(state.st_mode) and state.st_mode & 0o022 and replaceable:
+            mode = stat.filemode(state.st_mode)
+            return f"other users can write to {each} ({mode}; chmod go-w would change that)"
+    return None
+
+
+def make_directory(path: Path) -> None:
+    """Create `path` and the missing directories above it for this user only; may raise OSError.
+
+    `Path.mkdir` would create those above it as the umask allows.
+    """
+    for each in reversed(path.parents):
+        if not each.exists():
+            each.mkdir(mode=0o700, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _usual() -> Path:
@@ -80,4 +117,6 @@ def private_temporary_directory(name: str, advice: str = ADVICE) -> Path:
             f"expected a directory of this user with mode 0700 at {path}; got "
             f"{stat.filemode(state.st_mode)} of user {state.st_uid}: remove it, or {advice}"
         )
+    if reason := exposure(path):
+        raise UsageError(f"expected a directory that only this user can change; {reason}: {advice}")
     return path

@@ -1,6 +1,7 @@
 """The cache of compiled kernels, also of users who cannot write to the usual directory."""
 
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hogbatch.jit import cache_directory
-from tests.support.other_user import as_another_user, as_root
+from tests.support.other_user import NOBODY, as_another_user, as_root
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +76,39 @@ def test_kernels_are_compiled_even_if_no_file_can_be_created(tmp_path):
     tmp_path.chmod(0o755)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o1777)
-        Path(folder, cache_directory().name).touch()  # a file where the directory should be
-        environment = {"HOGBATCH_CACHE": folder, "HOME": "/root"}
+        cache = Path(folder, "cache")
+        cache.mkdir()
+        (cache / cache_directory().name).touch()  # a file where the directory should be
+        os.chown(cache, NOBODY["user"], NOBODY["group"])
+        environment = {"HOGBATCH_CACHE": str(cache), "HOME": "/root"}
         _, said = run(tmp_path, prefix=as_another_user(), **environment)
     assert "compiled kernels cannot be cached in" in said and "File exists" in said
+
+
+class Payload:
+    """An object that creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@as_root
+@pytest.mark.parametrize("owner", ["cache", "above"])
+def test_code_that_another_user_has_placed_in_the_cache_is_not_run(tmp_path, owner):
+    """Numba's index files are pickles."""
+    shared, ran = tmp_path / "shared", tmp_path / "ran"
+    cache = shared / "cache" if owner == "above" else shared
+    assert run(tmp_path, HOGBATCH_CACHE=str(cache)) == (True, "")
+    indexes = list(cache.rglob("*.nbi"))
+    for index in indexes:
+        index.write_bytes(pickle.dumps(Payload(ran)))
+        os.chown(index, NOBODY["user"], NOBODY["group"])
+    if owner == "above":
+        os.chown(shared, NOBODY["user"], NOBODY["group"])
+    else:
+        cache.chmod(0o1777)
+    compiled, _ = run(tmp_path, HOGBATCH_CACHE=str(cache), TMPDIR=str(tmp_path))
+    assert compiled and indexes and not ran.exists()

@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from hogbatch.jit import cache_directory
+from hogbatch.machine.cachedir import exposure, make_directory
 
 CHECKSUM_BYTES = 16
 END_OF_NAMES = b"\n"  # in a cached file, between the names of the functions and their code
@@ -73,10 +74,11 @@ def _object_file(
     host = (llvmlite.__version__, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
     digest = blake2b(repr(host).encode(), digest_size=8).hexdigest()
     path = cache_directory() / f"{name}-{digest}.o"
+    safe = exposure(path.parent) is None  # nobody else can have written the file
     with suppress(OSError):
         content = path.read_bytes()
         content, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
-        if checksum == _checksum(content):  # a damaged file would crash the process
+        if safe and checksum == _checksum(content):  # a damaged file would crash the process
             names, _, code = content.partition(END_OF_NAMES)
             return names.decode().split(), code
     module = ir.Module(name)
@@ -84,7 +86,8 @@ def _object_file(
     module.triple, module.data_layout = target.triple, str(target.target_data)
     code = target.emit_object(llvm.parse_assembly(str(module)))
     content = " ".join(functions).encode() + END_OF_NAMES + code
-    _write_cache(path, content + _checksum(content))
+    if safe:
+        _write_cache(path, content + _checksum(content))
     return functions, code
 
 
@@ -95,7 +98,7 @@ def _checksum(content: bytes) -> bytes:
 def _write_cache(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically; a cache that cannot be written is not an error."""
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(content)
         os.replace(file.name, path)

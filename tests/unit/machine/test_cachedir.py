@@ -8,7 +8,7 @@ import pytest
 
 from hogbatch.errors import UsageError
 from hogbatch.machine import cachedir
-from hogbatch.machine.cachedir import cache_root, find_cache_root
+from hogbatch.machine.cachedir import cache_root, exposure, find_cache_root, make_directory
 
 VARIABLES = ("HOGBATCH_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
 
@@ -79,3 +79,58 @@ def test_without_any_usable_directory_there_is_one_sentence(homeless):
     homeless.rmdir()
     with pytest.raises(UsageError, match=r"got none, not even a temporary one .*HOGBATCH_CACHE"):
         cache_root()
+
+
+@pytest.mark.parametrize(
+    ("changed", "mode", "owner", "expected"),
+    [
+        ("", 0o700, None, None),
+        ("", 0o755, None, None),
+        ("", 0o775, None, "other users can write to {}"),
+        ("", 0o1777, None, "other users can write to {}"),
+        ("above", 0o1777, None, None),  # as /tmp
+        ("above", 0o777, None, "other users can write to {}"),
+        ("above", 0o770, None, "other users can write to {}"),
+        ("", 0o700, 65534, "{} belongs to another user (65534)"),
+        ("above", 0o755, 65534, "{} belongs to another user (65534)"),
+    ],
+)
+def test_who_can_place_files_in_a_cache(tmp_path, changed, mode, owner, expected):
+    path = tmp_path / "above" / "cache"
+    path.mkdir(parents=True)
+    directory = path.parent if changed else path
+    directory.chmod(mode)
+    if owner is not None:
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a directory to another user")
+        os.chown(directory, owner, owner)
+    found = exposure(path)
+    assert found is None if expected is None else found.startswith(expected.format(directory))
+
+
+def test_a_link_to_a_directory_of_others_is_refused(tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    (tmp_path / "cache").symlink_to(tmp_path / "shared")
+    assert f"other users can write to {tmp_path / 'shared'}" in exposure(tmp_path / "cache")
+
+
+def test_a_cache_that_others_can_write_is_not_used(homeless, tmp_path, monkeypatch):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.setenv("HOGBATCH_CACHE", str(shared))
+    path, note = find_cache_root()
+    assert path.parent == homeless and note.startswith(f"other users can write to {shared}")
+    monkeypatch.setenv("HOGBATCH_CACHE", str(shared / "own"))
+    assert find_cache_root().path == shared / "own"
+
+
+def test_directories_are_created_for_this_user_only(tmp_path):
+    before = os.umask(0)
+    try:
+        make_directory(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "b")]
+    assert modes == [0o700, 0o700]
