@@ -47,7 +47,6 @@ def rehearse(arguments: Sequence[str]) -> int:
     link = link_of(options.pop("gbit"), options.pop("latency_us"))
     config = merge_sources(options, options.pop("config"))
     _expect_rehearsable(config)
-    sys.path.append("")  # --policy module:Class may name a module in the working directory
     from hogbatch.run.training import execute
     from hogbatch.simulate.hardware.description import read_server
     from hogbatch.simulate.rehearsal.rehearsal import Rehearsal

@@ -65,7 +65,6 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     from hogbatch.run.resume import settings_file  # here and below: help does not need these
 
     config = merge_sources(options, options.pop("config") or settings_file(options))
-    sys.path.append("")  # --policy module:Class may name a module in the working directory
     from hogbatch.cluster.choose import choose_platform, reader
     from hogbatch.run.training import execute
     from hogbatch.views.live.choose import console_for

@@ -1,7 +1,9 @@
 """Batch policies by name."""
 
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -80,13 +82,31 @@ def find(name: str) -> Factory:
         known = ", ".join(POLICIES)
         raise UsageError(f"--policy must be one of {known}, or module:Class; got {name!r}")
     try:
-        factory: Factory = getattr(import_module(module), attribute)
+        with _working_directory_importable():
+            factory: Factory = getattr(import_module(module), attribute)
     except (Exception, SystemExit) as error:  # an import may raise anything
         raise UsageError(f"--policy {name}: cannot be imported: {_shown(error)}") from None
     for method in ("first_size", "next_size"):
         if isinstance(factory, type) and not callable(getattr(factory, method, None)):
             raise UsageError(f"--policy {name}: the class has no method {method}")
     return partial(_create, name, factory)
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    """Append the working directory to the module search path.
+
+    Only while the module that the user named is imported: later, a file in that directory could
+    take the place of a package that is not installed.
+    """
+    if "" in sys.path:  # in an interactive interpreter
+        yield
+        return
+    sys.path.append("")
+    try:
+        yield
+    finally:
+        sys.path.remove("")
 
 
 def _create(name: str, factory: Factory, settings: PolicySettings) -> BatchPolicy:

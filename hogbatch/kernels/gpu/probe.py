@@ -60,7 +60,7 @@ def answer_of(module: str, kind: type[T], timeout: float) -> T:
 
     Raises one of FAILURES.
     """
-    command = [sys.executable, "-m", module]
+    command = [sys.executable, "-P", "-m", module]  # without -P: modules of the working directory
     answer = subprocess.run(command, capture_output=True, timeout=timeout, check=True)
     return msgspec.json.decode(answer.stdout, type=kind)
 

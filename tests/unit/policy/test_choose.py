@@ -1,6 +1,8 @@
 """Policies by name; those of users are classes of this module."""
 
+import importlib
 import math
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -150,3 +152,14 @@ def test_an_invalid_decision_is_refused_in_one_sentence(monkeypatch, answer, wor
     with pytest.raises(PolicyError) as raised:
         own("Joint").decide([WORKER])
     assert words in str(raised.value) and "decide must return" in str(raised.value)
+
+
+def test_only_the_module_of_a_policy_is_imported_from_the_working_directory(tmp_path, monkeypatch):
+    policy = "from hogbatch.policy.fixed import Fixed as Local"
+    (tmp_path / "local_policies.py").write_text(policy)
+    (tmp_path / "no_such_package.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    choose("local_policies:Local", PolicySettings())
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("no_such_package")

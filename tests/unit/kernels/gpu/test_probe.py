@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -111,3 +112,11 @@ def test_without_cupy_no_process_is_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setitem(sys.modules, "cupy", None)  # an import fails
     assert "failed" not in find_gpus().reason
+
+
+def test_the_process_of_the_probe_imports_nothing_from_the_working_directory(tmp_path, monkeypatch):
+    for module in ("platform", "msgspec", "cupy"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(probe.__file__).parents[3]))
+    assert isinstance(probe.answer_of(probe.__name__, ProbeResult, 60.0), ProbeResult)
