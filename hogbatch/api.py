@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from hogbatch.cluster.choose import choose_platform, reader
-from hogbatch.config.sources import merge_sources
 from hogbatch.errors import UsageError
 from hogbatch.run.arrays import GivenArrays, settings_for_arrays
 from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
 from hogbatch.run.results import Run
-from hogbatch.run.resume import settings_file
+from hogbatch.run.resume import merge_settings
 from hogbatch.run.training import execute
 
 
@@ -64,7 +63,7 @@ def train(
         )
     else:
         values = {"data": str(data), **settings}
-        config, read = merge_sources(values, settings_file(values)), None
+        config, read = merge_settings(values), None
     callbacks = Callbacks(on_evaluation, on_worker)
     platform = choose_platform(config, launch=True, callbacks=callbacks)
     run = execute(config, platform, read or reader(config, platform))

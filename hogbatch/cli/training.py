@@ -7,7 +7,6 @@ from typing import Final
 
 from hogbatch.cli.parser import Parser, Usage, add_config
 from hogbatch.config.arguments import add_flags
-from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS
 from hogbatch.errors import UsageError
 from hogbatch.machine.process import worker_environment
@@ -62,9 +61,9 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     add_config(parser)
     add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
     options = vars(parser.read(arguments))
-    from hogbatch.run.resume import settings_file  # here and below: help does not need these
+    from hogbatch.run.resume import merge_settings  # here and below: help does not need these
 
-    config = merge_sources(options, options.pop("config") or settings_file(options))
+    config = merge_settings(options, options.pop("config"))
     from hogbatch.cluster.choose import choose_platform, reader
     from hogbatch.run.training import execute
     from hogbatch.views.live.choose import console_for

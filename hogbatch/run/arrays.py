@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hogbatch.config.flags import dashed
-from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.data import frames
 from hogbatch.data.load import Features, LoadedData, prepare
@@ -15,7 +14,7 @@ from hogbatch.data.source import ARRAYS
 from hogbatch.data.table.given import test_set, training_set
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
-from hogbatch.run.resume import settings_file
+from hogbatch.run.resume import merge_settings
 from hogbatch.views.console import Console
 
 FILES_ONLY: Final = ("test", "label", "index_base", "header", "features", "bad_lines")
@@ -72,7 +71,7 @@ class GivenArrays:
 def settings_for_arrays(settings: Mapping[str, Any]) -> TrainConfig:
     """The configuration of a run on arrays; UsageError for settings of files."""
     values = {"data": ARRAYS, **settings}
-    config, default = merge_sources(values, settings_file(values)), TrainConfig()
+    config, default = merge_settings(values), TrainConfig()
     for name in FILES_ONLY:
         if getattr(config, name) != getattr(default, name):
             instead = "; give X_test and y_test" if name == "test" else ""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.facts import DataFacts
@@ -21,6 +22,7 @@ from hogbatch.run.checkpoint import folder
 from hogbatch.run.checkpoint.folder import Checkpoint
 from hogbatch.store.quarantine import QuarantinedRows
 from hogbatch.version import version
+from hogbatch.wire.address import expect_private
 
 AUTO: Final = "auto"
 
@@ -102,10 +104,26 @@ def expect_checkpoints(resume: str) -> None:
         raise _no_checkpoint(checkpoints)
 
 
+def merge_settings(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:
+    """Merge `flags` with `file`, or else with the settings of the run that they resume.
+
+    UsageError if only the resumed run names a policy module:Class: it would be imported, so the
+    user has to name it.
+    """
+    resumed = None if file else settings_file(flags)
+    config = merge_sources(flags, file or resumed)
+    if resumed and ":" in config.policy and flags.get("policy") is None:
+        raise UsageError(
+            f"{resumed} has the policy {config.policy}, whose module is imported only if you name "
+            f"it: give --policy {config.policy} or another one"
+        )
+    return config
+
+
 def settings_file(flags: Mapping[str, object]) -> Path | None:
     """Return the file with the settings of the run that `flags` resume, if any.
 
-    DataError if the run directory to resume does not exist.
+    DataError if the run directory to resume does not exist, UsageError if it is not private.
     """
     resume, run_dir = flags.get("resume"), flags.get("run_dir")
     if resume is None:
@@ -113,8 +131,10 @@ def settings_file(flags: Mapping[str, object]) -> Path | None:
     directory = _named_dir(str(resume))
     if directory is None and run_dir is not None:
         directory = Path(str(run_dir))
-    file = None if directory is None else directory / CONFIG
-    return file if file is not None and file.is_file() else None
+    if directory is None or not (file := directory / CONFIG).is_file():
+        return None
+    expect_private(directory, directory.stat())
+    return file
 
 
 def _named_dir(resume: str) -> Path | None:

@@ -17,6 +17,7 @@ import msgspec
 from hogbatch.errors import RunDirectoryHeld, UsageError
 
 NAME = "coordinator.json"
+OPEN_ADDRESS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 SOCKET = "control.socket"  # of the control plane; the name exists only while it is being bound
 
 
@@ -31,10 +32,23 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def make_private(run_dir: Path) -> None:
-    """Create `run_dir` with mode 0700; UsageError if it exists and other users may enter it."""
+    """Create `run_dir` with mode 0700 if it is missing; then `expect_private`."""
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     run_dir.mkdir(mode=0o700, exist_ok=True)
-    mode = run_dir.stat().st_mode & 0o777
+    expect_private(run_dir, run_dir.stat())
+
+
+def expect_private(run_dir: Path, state: os.stat_result) -> None:
+    """UsageError if a run directory belongs to another user, or if other users may enter it.
+
+    Its owner could have placed links or settings in it. `state` is that of the directory.
+    """
+    if state.st_uid != os.geteuid():
+        raise UsageError(
+            f"expected a run directory of this user; got one of user {state.st_uid}, {run_dir}: "
+            "choose another --run-dir"
+        )
+    mode = state.st_mode & 0o777
     if mode & 0o077:
         raise UsageError(
             f"expected a run directory with mode 0700; got {mode:04o} for {run_dir}: "
@@ -76,13 +90,17 @@ class RunLock:
         """
         try:
             make_private(run_dir)
-            while True:
-                fd = os.open(run_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                os.fchmod(fd, 0o600)  # the file may have existed before
-                _lock(fd, run_dir)
-                if _is_named(fd, run_dir / NAME):
-                    return cls(fd)
-                os.close(fd)  # its holder removed the file just before we got the lock
+            with ExitStack() as undo:
+                directory = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                undo.callback(os.close, directory)
+                expect_private(run_dir, os.fstat(directory))  # it may have been replaced
+                while True:
+                    fd = os.open(NAME, OPEN_ADDRESS, 0o600, dir_fd=directory)
+                    os.fchmod(fd, 0o600)  # the file may have existed before
+                    _lock(fd, run_dir)
+                    if _is_named(fd, directory):
+                        return cls(fd)
+                    os.close(fd)  # its holder removed the file just before we got the lock
         except OSError as error:
             raise UsageError(
                 f"cannot use {run_dir} as run directory: {error.strerror}; choose another --run-dir"
@@ -107,11 +125,16 @@ class RunLock:
 
 
 def find(run_dir: Path) -> Address:
-    """Return the address of the coordinator in `run_dir`; UsageError if none is published."""
+    """Return the address of the coordinator in `run_dir`.
+
+    UsageError if none is published, or if the directory is not private.
+    """
     try:
         address = _parse((run_dir / NAME).read_bytes())
+        state = run_dir.stat()
     except OSError as error:
         raise UsageError(f"{run_dir} is not a run directory: {NAME}: {error.strerror}") from None
+    expect_private(run_dir, state)
     if address is None:
         raise UsageError(
             f"no coordinator is running in {run_dir}; start one with hogbatch coordinator"
@@ -132,10 +155,10 @@ def _lock(fd: int, run_dir: Path) -> None:
         ) from None
 
 
-def _is_named(fd: int, path: Path) -> bool:
-    """Whether `path` still names the open file."""
+def _is_named(fd: int, directory: int) -> bool:
+    """Whether the open file is still the address in `directory`."""
     try:
-        return os.path.samestat(os.fstat(fd), path.stat())
+        return os.path.samestat(os.fstat(fd), os.stat(NAME, dir_fd=directory))
     except FileNotFoundError:
         return False
 

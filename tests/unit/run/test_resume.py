@@ -11,6 +11,7 @@ from hogbatch.run.resume import (
     FOLDER,
     expect_checkpoints,
     find_resume_point,
+    merge_settings,
     resumed_dir,
     settings_file,
 )
@@ -108,3 +109,18 @@ def test_the_settings_come_from_the_resumed_run(tmp_path):
     for given in ({"resume": str(tmp_path)}, {"resume": "auto", "run_dir": str(tmp_path)}):
         assert settings_file(given) == tmp_path / "config.toml"
     assert settings_file({"resume": "auto"}) is settings_file({"run_dir": str(tmp_path)}) is None
+    tmp_path.chmod(0o755)
+    with pytest.raises(UsageError, match="expected a run directory with mode 0700; got 0755"):
+        settings_file({"resume": str(tmp_path)})
+
+
+def test_the_user_must_name_the_module_of_a_policy_again(tmp_path):
+    """A configuration in a directory is not a request to run code."""
+    file = tmp_path / "config.toml"
+    file.write_text('policy = "mine:Policy"\n')
+    flags = {"data": "a9a", "resume": str(tmp_path)}
+    with pytest.raises(UsageError, match=r"the policy mine:Policy, .*give --policy mine:Pol"):
+        merge_settings(flags)
+    for policy in ("mine:Policy", "fixed"):
+        assert merge_settings(flags | {"policy": policy}).policy == policy
+    assert merge_settings({"data": "a9a"}, file).policy == "mine:Policy"

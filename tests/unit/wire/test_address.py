@@ -8,6 +8,7 @@ import pytest
 
 from hogbatch.errors import RunDirectoryHeld, UsageError
 from hogbatch.wire.address import NAME, Address, RunLock, find
+from tests.support.other_user import NOBODY, as_root
 
 ADDRESS = Address("a-run", 4242, "ipc:///proc/4242/fd/7", "/proc/4242/fd/8", "2026-01-01T12:00:00")
 
@@ -88,6 +89,26 @@ def test_a_directory_that_others_may_enter_is_refused(run_dir, mode):
     assert list(run_dir.iterdir()) == []
 
 
+@as_root
+def test_a_directory_of_another_user_is_refused(run_dir):
+    """That user could have placed links and settings in it."""
+    run_dir.mkdir(parents=True, mode=0o700)
+    (run_dir / NAME).touch()
+    os.chown(run_dir, NOBODY["user"], NOBODY["group"])
+    for use in (RunLock.take, find):
+        with pytest.raises(UsageError, match=f"got one of user {NOBODY['user']}, .*another --run"):
+            use(run_dir)
+
+
+def test_a_link_in_place_of_the_address_is_not_followed(run_dir, tmp_path):
+    run_dir.mkdir(parents=True, mode=0o700)
+    (tmp_path / "precious").write_text("kept")
+    (run_dir / NAME).symlink_to(tmp_path / "precious")
+    with pytest.raises(UsageError, match="as run directory: Too many levels of symbolic links"):
+        RunLock.take(run_dir)
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
 def test_a_file_in_the_place_of_the_directory_is_refused(run_dir):
     run_dir.parent.mkdir()
     run_dir.touch()
@@ -97,7 +118,7 @@ def test_a_file_in_the_place_of_the_directory_is_refused(run_dir):
 
 @pytest.mark.parametrize("text", ["", "{", '{"run": "x"}', "\x00"])
 def test_a_broken_address_is_none(run_dir, text):
-    run_dir.mkdir(parents=True)
+    run_dir.mkdir(mode=0o700, parents=True)
     (run_dir / NAME).write_text(text)
     with pytest.raises(UsageError, match="no coordinator is running in"):
         find(run_dir)
