@@ -166,6 +166,7 @@ def test_mlflow_has_the_run_and_its_continuation(plane, tmp_path):
         done = cli("train", *flags, env={"MLFLOW_EXPERIMENT_NAME": "planes"})
         assert done.returncode == 0 and done.stderr == ""
     run = mlflow_run(f"sqlite:///{tmp_path}/mlflow.db", run_dir)
+    assert (tmp_path / "mlflow.db").stat().st_mode & 0o777 == 0o600
     assert run["experiment"] == "planes" and run["info"]["run_name"] == "run"
     assert run["info"]["status"] == "FINISHED"
     params, metrics, tags = (run["data"][kind] for kind in ("params", "metrics", "tags"))

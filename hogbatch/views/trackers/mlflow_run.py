@@ -24,8 +24,10 @@ class MlflowRun:
     """Logs to MLFLOW_TRACKING_URI, or to a SQLite database beside the run directory."""
 
     def __init__(self, run: RunStart) -> None:
-        database = f"sqlite:///{run.run_dir.parent / DATABASE}"
-        local = not os.environ.get("MLFLOW_TRACKING_URI")
+        path = run.run_dir.parent / DATABASE
+        database, local = f"sqlite:///{path}", not os.environ.get("MLFLOW_TRACKING_URI")
+        if local:  # SQLite would create it as the umask allows
+            path.touch(mode=0o600)
         self._client = client = MlflowClient(database if local else None)
         self._began_at = run.began_at
         stored = run.run_dir / MLFLOW_RUN
