@@ -1,7 +1,8 @@
 """A run directory used by one coordinator, and what becomes of an earlier run in it.
 
 A run that replaces another one (`--overwrite`) moves its files to `previous-run/` and leaves them
-there, so that a mistake does not lose a model. The next run that is replaced takes this place.
+there, so that a mistake does not lose a model. The next run that is replaced takes this place, once
+all of its files are in `previous-run.tmp/`; a move that was interrupted is continued by the next run.
 """
 
 import os
@@ -22,7 +23,7 @@ from hogbatch.events.names import (
     REPORT,
     SUMMARY,
 )
-from hogbatch.machine.files import remove, replace_file
+from hogbatch.machine.files import TEMPORARY_SUFFIX, remove, replace_file
 from hogbatch.machine.printable import plural
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.checkpoint.snapshots import MAX_CHECKPOINTS
@@ -31,6 +32,7 @@ from hogbatch.wire import address
 from hogbatch.wire.address import RunLock, make_private
 
 PREVIOUS: Final = "previous-run"
+MOVING: Final = f"{PREVIOUS}{TEMPORARY_SUFFIX}"
 
 RUN_FILES: Final = (
     MODEL,
@@ -41,7 +43,7 @@ RUN_FILES: Final = (
     REPORT,
     quarantine.NAME,
 )  # plus logs of workers and files of trackers
-DIRECTORY_FILES: Final = (address.NAME, address.SOCKET, FOLDER, PREVIOUS)
+DIRECTORY_FILES: Final = (address.NAME, address.SOCKET, FOLDER, PREVIOUS, MOVING)
 EARLIER: Final = (".previous-run", ".previous-run.moving", "unsaved-run")  # of earlier versions
 
 
@@ -121,25 +123,30 @@ class RunDirectory:
 
     def _make_room(self) -> bool:
         """Move an earlier run to PREVIOUS and return True, or remove it if it has saved nothing."""
-        files, previous = self._files_of_run(), self.path / PREVIOUS
-        if not any(_saved(self.path)):
-            for file in files:
+        moving, previous = self.path / MOVING, self.path / PREVIOUS
+        if not (any(_saved(self.path)) or moving.is_dir()):
+            for file in self._files_of_run():
                 remove(file)
             return False
-        if os.path.lexists(previous):
-            remove(previous)
-        for file in files:
-            target = previous / file.relative_to(self.path)
+        for file in self._files_of_run():
+            target = moving / file.relative_to(self.path)
             target.parent.mkdir(0o700, parents=True, exist_ok=True)
             os.rename(file, target)
+        if os.path.lexists(previous):
+            remove(previous)
+        os.rename(moving, previous)
         return True
 
     def _files_of_run(self) -> list[Path]:
-        """The files of the run, the model last; a checkpoint counts as one file."""
+        """The files of the run; a checkpoint counts as one file.
+
+        The model is the last one, after the checkpoints, oldest first: what is moved last is found
+        if the move is interrupted.
+        """
         listed = marker.listed(self.path) or frozenset()
         names = sorted(listed - {MODEL, *DIRECTORY_FILES, *EARLIER})
-        files = [self.path / name for name in (*names, MODEL)]
-        files[-1:-1] = folder.paths(self.checkpoints)
+        files = [self.path / name for name in names]
+        files += [*reversed(folder.paths(self.checkpoints)), self.path / MODEL]
         return [file for file in files if os.path.lexists(file)]
 
 

@@ -12,6 +12,7 @@ from hogbatch.run.rundir import (
     CONFIG,
     FOLDER,
     MODEL,
+    MOVING,
     PREVIOUS,
     RunDirectory,
 )
@@ -158,19 +159,24 @@ class TestReplacing:
             assert not directory.begin("third", resuming=False)
         assert contents(path) == {CONFIG: "third"} and contents(path / PREVIOUS) == OLD
 
-    def test_a_model_that_has_not_been_moved_yet_is_there_for_the_next_run(self, path, monkeypatch):
-        def fail_for_model(source, target, rename=os.rename):
-            if source.name == MODEL:
+    @pytest.mark.parametrize("last", ["events.jsonl", "000002", MODEL, PREVIOUS])
+    def test_a_move_that_is_interrupted_loses_nothing(self, path, last, monkeypatch):
+        def fail_for_last(source, target, rename=os.rename):
+            if target.name == last:
                 raise OSError(28, "No space left on device")
             rename(source, target)
 
+        (path / PREVIOUS).mkdir()
+        (path / PREVIOUS / MODEL).write_text("older")
         with monkeypatch.context() as patch:
-            patch.setattr(os, "rename", fail_for_model)
+            patch.setattr(os, "rename", fail_for_last)
             expect_refusal(path, "No space left", lambda held: held.begin("new", resuming=False))
-        assert contents(path) == {MODEL: "old"}
-        expect_refusal(path, "give --overwrite to replace it", RunDirectory.expect_no_run)
+        if last != PREVIOUS:
+            assert contents(path)[MODEL] == "old" and contents(path / PREVIOUS) == {MODEL: "older"}
+            expect_refusal(path, "give.* --overwrite to replace it", RunDirectory.expect_no_run)
         with begun(path):
-            assert contents(path / PREVIOUS) == {MODEL: "old"}
+            assert contents(path) == {CONFIG: "new"} and contents(path / PREVIOUS) == OLD
+        assert PREVIOUS in os.listdir(path) and MOVING not in os.listdir(path)
 
 
 @pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
