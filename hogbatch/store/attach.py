@@ -4,19 +4,25 @@ The coordinator describes its segments in a manifest, a file in memory without a
 the manifest, and then the segments, through /proc/<coordinator>/fd/<n>, which the kernel opens only
 for the same user. However the coordinator ends, nothing has to be cleaned up.
 
+The number of a descriptor that the coordinator has closed may belong to any file of it by then, so
+workers open only memory of hogbatch.
+
 How a worker finds the address is not part of this module (see :mod:`hogbatch.wire.address`).
 """
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.store.layout import Layout
 from hogbatch.store.segment import Segment
+
+MEMORY: Final = "/memfd:hogbatch-"  # begins the name of a segment or manifest in /proc
 
 
 class SegmentDescription(msgspec.Struct, frozen=True):
@@ -62,8 +68,8 @@ class PublishedSegments:
     def attached_by(self, pid: int) -> bool:
         """Whether process `pid` has mapped one of the segments."""
         try:
-            with Path(f"/proc/{pid}/maps").open(encoding="utf-8") as maps:
-                mapped = [line.split(maxsplit=5) for line in maps if "/memfd:hogbatch-" in line]
+            with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as maps:
+                mapped = [line.split(maxsplit=5) for line in maps if MEMORY in line]
         except OSError:
             return False
         return any(inode in self._inodes for _, _, _, _, inode, _ in mapped)
@@ -81,16 +87,17 @@ def attach_segments(address: str) -> AttachedSegments:
     UsageError if no coordinator of this user is there, ProtocolError if it is of another version.
     """
     try:
-        manifest = msgspec.json.decode(Path(address).read_bytes(), type=SegmentManifest)
+        with open(_open(Path(address), os.O_RDONLY), "rb") as file:
+            manifest = msgspec.json.decode(file.read(), type=SegmentManifest)
         segments = {each.name: _attach(Path(address).parent, each) for each in manifest.segments}
     except OSError as error:
         raise UsageError(
-            f"expected a coordinator of this user at {address}; got {error.strerror!r}:"
-            " has the run finished?"
+            f"cannot attach to the coordinator at {address} ({error.strerror}): its run has ended,"
+            " or it belongs to another user or container"
         ) from error
     except msgspec.MsgspecError as error:
         raise ProtocolError(
-            f"expected a manifest of segments at {address}; got another file ({error}): run"
+            f"expected a manifest of segments at {address}; got other contents ({error}): run"
             " coordinator and worker from the same version of hogbatch"
         ) from error
     return AttachedSegments(manifest, segments)
@@ -98,9 +105,15 @@ def attach_segments(address: str) -> AttachedSegments:
 
 def _attach(descriptors: Path, segment: SegmentDescription) -> Segment:
     access = os.O_RDWR if segment.writable else os.O_RDONLY
-    fd = os.open(descriptors / str(segment.fd), access | os.O_CLOEXEC)
+    fd = _open(descriptors / str(segment.fd), access)
     try:
         return Segment.attach(fd, segment.layout, segment.writable)
     except BaseException:
         os.close(fd)
         raise
+
+
+def _open(path: Path, access: int) -> int:
+    if not os.readlink(path).startswith(MEMORY):
+        raise FileNotFoundError(errno.ENOENT, "its descriptor is of another file", str(path))
+    return os.open(path, access | os.O_CLOEXEC)

@@ -36,7 +36,7 @@ def test_a_killed_coordinator_leaves_nothing_behind():
         assert places(coordinator.pid, "memfd:hogbatch-shared") != []
         assert places(coordinator.pid, "/dev/shm") == []
         coordinator.kill()
-    with pytest.raises(UsageError, match="has the run finished"):
+    with pytest.raises(UsageError, match="its run has ended"):
         attach_segments(address)
     assert SharedModel.of(segments["shared"]).params.tolist() == [4] * 8
     segments["shared"].close()

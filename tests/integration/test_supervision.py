@@ -105,7 +105,7 @@ def test_a_second_coordinator_is_told_who_holds_the_run_directory(job, main):
     assert job.coordinator.poll() is None and job.address() == held
     job.kill()
     late = cli("worker", "cpu", job.run_dir)
-    assert late.returncode == 2 and "has the run finished?" in late.stderr
+    assert late.returncode == 2 and "its run has ended" in late.stderr
     again = main("train", "a9a", "--hidden", 8, "--epochs", 1, "-q", "--run-dir", job.run_dir)
     assert again.returncode == 0, "what was left behind is in nobody's way"
 

@@ -58,6 +58,15 @@ def test_processes_that_have_mapped_the_segments_are_known(published):
     assert not published.attached_by(stranger.pid)  # it has ended
 
 
+def test_names_of_mapped_files_may_have_any_bytes(published, tmp_path):
+    path = os.path.join(os.fsencode(tmp_path), b"latin-\xe9")
+    with open(path, "wb+") as file:
+        file.write(b"x")
+        file.flush()
+        with mmap.mmap(file.fileno(), 1):
+            assert published.attached_by(os.getpid())
+
+
 def test_a_process_with_the_segments_of_another_run_is_not_known(segments, monkeypatch):
     fd = os.memfd_create("hogbatch-shared")  # which this process has not mapped
     monkeypatch.setattr(segments["shared"], "fd", fd)
@@ -70,8 +79,21 @@ def test_a_process_with_the_segments_of_another_run_is_not_known(segments, monke
 def test_nobody_can_attach_once_it_is_closed(published):
     published.close()
     published.close()
-    with pytest.raises(UsageError, match=f"of this user at {published.address}; got .* finished"):
+    with pytest.raises(UsageError, match=f"at {published.address} .*No such file.*: its run has en"):
         attach_segments(published.address)
+
+
+def test_a_descriptor_that_another_file_has_now_is_not_opened(published):
+    number = int(published.address.rpartition("/")[2])
+    published.close()
+    readable, writable = os.pipe()  # reading it would block
+    os.dup2(readable, number)
+    try:
+        with pytest.raises(UsageError, match=r"\(its descriptor is of another file\): its run has en"):
+            attach_segments(published.address)
+    finally:
+        for fd in {readable, writable, number}:
+            os.close(fd)
 
 
 def test_a_coordinator_of_another_version_is_an_error_and_leaks_nothing(published):
@@ -79,7 +101,7 @@ def test_a_coordinator_of_another_version_is_an_error_and_leaks_nothing(publishe
     fd = os.open(published.address, os.O_RDWR)
     manifest = msgspec.json.decode(os.read(fd, 1 << 16))
     manifest["segments"][0]["layout"]["size"] = 1 << 20
-    for content, message in ((msgspec.json.encode(manifest), "1048576 bytes"), (b"", "another")):
+    for content, message in ((msgspec.json.encode(manifest), "1048576 bytes"), (b"", "other contents")):
         os.truncate(fd, 0)
         os.pwrite(fd, content, 0)
         with pytest.raises(ProtocolError, match=message):
