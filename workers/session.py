@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from hogbatch.errors import HogbatchError, ProtocolError
+from hogbatch.errors import HogbatchError, ProtocolError, UsageError
 from hogbatch.jit import compiles
 from hogbatch.model.network import Network
 from hogbatch.store.attach import AttachedSegments
@@ -74,10 +74,14 @@ class Session:
     def run(self) -> None:
         """Work until Stop, `leave`, or the end of the coordinator process.
 
-        ProtocolError if the coordinator refuses this worker or never answers; if the engine failed,
-        its exception.
+        UsageError if that process has ended before, ProtocolError if the coordinator refuses this
+        worker or never answers; if the engine failed, its exception.
         """
-        coordinator = os.pidfd_open(self._received.manifest.pid)
+        pid = self._received.manifest.pid
+        try:
+            coordinator = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise UsageError(f"the coordinator, process {pid}, has ended") from None
         for fd in (self._wakeup, coordinator):
             self._end.watch(fd)
         self._send(self._hello())

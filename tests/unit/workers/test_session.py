@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from hogbatch.config.layers import DenseLayer
-from hogbatch.errors import DeviceError, HogbatchError, ProtocolError
+from hogbatch.errors import DeviceError, HogbatchError, ProtocolError, UsageError
 from hogbatch.model.network import Network
 from hogbatch.version import version
 from hogbatch.wire.messages import (
@@ -75,6 +75,13 @@ def test_a_coordinator_that_never_answers_is_an_error(rig, monkeypatch):
     monkeypatch.setattr(session, "BEAT_S", 0.01)
     monkeypatch.setattr(session, "WELCOME_WITHIN_S", 0.05)
     with pytest.raises(ProtocolError, match="no answer from the coordinator"):
+        rig.start().ended.result(WITHIN_S)
+
+
+def test_a_coordinator_that_has_ended_meanwhile_is_an_error(rig, coordinator):
+    coordinator.kill()
+    coordinator.wait()
+    with pytest.raises(UsageError, match=f"the coordinator, process {coordinator.pid}, has ended"):
         rig.start().ended.result(WITHIN_S)
 
 
