@@ -197,20 +197,22 @@ def save_results(
 ) -> None:
     """Write `model`, unless it is None, and summary.json into the run directory.
 
-    If that fails, both are written to a new temporary directory of mode 0700, and SaveError is
-    raised, with a message that says where the model is.
+    If that fails, what is missing is written to a new temporary directory of mode 0700, and
+    SaveError is raised, with a message that says where the model is.
     """
+    path, missing = directory.path, model
     try:
         directory.expect_in_place()
-        _write_results(directory.path, model, summary)
+        if model is not None:
+            save_model(model, path / MODEL)
+            missing = None
+        _write_summary(path, summary)
     except SaveError as error:
-        raise SaveError(f"{error}; {_save_elsewhere(model, summary)}") from error
+        saved = "" if missing is model else f"; the model is in {path / MODEL}"
+        raise SaveError(f"{error}{saved}; {_save_elsewhere(missing, summary)}") from error
 
 
-def _write_results(path: Path, model: Model | None, summary: Mapping[str, object]) -> None:
-    """Write both files into the directory `path`; SaveError."""
-    if model is not None:
-        save_model(model, path / MODEL)
+def _write_summary(path: Path, summary: Mapping[str, object]) -> None:
     try:
         replace_file(path / SUMMARY, [(json.dumps(summary, indent=2) + "\n").encode()])
     except OSError as error:
@@ -220,12 +222,14 @@ def _write_results(path: Path, model: Model | None, summary: Mapping[str, object
 
 def _save_elsewhere(model: Model | None, summary: Mapping[str, object]) -> str:
     """Write the results to a temporary directory; return a clause about them."""
+    label, name = ("summary", SUMMARY) if model is None else ("model", MODEL)
     try:
         temporary = Path(tempfile.mkdtemp(prefix="hogbatch-run-"))  # mode 0700
-        _write_results(temporary, model, summary)
+        if model is not None:
+            save_model(model, temporary / MODEL)
+        _write_summary(temporary, summary)
     except OSError as error:
         return f"no temporary directory could be created either: {error.strerror}"
     except SaveError as error:
-        return f"they cannot be saved elsewhere: {error}"
-    label, name = ("summary", SUMMARY) if model is None else ("model", MODEL)
+        return f"the {label} cannot be saved elsewhere: {error}"
     return f"the {label} is in {temporary / name} instead"

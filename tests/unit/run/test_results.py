@@ -67,26 +67,42 @@ def test_a_directory_that_is_gone_costs_no_model(directory, temporary):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "label"), [("model.safetensors", "model"), ("summary.json", "summary")]
-)
-def test_a_file_that_cannot_be_saved_is_saved_elsewhere(
-    directory, temporary, monkeypatch, name, label
-):
-    path, real = directory.path / name, os.replace
+def fail_to_write(monkeypatch, *paths):
+    """Let these files not be written."""
+    real = os.replace
+    monkeypatch.setattr(os, "replace", lambda *names: (full if names[1] in paths else real)(*names))
+
+
+def test_a_model_that_cannot_be_saved_is_saved_elsewhere(directory, temporary, monkeypatch):
+    path = directory.path / "model.safetensors"
     path.write_text("earlier")
-    monkeypatch.setattr(os, "replace", lambda *names: (full if names[1] == path else real)(*names))
+    fail_to_write(monkeypatch, path)
     message = unsaved(directory)
     (place,) = temporary.iterdir()
     expect_results(place)
-    assert message.startswith(f"{path}: cannot save the {label}: No space left on device")
+    assert message.startswith(f"{path}: cannot save the model: No space left on device; the earli")
     assert message.endswith(f"; the model is in {place}/model.safetensors instead")
     assert path.read_text() == "earlier"
 
 
+def test_a_summary_that_cannot_be_saved_leaves_the_model_in_its_place(
+    directory, temporary, monkeypatch
+):
+    fail_to_write(monkeypatch, directory.path / "summary.json")
+    message = unsaved(directory)
+    (place,) = temporary.iterdir()
+    assert os.listdir(place) == ["summary.json"]
+    assert same(load_model(directory.path / "model.safetensors"), model_for())
+    assert message == (
+        f"{directory.path}/summary.json: cannot save the summary: No space left on device; the "
+        f"model is in {directory.path}/model.safetensors; the summary is in {place}/summary.json "
+        "instead"
+    )
+
+
 def test_results_that_cannot_be_saved_anywhere_are_reported(directory, temporary, monkeypatch):
     monkeypatch.setattr(os, "replace", full)
-    assert "; they cannot be saved elsewhere: " in unsaved(directory)
+    assert "; the model cannot be saved elsewhere: " in unsaved(directory)
     monkeypatch.setattr(tempfile, "mkdtemp", full)
     assert "no temporary directory could be created either: No space" in unsaved(directory)
 
