@@ -17,11 +17,12 @@ from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import Constraint, WorkerRequest
 from hogbatch.errors import UsageError
 
-# Former keys that files of earlier versions contain; not read.
-DROPPED: Final = (
-    *("evaluate", "record", "listen", "insecure", "lr-batch", "lr-cap"),
-    *("server-momentum", "transfer", "robust"),
-)
+# Former keys, which files of earlier versions contain, and the value that still has its effect; None:
+# any, since the key did not change the model.
+DROPPED: Final = {
+    **dict.fromkeys(("evaluate", "record", "listen", "insecure")),
+    **{"lr-batch": 16, "lr-cap": 4, "server-momentum": 0, "transfer": "float32", "robust": "none"},
+}
 
 
 def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:
@@ -33,6 +34,11 @@ def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> Trai
     if file is not None:
         for key, value in _load_toml(file).items():
             if key in DROPPED:
+                if DROPPED[key] not in (None, value):
+                    raise UsageError(
+                        f"{file}: {key} is not a setting any more, so it is always"
+                        f" {DROPPED[key]}; got {value!r}: remove it"
+                    )
                 continue
             name = _field_name(key, f"{file}: ")
             if name in values:

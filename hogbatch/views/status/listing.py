@@ -17,7 +17,7 @@ from hogbatch.views.status.run_files import RunReport, glance, is_run, read_sett
 from hogbatch.views.status.text import aligned, filled, shown
 
 YEAR_2000: Final = 946684800.0  # Unix seconds; earlier times are those of a simulated clock
-# These settings do not change a run.
+# These settings do not change a run, or are only those of earlier versions.
 NOT_COMPARED: Final = ("log", "quiet", "plain", "overwrite", "run-dir", "resume", *DROPPED)
 HEADER: Final = ("run", "state", "test loss", "metric", "seconds", "rows/s")
 INDENT: Final = "    "
