@@ -104,17 +104,23 @@ class WatchedRun:
         return wait_for(found_or_ended, what)
 
     def kill(self) -> list[str]:
-        """Kill the coordinator; return what is left of the run two seconds later."""
+        """Kill the coordinator; return the processes, sockets and memory left two seconds later.
+
+        Files that it was writing may be left, too, until the next start.
+        """
         self.coordinator.kill()
         self.coordinator.wait()
-        return self.leftovers()
+        return self._remaining()
 
     def leftovers(self) -> list[str]:
-        """Processes, shared memory and files that still exist two seconds after the end."""
+        """What still exists two seconds after the end, with temporary files."""
+        return self._remaining() + [f"file {name}" for name in self.job.temporary_files()]
+
+    def _remaining(self) -> list[str]:
         deadline = time.monotonic() + GONE_WITHIN_S
         while (left := self.job.leftovers()) and time.monotonic() < deadline:
             time.sleep(0.02)
-        return left + [f"file {name}" for name in self.job.temporary_files()]
+        return left
 
     def interrupt(self) -> int:
         """Stop it as Ctrl-C does; return its exit code."""
