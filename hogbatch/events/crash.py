@@ -10,7 +10,7 @@ from hogbatch.errors import HogbatchError
 from hogbatch.machine.environment import installed
 from hogbatch.version import version
 
-PACKAGES = ("numpy", "numba", "llvmlite", "msgspec", "pyzmq", "rich", "safetensors")
+PACKAGES = ("numpy", "numba", "llvmlite", "msgspec", "pyarrow", "pyzmq", "rich", "safetensors")
 
 ReceivedMessage = tuple[float, str, object]  # seconds by the monotonic clock, worker, message
 

@@ -77,7 +77,7 @@ class Segment:
         return self.memory[field.offset : field.end].view(field.dtype).reshape(field.shape)
 
     def make_read_only(self) -> None:
-        """Let other processes open it for reading only; views of this process stay writable.
+        """Let workers open it for reading only; views of this process stay writable.
 
         The seal F_SEAL_FUTURE_WRITE is not used, because it would also forbid `map_for_device`.
         """

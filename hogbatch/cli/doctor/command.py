@@ -39,7 +39,7 @@ NVIDIA: Final = "0x10de"
 DISPLAY: Final = "0x03"  # class of PCI devices: graphics cards, and accelerators without outputs
 MODULES: Final = {"pyzmq": "zmq"}  # package: its module, if that has another name
 OPTIONAL: Final = (  # packages that nothing checks
-    *("pyarrow", "scikit-learn", "tensorboard", "mlflow", "mlflow-skinny", "wandb", "ray"),
+    *("scikit-learn", "matplotlib", "tensorboard", "mlflow", "mlflow-skinny", "wandb", "ray"),
     *("scipy", "pandas", "polars", "cupy", "cupy-cuda12x", "cupy-cuda13x"),
 )
 MAX_REASON: Final = 200  # characters
