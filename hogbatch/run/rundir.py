@@ -140,13 +140,13 @@ class RunDirectory:
     def _files_of_run(self) -> list[Path]:
         """The files of the run; a checkpoint counts as one file.
 
-        The model is the last one, after the checkpoints, oldest first: what is moved last is found
-        if the move is interrupted.
+        The last ones are the checkpoints, oldest first, the settings and the model: what is moved
+        last is found if the move is interrupted.
         """
         listed = marker.listed(self.path) or frozenset()
-        names = sorted(listed - {MODEL, *DIRECTORY_FILES, *EARLIER})
+        names = sorted(listed - {CONFIG, MODEL, *DIRECTORY_FILES, *EARLIER})
         files = [self.path / name for name in names]
-        files += [*reversed(folder.paths(self.checkpoints)), self.path / MODEL]
+        files += [*reversed(folder.paths(self.checkpoints)), self.path / CONFIG, self.path / MODEL]
         return [file for file in files if os.path.lexists(file)]
 
 
