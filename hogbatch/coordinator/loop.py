@@ -156,7 +156,8 @@ class Loop:
 
     def _watch(self, pid: int) -> None:
         """Watch for the exit of process `pid`, which the kernel reports within a millisecond."""
-        if pid in self._pidfds.values():  # a child that has attached meanwhile
+        # A child that has attached meanwhile, or a worker that claims to be this process.
+        if pid in self._pidfds.values() or pid == os.getpid():
             return
         # An error means that it has exited already, or that no descriptor is left. In the second
         # case it is lost when it sends no more messages.

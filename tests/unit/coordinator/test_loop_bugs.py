@@ -1,5 +1,6 @@
 """An exception in the state or an adapter, on any thread, ends the run."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.commands import (
     Finish,
     Keep,
+    Kill,
     Quarantine,
     Record,
     Report,
@@ -118,6 +120,15 @@ def test_a_model_that_is_not_finite_is_not_written(everything):
     everything.snapshot_taken.return_value = [Finish("failed")]
     run(everything)
     assert not everything.write.called
+
+
+def test_a_worker_that_claims_to_be_the_coordinator_gets_nobody_killed(everything, monkeypatch):
+    killed = Mock()
+    monkeypatch.setattr(signal, "pidfd_send_signal", killed)
+    everything.attached_by.return_value = True
+    everything.receive.return_value = [Kill(os.getpid()), Finish("failed")]
+    run(everything, os.getpid())
+    assert everything.attached_by.called and not killed.called
 
 
 def test_the_exit_of_a_child_that_attaches_is_handled_once(everything, dead):
