@@ -17,11 +17,18 @@ from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import Constraint, WorkerRequest
 from hogbatch.errors import UsageError
 
-# Former keys, which files of earlier versions contain, and the value that still has its effect; None:
-# any, since the key did not change the model.
+# Former keys, which files of earlier versions contain, with the value that still has its effect;
+# None: any, since the key did not change the model.
 DROPPED: Final = {
-    **dict.fromkeys(("evaluate", "record", "listen", "insecure")),
-    **{"lr-batch": 16, "lr-cap": 4, "server-momentum": 0, "transfer": "float32", "robust": "none"},
+    "evaluate": None,
+    "record": None,
+    "listen": None,
+    "insecure": None,
+    "lr-batch": 16,
+    "lr-cap": 4,
+    "server-momentum": 0,
+    "transfer": "float32",
+    "robust": "none",
 }
 
 

@@ -1,8 +1,8 @@
 """A run directory used by one coordinator, and what becomes of an earlier run in it.
 
 A run that replaces another one (`--overwrite`) moves its files to `previous-run/` and leaves them
-there, so that a mistake does not lose a model. The next run that is replaced takes this place, once
-all of its files are in `previous-run.tmp/`; a move that was interrupted is continued by the next run.
+there, so that a mistake does not lose a model. The next run that is replaced takes this place once
+all of its files are in `previous-run.tmp/`; if the move is interrupted, the next run continues it.
 """
 
 import os

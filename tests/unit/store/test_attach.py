@@ -79,7 +79,7 @@ def test_a_process_with_the_segments_of_another_run_is_not_known(segments, monke
 def test_nobody_can_attach_once_it_is_closed(published):
     published.close()
     published.close()
-    with pytest.raises(UsageError, match=f"at {published.address} .*No such file.*: its run has en"):
+    with pytest.raises(UsageError, match=f"at {published.address} .*No such file.*: its run has"):
         attach_segments(published.address)
 
 
@@ -89,7 +89,7 @@ def test_a_descriptor_that_another_file_has_now_is_not_opened(published):
     readable, writable = os.pipe()  # reading it would block
     os.dup2(readable, number)
     try:
-        with pytest.raises(UsageError, match=r"\(its descriptor is of another file\): its run has en"):
+        with pytest.raises(UsageError, match=r"\(its descriptor is of another file\): its run"):
             attach_segments(published.address)
     finally:
         for fd in {readable, writable, number}:
@@ -101,7 +101,7 @@ def test_a_coordinator_of_another_version_is_an_error_and_leaks_nothing(publishe
     fd = os.open(published.address, os.O_RDWR)
     manifest = msgspec.json.decode(os.read(fd, 1 << 16))
     manifest["segments"][0]["layout"]["size"] = 1 << 20
-    for content, message in ((msgspec.json.encode(manifest), "1048576 bytes"), (b"", "other contents")):
+    for content, message in ((msgspec.json.encode(manifest), "1048576 bytes"), (b"", "got other")):
         os.truncate(fd, 0)
         os.pwrite(fd, content, 0)
         with pytest.raises(ProtocolError, match=message):
