@@ -128,7 +128,7 @@ class SeveralServers(Platform):
             with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
             for files in channel.stop():
-                _write(setup.run_dir / SERVERS / files.folder, files.contents)
+                _write(setup.run_dir / SERVERS / files.folder, files.contents, components.console)
                 _record_last(components, files)
         finally:
             mean.close()
@@ -178,9 +178,12 @@ def _record_last(components: RunComponents, files: ServerFiles) -> None:
         components.recorder.record(recorded(server.name, figures))
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files of a server's run directory."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name, content in files.items():
-        if name != FIGURES_FILE:
-            replace_file(folder / name, [content])
+def _write(folder: Path, files: Mapping[str, bytes], console: Console) -> None:
+    """Write the files of a server's run directory; a failure must not cost the model of the run."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in files.items():
+            if name != FIGURES_FILE:
+                replace_file(folder / name, [content])
+    except OSError as error:
+        console.say(f"cannot write the files of a server to {folder}: {error.strerror}")
