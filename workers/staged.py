@@ -105,7 +105,7 @@ class StagedSet:
         return Batch(number, inputs, labels, self._rows[:count], numbers[:count])
 
     def rows(self, start: int, stop: int) -> Any:
-        """The row numbers [start, stop) on the device, which a cached set has: None."""
+        """None: only a cached set has the row numbers [start, stop) on the device."""
         return None
 
     def finish(self) -> None:

@@ -17,7 +17,7 @@ class ProcessAdapter(Protocol):
         """All pids on this server; the loop watches for their exit."""
 
     def cause_of_death(self, pid: int) -> str:
-        """The exit of process `pid`, as far as it is known."""
+        """The exit of process `pid` in words, as far as it is known."""
 
     def died(self, pid: int, worked: bool, now: float) -> WorkerGivenUp | None:
         """Process `pid` has exited; `worked`: it had finished a lease.

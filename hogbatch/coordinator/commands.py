@@ -1,7 +1,7 @@
 """The commands that the coordinator's state gives.
 
-The state decides and returns commands. What carries them out has an action for each kind of command
-that its state gives: the loop in a real run, `hogbatch.simulate.world` in a simulated one.
+The state decides and returns commands. The loop of a real run, or `hogbatch.simulate.world` in a
+simulated one, carries them out: it has an action for each kind of command that its state gives.
 """
 
 from collections.abc import Callable, Mapping

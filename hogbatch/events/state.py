@@ -310,7 +310,7 @@ def condition_of(run: RunState, running: bool | None, crash: str | None = None) 
 
 
 def _awaited(workers: list[ObservedWorker]) -> str:
-    """The reason why a run with these workers does not train yet."""
+    """What a run with these workers waits for before it trains, such as "for workers"."""
     if not workers:
         return "for workers"
     if any(worker.state == "compiles" for worker in workers):

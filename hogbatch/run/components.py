@@ -26,7 +26,7 @@ from hogbatch.workers.compute.assignment import Assignment
 
 
 class Outcome(NamedTuple):
-    """The end of the coordinator's loop."""
+    """The results of the coordinator's loop."""
 
     finish: Finish
     totals: RunTotals

@@ -40,7 +40,7 @@ class Assignment:
 
     @property
     def evaluated(self) -> Examples:
-        """The test set; the task of a lease is "evaluate"."""
+        """The test set, for leases whose task is "evaluate"."""
         assert self.test is not None, "the coordinator hands out test rows only if there are any"
         return self.test
 

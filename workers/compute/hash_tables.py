@@ -27,7 +27,7 @@ RunParts = Callable[[Callable[[int, int], None], int], None]
 
 
 class BuildPlan(NamedTuple):
-    """The result of one build."""
+    """The work of one build."""
 
     number: int  # of the build, from 0
     redraw: bool  # draw new hash functions

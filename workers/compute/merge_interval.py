@@ -26,7 +26,7 @@ class MergeCost(NamedTuple):
 
 
 class IntervalTimes(NamedTuple):
-    """The duration of one interval of `rows` rows, in seconds."""
+    """The times of one interval of `rows` rows, in seconds."""
 
     batch_size: int
     rows: int

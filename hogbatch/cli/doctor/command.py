@@ -138,7 +138,7 @@ def reason(error: BaseException) -> str:
 
 
 def attempt(decide: Callable[[], Verdict]) -> Verdict:
-    """Apply a check; UsageError is what a run would be refused with.
+    """Apply a check; a UsageError means that runs are refused for the same reason.
 
     Every exception is caught, because the report is needed most where something unexpected is
     wrong.

@@ -171,7 +171,7 @@ def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _exit(process: subprocess.Popen[bytes]) -> str:
-    """The exit of a process, which must have been waited for."""
+    """The exit of a process in words; it must have been waited for."""
     code = process.returncode
     if code >= 0:
         return f"exited with code {code}"
