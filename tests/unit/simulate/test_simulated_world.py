@@ -3,11 +3,12 @@
 import pytest
 
 from hogbatch.cluster.decisions.link import ServerLink
-from hogbatch.coordinator.commands import Revoke
+from hogbatch.coordinator.commands import Quarantine, Revoke
 from hogbatch.simulate.scenario import draw_scenario
 from hogbatch.simulate.simulated_servers import ServersWorld, merge_settings
 from hogbatch.simulate.simulated_world import Conditions, SimulatedWorld
 from hogbatch.simulate.speed import Speed
+from hogbatch.wire.messages import Lease
 
 
 def world_of(scenario, **conditions):
@@ -50,6 +51,30 @@ def test_workers_are_restarted_as_often_as_the_conditions_say(given):
     assert len(world._engines) == 3
 
 
+def test_a_worker_whose_fence_is_raised_reports_no_rows(given):
+    world = world_of(given)
+    world.run(4.0)
+    before = world.messages["Done"]
+    world.run(4.5)
+    reported = world.messages["Done"]
+    world.actions[Revoke](Revoke(world.processes[1].number))
+    world.run(5.0)
+    assert before < reported == world.messages["Done"]
+    assert world.processes[1].alive
+
+
+def test_a_quarantined_row_kills_no_worker_in_later_epochs(given):
+    world, rows = world_of(given, bad_rows=1), given.plan.train_rows
+    epochs = [Lease(epoch, "train", epoch, 0, rows, 1, 0.1, 0) for epoch in range(3)]
+    for epoch in range(2):
+        world.write_order(epoch, 0)
+    place = world.deadly_row(epochs[0])
+    assert place is not None and world.deadly_row(epochs[1]) is not None
+    world.actions[Quarantine](Quarantine(0, place, place + 1))
+    world.write_order(2, 1)
+    assert world.deadly_row(epochs[2]) is None
+
+
 def test_a_server_whose_fence_is_raised_is_ended(given):
     world = ServersWorld(given.plan, merge_settings(100, 10), ServerLink(1e-3, 1e9), 0)
     for _ in range(2):
@@ -59,3 +84,4 @@ def test_a_server_whose_fence_is_raised_is_ended(given):
     first = world.processes[1]
     world.actions[Revoke](Revoke(first.number))
     assert not first.alive and list(world.processes) == [2]
+    assert world.fence(first.number) == 1

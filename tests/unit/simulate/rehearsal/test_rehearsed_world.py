@@ -1,0 +1,26 @@
+"""A rehearsed run carries out the commands of its coordinator with its components."""
+
+from random import Random
+from unittest.mock import Mock, call
+
+import pytest
+
+from hogbatch.coordinator.commands import Keep, Quarantine, Revoke, RollBack, ShowMean
+from hogbatch.simulate.event_queue import EventQueue
+from hogbatch.simulate.rehearsal.rehearsal import RehearsedWorld
+
+CALLS = {
+    Revoke(3): call.segments.fences.revoke(3),
+    Quarantine(1, 20, 30): call.segments.quarantine(1, 20, 30),
+    RollBack(): call.snapshots.roll_back(),
+    ShowMean(True): call.moving_mean.show(True),
+    Keep(None): call.recorder.keep(None),
+}
+
+
+@pytest.mark.parametrize("command", CALLS, ids=lambda command: type(command).__name__)
+def test_a_command_is_carried_out(command):
+    components = Mock()
+    world = RehearsedWorld(components, 1e9, Random(0), EventQueue())
+    world.actions[type(command)](command)
+    assert components.mock_calls == [CALLS[command]]
