@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import subprocess
 import sys
 import tomllib
 
@@ -145,6 +146,15 @@ def test_wrong_arguments_are_one_sentence(finished_run, main, tmp_path):
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
         assert words in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.html"]
+
+
+def test_the_users_settings_of_matplotlib_do_not_matter(finished_run, tmp_path, monkeypatch):
+    (tmp_path / "matplotlibrc").write_text("axes.grid: sometimes\nno.such.setting: 1\n")
+    monkeypatch.setenv("MPLBACKEND", "none")
+    command = [sys.executable, "-m", "hogbatch.cli.main", "report", finished_run]
+    flags = ["--output", "made.html"]
+    done = subprocess.run([*command, *flags], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_without_matplotlib_nothing_is_written(finished_run, main, monkeypatch):

@@ -1,7 +1,6 @@
 """A figure of a report, drawn by Matplotlib, as SVG within the page."""
 
 import io
-import logging
 import math
 import re
 import warnings
@@ -49,8 +48,6 @@ SETTINGS: Final = {
     "text.parse_math": False,  # a name may contain "$"
 }
 NO_METADATA: Final = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # not: "building the font cache"
 
 
 def chart_settings() -> AbstractContextManager[None]:

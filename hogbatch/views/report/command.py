@@ -1,5 +1,6 @@
 """Reads run directories and writes their report."""
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,6 +40,9 @@ def write_report(run_dirs: Sequence[Path], output: Path | None, read_data: "Read
         expect_run(run_dir)
     path = output or (run_dirs[0] / REPORT if len(run_dirs) == 1 else Path(REPORT))
     _expect_replaceable(path)
+    # No warnings about the user's settings and font cache, which have no effect on a report.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    os.environ.pop("MPLBACKEND", None)  # Matplotlib cannot be imported if it is invalid
     try:
         from hogbatch.views.report.page import page
     except ImportError as error:
