@@ -63,7 +63,9 @@ def expect_one_frame(shown, *, starts, result):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_bundled_sample_ends_with_one_frame_and_the_result(terminal, long_dir, size):
     flags = ("--epochs", 2, "--start-with", 2, "--run-dir", long_dir)
-    shown = terminal("train", "a9a", *NETWORK, *flags, columns=size[0], lines=size[1])
+    outdated = {"COLUMNS": "300", "LINES": "90"}  # as exported by a shell, before a resize
+    flags = (*NETWORK, *flags)
+    shown = terminal("train", "a9a", *flags, columns=size[0], lines=size[1], **outdated)
     assert shown.finish() == 0
     expect_one_frame(shown, starts="finished: all epochs", result="finished: test loss")
     assert any(line.startswith("epoch     2.00 of 2") for line in shown.everything)

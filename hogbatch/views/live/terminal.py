@@ -1,5 +1,6 @@
 """A terminal with lines that stay, and a view below them that is updated in place."""
 
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -22,7 +23,10 @@ class Terminal(RichConsole):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(file=stream, force_terminal=True)
+        # Rich would take the size of the terminal from these, whatever it is.
+        outdated = ("COLUMNS", "LINES")
+        environment = {name: value for name, value in os.environ.items() if name not in outdated}
+        super().__init__(file=stream, force_terminal=True, _environ=environment)
         self._writing = threading.RLock()
 
     def __enter__(self) -> Self:
