@@ -57,7 +57,6 @@ class ModelMerges:
         self._lock = threading.Lock()  # of these three
         self._known: frozenset[int] = frozenset()  # servers
         self._began = self._cpu_began = 0.0  # the merge; seconds, CPU seconds
-        self._finite = True
         self._updates = self._rows = 0  # at the last copy
         np.copyto(buffers.merged, model.params)
         for area in (buffers.change, buffers.sum):

@@ -18,7 +18,7 @@ from hogbatch.wire.messages import (
     WorkerState,
 )
 
-FIGURES_FILE: Final = "figures"  # in a server's run directory: those at its end
+FIGURES_FILE: Final = "figures"  # in the run directory of a server: its last ServerWorkers
 FIGURES_PER_S: Final = 10  # messages of all servers together; with more servers, each sends fewer
 
 

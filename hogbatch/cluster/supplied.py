@@ -138,7 +138,7 @@ class SuppliedCoordinator(Workforce):
         return [Answer(self._beat(now))]
 
     def _beat(self, now: float) -> Heartbeat | ServerWorkers:
-        """The message of each second: the figures of the workers, if they have changed."""
+        """The message of each second: figures of the workers if they are due, else a heartbeat."""
         if now < self._figures_due:
             return Heartbeat()
         before, self._figures = self._figures, figures_of(self.roster, self.progress.seconds(now))

@@ -73,7 +73,7 @@ class JointPolicy(BatchPolicy, Protocol):
     """Also decides how all workers train together."""
 
     def decide(self, workers: Sequence[WorkerView]) -> Sequence[Operation]:
-        """The operation from now on of each of `workers`, which are all that are ready.
+        """The next operation of each of `workers`, which are all that are ready.
 
         Called when a worker becomes ready or leaves, and a few times a second. At least one of them
         must train.

@@ -1,6 +1,6 @@
 """A plane of NIXL: one-sided writes through UCX, over shared memory, RDMA or TCP.
 
-That NIXL deregisters memory does not keep earlier servers from writing to it, so
+Deregistering memory does not prevent earlier servers from writing to it, so
 :meth:`NixlPlane.connect` makes the addresses of the earlier membership inaccessible, and maps the
 buffers at new ones, with a new agent (docs/cluster.md, "Transfers between servers").
 
