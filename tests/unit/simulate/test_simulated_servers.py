@@ -9,8 +9,14 @@ import pytest
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.event_queue import EventQueue
-from hogbatch.simulate.server_engine import UNREACHABLE_S, Exchange, ServerEngine, TrainedRows
-from hogbatch.simulate.simulated_servers import check_rows
+from hogbatch.simulate.server_engine import (
+    UNREACHABLE_S,
+    Exchange,
+    MergedModel,
+    ServerEngine,
+    TrainedRows,
+)
+from hogbatch.simulate.simulated_servers import check_models, check_rows
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Collect, Collected, Lease, Reduce, Reduced
 from tests.support.simulated_host import SimulatedHost
@@ -65,6 +71,25 @@ class Cluster:
 
     def said(self, number):
         return [message for _, message in self.hosts[number].posted]
+
+
+def test_servers_that_end_with_different_models_are_found():
+    first, second = engines = Cluster().engines
+    state = SimpleNamespace(plan=SimpleNamespace(train_rows=20), progress=SimpleNamespace(rows=20))
+    processes = {number: SimpleNamespace(engine=each) for number, each in enumerate(engines)}
+    world = SimpleNamespace(processes=processes, state=state)
+    first.change, first.merged = [], MergedModel(MergedModel(), (ONE, TWO))
+    second.merged = first.merged
+    with pytest.raises(InvariantViolation, match="1 servers end with rows that are not merged"):
+        check_models(world)
+    second.change = []
+    check_models(world)
+    second.merged = MergedModel(MergedModel(), (ONE, TWO))
+    with pytest.raises(InvariantViolation, match="2 servers end with 2 models"):
+        check_models(world)
+    processes.clear()
+    with pytest.raises(InvariantViolation, match="no server is left"):
+        check_models(world)
 
 
 def reduce(attempt=1, numbers=(0, 1), *, collect=True):
