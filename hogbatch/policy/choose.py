@@ -86,9 +86,8 @@ def find(name: str) -> Factory:
             factory: Factory = getattr(import_module(module), attribute)
     except (Exception, SystemExit) as error:  # an import may raise anything
         raise UsageError(f"--policy {name}: cannot be imported: {_shown(error)}") from None
-    for method in ("first_size", "next_size"):
-        if isinstance(factory, type) and not callable(getattr(factory, method, None)):
-            raise UsageError(f"--policy {name}: the class has no method {method}")
+    if isinstance(factory, type):
+        _expect_methods(name, factory)
     return partial(_create, name, factory)
 
 
@@ -114,8 +113,15 @@ def _create(name: str, factory: Factory, settings: PolicySettings) -> BatchPolic
         policy = factory(settings)
     except (Exception, SystemExit) as error:
         raise UsageError(f"--policy {name}: cannot create an instance: {_shown(error)}") from None
+    _expect_methods(name, policy)  # `factory` may be a function
     joint = isinstance(policy, JointPolicy)
     return CheckedJointPolicy(name, policy) if joint else CheckedPolicy(name, policy)
+
+
+def _expect_methods(name: str, policy: object) -> None:
+    for method in ("first_size", "next_size"):
+        if not callable(getattr(policy, method, None)):
+            raise UsageError(f"--policy {name}: the policy has no method {method}")
 
 
 def _problem(operations: Any, workers: int) -> str | None:

@@ -30,6 +30,10 @@ class Half(Mine):
     next_size = 3
 
 
+def make_half(settings):
+    return Half(settings)
+
+
 class Returns(Mine):
     value = 7
 
@@ -92,7 +96,8 @@ def test_a_users_class_is_created_with_the_settings():
         (f"{__name__}:Stubborn", "takes 1 positional argument"),
         (f"{__name__}:FailsAtOnce", "cannot create an instance: ValueError"),
         ("leaving_policies:Any", "cannot be imported: SystemExit: 3"),
-        (f"{__name__}:Half", "the class has no method next_size"),
+        (f"{__name__}:Half", "the policy has no method next_size"),
+        (f"{__name__}:make_half", "the policy has no method next_size"),
         (f"{__name__}:Mine:more", "has no attribute 'Mine:more'"),
     ],
 )
