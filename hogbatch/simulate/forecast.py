@@ -10,6 +10,7 @@ from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.plan import Plan, StoppingCriteria
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.errors import PolicyError
 from hogbatch.events.records import WorkerRecord
 from hogbatch.machine.budget import byte_size
 from hogbatch.policy.base import PolicySettings
@@ -59,7 +60,7 @@ def forecast(
     """Simulate training on `rows` rows per epoch; `groups` are numbers of workers and speeds.
 
     All workers become ready together. If they are `servers`, their models are merged;
-    InvariantViolation if a row is lost or merged twice.
+    InvariantViolation if a row is lost or merged twice. PolicyError if the user's policy fails.
     """
     plan = _plan(config, groups, rows)
     settings = PolicySettings(
@@ -78,6 +79,8 @@ def forecast(
             world.start_worker(speed)
     world.begin()
     world.run(math.inf)
+    if world.finish is not None and world.finish.by_policy:
+        raise PolicyError(world.finish.reason)
     if isinstance(world, ServersWorld):
         check_models(world)
     totals, roster = world.state.totals(world.queue.now), world.state.roster

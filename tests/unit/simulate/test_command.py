@@ -78,9 +78,21 @@ def test_a_seed_that_fails_is_named(capsys, monkeypatch):
     assert "hogbatch simulate --faults --seed 5" in said
 
 
+class Failing:
+    def __init__(self, settings):
+        pass
+
+    def first_size(self, worker):
+        return 64
+
+    def next_size(self, worker, others):
+        raise ValueError("no idea")
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
+        (["--policy", f"{__name__}:Failing"], "next_size failed with ValueError: no idea"),
         (["--workers", "16"], "workers: expected a list such as"),
         (["--workers", "cpu:1x0rows/s"], "workers: expected a list such as"),
         (["--workers", "cpu:16384x1rows/s,gpu:1x1rows/s"], "at most 16384"),
