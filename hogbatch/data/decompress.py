@@ -5,22 +5,56 @@ The file type and compression are detected from the first bytes, never from the 
 
 import bz2
 import codecs
-import gzip
 import itertools
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import BinaryIO, Final
 
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, compression_of, not_text
 from hogbatch.data.source import Source, not_data
 from hogbatch.errors import DataError
+from hogbatch.machine import budget
 
-OPENED: Final[dict[str, Callable[..., gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]]] = {
-    "gzip": partial(gzip.GzipFile, None, "rb", 9),
-    "bzip2": bz2.BZ2File,
-    "xz": lzma.LZMAFile,
+COMPRESSED_CHUNK_BYTES: Final = 1 << 20  # compressed bytes per read
+GZIP_FORMAT: Final = 31  # zlib: the largest window, gzip header and checksum
+
+
+class GzipDecompressor:
+    """Decompressor of one member of a gzip file, with the interface of the modules bz2 and lzma."""
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(GZIP_FORMAT)
+        self.needs_input = True
+
+    @property
+    def eof(self) -> bool:
+        """Whether the member has ended."""
+        return self._inflate.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        """Input after the end of the member."""
+        return self._inflate.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Decompress up to `max_length` bytes."""
+        text = self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
+        self.needs_input = not self._inflate.unconsumed_tail and len(text) < max_length
+        return text
+
+
+def _xz() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(memlimit=budget.available().size)
+
+
+Decompressor = GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
+# Not the file objects of these modules: those of bz2 and lzma end at a damaged member without an
+# error, and gzip takes longer.
+DECOMPRESSORS: Final[dict[str, Callable[[], Decompressor]]] = {
+    "gzip": GzipDecompressor,
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": _xz,
 }
 
 
@@ -60,16 +94,22 @@ def _decompressed(
     file: BinaryIO, source: Source, compression: str, chunk_bytes: int
 ) -> Iterator[bytes]:
     """Decompress a file of one or more members, which may be padded with zeros."""
-    stream = OPENED[compression](file)
-    while True:
+    decompressor, compressed = DECOMPRESSORS[compression](), b""
+
+    def step(data: bytes) -> bytes:
         try:
-            chunk = stream.read(chunk_bytes)
-        except EOFError:
-            raise DataError(
-                f"{source}: the {compression} data is truncated; is the file complete?"
-            ) from None
+            return decompressor.decompress(data, chunk_bytes)
         except (zlib.error, lzma.LZMAError, OSError) as error:
             raise DataError(f"{source}: the {compression} data is damaged: {error}") from None
-        if not chunk:
-            return
-        yield chunk
+
+    while compressed := compressed or file.read(COMPRESSED_CHUNK_BYTES):
+        if decompressor.eof:
+            compressed = compressed.lstrip(b"\0")
+            decompressor = DECOMPRESSORS[compression]() if compressed else decompressor
+            continue
+        yield step(compressed)
+        while not (decompressor.eof or decompressor.needs_input):
+            yield step(b"")
+        compressed = decompressor.unused_data
+    if not decompressor.eof:
+        raise DataError(f"{source}: the {compression} data is truncated; is the file complete?")

@@ -34,22 +34,25 @@ def test_a_return_before_a_newline_is_half_of_a_line_end(text_of, monkeypatch):
 @pytest.mark.parametrize("at_once", [1, 5, 1 << 20])
 def test_a_gzip_file_may_have_several_members_and_zeros_after_each(text_of, monkeypatch, at_once):
     monkeypatch.setattr(text, "BLOCK_BYTES", at_once)
+    monkeypatch.setattr(decompress, "COMPRESSED_CHUNK_BYTES", at_once)
     pack, long = gzip.compress, b"3\n" * 5000  # few bytes make more text than fits into a chunk
     content = pack(b"1\n2") + pack(long) + bytes(9) + pack(b"")
     assert text_of("a.svm.gz", content) == b"1\n2" + long
 
 
 @pairs(how=list(PACKERS), name=["a.csv.gz", "a"], block=[5, 1 << 20])
-def test_compression_is_told_by_the_content_and_damage_is_named(
+def test_compression_is_detected_from_the_content_and_damage_is_named(
     text_of, monkeypatch, how, name, block
 ):
     monkeypatch.setattr(text, "BLOCK_BYTES", block)
+    monkeypatch.setattr(decompress, "COMPRESSED_CHUNK_BYTES", block)
     pack = PACKERS[how]
     content = b"".join(b"%d:%d\n" % (i, i * i) for i in range(2000))
     whole = pack(content)
     assert text_of(name, whole + pack(b"") + pack(b"x\n")) == content + b"x\n"
     with pytest.raises(DataError, match=f"the {how} data is truncated"):
         text_of(name, whole[:-9])
-    for damaged in (whole[:60] + bytes(40) + whole[100:], whole[:-8] + bytes(8)):  # or a checksum
+    damages = (whole[:60] + bytes(40) + whole[100:], whole[:-8] + bytes(8))  # or a checksum
+    for damaged in (*damages, whole + b"?" + pack(b"x\n")):  # or the start of a member
         with pytest.raises(DataError, match=f"the {how} data is damaged"):
             text_of(name, damaged)
