@@ -1,10 +1,15 @@
 """A cache of parsed text files in binary form.
 
 The cache directory has one entry per text file and set of reader options that affect the result. An
-entry is an archive as of `numpy.savez`, whose array "header" contains JSON: the origin of the entry
-(path, options, state of the file, a digest of the readers' source code) and the scalars of the
-content, which is a RawSet or the columns of a table (`table.stored`). An entry that is damaged or
-has a different origin is ignored and replaced by a rename. Errors of the cache never fail a run.
+entry is a sequence of arrays in the format of `numpy.save`:
+
+    checksums       the CRC-32 of each of the other arrays, with its type and shape
+    header          JSON: the origin of the entry (path, options, state of the file, a digest of the
+                    readers' source code), the names of the arrays, and scalars
+    array, ...      with the scalars, a RawSet or the columns of a table (`table.stored`)
+
+An entry that is damaged or has a different origin is ignored and replaced by a rename. Errors of
+the cache never fail a run.
 
 Entries are read, not mapped: a failing disk or file server raises an error here instead of causing
 a SIGBUS during the run.
@@ -17,18 +22,20 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from tokenize import TokenError
+from typing import Any, BinaryIO, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from hogbatch.data.arrays import DAMAGE as DAMAGED_ARCHIVE
 from hogbatch.data.batch import Inputs
 from hogbatch.data.raw import LabelLists, RawSet
 from hogbatch.data.skipped import MalformedLine, SkippedLines
@@ -45,7 +52,7 @@ MIN_PARSE_S: Final = 0.5  # files that are parsed faster are not cached
 CLOCK_TICK_NS: Final = 2_000_000_000
 MIN_FREE_BYTES: Final = 1 << 30  # disk space that stays free after writing an entry: at least this,
 MIN_FREE_FRACTION: Final = 0.1  # and this fraction of the disk
-DAMAGE: Final = (OSError, NotImplementedError, *DAMAGED_ARCHIVE)
+DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, MemoryError, SyntaxError, TokenError)
 ADVICE: Final = "use fewer rows, or a machine with more memory"
 
 Origin = dict[str, Any]  # the file and options of an entry, as JSON
@@ -124,7 +131,8 @@ class DataCache:
             make_directory(self.directory)
             self._sweep()
             _check_space(self.directory, size)
-            _write(entry, {"header": as_json({**scalars, "origin": origin}), **arrays})
+            header = {**scalars, "origin": origin, "arrays": list(arrays)}
+            _write(entry, [as_json(header), *arrays.values()])
         except OSError as error:
             why = error.strerror or str(error)
             self.report(f"{path}: cannot write to the cache {self.directory}: {why}")
@@ -224,13 +232,16 @@ def as_json(value: object) -> NDArray[np.uint8]:
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
-def _write(entry: Path, arrays: Arrays) -> None:
+def _write(entry: Path, arrays: list[NDArray[Any]]) -> None:
     """Write an entry atomically, readable by this user only."""
     # mkstemp creates the file with mode 0600.
     descriptor, unfinished = tempfile.mkstemp(dir=entry.parent, suffix=TEMPORARY_SUFFIX)
+    arrays = [np.ascontiguousarray(array) for array in arrays]
+    checksums = np.array([_checksum(array) for array in arrays], np.uint32)
     try:
         with open(descriptor, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            for array in (checksums, *arrays):
+                npy.write_array(file, array, allow_pickle=False)
         os.replace(unfinished, entry)
     except BaseException:
         with suppress(OSError):
@@ -241,27 +252,41 @@ def _write(entry: Path, arrays: Arrays) -> None:
 def _load(entry: Path, origin: Origin) -> tuple[dict[str, Any], Arrays] | None:
     """Read the header and arrays of an entry; None if it is damaged or has a different origin."""
     try:
-        with entry.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        with entry.open("rb") as file:
+            stored = _stored(file)
             header = _header(stored)
             if header["origin"] != origin:
                 return None
             budget.require(entry.stat().st_size, f"the rows of {origin['path']}", ADVICE)
-            return header, {name: stored[name] for name in stored.files if name != "header"}
+            return header, dict(zip(header["arrays"], stored, strict=True))
     except UsageError:  # not enough memory; a subclass of ValueError
         raise
     except DAMAGE:
         return None
 
 
-def _header(stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(stored["header"].tobytes())
+def _stored(file: BinaryIO) -> Iterator[NDArray[Any]]:
+    """Yield the header and the arrays of an entry; ValueError if one is damaged."""
+    for checksum in npy.read_array(file, allow_pickle=False):
+        array = npy.read_array(file, allow_pickle=False)
+        if _checksum(array) != checksum:
+            raise ValueError("a damaged array")
+        yield array
+
+
+def _checksum(array: NDArray[Any]) -> int:
+    return zlib.crc32(array.data, zlib.crc32(f"{array.dtype} {array.shape}".encode()))
+
+
+def _header(stored: Iterator[NDArray[Any]]) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(next(stored, np.empty(0, np.uint8)).tobytes())
     return header
 
 
 def _outdated(entry: Path) -> bool:
     try:
-        with entry.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            origin: Origin = _header(stored)["origin"]
+        with entry.open("rb") as file:
+            origin: Origin = _header(_stored(file))["origin"]
     except DAMAGE:
         return True
     return origin != _origin(Path(origin["path"]), origin["options"])

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.data import cache as module
-from hogbatch.data.cache import RAW_SETS, DataCache
+from hogbatch.data.cache import RAW_SETS, CacheForm, DataCache
 from hogbatch.data.load import load
 from hogbatch.data.raw import Columns
 from hogbatch.errors import UsageError
@@ -187,6 +187,22 @@ def test_a_damaged_entry_is_parsed_again_and_replaced(table, cache, parsed):
         assert flat(read(table, cache)) == expected
         assert len(parsed) == before or entry.read_bytes() == whole
     assert len(parsed) > 10  # a flipped bit in a field that nobody reads does no harm
+
+
+def test_a_flipped_bit_never_changes_what_is_read_from_an_entry(table, cache):
+    arrays = {"values": np.arange(3.0), "none": np.empty((0, 4))}
+    plain = CacheForm(lambda content: ({}, content), lambda header, content: content)
+
+    def stored():
+        found = cache.read(table, {}, lambda: arrays, plain)
+        return [(name, each.dtype, each.shape, each.tolist()) for name, each in found.items()]
+
+    expected = stored()
+    (entry,) = entries(cache)
+    whole = entry.read_bytes()
+    for place, byte in enumerate(whole):
+        entry.write_bytes(whole[:place] + bytes([byte ^ 1]) + whole[place + 1 :])
+        assert stored() == expected
 
 
 def test_the_entry_of_another_file_is_not_used_and_entries_are_for_their_user_alone(
