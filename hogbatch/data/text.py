@@ -176,14 +176,14 @@ def lines_at(source: Source, lines: Iterable[int]) -> Iterator[bytes]:
         yield contents[line - block.first_line]
 
 
-def blocks(source: Source) -> Iterator[TextBlock]:
-    """Split a text file, possibly compressed, at line ends into blocks of about 4 MiB.
+def blocks(source: Source, block_bytes: int | None = None) -> Iterator[TextBlock]:
+    """Split a text file, possibly compressed, at line ends into blocks of about `block_bytes`.
 
     DataError if the file is missing, a directory, unreadable, corrupt or not text.
     """
     line, pending, size = 1, list[bytes | memoryview](), 0
     with source.open() as file:
-        for chunk in decompressed(file, source, BLOCK_BYTES):
+        for chunk in decompressed(file, source, block_bytes or BLOCK_BYTES):
             end = chunk.rfind(b"\n") + 1
             if end:
                 text = b"".join((*pending, memoryview(chunk)[:end]))

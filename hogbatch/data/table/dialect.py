@@ -16,6 +16,7 @@ from hogbatch.machine.printable import quoted
 
 HEADER_SETTINGS: Final = ("auto", "yes", "no")
 SAMPLE_LINES: Final = 500
+SAMPLE_BYTES: Final = 1 << 17  # are read at a time, until there are as many lines
 DELIMITERS: Final = (",", "\t", ";", "|")
 DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 DECIMAL_POINT: Final = re.compile(r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?")
@@ -67,12 +68,13 @@ def examine(source: Source, options: ReadOptions) -> Dialect:
 
 def _first_lines(source: Source) -> list[str]:
     """The first lines of a file, without line ends."""
-    text = b""
-    for block in blocks(source):
-        text += block.text
-        if text.count(b"\n") >= SAMPLE_LINES:
+    parts, lines = list[bytes](), 0
+    for block in blocks(source, SAMPLE_BYTES):
+        parts.append(block.text)
+        lines += block.text.count(b"\n")
+        if lines >= SAMPLE_LINES:
             break
-    return text.decode("utf-8", "replace").split("\n")[: SAMPLE_LINES + 1]
+    return b"".join(parts).decode("utf-8", "replace").split("\n")[: SAMPLE_LINES + 1]
 
 
 def _has_decimal_commas(cells: Sequence[str]) -> bool:
