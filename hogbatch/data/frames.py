@@ -4,14 +4,14 @@ None of the packages of data frames is imported; PyArrow converts their columns.
 dictionary are arrays or lists.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.columns import find_features, numbered
-from hogbatch.data.table.columns import NumberColumn, Table
+from hogbatch.data.columns import TableForm, find_features, numbered
+from hogbatch.data.table.columns import Column, NumberColumn, Table
 from hogbatch.errors import UsageError
 
 SOURCE: Final = "the data frame"
@@ -48,20 +48,23 @@ def columns_of(frame: Any) -> list[Any]:
     return [frame[key] for key in frame.columns]
 
 
-def table_of(frame: Any) -> Table:
+def table_of(frame: Any, used: Callable[[TableForm], Iterable[int]] | None = None) -> Table:
     """The columns of a data frame, or of a dictionary of arrays or lists.
 
-    UsageError for columns of different lengths, or with more than one dimension. DataError for
-    cells that are not numbers, text or dates.
+    `used` returns the positions of the columns to convert; None: all. UsageError for columns of
+    different lengths, or with more than one dimension. DataError for cells that are not numbers,
+    text or dates.
     """
     from hogbatch.data.table.arrow.columns import column_of  # here: PyArrow is large
 
     names = tuple(map(str, keys_of(frame)))
-    cells = columns_of(frame)
-    for name, own in zip(names, cells, strict=True):
-        if (dimensions := getattr(own, "ndim", 1)) != 1:
-            raise UsageError(f"{SOURCE}: column {name!r}: expected one dimension; got {dimensions}")
-    columns = {n: column_of(own, names[n], SOURCE) for n, own in enumerate(cells)}
+    cells, columns = columns_of(frame), dict[int, Column]()
+    for n in range(len(names)) if used is None else used(TableForm(SOURCE, names, True)):
+        if (dimensions := getattr(cells[n], "ndim", 1)) != 1:
+            raise UsageError(
+                f"{SOURCE}: column {names[n]!r}: expected one dimension; got {dimensions}"
+            )
+        columns[n] = column_of(cells[n], names[n], SOURCE)
     return Table(SOURCE, names, columns)
 
 

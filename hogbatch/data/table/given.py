@@ -7,12 +7,13 @@ import numpy as np
 
 from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
+from hogbatch.data.columns import TableForm
 from hogbatch.data.frames import is_frame, table_of
 from hogbatch.data.memory import RowLabels, labels_of, numbers_of, weights_of
 from hogbatch.data.raw import Columns, RawSet
 from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn, Table
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.kinds import TableOptions, inspect
+from hogbatch.data.table.kinds import TableOptions, inspect, requested
 from hogbatch.errors import DataError, UsageError
 
 
@@ -21,9 +22,9 @@ def training_set(X: Any, y: Any, weights: Any, options: TableOptions) -> RawSet:
 
     UsageError or DataError for columns, lengths and values that cannot be used.
     """
-    table = table_of(X)
+    table = table_of(X, lambda form: _not_dropped(form, options))
     if not table.rows:
-        raise UsageError("X: expected a row; got none")
+        raise UsageError("X: expected a row and a column that is used; got none")
     labels = labels_of(y, table.rows, "y")
     name, label = _label_name(y, table.names), len(table.names)
     columns = {**table.columns, label: _label_column(labels, table.rows)}
@@ -68,9 +69,14 @@ def encode(rows: Any, encoding: TableEncoding, name: str) -> Inputs:
     UsageError or DataError for columns and values that cannot be used.
     """
     if is_frame(rows):
-        return encoding.transform(encoding.adapted(table_of(rows)))
+        return encoding.transform(encoding.adapted(table_of(rows, encoding.match)))
     inputs, features = numbers_of(rows, encoding.width - 1, name)
     return encode_numbers(inputs, features, encoding, name)
+
+
+def _not_dropped(form: TableForm, options: TableOptions) -> list[int]:
+    wanted = requested(form, options, None)
+    return [n for n in range(len(form.names)) if wanted.get(n) != "drop"]
 
 
 def _label_name(y: Any, names: tuple[str, ...]) -> str:

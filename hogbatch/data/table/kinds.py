@@ -80,7 +80,7 @@ class Inspected(NamedTuple):
     note: str  # one line about the kinds of all columns
 
 
-def requested(form: TableForm, options: TableOptions, label: int) -> dict[int, Requested]:
+def requested(form: TableForm, options: TableOptions, label: int | None) -> dict[int, Requested]:
     """The kind that the user requests for each column, or "drop", by position.
 
     DataError for an unknown column, two kinds for one column, or the label column.

@@ -8,7 +8,8 @@ import pytest
 
 from hogbatch.data.frames import is_frame, matrix_of, table_of
 from hogbatch.data.table.columns import CategoryColumn, NumberColumn
-from hogbatch.data.table.given import training_set
+from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.data.table.given import encode, training_set
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import DataError, UsageError
 
@@ -106,6 +107,13 @@ def test_columns_that_cannot_be_read_are_named():
     for lists in (pandas.Series([[1], [2]]), polars.Series([[1], [2]]), [{"k": 1}, {"k": 2}]):
         with pytest.raises(DataError, match="column 'a': expected numbers, text or dates; got"):
             table_of({"a": lists})
+
+
+def test_columns_that_are_not_used_may_contain_anything():
+    frame = pandas.DataFrame({"a": [1, 2], "lists": [[1], [2]]})
+    raw = training_set(frame, [0, 1], None, TableOptions(drop=("lists",)))
+    encoding = TableEncoding.fit(raw.table, 2, None, "none")
+    assert encode(frame, encoding, "X").dense.tolist() == [[1], [2]]
 
 
 def test_a_column_that_is_constant_in_training_is_not_a_feature():
