@@ -165,12 +165,12 @@ def not_data(source: Source, what: str) -> DataError:
     return DataError(f"{source}: expected text or an .npz archive; got {what}")
 
 
-def too_long(source: Source, line: int | None = None) -> DataError:
-    """The error for a line that is too long."""
+def too_long(source: Source, line: int | None = None, limit: int | None = None) -> DataError:
+    """The error for a line with more than `limit` bytes (None: MAX_LINE_BYTES)."""
     location = f"{source}:{line}" if line else str(source)
+    most = byte_size(limit or MAX_LINE_BYTES)
     return DataError(
-        f"{location}: expected lines of up to {byte_size(MAX_LINE_BYTES)}; got a longer line: is "
-        "this a text file?"
+        f"{location}: expected lines of up to {most}; got a longer line: is this a text file?"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from hogbatch.data.columns import numbered
 from hogbatch.data.raw import ReadOptions
-from hogbatch.data.source import Source
+from hogbatch.data.source import MAX_LINE_BYTES, Source
 from hogbatch.data.table.columns import MISSING, number_of
 from hogbatch.data.text import blocks, changed_error
 from hogbatch.errors import DataError
@@ -21,6 +21,9 @@ DELIMITERS: Final = (",", "\t", ";", "|")
 DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 DECIMAL_POINT: Final = re.compile(r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?")
 LIST_COMMA: Final = re.compile(r"(?<!\d),|,(?!\d)")  # a comma that is not within a number
+
+# The default is 128 KiB, but a cell may be as long as a line.
+csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
 class Dialect(NamedTuple):

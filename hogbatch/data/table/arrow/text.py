@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from hogbatch.data.skipped import LineError, SkippedLines
-from hogbatch.data.source import Source
+from hogbatch.data.source import Source, too_long
 from hogbatch.data.table.arrow.columns import ADVICE, convert
 from hogbatch.data.table.columns import MISSING
 from hogbatch.data.table.dialect import Dialect, records
@@ -23,6 +23,7 @@ from hogbatch.machine import budget
 from hogbatch.machine.printable import printable
 
 BLOCK_BYTES: Final = 1 << 21  # of text that a thread parses at a time
+STRADDLING: Final = "straddling"  # in the error of PyArrow for a line that is in three blocks
 RELEASED_WITHIN_S: Final = 1.0
 PARSED_BYTES: Final = 16  # of memory for each byte of text, with the blocks that wait to be parsed
 MAX_DICTIONARY: Final = 1 << 20  # distinct values of a block that is stored as numbers
@@ -161,11 +162,13 @@ def _parse(
 
 
 def _diagnosed(source: Source, dialect: Dialect, problem: str) -> DataError:
-    """The error for the first line with a wrong number of cells."""
+    """The error for the first line with a wrong number of cells, or that is too long."""
     line = None
     for line, cells in records(source, dialect):
         if len(cells) != len(dialect.names):
             return DataError(f"{source}:{line}: {_wrong_width(cells, dialect)}")
+        if STRADDLING in problem and sum(map(len, cells)) > BLOCK_BYTES:
+            return too_long(source, line, BLOCK_BYTES)
     if line is None:
         return DataError(f"{source} has a header and no rows")
     reason = printable(problem.splitlines()[0], 200)

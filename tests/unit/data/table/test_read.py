@@ -110,6 +110,17 @@ def test_rows_of_another_width_and_tables_without_labels_are_refused(
         read_table("a.csv", content)
 
 
+def test_long_cells_are_read_and_lines_that_are_too_long_for_pyarrow_are_refused(
+    read_table, monkeypatch
+):
+    long, content = "x" * 200_000, "a,b,y\n1,{},u\n2,x,v\n"
+    raw = read_table("a.csv", content.format(long))
+    assert cells(raw)[1] == [long, "x"] and raw.locate(1).endswith("a.csv:3")
+    monkeypatch.setattr("hogbatch.data.table.arrow.text.BLOCK_BYTES", 1 << 16)
+    with pytest.raises(DataError, match=r"a\.csv:2: expected lines of up to 65.5 kB; got a longer"):
+        read_table("a.csv", content.format(long))
+
+
 def test_bad_lines_and_rows_without_a_label_are_left_out(read_table):
     content = "a,b,y\n" + "1,x,u\n2,z,v\n" * 20 + "3,u\n4,x,NA\nmany,x,u\n5,z,v\n"
     raw = read_table("a.csv", content, bad_lines=0.1)
