@@ -91,7 +91,7 @@ def _features(arrays: Arrays) -> Any:
 
 
 class CsrMatrix(NamedTuple):
-    """A matrix as of SciPy."""
+    """A matrix with the attributes of a CSR matrix of SciPy."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]

@@ -40,10 +40,10 @@ def raw_set(
     suffix: str = "",
     labels: Callable[[int], RowLabels] | None = None,
 ) -> RawSet:
-    """The rows of a matrix `X` with labels `y` and `weights`[N]; their names end in `suffix`.
+    """The rows of a matrix `X` with labels `y` and `weights`[N].
 
-    `labels` returns the labels in place of `y`, for N. UsageError for other shapes, lengths and
-    values.
+    In messages, the names of `X` and `y` end in `suffix`. `labels`, if given, returns the labels
+    of N rows in place of `y`. UsageError for other shapes, lengths and values.
     """
     name, labels_name = f"X{suffix}", f"y{suffix}"
     inputs, features = numbers_of(X, 0, name)
@@ -81,7 +81,7 @@ def inputs_of(values: Any, name: str, known: Sequence[str] = ()) -> tuple[RawInp
 def numbers_of(
     rows: Any, features: int, name: str, known: Sequence[str] = ()
 ) -> tuple[RawInputs, int]:
-    """As `inputs_of`; also for the arrays of a CSR form without a shape, with F = `features`."""
+    """Like `inputs_of`, and for an object with CSR arrays; F = `features` if it has no shape."""
     if hasattr(rows, "indptr") and not hasattr(rows, "tocsr"):
         return csr_of(rows), getattr(rows, "shape", (0, features))[-1]
     return inputs_of(rows, name, known)
@@ -116,7 +116,7 @@ def matrix_of(values: Any) -> NDArray[Any]:
     except (TypeError, ValueError) as error:
         raise UsageError(f"expected a matrix of numbers; {error}") from None
     if matrix.ndim != 2:
-        raise UsageError(f"expected a matrix [rows, features]; got {matrix.ndim} dimensions")
+        raise UsageError(f"expected a matrix [rows, features]; got shape {matrix.shape}")
     _expect_finite(dense_inputs(matrix))
     return _floats(matrix)
 

@@ -179,7 +179,8 @@ def lines_at(source: Source, lines: Iterable[int]) -> Iterator[bytes]:
 def blocks(source: Source, block_bytes: int | None = None) -> Iterator[TextBlock]:
     """Split a text file, possibly compressed, at line ends into blocks of about `block_bytes`.
 
-    DataError if the file is missing, a directory, unreadable, corrupt or not text.
+    If that is None, they have about BLOCK_BYTES, 4 MiB. DataError if the file is missing, a
+    directory, unreadable, corrupt or not text.
     """
     line, pending, size = 1, list[bytes | memoryview](), 0
     with source.open() as file:

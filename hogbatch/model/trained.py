@@ -50,7 +50,8 @@ class Model:
 
     `feature_names` are the names of the features if the training file had a header, else None. The
     columns of a data frame (any object with `columns`) are matched by these names, in any order.
-    A model of a table (`table`) takes data frames and dictionaries of columns with raw cells.
+    A model of a table (`table`) takes data frames and dictionaries of columns with raw cells, and
+    matrices if the columns of the table are numbers.
     In `about`, "label" is the name of the label column and "label_column" its number, from 0.
     """
 

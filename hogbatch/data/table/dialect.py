@@ -16,7 +16,7 @@ from hogbatch.machine.printable import quoted
 
 HEADER_SETTINGS: Final = ("auto", "yes", "no")
 SAMPLE_LINES: Final = 500
-SAMPLE_BYTES: Final = 1 << 17  # are read at a time, until there are as many lines
+SAMPLE_BYTES: Final = 1 << 17  # read at a time until there are SAMPLE_LINES lines
 DELIMITERS: Final = (",", "\t", ";", "|")
 DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 DECIMAL_POINT: Final = re.compile(r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?")

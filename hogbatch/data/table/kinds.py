@@ -97,8 +97,8 @@ def requested(form: TableForm, options: TableOptions, label: int | None) -> dict
             position = find(form, name, "")
             if position == label:
                 raise DataError(
-                    f"{form.source}: column {quoted(name)} is the label column; expected the name "
-                    "of another column, or another one in --label"
+                    f"{form.source}: column {quoted(name)} is the label column; expected another "
+                    "column here, or another label column with --label"
                 )
             if kinds.setdefault(position, kind) != kind:
                 raise DataError(

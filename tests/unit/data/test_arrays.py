@@ -77,7 +77,7 @@ def test_labels_may_be_text_or_booleans_or_a_column_or_missing(save, y):
     [
         ({"x": X, "y": [0, 1]}, "expected arrays X and y, or data.*; found x, y"),
         ({}, "found none"),
-        ({"X": [1, 2]}, r"expected a matrix \[rows, features\]; got 1 dim"),
+        ({"X": [1, 2]}, r"expected a matrix \[rows, features\]; got shape \(2,\)"),
         ({"X": [["a"]]}, "expected a matrix of numbers; could not"),
         ({"X": np.zeros((0, 3))}, "X: expected a row and a feature; got 0 x 3"),
         ({"X": [[1, 2], [3, np.nan]]}, "expected finite numbers; got nan in row 1, column 1"),

@@ -101,7 +101,7 @@ def test_lists_of_one_length_are_lists_unless_they_are_marks():
         ([[0, 1e39]], [0], r"X: expected numbers within float32; got 1e\+39 in row 0, column 1"),
         (sparse([[0, -1e39]]), [0], r"got -1e\+39 in row 0, column 1"),
         ([["a"]], [0], "expected a matrix of numbers"),
-        ([1, 2], [0, 1], "got 1 dimensions"),
+        ([1, 2], [0, 1], r"got shape \(2,\)"),
         (np.zeros((0, 3)), [], "X: expected a row and a feature; got 0 x 3"),
         (X, None, "y is missing: expected the labels of 3 rows"),
         (X, [0, 1], "y: expected the labels of 3 rows; got 2 labels"),

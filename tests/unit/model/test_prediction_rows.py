@@ -168,7 +168,7 @@ def test_scores_of_many_outputs_are_never_all_there():
     ("given", "message"),
     [
         (np.zeros((2, 4)), "expected 5 features; got 4"),
-        (np.zeros(5), r"expected a matrix \[rows, features\]; got 1 dimensions"),
+        (np.zeros(5), r"expected a matrix \[rows, features\]; got shape \(5,\)"),
         ([["a"] * 5], "expected a matrix of numbers"),
         (dense_inputs(np.zeros((2, 6), np.float32)), "expected 5 features; got 6"),
         (scipy.sparse.csr_array((2, 6)), "expected 5 features; got 6"),
