@@ -57,9 +57,8 @@ def _open(path: Source) -> dict[str, NDArray[Any]]:
         raise
     except DAMAGE as error:
         raise DataError(f"{path}: not an intact .npz file of plain arrays: {error}") from None
-    return {
-        n: a for n, a in members.items() if isinstance(a, np.ndarray)
-    }  # other members are bytes
+    # Members that are not arrays are bytes.
+    return {name: array for name, array in members.items() if isinstance(array, np.ndarray)}
 
 
 def _sizes(file: BinaryIO, path: Source) -> list[int]:
@@ -109,6 +108,8 @@ def _csr(arrays: Arrays) -> CsrMatrix:
     rows, features = int(shape[0]), int(shape[1])
     indptr, indices = _lists(arrays, "indptr", "indices", rows)
     values = arrays["data"]
+    if values.dtype != np.float32:
+        budget.require(4 * values.size, "data as float32", FEWER)
     if values.ndim != 1 or values.dtype.kind not in "iufb":
         raise ValueError(f"data: expected 1-d real numbers; got {_form(values)}")
     if len(values) != len(indices):

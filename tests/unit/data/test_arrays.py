@@ -146,11 +146,27 @@ def test_an_archive_that_is_truncated_while_it_is_read_is_an_error(save, monkeyp
     assert "a.npz: not an intact .npz file of plain arrays: " in read_error(path)
 
 
+DENSE = {"X": np.ones((400, 10), np.int64)}  # 32 kB, and again as float64
+SPARSE = {
+    "data": np.ones(4000),
+    "indices": np.tile(np.arange(10, dtype=np.int32), 400),
+    "indptr": np.arange(0, 4001, 10),
+    "shape": (400, 10),
+}
+
+
 @pytest.mark.parametrize(
-    ("free", "purpose"), [((30_000,), "the arrays of .*"), ((50_000, 10_000), "X as float64")]
+    ("arrays", "free", "purpose"),
+    [
+        (DENSE, (30_000,), "the arrays of .*"),
+        (DENSE, (50_000, 10_000), "X as float64"),
+        (SPARSE, (60_000, 10_000), "data as float32"),
+    ],
 )
-def test_memory_is_checked_before_arrays_are_loaded_or_converted(save, monkeypatch, free, purpose):
-    path = save(X=np.ones((400, 10), np.int64), y=np.arange(400))  # 32 kB, and again as float64
+def test_memory_is_checked_before_arrays_are_loaded_or_converted(
+    save, monkeypatch, arrays, free, purpose
+):
+    path = save(**arrays, y=np.arange(400))
     monkeypatch.setattr(budget, "memory_quota", lambda: None)
     left = iter(free)
     monkeypatch.setattr(budget, "free_memory", lambda: next(left, free[-1]))
