@@ -75,13 +75,10 @@ def matrix_of(frame: Any, name: str, known: Sequence[str] = ()) -> NDArray[np.fl
     first column of something else; `name` is that of the frame in messages. DataError like
     `find_features`.
     """
-    table = table_of(frame)
-    order: Sequence[int] = range(len(table.names))
-    if known and not (numbered(table.names) and set(known).isdisjoint(table.names)):
-        order = find_features(table.names, known, SOURCE)
-    matrix = np.empty((table.rows, len(order)))
-    for feature, position in enumerate(order):
-        column, got = table.columns[position], None
+    table = table_of(frame, lambda form: _features(form.names, known))
+    matrix = np.empty((table.rows, len(table.columns)))
+    for feature, (position, column) in enumerate(table.columns.items()):
+        got = None
         if not isinstance(column, NumberColumn):
             got = "something else"
         elif column.missing.any():
@@ -95,3 +92,10 @@ def matrix_of(frame: Any, name: str, known: Sequence[str] = ()) -> NDArray[np.fl
                 f"{got}: encode the column (scikit-learn's ColumnTransformer), or leave it out"
             )
     return matrix
+
+
+def _features(names: Sequence[str], known: Sequence[str]) -> Sequence[int]:
+    """The positions of the `known` features; all, if none are known or the names are numbers."""
+    if not known or (numbered(names) and set(known).isdisjoint(names)):
+        return range(len(names))
+    return find_features(names, known, SOURCE)

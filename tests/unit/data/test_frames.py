@@ -114,6 +114,7 @@ def test_columns_that_are_not_used_may_contain_anything():
     raw = training_set(frame, [0, 1], None, TableOptions(drop=("lists",)))
     encoding = TableEncoding.fit(raw.table, 2, None, "none")
     assert encode(frame, encoding, "X").dense.tolist() == [[1], [2]]
+    assert matrix_of(frame, "X", ("a",)).tolist() == [[1], [2]]
 
 
 def test_a_column_that_is_constant_in_training_is_not_a_feature():
