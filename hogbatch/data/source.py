@@ -152,6 +152,15 @@ def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
             view = view[copy.write(view) :]
 
 
+def files_in(folder: Path) -> list[Path]:
+    """All files in a folder, in order, except those whose name, or folder, begins with . or _."""
+    return sorted(
+        each
+        for each in folder.rglob("*")
+        if each.is_file() and all(part[0] not in "._" for part in each.relative_to(folder).parts)
+    )
+
+
 def expect_text(start: bytes, source: Source) -> None:
     """DataError unless a file with these first bytes may be text, compressed or a binary table."""
     known = compression_of(start) or is_archive(start) or is_columnar(start)

@@ -8,7 +8,7 @@ models of arrays, and as a part of divided data.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from hogbatch.data.columns import (
 from hogbatch.data.raw import Columns, LabelNames, RawSet, ReadOptions
 from hogbatch.data.signatures import MAX_MAGIC_BYTES, is_columnar
 from hogbatch.data.skipped import MAX_REPORTED, NONE_SKIPPED, LineError, SkippedLines
-from hogbatch.data.source import Source
+from hogbatch.data.source import Source, files_in
 from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn, Place, Table, joined
 from hogbatch.data.table.dialect import Dialect, examine, lines_of
 from hogbatch.data.table.encoding import TableEncoding
@@ -42,8 +42,6 @@ from hogbatch.data.table.stored import CSV_COLUMNS, CsvColumns
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import quoted
-
-COLUMNAR: Final = (".parquet", ".feather", ".arrow", ".ipc")
 
 
 class UnexpectedCell(DataError):
@@ -93,16 +91,15 @@ def open_table(source: Source, options: ReadOptions) -> TableFile:
         if is_columnar_file(source):
             return _columnar(source)
         return _of_text(source, [(source, examine(source, options))])
-    paths = sorted(
-        each
-        for each in source.path.rglob("*")
-        if each.is_file() and not each.name.startswith((".", "_"))
-    )
-    if not paths:
+    files = [Source(each, progress=source.progress) for each in files_in(source.path)]
+    if not files:
         raise DataError(f"{source}: expected a file, or a folder of table files; got no file in it")
-    if paths[0].suffix.lower() in COLUMNAR:
+    columnar = [is_columnar_file(each) for each in files]
+    if all(columnar):
         return _columnar(source)
-    files = [Source(each, progress=source.progress) for each in paths]
+    if any(columnar):
+        one, other = files[columnar.index(False)], files[columnar.index(True)]
+        raise DataError(f"{source}: expected files of one format; got {one} and {other}")
     texts = [(each, examine(each, options)) for each in files]
     for other, dialect in texts:
         if dialect.names != texts[0][1].names:
@@ -136,6 +133,8 @@ def _for_training(
         if (kind := wanted.get(n)) != "drop"
     }
     table, skipped = read_columns(file, kinds, options, cache)
+    if not table.rows:
+        _expect_rows(file, skipped, 0, options)
     inspected = inspect(table, table_options, label)
     if not inspected.kinds:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")

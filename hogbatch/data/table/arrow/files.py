@@ -10,6 +10,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from hogbatch.data.signatures import PARQUET
+from hogbatch.data.source import files_in
 from hogbatch.data.table.arrow.columns import convert
 from hogbatch.data.table.columns import Column
 from hogbatch.data.table.kinds import Kind
@@ -71,6 +72,5 @@ def _dataset(path: Path) -> Any:
     """The files of a folder, whose format follows from the first bytes of the first file."""
     import pyarrow.dataset  # here: it imports pandas, which takes longer than reading most files
 
-    files = [each for each in path.rglob("*") if each.is_file() and each.name[0] not in "._"]
-    form = "parquet" if _is_parquet(min(files)) else "feather"
+    form = "parquet" if _is_parquet(files_in(path)[0]) else "feather"
     return pyarrow.dataset.dataset(path, format=form, partitioning="hive")

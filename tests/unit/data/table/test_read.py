@@ -232,6 +232,23 @@ def test_all_files_give_the_same_features(tmp_path, kind):
     assert (later.labels, whole.label_names) == (None, ("u", "v"))
 
 
+def test_a_folder_has_files_of_one_format_and_hidden_ones_are_ignored(tmp_path):
+    folder, hidden = tmp_path / "rows", tmp_path / "rows/.ipynb_checkpoints"
+    hidden.mkdir(parents=True)
+    save(frame()[8:], hidden / "a.csv")
+    save(frame()[:8], folder / "a.parquet").rename(folder / "part-0")
+    assert read_as(folder, TABLE).rows == 8
+    save(frame()[8:], folder / "b.csv")
+    with pytest.raises(DataError, match=r"rows: expected files of one format; got .*part-0$"):
+        read_as(folder, TABLE)
+    (folder / "part-0").unlink()
+    assert read_as(folder, TABLE).rows == 12
+    for path in (folder / "b.csv", tmp_path / "c.parquet"):
+        save(frame()[:0], path)
+        with pytest.raises(DataError, match=r"no rows$"):
+            read_as(path, TABLE)
+
+
 def test_tables_without_names_are_matched_by_position(write):
     options = ReadOptions(table=TableOptions(), label="1", header="no")
     loaded = load(write("a.csv", "x,u,1.5\ny,v,3\n" * 5), options=options, test_fraction=0)
