@@ -72,7 +72,7 @@ def _convertible(source: object, name: str, kind: object) -> Iterator[None]:
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
             f"{source}: column {quoted(name)}: expected numbers, text or dates; got "
-            f"{kind} ({printable(str(error), 80)}); leave it out (drop)"
+            f"{kind} ({printable(str(error), 80)}); leave it out with --drop, or drop= in Python"
         ) from None
 
 
