@@ -206,19 +206,21 @@ def _finite(
 
 
 def _dates(table: Table, position: int, column: Column) -> tuple[Column, UnexpectedCells | None]:
-    """Convert text to dates, for a model that was trained with dates."""
+    """Convert text to dates, for a model that was trained with dates; report other cells."""
     if isinstance(column, DateColumn):
         return column, None
-    if column.missing.all():
-        return DateColumn(np.full(len(column), np.nan)), None
-    seconds = _seconds(column) if isinstance(column, CategoryColumn) else None
-    if seconds is not None:
+    cells = to_categories(column)
+    if (seconds := _seconds(cells)) is not None:
         return DateColumn(seconds), None
-    row = int(np.argmin(column.missing))
-    cell = quoted(to_categories(column).values[to_categories(column).codes[row]])
+    dates = [n for n, value in enumerate(cells.values) if seconds_of([value]) is not None]
+    lookup = np.full(len(cells.values) + 1, np.nan)
+    lookup[dates] = seconds_of([cells.values[n] for n in dates])  # None, as NaN: several formats
+    rows = np.flatnonzero(np.isnan(lookup[cells.codes]) & ~cells.missing)
+    if not len(rows):
+        return DateColumn(lookup[cells.codes]), None
+    cell = quoted(cells.values[cells.codes[rows[0]]])
     complaint = f"column {quoted(table.names[position])}: expected a date; got {cell}"
-    nothing = DateColumn(np.full(len(column), np.nan))
-    return nothing, UnexpectedCells(np.array([row]), position, complaint)
+    return DateColumn(lookup[cells.codes]), UnexpectedCells(rows, position, complaint)
 
 
 def _seconds(column: CategoryColumn) -> NDArray[np.float64] | None:

@@ -5,7 +5,7 @@ import pytest
 
 from hogbatch.data.table.columns import CategoryColumn, DateColumn, NumberColumn, Table, TextColumn
 from hogbatch.data.table.dates import seconds_of
-from hogbatch.data.table.kinds import TableOptions, inspect
+from hogbatch.data.table.kinds import TableOptions, inspect, typed
 from hogbatch.errors import DataError
 
 ROWS = 30
@@ -103,6 +103,18 @@ def test_flags_that_do_not_fit_the_table(options, complaint):
     columns = {n: NumberColumn(np.arange(2.0)) for n in range(3)}
     with pytest.raises(DataError, match=complaint):
         inspect(Table("t", ("a", "a", "label"), columns), options, 2)
+
+
+def test_cells_that_are_no_dates_are_reported_and_the_others_are_read():
+    days = ["1970-01-02", "", "soon", "1970-01-03", "never", "soon"]
+    table = Table("a", ("day",), {0: CategoryColumn.of_cells(days)})
+    column, unexpected = typed(table, 0, "date")
+    np.testing.assert_array_equal(column.seconds / 86_400, [1, np.nan, np.nan, 2, np.nan, np.nan])
+    assert unexpected.rows.tolist() == [2, 4, 5]
+    assert unexpected.complaint == "column 'day': expected a date; got 'soon'"
+    for cells in (NumberColumn(np.ones(2)), CategoryColumn.of_cells(["1/13/2020", "13/1/2020"])):
+        _, unexpected = typed(Table("a", ("day",), {0: cells}), 0, "date")
+        assert unexpected.rows.tolist() == [0, 1]
 
 
 def seconds(*parts):
