@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hogbatch.data.batch import DoubleInputs, dense_inputs, double_inputs
 from hogbatch.data.cache import DataCache
@@ -23,11 +22,11 @@ from hogbatch.data.columns import (
     one_column,
     position_note,
 )
-from hogbatch.data.raw import Columns, LabelNames, RawSet, ReadOptions
+from hogbatch.data.raw import Columns, RawSet, ReadOptions
 from hogbatch.data.signatures import MAX_MAGIC_BYTES, is_columnar
-from hogbatch.data.skipped import MAX_REPORTED, NONE_SKIPPED, LineError, SkippedLines
+from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
 from hogbatch.data.source import Source, files_in
-from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn, Place, Table, joined
+from hogbatch.data.table.columns import Column, NumberColumn, Place, Table, joined
 from hogbatch.data.table.dialect import Dialect, examine, lines_of
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import (
@@ -38,14 +37,12 @@ from hogbatch.data.table.kinds import (
     requested,
     typed,
 )
+from hogbatch.data.table.labels import label_column, table_labels
 from hogbatch.data.table.stored import CSV_COLUMNS, CsvColumns
+from hogbatch.data.table.usable import usable_rows
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import quoted
-
-
-class UnexpectedCell(DataError):
-    """A cell cannot be read as the kind of its column requires."""
 
 
 class TableFile(NamedTuple):
@@ -54,15 +51,6 @@ class TableFile(NamedTuple):
     source: Source
     texts: Sequence[tuple[Source, Dialect]]  # of CSV text; empty for other files
     form: TableForm
-
-
-class TableLabels(NamedTuple):
-    """The labels of all rows of a table."""
-
-    values: NDArray[np.float64]  # [M], NaN where missing
-    names: LabelNames  # if the values are places in it
-    unexpected: UnexpectedCells | None
-    column: str  # its name
 
 
 def is_columnar_file(source: Source) -> bool:
@@ -138,10 +126,10 @@ def _for_training(
     inspected = inspect(table, table_options, label)
     if not inspected.kinds:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")
-    labels = _labels(table, label, None)
-    usable = _usable(table, inspected.unexpected, labels, options)
+    labels = table_labels(table, label, None)
+    usable = usable_rows(table, inspected.unexpected, labels, options)
     kept = usable.kept
-    columns = {**inspected.table.columns, label: _label_column(labels, table.columns[label])}
+    columns = {**inspected.table.columns, label: label_column(labels, table.columns[label])}
     inspected = inspected._replace(table=replace(inspected.table, columns=columns, kept=kept))
     notes = (*_notes(file), inspected.note, *usable.notes)
     rows = inspected.table.rows
@@ -171,13 +159,6 @@ def _expect_rows(
     return skipped
 
 
-def _label_column(labels: TableLabels, column: Column) -> Column:
-    """The label column as it is read: text, or numbers."""
-    if isinstance(column, CategoryColumn) and labels.names:
-        return column
-    return NumberColumn(labels.values, boolean=labels.names == (False, True))
-
-
 def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -> RawSet:
     form, encoding = file.form, options.encoding
     kinds: dict[int, Kind | None]
@@ -201,8 +182,8 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
         adapted, unexpected = _numbers(table, features)
     else:
         adapted, unexpected = encoding.converted(table)
-    labels = _labels(table, label, kinds[label]) if label in kinds else None
-    usable = _usable(table, unexpected, labels, options)
+    labels = table_labels(table, label, kinds[label]) if label in kinds else None
+    usable = usable_rows(table, unexpected, labels, options)
     table, adapted = (replace(each, kept=usable.kept) for each in (table, adapted))
     skipped = SkippedLines.of_parts([skipped, usable.skipped])
     skipped = _expect_rows(file, skipped, table.rows, options)
@@ -328,101 +309,3 @@ def _places(parts: Sequence[CsvPart], rows: Sequence[int]) -> list[Place]:
         places += (Place(str(part.source), line) for line in lines)
         first += part.rows
     return places
-
-
-def _labels(table: Table, position: int, kind: Kind | None) -> TableLabels:
-    """The labels of a table: numbers, or places among the sorted texts, or among false and true."""
-    column, unexpected = typed(table, position, kind)
-    name = table.names[position]
-    if isinstance(column, NumberColumn):
-        names = (False, True) if column.boolean else ()
-        return TableLabels(column.values, names, unexpected, name)
-    if not isinstance(column, CategoryColumn):
-        raise DataError(
-            f"{table.source}: the label column {quoted(name)} contains dates; "
-            "expected numbers, text, or the values true and false"
-        )
-    codes = column.codes[~column.missing]
-    used = np.unique(codes)
-    texts = sorted(column.values[code] for code in used)
-    places = {text: n for n, text in enumerate(texts)}
-    lookup = np.array([places.get(v, np.nan) for v in column.values] + [np.nan], np.float64)
-    return TableLabels(lookup[column.codes], tuple(texts), unexpected, name)
-
-
-class UsableRows(NamedTuple):
-    """The rows of a table that can be used."""
-
-    kept: NDArray[np.int64] | None  # ascending; None: all
-    skipped: SkippedLines
-    notes: tuple[str, ...]  # about rows without a label
-
-
-def _usable(
-    table: Table,
-    unexpected: Sequence[UnexpectedCells],
-    labels: TableLabels | None,
-    options: ReadOptions,
-) -> UsableRows:
-    """The rows without unexpected cells and, if there are `labels`, with a label.
-
-    Rows without a label are left out: nothing can be learned from them. DataError for the first
-    unexpected cell, unless --bad-lines permits them.
-    """
-    if labels is not None:
-        unexpected = (*unexpected, *filter(None, [labels.unexpected]))
-    bad = [each for each in unexpected if len(each.rows)]
-    rows = np.unique(np.concatenate([each.rows for each in bad])) if bad else np.empty(0, np.int64)
-    if len(rows) and not options.bad_lines:
-        raise _unexpected_error(table, bad, len(rows), options)
-    missing = rows[:0]
-    if labels is not None:
-        missing = np.setdiff1d(np.flatnonzero(np.isnan(labels.values)), rows)
-    if not len(rows) and not len(missing):
-        return UsableRows(None, NONE_SKIPPED, ())
-    usable = np.setdiff1d(np.arange(table.rows), np.concatenate([rows, missing]))
-    skipped = _skipped_rows(table, bad, rows)
-    if labels is None or not len(missing):
-        return UsableRows(usable, skipped, ())
-    name = quoted(labels.column)
-    if not len(usable) and not len(rows):
-        raise DataError(f"{table.source}: expected labels in column {name}; got none in any row")
-    some = f"{len(missing):,} rows without a label" if len(missing) > 1 else "a row without a label"
-    note = f"{some} (column {name}) {'are' if len(missing) > 1 else 'is'} left out"
-    return UsableRows(usable, skipped, (note,))
-
-
-def _skipped_rows(
-    table: Table, bad: Sequence[UnexpectedCells], rows: NDArray[np.int64]
-) -> SkippedLines:
-    """The `rows` with unexpected cells, as skipped lines."""
-    if not len(rows):
-        return NONE_SKIPPED
-    reported = rows[:MAX_REPORTED].tolist()
-    lines = table.lines(reported)
-    reasons = {
-        line: next(each.complaint for each in bad if row in each.rows)
-        for row, line in zip(reported, lines, strict=True)
-    }
-    return SkippedLines.of(
-        [*lines, *rows[MAX_REPORTED:].tolist()], lambda line: LineError(None, reasons[line])
-    )
-
-
-def _unexpected_error(
-    table: Table, bad: Sequence[UnexpectedCells], rows: int, options: ReadOptions
-) -> DataError:
-    """The error for the first unexpected cell; only in training may its column get another kind."""
-    first = min(bad, key=lambda each: int(each.rows[0]))
-    problem = f"{table.locate(int(first.rows[0]))}: {first.complaint}"
-    if not options.labels:
-        return UnexpectedCell(problem)
-    fraction = np.ceil(1000 * rows / table.rows) / 1000
-    some = f"all {rows:,} such rows" if rows > 1 else "the row"
-    skip = f"leave {some} out with --bad-lines {fraction:g}"
-    if first.word and options.table is not None:
-        name = table.names[first.position]
-        return UnexpectedCell(
-            f"{problem}; if it is a category, use --categorical {name}, else {skip}"
-        )
-    return UnexpectedCell(f"{problem}; correct the row, or {skip}")
