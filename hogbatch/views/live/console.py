@@ -92,7 +92,7 @@ class LiveConsole(Console):
         else:
             activity = running(run, condition)
         view = View(run, condition, activity, self._activities.elapsed(activity))
-        return frame(view, self._terminal.size, self._terminal.encoding)
+        return frame(view, self._terminal.fit(), self._terminal.encoding)
 
 
 def follow(look: Callable[[], RunReport], terminal: Terminal) -> None:
@@ -103,7 +103,7 @@ def follow(look: Callable[[], RunReport], terminal: Terminal) -> None:
             _, run, condition = look()
             activity = PREPARING if run.started is None else running(run, condition)
             view = View(run, condition, activity, activities.elapsed(activity))
-            shown.show(frame(view, terminal.size, terminal.encoding))
+            shown.show(frame(view, terminal.fit(), terminal.encoding))
             if condition.over:
                 return
             time.sleep(INTERVAL_S)

@@ -4,10 +4,11 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self, TextIO
 
-from rich.console import Console as RichConsole, Group
+from rich.console import Console as RichConsole, ConsoleDimensions, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -23,11 +24,16 @@ class Terminal(RichConsole):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        # Rich would take the size of the terminal from these, whatever it is.
-        outdated = ("COLUMNS", "LINES")
-        environment = {name: value for name, value in os.environ.items() if name not in outdated}
-        super().__init__(file=stream, force_terminal=True, _environ=environment)
+        super().__init__(file=stream, force_terminal=True)
         self._writing = threading.RLock()
+
+    def fit(self) -> ConsoleDimensions:
+        """Adopt and return the present size; Rich would prefer COLUMNS and LINES, if set."""
+        with suppress(OSError):  # it is not a terminal
+            size = os.get_terminal_size(self.file.fileno())
+            if all(size):  # a pseudo-terminal may report 0, 0
+                self.size = size
+        return self.size
 
     def __enter__(self) -> Self:
         self._writing.acquire()
