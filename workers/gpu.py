@@ -35,8 +35,8 @@ from hogbatch.workers.session import Post
 from hogbatch.workers.start import parser, run
 from hogbatch.workers.trainer import UNSHUFFLED, Trainer
 
-# How long a thread may keep Python's lock while the other one waits for it, which launches batches.
-# The default of 5 ms is as long as many intervals.
+# The time after which a thread gives Python's lock to one that waits for it. With the default of
+# 5 ms, the exchange thread would delay launches of batches for many intervals.
 SWITCH_S = 1e-4
 
 

@@ -19,7 +19,7 @@ class RingStep(NamedTuple):
 
     sent: slice  # numbers of the model that go to the next server
     received: slice  # numbers that come from the server before
-    adds: bool  # whether the own change is to be added to these
+    adds: bool  # whether this server adds its own change to the numbers that it receives
 
 
 def ring_steps(rank: int, servers: int, size: int) -> Iterator[RingStep]:
