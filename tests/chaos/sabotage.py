@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 ROWS = 32_561  # of a9a
 MAX_WORKERS = 4
+NO_BYTE_CODE = {"PYTHONDONTWRITEBYTECODE": "1"}  # incomplete while files cannot become large
 # Whatever belongs to a coordinator that has ended. Usually it takes milliseconds; how long is
 # measured by benchmarks (docs/reliability.md), and a loaded machine may need seconds.
 GONE_WITHIN_S = 60.0
@@ -80,10 +81,10 @@ class Sabotage:
         """Start it, or start it again, and wait until it trains."""
         if self._launched:
             workers = ",".join(["cpu:1"] * self._launched)
-            self.job.train("a9a", "--workers", workers, *self._flags, *flags)
+            self.job.train("a9a", "--workers", workers, *self._flags, *flags, **NO_BYTE_CODE)
             self._wait_for(self._is_open, "the coordinator publishes its address")
         else:
-            self.job.coordinate("a9a", *self._flags, *flags)
+            self.job.coordinate("a9a", *self._flags, *flags, **NO_BYTE_CODE)
         self.job.attach()
         self._wait_for(self._working, "a worker trains")
         self.job.note_memory()

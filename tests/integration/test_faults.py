@@ -277,7 +277,10 @@ def test_a_run_whose_every_worker_leaves_says_why_and_keeps_the_model(job):
 def test_a_full_disk_does_not_stop_training(job):
     # The limit holds for events.jsonl, too: the longer the leases, the fewer the events.
     flags = ("--hidden", 512, "--epochs", 5, "--lease-ms", 1000, "--eval-seconds", 1000)
-    job.coordinate("a9a", *flags, "--checkpoint-seconds", 0.05)  # its memory is a file, too
+    flags = (*flags, "--checkpoint-seconds", 0.05)
+    # Byte code that Python writes would be incomplete. The limit comes later, because the memory of
+    # the run is a file, too.
+    job.coordinate("a9a", *flags, PYTHONDONTWRITEBYTECODE="1")
     most = 200_000  # bytes of a file: a checkpoint has more
     resource.prlimit(job.coordinator.pid, resource.RLIMIT_FSIZE, (most, most))
     job.attach()

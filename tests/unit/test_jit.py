@@ -38,7 +38,8 @@ def run(folder, limit=-1, prefix=(), **environment):
     program.write_text(PROGRAM)
     ran = subprocess.run(
         [*prefix, sys.executable, str(program), str(limit)],
-        env={**os.environ, **environment},
+        # With a limit on the size of files, Python would leave incomplete byte code of packages.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
         cwd="/",
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@ import json
 import os
 import resource
 import stat
+import sys
 import tracemalloc
 import zlib
 from dataclasses import replace
@@ -220,7 +221,8 @@ def test_tensors_that_are_views_of_wider_rows_are_saved_without_a_copy_of_them(p
     assert same(load_model(path), model)
 
 
-def test_a_full_disk_or_missing_folder_is_named_and_nothing_half_written_stays(path):
+def test_a_full_disk_or_missing_folder_is_named_and_nothing_half_written_stays(path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it would be incomplete
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
     try:
