@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.losses import LOSSES, Loss
-from hogbatch.data import csr
 from hogbatch.data.batch import Labels, RawInputs, multi_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import encode, label_text
@@ -18,11 +17,11 @@ from hogbatch.data.load import expect_labels, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels.blocks import NUMPY_KERNELS, between, count
-from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, TOTALS
+from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import load_model
 from hogbatch.model.metrics import CUTOFFS, top_metrics
-from hogbatch.model.trained import Floats, Model
+from hogbatch.model.trained import Floats, Model, expect_finite_scores
 
 MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more
 
@@ -60,41 +59,32 @@ def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
 def measure_numbers(
     loss: Loss, predicted: NDArray[np.float64], labels: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Squared loss and metrics of predictions [N] of real labels [N], in the unit of the labels.
-
-    Rows whose error is not finite are not counted.
-    """
-    squares = (predicted - labels) ** 2
-    counted = squares[np.isfinite(squares)]
-    mean = float(counted.mean()) if len(counted) else float("nan")
-    return {"loss": mean / 2, **loss.metric_values([mean * len(counted)], len(counted))}
+    """Squared loss and metrics of predictions [N] of real labels [N], in the unit of the labels."""
+    mean = float(((predicted - labels) ** 2).mean())
+    return {"loss": mean / 2, **loss.metric_values([mean * len(labels)], len(labels))}
 
 
 def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
     """Loss and metrics of a model with one output."""
     loss, totals, rows = LOSSES[model.network.loss], np.zeros(TOTALS), count(inputs)
     scores = model.scores(inputs)
+    expect_finite_scores(np.isfinite(scores[:, 0]))
     NUMPY_KERNELS.loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
-    counted = rows - int(totals[SKIPPED])
-    mean = totals[LOSS] / counted if counted else float("nan")
-    return {"loss": mean, **loss.metric_values(totals[METRIC_SUMS:].tolist(), counted)}
+    return {"loss": totals[LOSS] / rows, **loss.metric_values(totals[METRIC_SUMS:].tolist(), rows)}
 
 
 def _measure(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
-    """Loss and metrics of a model with several outputs, without rows whose scores overflow."""
+    """Loss and metrics of a model with several outputs."""
     if not len(labels.indptr):
         places = np.arange(len(labels.values) + 1)
         labels = multi_labels(places, labels.values.astype(np.int32))
     loss, outputs = LOSSES[model.network.loss], model.network.outputs
     k = min(max(CUTOFFS), outputs)
     summaries = model.summaries(inputs, k, loss.kind, (labels.indptr, labels.indices))
-    parts = [(part.columns, part.losses()) for _, part in summaries]
+    parts = [(part.columns, part.losses()) for part in summaries]
     best, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
-    good = np.flatnonzero(np.isfinite(losses))
-    indptr, positions = csr.positions(labels.indptr, good)
-    labels = multi_labels(indptr, labels.indices[positions])
-    mean = float(losses[good].mean()) if len(good) else float("nan")
-    return {"loss": mean, **top_metrics(loss, best[good], labels, outputs, model.frequencies)}
+    metrics = top_metrics(loss, best, labels, outputs, model.frequencies)
+    return {"loss": float(losses.mean()), **metrics}
 
 
 def predict_file(

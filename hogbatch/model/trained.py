@@ -97,7 +97,7 @@ class Model:
         scores = self.scores(inputs)
         for start in range(0, len(scores), FINITE_ROWS):
             finite = np.isfinite(scores[start : start + FINITE_ROWS]).all(axis=1)
-            _expect_finite_scores(finite, start)
+            expect_finite_scores(finite, start)
         return self.loss.probabilities(scores)
 
     def predict(self, inputs: Any) -> NDArray[Any]:
@@ -111,13 +111,13 @@ class Model:
             rows = self._rows(inputs)
             likely = self._results(count(rows), np.uint8)
             for where, scores in self._blocks(rows, self.layers):
-                _expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
+                expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
                 likely[where] = self.loss.predict(scores)
             return likely
         if self.network.outputs > 1:
             return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
         scores = self.scores(inputs)
-        _expect_finite_scores(np.isfinite(scores[:, 0]), 0)
+        expect_finite_scores(np.isfinite(scores[:, 0]), 0)
         labels = self.loss.predict(scores)
         if self.encoding.kind == "real":
             numbers: NDArray[np.float64] = labels.astype(np.float64)
@@ -131,35 +131,26 @@ class Model:
 
         Columns with equal scores are in ascending order.
         """
-        found = [part.columns for part in self._finite_summaries(inputs, k)]
+        found = [part.columns for part in self.summaries(inputs, k)]
         return np.concatenate([*found, np.empty((0, k), np.int64)])
 
     def top_proba(self, inputs: Any, k: int) -> tuple[NDArray[np.int64], Floats]:
         """`top` with the probabilities of the columns, float32[N, k], as in `predict_proba`."""
         self.loss.expect_probabilities()
         kind = self.loss.kind if self.loss.normalised else None
-        blocks = [
-            (part.columns, part.probabilities()) for part in self._finite_summaries(inputs, k, kind)
-        ]
+        blocks = [(part.columns, part.probabilities()) for part in self.summaries(inputs, k, kind)]
         columns = np.concatenate([*(each for each, _ in blocks), np.empty((0, k), np.int64)])
         return columns, np.concatenate(
             [*(each for _, each in blocks), np.empty((0, k), np.float32)]
         )
 
-    def _finite_summaries(
-        self, inputs: Any, k: int, kind: int | None = None
-    ) -> Iterator[ScoreSummary]:
-        """Yield from `summaries`; UsageError for a row whose scores are not finite."""
-        for start, summary in self.summaries(inputs, k, kind):
-            _expect_finite_scores(summary.finite, start)
-            yield summary
-
     def summaries(
         self, inputs: Any, k: int, kind: int | None = None, true: Lists | None = None
-    ) -> Iterator[tuple[int, ScoreSummary]]:
-        """Yield, part by part, the first row and a summary of the scores.
+    ) -> Iterator[ScoreSummary]:
+        """Yield, part by part, a summary of the scores.
 
         See :class:`ScoreSummary` for `k`, `kind` and `true`, the true columns of all rows.
+        UsageError for a row whose scores are not finite.
         """
         if not 1 <= k <= self.network.outputs:
             raise UsageError(f"expected k from 1 to {self.network.outputs}; got {k}")
@@ -169,7 +160,8 @@ class Model:
             summary = ScoreSummary(rows, k, kind, own)
             for first, scores in blocks(self.layers[-1], part):
                 summary.add(first, scores)
-            yield start, summary
+            expect_finite_scores(summary.finite, start)
+            yield summary
 
     def parts(
         self, inputs: Any, layers: tuple[LayerWeights, ...] | None = None
@@ -189,7 +181,7 @@ class Model:
     def _rows(self, inputs: Any) -> RawInputs:
         """The caller's rows, with their columns in the order of the features, or encoded."""
         if self.table is not None and not isinstance(inputs, Inputs | DoubleInputs):
-            return encode(inputs, self.table, "the matrix")
+            return encode(inputs, self.table, "X")
         return _as_inputs(inputs, self.network.features, self.feature_names or ())
 
     @property
@@ -230,7 +222,7 @@ class Model:
                 yield (slice(start, start + rows), slice(first, first + columns)), scores
 
 
-def _expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int) -> None:
+def expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int = 0) -> None:
     """UsageError for the first row whose scores are not finite; finite[0] is for row `start`."""
     if not finite.all():
         row = start + int(np.argmin(finite))

@@ -97,8 +97,8 @@ def test_only_a_loss_of_real_labels_depends_on_their_unit(loss):
     assert scaled == ((18.0, {"rmse": 1.5}) if loss.encoding == "real" else (2.0, metrics))
 
 
-def test_a_squared_loss_measures_predictions_and_skips_rows_that_are_not_finite():
-    predicted, labels = np.array([1.0, 5.0, np.inf]), np.array([2.0, 2.0, 0.0])
+def test_a_squared_loss_measures_predictions():
+    predicted, labels = np.array([1.0, 5.0]), np.array([2.0, 2.0])
     measured = measure_numbers(LOSSES["squared"], predicted, labels)
     assert measured == {"loss": 2.5, "rmse": pytest.approx(math.sqrt(5))}
 
