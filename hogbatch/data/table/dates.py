@@ -1,4 +1,4 @@
-"""Dates in text: ISO 8601, and the usual orders of day, month and year."""
+"""Dates in text: ISO 8601, times of day, and the usual orders of day, month and year."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-ISO: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?Z?")
+ISO: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?)(?:Z|([+-]\d\d)(?::?(\d\d))?)?"
+)
+CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
 FORMATS: Final = (  # month before day only if no value contradicts it
     "%Y/%m/%d",
     "%m/%d/%Y",
@@ -30,6 +33,8 @@ def seconds_of(values: Sequence[str]) -> NDArray[np.float64] | None:
         return None
     if ISO.fullmatch(values[0]):
         return _iso(values)
+    if CLOCK.fullmatch(values[0]):
+        return _clock(values)
     for date in FORMATS:
         for time in TIMES:
             if _parse(values[0], date + time) is not None:
@@ -40,13 +45,28 @@ def seconds_of(values: Sequence[str]) -> NDArray[np.float64] | None:
 
 
 def _iso(values: Sequence[str]) -> NDArray[np.float64] | None:
-    if not all(map(ISO.fullmatch, values)):
+    """Dates with an offset from UTC become UTC."""
+    found = [ISO.fullmatch(value) for value in values]
+    parts = [match.groups(default="") for match in found if match is not None]
+    if len(parts) < len(values):
         return None
     try:
-        dates = np.array([value.rstrip("Z") for value in values], "datetime64[ms]")
+        dates = np.array([date for date, _, _ in parts], "datetime64[ms]")
     except ValueError:  # such as month 13
         return None
-    return dates.astype(np.int64) / 1000.0
+    offsets = [
+        60 * int(hours or 0) + int(f"{hours[:1]}{minutes or 0}") for _, hours, minutes in parts
+    ]
+    return dates.astype(np.int64) / 1000.0 - 60.0 * np.array(offsets)
+
+
+def _clock(values: Sequence[str]) -> NDArray[np.float64] | None:
+    """Times of day, as seconds."""
+    found = [CLOCK.fullmatch(value) for value in values]
+    parts = [match.groups(default="0") for match in found if match is not None]
+    if len(parts) < len(values):
+        return None
+    return np.array(parts, np.float64) @ (3600.0, 60.0, 1.0)
 
 
 def _parse(value: str, form: str) -> float | None:

@@ -37,6 +37,10 @@ MIN_DISTINCT_ROWS: Final = 20  # if there are this many rows
 ROW_NUMBER: Final = re.compile(
     r"(?i)(?:|index|unnamed.*|row ?(?:names?|num(?:ber)?|no)?|.*id|n[or]\.?|#)"
 )
+TRUTHS: Final = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 MAX_SHOWN_NAMES: Final = 12  # in the summary
 COUNTED: Final[dict[Kind, tuple[str, str]]] = {
     "number": ("numeric column", "numeric columns"),
@@ -155,6 +159,8 @@ def typed(table: Table, position: int, kind: str | None) -> tuple[Column, Unexpe
             return to_texts(column), None
         case "date":
             return _dates(table, position, column)
+    if isinstance(column, CategoryColumn) and (truths := _truths(column)) is not None:
+        column = truths
     if isinstance(column, CategoryColumn) and (kind == "number" or _mostly_numbers(column)):
         return _numbers(table, position, column)
     if isinstance(column, CategoryColumn) and (seconds := _seconds(column)) is not None:
@@ -164,6 +170,14 @@ def typed(table: Table, position: int, kind: str | None) -> tuple[Column, Unexpe
     if isinstance(column, NumberColumn):
         return _finite(table, position, column)
     return column, None
+
+
+def _truths(column: CategoryColumn) -> NumberColumn | None:
+    """The text true and false as a column of booleans; None for other text."""
+    found = [TRUTHS.get(value) for value in column.values]
+    if not found or None in found:
+        return None
+    return NumberColumn(np.array([*found, np.nan], np.float64)[column.codes], boolean=True)
 
 
 def _mostly_numbers(column: CategoryColumn) -> bool:
@@ -178,15 +192,18 @@ def _mostly_numbers(column: CategoryColumn) -> bool:
 def _numbers(
     table: Table, position: int, column: CategoryColumn
 ) -> tuple[Column, UnexpectedCells | None]:
-    """Convert text to numbers; other words become missing, and are reported."""
+    """Convert text to numbers; report words and numbers beyond float32, which become missing."""
     found = [number_of(value) for value in column.values]
+    usable = np.array([n is not None and abs(n) < FLOAT32_LIMIT for n in found] + [True], np.bool_)
     lookup = np.array([np.nan if n is None else n for n in found] + [np.nan], np.float64)
-    words = np.array([n is None for n in found] + [False], np.bool_)
-    rows = np.flatnonzero(words[column.codes])
+    lookup[~usable] = np.nan
+    rows = np.flatnonzero(~usable[column.codes])
     if not len(rows):
         return NumberColumn(lookup[column.codes]), None
-    word = quoted(column.values[column.codes[rows[0]]])
-    complaint = f"column {quoted(table.names[position])}: expected a number; got {word}"
+    first = column.codes[rows[0]]
+    what = "a number" if found[first] is None else "a finite number within float32"
+    name, got = quoted(table.names[position]), quoted(column.values[first])
+    complaint = f"column {name}: expected {what}; got {got}"
     return NumberColumn(lookup[column.codes]), UnexpectedCells(rows, position, complaint, word=True)
 
 
@@ -262,13 +279,14 @@ def _summary(
         names = [table.names[position] for position, own in kinds.items() if own == kind]
         if names:
             count = f"{len(names)} {one if len(names) == 1 else several}"
-            parts.append(f"{count} ({_shown(names)})")
+            parts.append(f"{count} ({shown_names(names)})")
     line = f"columns: {', '.join(parts) or 'none'}"
     reasons = [f"{printable(name)} ({reason})" for name, reason in unused.items()]
     reasons += [f"{printable(name)} (--drop)" for name in dropped]
-    return f"{line}; not used: {_shown(reasons)}" if reasons else line
+    return f"{line}; not used: {shown_names(reasons)}" if reasons else line
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown_names(names: Sequence[str]) -> str:
+    """The first names, and the number of further names."""
     more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     return ", ".join(map(printable, names[:MAX_SHOWN_NAMES])) + more

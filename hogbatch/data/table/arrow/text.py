@@ -15,7 +15,7 @@ from hogbatch.data.source import Source, too_long
 from hogbatch.data.table.arrow.columns import ADVICE, convert
 from hogbatch.data.table.columns import MISSING
 from hogbatch.data.table.dialect import Dialect, records
-from hogbatch.data.table.kinds import Kind
+from hogbatch.data.table.kinds import TRUTHS, Kind
 from hogbatch.data.table.stored import CsvColumns
 from hogbatch.data.text import blocks, changed_error, state_of
 from hogbatch.errors import DataError
@@ -148,8 +148,8 @@ def _parse(
                     str(n): TEXT_TYPES[kind] for n, kind in kinds.items() if kind in TEXT_TYPES
                 },
                 null_values=NULLS,
-                true_values=["true", "True", "TRUE"],
-                false_values=["false", "False", "FALSE"],
+                true_values=[word for word, truth in TRUTHS.items() if truth],
+                false_values=[word for word, truth in TRUTHS.items() if not truth],
                 strings_can_be_null=False,
                 auto_dict_encode=True,
                 auto_dict_max_cardinality=MAX_DICTIONARY,
