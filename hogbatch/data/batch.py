@@ -96,6 +96,15 @@ class Examples:
         )
 
     @property
+    def absent_features(self) -> NDArray[np.intp]:
+        """The features of CSR rows that no row has, ascending; none of dense rows."""
+        if not self.sparse:
+            return np.empty(0, np.intp)
+        absent = np.ones(self.features, np.bool_)
+        absent[self.inputs.indices] = False
+        return np.flatnonzero(absent)
+
+    @property
     def mean_square(self) -> float:
         """Mean over the rows of the squared norm of their features."""
         stored = self.inputs.values if self.sparse else self.inputs.dense.reshape(-1)

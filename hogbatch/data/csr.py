@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs
+from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs, raw_inputs
 from hogbatch.machine.budget import require
 
 Pointers = NDArray[np.int64]
@@ -45,6 +45,14 @@ def positions(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:
     return taken, np.arange(taken[-1]) + np.repeat(indptr[rows] - taken[:-1], lengths)
 
 
+def rows(inputs: RawInputs, chosen: Pointers) -> RawInputs:
+    """Copy the rows `chosen` of dense or CSR inputs, in that order."""
+    if not len(inputs.indptr):
+        return raw_inputs(inputs.dense[chosen])
+    indptr, places = positions(inputs.indptr, chosen)
+    return csr_inputs(indptr, inputs.indices[places], inputs.values[places])
+
+
 def below(inputs: RawInputs, features: int) -> Inputs:
     """Keep the values of the first `features` features of CSR inputs."""
     kept = inputs.indices < features
@@ -54,17 +62,17 @@ def below(inputs: RawInputs, features: int) -> Inputs:
 
 def to_dense(inputs: RawInputs, features: int) -> Inputs:
     """Convert CSR inputs to dense[N, features]; UsageError if they do not fit into memory."""
-    rows = len(inputs.indptr) - 1
-    purpose = f"{rows:,} sparse rows as dense rows of {features:,} features"
-    require(4 * rows * features + 8 * len(inputs.indices), purpose, "use fewer rows")
-    dense = np.zeros((rows, features), np.float32)
+    count = len(inputs.indptr) - 1
+    purpose = f"{count:,} sparse rows as dense rows of {features:,} features"
+    require(4 * count * features + 8 * len(inputs.indices), purpose, "use fewer rows")
+    dense = np.zeros((count, features), np.float32)
     dense[rows_of(inputs.indptr), inputs.indices] = inputs.values
     return dense_inputs(dense)
 
 
 def to_csr(inputs: RawInputs) -> Inputs:
     """Convert dense inputs to CSR with the nonzero values as float32."""
-    rows, columns = np.nonzero(inputs.dense)
-    indptr = np.searchsorted(rows, np.arange(len(inputs.dense) + 1))
-    values = inputs.dense[rows, columns].astype(np.float32, copy=False)
+    owners, columns = np.nonzero(inputs.dense)
+    indptr = np.searchsorted(owners, np.arange(len(inputs.dense) + 1))
+    values = inputs.dense[owners, columns].astype(np.float32, copy=False)
     return csr_inputs(indptr, columns.astype(np.int32), values)

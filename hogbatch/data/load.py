@@ -23,6 +23,7 @@ from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.data.table.kinds import shown_names
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import plural, printable
@@ -133,12 +134,14 @@ def prepare(
     scale: str | Scaler = "auto",
     seed: int = 0,
     encoding: Encoding | None = None,
+    drop_constant: bool = True,
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
     `test` returns the rows of a test set with features like those of the training rows; then no
     rows are split off. Arguments and errors are those of `load`. An `encoding` of the labels and a
-    `Scaler` of earlier data are used as they are.
+    `Scaler` of earlier data are used as they are. For `drop_constant` see `scale.fit`; it concerns
+    data that are not tables.
     """
     kind = None
     if encoding is None:
@@ -148,7 +151,10 @@ def prepare(
     classes = labels.values if encoding.kind in ("binary", "classes") else None
     parts = split_rows(raw.rows, 0 if test is not None else test_fraction, seed, classes)
     training, testing = parts
-    features = (_scale if raw.table is None else _encode_table)(raw, parts, scale)
+    if raw.table is None:
+        features = _scale(raw, parts, scale, drop_constant)
+    else:
+        features = _encode_table(raw, parts, scale)
     train = Examples(features.train, take(labels, training), features.width)
     read, held_out = [raw], None
     if test is not None:
@@ -161,7 +167,9 @@ def prepare(
         assert features.test is not None
         held_out = Examples(features.test, take(labels, testing), features.width)
     messages = (message for each in read for message in each.messages)
-    weights = _weights(raw, training)
+    weights = raw.weights
+    if weights is not None and training is not None:
+        weights = weights[training]
     return LoadedData(
         train,
         held_out,
@@ -177,14 +185,14 @@ def prepare(
     )
 
 
-def _scale(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Features:
+def _scale(raw: RawSet, parts: SplitRows, setting: str | Scaler, drop_constant: bool) -> Features:
     """Scale features with statistics of the training rows, or with a scaler of earlier rows."""
     training, testing = parts
     require_memory_for_copy(raw.inputs)
     scaler, note = (
         (setting, None)
         if isinstance(setting, Scaler)
-        else fit(setting, raw.inputs, raw.features, training)
+        else fit(setting, raw.inputs, raw.features, training, drop_constant=drop_constant)
     )
     train = scaled(raw.inputs, scaler, training)
     test = None if testing is None else scaled(raw.inputs, scaler, testing)
@@ -197,10 +205,14 @@ def _encode_table(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Featu
     assert isinstance(setting, str)
     training, testing = parts
     encoding = TableEncoding.fit(raw.table, raw.columns.position, training, setting)
-    table = encoding.select(raw.table.table)
-    test = None if testing is None else encoding.transform(table, testing)
-    train = encoding.transform(table, training)
-    return Features(train, test, encoding.features, None, encoding, None)
+    table = raw.table.table
+    selected = encoding.select(table)
+    test = None if testing is None else encoding.transform(selected, testing)
+    train = encoding.transform(selected, training)
+    used = {column.position for column in encoding.columns}
+    unused = [table.names[n] for n in raw.table.kinds if n not in used]
+    note = f"not used, constant in the training rows: {shown_names(unused)}" if unused else None
+    return Features(train, test, encoding.features, None, encoding, note)
 
 
 def expect_test_fraction(fraction: float) -> None:
@@ -324,16 +336,6 @@ def split_rows(
     """The training rows (None: all, in the order of the file) and the test rows, if any."""
     training, testing = split(rows, test_fraction, seed, classes)
     return (training, testing) if len(testing) else (None, None)
-
-
-def _weights(raw: RawSet, training: RowNumbers | None) -> NDArray[np.float64] | None:
-    """The weights of the training rows, if any; DataError if all are 0."""
-    if raw.weights is None or training is None:
-        return raw.weights
-    weights = raw.weights[training]
-    if not weights.any():
-        raise DataError(f"{raw.source}: every training row has weight 0; use other test rows")
-    return weights
 
 
 def require_memory_for_copy(inputs: RawInputs) -> None:

@@ -17,8 +17,11 @@ from hogbatch.data import csr
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, dense_inputs
 from hogbatch.data.order import RowNumbers
 from hogbatch.errors import UsageError
+from hogbatch.machine.budget import require
+from hogbatch.machine.printable import plural
 
 BLOCK_VALUES = 1 << 20  # values that are scaled at a time, 8 MiB
+STATISTICS_BYTES: Final = 64  # of memory for each sparse feature, while statistics are computed
 
 # "auto" does not scale a dense column if its values are within [-1, 1], the largest |value| is at
 # least MIN_LARGEST and the range is at least MIN_SPAN of that (indicators, fractions, pixels
@@ -45,7 +48,7 @@ class Scaler:
     """
 
     mean: Floats  # [F]
-    scale: Floats  # [F], 1 for a constant column
+    scale: Floats  # [F], infinite for a constant column, so that it becomes 0 in all rows
 
     def apply(self, inputs: RawInputs, rows: RowNumbers | None = None) -> Inputs:
         """Scale all rows of `inputs`, or `rows` in that order; `inputs` is not modified.
@@ -143,52 +146,64 @@ def scaled(inputs: RawInputs, scaler: Scaler | None, rows: RowNumbers | None = N
 
 
 def fit(
-    setting: str, inputs: RawInputs, features: int, rows: RowNumbers | None = None
+    setting: str,
+    inputs: RawInputs,
+    features: int,
+    rows: RowNumbers | None = None,
+    *,
+    drop_constant: bool = True,
 ) -> tuple[Scaler | None, str | None]:
     """Fit a scaler on the training `rows` (at least one; None: all rows).
 
     standard: mean 0 and deviation 1; only deviation 1 for sparse inputs. max: each column is
     divided by its largest |value|. auto: standard for dense and max for sparse inputs, but no
-    scaling if all columns are in range already. Also returns a sentence for the user, None if
-    features are not scaled. UsageError for any other setting.
+    scaling if all columns are in range already. With `drop_constant`, columns with one value in all
+    `rows` become 0: nothing can be learned about other values. Also returns a sentence for the
+    user, None if nothing changes. UsageError for any other setting.
     """
-    if not uses_statistics(setting):
-        return None, None
+    _expect_setting(setting)
     sparse = len(inputs.indptr) > 0
-    return scaler_for(setting, ColumnMoments.of(inputs, features, rows).statistics, sparse=sparse)
+    if sparse:
+        purpose = f"the statistics of {features:,} features"
+        require(STATISTICS_BYTES * features, purpose, "use fewer features, such as hashed ones")
+    statistics = ColumnMoments.of(inputs, features, rows).statistics
+    return scaler_for(setting, statistics, sparse=sparse, drop_constant=drop_constant)
 
 
-def uses_statistics(setting: str) -> bool:
-    """Whether features may be scaled; UsageError for a setting that `fit` does not accept."""
+def _expect_setting(setting: str) -> None:
     if setting not in SCALES:
         raise UsageError(f"scale must be one of {', '.join(SCALES)}; got {setting!r}")
     if setting == "quantile":
         raise UsageError("--scale quantile needs a table: a CSV, Parquet, Arrow or Feather file")
-    return setting != "none"
 
 
 def scaler_for(
-    setting: str, statistics: ColumnStatistics, *, sparse: bool
+    setting: str, statistics: ColumnStatistics, *, sparse: bool, drop_constant: bool = True
 ) -> tuple[Scaler | None, str | None]:
     """The scaler of columns with these statistics and the sentence for the user, as in `fit`."""
-    if not uses_statistics(setting):
-        return None, None
-    features = len(statistics.mean)
+    _expect_setting(setting)
+    features, form = len(statistics.mean), "sparse" if sparse else "dense"
+    mean, scale, notes = np.zeros(features), np.ones(features), list[str]()
     if setting == "auto":
-        if (_sparse_in_scale if sparse else _dense_in_scale)(statistics).all():
-            return None, None
-        setting = "max" if sparse else "standard"
-    form = "sparse" if sparse else "dense"
+        in_scale = (_sparse_in_scale if sparse else _dense_in_scale)(statistics).all()
+        setting = "none" if in_scale else "max" if sparse else "standard"
     if setting == "max":
-        scaler = Scaler(
-            np.zeros(features), np.where(statistics.largest > 0, statistics.largest, 1.0)
-        )
+        scale = np.where(statistics.largest > 0, statistics.largest, 1.0)
         what = "divided by their largest |value|"
-    else:
-        mean = np.zeros(features) if sparse else statistics.mean
-        scaler = Scaler(mean, np.where(statistics.deviation > 0, statistics.deviation, 1.0))
+    elif setting == "standard":
+        mean = mean if sparse else statistics.mean
+        scale = np.where(statistics.deviation > 0, statistics.deviation, 1.0)
         what = "scaled to deviation 1" if sparse else "scaled to mean 0, deviation 1"
-    return scaler, f"{form} features {what} (--scale none turns this off)"
+    if setting != "none":
+        notes.append(f"{form} features {what} (--scale none turns this off)")
+    constant = statistics.deviation == 0
+    if sparse:  # features that no row has need no scale: their initial weights are 0
+        constant &= statistics.largest > 0
+    if drop_constant and constant.any():
+        scale[constant] = np.inf
+        count = plural(int(np.count_nonzero(constant)), "feature")
+        notes.append(f"not used, constant in the training rows: {count}")
+    return (Scaler(mean, scale) if notes else None), "; ".join(notes) or None
 
 
 def _dense_in_scale(statistics: ColumnStatistics) -> NDArray[np.bool_]:

@@ -59,11 +59,13 @@ def train_rows(
     *,
     encoding: Encoding | None = None,
     earlier: Trained | None = None,
+    all_rows: bool = True,
 ) -> Trained:
     """Train on the rows `raw`, with `settings` as for `hogbatch.train`.
 
     `encoding` is that of the labels; None: chosen from them. With an `earlier` result, training
-    continues from it, with the same encoding, scaling and network.
+    continues from it, with the same encoding, scaling and network. Without `all_rows`, later calls
+    train on other rows, in which features may vary that are constant in these.
     """
 
     def read(config: TrainConfig, console: Console) -> LoadedData:
@@ -76,6 +78,7 @@ def train_rows(
             scale=scale,
             seed=config.seed,
             encoding=encoding if earlier is None else earlier.model.encoding,
+            drop_constant=all_rows,
         )
 
     with TemporaryDirectory(prefix="hogbatch-") as folder:

@@ -105,8 +105,12 @@ class RunSegments:
             return
         for array in (self.model.first, self.model.second, self.model.steps, self.model.merges):
             array[:] = 0
-        training = self._training
-        self._network.initialise(self.model.params, training.seed, training.mean_square)
+        training, network, params = self._training, self._network, self.model.params
+        network.initialise(params, training.seed, training.mean_square)
+        if training.parts is None and len(network.layers) > 1:
+            # Random weights of a feature that no training row has would only disturb later rows.
+            absent = dataset.train_of(self.data, self.features).absent_features
+            network.from_stored(params)["layers.0.weight"][absent] = 0
 
     def start_from(self, model: ModelCopy) -> None:
         """Begin with `model` in place of initial weights; UsageError if its size differs."""

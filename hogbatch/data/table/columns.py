@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.data import csr
 from hogbatch.data.columns import TableForm
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits
@@ -26,7 +27,7 @@ MISSING: Final = frozenset(  # words for missing values, in lower case
 class NumberColumn:
     """A column of numbers."""
 
-    values: NDArray[np.float64]  # [N], NaN where missing
+    values: NDArray[np.floating]  # [N], float64 or float32; NaN where missing
     boolean: bool = False  # the column has the values true and false
 
     def __len__(self) -> int:
@@ -35,7 +36,8 @@ class NumberColumn:
     @property
     def missing(self) -> NDArray[np.bool_]:
         """Whether each row has no value: bool[N]."""
-        return np.isnan(self.values)
+        missing: NDArray[np.bool_] = np.isnan(self.values)
+        return missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,37 @@ class TextColumn:
 
 
 Column: TypeAlias = NumberColumn | CategoryColumn | DateColumn | TextColumn
+
+
+def taken(column: Column, rows: NDArray[np.int64]) -> Column:
+    """Some rows of a column, in the order of `rows`."""
+    match column:
+        case NumberColumn():
+            return replace(column, values=column.values[rows])
+        case CategoryColumn():
+            return replace(column, codes=column.codes[rows])
+        case DateColumn():
+            return DateColumn(column.seconds[rows])
+        case TextColumn():
+            indptr, positions = csr.positions(column.indptr, rows)
+            return TextColumn(column.characters[positions], indptr)
+
+
+def varies(column: Column, rows: NDArray[np.int64]) -> bool:
+    """Whether the `rows` of a column differ; a missing value differs from the others."""
+    if isinstance(column, TextColumn):
+        return True
+    missing = column.missing[rows]
+    if missing.any():
+        return not missing.all()
+    match column:
+        case NumberColumn():
+            cells: NDArray[Any] = column.values[rows]
+        case CategoryColumn():
+            cells = column.codes[rows]
+        case DateColumn():
+            cells = column.seconds[rows]
+    return bool((cells != cells[:1]).any())
 
 
 class Place(NamedTuple):

@@ -4,6 +4,7 @@ An encoder is fitted on the training rows. It has `width` features, numbered fro
 `stored` of them for each row (texts: a number that varies).
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
@@ -78,7 +79,8 @@ class StoredByField:
 class NumericEncoder(StoredByField):
     """A number as (x - mean) / scale, or as its place among the quantiles of the training rows.
 
-    A missing value is 0, and sets an indicator if the training rows have missing values.
+    A missing value is 0, and sets an indicator if the training rows have missing values. If they
+    have only one number, all numbers become 0 (an infinite scale).
     """
 
     kind: ClassVar[Kind] = "number"
@@ -99,28 +101,28 @@ class NumericEncoder(StoredByField):
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "NumericEncoder":
         """Fit the statistics; `scaling` is standard, max, none or quantile."""
         assert isinstance(column, NumberColumn)
-        present = found = column.values[rows]
+        present = found = column.values[rows].astype(np.float64, copy=False)
         if indicator := bool((missing := np.isnan(found)).any()):
             present = found[~missing]
         if not len(present):
-            return cls(0.0, 1.0, 0.0, indicator)
-        mean = float(present.mean())
+            return cls(0.0, math.inf, 0.0, indicator)
+        mean, deviation = float(present.mean()), float(present.std())
+        if deviation <= 1e-12 * abs(mean):
+            return cls(mean, math.inf, mean, indicator)
         if scaling == "none":
             return cls(0.0, 1.0, mean, indicator)
         if scaling == "max":
-            return cls(0.0, float(np.abs(present).max()) or 1.0, mean, indicator)
+            return cls(0.0, float(np.abs(present).max()), mean, indicator)
         if scaling == "quantile":
             places = np.unique(np.quantile(present, np.linspace(0, 1, QUANTILES)))
             if len(places) > 1:
                 return cls(0.5, UNIFORM_DEVIATION, mean, indicator, places)
-        deviation = float(present.std())
-        constant = deviation <= 1e-12 * abs(mean)
-        return cls(mean, 1.0 if constant else deviation, mean, indicator)
+        return cls(mean, deviation, mean, indicator)
 
     def encode(self, column: Column, rows: RowNumbers) -> Block:
         """The features of some rows of a column."""
         assert isinstance(column, NumberColumn)
-        cells = column.values[rows]
+        cells = column.values[rows].astype(np.float64, copy=False)
         missing = np.isnan(cells)
         cells[missing] = self.fill
         if self.quantiles is not None:
@@ -253,7 +255,7 @@ class CategoryEncoder(StoredByField):
     ) -> "CategoryEncoder":
         """An encoder with weights from the training rows."""
         features = plain._lookup(column)[column.codes[rows]]
-        counts = np.maximum(np.bincount(features, minlength=plain.width), 1)
+        counts = np.bincount(features, minlength=plain.width)  # 0: nothing is known of a feature
         weights = np.minimum(1, (counts / (FREQUENT * max(len(rows), 1))) ** 0.25)
         return replace(plain, weights=weights.astype(np.float32))
 

@@ -14,7 +14,7 @@ import numpy as np
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.columns import TableForm, find_features
 from hogbatch.data.order import RowNumbers
-from hogbatch.data.table.columns import ENCODING, Table, TextColumn
+from hogbatch.data.table.columns import ENCODING, Table, TextColumn, varies
 from hogbatch.data.table.encoders import ENCODERS, Arrays, Block, Encoder, TextEncoder
 from hogbatch.data.table.kinds import Inspected, Kind, UnexpectedCells, kind_of, typed
 from hogbatch.data.table.words import terms
@@ -65,10 +65,17 @@ class TableEncoding:
     def fit(
         cls, inspected: Inspected, label: int, rows: RowNumbers | None, scaling: str
     ) -> "TableEncoding":
-        """Fit an encoder for each feature on the training `rows` (None: all); texts come last."""
+        """Fit an encoder for each feature on the training `rows` (None: all); texts come last.
+
+        Columns with one value in these rows are left out: nothing can be learned about other
+        values. DataError if no column is left.
+        """
         table, kinds, numbers = inspected.table, inspected.kinds, inspected.table.numbers(rows)
         setting = "standard" if scaling == "auto" else scaling
-        order = sorted(kinds, key=lambda position: (kinds[position] == "text", position))
+        used = [position for position in kinds if varies(table.columns[position], numbers)]
+        if not used:
+            raise DataError(f"{table.source}: all columns are constant in the training rows")
+        order = sorted(used, key=lambda position: (kinds[position] == "text", position))
         columns = (
             EncodedColumn(
                 table.names[position],

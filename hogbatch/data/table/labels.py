@@ -27,7 +27,7 @@ def table_labels(table: Table, position: int, kind: Kind | None) -> TableLabels:
     name = table.names[position]
     if isinstance(column, NumberColumn):
         names = (False, True) if column.boolean else ()
-        return TableLabels(column.values, names, unexpected, name)
+        return TableLabels(column.values.astype(np.float64, copy=False), names, unexpected, name)
     if not isinstance(column, CategoryColumn):
         raise DataError(
             f"{table.source}: the label column {quoted(name)} contains dates; "

@@ -12,7 +12,7 @@ from hogbatch.machine import budget
 from tests.support.reading import packed, read_for_model
 
 CSV = "a,b,y\n" + "".join(f"{i},{i * i % 7},{i % 3}\n" for i in range(20))
-SVM = "".join(f"{i % 2 * 2 - 1} 1:{i + 1} 3:1\n" for i in range(10))
+SVM = "".join(f"{i % 2 * 2 - 1} 1:{i + 1} 3:{i % 2 + 1}\n" for i in range(10))
 
 
 def test_the_sample_goes_by_its_name_and_brings_its_test_set_and_its_source():
@@ -55,14 +55,14 @@ def test_a_split_keeps_the_shares_of_the_classes(write):
 
 
 def test_what_whole_numbers_were_taken_for_is_said(write):
-    quantities = write("b.csv", "".join(f"0,{i}\n" for i in range(30)))
+    quantities = write("b.csv", "".join(f"{i % 3},{i}\n" for i in range(30)))
     said = "labels: 30 distinct whole numbers treated as numbers (--loss softmax for classes)"
-    assert load(quantities).notes == (said,)
+    assert load(quantities, scale="none").notes == (said,)
     said = "labels: 3 classes (--loss squared for numbers)"
     assert load(write("a.csv", CSV), scale="none").notes == (said,)
     assert load(write("a.csv", CSV), scale="none", loss="softmax").notes == ()
-    for plain in ("0,1.5\n0,2\n0,3\n", "0,1\n0,2\n0,1\n"):
-        assert load(write("a.csv", plain)).notes == ()
+    for plain in ("0,1.5\n1,2\n2,3\n", "0,1\n1,2\n2,1\n"):
+        assert load(write("a.csv", plain), scale="none").notes == ()
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1, float("nan")])

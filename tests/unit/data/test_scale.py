@@ -57,6 +57,7 @@ def test_rows_are_scaled_as_scikit_learn_scales_them(monkeypatch, setting, form,
     out = scaler.apply(inputs)
     assert len(out.indptr) == len(inputs.indptr)
     expected = theirs.fit_transform(rows.astype(np.float64))
+    expected[:, 4] = 0  # constant
     assert_allclose(matrix(out), expected, rtol=1e-4, atol=1e-5)
     assert matrix(out).dtype == np.float32
     assert_array_equal(rows, before)
@@ -79,8 +80,8 @@ def test_a_column_that_never_changes_becomes_zero(value):
     rows = np.full(1001, value)
     rows[1] = np.nextafter(value, 2 * value)  # the same but for rounding
     scaler = fitted("standard", column(rows), 1)
-    assert scaler.scale.tolist() == [1]
-    assert_allclose(scaler.apply(column(rows)).dense, 0, atol=1e-6)
+    assert not scaler.apply(column([value, value + 100])).dense.any()
+    assert fit("standard", column(rows), 1, drop_constant=False)[0].scale.tolist() == [1]
 
 
 def test_sparse_rows_are_centred_when_the_mean_comes_from_dense_ones():
@@ -109,10 +110,15 @@ def test_without_a_scaler_rows_become_float32_and_float32_is_not_copied():
 def test_what_is_done_is_said():
     dense, sparse = dense_inputs(DENSE), sparse_inputs(DENSE)
     off = " (--scale none turns this off)"
-    assert fit("auto", dense, 5)[1] == f"dense features scaled to mean 0, deviation 1{off}"
-    assert fit("auto", sparse, 5)[1] == f"sparse features divided by their largest |value|{off}"
-    assert fit("standard", sparse, 5)[1] == f"sparse features scaled to deviation 1{off}"
-    assert fit("none", dense, 5) == (None, None)
+    some = "; not used, constant in the training rows:"
+    for setting, inputs, said in (
+        ("auto", dense, f"dense features scaled to mean 0, deviation 1{off}{some} 2 features"),
+        ("auto", sparse, f"sparse features divided by their largest |value|{off}{some} 1 feature"),
+        ("standard", sparse, f"sparse features scaled to deviation 1{off}{some} 1 feature"),
+        ("none", sparse, f"{some[2:]} 1 feature"),
+    ):
+        assert fit(setting, inputs, 5)[1] == said
+    assert fit("none", dense_inputs(DENSE[:, :3]), 3) == (None, None)
     known = "auto, none, standard, max, quantile"
     with pytest.raises(UsageError, match=f"scale must be one of {known}; got 'x'"):
         fit("x", dense, 5)
@@ -129,7 +135,7 @@ def test_what_is_done_is_said():
         ([-0.9, -1], False),  # far from 0 for its span
         ([0, 0.01], True),
         ([0, 0.0099], False),
-        ([1, 1], True),  # constant
+        ([1, 1], False),  # constant
         ([2, 2], False),
         (NORMAL * 0.6 + 0.4, True),
         (NORMAL * 1.9 - 0.3, True),
@@ -153,11 +159,12 @@ def test_dense_columns_out_of_scale_are_standardised(values, in_scale):
 @pytest.mark.parametrize(
     ("values", "in_scale"),
     [
-        ([1, 1], True),
+        ([1, 1], False),  # constant
+        ([1, 0.5], True),
         ([0.001, 0.0001], True),
         ([-10, 1], True),
         ([0, 0], True),
-        ([0.0009], False),
+        ([0.0009, 0], False),
         ([1, -10.01], False),
         ([1e9, 1], False),
     ],
@@ -167,7 +174,8 @@ def test_sparse_features_out_of_scale_are_divided_by_their_largest(values, in_sc
     scaler = fitted("auto", inputs, 2)
     assert (scaler is None) == in_scale
     if scaler is not None:
-        assert_allclose(np.abs(scaler.apply(inputs).values).max(), 1, rtol=1e-6)
+        largest = np.abs(scaler.apply(inputs).values).max()
+        assert_allclose(largest, 0 if np.ptp(values) == 0 else 1, rtol=1e-6)
         assert scaler.scale[1] == 1  # a feature that does not occur
 
 
