@@ -24,6 +24,7 @@ from hogbatch.data.memory import RowLabels, labels_of, raw_set
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_arrays, not_text
 from hogbatch.data.source import Source, not_data
+from hogbatch.data.table.given import training_set
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
 
@@ -37,10 +38,20 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def read(path: Source, options: ReadOptions) -> RawSet:
-    """Read a .npz file; DataError names the missing or invalid array."""
+    """Read a .npz file; DataError names the missing or invalid array.
+
+    A dense matrix is a table whose columns have no names.
+    """
     arrays = _open(path)
+    labels = partial(_labels, arrays)
     try:
-        raw = raw_set(_features(arrays), labels=partial(_labels, arrays))
+        features = _features(arrays)
+        if isinstance(features, CsrMatrix) or options.table is None:
+            if options.table is not None and options.table.given:
+                raise ValueError("--drop, --categorical, --numeric and --text need a dense matrix")
+            raw = raw_set(features, labels=labels)
+        else:
+            raw = training_set(features, None, None, options.table, labels_of_rows=labels)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
     return replace(raw, source=str(path))

@@ -1,11 +1,15 @@
-"""Named columns given in Python: data frames of pandas, Polars and Arrow, and dictionaries.
+"""Rows given in Python as a :class:`Table`: data frames, dictionaries, matrices, lists of rows.
 
-None of the packages of data frames is imported; PyArrow converts their columns. The values of a
-dictionary are arrays or lists.
+    data frames          of pandas, Polars and Arrow
+    dictionaries         of columns (arrays or lists); of the cells of one row; a list of rows
+    matrices [N, F]      arrays of numbers, text or objects, structured arrays, lists of lists
+
+None of the packages of data frames is imported. PyArrow converts the columns, except numbers of
+arrays, which need nothing but NumPy.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,59 +17,137 @@ from numpy.typing import NDArray
 from hogbatch.data.columns import TableForm, find_features, numbered
 from hogbatch.data.table.columns import Column, NumberColumn, Table
 from hogbatch.errors import UsageError
+from hogbatch.machine.budget import require
 
 SOURCE: Final = "the data frame"
+MAX_EXACT: Final = 2**53  # integers beyond it are not exact in float64
+
+
+class GivenColumns(NamedTuple):
+    """The columns of the caller, before their conversion."""
+
+    keys: Sequence[Any]  # names, usually text; numbers from 0 without names
+    cells: Sequence[Any]  # an array, series or list for each column
+    named: bool = True
 
 
 def is_frame(values: Any) -> bool:
-    """Whether `values` is a data frame, an Arrow table or a dictionary of columns."""
-    return isinstance(values, Mapping) or (hasattr(values, "columns") and hasattr(values, "shape"))
+    """Whether `values` has named columns."""
+    if isinstance(values, Mapping) or _is_lazy(values) or _is_list_of_rows(values):
+        return True
+    if isinstance(values, np.ndarray):
+        return values.dtype.names is not None
+    return hasattr(values, "column_names") or (
+        hasattr(values, "columns") and hasattr(values, "shape")
+    )
 
 
-def keys_of(frame: Any) -> list[Any]:
-    """The keys of the columns, in order; usually text."""
-    if isinstance(frame, Mapping):
-        return list(frame)
-    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-
-
-def columns_of(frame: Any) -> list[Any]:
+def columns_of(values: Any) -> GivenColumns:
     """The columns by position, because names may occur twice.
 
-    UsageError for columns of different lengths, which only a dictionary can have.
+    UsageError for columns of different lengths, or anything but columns and matrices.
     """
-    if isinstance(frame, Mapping):
-        lengths = {key: len(column) for key, column in frame.items()}
-        if len(set(lengths.values())) > 1:
-            raise UsageError(f"expected columns of one length; got {lengths}")
-        return list(frame.values())
-    if hasattr(frame, "column_names"):  # Arrow
-        return list(frame.columns)
-    if hasattr(frame, "iloc"):  # pandas
-        return [frame.iloc[:, position] for position in range(frame.shape[1])]
-    if hasattr(frame, "get_columns"):  # Polars
-        return list(frame.get_columns())
-    return [frame[key] for key in frame.columns]
+    if _is_lazy(values):
+        values = values.collect()
+    if _is_list_of_rows(values):
+        keys = list(dict.fromkeys(key for row in values for key in row))
+        return GivenColumns(keys, [[row.get(key) for row in values] for key in keys])
+    if isinstance(values, Mapping):
+        return GivenColumns(list(values), _of_mapping(values))
+    if hasattr(values, "column_names"):  # Arrow
+        return GivenColumns(values.column_names, values.columns)
+    if hasattr(values, "iloc") and hasattr(values, "columns"):  # pandas
+        cells = [values.iloc[:, position] for position in range(values.shape[1])]
+        return GivenColumns(list(values.columns), cells)
+    if hasattr(values, "get_columns"):  # Polars
+        return GivenColumns(values.columns, values.get_columns())
+    if isinstance(values, np.ndarray) and values.dtype.names is not None:
+        names = values.dtype.names
+        return GivenColumns(names, [values[name] for name in names])
+    matrix = _matrix(values)
+    return GivenColumns(range(matrix.shape[1]), list(matrix.T), named=False)
 
 
-def table_of(frame: Any, used: Callable[[TableForm], Iterable[int]] | None = None) -> Table:
-    """The columns of a data frame, or of a dictionary of arrays or lists.
+def _is_lazy(values: Any) -> bool:
+    """Whether `values` is a query of Polars, whose columns are known only when it is run."""
+    return hasattr(values, "collect") and hasattr(values, "lazy")
+
+
+def _is_list_of_rows(values: Any) -> bool:
+    return isinstance(values, list | tuple) and bool(values) and isinstance(values[0], Mapping)
+
+
+def _of_mapping(columns: Mapping[Any, Any]) -> list[Any]:
+    """The columns of a dictionary; one row, if it has cells in place of columns."""
+    cells = {key: _is_cell(value) for key, value in columns.items()}
+    if cells and all(cells.values()):
+        return [[cell] for cell in columns.values()]
+    lengths = {key: 1 if cells[key] else len(value) for key, value in columns.items()}
+    if any(cells.values()) or len(set(lengths.values())) > 1:
+        raise UsageError(f"expected columns of one length, or the cells of one row; got {lengths}")
+    return list(columns.values())
+
+
+def _is_cell(value: Any) -> bool:
+    return isinstance(value, str | bytes) or not hasattr(value, "__len__")
+
+
+def _matrix(values: Any) -> NDArray[Any]:
+    """A matrix [N, F] of numbers in column-major order, or of other cells; UsageError if not."""
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.ma.filled(values.astype(object), None)
+    try:
+        matrix = np.asarray(values)
+        if matrix.dtype.kind in "US" and not isinstance(values, np.ndarray):
+            matrix = np.array(values, object)  # the numbers of a list of lists stay numbers
+    except ValueError as error:
+        raise UsageError(f"expected rows of one length; {error}") from None
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biufOUSTMm":
+        got = f"shape {matrix.shape} of {matrix.dtype}" if matrix.ndim else type(values).__name__
+        raise UsageError(f"expected a matrix [rows, features] or a data frame; got {got}")
+    if matrix.dtype.kind in "biuf":
+        require(matrix.nbytes, "the columns of the matrix", "use fewer rows or columns")
+        return np.asfortranarray(matrix)
+    return matrix
+
+
+def table_of(
+    values: Any,
+    used: Callable[[TableForm], Iterable[int]] | None = None,
+    source: str = SOURCE,
+) -> Table:
+    """The columns of a data frame, dictionary or matrix; `source` is its name in messages.
 
     `used` returns the positions of the columns to convert; None: all. UsageError for columns of
     different lengths, or with more than one dimension. DataError for cells that are not numbers,
     text or dates.
     """
+    given = columns_of(values)
+    names, columns = tuple(map(str, given.keys)), dict[int, Column]()
+    form = TableForm(source, names, given.named)
+    for n in range(len(names)) if used is None else used(form):
+        cells = given.cells[n]
+        if (dimensions := getattr(cells, "ndim", 1)) != 1:
+            raise UsageError(
+                f"{source}: column {names[n]!r}: expected one dimension; got {dimensions}"
+            )
+        columns[n] = _column(cells, names[n], source)
+    return Table(source, names, columns, given.named)
+
+
+def _column(cells: Any, name: str, source: str) -> Column:
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+        numbers = cells.dtype.type
+        if numbers in (np.float32, np.float64):
+            return NumberColumn(np.asarray(cells, numbers))  # in the byte order of this machine
+        exact = (
+            cells.dtype.itemsize < 8 or np.abs(cells.astype(np.float64)).max(initial=0) < MAX_EXACT
+        )
+        if cells.dtype.kind in "bf" or exact:
+            return NumberColumn(cells.astype(np.float64), boolean=cells.dtype.kind == "b")
     from hogbatch.data.table.arrow.columns import column_of  # here: PyArrow is large
 
-    names = tuple(map(str, keys_of(frame)))
-    cells, columns = columns_of(frame), dict[int, Column]()
-    for n in range(len(names)) if used is None else used(TableForm(SOURCE, names, True)):
-        if (dimensions := getattr(cells[n], "ndim", 1)) != 1:
-            raise UsageError(
-                f"{SOURCE}: column {names[n]!r}: expected one dimension; got {dimensions}"
-            )
-        columns[n] = column_of(cells[n], names[n], SOURCE)
-    return Table(SOURCE, names, columns)
+    return column_of(cells, name, source)
 
 
 def matrix_of(frame: Any, name: str, known: Sequence[str] = ()) -> NDArray[np.float64]:
@@ -88,8 +170,9 @@ def matrix_of(frame: Any, name: str, known: Sequence[str] = ()) -> NDArray[np.fl
             matrix[:, feature] = column.values
         if got:
             raise UsageError(
-                f"{name}: column {keys_of(frame)[position]!r}: expected numbers without gaps; got "
-                f"{got}: encode the column (scikit-learn's ColumnTransformer), or leave it out"
+                f"{name}: column {columns_of(frame).keys[position]!r}: expected numbers without "
+                f"gaps; got {got}: encode the column (scikit-learn's ColumnTransformer), or leave "
+                "it out"
             )
     return matrix
 

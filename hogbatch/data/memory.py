@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr, frames
 from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs, raw_inputs
+from hogbatch.data.order import RowNumbers
 from hogbatch.data.raw import MAX_INDEX, LabelLists, LabelNames, RawSet, named_labels
 from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import UsageError
@@ -30,6 +31,15 @@ class RowLabels(NamedTuple):
     names: LabelNames = ()
     lists: LabelLists | None = None
     outputs: int = 0  # number of labels of a matrix of 0 and 1, else 0
+
+    def of_rows(self, rows: RowNumbers) -> "RowLabels":
+        """The labels of some rows."""
+        labels, lists = self.labels, self.lists
+        if labels is not None:
+            return self._replace(labels=labels[rows])
+        assert lists is not None
+        indptr, positions = csr.positions(lists.indptr, rows)
+        return self._replace(lists=LabelLists(indptr, lists.indices[positions]))
 
 
 def raw_set(
@@ -53,6 +63,9 @@ def raw_set(
     _expect_in_float32(inputs, name)
     inputs = inputs._replace(values=np.asarray(inputs.values, np.float32))  # as read from files
     row_labels = labels_of(y, rows, labels_name) if labels is None else labels(rows)
+    kept, own_weights = used_rows(weights, rows)
+    if kept is not None:
+        inputs, row_labels = csr.rows(inputs, kept), row_labels.of_rows(kept)
     return RawSet(
         inputs,
         features,
@@ -61,7 +74,7 @@ def raw_set(
         f"{name}, {labels_name}",
         classes_hint=row_labels.outputs,
         label_names=row_labels.names,
-        weights=None if weights is None else weights_of(weights, rows),
+        weights=own_weights,
     )
 
 
@@ -76,6 +89,11 @@ def inputs_of(values: Any, name: str, known: Sequence[str] = ()) -> tuple[RawInp
     framed = frames.is_frame(values)
     dense = frames.matrix_of(values, name, known) if framed else matrix_of(values)
     return raw_inputs(dense), dense.shape[1]
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether `rows` are a sparse matrix, or an object with the arrays of the CSR form."""
+    return hasattr(rows, "tocsr") or hasattr(rows, "indptr")
 
 
 def numbers_of(
@@ -95,6 +113,8 @@ def csr_of(matrix: Any) -> Inputs:
     """
     if hasattr(matrix, "tocsr"):
         matrix = matrix.tocsr()
+    if (most := int(np.max(matrix.indices, initial=0))) > MAX_INDEX:
+        raise UsageError(f"expected feature numbers up to {MAX_INDEX}; got {most}")
     parts = (np.asarray(each) for each in (matrix.indptr, matrix.indices, matrix.data))
     _expect_finite(csr_inputs(*parts))
     if not getattr(matrix, "has_canonical_format", True):  # kernels require ascending indices
@@ -206,7 +226,7 @@ def labels_of(values: Any, rows: int, name: str) -> RowLabels:
     if hasattr(values, "tocsr"):
         return _of_sparse(values.tocsr(), rows, name)
     if frames.is_frame(values):
-        own = frames.columns_of(values)
+        own = frames.columns_of(values).cells
         values = own[0] if len(own) == 1 else frames.matrix_of(values, name)
     try:
         labels = np.asarray(values)
@@ -311,6 +331,19 @@ def _of_sparse(marks: Any, rows: int, name: str) -> RowLabels:
         raise UsageError(f"{name}: expected a sparse matrix of 0 and 1; got {marks.data.max()}")
     lists = LabelLists(marks.indptr.astype(np.int64), marks.indices.astype(np.int32))
     return RowLabels(lists=lists, outputs=marks.shape[1])
+
+
+def used_rows(weights: Any, rows: int) -> tuple[RowNumbers | None, NDArray[np.float64] | None]:
+    """The rows with a weight above 0 (None: all), and their weights (None: equal).
+
+    Rows of weight 0 count as absent: neither scaling nor the mean of the labels depends on them.
+    """
+    if weights is None:
+        return None, None
+    own = weights_of(weights, rows)
+    kept = None if own.all() else np.flatnonzero(own)
+    own = own if kept is None else own[kept]
+    return kept, None if (own == own[0]).all() else own
 
 
 def weights_of(values: Any, rows: int) -> NDArray[np.float64]:

@@ -72,7 +72,7 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
 def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawSet:
     if table.is_columnar_file(source) or (reader := _reader(source)) is table.read:
         return table.read(source, options, cache)
-    if options.table is not None and options.table.given:
+    if options.table is not None and options.table.given and reader is not arrays.read:
         raise DataError(
             f"{source}: --drop, --categorical, --numeric and --text name columns; expected a CSV, "
             "Parquet, Arrow or Feather file with these columns"

@@ -1,6 +1,7 @@
 """The common part of the three estimators."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -11,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import Encoding
-from hogbatch.data.memory import RowLabels, inputs_of, weights_of
-from hogbatch.data.raw import Columns, RawSet
+from hogbatch.data.memory import RowLabels, raw_set
+from hogbatch.data.raw import Columns
 from hogbatch.errors import UsageError
 from hogbatch.estimators.training import Trained, train_rows
 from hogbatch.run.defaults import weight_decay
@@ -123,28 +124,15 @@ class HogbatchEstimator(BaseEstimator):
 
         See `_continues`. None as `encoding`: it is chosen from the labels.
         """
-        inputs, features = inputs_of(X, "X")
-        rows = X.shape[0]
-        weights = None if sample_weight is None else weights_of(sample_weight, rows)
-        if len(inputs.indptr):
-            inputs = inputs._replace(values=np.asarray(inputs.values, np.float32))
-        raw = RawSet(
-            inputs,
-            features,
-            labels.labels,
-            labels.lists,
-            "X, y",
-            classes_hint=labels.outputs,
-            label_names=labels.names,
-            columns=Columns(tuple(getattr(self, "feature_names_in_", ()))),
-            weights=weights,
-        )
+        rows, names = X.shape[0], tuple(getattr(self, "feature_names_in_", ()))
+        raw = raw_set(X, weights=sample_weight, labels=lambda _: labels)
+        raw = replace(raw, columns=Columns(names))
         continues = self._continues(part)
         earlier = self.trained_ if continues else None
         settings = self._settings(rows, earlier) | {"loss": loss}
         if part:
             settings |= self._part(rows)
-        trained = train_rows(raw, settings, encoding=encoding, earlier=earlier)
+        trained = train_rows(raw, settings, encoding=encoding, earlier=earlier, all_rows=not part)
         losses_before = self.loss_curve_ if continues else []
         self.loss_curve_ = [*losses_before, *trained.losses]
         self.n_iter_ = round(trained.epochs) + (self.n_iter_ if continues else 0)

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from hogbatch.config.flags import dashed
 from hogbatch.config.train import TrainConfig
-from hogbatch.data import frames
 from hogbatch.data.load import Features, LoadedData, prepare
-from hogbatch.data.memory import raw_set
+from hogbatch.data.memory import is_sparse, raw_set
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
 from hogbatch.data.table.given import test_set, training_set
@@ -36,11 +35,11 @@ class GivenArrays:
         options = TableOptions(*columns, config.scale)
         if self.X_test is None and self.y_test is not None:
             raise UsageError("y_test needs X_test, the rows with these labels")
-        if frames.is_frame(self.X):
+        if not is_sparse(self.X):
             raw = training_set(self.X, self.y, self.sample_weight, options)
         elif options.given:
             raise UsageError(
-                "drop, categorical, numeric and text need a data frame or a dictionary"
+                "drop, categorical, numeric and text name columns of a table; X is a sparse matrix"
             )
         else:
             raw = raw_set(self.X, self.y, self.sample_weight)

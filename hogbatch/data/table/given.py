@@ -1,5 +1,6 @@
-"""Tables given in Python: data frames or dictionaries of columns, and labels."""
+"""Tables given in Python, as in `hogbatch.data.frames`, and their labels."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,43 +9,59 @@ import numpy as np
 from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
 from hogbatch.data.columns import TableForm
-from hogbatch.data.frames import is_frame, table_of
-from hogbatch.data.memory import RowLabels, labels_of, numbers_of, weights_of
+from hogbatch.data.frames import table_of
+from hogbatch.data.memory import RowLabels, is_sparse, labels_of, numbers_of, used_rows
 from hogbatch.data.raw import Columns, RawSet
-from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn, Table
+from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn, Table, taken
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import TableOptions, inspect, requested
 from hogbatch.errors import DataError, UsageError
 
 
-def training_set(X: Any, y: Any, weights: Any, options: TableOptions) -> RawSet:
+def training_set(
+    X: Any,
+    y: Any,
+    weights: Any,
+    options: TableOptions,
+    *,
+    source: str = "X",
+    labels_of_rows: Callable[[int], RowLabels] | None = None,
+) -> RawSet:
     """A training table `X` with labels `y`[N] and `weights`[N], to be encoded after the split.
 
-    UsageError or DataError for columns, lengths and values that cannot be used.
+    `source` is the name of `X` in messages. `labels_of_rows`, if given, returns the labels of N
+    rows in place of `y`. UsageError or DataError for columns, lengths and values that cannot be
+    used.
     """
-    table = table_of(X, lambda form: _not_dropped(form, options))
-    if not table.rows:
-        raise UsageError("X: expected a row and a column that is used; got none")
-    labels = labels_of(y, table.rows, "y")
+    table = table_of(X, lambda form: _not_dropped(form, options), source)
+    rows = table.rows
+    if not rows:
+        raise UsageError(f"{source}: expected a row and a column that is used; got none")
+    labels = labels_of(y, rows, "y") if labels_of_rows is None else labels_of_rows(rows)
+    kept, own_weights = used_rows(weights, rows)
+    if kept is not None:
+        columns = {n: taken(column, kept) for n, column in table.columns.items()}
+        table, labels = replace(table, columns=columns), labels.of_rows(kept)
     name, label = _label_name(y, table.names), len(table.names)
     columns = {**table.columns, label: _label_column(labels, table.rows)}
     inspected = inspect(replace(table, names=(*table.names, name), columns=columns), options, label)
     if not inspected.kinds:
-        raise DataError(f"X: no column can be used as a feature; {inspected.note}")
+        raise DataError(f"{source}: no column can be used as a feature; {inspected.note}")
     for each in inspected.unexpected:
-        raise DataError(f"{table.locate(int(each.rows[0]))}: {each.complaint}")
+        row = int(each.rows[0] if kept is None else kept[each.rows[0]])
+        raise DataError(f"{table.locate(row)}: {each.complaint}")
     return RawSet(
         inputs=dense_inputs(np.empty((table.rows, 0), np.float32)),
         features=0,
         labels=labels.labels,
         label_lists=labels.lists,
-        source="X, y",
+        source=f"{source}, y",
         classes_hint=labels.outputs,
         columns=Columns((), None, label),
         notes=(inspected.note,),
         label_names=labels.names,
         table=inspected,
-        weights=None if weights is None else weights_of(weights, table.rows),
+        weights=own_weights,
     )
 
 
@@ -64,14 +81,27 @@ def test_set(X: Any, y: Any, encoding: TableEncoding) -> RawSet:
 
 
 def encode(rows: Any, encoding: TableEncoding, name: str) -> Inputs:
-    """Encode a data frame or dictionary of columns, or a matrix; `name` is that of the matrix.
+    """Encode rows in any form of `hogbatch.data.frames`, or a sparse matrix; `name` is theirs.
 
     UsageError or DataError for columns and values that cannot be used.
     """
-    if is_frame(rows):
-        return encoding.transform(encoding.adapted(table_of(rows, encoding.match)))
-    inputs, features = numbers_of(rows, encoding.width - 1, name)
-    return encode_numbers(inputs, features, encoding, name)
+    if is_sparse(rows):
+        inputs, features = numbers_of(rows, encoding.width - 1, name)
+        return encode_numbers(inputs, features, encoding, name)
+
+    def match(form: TableForm) -> list[int]:
+        if not form.named:
+            _expect_features(len(form.names), encoding, name)
+        return encoding.match(form)
+
+    return encoding.transform(encoding.adapted(table_of(rows, match, name)))
+
+
+def _expect_features(got: int, encoding: TableEncoding, source: str) -> None:
+    if got != (expected := encoding.width - 1):
+        raise UsageError(
+            f"{source}: expected {expected} features, as in the training data; got {got}"
+        )
 
 
 def _not_dropped(form: TableForm, options: TableOptions) -> list[int]:
@@ -105,10 +135,8 @@ def encode_numbers(
     UsageError for another F; DataError for a number where a column has dates or text.
     """
     width, sparse = encoding.width - 1, len(inputs.indptr) > 0
-    if features > width or (features < width and not sparse):
-        raise UsageError(
-            f"{source}: expected {width} features, as in the training data; got {features}"
-        )
+    if features > width or not sparse:
+        _expect_features(features, encoding, source)
     dense = csr.to_dense(inputs, width).dense if sparse else inputs.dense
     columns = {n: NumberColumn(dense[:, n].astype(np.float64)) for n in range(width)}
     table = Table(source, tuple(map(str, range(width))), columns, named=False)

@@ -5,8 +5,12 @@ import pandas
 import polars
 import pyarrow
 import pytest
+from scipy import sparse
 
 from hogbatch.data.frames import is_frame, matrix_of, table_of
+from hogbatch.data.load import prepare
+from hogbatch.data.memory import raw_set
+from hogbatch.data.order import split
 from hogbatch.data.table.columns import CategoryColumn, NumberColumn
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.given import encode, training_set
@@ -100,7 +104,9 @@ def test_columns_that_a_matrix_cannot_hold_are_named(column, got):
 
 
 def test_columns_that_cannot_be_read_are_named():
-    with pytest.raises(UsageError, match=r"expected columns of one length; got \{'a': 2, 'b': 1\}"):
+    with pytest.raises(
+        UsageError, match=r"expected columns of one length, .*; got \{'a': 2, 'b': 1\}"
+    ):
         table_of({"a": [1, 2], "b": [3]})
     with pytest.raises(UsageError, match="column 'a': expected one dimension; got 2"):
         table_of({"a": np.ones((2, 2))})
@@ -122,3 +128,64 @@ def test_a_column_that_is_constant_in_training_is_not_a_feature():
     raw = training_set(frame, [0, 1] * 5, None, TableOptions())
     assert raw.table.kinds == {0: "number", 2: "number"}
     assert raw.notes == ("columns: 2 numeric columns (a, c); not used: b (constant)",)
+
+
+def test_a_column_that_varies_only_in_test_rows_is_not_a_feature():
+    cells = np.zeros((50, 2))
+    cells[:, 1] = range(50)
+    _, testing = split(50, 0.2, classes=np.float32([0, 1] * 25))
+    cells[testing[0], 0] = 1
+    loaded = prepare(training_set(cells, [0, 1] * 25, None, TableOptions()), None)
+    assert loaded.train.features == loaded.test.features == 1
+    assert "not used, constant in the training rows: 0" in loaded.notes
+    with pytest.raises(DataError, match="X: all columns are constant in the training rows"):
+        prepare(training_set(cells[:, :1], [0, 1] * 25, None, TableOptions()), None)
+
+
+@pytest.mark.parametrize("rows", [np.array, sparse.csr_matrix, pandas.DataFrame])
+def test_rows_of_weight_0_are_as_if_absent(rows):
+    cells = np.arange(60.0).reshape(20, 3) % 7
+    absent = np.vstack([[1e6, 2e6, 3e6], cells])
+    weights, y = np.arange(1.0, 21), np.arange(20) % 2
+
+    def loaded(cells, y, weights):
+        if rows is sparse.csr_matrix:
+            return prepare(raw_set(rows(cells), y, weights), None)
+        return prepare(training_set(rows(cells), y, weights, TableOptions()), None)
+
+    found = loaded(absent, [5, *y], [0, *weights])
+    assert found.fingerprint == loaded(cells, y, weights).fingerprint
+    equal = loaded(absent, [5, *y], [0, *np.ones(20)])
+    assert equal.weights is None and equal.fingerprint == loaded(cells, y, None).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (None, r"expected a matrix \[rows, features\] or a data frame; got NoneType"),
+        ([1, 2], r"or a data frame; got shape \(2,\) of int64"),
+        (np.ones((2, 2), complex), r"or a data frame; got shape \(2, 2\) of complex128"),
+        ([[1, 2], [3]], "expected rows of one length"),
+        ({"a": [1, 2], "b": 3}, r"or the cells of one row; got \{'a': 2, 'b': 1\}"),
+    ],
+)
+def test_other_values_are_refused(values, message):
+    with pytest.raises(UsageError, match=message):
+        table_of(values)
+
+
+def test_masked_numbers_are_missing():
+    masked = np.ma.array([[1, 2], [3, 4]], mask=[[0, 1], [0, 0]])
+    first, second = table_of(masked).columns.values()
+    assert first.values.tolist() == [1, 3] and second.missing.tolist() == [True, False]
+
+
+def test_a_dictionary_of_cells_is_one_row_and_a_missing_key_a_missing_cell():
+    frame = {"a": [1.0, 2.0, 3.0] * 4, "c": ["x", "y", "z"] * 4}
+    encoding = prepare(training_set(frame, [0, 1] * 6, None, TableOptions()), None).table
+    first = encode(frame, encoding, "X").dense[:1].tolist()
+    assert encode({"a": 1.0, "c": "x"}, encoding, "X").dense.tolist() == first
+    both = encode([{"c": "x", "a": 1.0}, {"a": 2.0}], encoding, "X").dense
+    assert both[:1].tolist() == first and len(both) == 2
+    with pytest.raises(UsageError, match="X: expected 2 features, as in the training data; got 3"):
+        encode(np.ones((1, 3)), encoding, "X")

@@ -13,6 +13,7 @@ import numpy as np
 import pandas
 import pytest
 import scipy.sparse
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
@@ -269,3 +270,16 @@ class TestSurroundings:
             "HogbatchRegressor needs scikit-learn: pip install 'hogbatch[sklearn]'" in done.stderr
         )
         assert "HogbatchRegressor" in dir(hogbatch)
+
+
+def test_features_that_no_training_row_has_do_not_matter(X, classes):
+    rows = np.hstack([np.where(X > 0, X, 0), np.zeros((ROWS, 1))])
+    later = rows.copy()
+    later[:, -1] = 100
+    for form in (np.array, scipy.sparse.csr_matrix):
+        model = HogbatchClassifier(**FAST).fit(form(rows), classes)
+        assert_allclose(model.predict_proba(form(later)), model.predict_proba(form(rows)))
+        model = HogbatchClassifier(**FAST).partial_fit(form(rows), classes, np.unique(classes))
+        before = model.predict_proba(form(later))
+        model.partial_fit(form(later), classes)
+        assert not np.allclose(before, model.predict_proba(form(later))), "later parts may have it"
