@@ -176,7 +176,7 @@ def prepare(
         encoding,
         features.scaler,
         raw.index_base,
-        _fingerprint(train, held_out, encoding, weights),
+        _fingerprint(train, held_out, encoding, weights, features.table),
         skipped=sum(each.skipped.total for each in read),
         notes=(*messages, *filter(None, [kind, features.note])),
         columns=raw.columns,
@@ -350,9 +350,12 @@ def _fingerprint(
     test: Examples | None,
     encoding: Encoding,
     weights: NDArray[np.float64] | None,
+    table: TableEncoding | None,
 ) -> str:
     sets = (train, test) if test else (train,)
-    arrays = (array for examples in sets for array in (*examples.inputs, *examples.labels))
+    arrays = [array for examples in sets for array in (*examples.inputs, *examples.labels)]
+    if table is not None:  # rows that were shifted or stretched may be encoded as the same numbers
+        arrays += table.arrays().values()
     digest = of_arrays(repr((train.features, encoding)), arrays)
     if weights is not None:
         digest.update(weights.data)

@@ -216,7 +216,7 @@ class TestArrays:
         resume = {"resume": str(tmp_path / "run"), "epochs": 4}
         train_arrays(data, tmp_path / "run", epochs=2)
         assert train_arrays(data, None, **resume).summary["epochs"] == 4
-        weights = {"sample_weight": np.ones(ROWS)}
+        weights = {"sample_weight": np.arange(1, ROWS + 1)}
         for other, more in (((data[0] + 1, data[1]), {}), (data, weights)):
             with pytest.raises(UsageError, match="cannot be resumed: its data is"):
                 train_arrays(other, None, **resume, **more)
@@ -241,7 +241,7 @@ class TestArrays:
             ({"y_test": [0, 1]}, "y_test needs X_test"),
             ({"test": "t.csv"}, "test applies to files; these data are arrays; give X_test"),
             ({"sample_weight": [1.0]}, "sample_weight: expected one number for each of 200 rows"),
-            ({"drop": ("a",)}, "need a data frame or a dictionary"),
+            ({"drop": ("a",)}, "X has no column 'a': its columns are 0, 1"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, file, data, tmp_path, settings, message):

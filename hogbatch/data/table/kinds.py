@@ -211,10 +211,10 @@ def _finite(
     table: Table, position: int, column: NumberColumn
 ) -> tuple[Column, UnexpectedCells | None]:
     """Report infinite numbers, and those beyond the range of float32."""
-    low, high = column.values.min(initial=0), column.values.max(initial=0)
+    low, high = float(column.values.min(initial=0)), float(column.values.max(initial=0))
     if low > -FLOAT32_LIMIT and high < FLOAT32_LIMIT:  # not if a value is missing
         return column, None
-    rows = np.flatnonzero(np.abs(column.values) >= FLOAT32_LIMIT)
+    rows = np.flatnonzero(np.abs(column.values.astype(np.float64, copy=False)) >= FLOAT32_LIMIT)
     if not len(rows):
         return column, None
     name, number = quoted(table.names[position]), column.values[rows[0]]

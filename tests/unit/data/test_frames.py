@@ -189,3 +189,12 @@ def test_a_dictionary_of_cells_is_one_row_and_a_missing_key_a_missing_cell():
     assert both[:1].tolist() == first and len(both) == 2
     with pytest.raises(UsageError, match="X: expected 2 features, as in the training data; got 3"):
         encode(np.ones((1, 3)), encoding, "X")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_infinite_number_of_a_matrix_is_named(dtype):
+    numbers = np.arange(40, dtype=dtype).reshape(20, 2)
+    assert training_set(numbers, [0, 1] * 10, None, TableOptions()).rows == 20
+    numbers[3, 1] = np.inf
+    with pytest.raises(DataError, match="X: row 3: column '1': expected a finite number .*got inf"):
+        training_set(numbers, [0, 1] * 10, None, TableOptions())
