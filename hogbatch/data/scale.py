@@ -22,6 +22,7 @@ from hogbatch.machine.printable import plural
 
 BLOCK_VALUES = 1 << 20  # values that are scaled at a time, 8 MiB
 STATISTICS_BYTES: Final = 64  # of memory for each sparse feature, while statistics are computed
+FEWER_FEATURES: Final = "use fewer features, or --scale none"
 
 # "auto" does not scale a dense column if its values are within [-1, 1], the largest |value| is at
 # least MIN_LARGEST and the range is at least MIN_SPAN of that (indicators, fractions, pixels
@@ -162,12 +163,24 @@ def fit(
     user, None if nothing changes. UsageError for any other setting.
     """
     _expect_setting(setting)
-    sparse = len(inputs.indptr) > 0
-    if sparse:
-        purpose = f"the statistics of {features:,} features"
-        require(STATISTICS_BYTES * features, purpose, "use fewer features, such as hashed ones")
-    statistics = ColumnMoments.of(inputs, features, rows).statistics
-    return scaler_for(setting, statistics, sparse=sparse, drop_constant=drop_constant)
+    if not len(inputs.indptr):
+        statistics = ColumnMoments.of(inputs, features, rows).statistics
+        return scaler_for(setting, statistics, sparse=False, drop_constant=drop_constant)
+    stored = csr_inputs(*_stored(inputs, rows))
+    occurring = None
+    if features > len(stored.indices):  # statistics of the features that occur need less memory
+        occurring, indices = np.unique(stored.indices, return_inverse=True)
+        stored = stored._replace(indices=indices.astype(np.int32))
+    count = features if occurring is None else len(occurring)
+    require(STATISTICS_BYTES * count, f"the statistics of {count:,} features", FEWER_FEATURES)
+    statistics = ColumnMoments.of(stored, count).statistics
+    scaler, note = scaler_for(setting, statistics, sparse=True, drop_constant=drop_constant)
+    if scaler is None or occurring is None:
+        return scaler, note
+    require(16 * features, f"the scaling of {features:,} features", FEWER_FEATURES)
+    scale = np.ones(features)
+    scale[occurring] = scaler.scale
+    return Scaler(np.zeros(features), scale), note
 
 
 def _expect_setting(setting: str) -> None:

@@ -196,5 +196,5 @@ def test_an_infinite_number_of_a_matrix_is_named(dtype):
     numbers = np.arange(40, dtype=dtype).reshape(20, 2)
     assert training_set(numbers, [0, 1] * 10, None, TableOptions()).rows == 20
     numbers[3, 1] = np.inf
-    with pytest.raises(DataError, match="X: row 3: column '1': expected a finite number .*got inf"):
+    with pytest.raises(DataError, match=r"row 3: column '1': expected a finite number .*got inf"):
         training_set(numbers, [0, 1] * 10, None, TableOptions())

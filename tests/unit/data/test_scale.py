@@ -7,8 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from hogbatch.data import scale
-from hogbatch.data.batch import dense_inputs, double_inputs
+from hogbatch.data.batch import csr_inputs, dense_inputs, double_inputs
 from hogbatch.data.csr import to_csr, to_dense
+from hogbatch.data.raw import MAX_INDEX
 from hogbatch.data.scale import ColumnMoments, fit, scaled
 from hogbatch.errors import UsageError
 from tests.support.pairs import pairs
@@ -198,3 +199,19 @@ def test_the_mean_square_of_scaled_rows_follows_from_moments(form, setting):
     out = matrix(scaled(inputs, scaler)).astype(np.float64)
     found = ColumnMoments.of(inputs, 5).mean_square(scaler)
     assert found == pytest.approx(np.square(out).sum() / 300, rel=1e-6)
+
+
+@pairs(setting=["auto", "standard", "max", "none"], rows=[None, np.array([5, 1, 7])])
+def test_statistics_of_few_values_need_no_memory_for_all_features(setting, rows):
+    inputs = sparse_inputs(HOLES[:9] * 20)
+    narrow, note = fit(setting, inputs, 5, rows)
+    wide, said = fit(setting, inputs, 10_000, rows)
+    assert said == note and (wide is None) == (narrow is None)
+    if wide is not None:
+        assert_array_equal(wide.scale[:5], narrow.scale)
+        assert (wide.scale[5:] == 1).all() and not wide.mean.any()
+
+
+def test_a_feature_with_a_large_number_costs_nothing():
+    inputs = csr_inputs(np.array([0, 1, 2]), np.int32([0, MAX_INDEX]), np.float32([1, 2]))
+    assert fit("auto", inputs, MAX_INDEX + 1) == (None, None)
