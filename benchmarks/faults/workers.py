@@ -13,6 +13,7 @@ from benchmarks.common.run_history import Life, audit
 from benchmarks.faults.figures import spread
 from benchmarks.faults.runs import ENDLESS, ROWS, WatchedRun, watched
 from hogbatch.events.event import Event, LeaseDone, OfWorker, WorkerLeft, WorkerLost
+from hogbatch.run.launch.restarts import MAX_RECENT
 from hogbatch.store.attach import attach_segments
 
 FLAGS = ("a9a", "--hidden", "256,256", *ENDLESS, "--lease-ms", 20, "--eval-seconds", 1e6)
@@ -31,12 +32,31 @@ def measure(times: int, seed: int) -> dict[str, Any]:
     were, because they are handed out batch by batch. Evaluations are excluded: their leases are in
     no ledger of rows. RuntimeError if no killed worker holds a lease within LEASE_WITHIN_S.
     """
-    rng, kills, counted = Random(seed), list[dict[str, Any]](), 0
+    rng, kills, runs = Random(seed), list[dict[str, Any]](), list[dict[str, Any]]()
+    while counted(kills) < times:
+        runs.append(disturbed_run(times, rng, kills))
+    delays = ("detected", "given back", "first again", "done again", "training again")
+    return {
+        "question": "worker kills",
+        "kills": len(kills),
+        "without_lease": len(kills) - counted(kills),
+        "rows": sum(run["rows"] for run in runs),
+        "exit_code": max(run["exit_code"] for run in runs),
+        "model_finite": all(each["finite"] for each in (*runs, *kills)),
+        "faults": [fault for run in runs for fault in run["faults"]],
+        "seconds": {d: spread([k[d] for k in kills if k[d] is not None]) for d in delays},
+        "all": kills,
+    }
+
+
+def disturbed_run(times: int, rng: Random, kills: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add kills of workers of one run to `kills`, as many as one worker may have."""
+    earlier = len(kills)
     with watched() as run:
         run.start(*FLAGS, *WORKERS)
         params = shared_parameters(run)
         deadline = time.monotonic() + LEASE_WITHIN_S
-        while counted < times:
+        while counted(kills) < times and len(kills) < earlier + MAX_RECENT:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no killed worker held a lease within {LEASE_WITHIN_S:g} s")
             run.wait_for(lambda: len(run.at_work(leases=3)) == 2, "both workers train")
@@ -44,26 +64,20 @@ def measure(times: int, seed: int) -> dict[str, Any]:
             kills.append(kill(run, rng))
             kills[-1]["finite"] = bool(np.isfinite(params).all())
             if kills[-1]["reissued"]:
-                counted += 1
                 deadline = time.monotonic() + LEASE_WITHIN_S
-            print(f"worker kill {counted} of {times}: {kills[-1]}", flush=True)
+            print(f"worker kill {counted(kills)} of {times}: {kills[-1]}", flush=True)
         del params
-        code = run.interrupt()
-        faults = audit([Life(run.next_life())], ROWS) + run.leftovers()
-        rows = run.job.summary()["rows"]
-        finite = run.model_is_finite() and all(kill["finite"] for kill in kills)
-    delays = ("detected", "given back", "first again", "done again", "training again")
-    return {
-        "question": "worker kills",
-        "kills": len(kills),
-        "without_lease": len(kills) - counted,
-        "rows": rows,
-        "exit_code": code,
-        "model_finite": finite,
-        "faults": faults,
-        "seconds": {d: spread([k[d] for k in kills if k[d] is not None]) for d in delays},
-        "all": kills,
-    }
+        return {
+            "exit_code": run.interrupt(),
+            "faults": audit([Life(run.next_life())], ROWS) + run.leftovers(),
+            "rows": run.job.summary()["rows"],
+            "finite": run.model_is_finite(),
+        }
+
+
+def counted(kills: list[dict[str, Any]]) -> int:
+    """The number of kills of workers that held a lease."""
+    return sum(bool(each["reissued"]) for each in kills)
 
 
 def shared_parameters(run: WatchedRun) -> NDArray[np.float32]:

@@ -184,8 +184,7 @@ class ServersChannel:
             elif place.handle is None and place.restarts.is_due(now):
                 place.restarts.start()
                 self._start_server(place)
-                times, most = place.restarts.times, place.restarts.maximum
-                yield WorkerRestarted(f"server {place.number}", 0, times, most)
+                yield WorkerRestarted(f"server {place.number}", 0, *place.restarts.counted)
 
     def all_ended(self) -> str | None:
         alive = (place.handle or place.ended or place.restarts.due_at for place in self._places)

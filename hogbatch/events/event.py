@@ -141,8 +141,8 @@ class WorkerRestarted(Event, frozen=True, tag="worker_restarted"):
     TEXT: ClassVar[str] = "{runs_on} was restarted ({times} of {most})"
     runs_on: str
     pid: int  # of the new process
-    times: int  # restarts since it last finished a lease
-    most: int  # maximum number of restarts without a finished lease
+    times: int  # restarts within ten minutes, or in a row without a finished lease
+    most: int  # of these
 
 
 class WorkerGivenUp(Event, frozen=True, tag="worker_given_up"):

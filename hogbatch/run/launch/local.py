@@ -54,8 +54,7 @@ class Child:
             self.process = _run(command(self.request, self.run_dir, self.cores), self.log)
         except OSError:  # out of processes or memory
             return self.fail(worked=False, now=now)
-        times, maximum = self.restarts.times, self.restarts.maximum
-        return WorkerRestarted(str(self.request), self.process.pid, times, maximum)
+        return WorkerRestarted(str(self.request), self.process.pid, *self.restarts.counted)
 
     def _not_restarted(self, why: str) -> WorkerGivenUp:
         return WorkerGivenUp(str(self.request), self.with_log(why))

@@ -136,7 +136,7 @@ def test_a_server_that_has_trained_is_started_again_at_once(channel, cluster):
     cluster.tell(one, DONE)
     assert cluster.tell(one, Failed("it died")) == [(one.key, Failed("it died"))]
     assert list(channel.start_due(1.0)) == []
-    assert list(channel.start_due(1.0)) == [WorkerRestarted("server 0", 0, 1, 3)]
+    assert list(channel.start_due(1.0)) == [WorkerRestarted("server 0", 0, 1, 30)]
     assert len(cluster.started) == 3 and cluster.started[2].key != one.key
     assert cluster.tell(one, Heartbeat()) == [], "the dead one is not heard any more"
 
