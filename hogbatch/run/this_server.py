@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from shlex import quote
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -49,7 +50,8 @@ class ThisServer(Platform):
             mean.sampling() if sample_mean else nullcontext(),
         ):
             if not self.launch:
-                components.console.say(f"waiting for workers: hogbatch worker cpu {run_dir}")
+                attach = f"hogbatch worker cpu {quote(str(run_dir))}"
+                components.console.say(f"waiting for workers: {attach}")
             adapters = self.callbacks.wrapped(
                 components.adapters(router, launcher, published.attached_by)
             )

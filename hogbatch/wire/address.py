@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from shlex import quote
 from typing import Self
 
 import msgspec
@@ -52,7 +53,7 @@ def expect_private(run_dir: Path, state: os.stat_result) -> None:
     if mode & 0o077:
         raise UsageError(
             f"expected a run directory with mode 0700; got {mode:04o} for {run_dir}: "
-            f"run 'chmod 700 {run_dir}', or choose another --run-dir"
+            f"run chmod 700 {quote(str(run_dir))}, or choose another --run-dir"
         )
 
 

@@ -66,7 +66,8 @@ def _run_dirs(directory: Path) -> list[Path]:
     try:
         if is_run(directory):
             raise UsageError(
-                f"{directory} is a run directory; {expected}; hogbatch status {directory} shows it"
+                f"{directory} is a run directory; {expected}; "
+                f"hogbatch status {shlex.quote(str(directory))} shows it"
             )
         if not directory.is_dir():
             found = "is a file" if directory.exists() else "does not exist"

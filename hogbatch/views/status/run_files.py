@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -46,7 +47,9 @@ def expect_run(path: Path) -> None:
         has_runs = any(is_run(each) for each in path.iterdir() if each.is_dir())
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {expected}") from None
-    advice = f"hogbatch runs {path} lists the runs in it" if has_runs else "give another directory"
+    advice = "give another directory"
+    if has_runs:
+        advice = f"hogbatch runs {quote(str(path))} lists the runs in it"
     raise UsageError(f"{path} is not a run directory (it has no {marker.NAME}); {advice}")
 
 

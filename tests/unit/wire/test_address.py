@@ -82,9 +82,11 @@ def test_only_the_user_may_enter_the_directory(run_dir):
 
 @pytest.mark.parametrize("mode", [0o710, 0o701])
 def test_a_directory_that_others_may_enter_is_refused(run_dir, mode):
+    run_dir = run_dir.with_name("my run")
     run_dir.mkdir(parents=True)
     run_dir.chmod(mode)
-    with pytest.raises(UsageError, match=f"got {mode:04o} for .*chmod 700"):
+    command = f"run chmod 700 '{run_dir}', or"
+    with pytest.raises(UsageError, match=f"got {mode:04o} for {run_dir}: {command}"):
         RunLock.take(run_dir)
     assert list(run_dir.iterdir()) == []
 

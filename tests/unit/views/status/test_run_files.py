@@ -98,3 +98,10 @@ def test_a_directory_that_is_no_run_is_named_with_advice(write_run, tmp_path):
         with pytest.raises(UsageError, match=f"^{path} {found}"):
             expect_run(path)
     expect_run(run_dir)
+
+
+def test_a_path_is_quoted_in_the_suggested_command(write_run, tmp_path):
+    (tmp_path / "my runs").mkdir()
+    write_run(name="my runs/a")
+    with pytest.raises(UsageError, match=f"; hogbatch runs '{tmp_path}/my runs' lists"):
+        expect_run(tmp_path / "my runs")

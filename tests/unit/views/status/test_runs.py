@@ -113,3 +113,9 @@ def test_a_directory_that_has_no_runs_is_named_with_advice(three):
         with pytest.raises(UsageError, match=f"^{three}/{name} {found}.*; expected a directory "):
             listed_runs(three / name, "newest", None)
     assert listed_runs(three / "other", "newest", None) == []
+
+
+def test_a_path_is_quoted_in_the_suggested_command(write_run):
+    run_dir = write_run(name="my run")
+    with pytest.raises(UsageError, match=f"; hogbatch status '{run_dir}' shows it"):
+        listed_runs(run_dir, "newest", None)
