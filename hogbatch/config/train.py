@@ -14,6 +14,7 @@ from hogbatch.config.values import (
     ABOVE_ONE,
     BATCH_LIMITS,
     BOOLEAN,
+    CLUSTER,
     INTEGER,
     NAMES,
     NON_NEGATIVE,
@@ -157,10 +158,11 @@ class TrainConfig(LearningConfig):
 
     cluster: str | None = Group.SEVERAL_SERVERS.flag(
         None,
-        TEXT,
+        CLUSTER,
         "train on several servers: auto: those of the Ray cluster of this machine; the address of "
-        "a Ray cluster; local: processes of this machine (docs/cluster.md)",
-        "auto|ADDRESS|local",
+        "a Ray cluster; local: processes of this machine (docs/cluster.md); none: on this server "
+        "(default)",
+        "auto|ADDRESS|local|none",
     )
     servers: int = Group.SEVERAL_SERVERS.flag(
         1,

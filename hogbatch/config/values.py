@@ -159,6 +159,13 @@ def _teams(value: Any) -> int | None:
     return int(value) if isinstance(value, str) else cast(int, instance_of(int)(value))
 
 
+def _cluster(value: Any) -> str | None:
+    """Convert the address of a cluster; "none" is this server alone."""
+    address = text(value)
+    return None if address in ("", "none") else address
+
+
 TEAMS: Final = ValueType("auto or a whole number", _teams, _teams)
+CLUSTER: Final = ValueType("text in UTF-8", _cluster, _cluster)
 BATCH_LIMITS: Final = ValueType('rows as in "1:64"', _limits, _limits)
 WORKERS: Final = ValueType('workers as in "cpu:2,gpu:0"', _workers, _workers)
