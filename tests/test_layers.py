@@ -37,7 +37,7 @@ MAY_IMPORT_WORKERS = ["hogbatch.run.this_process", "hogbatch.simulate"]
 ONLY_DECIDE = {  # packages, and their modules without a clock, files, processes and threads
     "cli.doctor": "checks",
     "cluster": "decisions",
-    "config": "layers losses lsh optimizers",
+    "config": "effect layers losses lsh optimizers",
     "coordinator": "",  # all of them, with the exceptions below
     "data": "columns",
     "events": "event state worker_figures",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hogbatch.cli.parser import Parser, Usage, add_config, add_link, link_of
 from hogbatch.config.arguments import add_flags
+from hogbatch.config.effect import expect_effect, without_policy
 from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS, TrainConfig
@@ -47,6 +48,7 @@ def rehearse(arguments: Sequence[str]) -> int:
     link = link_of(options.pop("gbit"), options.pop("latency_us"))
     config = merge_sources(options, options.pop("config"))
     _expect_rehearsable(config)
+    expect_effect(without_policy(config))
     from hogbatch.run.training import execute
     from hogbatch.simulate.hardware.description import read_server
     from hogbatch.simulate.rehearsal.rehearsal import Rehearsal

@@ -3,11 +3,12 @@
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from hogbatch.cli.parser import Parser, Usage, add_link, link_of, up_to_one, whole
 from hogbatch.config.arguments import ArgumentGroup, add_flags
+from hogbatch.config.effect import changed, expect_effect, without_policy
 from hogbatch.config.flags import Group, dashed
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
@@ -39,6 +40,8 @@ def simulate(arguments: Sequence[str]) -> int:
     options = _simulate_parser().read(arguments)
     settings = {name: value for name, value in vars(options).items() if name in SETTINGS}
     config = merge_sources({"data": "simulated", **settings})
+    if options.faults and settings:
+        raise UsageError(f"--faults draws all settings from --seed; remove {_flags(settings)}")
     if options.seeds is not None:
         if not options.faults:
             raise UsageError("--seeds requires --faults; without it, use --seed")
@@ -137,16 +140,15 @@ def _print_forecast(config: TrainConfig, options: Namespace) -> None:
 
 def _check_flags(config: TrainConfig, *, servers: bool) -> None:
     """UsageError if a flag was changed that has no effect on these workers."""
-    usual = {each.name: each.default for each in fields(TrainConfig)}
-    changed = [
-        f"--{dashed(name)}"
-        for name in (ONE_SERVER if servers else SEVERAL_SERVERS)
-        if getattr(config, name) != usual[name]
-    ]
-    if changed:
+    if names := changed(config, ONE_SERVER if servers else SEVERAL_SERVERS):
         kind = "servers" if servers else "workers of one server"
-        verb = "has" if len(changed) == 1 else "have"
-        raise UsageError(f"{', '.join(changed)} {verb} no meaning with {kind} in --workers")
+        verb = "has" if len(names) == 1 else "have"
+        raise UsageError(f"{_flags(names)} {verb} no meaning with {kind} in --workers")
+    expect_effect(without_policy(config))
+
+
+def _flags(names: Iterable[str]) -> str:
+    return ", ".join(f"--{dashed(name)}" for name in names)
 
 
 def _show_scenario(seed: int) -> None:

@@ -1,20 +1,17 @@
 """The cluster that a run trains on, and settings that have no meaning there."""
 
 from importlib.util import find_spec
-from typing import Final
 
 from hogbatch.cluster.local import LocalCluster
 from hogbatch.cluster.platform import SeveralServers
 from hogbatch.cluster.servers import Cluster, PerServer
+from hogbatch.config.effect import expect_effect, without_policy, without_servers
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.platform import Platform
 from hogbatch.run.setup import ReadData, load_data
 from hogbatch.run.this_server import ThisServer
-
-# Settings of workers and sockets of this process, which has none; and those that the servers lack.
-ONE_SERVER: Final = ("deterministic", "workers", "start_with")
 
 
 def choose_platform(
@@ -24,23 +21,10 @@ def choose_platform(
 
     UsageError if there is no such cluster, or if settings exclude each other.
     """
+    expect_effect(without_policy(config) | without_servers(config))
     callbacks = callbacks or Callbacks()
     if config.cluster is None:
-        for name in ("servers", "data_copies"):
-            if (value := getattr(config, name)) != getattr(TrainConfig(), name):
-                flag = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{flag} {value} needs --cluster auto, ADDRESS or local")
         return ThisServer(launch, callbacks)
-    return several_servers(config, callbacks)
-
-
-def several_servers(config: TrainConfig, callbacks: Callbacks) -> SeveralServers:
-    """The platform of a run with `config.cluster`; UsageError if that or other settings are bad."""
-    usual = TrainConfig()
-    for name in ONE_SERVER:
-        if getattr(config, name) != getattr(usual, name):
-            flag = name.replace("_", "-")
-            raise UsageError(f"--{flag} has no meaning with --cluster; remove it")
     _check_division(config)
     return SeveralServers(open_cluster(config), callbacks)
 

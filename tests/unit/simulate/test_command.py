@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -103,6 +104,11 @@ class Failing:
         (["--workers", "server:129x9rows/s"], "expected at most 128 servers"),
         (["--share", "1.5"], "--share: expected a number above 0, at most 1"),
         (["--gbit", "0"], "--gbit: expected a number above 0"),
+        (
+            ["--alpha", "3"],
+            "--alpha needs --policy paper-adaptive or module:Class; got --p",
+        ),
+        (["--faults", "--policy", "fixed"], "--faults draws all settings from --seed; remove --po"),
         (["--seeds", "0:9"], "--seeds requires --faults"),
         (["--faults", "--seeds", "0:9:0"], "expected FIRST:STOP"),
     ],
@@ -112,3 +118,20 @@ def test_bad_values_are_one_sentence(capsys, flags, words):
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+OWN = """
+from hogbatch.policy.fixed import Fixed
+
+class Largest(Fixed):
+    def first_size(self, worker):
+        return worker.largest
+"""
+
+
+def test_a_policy_in_the_working_directory_is_simulated(capsys, tmp_path, monkeypatch):
+    (tmp_path / "largest_batches.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [each for each in sys.path if each])
+    found = seen(capsys, "--policy", "largest_batches:Largest", "--max-seconds", "1")
+    assert found["kinds"][0]["workers"][0]["batch_size"] == 64
