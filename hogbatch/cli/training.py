@@ -61,6 +61,8 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     add_config(parser)
     add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
     options = vars(parser.read(arguments))
+    if not launch:  # also if it resumes a run of several servers
+        options["cluster"] = "none"
     from hogbatch.run.resume import merge_settings  # here and below: help does not need these
 
     config = merge_settings(options, options.pop("config"))

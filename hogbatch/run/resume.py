@@ -1,13 +1,14 @@
 """Resuming a run: selection, contents and compatibility of the checkpoint."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from hogbatch.config.effect import without_policy, without_servers
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.saved_state import SavedState
@@ -107,6 +108,9 @@ def expect_checkpoints(resume: str) -> None:
 def merge_settings(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:
     """Merge `flags` with `file`, or else with the settings of the run that they resume.
 
+    Settings of that run which have no effect together with `flags` get their defaults, so that it
+    can be continued with another policy, or on several servers instead of one and the reverse.
+
     UsageError if only the resumed run names a policy module:Class: it would be imported, so the
     user has to name it.
     """
@@ -117,7 +121,16 @@ def merge_settings(flags: Mapping[str, object], file: Path | None = None) -> Tra
             f"{resumed} has the policy {config.policy}, whose module is imported only if you name "
             f"it: give --policy {config.policy} or another one"
         )
-    return config
+    return _with_effect(config, flags) if resumed else config
+
+
+def _with_effect(config: TrainConfig, flags: Mapping[str, object]) -> TrainConfig:
+    """`config` without settings that have no effect, except those in `flags`."""
+    unused = without_policy(config) | without_servers(config)
+    unused.pop("data_copies", None)  # it chooses the rows of an epoch: another run
+    usual = TrainConfig()
+    defaults = {name: getattr(usual, name) for name in unused if flags.get(name) is None}
+    return replace(config, **defaults)
 
 
 def settings_file(flags: Mapping[str, object]) -> Path | None:

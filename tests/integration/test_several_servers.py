@@ -161,6 +161,20 @@ def test_models_can_be_averaged_and_their_mean_kept(job, train):
     assert job.summary()["test"]["loss"] < 0.55  # 0.32 to 0.40 here; 0.69 if untrained
 
 
+def test_a_run_is_continued_on_several_servers_and_on_one_again(job):
+    job.train("a9a", "--epochs", 1, "--workers", "cpu:1")
+    assert job.finish() == 0
+    several = ("local", "--servers", 2, "--per-server", "cpu:1")
+    for epochs, where in ((2, several), (3, ("none",))):
+        flags = ("--resume", job.run_dir, "--epochs", epochs, "--plain", "--cluster", *where)
+        job.coordinator = job._start("hogbatch.cli.main", "train", *flags)
+        assert job.finish() == 0, job.said(job.coordinator)
+        assert job.summary()["rows"] == epochs * ROWS
+    devices = [each["device"] for each in job.summary()["workers"]]
+    assert devices == ["cpu", "server", "server", "cpu"]
+    assert job.summary()["test"]["loss"] < 0.40
+
+
 def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train):
     train(*ENDLESS)
     job.wait_for_event(ServersMerged, count=5)

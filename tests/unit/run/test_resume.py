@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hogbatch.config.effect import without_policy, without_servers
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events.records import Evaluation, WorkerRecord
 from hogbatch.run.checkpoint import folder
@@ -124,3 +125,39 @@ def test_the_user_must_name_the_module_of_a_policy_again(tmp_path):
     for policy in ("mine:Policy", "fixed"):
         assert merge_settings(flags | {"policy": policy}).policy == policy
     assert merge_settings({"data": "a9a"}, file).policy == "mine:Policy"
+
+
+@pytest.fixture
+def resumed(tmp_path):
+    """The settings with which `flags` resume a run with the given settings."""
+
+    def merge(toml, **flags):
+        (tmp_path / "config.toml").write_text(f'data = "a9a"\n{toml}\n')
+        return merge_settings({"resume": str(tmp_path), **flags})
+
+    return merge
+
+
+def test_a_run_of_several_servers_is_continued_on_one_and_the_reverse(resumed):
+    several = 'cluster = "local"\nservers = 2\nmerge-rows = 100\nplane = "relay"'
+    assert resumed(several).servers == 2
+    for one in ("none", ""):
+        config = resumed(several, cluster=one, workers="cpu:2")
+        assert (config.cluster, config.servers, config.merge_rows) == (None, 1, None)
+        assert without_servers(config) == {}
+    for one in ("", "deterministic = true\nepochs = 3"):
+        config = resumed(f'workers = "cpu:1"\nstart-with = 1\n{one}', cluster="local", servers=3)
+        assert (config.workers, config.servers, config.deterministic) == ("auto", 3, False)
+        assert without_servers(config) == {}
+
+
+def test_what_was_given_or_chooses_the_rows_is_not_removed_from_the_settings(resumed):
+    config = resumed('cluster = "local"\nservers = 2\ndata-copies = 2', cluster="none", servers=2)
+    assert set(without_servers(config)) == {"servers", "data_copies"}
+
+
+def test_a_run_is_continued_with_another_policy(resumed):
+    assert resumed('policy = "paper-adaptive"\nalpha = 3', policy="fixed").alpha == 2
+    assert resumed('policy = "paper-adaptive"\nalpha = 3').alpha == 3
+    config = resumed('policy = "paper-adaptive"', policy="fixed", alpha=3)
+    assert set(without_policy(config)) == {"alpha"}
