@@ -57,6 +57,7 @@ from hogbatch.model.network import Network
 from hogbatch.policy.choose import find
 from hogbatch.run.launch.find import check_workers
 from hogbatch.run.launch.local import log_name
+from hogbatch.run.policy_limit import limited
 from hogbatch.run.processes import launched_workers, open_planes
 from hogbatch.run.rundir import RunDirectory
 from hogbatch.run.segments import RunSegments, TrainingRows
@@ -104,11 +105,11 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         memory = ServerMemory(*shared, buffers.fd, buffers.layout)
         frames.send(msgspec.msgpack.encode(memory))
         merges = ModelMerges(segments.model, _tensors(network), buffers, plane, welcome.worker)
-        policy = find(config.policy)(start.policy)
+        log = cleanup.enter_context(closing(EventLog(run_dir / EVENTS)))
+        policy = limited(find(config.policy)(start.policy), log.write)
         coordinator = SuppliedCoordinator(
             start.plan, policy, address=plane.address, plane=plane.name, servers=start.servers
         )
-        log = cleanup.enter_context(closing(EventLog(run_dir / EVENTS)))
         router, published = cleanup.enter_context(
             open_planes(config, run_dir, segments, directory.run_lock)
         )

@@ -115,6 +115,7 @@ class Worker:
             self.merge_every,
             self.trains,
             self.members,
+            self.weight,
         )
 
     def expect_measured_speed(self) -> None:

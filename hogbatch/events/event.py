@@ -156,6 +156,16 @@ class WorkerParked(OfWorker, frozen=True, tag="worker_parked"):
     reason: str
 
 
+class PolicyStopped(Event, frozen=True, tag="policy_stopped"):
+    TEXT: ClassVar[str] = (
+        "--policy {policy}: {method} has not returned within {seconds:g} s and is not called "
+        "again; batch sizes stay as they are"
+    )
+    policy: str
+    method: str
+    seconds: float
+
+
 class WorkerUnparked(OfWorker, frozen=True, tag="worker_unparked"):
     TEXT: ClassVar[str] = "{worker} trains again"
 
@@ -327,9 +337,9 @@ class PlaneChosen(Event, frozen=True, tag="plane"):
 AnyEvent = (
     Started | Resumed | Ended | WorkerJoined | WorkerCompiles | WorkerReady | WorkerLost | Goodbye
     | WorkerLeft | WorkerRestarted | WorkerGivenUp | WorkerParked | WorkerUnparked | OutOfMemory
-    | LeaseDone | MergeRefused | RowsSkipped | RowsOftenSkipped | Quarantined | EpochEnded
-    | EvaluationBegins | Evaluated | CheckpointBegins | CheckpointWritten | CheckpointFailed
-    | Poisoned | Recovered | WorkersOfServer | ServersMerged | PlaneChosen
+    | PolicyStopped | LeaseDone | MergeRefused | RowsSkipped | RowsOftenSkipped | Quarantined
+    | EpochEnded | EvaluationBegins | Evaluated | CheckpointBegins | CheckpointWritten
+    | CheckpointFailed | Poisoned | Recovered | WorkersOfServer | ServersMerged | PlaneChosen
 )  # fmt: skip
 NAMES = frozenset(kind.__struct_config__.tag for kind in get_args(AnyEvent))
 

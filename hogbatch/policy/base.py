@@ -26,6 +26,7 @@ class WorkerView:
     merge_every: int = 0  # current batches between two merges, as in Operation
     trains: bool = True  # False: it is parked, which means that it only evaluates
     members: int = 1  # CPU threads that compute each batch together
+    weight: float = 1.0  # current weight of its changes, as in Operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class CheckedPolicy:
     """Wraps a user's policy; raises PolicyError if it fails or does not return a finite number."""
 
     def __init__(self, name: str, policy: BatchPolicy) -> None:
-        self._name = name
+        self.name = name
         self._policy = policy
 
     def first_size(self, worker: WorkerView) -> int:
@@ -46,7 +46,7 @@ class CheckedPolicy:
         size = self._call(method, *arguments)
         if not _is_finite_number(size):
             expected = f"a finite number of rows; got {_short(size)}"
-            raise PolicyError(f"--policy {self._name}: {method} must return {expected}")
+            raise PolicyError(f"--policy {self.name}: {method} must return {expected}")
         return int(size)  # the caller clamps it to the worker's limits
 
     def _call(self, method: str, *arguments: object) -> Any:
@@ -54,7 +54,7 @@ class CheckedPolicy:
             return getattr(self._policy, method)(*arguments)
         except Exception as error:
             reason = f"{method} failed with {_shown(error)}"
-            raise PolicyError(f"--policy {self._name}: {reason}") from error
+            raise PolicyError(f"--policy {self.name}: {reason}") from error
 
 
 class CheckedJointPolicy(CheckedPolicy):
@@ -64,7 +64,7 @@ class CheckedJointPolicy(CheckedPolicy):
         operations = self._call("decide", workers)
         problem = _problem(operations, len(workers))
         if problem:
-            raise PolicyError(f"--policy {self._name}: decide must return {problem}")
+            raise PolicyError(f"--policy {self.name}: decide must return {problem}")
         return [replace(each, batch_size=int(each.batch_size)) for each in operations]
 
 

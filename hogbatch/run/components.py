@@ -14,6 +14,7 @@ from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import RunTotals
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.run.checkpoint.snapshots import Snapshots
+from hogbatch.run.policy_limit import limited
 from hogbatch.run.resume import describe_checkpoint
 from hogbatch.run.rundir import RunDirectory
 from hogbatch.run.segments import RunSegments
@@ -124,7 +125,7 @@ def _coordinator(
     setup: RunSetup, policy: BatchPolicy, segments: RunSegments, recorder: RunRecorder
 ) -> Coordinator:
     """Return a coordinator at the start of a run, or at the resume point."""
-    resume_point = setup.resume_point
+    resume_point, policy = setup.resume_point, limited(policy, recorder.record)
     if resume_point is None:
         return Coordinator(setup.plan, policy)
     arrays, saved = resume_point.checkpoint.arrays, resume_point.saved

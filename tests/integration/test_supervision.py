@@ -15,7 +15,14 @@ import pytest
 from hogbatch.coordinator import loop
 from hogbatch.coordinator.commands import Finish, Kill, Record, Revoke
 from hogbatch.coordinator.loop import coordinator_loop
-from hogbatch.events.event import Evaluated, Goodbye, LeaseDone, WorkerJoined, WorkerRestarted
+from hogbatch.events.event import (
+    Evaluated,
+    Goodbye,
+    LeaseDone,
+    PolicyStopped,
+    WorkerJoined,
+    WorkerRestarted,
+)
 from hogbatch.model.file import load_model
 from tests.support.fault_injection import ENDLESS, WITHIN_S, cli, wait_for
 from tests.unit.coordinator.test_loop import ScriptedState, adapters
@@ -151,6 +158,43 @@ def test_the_second_ctrl_c_ends_the_run_at_once(job):
         time.sleep(0.03)
     assert job.finish() == 130
     assert job.said(coordinator) == "hogbatch: interrupted\n", "it has not waited for the lease"
+    assert job.leftovers() == []
+
+
+# `hogbatch train` with a short limit for the batch policy of the user, and a policy that is late.
+IMPATIENT = """
+import sys
+from hogbatch.cli import main as cli
+from hogbatch.run import policy_limit
+
+policy_limit.LIMIT_S = 1.0
+sys.exit(cli.main())
+"""
+NEVER_RETURNS = """
+class Own:
+    def __init__(self, settings):
+        pass
+
+    def first_size(self, worker):
+        return 16
+
+    def next_size(self, worker, others):
+        while True:
+            pass
+"""
+
+
+def test_a_policy_that_never_returns_stops_neither_training_nor_ctrl_c(job):
+    (job.folder / "impatient.py").write_text(IMPATIENT)
+    (job.folder / "own_policy.py").write_text(NEVER_RETURNS)
+    flags = ("--workers", "cpu:1", "--policy", "own_policy:Own", "--run-dir", job.run_dir)
+    job.coordinator = job._start("impatient", "train", *LONG, *flags)
+    job.wait_for_event(PolicyStopped)
+    job.wait_for_event(LeaseDone, len(job.events(LeaseDone)) + 3)
+    job.interrupt()
+    said = "--policy own_policy:Own: next_size has not returned within 1 s and is not called again"
+    assert said in job.printed(job.coordinator)
+    assert (job.run_dir / "model.safetensors").exists()
     assert job.leftovers() == []
 
 
