@@ -9,6 +9,7 @@ EVENTS: Final = "events.jsonl"
 CONFIG: Final = "config.toml"
 CRASH: Final = "crash.txt"
 REPORT: Final = "report.html"
+ELSEWHERE: Final = "elsewhere"  # a link to the directory with results that were not saved here
 SERVERS: Final = "servers"  # the files of each server, if there are several
 
 # Files and folders of experiment trackers.

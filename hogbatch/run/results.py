@@ -1,8 +1,6 @@
 """The results of a run: model, summary, final message and exit code."""
 
-import json
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,16 +17,15 @@ from hogbatch.coordinator.commands import Finish
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.source import ARRAYS
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
-from hogbatch.events.names import FOLDER, MODEL, SUMMARY
+from hogbatch.events.names import FOLDER, MODEL
 from hogbatch.events.records import Evaluation
-from hogbatch.machine.files import replace_file
 from hogbatch.model.file import save_model
 from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.components import RunComponents
-from hogbatch.run.rundir import RunDirectory
+from hogbatch.run.saving import other_places, save_results
 from hogbatch.store.scan import first_not_finite
 from hogbatch.version import version
 from hogbatch.views.console import Console
@@ -147,11 +144,18 @@ def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
     no model or the model is not finite. Raises SaveError, with the run, if a file cannot be
     written.
     """
-    recorder, failed = components.recorder, finish.status == "failed"
+    recorder, config = components.recorder, components.setup.config
+    failed = finish.status == "failed"
     model = None if failed and recorder.kept_params is None else run.trained
     finite = model is None or first_not_finite(recorder.params) is None
     try:
-        save_results(components.directory, model if finite else None, run.summary)
+        save_results(
+            components.directory,
+            model if finite else None,
+            run.summary,
+            other_places(config.data),
+            _print_error if config.quiet else components.console.say,
+        )
     except SaveError as error:
         if failed and model is None:
             raise _failure(finish, f"no model was saved; {error}") from None
@@ -177,8 +181,12 @@ def _print_conclusion(
     reason = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
     console.say(f"{run.status}{untrained}{reason}: {result}{saved}")
     if finish.status == "stopped":
-        with suppress(OSError):  # the terminal may be closed
-            print(f"hogbatch: {finish.reason}{untrained}; {saved}", file=sys.stderr)
+        _print_error(f"{finish.reason}{untrained}; {saved}")
+
+
+def _print_error(line: str) -> None:
+    with suppress(OSError):  # the terminal may be closed
+        print(f"hogbatch: {line}", file=sys.stderr)
 
 
 def exit_code(finish: Finish) -> int:
@@ -190,46 +198,3 @@ def _failure(finish: Finish, saved: str) -> HogbatchError:
     """Return the error of a failed run; `saved` is a clause about its model."""
     error = UsageError if finish.diverged or finish.by_policy else NoWorkers
     return error(f"{finish.reason}; {saved}")
-
-
-def save_results(
-    directory: RunDirectory, model: Model | None, summary: Mapping[str, object]
-) -> None:
-    """Write `model`, unless it is None, and summary.json into the run directory.
-
-    If that fails, what is missing is written to a new temporary directory of mode 0700, and
-    SaveError is raised, with a message that says where the model is.
-    """
-    path, missing = directory.path, model
-    try:
-        directory.expect_in_place()
-        if model is not None:
-            save_model(model, path / MODEL)
-            missing = None
-        _write_summary(path, summary)
-    except SaveError as error:
-        saved = "" if missing is model else f"; the model is in {path / MODEL}"
-        raise SaveError(f"{error}{saved}; {_save_elsewhere(missing, summary)}") from error
-
-
-def _write_summary(path: Path, summary: Mapping[str, object]) -> None:
-    try:
-        replace_file(path / SUMMARY, [(json.dumps(summary, indent=2) + "\n").encode()])
-    except OSError as error:
-        reason = error.strerror or error
-        raise SaveError(f"{path / SUMMARY}: cannot save the summary: {reason}") from error
-
-
-def _save_elsewhere(model: Model | None, summary: Mapping[str, object]) -> str:
-    """Write the results to a temporary directory; return a clause about them."""
-    label, name = ("summary", SUMMARY) if model is None else ("model", MODEL)
-    try:
-        temporary = Path(tempfile.mkdtemp(prefix="hogbatch-run-"))  # mode 0700
-        if model is not None:
-            save_model(model, temporary / MODEL)
-        _write_summary(temporary, summary)
-    except OSError as error:
-        return f"no temporary directory could be created either: {error.strerror}"
-    except SaveError as error:
-        return f"the {label} cannot be saved elsewhere: {error}"
-    return f"the {label} is in {temporary / name} instead"

@@ -17,6 +17,7 @@ from hogbatch.events import marker
 from hogbatch.events.names import (
     CONFIG,
     CRASH,
+    ELSEWHERE,
     EVENTS,
     FOLDER,
     MODEL,
@@ -41,6 +42,7 @@ RUN_FILES: Final = (
     CONFIG,
     CRASH,
     REPORT,
+    ELSEWHERE,
     quarantine.NAME,
 )  # plus logs of workers and files of trackers
 DIRECTORY_FILES: Final = (address.NAME, address.SOCKET, FOLDER, PREVIOUS, MOVING)
@@ -105,6 +107,7 @@ class RunDirectory:
         """
         with _usable(self.path):
             moved = not resuming and self._make_room()
+            (self.path / ELSEWHERE).unlink(missing_ok=True)
             # Also removes incomplete checkpoints of killed processes.
             folder.prune(self.checkpoints, MAX_CHECKPOINTS)
             replace_file(self.path / CONFIG, [config.encode()])
@@ -120,6 +123,15 @@ class RunDirectory:
         raise SaveError(
             f"{self.path}: cannot save: the run directory was removed, moved or replaced"
         )
+
+    def point_to(self, folder: Path) -> None:
+        """Leave a link to `folder`, which has results that could not be saved here.
+
+        A link needs no space on a full disk. It is in the directory that was locked, also if that
+        was moved; there is none if it cannot be created.
+        """
+        with suppress(OSError):
+            os.symlink(folder.absolute(), ELSEWHERE, dir_fd=self._descriptor)
 
     def _make_room(self) -> bool:
         """Move an earlier run to PREVIOUS and return True, or remove it if it has saved nothing."""

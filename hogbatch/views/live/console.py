@@ -100,7 +100,7 @@ def follow(look: Callable[[], RunReport], terminal: Terminal) -> None:
     activities = ActivityClock()
     with LiveView(terminal) as shown:
         while True:
-            _, run, condition = look()
+            _, run, condition, _ = look()
             activity = PREPARING if run.started is None else running(run, condition)
             view = View(run, condition, activity, activities.elapsed(activity))
             shown.show(frame(view, terminal.fit(), terminal.encoding))

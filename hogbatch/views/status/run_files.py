@@ -14,7 +14,7 @@ import msgspec
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events import marker
 from hogbatch.events.event import Ended, Evaluated, read_event
-from hogbatch.events.names import CONFIG, CRASH, EVENTS, SUMMARY
+from hogbatch.events.names import CONFIG, CRASH, ELSEWHERE, EVENTS, SUMMARY
 from hogbatch.events.state import Condition, RunState, condition_of
 from hogbatch.events.worker_figures import ObservedWorker
 from hogbatch.machine.process import ProcessIdentity
@@ -28,6 +28,7 @@ class RunReport(NamedTuple):
     run_dir: Path
     run: RunState
     condition: Condition
+    elsewhere: Path | None = None  # the directory with results that could not be saved in this one
 
 
 def is_run(path: Path) -> bool:
@@ -70,10 +71,13 @@ class RunFollower:
         """The run as it is now. DataError if a file is damaged or cannot be read."""
         self._read()
         running = self._is_running()
+        elsewhere = self._elsewhere()
         if running is False:  # what it has written since the last read is complete now
             self._read()
+            self._read_end(elsewhere)
         crash = self._crash() if running is False else None
-        return RunReport(self._dir, self._run, condition_of(self._run, running, crash))
+        condition = condition_of(self._run, running, crash)
+        return RunReport(self._dir, self._run, condition, elsewhere)
 
     def _read(self) -> None:
         """Apply the events written since the last call; all of them if the file was replaced.
@@ -101,6 +105,20 @@ class RunFollower:
             return
         except OSError as error:
             raise DataError(f"{self._path}: cannot read the events: {error.strerror}") from None
+
+    def _read_end(self, elsewhere: Path | None) -> None:
+        """Read the end of a run that could not log it, as on a full disk, from its results."""
+        if self._run.ended is None and elsewhere is not None:
+            with suppress(DataError):
+                if summary := read_summary(elsewhere):
+                    self._run.ended = Ended(summary["status"], summary["reason"])
+
+    def _elsewhere(self) -> Path | None:
+        """Where the results are that could not be saved in the directory, if there are any."""
+        try:
+            return Path(os.readlink(self._dir / ELSEWHERE))
+        except OSError:
+            return None
 
     def _is_running(self) -> bool | None:
         """Look for the coordinator; None if it cannot be seen from here."""

@@ -53,6 +53,9 @@ def report_parts(report: RunReport) -> dict[str, list[str]]:
             parts[label] = [*when, *result_parts(each)]
     if run.checkpoint_at is not None:
         parts["saved"] = [f"checkpoint of {run.checkpoint_at:.2f} s"]
+    if report.elsewhere is not None:
+        reason = "because they could not be saved in the run directory"
+        parts["results"] = [f"in {report.elsewhere}, {reason}"]
     if run.damaged:
         parts["damaged"] = [f"{run.damaged} lines of events.jsonl, ignored"]
     return parts
@@ -235,6 +238,7 @@ def report_fields(report: RunReport) -> dict[str, Any]:
         "last": asdict(run.history[-1]) if run.history else None,
         "best": asdict(run.best) if run.best is not None else None,
         "checkpoint_seconds": run.checkpoint_at,
+        "elsewhere": report.elsewhere and str(report.elsewhere),
         "workers": [_worker_fields(worker, run) for worker in run.workers],
         "events": [asdict(notice) for notice in run.notices],
         "damaged_lines": run.damaged,

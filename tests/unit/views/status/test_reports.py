@@ -160,9 +160,24 @@ def test_text_is_escaped_and_what_is_unusual_is_mentioned(look, events, words):
     assert words in shown and "\x1b" not in shown
 
 
+def test_results_that_were_saved_elsewhere_are_found(write_run, tmp_path):
+    """The log of events could not be written either, so it has no end."""
+    run_dir = write_run(started(process=GONE), *TRAINING[1:])
+    folder = tmp_path / "other"
+    (run_dir / "elsewhere").symlink_to(folder)
+    assert RunFollower(run_dir).look().condition.state == "killed?", "they were removed"
+    folder.mkdir()
+    (folder / "summary.json").write_text('{"status": "target", "reason": "", "rows": 9}')
+    report = RunFollower(run_dir).look()
+    assert report.condition.state == "finished"
+    assert f"results   in {folder}, because" in text(report, 1000)
+    assert report_fields(report)["elsewhere"] == str(folder)
+
+
 def test_json_has_the_content_of_the_report(look):
     fields = json.loads(json.dumps(report_fields(look(*TRAINING))))
     assert fields["state"] == "training" and fields["best"]["test_loss"] == 0.4
+    assert fields["elsewhere"] is None
     assert fields["rows"] == 1000 and fields["epochs"] == 1.0 and fields["seconds_left"] == 18.0
     assert fields["started"]["at"] == START and fields["started"]["data"] == "a9a"
     (worker,) = fields["workers"]
