@@ -3,13 +3,18 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.parser import Parser, Usage, add_config
 from hogbatch.config.arguments import add_flags
+from hogbatch.config.flags import Group
 from hogbatch.config.train import FLAGS
-from hogbatch.errors import UsageError
+from hogbatch.errors import SaveError, UsageError
 from hogbatch.machine.process import worker_environment
+
+if TYPE_CHECKING:
+    from hogbatch.run.results import Run
 
 ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
     "workers",
@@ -59,8 +64,18 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     launch = usage is TRAIN
     parser = Parser(usage)
     add_config(parser)
-    add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
+    groups = add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
+    groups[Group.OUTPUT].add_argument(
+        "--save",
+        choices=["-"],
+        metavar="-",
+        help="write the model to standard output, too, for a server whose disks may be full; "
+        "nothing else is printed there",
+    )
     options = vars(parser.read(arguments))
+    to_stdout = options.pop("save") is not None
+    if to_stdout and sys.stdout.isatty():
+        raise UsageError("--save - writes binary data: redirect standard output to a file or pipe")
     if not launch:  # also if it resumes a run of several servers
         options["cluster"] = "none"
     from hogbatch.run.resume import merge_settings  # here and below: help does not need these
@@ -70,9 +85,28 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     from hogbatch.run.training import execute
     from hogbatch.views.live.choose import console_for
 
+    config = replace(config, quiet=config.quiet or to_stdout)
     platform = choose_platform(config, launch=launch)
     with console_for(quiet=config.quiet, plain=config.plain) as console:
-        return execute(config, platform, reader(config, platform), console).exit_code
+        try:
+            run = execute(config, platform, reader(config, platform), console)
+        except SaveError as error:
+            if to_stdout and _write_to_stdout(error.run):
+                raise SaveError(f"{error}; it was written to standard output") from None
+            raise
+    if to_stdout:
+        _write_to_stdout(run)
+    return run.exit_code
+
+
+def _write_to_stdout(run: "Run | None") -> bool:
+    """Write the model of `run` to standard output; return False if it has none. SaveError."""
+    from hogbatch.model.file import write_model
+
+    if run is None or run.trained is None:
+        return False
+    write_model(run.trained, sys.stdout.buffer)
+    return True
 
 
 def worker(arguments: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,15 @@ def save_model(model: Model, path: str | Path) -> None:
         intact = "; the earlier file is intact" if target.is_file() else ""
         reason = error.strerror or error
         raise SaveError(f"{target}: cannot save the model: {reason}{intact}") from error
+
+
+def write_model(model: Model, stream: BinaryIO) -> None:
+    """Write the bytes of the model file to `stream`; SaveError if that fails."""
+    try:
+        stream.writelines(_content(model))
+        stream.flush()
+    except OSError as error:
+        raise SaveError(f"cannot write the model to {stream.name}: {error.strerror}") from error
 
 
 def _content(model: Model) -> Iterator[bytes]:
