@@ -14,7 +14,8 @@ DENSIFY_TEST_ROWS = 1024  # rows of the batch that compares sparse with dense ro
 
 CPU_STEP = 2  # factor between the batch sizes of a CPU worker
 CPU_REPETITIONS = 5  # of each; the fastest counts, because noise only slows down
-MAX_CPU_SECONDS = 0.1  # of all batches of a CPU worker; no batch begins later
+CPU_CALL_SECONDS = 2e-3  # at least, if the set has enough rows: a call takes time of its own
+MAX_CPU_SECONDS = 0.1  # of all calls of a CPU worker; none begins later
 MAX_CPU_MODEL_BYTES = 1 << 28  # with more parameters, which are copied, it measures nothing
 
 
@@ -40,21 +41,25 @@ def measure_sizes(
 
 
 def measure_cpu_sizes(
-    seconds_of: Callable[[int], float], largest: int
+    seconds_of: Callable[[int, int], float], largest: int, rows: int
 ) -> tuple[tuple[int, float], ...]:
     """Measure batches of `largest` rows and smaller ones, down to a single row.
 
-    `seconds_of` returns the seconds of a batch of that many rows. Returns (rows, seconds), largest
-    first. All sizes are measured in turn, so that a slow network misses repetitions, not sizes.
+    `seconds_of` returns the seconds of a call that trains on a number of batches of a size, the
+    first argument. A call has as many batches as take CPU_CALL_SECONDS, and at most the `rows` of
+    the training set, as leases have many. Returns (rows, seconds of a batch), largest first. All
+    sizes are measured in turn, so that a slow network misses repetitions, not sizes.
     """
     fastest: dict[int, float] = {}
     total = 0.0
-    for rows in chain.from_iterable(repeat(_cpu_sizes(largest), CPU_REPETITIONS)):
+    for size in chain.from_iterable(repeat(_cpu_sizes(largest), CPU_REPETITIONS)):
         if total > MAX_CPU_SECONDS:
             break
-        seconds = seconds_of(rows)
+        known = fastest.get(size, math.inf)
+        batches = max(1, min(math.ceil(CPU_CALL_SECONDS / known), rows // size))
+        seconds = seconds_of(size, batches)
         total += seconds
-        fastest[rows] = min(seconds, fastest.get(rows, math.inf))
+        fastest[size] = min(seconds / batches, known)
     return tuple(fastest.items())
 
 

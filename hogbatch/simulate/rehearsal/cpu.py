@@ -125,12 +125,12 @@ class RehearsedCpu(SimulatedEngine):
         if params.nbytes > MAX_CPU_MODEL_BYTES:
             return ()
 
-        def seconds_of(rows: int) -> float:
+        def seconds_of(rows: int, batches: int) -> float:
             stored = int(train.inputs.indptr[rows]) if train.sparse else 0
-            return self._cost.train_seconds(rows, stored)
+            return batches * self._cost.train_seconds(rows, stored)
 
         largest = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
-        return measure_cpu_sizes(seconds_of, largest)
+        return measure_cpu_sizes(seconds_of, largest, train.rows)
 
     def submit(self, lease: Lease) -> None:
         self._ranges.extend(Range(*task) for task in divide_lease(lease, self._teams.count))

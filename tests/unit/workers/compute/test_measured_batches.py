@@ -55,22 +55,43 @@ def test_dense_and_sparse_rows_are_compared_in_one_batch(rows, batch):
     [(240, [240, 120, 60, 30, 15, 7, 3, 1]), (8, [8, 4, 2, 1]), (1, [1])],
 )
 def test_a_cpu_measures_its_largest_batch_and_smaller_ones(largest, sizes):
-    measured = measure_cpu_sizes(lambda rows: 1e-5 * rows, largest)
-    assert measured == tuple((rows, 1e-5 * rows) for rows in sizes)
+    measured = measure_cpu_sizes(lambda size, batches: 1e-5 * size * batches, largest, ROWS)
+    assert measured == tuple((size, pytest.approx(1e-5 * size)) for size in sizes)
 
 
 def test_the_fastest_repetition_of_a_cpu_batch_counts():
     seconds = iter([3e-3, 2e-3, 9e-3, 1e-3, 4e-3] + 10 * [5e-3])
-    assert measure_cpu_sizes(lambda rows: next(seconds), 1) == ((1, 1e-3),)
+    assert measure_cpu_sizes(lambda *_: next(seconds), 1, 1) == ((1, 1e-3),)
 
 
 def test_all_sizes_of_a_cpu_are_measured_in_turn_until_the_time_is_over():
     called = []
 
-    def seconds_of(rows):
-        called.append(rows)
+    def seconds_of(size, batches):
+        called.append(size)
         return MAX_CPU_SECONDS / 6.5
 
-    assert [rows for rows, _ in measure_cpu_sizes(seconds_of, 8)] == [8, 4, 2, 1]
+    assert [size for size, _ in measure_cpu_sizes(seconds_of, 8, ROWS)] == [8, 4, 2, 1]
     assert called == [8, 4, 2, 1, 8, 4, 2]
-    assert measure_cpu_sizes(lambda rows: 2 * MAX_CPU_SECONDS, 64) == ((64, 2 * MAX_CPU_SECONDS),)
+    slow = 2 * MAX_CPU_SECONDS
+    assert measure_cpu_sizes(lambda *_: slow, 64, ROWS) == ((64, slow),)
+
+
+@pytest.mark.parametrize("row_seconds", [1e-8, 1e-6, 1e-4])
+def test_the_call_itself_takes_little_of_the_time_that_a_cpu_measures(row_seconds):
+    def seconds_of(size, batches):
+        return 5e-5 + row_seconds * size * batches
+
+    for size, seconds in measure_cpu_sizes(seconds_of, 64, 10**6):
+        assert seconds == pytest.approx(row_seconds * size, rel=0.05), size
+
+
+def test_a_cpu_measures_no_more_rows_in_a_call_than_there_are():
+    called = []
+
+    def seconds_of(size, batches):
+        called.append(size * batches)
+        return 1e-5
+
+    measure_cpu_sizes(seconds_of, 64, 150)
+    assert max(called) == 150
