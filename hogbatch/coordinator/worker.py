@@ -109,7 +109,7 @@ class Worker:
             *self.limits,
             self.batch_size,
             self.update_credit + self.updates,
-            self.speed.value,
+            self.speed.value if self.rows else math.nan,
             self.profile,
             self.merge,
             self.merge_every,

@@ -21,6 +21,7 @@ LEAST_IN_FLIGHT = 1 / 4  # of the critical batch; with fewer rows, training need
 # Batches between two merges that are considered. With 1, two GPUs needed up to four times the rows
 # of one.
 INTERVALS = (2, 4, 8, 16, 32, 64)
+NO_PAUSES = (0, 0)  # in place of the rows_between_pauses of PolicySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,9 @@ def with_measured_speed(worker: WorkerView, rows_between_pauses: tuple[int, int]
     """`worker` with a profile that agrees with its measured speed; empty if nothing is known.
 
     In training it may be slower than predicted, because of leases, and because other threads use
-    the same caches and memory.
+    the same caches and memory. It may be faster if other programs slowed down the measurement. The
+    last leases of a GPU may have had any number of pauses, so between its predicted speeds with
+    pauses and without, the profile agrees.
     """
     if not worker.seconds_per_row > 0 or worker.batch_size == 0:
         return worker
@@ -137,7 +140,11 @@ def with_measured_speed(worker: WorkerView, rows_between_pauses: tuple[int, int]
         seconds = worker.seconds_per_row * worker.batch_size * worker.teams
         return replace(worker, profile=((worker.batch_size, seconds),))
     current = Operation(worker.batch_size, worker.merge_every)
-    factor = max(1.0, load(worker, current, rows_between_pauses).speed * worker.seconds_per_row)
+    slowest, fastest = (
+        load(worker, current, pauses).speed * worker.seconds_per_row
+        for pauses in (rows_between_pauses, NO_PAUSES)
+    )
+    factor = max(slowest, min(1.0, fastest))
     profile = tuple((rows, factor * taken) for rows, taken in worker.profile)
     return replace(worker, profile=profile)
 

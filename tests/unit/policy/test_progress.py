@@ -86,12 +86,11 @@ def test_pauses_are_rarer_where_they_cost_more():
     assert best_interval(0.5, 4.0) == 2.0
 
 
-def test_a_worker_that_is_slower_in_training_than_measured_has_that_speed():
-    slower = replace(CPU, batch_size=64, seconds_per_row=0.002 / (4 * 64))
-    speed = load(with_measured_speed(slower, NONE), Operation(64), NONE).speed
-    assert speed == pytest.approx(4 * 32_000)
-    faster = replace(CPU, batch_size=64, seconds_per_row=1e-9)
-    assert with_measured_speed(faster, NONE).profile == CPU.profile
+@pytest.mark.parametrize("seconds", [0.002, 0.0001])
+def test_a_worker_that_is_slower_or_faster_in_training_than_measured_has_that_speed(seconds):
+    worker = replace(CPU, batch_size=64, seconds_per_row=seconds / (4 * 64))
+    speed = load(with_measured_speed(worker, NONE), Operation(64), NONE).speed
+    assert speed == pytest.approx(4 * 64 / seconds)
 
 
 def test_the_measured_speed_of_a_gpu_contains_its_merges_and_pauses():
@@ -102,6 +101,14 @@ def test_the_measured_speed_of_a_gpu_contains_its_merges_and_pauses():
     assert measured == pytest.approx(speed)
     half = replace(merging, seconds_per_row=2 / speed)
     assert with_measured_speed(half, PAUSES).profile[0][1] == pytest.approx(2 * GPU.profile[0][1])
+
+
+def test_a_gpu_whose_last_leases_had_no_pause_is_not_faster_than_measured():
+    unpaused = load(GPU, Operation(512, merge_every=2), NONE).speed
+    merging = replace(GPU, batch_size=512, merge_every=2, seconds_per_row=1 / unpaused)
+    assert with_measured_speed(merging, PAUSES).profile == GPU.profile
+    twice = replace(merging, seconds_per_row=0.5 / unpaused)
+    assert with_measured_speed(twice, PAUSES).profile[0][1] == pytest.approx(GPU.profile[0][1] / 2)
 
 
 def test_without_a_profile_the_speed_of_training_is_used():
