@@ -96,6 +96,8 @@ class Worker:
     joined_at: float = 0.0  # training seconds at its Ready
     left_at: float | None = None  # training seconds at its end
     evaluated_rows: int = 0  # trained on until the last evaluation
+    evaluated_busy: float = 0.0  # its busy seconds until then
+    fastest_interval: float = 0.0  # rows per busy second between two evaluations, at most
     speed: SecondsPerRow = field(default_factory=SecondsPerRow)  # in training
     evaluation_speed: SecondsPerRow = field(default_factory=SecondsPerRow)
     batch_trace: Trace = field(default_factory=Trace)
@@ -173,8 +175,15 @@ class Worker:
 
     @property
     def _peak(self) -> float | None:
-        """Its peak rows per second, as measured before training; None if it did not measure."""
-        return peak_speed(self.profile, self.teams)
+        """Its peak rows per second, before training or in it; None if it did not measure before."""
+        measured = peak_speed(self.profile, self.teams)
+        return measured and max(measured, self.fastest_interval, self._interval_speed)
+
+    @property
+    def _interval_speed(self) -> float:
+        """Its rows per busy second since the last evaluation; 0 before it has done a lease."""
+        rows, busy = self.rows - self.evaluated_rows, self.busy_seconds - self.evaluated_busy
+        return rows / busy if busy > 0 else 0.0
 
     @property
     def evaluation_batch(self) -> int:
@@ -298,7 +307,8 @@ class Worker:
 
     def end_interval(self, seconds: float) -> None:
         """The model is evaluated at training second `seconds`."""
-        self.evaluated_rows = self.rows
+        self.fastest_interval = max(self.fastest_interval, self._interval_speed)
+        self.evaluated_rows, self.evaluated_busy = self.rows, self.busy_seconds
         self.update_trace.add(seconds, self.updates)
 
     def busy(self, seconds: float) -> float:

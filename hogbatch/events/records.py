@@ -17,7 +17,7 @@ class Evaluation:
     train_loss: float | None  # mean since the last evaluation, before each update
     test_loss: float | None
     test_values: dict[str, float] = field(default_factory=dict)  # metric name → value
-    # worker name → rows per second since the last evaluation over its measured peak; without
+    # worker name → rows per second since the last evaluation over its peak; without
     # workers that have not measured it
     utilization: dict[str, float] = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ class WorkerRecord:
     batch_size: int
     batch_trace: list[tuple[float, int]]  # [training seconds, rows], at each change
     update_trace: list[tuple[float, int]]  # [training seconds, updates], at each evaluation
-    utilization: float | None = None  # rows per second over the measured peak; None: not measured
+    utilization: float | None = None  # rows per second over its peak; None: not measured
     parked_seconds: float = 0.0  # training seconds for which it only evaluated
     left_at: float | None = None  # training seconds; None if it stayed to the end
     staleness: float | None = None  # of a GPU: mean updates by other workers from pull to merge

@@ -16,8 +16,7 @@ def peak_speed(profile: Profile, teams: int = 1) -> float | None:
 def utilization(rows: int, seconds: float, peak: float | None) -> float | None:
     """Utilization of a worker that has trained on `rows` rows in `seconds` training seconds.
 
-    It exceeds 1 where training is faster than the measurement. None if `peak` is not known, or if
-    no time has passed.
+    None if `peak` is not known, or if no time has passed.
     """
     if peak is None or seconds <= 0:
         return None

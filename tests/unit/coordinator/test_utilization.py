@@ -12,12 +12,15 @@ from tests.support.coordinator_stage import of_kind
 from tests.unit.coordinator.test_parking import Parks
 
 PROFILE = ((1, 0.01), (10, 0.05))  # 200 rows/s at the peak
+SLOW = 0.02  # seconds for a row in training
 
 
 @pytest.fixture
 def play(stage):
     """A run that is evaluated after each epoch of 60 rows; leases are single batches of 10 rows."""
-    return stage(train_rows=60, epochs=100, by_epoch=True, lease_seconds=1e-9)
+    play = stage(train_rows=60, epochs=100, by_epoch=True, lease_seconds=1e-9)
+    play.seconds_per_row = SLOW
+    return play
 
 
 def train(play, *keys, seconds=1.0):
@@ -80,6 +83,7 @@ def test_a_worker_counts_from_when_it_is_ready_until_it_leaves(play):
 
 def test_a_parked_worker_has_zero_while_it_is_parked(stage):
     play = stage(policy=Parks(), train_rows=60, epochs=100, by_epoch=True, gpu=(10, 10))
+    play.seconds_per_row = SLOW
     play.attach("a", profile=PROFILE)
     train(play, "a", seconds=1.0)
     play.attach("g", device="gpu", profile=((10, 0.01),))  # parks the CPU worker
@@ -106,3 +110,17 @@ def test_a_resumed_run_continues_the_totals(play):
     finish_epoch(play)
     assert total(play, "cpu-0").utilization == pytest.approx(70 / 1.5 / 200)
     assert total(play, "cpu-1").utilization == pytest.approx(110 / 3.0 / 200)
+
+
+def test_a_worker_that_is_faster_in_training_than_before_has_a_higher_peak(play):
+    play.attach("a", profile=PROFILE)
+    for row_seconds, speed, utilization in (
+        (0.002, 400.0, 0.8),  # computes 500 rows a second, of which 400 are trained
+        (SLOW, 40.0, 0.08),  # slower than before
+        (0.001, 1000.0, 1.0),
+    ):
+        play.seconds_per_row = row_seconds
+        train(play, seconds=60 / speed)
+        assert finish_epoch(play).utilization["cpu-0"] == pytest.approx(utilization)
+    total_seconds = 60 / 400 + 60 / 40 + 60 / 1000
+    assert total(play, "cpu-0").utilization == pytest.approx(180 / total_seconds / 1000)
