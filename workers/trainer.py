@@ -160,12 +160,12 @@ class Trainer:
 
         The host does not wait between the batches, so that other work on it makes no difference.
         """
-        start = self.device.record_event()
-        for _ in range(count):
-            self.train(0, batch, batch, 0.0)
-        end = self.device.record_event()
-        self.device.synchronize_event(end)
-        return self.device.elapsed(start, end)
+
+        def repeat() -> None:
+            for _ in range(count):
+                self.train(0, batch, batch, 0.0)
+
+        return self.device.measure(repeat)
 
     def input_transfers(self) -> Transfers:
         """Return the transfers of training rows since the last call."""

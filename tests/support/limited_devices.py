@@ -58,6 +58,11 @@ class Clocked(HostDevice):
     def record_event(self):
         return self.clock
 
+    def measure(self, work):
+        start = self.record_event()
+        work()
+        return self.elapsed(start, self.record_event())
+
     def _run(self, name, *arguments):
         self.clock += self.seconds[name]
         getattr(reference, name)(*arguments)

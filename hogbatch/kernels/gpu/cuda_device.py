@@ -91,6 +91,13 @@ class CudaDevice:
         milliseconds: float = self.xp.cuda.get_elapsed_time(start, end)
         return milliseconds / 1e3
 
+    def measure(self, work: Callable[[], None]) -> float:
+        start = self.record_event()
+        work()
+        end = self.record_event()
+        self.synchronize_event(end)
+        return self.elapsed(start, end)
+
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         work()
         stream = self._stream

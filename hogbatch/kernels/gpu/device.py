@@ -73,6 +73,9 @@ class Device(Protocol):
     def elapsed(self, start: Any, end: Any) -> float:
         """Return the seconds between two events of this device that are done."""
 
+    def measure(self, work: Callable[[], None]) -> float:
+        """Do `work`; return the seconds of the device for it, without those of other programs."""
+
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Run `work`, and return a function that repeats it: on a GPU, as a CUDA graph.
 
@@ -237,6 +240,11 @@ class HostDevice:
 
     def elapsed(self, start: float, end: float) -> float:
         return end - start
+
+    def measure(self, work: Callable[[], None]) -> float:
+        began = time.thread_time()
+        work()
+        return time.thread_time() - began
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         work()

@@ -1,24 +1,14 @@
 """Measures transfers and merges on a GPU, or on NumPy in place of one."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from hogbatch.kernels.gpu.device import Device, HostDevice
+from hogbatch.kernels.gpu.device import Device
 
 REPETITIONS = 3  # the fastest counts, because noise only slows down
 LARGE, SMALL = 1 << 22, 1 << 8  # floats; of transfers
-
-
-class ComputingHost(HostDevice):
-    """`gpu:host` with a clock that stops while other processes have the core."""
-
-    measured_seconds = 0.01
-
-    def record_event(self) -> float:
-        return time.thread_time()
 
 
 def measure_transfers(device: Device, merge: Callable[[Any, Any, float], None]) -> dict[str, float]:
@@ -37,7 +27,7 @@ def measure_transfers(device: Device, merge: Callable[[Any, Any, float], None]) 
 
     def timed(work: Callable[[], None]) -> float:
         work()
-        return min(_elapsed(device, work) for _ in range(REPETITIONS))
+        return min(device.measure(work) for _ in range(REPETITIONS))
 
     small = _pinned(device, SMALL)[0]
     latency = timed(lambda: device.copy_into(pulled[:SMALL], small))
@@ -64,11 +54,3 @@ def _pinned(device: Device, size: int) -> list[Any]:
     for array in arrays:
         array[:] = 0
     return arrays
-
-
-def _elapsed(device: Device, work: Callable[[], None]) -> float:
-    start = device.record_event()
-    work()
-    end = device.record_event()
-    device.synchronize_event(end)
-    return device.elapsed(start, end)

@@ -157,7 +157,7 @@ def describe_gpu(
 
     Returns its description, and the probes it was fitted to.
     """
-    device: Device = on_gpu.ComputingHost()
+    device: Device = HostDevice()
     usual, sizes = read_server(USUAL).gpus[0], BATCHES_ON_HOST
     if isinstance(ordinal, int):
         from hogbatch.kernels.gpu.cuda_device import CudaDevice

@@ -1,6 +1,7 @@
 import gc
 import inspect
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -85,3 +86,7 @@ def test_a_shortage_of_memory_is_reported_after_its_exception_is_gone():
     assert memory_shortage(device, lambda: None) is None
     with pytest.raises(ZeroDivisionError):  # another error
         memory_shortage(device, lambda: 1 // 0)
+
+
+def test_a_measurement_on_the_host_leaves_out_the_time_of_other_programs():
+    assert HostDevice().measure(lambda: time.sleep(0.1)) < 0.1
