@@ -3,11 +3,11 @@
 import argparse
 import math
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from hogbatch.config.arguments import ArgumentGroup
+from hogbatch.config.suggest import meant
 from hogbatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Usage(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises UsageError, so that all errors have one form.
 
-    Flags must not be abbreviated. The error for an unknown flag names the closest existing one.
+    Flags must not be abbreviated. The error for an unknown flag names the one that is meant.
     """
 
     def __init__(self, usage: Usage) -> None:
@@ -44,9 +44,10 @@ class Parser(argparse.ArgumentParser):
         options, unknown = self.parse_known_args(arguments)
         if not unknown:
             return options
-        flags = [text for text in self._option_string_actions if text.startswith("--")]
-        nearest = get_close_matches(unknown[0].split("=")[0], flags, n=1)
-        hint = f"; the nearest flag is {nearest[0]}" if nearest else ""
+        flags = [text[2:] for text in self._option_string_actions if text.startswith("--")]
+        name = unknown[0].partition("=")[0].removeprefix("--").replace("_", "-")
+        nearest = meant(name, flags)
+        hint = f"; the nearest flag is --{nearest}" if nearest else ""
         self.error(f"unknown argument {unknown[0]!r}{hint}")
 
     def error(self, message: str) -> NoReturn:

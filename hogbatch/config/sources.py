@@ -4,7 +4,6 @@ A value is text (a flag) or a Python value (TOML, Python). Flags take precedence
 file over the defaults. Every error is a UsageError.
 """
 
-import difflib
 import json
 import tomllib
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hogbatch.config.flags import as_text, dashed
+from hogbatch.config.suggest import meant
 from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import Constraint, WorkerRequest
 from hogbatch.errors import UsageError
@@ -78,8 +78,9 @@ def _field_name(key: str, where: str) -> str:
     """Return the field for `key`, which may be written with - or _."""
     name = key.replace("-", "_")
     if name not in FLAGS:
-        nearest = difflib.get_close_matches(name, FLAGS, n=1, cutoff=0.0)[0]
-        raise UsageError(f"{where}unknown key {key!r}; the nearest is {dashed(nearest)!r}")
+        nearest = meant(dashed(key), list(map(dashed, FLAGS)))
+        hint = f"the nearest is {nearest!r}" if nearest else "hogbatch train --help lists all keys"
+        raise UsageError(f"{where}unknown key {key!r}; {hint}")
     return name
 
 
