@@ -14,6 +14,7 @@ from hogbatch.config.values import (
     NAMES,
     NON_NEGATIVE,
     NUMBER,
+    PATH,
     POSITIVE,
     TEXT,
     UP_TO_ONE,
@@ -39,10 +40,10 @@ class LearningConfig:
     """The first settings of a :class:`hogbatch.config.train.TrainConfig`."""
 
     data: str = Group.DATA.flag(
-        "", TEXT, "training data: file, - for standard input, or name of the bundled sample", "DATA"
+        "", PATH, "training data: file, - for standard input, or name of the bundled sample", "DATA"
     )
     test: str | None = Group.DATA.flag(
-        None, TEXT, "test data: file, or - for standard input", "DATA"
+        None, PATH, "test data: file, or - for standard input", "DATA"
     )
     test_fraction: float = Group.DATA.flag(
         0.2,
@@ -100,7 +101,7 @@ class LearningConfig:
     )
     data_cache: str = Group.DATA.flag(
         "auto",
-        TEXT,
+        PATH,
         "cache of parsed text files: auto (~/.cache/hogbatch/data), off, or a directory",
         "DIR",
     )

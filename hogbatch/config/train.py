@@ -19,6 +19,7 @@ from hogbatch.config.values import (
     NAMES,
     NON_NEGATIVE,
     NUMBER,
+    PATH,
     POSITIVE,
     TEAMS,
     TEXT,
@@ -257,13 +258,13 @@ class TrainConfig(LearningConfig):
     )
     resume: str | None = Group.CHECKPOINTS.flag(
         None,
-        TEXT,
+        PATH,
         "run directory or checkpoint to resume from; auto: --run-dir, if it contains a checkpoint",
         "auto|PATH",
     )
 
     run_dir: str | None = Group.OUTPUT.flag(
-        None, TEXT, "run directory (default: runs/<timestamp>-<data name>)", "DIR"
+        None, PATH, "run directory (default: runs/<timestamp>-<data name>)", "DIR"
     )
     overwrite: bool = Group.OUTPUT.flag(
         False,

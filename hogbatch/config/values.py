@@ -2,6 +2,7 @@
 
 import csv
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,11 @@ def text(value: Any) -> str:
     return cast(str, converted)
 
 
+def path(value: Any) -> str:
+    """Convert a path; ~ is the home directory, also where no shell has replaced it."""
+    return os.path.expanduser(text(value))
+
+
 def number(value: Any) -> float:
     """Convert an int or a float, but not text."""
     return float(instance_of(int, float)(value))
@@ -60,6 +66,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 TEXT: Final = ValueType("text in UTF-8", text, text)
+PATH: Final = ValueType(TEXT.expected, path, path)
 INTEGER: Final = ValueType("a whole number", int, instance_of(int))
 NUMBER: Final = ValueType("a number", float, number)
 BOOLEAN: Final = ValueType("true or false", instance_of(bool), instance_of(bool))

@@ -42,7 +42,7 @@ def save_model(model: Model, path: str | Path) -> None:
 
     SaveError if that fails; an earlier file is then unchanged.
     """
-    target = Path(path)
+    target = Path(os.path.expanduser(path))
     try:
         replace_file(target, _content(model))
     except OSError as error:
@@ -95,7 +95,7 @@ def _checksum(text: str) -> str:
 
 def load_model(path: str | Path) -> Model:
     """Read a model file; DataError names the file, and the tensor if one is damaged."""
-    arrays, metadata = _read(Path(path))
+    arrays, metadata = _read(Path(os.path.expanduser(path)))
     if FORMAT not in metadata:
         got = ", ".join(metadata) or "no metadata"
         raise DataError(f"{path}: expected a model of format {FORMAT}; got {got}")

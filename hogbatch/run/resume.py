@@ -1,5 +1,6 @@
 """Resuming a run: selection, contents and compatibility of the checkpoint."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -143,7 +144,7 @@ def settings_file(flags: Mapping[str, object]) -> Path | None:
         return None
     directory = _named_dir(str(resume))
     if directory is None and run_dir is not None:
-        directory = Path(str(run_dir))
+        directory = Path(os.path.expanduser(str(run_dir)))
     if directory is None or not (file := directory / CONFIG).is_file():
         return None
     expect_private(directory, directory.stat())
@@ -154,7 +155,7 @@ def _named_dir(resume: str) -> Path | None:
     """Return the run directory that `resume` names, which must exist; None for "auto"."""
     if resume == AUTO:
         return None
-    directory = resumed_dir(resume, None)
+    directory = resumed_dir(os.path.expanduser(resume), None)
     if directory is None or not directory.is_dir():
         problem = "is not a directory" if Path(resume).exists() else "does not exist"
         raise DataError(

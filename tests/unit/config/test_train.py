@@ -108,6 +108,9 @@ def test_a_former_setting_that_would_change_the_model_is_refused(toml):
     [
         ("hiden", 1, "unknown key 'hiden'; the nearest is 'hidden'"),
         ("lr_scalling", "x", "unknown key 'lr_scalling'; the nearest is 'lr-scaling'"),
+        ("learning_rate", 1, "unknown key 'learning_rate'; the nearest is 'lr'"),
+        ("metric", "auc", "unknown key 'metric'; hogbatch train --help lists all keys"),
+        ("test", b"x", "test: expected text in UTF-8; got b'x'"),
         ("epochs", "many", "epochs: expected a whole number; got 'many'"),
         ("epochs", 1.5, "epochs: expected a whole number; got 1.5"),
         ("epochs", "0", "epochs must be above 0; got 0"),
@@ -223,3 +226,12 @@ def test_the_file_contains_flag_names_and_plain_values():
     written = tomllib.loads(to_toml(replace(TrainConfig("x"), hidden=(4, 2), quiet=True)))
     expected = {"lr-scaling": "auto", "hidden": [4, 2], "quiet": True, "lease-ms": 50.0}
     assert written.items() >= expected.items() and "gpu-batch" not in written
+
+
+@pytest.mark.parametrize("name", ["data", "test", "run_dir", "resume", "data_cache"])
+def test_a_path_may_begin_with_the_home_directory(name, toml, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/of/me")
+    for path in ("~/x", Path("~/x")):
+        assert getattr(merge_sources({"data": "d", name: path}), name) == "/home/of/me/x"
+    config = merge_sources({"data": "d"} if name != "data" else {}, toml(f'{name} = "~/x"\n'))
+    assert getattr(config, name) == "/home/of/me/x"

@@ -267,3 +267,10 @@ def test_data_reaches_the_disk_before_its_name_does(path, monkeypatch):
     monkeypatch.setattr(os, "replace", rename)
     save_model(model_for(), path)
     assert calls == ["sync file", "rename", "sync folder"]
+
+
+def test_a_path_may_begin_with_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save_model(COUNTED, "~/m.safetensors")
+    assert (tmp_path / "m.safetensors").is_file()
+    assert same(load_model("~/m.safetensors"), COUNTED)

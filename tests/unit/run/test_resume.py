@@ -161,3 +161,13 @@ def test_a_run_is_continued_with_another_policy(resumed):
     assert resumed('policy = "paper-adaptive"\nalpha = 3').alpha == 3
     config = resumed('policy = "paper-adaptive"', policy="fixed", alpha=3)
     assert set(without_policy(config)) == {"alpha"}
+
+
+def test_a_run_below_the_home_directory_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    (tmp_path / "config.toml").write_text("")
+    for given in (
+        {"resume": f"~/{tmp_path.name}"},
+        {"resume": "auto", "run_dir": "~/" + tmp_path.name},
+    ):
+        assert settings_file(given) == tmp_path / "config.toml"
