@@ -43,6 +43,9 @@ class Evaluator:
         Decides the end of the run where the target is met or the test loss has stalled.
         """
         progress, ending, roster = self.progress, self.ending, self.leases.roster
+        repeats = (
+            progress.rows == progress.evaluated_rows > 0
+        )  # of a run that is resumed at its end
         diverged = too_many_skipped(progress.trained)
         commands = self.recovery.warn(progress.trained, self.plan.learning_rate.base)
         seconds = progress.seconds(now)
@@ -54,7 +57,8 @@ class Evaluator:
         best = progress.is_best(evaluation)
         if progress.has_stalled():
             ending.decide("finished")
-        commands.append(Report(evaluation))
+        if not repeats:
+            commands.append(Report(evaluation))
         keep_last = ending.status is not None and progress.wants_current_model
         if progress.rows > 0 and (best or keep_last):
             commands.append(Keep(evaluation))

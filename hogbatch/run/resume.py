@@ -1,6 +1,7 @@
 """Resuming a run: selection, contents and compatibility of the checkpoint."""
 
 import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,8 +11,9 @@ import msgspec
 import numpy as np
 
 from hogbatch.config.effect import without_policy, without_servers
-from hogbatch.config.sources import merge_sources
-from hogbatch.config.train import TrainConfig
+from hogbatch.config.flags import Group, dashed
+from hogbatch.config.sources import merge_sources, to_toml
+from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.facts import DataFacts
 from hogbatch.errors import DataError, UsageError
@@ -40,29 +42,47 @@ class ResumePoint:
     history: list[Evaluation]
     kept: Evaluation | None  # of the kept model
 
-    def check(self, identity: Mapping[str, object]) -> None:
+    def check(self, identity: Mapping[str, object], config: TrainConfig) -> None:
         """UsageError if the data, network, loss, optimizer or seed differ from the checkpoint's."""
-        saved = self.checkpoint.description["identity"]
+        description = self.checkpoint.description
         for key, value in identity.items():
-            if saved.get(key) != value:
+            was = description["identity"].get(key)
+            if was != value:
+                if key == "data":
+                    before = tomllib.loads(description.get("config", ""))
+                    key, was, value = _changed_setting(before, config) or (key, was, value)
                 raise UsageError(
-                    f"{self.checkpoint.path} cannot be resumed: its {key} is {saved.get(key)!r}, "
-                    f"but this run's is {value!r}; use the same {key}, or start a new run without "
-                    "--resume"
+                    f"{self.checkpoint.path} cannot be resumed: its {key} is {was!r}, but this "
+                    f"run's is {value!r}; use the same {key}, or start a new run without --resume"
                 )
 
 
+def _changed_setting(
+    before: Mapping[str, Any], config: TrainConfig
+) -> tuple[str, object, object] | None:
+    """The first setting by which `config` reads or splits data in another way, and its values."""
+    now = tomllib.loads(to_toml(config))
+    for name, flag in FLAGS.items():
+        key = dashed(name)
+        if flag.group is Group.DATA and name != "data_cache" and before.get(key) != now.get(key):
+            return key, before.get(key), now.get(key)
+    return None
+
+
 def identity_of(config: TrainConfig, data: DataFacts, network: Network) -> dict[str, str | int]:
-    """Return the properties that a checkpoint and a run that resumes it must share."""
+    """Return the properties that a checkpoint and a run that resumes it must share.
+
+    The data come after the settings on which they depend, and before what depends on them.
+    """
     train = data.train_sizes
     return {
+        "seed": config.seed,
+        "optimizer": config.optimizer,
+        "loss": network.loss,
         "data": f"{train.rows} rows of {train.features} features ({data.fingerprint})",
         "network": f"{network.widths} {network.layers[0].activation}",
         # "by neuron" means output-major; checkpoints of earlier versions contain this text
         "output": "by neuron" if network.output_major else "dense",
-        "loss": network.loss,
-        "optimizer": config.optimizer,
-        "seed": config.seed,
     }
 
 

@@ -146,7 +146,7 @@ def prepare(
     network = network_for(config, data)
     identity = identity_of(config, data, network)
     if resume_point:
-        resume_point.check(identity)
+        resume_point.check(identity, config)
     plan = plan_for(config, data, network)
     setup = RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
     console.say(f"{setup.started().description}; run directory {run_dir}")

@@ -1,5 +1,7 @@
 """Interrupted runs that are resumed: with other workers, from an older checkpoint, or refused."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -104,7 +106,8 @@ def test_a_model_without_checkpoints_is_not_replaced_by_resume_auto(main, tmp_pa
     ("flags", "difference"),
     [
         (("--hidden", 16), "its network is '123-32-1 relu', but this run's is '123-16-1 relu'"),
-        (("--scale", "standard"), "its data is '32561 rows of 123 features"),
+        (("--scale", "standard"), "its scale is 'auto', but this run's is 'standard'"),
+        (("--seed", 1), "its seed is 0, but this run's is 1"),
     ],
 )
 def test_another_run_is_refused_and_nothing_that_was_saved_is_lost(
@@ -116,3 +119,14 @@ def test_another_run_is_refused_and_nothing_that_was_saved_is_lost(
     assert refused.returncode == 2 and difference in refused.stderr
     assert sorted(job.run_dir.rglob("*")) == before
     assert job.events(Event) == events
+
+
+def test_a_finished_run_that_is_resumed_again_is_the_same(main, tmp_path):
+    flags = ("train", "a9a", "--hidden", 8, "--epochs", 2, "--run-dir", tmp_path)
+    assert main(*flags).returncode == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    for _ in range(2):
+        assert main(*flags, "--resume", "auto").returncode == 0
+        again = json.loads((tmp_path / "summary.json").read_text())
+        for key in ("status", "epochs", "rows", "train_loss", "test", "saved", "history"):
+            assert again[key] == summary[key]

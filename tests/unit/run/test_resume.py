@@ -1,10 +1,12 @@
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hogbatch.config.effect import without_policy, without_servers
+from hogbatch.config.sources import to_toml
+from hogbatch.config.train import TrainConfig
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events.records import Evaluation, WorkerRecord
 from hogbatch.run.checkpoint import folder
@@ -92,9 +94,9 @@ def test_a_named_run_directory_must_contain_checkpoints(tmp_path):
 def test_a_run_that_differs_is_refused_and_the_difference_named(tmp_path):
     write(tmp_path)
     point = find_resume_point("auto", tmp_path)
-    point.check(IDENTITY)
+    point.check(IDENTITY, TrainConfig())
     with pytest.raises(UsageError, match="its seed is 0, but this run's is 1"):
-        point.check({**IDENTITY, "seed": 1})
+        point.check({**IDENTITY, "seed": 1}, TrainConfig())
 
 
 def test_the_run_directory_that_resume_refers_to(tmp_path):
@@ -171,3 +173,21 @@ def test_a_run_below_the_home_directory_is_found(tmp_path, monkeypatch):
         {"resume": "auto", "run_dir": "~/" + tmp_path.name},
     ):
         assert settings_file(given) == tmp_path / "config.toml"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test_fraction": 0.5}, "its test-fraction is 0.2, but this run's is 0.5"),
+        ({"drop": ("a",)}, r"its drop is \[\], but this run's is \['a'\]"),
+        ({"data": "b.csv"}, "its data is 'a.csv', but this run's is 'b.csv'"),
+        ({"data_cache": "off"}, "its data is '9 rows', but this run's is '8 rows'"),
+    ],
+)
+def test_the_setting_is_named_by_which_data_differ(tmp_path, changes, message):
+    before = TrainConfig("a.csv")
+    write(tmp_path, identity={"data": "9 rows"}, config=to_toml(before))
+    point, now = find_resume_point("auto", tmp_path), replace(before, **changes)
+    point.check({"data": "9 rows"}, now)
+    with pytest.raises(UsageError, match=message):
+        point.check({"data": "8 rows", "network": "1-2"}, now)
