@@ -28,7 +28,7 @@ from hogbatch.run.components import RunComponents
 from hogbatch.run.saving import other_places, save_results
 from hogbatch.store.scan import first_not_finite
 from hogbatch.version import version
-from hogbatch.views.console import Console
+from hogbatch.views.console import Console, figure
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__
@@ -177,7 +177,9 @@ def _print_conclusion(
     run: Run, finish: Finish, console: Console, untrained: str, saved: str
 ) -> None:
     test = run.summary["test"]
-    result = f"test loss {test['loss']:.4f}, {test['metric']} {test['value']:.4f}; " if test else ""
+    result = ""
+    if test:
+        result = f"{test['metric']} {figure(test['value'])}, test loss {figure(test['loss'])}; "
     reason = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
     console.say(f"{run.status}{untrained}{reason}: {result}{saved}")
     if finish.status == "stopped":

@@ -1,5 +1,6 @@
 """Output for the user while a run trains."""
 
+import math
 import sys
 from typing import Protocol, TextIO
 
@@ -58,7 +59,7 @@ class PlainConsole(Console):
 
 
 def line(evaluation: Evaluation, totals: RunTotals, rows_per_second: float) -> str:
-    """The progress line: seconds, epochs, rows/s, losses, metrics, then all workers."""
+    """The progress line: seconds, epochs, rows/s, metrics, losses, then all workers."""
     parts = [
         f"{evaluation.seconds:8.2f} s",
         f"epoch {evaluation.epochs:.2f}",
@@ -79,16 +80,22 @@ def speed_text(rows_per_second: float) -> str:
 
 
 def result_parts(evaluation: Evaluation) -> list[str]:
-    """Losses and metrics as in progress lines."""
-    parts = [f"train {loss_text(evaluation.train_loss)}"]
+    """Metrics and losses as in progress lines."""
+    parts = [f"{name} {figure(value)}" for name, value in evaluation.test_values.items()]
     if evaluation.test_loss is not None:
-        parts.append(f"test {loss_text(evaluation.test_loss)}")
-    return parts + [f"{name} {value:.4f}" for name, value in evaluation.test_values.items()]
+        parts.append(f"test {figure(evaluation.test_loss)}")
+    return [*parts, f"train {figure(evaluation.train_loss)}"]
 
 
-def loss_text(loss: float | None) -> str:
-    """A loss as in progress lines."""
-    return "-" if loss is None else f"{loss:.4f}"
+def figure(value: float | None) -> str:
+    """A loss or metric as in progress lines, of any unit: 0.3225, 12.346, 21,317."""
+    if value is None:
+        return "-"
+    size = abs(value)
+    if 0 < size < 1e-3 or size >= 1e15:
+        return f"{value:.4g}"
+    digits = math.floor(math.log10(size)) if 1 <= size < math.inf else 0
+    return f"{value:,.{max(0, 4 - digits)}f}"
 
 
 def _worker(worker: WorkerRecord, utilization: float | None) -> str:

@@ -67,7 +67,7 @@ def test_the_bundled_sample_ends_with_one_frame_and_the_result(terminal, long_di
     flags = (*NETWORK, *flags)
     shown = terminal("train", "a9a", *flags, columns=size[0], lines=size[1], **outdated)
     assert shown.finish() == 0
-    expect_one_frame(shown, starts="finished: all epochs", result="finished: test loss")
+    expect_one_frame(shown, starts="finished: all epochs", result="finished: accuracy")
     assert any(line.startswith("epoch     2.00 of 2") for line in shown.everything)
     assert COLOURS.search(shown.raw)
 
@@ -82,7 +82,7 @@ def test_a_run_has_one_frame_with_a_curve(terminal, long_dir):
     assert not any("cpu-" in line for line in shown.history[scrolled:])
     shown.type(b"\x03")
     assert shown.finish() == 130
-    expect_one_frame(shown, starts="stopped: interrupted", result="stopped: test loss")
+    expect_one_frame(shown, starts="stopped: interrupted", result="stopped: accuracy")
 
 
 def test_a_terminal_that_is_resized_has_one_frame(terminal, tmp_path):
@@ -138,7 +138,7 @@ def test_no_color_and_ascii_and_plain_lines(terminal, small, tmp_path):
     assert "epoch     3.00 of 3" in shown.text and "####" in shown.text
     shown = terminal("train", small, *flags, "--overwrite", "--plain")
     assert shown.finish() == 0
-    assert b"\x1b" not in shown.raw and "finished: test loss" in shown.text
+    assert b"\x1b" not in shown.raw and "finished: accuracy" in shown.text
 
 
 def test_a_killed_worker_appears_and_another_process_follows(terminal, tmp_path):

@@ -10,7 +10,7 @@ from rich.text import Text
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import Condition, RunState
 from hogbatch.machine.printable import printable
-from hogbatch.views.console import loss_text, speed_text
+from hogbatch.views.console import figure, speed_text
 from hogbatch.views.live.activity import Activity
 from hogbatch.views.status.text import (
     HEADER,
@@ -155,7 +155,7 @@ class Drawing(NamedTuple):
         if run.train_rows and (run.trains or run.rows.value):
             lines += [self._epoch(), self._seconds()]
         if started is not None and started.target_loss is not None and run.ended is None:
-            best = loss_text(run.best.test_loss if run.best is not None else None)
+            best = figure(run.best.test_loss if run.best is not None else None)
             lines.append(self._line("target", f"test loss {started.target_loss:g}", f"best {best}"))
         return lines
 
@@ -180,13 +180,14 @@ class Drawing(NamedTuple):
         return self._line("run", *texts, fraction=fraction)
 
     def _values(self) -> list[Text]:
-        """Losses and the first metric: the last value, the best one, and the course."""
+        """The first metric and losses: the last value, the best one, and the course."""
         history = self.view.run.history
         if not history:
             return []
         values = list(LOSSES)
         if metric := next(iter(history[-1].test_values), None):
-            values.append(ShownValue(metric, lambda each: each.test_values.get(metric), "yellow"))
+            first = ShownValue(metric, lambda each: each.test_values.get(metric), "yellow")
+            values.insert(0, first)
         lines = []
         for value in values:
             course = [found for each in history if (found := value.get(each)) is not None]
@@ -196,8 +197,8 @@ class Drawing(NamedTuple):
 
     def _value(self, value: ShownValue, course: Sequence[float]) -> Text:
         best = self.view.run.best if value.has_best else None
-        shown = f"best {loss_text(value.get(best))}" if best is not None else ""
-        line = self._line(self._clean(value.name), loss_text(course[-1]), f"{shown:11}")
+        shown = f"best {figure(value.get(best))}" if best is not None else ""
+        line = self._line(self._clean(value.name), figure(course[-1]), f"{shown:11}")
         room = self.width - cell_len(line.plain) - len(GAP)
         if self._is_unicode and len(course) > 1 and room > 0:
             line.append(GAP).append(curve(course, room), value.style)

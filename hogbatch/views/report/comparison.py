@@ -5,7 +5,7 @@ from typing import Final
 
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import RunState
-from hogbatch.views.console import loss_text
+from hogbatch.views.console import figure
 from hogbatch.views.report.figures import LossKind, compared_loss, finite_losses
 from hogbatch.views.report.reported import ReportedRun
 from hogbatch.views.report.tables import ReportTable, seconds_text, setting_text
@@ -14,14 +14,14 @@ from hogbatch.views.status.text import shown
 
 HEADER: Final = (
     *("run", "state", "seconds", "epochs", "rows/s"),
-    *("best loss", "at", "final loss", "best metric", "final metric"),
+    *("best metric", "best loss", "at", "final metric", "final loss"),
 )
 
 
 def results_table(runs: Sequence[ReportedRun]) -> ReportTable:
     """The results of all runs, and how long each took to a loss that all have reached."""
     kind, target = compared_loss(runs), common_loss(runs)
-    header = HEADER if target is None else (*HEADER, f"seconds to {target:.4f}")
+    header = HEADER if target is None else (*HEADER, f"seconds to {figure(target)}")
     rows = []
     for each in runs:
         reached = () if target is None else (_seconds(first_below(each.run, kind, target)),)
@@ -40,11 +40,11 @@ def _result_row(each: ReportedRun, kind: LossKind) -> tuple[str, ...]:
         seconds_text(run.seconds),
         shown(run.epochs, ".2f"),
         shown(run.rows_per_second, ",.0f"),
-        loss_text(kind.get(best)) if best else "-",
-        _seconds(best),
-        loss_text(kind.get(final)) if final else "-",
         _metric(run.best),
+        figure(kind.get(best)) if best else "-",
+        _seconds(best),
         _metric(final),
+        figure(kind.get(final)) if final else "-",
     )
 
 
@@ -59,7 +59,7 @@ def best_evaluation(run: RunState, kind: LossKind) -> Evaluation | None:
 def _results_note(runs: Sequence[ReportedRun], kind: LossKind, target: float | None) -> str:
     notes = [f"Losses are those of the {'test set' if kind.name == 'test' else 'training rows'}."]
     if target is not None:
-        notes.append(f"{target:.4f} is the lowest loss that all runs have reached.")
+        notes.append(f"{figure(target)} is the lowest loss that all runs have reached.")
     started = [each.run.started for each in runs]
     described = {(s.data, s.train_rows, s.test_rows, s.loss) for s in started if s is not None}
     if len(described) > 1:
@@ -96,4 +96,4 @@ def _seconds(evaluation: Evaluation | None) -> str:
 
 def _metric(evaluation: Evaluation | None) -> str:
     found = next(iter(evaluation.test_values.items()), None) if evaluation else None
-    return f"{found[0]} {found[1]:.4f}" if found else "-"
+    return f"{found[0]} {figure(found[1])}" if found else "-"

@@ -12,14 +12,14 @@ from hogbatch.config.sources import DROPPED
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.events import marker
 from hogbatch.machine.printable import printable
-from hogbatch.views.console import loss_text
+from hogbatch.views.console import figure
 from hogbatch.views.status.run_files import RunReport, glance, is_run, read_settings
 from hogbatch.views.status.text import aligned, filled, shown
 
 YEAR_2000: Final = 946684800.0  # Unix seconds; earlier times are those of a simulated clock
 # These settings do not change a run, or are only those of earlier versions.
 NOT_COMPARED: Final = ("log", "quiet", "plain", "overwrite", "run-dir", "resume", *DROPPED)
-HEADER: Final = ("run", "state", "test loss", "metric", "seconds", "rows/s")
+HEADER: Final = ("run", "state", "metric", "test loss", "seconds", "rows/s")
 INDENT: Final = "    "
 
 Settings = Mapping[str, Any]  # the content of config.toml
@@ -141,8 +141,8 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     return (
         printable(Path(run["run_dir"]).name),
         run["state"],
-        loss_text(run["test_loss"]),
-        f"{run['metric']} {run['value']:.4f}" if run["metric"] else "-",
+        f"{run['metric']} {figure(run['value'])}" if run["metric"] else "-",
+        figure(run["test_loss"]),
         f"{run['seconds']:.2f}",
         shown(run["rows_per_second"], ",.0f"),
     )

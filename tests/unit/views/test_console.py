@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from hogbatch.views.console import PlainConsole, line
+from hogbatch.views.console import PlainConsole, figure, line
 from tests.support import tracked_runs
 from tests.support.tracked_runs import totals, worker
 
@@ -25,7 +25,7 @@ def evaluation(**changes):
         (
             {"utilization": {"gpu-0": 0.527, "cpu-1": 0.5}},
             WORKERS,
-            "train 0.4000  test 0.3000  accuracy 0.8512  cpu-0 batch 16 updates 25%  "
+            "accuracy 0.8512  test 0.3000  train 0.4000  cpu-0 batch 16 updates 25%  "
             "gpu-0 batch 4096 updates 75% utilization 53%",
         ),
         ({"train_loss": None, "test_loss": None, "test_values": {}}, [], "train -"),
@@ -71,3 +71,24 @@ def test_what_a_terminal_cannot_show_is_escaped():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     PlainConsole(quiet=False, stream=stream).say("a\x1b[31m\nbö\udcff")
     assert stream.buffer.getvalue() == b"a\\x1b[31m\nb\\xf6\\udcff\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.32254, "0.3225"),
+        (0.0, "0.0000"),
+        (9.87654, "9.8765"),
+        (12.3456, "12.346"),
+        (21317.04, "21,317"),
+        (-21317.04, "-21,317"),
+        (227210170.9756, "227,210,171"),
+        (1.5e15, "1.5e+15"),
+        (0.00004125, "4.125e-05"),
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        (None, "-"),
+    ],
+)
+def test_a_figure_has_sensible_digits_in_any_unit(value, shown):
+    assert figure(value) == shown

@@ -88,7 +88,7 @@ def test_a_frame_fits_and_has_its_parts(long_run, size, encoding):
         "ready",
     ):
         assert part in text
-    assert "test      0.3067" in text and "trains" in text
+    assert "accuracy  0." in text and "trains" in text
     assert text.isascii() == (encoding != "utf-8")
     assert ("▁▁▁" in text) == (encoding == "utf-8")
     assert ("target    test loss 0.303  best 0.3067" in text) == (size[1] > 10)

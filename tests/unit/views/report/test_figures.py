@@ -96,7 +96,7 @@ def test_runs_are_compared_at_the_lowest_loss_of_all(three_runs):
     table = results_table(three_runs)
     assert table.header[-1] == "seconds to 0.1300"
     assert [row[-1] for row in table.rows] == ["2.00", "4.00", "6.00"]
-    assert [row[5] for row in table.rows] == ["0.1100", "0.1200", "0.1300"]
+    assert [row[6] for row in table.rows] == ["0.1100", "0.1200", "0.1300"]
 
 
 def test_only_settings_that_differ_are_listed(three_runs):
@@ -123,7 +123,7 @@ def test_runs_without_a_test_set_are_compared_by_their_training_loss():
     ]
     assert common_loss(runs) == 0.5
     table = results_table(runs)
-    assert "training rows" in table.note and [row[5] for row in table.rows] == ["0.5000", "0.2500"]
+    assert "training rows" in table.note and [row[6] for row in table.rows] == ["0.5000", "0.2500"]
 
 
 def test_a_run_without_evaluation_is_compared_without_its_loss(three_runs):

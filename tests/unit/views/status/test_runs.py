@@ -47,10 +47,10 @@ def test_the_order_of_runs(three, order, names):
 
 def test_equal_settings_are_not_shown(three):
     lines = table_lines(listed_runs(three, "newest", None), 80)
-    assert lines[0].split() == ["run", "state", "test", "loss", "metric", "seconds", "rows/s"]
-    assert lines[1].split() == ["c", "killed?", "0.3500", "accuracy", "0.8000", "2.00", "500"]
+    assert lines[0].split() == ["run", "state", "metric", "test", "loss", "seconds", "rows/s"]
+    assert lines[1].split() == ["c", "killed?", "accuracy", "0.8000", "0.3500", "2.00", "500"]
     assert lines[2].endswith("  cpu:2  a9a  --hidden 512,512  --pin  --lr 0.1")
-    assert lines[3].split() == ["b", "finished", "0.4000", "accuracy", "0.8000", "1.00", "1,000"]
+    assert lines[3].split() == ["b", "finished", "accuracy", "0.8000", "0.4000", "1.00", "1,000"]
     assert lines[4].endswith("  'w 8a'  --hidden ''  --no-pin")
     alike = listed_runs(three, "loss", 2)
     assert not any("--" in line or "a9a" in line for line in table_lines(alike, 80))
