@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import to_toml
 from hogbatch.config.train import RUNS, TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -21,10 +22,12 @@ from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
 from hogbatch.events.event import Started
 from hogbatch.machine.allocator import return_freed_memory
+from hogbatch.machine.budget import byte_size
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
-from hogbatch.model.footprint import expect_memory
+from hogbatch.model.footprint import FLOAT, expect_memory
 from hogbatch.model.network import Network
+from hogbatch.run.checkpoint.snapshots import checkpoints_kept
 from hogbatch.run.planning import memory_for, network_for, plan_for
 from hogbatch.run.resume import (
     ResumePoint,
@@ -150,6 +153,11 @@ def prepare(
     plan = plan_for(config, data, network)
     setup = RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
     console.say(f"{setup.started().description}; run directory {run_dir}")
+    size = (
+        FLOAT * network.parameters * (2 + OPTIMIZERS[config.optimizer].slots)
+    )  # with the best one
+    if config.checkpoint_seconds and checkpoints_kept(size) == 1:
+        console.say(f"a checkpoint has up to {byte_size(size)}: only the last one is kept")
     expect_memory(memory_for(config, data, network, plan, workers), "this run")
     return setup
 

@@ -18,6 +18,7 @@ from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 
 MAX_CHECKPOINTS = 3  # older ones are removed
+LARGE_CHECKPOINT = 1 << 28  # bytes; of larger ones, only the last is kept
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -92,6 +93,7 @@ class PendingCheckpoint:
             if where := find_nonfinite():
                 raise SaveError(f"not saving a checkpoint of a model with NaN or Inf at {where}")
 
+        size = sum(array.nbytes for array in self.arrays.values())
         try:
             self.expect_in_place()
             folder.write(self.into, self.arrays, self.description, check)
@@ -99,8 +101,13 @@ class PendingCheckpoint:
             return str(error)
         finally:
             self.arrays = {}  # free memory, possibly gigabytes
-        folder.prune(self.into, MAX_CHECKPOINTS)
+        folder.prune(self.into, checkpoints_kept(size))
         return None
+
+
+def checkpoints_kept(size: int) -> int:
+    """How many checkpoints of `size` bytes a run keeps."""
+    return MAX_CHECKPOINTS if size <= LARGE_CHECKPOINT else 1
 
 
 class Snapshots:

@@ -195,3 +195,12 @@ class TestLarge:
         assert set(model.params) == {
             FIRST_WEIGHT
         }  # there is no checkpoint, so training starts over
+
+
+def test_of_large_checkpoints_only_the_last_is_kept(snapshots, tmp_path, monkeypatch):
+    for _ in range(2):
+        save(snapshots).write()
+    assert len(folder.paths(tmp_path / "checkpoints")) == 2
+    monkeypatch.setattr(snapshots_module, "LARGE_CHECKPOINT", 100)
+    save(snapshots).write()
+    assert [path.name for path in folder.paths(tmp_path / "checkpoints")] == ["000003"]
