@@ -26,11 +26,14 @@ class Console(Observer, Protocol):
 class PlainConsole(Console):
     """Prints one line per evaluation, and per event that has a text, with `prefix`.
 
-    `stream` is by default the current stdout.
+    `stream` is by default the current stdout; `interval` is the minimum of training seconds between
+    two lines of evaluations.
     """
 
-    def __init__(self, quiet: bool, stream: TextIO | None = None, prefix: str = "") -> None:
-        self._prefix = prefix
+    def __init__(
+        self, quiet: bool, stream: TextIO | None = None, prefix: str = "", interval: float = 0.0
+    ) -> None:
+        self._prefix, self._interval = prefix, interval
         self._stream = None if quiet else stream or sys.stdout
         self._last = (0.0, 0)  # training seconds and rows at the last line
 
@@ -52,6 +55,8 @@ class PlainConsole(Console):
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         seconds, rows = self._last
+        if evaluation.seconds - seconds < self._interval:
+            return
         self._last = (evaluation.seconds, evaluation.rows)
         elapsed = evaluation.seconds - seconds
         speed = (evaluation.rows - rows) / elapsed if elapsed > 0 else 0.0

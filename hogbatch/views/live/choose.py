@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # Rich takes a tenth of a second to import
 
 PLAIN_TERMINALS: Final = ("", "dumb", "unknown")  # values of TERM
 SMALLEST: Final = (40, 10)  # columns and lines
+LINES_S: Final = 10.0  # of training between two lines of a run from Python, in a file or pipe
 
 
 @contextmanager
@@ -51,3 +52,15 @@ def is_plain(environment: Mapping[str, str], size: tuple[int, int]) -> bool:
     """Whether a terminal is shown plain lines: its type or size permits no view, or this is CI."""
     too_small = size[0] < SMALLEST[0] or size[1] < SMALLEST[1]
     return too_small or environment.get("TERM", "") in PLAIN_TERMINALS or "CI" in environment
+
+
+def console_in_python(*, quiet: bool, plain: bool) -> Console:
+    """The console of a run from Python: a bar in a terminal or a notebook, else few lines."""
+    stream = sys.stdout
+    if quiet or plain or stream is None:
+        return PlainConsole(quiet)
+    if stream.isatty() or type(stream).__module__.startswith("ipykernel"):
+        from hogbatch.views.live.bar import BarConsole
+
+        return BarConsole(stream)
+    return PlainConsole(False, interval=LINES_S)
