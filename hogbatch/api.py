@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from hogbatch.cluster.choose import choose_platform, reader
+from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.run.arrays import GivenArrays, settings_for_arrays
 from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
 from hogbatch.run.results import Run
 from hogbatch.run.resume import merge_settings
 from hogbatch.run.training import execute
+from hogbatch.views.live.choose import console_in_python
 
 
 def train(
@@ -23,6 +25,7 @@ def train(
     on_evaluation: OnEvaluation | None = None,
     on_worker: OnWorker | None = None,
     on_end: Callable[[Run], object] | None = None,
+    verbose: bool = True,
     **settings: Any,
 ) -> Run:
     """Train on files or arrays and return the finished run.
@@ -38,6 +41,9 @@ def train(
     ``cluster="auto", servers=4``. `data` may be a `ray.data.Dataset` then, or otherwise, whose
     labels are in the column `label` (default: the last one).
 
+    Files (model, results, events and checkpoints) are written only with ``run_dir="DIR"``. Notes,
+    progress and the result are printed unless `verbose` is False.
+
     `on_evaluation` is called with each Evaluation: `seconds`, `epochs`, `rows`, `train_loss`,
     `test_loss`, `test_values` and `utilization`. `on_worker` is called with the name and the fields
     of each event of a worker, as in events.jsonl, and `on_end` with the finished run. The run ends
@@ -49,6 +55,8 @@ def train(
     saved instead, and its attribute `run` has the model. An interrupted run (Ctrl-C) returns with
     the status "stopped"; it has no model if no row was trained on.
     """
+    if not verbose:
+        settings["quiet"] = True
     if type(data).__module__.startswith("ray.data"):
         from hogbatch.cluster.ray.dataset import read_dataset  # here: Ray is optional
 
@@ -66,9 +74,22 @@ def train(
         config, read = merge_settings(values), None
     callbacks = Callbacks(on_evaluation, on_worker)
     platform = choose_platform(config, launch=True, callbacks=callbacks)
-    run = execute(config, platform, read or reader(config, platform))
+    console = console_in_python(quiet=config.quiet, plain=config.plain)
+    temporary = not _keeps_files(config)
+    run = execute(config, platform, read or reader(config, platform), console, temporary=temporary)
     if callbacks.error is not None:
         raise callbacks.error
     if on_end is not None:
         on_end(run)
     return run
+
+
+def _keeps_files(config: TrainConfig) -> bool:
+    """Whether the run has a run directory. UsageError if it lacks one for files that are wanted."""
+    if config.run_dir is not None or config.resume is not None:
+        return True
+    usual = TrainConfig()
+    for name in ("log", "checkpoint_seconds"):
+        if (value := getattr(config, name)) and value != getattr(usual, name):
+            raise UsageError(f"{name} needs a directory for its files: give run_dir")
+    return False

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from hogbatch.config.sources import merge_sources
@@ -21,6 +19,7 @@ from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.this_server import ThisServer
 from hogbatch.run.training import execute
 from hogbatch.views.console import Console
+from hogbatch.views.live.choose import console_in_python
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,9 @@ def train_rows(
             drop_constant=all_rows,
         )
 
-    with TemporaryDirectory(prefix="hogbatch-") as folder:
-        arguments = {
-            "data": ARRAYS,
-            "run_dir": str(Path(folder) / "run"),
-            "checkpoint_seconds": 0,
-            **settings,
-        }
-        platform = EstimatorCall(start=None if earlier is None else earlier.state)
-        run = execute(merge_sources(arguments), platform, read)
+    config = merge_sources({"data": ARRAYS, **settings})
+    platform = EstimatorCall(start=None if earlier is None else earlier.state)
+    console = console_in_python(quiet=config.quiet, plain=config.plain)
+    run = execute(config, platform, read, console, temporary=True)
     losses = [each["train_loss"] for each in run.summary["history"]]
     return Trained(run.model, platform.states[-1], losses, run.summary["epochs"])

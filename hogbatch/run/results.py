@@ -38,7 +38,7 @@ class Run:
     `metrics`, `checkpoint` and `path` are also attributes of the Result of Ray Train.
     """
 
-    run_dir: Path
+    run_dir: Path | None  # None: the files of the run were not kept
     trained: Model | None = field(repr=False)  # None if no row was trained on
     summary: dict[str, Any] = field(repr=False)  # as in summary.json
     exit_code: int
@@ -47,9 +47,10 @@ class Run:
     def model(self) -> Model:
         """The kept model; UsageError if the run ended before any row was trained on."""
         if self.trained is None:
+            where = "" if self.run_dir is None else f" in {self.run_dir}"
             raise UsageError(
-                f"the run in {self.run_dir} ended before any row was trained on "
-                f"({self.status}), so it has no model"
+                f"the run{where} ended before any row was trained on ({self.status}), so it has no "
+                "model"
             )
         return self.trained
 
@@ -65,14 +66,14 @@ class Run:
         return None if test is None else float(test["loss"])
 
     @property
-    def path(self) -> str:
-        """The absolute path of the run directory."""
-        return str(self.run_dir.absolute())
+    def path(self) -> str | None:
+        """The absolute path of the run directory, if there is one."""
+        return None if self.run_dir is None else str(self.run_dir.absolute())
 
     @property
     def checkpoint(self) -> Path | None:
         """The newest checkpoint, a directory to `resume` from; None if there is none."""
-        found = folder.paths(self.run_dir / FOLDER)
+        found = [] if self.run_dir is None else folder.paths(self.run_dir / FOLDER)
         return found[0] if found else None
 
     @property
@@ -138,7 +139,7 @@ def build_model(
 
 
 def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
-    """Save the model and the summary, and print the final line.
+    """Save the model and the summary, unless the files are not kept, and print the final line.
 
     Once the files are written, raises NoWorkers if no worker was left, and UsageError if there is
     no model or the model is not finite. Raises SaveError, with the run, if a file cannot be
@@ -148,21 +149,26 @@ def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
     failed = finish.status == "failed"
     model = None if failed and recorder.kept_params is None else run.trained
     finite = model is None or first_not_finite(recorder.params) is None
+    directory = components.directory
+    kept = failed or not directory.temporary
     try:
-        save_results(
-            components.directory,
-            model if finite else None,
-            run.summary,
-            other_places(config.data),
-            _print_error if config.quiet else components.console.say,
-        )
+        if kept:
+            save_results(
+                directory,
+                model if finite else None,
+                run.summary,
+                other_places(config.data),
+                _print_error if config.quiet else components.console.say,
+            )
     except SaveError as error:
         if failed and model is None:
             raise _failure(finish, f"no model was saved; {error}") from None
         unsaved = SaveError(f"{finish.reason}; {error}" if failed else str(error))
         unsaved.run = run
         raise unsaved from None
-    saved = f"the model is in {run.run_dir / MODEL}" if model and finite else "no model was saved"
+    saved = f"the model is in {directory.path / MODEL}" if kept else ""
+    if model is None or not finite:
+        saved = "no model was saved"
     if failed:
         raise _failure(finish, saved)
     if not finite:
@@ -176,14 +182,15 @@ def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
 def _print_conclusion(
     run: Run, finish: Finish, console: Console, untrained: str, saved: str
 ) -> None:
-    test = run.summary["test"]
-    result = ""
+    test, loss = run.summary["test"], run.summary["train_loss"]
+    result = f"training loss {figure(loss)}" if loss is not None else ""
     if test:
-        result = f"{test['metric']} {figure(test['value'])}, test loss {figure(test['loss'])}; "
+        result = f"{test['metric']} {figure(test['value'])}, test loss {figure(test['loss'])}"
     reason = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
-    console.say(f"{run.status}{untrained}{reason}: {result}{saved}")
+    parts = "; ".join(filter(None, [result, saved]))
+    console.say(f"{run.status}{untrained}{reason}: {parts}")
     if finish.status == "stopped":
-        _print_error(f"{finish.reason}{untrained}; {saved}")
+        _print_error("; ".join(filter(None, [f"{finish.reason}{untrained}", saved])))
 
 
 def _print_error(line: str) -> None:

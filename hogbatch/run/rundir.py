@@ -6,6 +6,8 @@ all of its files are in `previous-run.tmp/`; if the move is interrupted, the nex
 """
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -52,16 +54,17 @@ EARLIER: Final = (".previous-run", ".previous-run.moving", "unsaved-run")  # of 
 class RunDirectory:
     """The run directory `path`, which only this process writes to; created by :meth:`hold`."""
 
-    def __init__(self, path: Path, run_lock: RunLock, descriptor: int) -> None:
+    def __init__(self, path: Path, run_lock: RunLock, descriptor: int, temporary: bool) -> None:
         """Use :meth:`hold`; `descriptor` is an open descriptor of the directory."""
         self.path = path
+        self.temporary = temporary  # removed at the end, see `temporary_directory`
         self.run_lock = run_lock
         self.checkpoints = path / FOLDER
         self._descriptor = descriptor  # kept open so that no other directory gets the same inode
 
     @classmethod
     @contextmanager
-    def hold(cls, path: Path, others: Iterable[str]) -> Iterator[Self]:
+    def hold(cls, path: Path, others: Iterable[str], *, temporary: bool = False) -> Iterator[Self]:
         """Lock `path`, creating it with mode 0700 if missing, for a run.
 
         `others` are the files that not every run has: logs of workers, files of trackers.
@@ -83,7 +86,7 @@ class RunDirectory:
                 marker.extend(path, names)
                 descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             undo.callback(os.close, descriptor)
-            yield cls(path, run_lock, descriptor)
+            yield cls(path, run_lock, descriptor, temporary)
 
     def expect_no_run(self) -> None:
         """UsageError if the directory has a model or a checkpoint that a new run would replace."""
@@ -160,6 +163,23 @@ class RunDirectory:
         files = [self.path / name for name in names]
         files += [*reversed(folder.paths(self.checkpoints)), self.path / CONFIG, self.path / MODEL]
         return [file for file in files if os.path.lexists(file)]
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A private directory of a run whose files are not kept; it stays if an error names it."""
+    try:
+        path = Path(tempfile.mkdtemp(prefix="hogbatch-"))  # mode 0700
+    except OSError as error:
+        problem = f"no temporary directory can be created ({error.strerror})"
+        raise UsageError(f"{problem}; give a run directory (run_dir)") from None
+    try:
+        yield path
+    except BaseException as error:
+        if str(path) not in f"{error} {getattr(error, '__notes__', '')}":
+            shutil.rmtree(path, ignore_errors=True)
+        raise
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _saved(run_dir: Path) -> tuple[bool, int]:

@@ -152,7 +152,8 @@ def prepare(
         resume_point.check(identity, config)
     plan = plan_for(config, data, network)
     setup = RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
-    console.say(f"{setup.started().description}; run directory {run_dir}")
+    where = "" if directory.temporary else f"; run directory {run_dir}"
+    console.say(f"{setup.started().description}{where}")
     size = (
         FLOAT * network.parameters * (2 + OPTIMIZERS[config.optimizer].slots)
     )  # with the best one

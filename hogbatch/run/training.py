@@ -22,7 +22,7 @@ from hogbatch.run.launch.local import log_name
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.run.results import Run, build_model, conclude, exit_code
-from hogbatch.run.rundir import PREVIOUS, RunDirectory
+from hogbatch.run.rundir import PREVIOUS, RunDirectory, temporary_directory
 from hogbatch.run.segments import RunSegments
 from hogbatch.run.setup import (
     ReadData,
@@ -49,13 +49,19 @@ def execute(
     platform: Platform,
     read: ReadData = load_data,
     console: Console | None = None,
+    *,
+    temporary: bool = False,
 ) -> Run:
     """Execute a run on `platform`, on the data that `read` returns.
 
-    `console` shows the run; by default it prints plain lines to stdout.
+    `console` shows the run; by default it prints plain lines to stdout. The files of a `temporary`
+    run are not kept: it has neither run directory nor checkpoints.
     """
+    if temporary:
+        config = replace(config, checkpoint_seconds=0)
     console = console or PlainConsole(config.quiet, prefix=platform.prefix)
-    with open_run(config, platform, read, console) as (components, workers, tracking):
+    with open_run(config, platform, read, console, temporary=temporary) as opened:
+        components, workers, tracking = opened
         outcome = _outcome(platform, components, workers)
         if config.checkpoint_seconds and outcome.totals.rows and not outcome.finish.diverged:
             components.save_checkpoint()
@@ -64,11 +70,15 @@ def execute(
 
 @contextmanager
 def open_run(
-    config: TrainConfig, platform: Platform, read: ReadData, console: Console
+    config: TrainConfig,
+    platform: Platform,
+    read: ReadData,
+    console: Console,
+    *,
+    temporary: bool = False,
 ) -> Iterator[OpenRun]:
     """Set up a run that can be trained; its memory and files are released at the end."""
     check_environment(config)
-    run_dir = choose_run_dir(config)
     workers = platform.choose_workers(config, console)
     print_cache_note(console)
     make_policy = platform.policy(find(config.policy))
@@ -77,7 +87,10 @@ def open_run(
     files = [*logs, *logged]
     if config.cluster is not None:
         files.append(SERVERS)
-    with RunDirectory.hold(run_dir, files) as directory, ExitStack() as cleanup:
+    with ExitStack() as cleanup:
+        enter = cleanup.enter_context
+        run_dir = enter(temporary_directory()) if temporary else choose_run_dir(config)
+        directory = enter(RunDirectory.hold(run_dir, files, temporary=temporary))
         setup = prepare(config, directory, platform.in_memory(workers), console, read)
         setup = replace(setup, plan=platform.plan(config, setup.plan, setup.network))
         policy = make_policy(policy_settings(config, setup.data, setup.network))
@@ -90,7 +103,7 @@ def open_run(
         if directory.begin(setup.settings, setup.continues):
             console.say(f"the earlier run was moved to {run_dir / PREVIOUS}")
         params, continues = segments.model.params, setup.continues
-        tracking = cleanup.enter_context(setup.tracking(console.say, platform.marks))
+        tracking = enter(setup.tracking(console.say, platform.marks))
         observers: list[Observer] = [console, tracking]
         recorder = RunRecorder(run_dir, observers, params, continues, platform.marks, platform.now)
         cleanup.callback(recorder.log.close)
@@ -127,6 +140,7 @@ def _finished_run(components: RunComponents, outcome: Outcome, tracking: Trackin
     summary = recorder.summary(finish.status, finish.reason or "", totals, refused)
     recorder.log.close()
     tracking.conclude(summary)
-    run = Run(setup.run_dir, trained, summary, exit_code(finish))
+    run_dir = None if components.directory.temporary else setup.run_dir
+    run = Run(run_dir, trained, summary, exit_code(finish))
     conclude(run, finish, components)
     return run

@@ -254,7 +254,9 @@ class TestSurroundings:
         HogbatchClassifier(**FAST | {"epochs": 1}).fit(X, classes)
         assert capsys.readouterr().out == ""
         HogbatchClassifier(**FAST | {"epochs": 1}, verbose=True).fit(X, classes)
-        assert "arrays: 300 training rows" in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert "arrays: 300 training rows" in printed and "finished: training loss" in printed
+        assert str(tmp_path) not in printed and not any(tmp_path.iterdir())
         assert [signal.getsignal(each) for each in numbers] == handlers
         assert os.sched_getaffinity(0) == cores
         assert set(threading.enumerate()) <= threads
