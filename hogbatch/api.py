@@ -6,6 +6,7 @@ from typing import Any
 
 from hogbatch.cluster.choose import choose_platform, reader
 from hogbatch.config.train import TrainConfig
+from hogbatch.data.frames import is_frame
 from hogbatch.errors import UsageError
 from hogbatch.run.arrays import GivenArrays, settings_for_arrays
 from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
@@ -34,7 +35,8 @@ def train(
     a SciPy sparse matrix, a data frame (pandas, Polars, Arrow) or a dictionary of columns. With X,
     `y` has the labels: numbers, text or booleans [N], or 0 and 1 [N, C], or a list of label numbers
     per row. `X_test` and `y_test` replace the test set that is split off X. A row with twice the
-    `sample_weight` [N] is trained on twice as often. Arrays are copied.
+    `sample_weight` [N] is trained on twice as often. Arrays are copied. A frame may contain the
+    labels: ``train(frame, label="churn")``.
 
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
     ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``, or for several servers
@@ -62,6 +64,8 @@ def train(
 
         data, y = read_dataset(data, settings.pop("label", None))
     arrays = GivenArrays(data, y, X_test, y_test, sample_weight)
+    if is_frame(data) and settings.get("label") is not None:
+        arrays = arrays.with_labels(settings.pop("label"))
     if not isinstance(data, str | Path):
         config, read = settings_for_arrays(settings), arrays.load
     elif any(each is not None for each in (y, X_test, y_test, sample_weight)):

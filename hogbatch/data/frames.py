@@ -33,7 +33,7 @@ class GivenColumns(NamedTuple):
 
 def is_frame(values: Any) -> bool:
     """Whether `values` has named columns."""
-    if isinstance(values, Mapping) or _is_lazy(values) or _is_list_of_rows(values):
+    if isinstance(values, Mapping | GivenColumns) or _is_lazy(values) or _is_list_of_rows(values):
         return True
     if isinstance(values, np.ndarray):
         return values.dtype.names is not None
@@ -47,6 +47,8 @@ def columns_of(values: Any) -> GivenColumns:
 
     UsageError for columns of different lengths, or anything but columns and matrices.
     """
+    if isinstance(values, GivenColumns):
+        return values
     if _is_lazy(values):
         values = values.collect()
     if _is_list_of_rows(values):
@@ -182,3 +184,16 @@ def _features(names: Sequence[str], known: Sequence[str]) -> Sequence[int]:
     if not known or (numbered(names) and set(known).isdisjoint(names)):
         return range(len(names))
     return find_features(names, known, SOURCE)
+
+
+def without(frame: Any, name: str, where: str) -> tuple[GivenColumns, Any]:
+    """A frame without the column `name`, and that column; UsageError if there is not one such."""
+    given = columns_of(frame)
+    places = [n for n, key in enumerate(given.keys) if str(key) == str(name)]
+    if len(places) != 1:
+        known = ", ".join(map(str, given.keys))
+        got = f"{len(places)} columns {name!r}" if places else "no such column"
+        raise UsageError(f"{where}: expected one column {name!r}; got {got} (it has {known})")
+    others = [n for n in range(len(given.keys)) if n != places[0]]
+    keys, cells = ([each[n] for n in others] for each in given[:2])
+    return GivenColumns(keys, cells, given.named), given.cells[places[0]]

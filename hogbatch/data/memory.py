@@ -253,39 +253,59 @@ def labels_of(values: Any, rows: int, name: str) -> RowLabels:
 
 
 def _of_values(labels: NDArray[Any], name: str) -> RowLabels:
-    """One number, text or boolean per row."""
+    """One number, text or boolean per row; NaN where it is missing."""
+    rows = np.flatnonzero(~_missing(labels))
+    if not len(rows):
+        raise UsageError(f"{name}: expected labels; got none in any row")
+    values, found = labels[rows], np.full(len(labels), np.nan)
     if labels.dtype.kind in "OT":
-        labels = _of_one_kind(labels, name)
-    if labels.dtype.kind in "Ub":
-        return RowLabels(*named_labels(labels))
-    if labels.dtype.kind not in "iuf":
-        raise UsageError(f"{name}: expected numbers, text or booleans; got {labels.dtype}")
-    numbers = labels.astype(np.float64)
-    finite = np.isfinite(numbers)
-    if not finite.all():
-        row = int(np.argmin(finite))
+        values = _of_one_kind(values, rows, name)
+    if values.dtype.kind in "Ub":
+        found[rows], names = named_labels(values)
+        return RowLabels(found, names)
+    if values.dtype.kind not in "iuf":
+        raise UsageError(f"{name}: expected numbers, text or booleans; got {values.dtype}")
+    found[rows] = values
+    if np.isinf(found).any():
+        row = int(np.argmax(np.isinf(found)))
         raise UsageError(
-            f"{name}: expected finite labels; got {numbers[row]:g} in row {row} (counted from 0)"
+            f"{name}: expected finite labels; got {found[row]:g} in row {row} (counted from 0)"
         )
-    if labels.dtype.kind in "iu" and np.abs(numbers).max() > MAX_EXACT:
-        raise UsageError(f"{name}: expected whole numbers up to 2^53; got {labels.max()}")
-    return RowLabels(numbers)
+    if values.dtype.kind in "iu" and np.abs(found[rows]).max() > MAX_EXACT:
+        raise UsageError(f"{name}: expected whole numbers up to 2^53; got {values.max()}")
+    return RowLabels(found)
 
 
-def _of_one_kind(labels: NDArray[Any], name: str) -> NDArray[Any]:
-    """An array of objects as an array of text, booleans or numbers."""
+def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each row has no label: None, NaN, NaT or pandas.NA."""
+    if labels.dtype.kind == "f":
+        missing: NDArray[np.bool_] = np.isnan(labels)
+        return missing
+    if labels.dtype.kind not in "OT":
+        return np.zeros(len(labels), np.bool_)
+    return np.array([_is_missing(each) for each in labels.tolist()], np.bool_)
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None or type(label).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(label, Real) and bool(label != label)
+
+
+def _of_one_kind(labels: NDArray[Any], rows: NDArray[np.int64], name: str) -> NDArray[Any]:
+    """An array of objects, the labels of `rows`, as an array of text, booleans or numbers."""
     objects = labels.tolist()
     kinds = [_kind_of(each) for each in objects]
-    for row, kind in enumerate(kinds):
+    for place, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
         if kind is None:
             raise UsageError(
-                f"{name}: expected a number, text or a boolean; got {objects[row]!r} in row {row} "
-                "(counted from 0)"
+                f"{name}: expected a number, text or a boolean; got {objects[place]!r} in row "
+                f"{row} (counted from 0)"
             )
         if kind is not kinds[0]:
             raise UsageError(
-                f"{name}: expected labels of one kind; got {objects[0]!r} in row 0 and "
-                f"{objects[row]!r} in row {row} (counted from 0)"
+                f"{name}: expected labels of one kind; got {objects[0]!r} in row {rows[0]} "
+                f"and {objects[place]!r} in row {row} (counted from 0)"
             )
     return np.array(objects)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from hogbatch.data import arrays, libsvm, xmc
 from hogbatch.data.cache import RAW_SETS, DataCache
+from hogbatch.data.labelled import labelled
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, is_archive
 from hogbatch.data.source import Source, opened
@@ -59,7 +60,8 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
         raise UsageError(f"header must be one of {settings}; got {options.header!r}")
     with opened(path, options.progress) as source:
         try:
-            return _read(source, options, cache if source.persistent else None)
+            raw = _read(source, options, cache if source.persistent else None)
+            return labelled(raw) if options.labels else raw
         except MemoryError as error:
             raise UsageError(
                 f"{source}: not enough memory to read it: {error or 'out of memory'}; use "

@@ -1,11 +1,13 @@
 """Training data given as arrays or data frames in Python, in place of files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hogbatch.config.flags import dashed
 from hogbatch.config.train import TrainConfig
+from hogbatch.data.frames import without
+from hogbatch.data.labelled import labelled
 from hogbatch.data.load import Features, LoadedData, prepare
 from hogbatch.data.memory import is_sparse, raw_set
 from hogbatch.data.raw import RawSet
@@ -28,6 +30,18 @@ class GivenArrays:
     X_test: Any = None
     y_test: Any = None
     sample_weight: Any = None  # [N]
+    label: str | None = None  # name of the labels, if they are a column of a frame
+
+    def with_labels(self, name: str) -> "GivenArrays":
+        """The same rows with the column `name` of the frames as labels."""
+        if self.y is not None or self.y_test is not None:
+            raise UsageError("expected `label`, the name of a column, or y; got both")
+        X, y = without(self.X, name, "X")
+        arrays = replace(self, X=X, y=y, label=name)
+        if self.X_test is None:
+            return arrays
+        X_test, y_test = without(self.X_test, name, "X_test")
+        return replace(arrays, X_test=X_test, y_test=y_test)
 
     def load(self, config: TrainConfig, console: Console) -> LoadedData:
         """Check, split and scale the rows; print notes about them. UsageError or DataError."""
@@ -36,7 +50,7 @@ class GivenArrays:
         if self.X_test is None and self.y_test is not None:
             raise UsageError("y_test needs X_test, the rows with these labels")
         if not is_sparse(self.X):
-            raw = training_set(self.X, self.y, self.sample_weight, options)
+            raw = training_set(self.X, self.y, self.sample_weight, options, label_name=self.label)
         elif options.given:
             raise UsageError(
                 "drop, categorical, numeric and text name columns of a table; X is a sparse matrix"
@@ -46,16 +60,16 @@ class GivenArrays:
 
         def test_rows(features: Features) -> RawSet:
             if features.table is not None:
-                return test_set(self.X_test, self.y_test, features.table)
+                return labelled(test_set(self.X_test, self.y_test, features.table))
             other = raw_set(self.X_test, self.y_test, suffix="_test")
             if other.features != raw.features:
                 raise UsageError(
                     f"X_test: expected {raw.features} features, as in X; got {other.features}"
                 )
-            return other
+            return labelled(other)
 
         data = prepare(
-            raw,
+            labelled(raw),
             None if self.X_test is None else test_rows,
             test_fraction=config.test_fraction,
             loss=config.loss,

@@ -12,7 +12,14 @@ from hogbatch.data.columns import TableForm
 from hogbatch.data.frames import table_of
 from hogbatch.data.memory import RowLabels, is_sparse, labels_of, numbers_of, used_rows
 from hogbatch.data.raw import Columns, RawSet
-from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn, Table, taken
+from hogbatch.data.table.columns import (
+    NO_VALUE,
+    CategoryColumn,
+    Column,
+    NumberColumn,
+    Table,
+    taken,
+)
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import TableOptions, inspect, requested
 from hogbatch.errors import DataError, UsageError
@@ -25,13 +32,14 @@ def training_set(
     options: TableOptions,
     *,
     source: str = "X",
+    label_name: str | None = None,
     labels_of_rows: Callable[[int], RowLabels] | None = None,
 ) -> RawSet:
     """A training table `X` with labels `y`[N] and `weights`[N], to be encoded after the split.
 
-    `source` is the name of `X` in messages. `labels_of_rows`, if given, returns the labels of N
-    rows in place of `y`. UsageError or DataError for columns, lengths and values that cannot be
-    used.
+    `source` is the name of `X` in messages, and `label_name` that of the labels; None: that of `y`,
+    if it is a series with one. `labels_of_rows`, if given, returns the labels of N rows in place of
+    `y`. UsageError or DataError for columns, lengths and values that cannot be used.
     """
     table = table_of(X, lambda form: _not_dropped(form, options), source)
     rows = table.rows
@@ -42,7 +50,7 @@ def training_set(
     if kept is not None:
         columns = {n: taken(column, kept) for n, column in table.columns.items()}
         table, labels = replace(table, columns=columns), labels.of_rows(kept)
-    name, label = _label_name(y, table.names), len(table.names)
+    name, label = _label_name(label_name or getattr(y, "name", None), table.names), len(table.names)
     columns = {**table.columns, label: _label_column(labels, table.rows)}
     inspected = inspect(replace(table, names=(*table.names, name), columns=columns), options, label)
     if not inspected.kinds:
@@ -109,9 +117,8 @@ def _not_dropped(form: TableForm, options: TableOptions) -> list[int]:
     return [n for n in range(len(form.names)) if wanted.get(n) != "drop"]
 
 
-def _label_name(y: Any, names: tuple[str, ...]) -> str:
-    """The name of the labels, if they are a series with one, that no column has."""
-    own = getattr(y, "name", None)
+def _label_name(own: Any, names: tuple[str, ...]) -> str:
+    """The name of the labels, if they have their `own`, that no column has."""
     name = own if isinstance(own, str) and own else "y"
     while name in names:
         name += "_"
@@ -123,7 +130,8 @@ def _label_column(labels: RowLabels, rows: int) -> Column:
     if labels.labels is None:
         return NumberColumn(np.zeros(rows))
     if labels.names and isinstance(labels.names[0], str):
-        return CategoryColumn(labels.labels.astype(np.int32), [str(name) for name in labels.names])
+        codes = np.nan_to_num(labels.labels, nan=NO_VALUE).astype(np.int32)
+        return CategoryColumn(codes, [str(name) for name in labels.names])
     return NumberColumn(labels.labels, boolean=bool(labels.names))
 
 
