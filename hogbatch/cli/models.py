@@ -1,8 +1,10 @@
 """`hogbatch evaluate` and `predict`: what a trained model says about data."""
 
 import argparse
+import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.parser import Parser, Usage
@@ -23,12 +25,21 @@ PREDICT: Final = Usage(
 
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
-    options = _model_parser(EVALUATE, "bad_lines").read(arguments)
+    parser = _model_parser(EVALUATE, "bad_lines")
+    output = parser.add_argument_group(Group.OUTPUT.value)
+    output.add_argument("--json", action="store_true", help="all results as one JSON object")
+    options = parser.read(arguments)
     from hogbatch.model.prediction import evaluate_file, write_lines
 
     results = evaluate_file(options.model, _data_file(options))
-    write_lines((f"{name} {rounded(value)}" for name, value in results.items()), None)
+    lines = (f"{name} {rounded(value)}" for name, value in results.items())
+    write_lines([_as_json(results)] if options.json else lines, None)
     return 0
+
+
+def _as_json(results: Mapping[str, float]) -> str:
+    finite = {name: value if math.isfinite(value) else None for name, value in results.items()}
+    return json.dumps(finite)
 
 
 def predict(arguments: Sequence[str]) -> int:
@@ -43,12 +54,19 @@ def predict(arguments: Sequence[str]) -> int:
         metavar="K",
         help="the K most likely labels of each row; as XMC text for a multi-label model",
     )
-    output.add_argument("--output", metavar="FILE", help="output file (default: standard output)")
+    output.add_argument(
+        "--output",
+        metavar="FILE",
+        help="CSV file with a header (default: lines on standard output): the label of each row, "
+        "and probabilities, of more than 100 labels only with --proba; XMC text for --top of a "
+        "multi-label model",
+    )
     options = parser.read(arguments)
-    from hogbatch.model.prediction import predict_file, write_lines
+    from hogbatch.model.prediction import predict_file, predict_table, write_lines
 
     data = _data_file(options)
-    lines = predict_file(options.model, data, proba=options.proba, top=options.top)
+    predicted = predict_file if options.output is None else predict_table
+    lines = predicted(options.model, data, proba=options.proba, top=options.top)
     write_lines(lines, options.output)
     return 0
 

@@ -1,10 +1,13 @@
 """Evaluation and prediction of a data file with a model file, for `evaluate` and `predict`."""
 
+import csv
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +26,7 @@ from hogbatch.model.file import load_model
 from hogbatch.model.metrics import CUTOFFS, top_metrics
 from hogbatch.model.trained import Floats, Model, expect_finite_scores
 
+MAX_CLASSES = 100  # whose probabilities are in a CSV file without --proba
 MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more
 
 
@@ -110,10 +114,67 @@ def predict_file(
     if model.encoding.kind == "multilabel" and not proba:
         line = _chosen
     compute(between(inputs, 0, 0))  # raises errors before the first line is written
+    return (line(row) for part in _parts(inputs, model) for row in compute(part))
+
+
+def predict_table(
+    model_path: str, data: DataFile, *, proba: bool = False, top: int | None = None
+) -> Iterator[str]:
+    """Yield the lines of a CSV file: a header, then predictions and probabilities of each row.
+
+    `proba` and `top` as for `predict_file`, which also makes the XMC text of label lists. Of label
+    lists and of more than MAX_CLASSES classes, there are probabilities only with `proba`.
+    """
+    model = load_model(model_path)
+    if top is not None and (model.encoding.kind == "multilabel" or model.network.outputs == 1):
+        return predict_file(model_path, data, top=top)
+    inputs, columns = _rows(model, data, labels=False).inputs, _columns(model, proba, top)
+    for each in columns:
+        each.cells(between(inputs, 0, 0))  # raises errors before the first line is written
+    writer = csv.writer(SimpleNamespace(write=lambda line: line[:-2]))  # its lines end in \r\n
+    rows = (
+        itertools.chain(*cells)
+        for part in _parts(inputs, model)
+        for cells in zip(*(each.cells(part) for each in columns), strict=True)
+    )
+    header = [name for each in columns for name in each.names]
+    return map(writer.writerow, itertools.chain([header], rows))
+
+
+class PredictedColumns(NamedTuple):
+    """Columns of a CSV file, and the cells of rows in them."""
+
+    names: list[str]
+    cells: Callable[[RawInputs], list[list[str]]]
+
+
+def _columns(model: Model, proba: bool, top: int | None) -> list[PredictedColumns]:
+    classes = [label_text(label) for label in model.encoding.classes]
+    cell = _chosen if model.encoding.kind == "multilabel" else label_text
+    if top is not None:
+        return [
+            PredictedColumns(
+                [f"top_{place}" for place in range(1, top + 1)],
+                lambda rows: [[classes[n] for n in row] for row in model.top(rows, top)],
+            )
+        ]
+    predicted = PredictedColumns(
+        ["prediction"], lambda rows: [[cell(value)] for value in model.predict(rows)]
+    )
+    fractions = PredictedColumns(
+        [f"probability_{name}" for name in classes or range(model.network.outputs)],
+        lambda rows: [[f"{value:.6g}" for value in row] for row in model.predict_proba(rows)],
+    )
+    if proba:
+        return [fractions]
+    few = model.loss.has_probabilities and 0 < len(classes) <= MAX_CLASSES
+    return [predicted, fractions] if few else [predicted]
+
+
+def _parts(inputs: RawInputs, model: Model) -> Iterator[RawInputs]:
+    """The rows in parts with few enough results."""
     size = max(1, MAX_CELLS // model.network.outputs)
-    starts = range(0, count(inputs), size)
-    parts = (compute(between(inputs, start, start + size)) for start in starts)
-    return (line(row) for part in parts for row in part)
+    return (between(inputs, start, start + size) for start in range(0, count(inputs), size))
 
 
 def _rows(model: Model, data: DataFile, *, labels: bool) -> RawSet:

@@ -108,3 +108,12 @@ def test_the_top_of_label_lists_is_xmc_text(tagged, main, tmp_path):
         labels = [int(label) for label, _ in cells]
         assert labels == sorted(set(labels)) and len(labels) == 3
         assert 0 <= sum(float(value) for _, value in cells) <= 1.00001
+
+
+def test_results_for_other_programs(run_dir, main, tmp_path):
+    model, output = run_dir / "model.safetensors", tmp_path / "predicted.csv"
+    done = main("evaluate", model, "a9a", "--json")
+    assert json.loads(done.stdout)["rows"] == TEST_ROWS and done.stderr == ""
+    assert main("predict", model, "a9a", "--output", output).stdout == ""
+    header, *rows = output.read_text().splitlines()
+    assert header == "prediction,probability_-1,probability_1" and len(rows) == TEST_ROWS

@@ -1,5 +1,6 @@
 """`evaluate_file` and `predict_file`, against the definitions on all scores at once."""
 
+import csv
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from hogbatch.model.prediction import (
     DataFile,
     evaluate_file,
     predict_file,
+    predict_table,
     write_lines,
 )
 from hogbatch.model.trained import Model
@@ -214,3 +216,66 @@ def test_labels_are_written_in_full(tmp_path, classes, lines):
     assert set(predict_file(*what)) == set(lines)
     assert set(predict_file(*what, top=1)) == {quoted.get(line, line) for line in lines}
     assert set(model.predict([[-9.0], [9.0]]).tolist()) == set(classes)
+
+
+class TestTable:
+    """Predictions as a CSV file."""
+
+    def read(self, case, **flags):
+        """Header and rows of the file."""
+        header, *rows = csv.reader(predict_table(case.path, DataFile(case.data), **flags))
+        assert len(rows) == ROWS and {len(row) for row in rows} == {len(header)}
+        return header, rows
+
+    def test_classes_have_a_label_and_probabilities(self, tmp_path, monkeypatch):
+        classes = ("a,b", 'a "b"', "new\nline", *(f"{n}" for n in range(3, 30)))
+        model = replace(model_for("softmax"), encoding=Encoding("classes", classes, LABELS))
+        case = Case(tmp_path, model)
+        header, rows = self.read(case)
+        assert header == ["prediction", *(f"probability_{name}" for name in classes)]
+        assert [row[0] for row in rows] == model.predict(case.rows).tolist()
+        fractions = np.array([row[1:] for row in rows], float)
+        np.testing.assert_allclose(fractions, model.predict_proba(case.rows), rtol=1e-4)
+        assert self.read(case, proba=True) == (header[1:], [row[1:] for row in rows])
+        header, best = self.read(case, top=2)
+        assert header == ["top_1", "top_2"] and [row[0] for row in best] == [row[0] for row in rows]
+        monkeypatch.setattr("hogbatch.model.prediction.MAX_CLASSES", LABELS - 1)
+        assert self.read(case) == (["prediction"], [row[:1] for row in rows])
+        monkeypatch.setattr("hogbatch.model.prediction.MAX_CELLS", 3 * LABELS)
+        assert self.read(case) == (["prediction"], [row[:1] for row in rows])
+
+    def test_label_lists_are_one_cell(self, tmp_path):
+        case = Case(tmp_path, model_for("multilabel"))
+        header, rows = self.read(case)
+        assert header == ["prediction"] and [row[0] for row in rows] == case.predict()
+        header, rows = self.read(case, proba=True)
+        assert header == [f"probability_{n}" for n in range(LABELS)]
+        table = list(predict_table(case.path, DataFile(case.data), top=4))
+        assert table == case.predict(top=4), "XMC text"
+
+    def test_what_cannot_be_predicted_is_refused_before_the_first_line(self, case):
+        with pytest.raises(UsageError, match="ranks labels"):
+            predict_table(case.path, DataFile(case.data))
+
+
+@pytest.mark.parametrize(
+    ("loss", "encoding", "header"),
+    [
+        ("squared", Encoding("real", (), 1), ["prediction"]),
+        ("hinge", Encoding("binary", (False, True), 1), ["prediction"]),
+        (
+            "logistic",
+            Encoding("binary", (0.0, 1.5), 1),
+            ["prediction", "probability_0", "probability_1.5"],
+        ),
+    ],
+)
+def test_the_table_of_one_output_has_what_the_loss_defines(tmp_path, loss, encoding, header):
+    network = Network.build(1, (), 1, "relu", loss)
+    model = Model(network, random_tensors(network), encoding, None, None, {})
+    save_model(model, tmp_path / "m.safetensors")
+    (tmp_path / "x.csv").write_text("-9,0\n9,0\n")
+    what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), "1"))
+    found = list(predict_table(*what))
+    assert found[0].split(",") == header
+    assert [line.split(",")[0] for line in found[1:]] == list(predict_file(*what))
