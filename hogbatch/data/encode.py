@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from hogbatch.config.losses import LOSSES, encodings_for
 from hogbatch.data.batch import Labels, multi_labels, single_labels
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
+from hogbatch.data.schema import expect
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.printable import digits, quoted
 
-ClassLabels = tuple[float | str | bool, ...]
+ClassLabels = tuple[int | float | str | bool, ...]
 LabelKind = Literal["binary", "classes", "multilabel", "real"]
 
 MAX_SHOWN: Final = 10  # labels in a message
@@ -32,6 +33,20 @@ class Encoding:
     outputs: int  # C: 1 for binary and real, else the number of classes or labels
     offset: float = 0.0  # of real: a target is (label - offset) / scale, so that the learning
     scale: float = 1.0  # rate does not depend on the labels' unit
+
+    def validate(self) -> None:
+        """ValueError if the fields contradict each other."""
+        classes = {"binary": 2, "classes": self.outputs}.get(self.kind, 0)
+        outputs = self.outputs if self.kind in ("classes", "multilabel") else 1
+        expect(
+            len(self.classes) == classes and self.outputs == max(outputs, 1),
+            f"encoding: expected {classes} classes and {max(outputs, 1)} outputs of {self.kind} "
+            f"labels; got {len(self.classes)} and {self.outputs}",
+        )
+        kinds = {type(label) if isinstance(label, str | bool) else float for label in self.classes}
+        distinct = len(kinds) < 2 and [*self.classes] == sorted({*self.classes})
+        expect(distinct, "encoding: expected classes of one type, ascending and distinct")
+        expect(self.scale > 0, f"encoding: expected a scale above 0; got {self.scale}")
 
 
 def infer_encoding(raw: RawSet, loss: str) -> Encoding:

@@ -4,6 +4,7 @@ All computations are in float64: a column of Unix seconds or years loses its sig
 float32 unless its mean is subtracted first.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -16,6 +17,7 @@ from hogbatch.config.learning import SCALES
 from hogbatch.data import csr
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, dense_inputs
 from hogbatch.data.order import RowNumbers
+from hogbatch.data.schema import FLOAT64_MAX, TO_ZERO, expect, within
 from hogbatch.errors import UsageError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import plural
@@ -49,7 +51,13 @@ class Scaler:
     """
 
     mean: Floats  # [F]
-    scale: Floats  # [F], infinite for a constant column, so that it becomes 0 in all rows
+    scale: Floats  # [F], TO_ZERO for a constant column
+
+    def validate(self) -> None:
+        """ValueError unless all numbers are finite, and above 0 where they divide."""
+        expect(within(self.mean, -FLOAT64_MAX, FLOAT64_MAX), "scaler.mean: expected finite numbers")
+        usual = within(self.scale, math.ulp(0.0), FLOAT64_MAX)
+        expect(usual, "scaler.scale: expected finite numbers above 0")
 
     def apply(self, inputs: RawInputs, rows: RowNumbers | None = None) -> Inputs:
         """Scale all rows of `inputs`, or `rows` in that order; `inputs` is not modified.
@@ -129,7 +137,7 @@ class ColumnMoments(NamedTuple):
         """Mean over the rows of the squared norm of their columns, scaled by `scaler`."""
         mean, scale = (0.0, 1.0) if scaler is None else (scaler.mean, scaler.scale)
         squares = self.squares / self.rows + (self.mean - mean) ** 2
-        return float((squares / np.square(scale)).sum())
+        return float((squares / scale / scale).sum())
 
 
 def scaled(inputs: RawInputs, scaler: Scaler | None, rows: RowNumbers | None = None) -> Inputs:
@@ -213,7 +221,7 @@ def scaler_for(
     if sparse:  # features that no row has need no scale: their initial weights are 0
         constant &= statistics.largest > 0
     if drop_constant and constant.any():
-        scale[constant] = np.inf
+        scale[constant] = TO_ZERO
         count = plural(int(np.count_nonzero(constant)), "feature")
         notes.append(f"not used, constant in the training rows: {count}")
     return (Scaler(mean, scale) if notes else None), "; ".join(notes) or None

@@ -11,18 +11,21 @@ entries in random order; with a single entry, equal models have equal files.
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Annotated, Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from hogbatch.config.losses import LOSSES
 from hogbatch.data.encode import Encoding
 from hogbatch.data.scale import Scaler
+from hogbatch.data.schema import Count, Range, convert, expect, within
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.machine.budget import require
@@ -35,6 +38,20 @@ from hogbatch.version import version
 
 FORMAT: Final = "hogbatch-model-1"
 TABLE: Final = "table."  # starts the names of the arrays of a table encoding
+POSITION: Final = re.compile("[0-9]{1,9}")  # of the label column
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The metadata of a model file."""
+
+    network: dict[str, Any]
+    encoding: Encoding
+    index_base: Annotated[int, Range(0, 1)] | None
+    about: dict[str, str]
+    crc32: dict[str, Annotated[int, Range(0, 2**32 - 1)]]  # by tensor
+    table: dict[str, Any] | None = None  # missing in files of versions without tables,
+    train_rows: Count | None = None  # and in those of versions without frequencies
 
 
 def save_model(model: Model, path: str | Path) -> None:
@@ -74,16 +91,16 @@ def _content(model: Model) -> Iterator[bytes]:
     if model.table is not None:
         arrays |= {f"{TABLE}{name}": array for name, array in model.table.arrays().items()}
     arrays = in_file_order(arrays)
-    description = {
-        "network": model.network.description(),
-        "encoding": asdict(model.encoding),
-        "index_base": model.index_base,
-        "table": None if model.table is None else model.table.description(),
-        "train_rows": model.frequencies.rows if model.frequencies is not None else None,
-        "about": model.about,
-        "crc32": {name: crc32_of(array) for name, array in arrays.items()},
-    }
-    text = json.dumps(description)
+    description = Description(
+        model.network.description(),
+        model.encoding,
+        model.index_base,
+        model.about,
+        {name: crc32_of(array) for name, array in arrays.items()},
+        None if model.table is None else model.table.description(),
+        None if model.frequencies is None else model.frequencies.rows,
+    )
+    text = json.dumps(asdict(description))
     yield header(arrays, {FORMAT: _checksum(text) + text})
     for array in arrays.values():
         yield from pieces(array)
@@ -106,8 +123,8 @@ def load_model(path: str | Path) -> Model:
         return _model(json.loads(text), arrays)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: the description of the model is incomplete: {error!r}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not a valid model: {error}") from None
 
 
 def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
@@ -125,35 +142,46 @@ def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
         raise DataError(f"{path}: truncated, or not a model file: {error}") from None
 
 
-def _model(description: dict[str, Any], arrays: Arrays) -> Model:
+def _model(described: Any, arrays: Arrays) -> Model:
     """Assemble the model, and check each tensor against its description."""
-    network = _network(description)
-    for name, checksum in description["crc32"].items():
-        if name not in arrays or zlib.crc32(arrays[name].data) != checksum:
+    known: Description = convert(described, Description, "description")
+    if other := arrays.keys() ^ known.crc32.keys():
+        raise DataError(f"expected one checksum for each tensor; these differ: {sorted(other)}")
+    for name, checksum in known.crc32.items():
+        if zlib.crc32(arrays[name].data) != checksum:
             raise DataError(f"tensor {name} is damaged (CRC-32 mismatch)")
+    network, encoding = _network(known), known.encoding
     shapes = {tensor.name: tensor.shape for tensor in network.tensors()}
     tensors = {name: _expect(arrays, name, np.float32, shape) for name, shape in shapes.items()}
-    encoding = description["encoding"]
+    encoding.validate()
+    labels = LOSSES[network.loss].encoding
+    expect(
+        (encoding.kind, encoding.outputs) == (labels, network.outputs),
+        f"encoding: expected {labels} labels and {network.outputs} outputs; got {encoding.kind} "
+        f"labels and {encoding.outputs}",
+    )
+    position = known.about.get("label_column", "0")
+    expect(POSITION.fullmatch(position) is not None, "about.label_column: expected a number")
     return Model(
         network,
         tensors,
-        Encoding(**{**encoding, "classes": tuple(encoding["classes"])}),
+        encoding,
         _scaler(arrays, network.features),
-        description["index_base"],
-        description["about"],
-        _frequencies(arrays, description.get("train_rows"), network.outputs),
+        known.index_base,
+        known.about,
+        _frequencies(arrays, known.train_rows, network.outputs),
         _feature_names(arrays, network.features),
-        _table(description.get("table"), arrays, network.features),
+        _table(known.table, arrays, network.features),
     )
 
 
-def _network(description: dict[str, Any]) -> Network:
+def _network(known: Description) -> Network:
     """The network of the file; DataError names both versions if this one cannot read it."""
     try:
-        return Network.from_description(description["network"])
+        return Network.from_description(known.network)
     except UsageError as error:
         raise DataError(
-            f"the model was saved by hogbatch {description['about'].get('hogbatch', 'unknown')} "
+            f"the model was saved by hogbatch {known.about.get('hogbatch', 'unknown')} "
             f"and this is hogbatch {version()}, which cannot read its network: {error}"
         ) from None
 
@@ -161,25 +189,33 @@ def _network(description: dict[str, Any]) -> Network:
 def _scaler(arrays: Arrays, features: int) -> Scaler | None:
     if "scaler.mean" not in arrays:
         return None
-    mean, scale = (
-        _expect(arrays, f"scaler.{name}", np.float64, (features,)) for name in ("mean", "scale")
+    scaler = Scaler(
+        *(_expect(arrays, f"scaler.{name}", np.float64, (features,)) for name in ("mean", "scale"))
     )
-    return Scaler(mean, scale)
+    scaler.validate()
+    return scaler
 
 
 def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies | None:
     if rows is None:  # no label lists, or a file of a version that did not store frequencies
         return None
-    return Frequencies(rows, _expect(arrays, "labels.rows", np.int64, (outputs,)))
+    of_label = _expect(arrays, "labels.rows", np.int64, (outputs,))
+    expect(within(of_label, 0, rows), f"tensor labels.rows: expected numbers from 0 to {rows}")
+    return Frequencies(rows, of_label)
 
 
 def _feature_names(arrays: Arrays, features: int) -> tuple[str, ...] | None:
     if "features.names" not in arrays:
         return None
-    names: list[str] = json.loads(arrays["features.names"].tobytes())
-    if len(names) != features or not all(isinstance(name, str) for name in names):
-        raise DataError(f"tensor features.names: expected {features} names; got {len(names)} items")
-    return tuple(names)
+    text: NDArray[np.uint8] = convert(
+        arrays["features.names"], NDArray[np.uint8], "tensor features.names"
+    )
+    names: tuple[str, ...] = convert(
+        json.loads(text.tobytes()), tuple[str, ...], "tensor features.names"
+    )
+    if len(names) != features:
+        raise DataError(f"tensor features.names: expected {features} names; got {len(names)}")
+    return names
 
 
 def _table(

@@ -1,7 +1,6 @@
 """A network: a list of layers, and where their parameters are stored in one flat array."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
@@ -17,6 +16,7 @@ from hogbatch.config.layers import (
     layer_to_file,
 )
 from hogbatch.config.losses import LOSSES
+from hogbatch.data.schema import Count, convert
 from hogbatch.errors import UsageError
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.kernels.layers import LayerView
@@ -43,6 +43,15 @@ class Tensor:
         """Return a view of the tensor in params[P] without its padding."""
         cells = params[self.offset : self.offset + math.prod(self.stored)].reshape(self.stored)
         return cells[tuple(slice(size) for size in self.shape)]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A network in a model file."""
+
+    features: Count
+    layers: tuple[dict[str, Any], ...]  # as `layer_to_file` returns them
+    loss: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +95,27 @@ class Network:
         return cls(features, tuple(layers), loss)
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any]) -> "Network":
-        """Create a network from its `description`; UsageError for an unknown layer or loss."""
-        layers, loss = tuple(map(layer_from_file, description["layers"])), description["loss"]
-        if loss not in LOSSES:
-            raise UsageError(f"expected one of {', '.join(LOSSES)}; got {loss!r}")
-        return cls(description["features"], layers, loss)
+    def from_description(cls, description: Any) -> "Network":
+        """Create a network from its `description`; UsageError unless `build` can make it."""
+        known: Description = convert(description, Description, "network")
+        layers = tuple(map(layer_from_file, known.layers))
+        if not layers:
+            raise UsageError("expected at least one layer; got none")
+        *hidden, outputs = (layer.width for layer in layers)
+        network = cls.build(
+            known.features,
+            tuple(hidden),
+            outputs,
+            layers[0].activation,
+            known.loss,
+            layers[-1].output_major,
+        )
+        if network.layers != layers:
+            raise UsageError(
+                f"expected {known.features} features, layers that take the outputs of the layer "
+                f"below, and a linear output layer; got {list(layers)}"
+            )
+        return network
 
     def description(self) -> dict[str, Any]:
         """Return the network as nested dictionaries and lists, for a model file."""

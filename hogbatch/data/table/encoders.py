@@ -4,8 +4,7 @@ An encoder is fitted on the training rows. It has `width` features, numbered fro
 `stored` of them for each row (texts: a number that varies).
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.order import RowNumbers
+from hogbatch.data.schema import FLOAT32_MAX, FLOAT64_MAX, TO_ZERO, convert, expect, within
 from hogbatch.data.table.columns import (
     NO_VALUE,
     CategoryColumn,
@@ -68,11 +68,15 @@ class StoredByField:
         return [(field.name, getattr(self, field.name)) for field in fields(own)]
 
     @classmethod
-    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> Self:
-        """The encoder with these scalars and arrays; TypeError for other names."""
-        scalars = {n: tuple(v) if isinstance(v, list) else v for n, v in found.items()}
-        create: Callable[..., Self] = cls
-        return create(**scalars, **arrays)
+    def from_description(cls, found: Mapping[str, Any], arrays: Arrays, name: str) -> Self:
+        """The encoder with these scalars and arrays; ValueError, with `name`, for others."""
+        encoder: Self = convert({**found, **arrays}, cls, name)
+        encoder.validate(name)
+        return encoder
+
+    def validate(self, name: str) -> None:
+        """ValueError, with `name`, for values that `fit` does not return."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +84,7 @@ class NumericEncoder(StoredByField):
     """A number as (x - mean) / scale, or as its place among the quantiles of the training rows.
 
     A missing value is 0, and sets an indicator if the training rows have missing values. If they
-    have only one number, all numbers become 0 (an infinite scale).
+    have only one number, all numbers become 0.
     """
 
     kind: ClassVar[Kind] = "number"
@@ -97,6 +101,14 @@ class NumericEncoder(StoredByField):
         """The number of features."""
         return 1 + self.indicator
 
+    def validate(self, name: str) -> None:
+        """ValueError, with `name`, for values that `fit` does not return."""
+        expect(self.scale > 0, f"{name}.scale: expected a number above 0; got {self.scale}")
+        if (places := self.quantiles) is not None:
+            ascend = len(places) > 1 and (places[1:] > places[:-1]).all()
+            finite = within(places, -FLOAT64_MAX, FLOAT64_MAX)
+            expect(ascend and finite, f"{name}.quantiles: expected ascending numbers")
+
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "NumericEncoder":
         """Fit the statistics; `scaling` is standard, max, none or quantile."""
@@ -105,10 +117,10 @@ class NumericEncoder(StoredByField):
         if indicator := bool((missing := np.isnan(found)).any()):
             present = found[~missing]
         if not len(present):
-            return cls(0.0, math.inf, 0.0, indicator)
+            return cls(0.0, TO_ZERO, 0.0, indicator)
         mean, deviation = float(present.mean()), float(present.std())
         if deviation <= 1e-12 * abs(mean):
-            return cls(mean, math.inf, mean, indicator)
+            return cls(mean, TO_ZERO, mean, indicator)
         if scaling == "none":
             return cls(0.0, 1.0, mean, indicator)
         if scaling == "max":
@@ -193,10 +205,14 @@ class DateEncoder:
         return self.number.arrays()
 
     @classmethod
-    def from_description(cls, found: Mapping[str, Any], arrays: Arrays) -> "DateEncoder":
-        """The encoder with these scalars and arrays."""
-        number = NumericEncoder.from_description(found["number"], arrays)
-        return cls(number, tuple(name for name in found["cycles"] if CYCLES[name]))
+    def from_description(cls, found: Mapping[str, Any], arrays: Arrays, name: str) -> "DateEncoder":
+        """The encoder with these scalars and arrays; ValueError, with `name`, for others."""
+        numbers = convert(found.get("number"), dict[str, Any], f"{name}.number")
+        number = NumericEncoder.from_description(numbers, arrays, f"{name}.number")
+        cycles = convert(found.get("cycles"), tuple[str, ...], f"{name}.cycles")
+        known = [cycle for cycle in CYCLES if cycle in cycles]
+        expect([*cycles] == known, f"{name}.cycles: expected some of {[*CYCLES]}; got {[*cycles]}")
+        return cls(number, cycles)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,6 +248,14 @@ class CategoryEncoder(StoredByField):
     def _unknown(self) -> int:
         """The feature of unknown values."""
         return self._own - 1 if self.hashed else self._own + bool(self.rare)
+
+    def validate(self, name: str) -> None:
+        """ValueError, with `name`, for values that `fit` does not return."""
+        named = [*self.values, *self.rare]
+        distinct = len({*named}) == len(named) and not (self.hashed and named)
+        expect(distinct, f"{name}.values: expected distinct ones, and none if they are hashed")
+        fit = len(self.weights) == self.width and within(self.weights, 0, 1)
+        expect(fit, f"{name}.weights: expected {self.width} numbers from 0 to 1")
 
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "CategoryEncoder":
@@ -295,6 +319,14 @@ class TextEncoder(StoredByField):
     def width(self) -> int:
         """The number of features."""
         return len(self.buckets)
+
+    def validate(self, name: str) -> None:
+        """ValueError, with `name`, for values that `fit` does not return."""
+        ascend = (self.buckets[1:] > self.buckets[:-1]).all()
+        known = ascend and within(self.buckets, 0, BUCKETS - 1)
+        expect(known, f"{name}.buckets: expected ascending numbers below {BUCKETS}")
+        fit = len(self.idf) == self.width and within(self.idf, 1, FLOAT32_MAX)
+        expect(fit, f"{name}.idf: expected {self.width} numbers from 1")
 
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "TextEncoder":

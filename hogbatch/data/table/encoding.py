@@ -5,15 +5,17 @@ same features, whatever the order of their columns.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.columns import TableForm, find_features
 from hogbatch.data.order import RowNumbers
+from hogbatch.data.schema import Count, convert, expect
 from hogbatch.data.table.columns import ENCODING, Table, TextColumn, varies
 from hogbatch.data.table.encoders import ENCODERS, Arrays, Block, Encoder, TextEncoder
 from hogbatch.data.table.kinds import Inspected, Kind, UnexpectedCells, kind_of, typed
@@ -33,6 +35,26 @@ class EncodedColumn:
     name: str
     position: int  # from 0
     encoder: Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The scalars of an encoding, without those of the encoders."""
+
+    width: Count
+    label: Count
+    named: bool
+    label_name: str
+    label_kind: Kind
+    kinds: tuple[Kind, ...]  # of the columns that are used
+    positions: tuple[Count, ...]  # the same
+
+
+class DescribedColumn(NamedTuple):
+    """The name of a column that is used, and the scalars of its encoder."""
+
+    name: str
+    encoder: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,16 +213,18 @@ class TableEncoding:
         return csr_inputs(indptr, indices[order], np.concatenate([v for _, v in parts])[order])
 
     def description(self) -> dict[str, Any]:
-        """The scalars and the names, as JSON."""
-        return {
-            "width": self.width,
-            "label": self.label,
-            "named": self.named,
-            "label_name": self.label_name,
-            "label_kind": self.label_kind,
-            "kinds": [column.encoder.kind for column in self.columns],
-            "positions": [column.position for column in self.columns],
-        }
+        """The scalars, as JSON."""
+        return asdict(
+            Description(
+                self.width,
+                self.label,
+                self.named,
+                self.label_name,
+                self.label_kind,
+                tuple(column.encoder.kind for column in self.columns),
+                tuple(column.position for column in self.columns),
+            )
+        )
 
     def arrays(self) -> Arrays:
         """All arrays by name. One is JSON: names and scalars, of which there may be many."""
@@ -212,16 +236,30 @@ class TableEncoding:
         return arrays
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any], arrays: Arrays) -> "TableEncoding":
-        """The encoding with these scalars and arrays; KeyError, TypeError or ValueError if bad."""
-        described = json.loads(arrays["columns"].tobytes().decode(ENCODING, "surrogatepass"))
+    def from_description(cls, description: Any, arrays: Arrays) -> "TableEncoding":
+        """The encoding with these scalars and arrays; ValueError if they are not valid."""
+        known: Description = convert(description, Description, "table")
+        text = convert(arrays.get("columns"), NDArray[np.uint8], "table.columns").tobytes()
+        described: tuple[DescribedColumn, ...] = convert(
+            json.loads(text.decode(ENCODING, "surrogatepass")),
+            tuple[DescribedColumn, ...],
+            "table.columns",
+        )
+        used = {*known.positions, known.label}
+        whole = len(used) == len(described) + 1 == len(known.positions) + 1 == len(known.kinds) + 1
+        expect(whole, "table: expected a position and a kind for each column, and a label")
+        expect(max(used) < known.width, f"table: expected positions below {known.width}")
         columns = []
-        for n, (kind, position, (name, own)) in enumerate(
-            zip(description["kinds"], description["positions"], described, strict=True)
-        ):
+        for n, (name, own) in enumerate(described):
             prefix = f"{n}."
             stored = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-            encoder = ENCODERS[kind].from_description(own, stored)
-            columns.append(EncodedColumn(str(name), int(position), encoder))
-        scalars = ("width", "label", "named", "label_name", "label_kind")
-        return cls(tuple(columns), *(description[name] for name in scalars))
+            encoder = ENCODERS[known.kinds[n]].from_description(own, stored, f"table.columns[{n}]")
+            columns.append(EncodedColumn(name, known.positions[n], encoder))
+        return cls(
+            tuple(columns),
+            known.width,
+            known.label,
+            known.named,
+            known.label_name,
+            known.label_kind,
+        )

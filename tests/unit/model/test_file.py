@@ -14,6 +14,7 @@ from safetensors.numpy import save
 
 from hogbatch.data.encode import Encoding
 from hogbatch.data.raw import Columns
+from hogbatch.data.scale import Scaler
 from hogbatch.errors import DataError, SaveError
 from hogbatch.model.file import FORMAT, load_model, save_model
 from hogbatch.model.metrics import Frequencies
@@ -111,8 +112,10 @@ def test_very_many_names_do_not_swell_the_description(path):
 
 
 def test_labels_keep_their_type(path):
-    for classes in (("a", "ü\n", "\ud800"), (False, True)):
-        save_model(replace(model_for(), encoding=Encoding("classes", classes, len(classes))), path)
+    for classes in (("a", "ü\n", "\ud800"), (0, 1, 2), (False, True)):
+        binary = len(classes) == 2
+        encoding = Encoding("binary" if binary else "classes", classes, 1 if binary else 3)
+        save_model(replace(model_for("logistic" if binary else "softmax"), encoding=encoding), path)
         read = load_model(path).encoding.classes
         assert read == classes and [*map(type, read)] == [*map(type, classes)]
 
@@ -128,7 +131,11 @@ FEW = {name: each for name, each in model_for().tensors.items() if name != BIAS}
     ("model", "changes", "message"),
     [
         *(
-            (model_for(), {"feature_names": names}, r"features\.names: expected 5 names")
+            (
+                model_for(),
+                {"feature_names": names},
+                r"features\.names(: expected 5 names|\[\d\]: expected text)",
+            )
             for names in (("a",), ("a", "b", "c", "d", 5), ({},) * 5)
         ),
         (
@@ -177,7 +184,7 @@ def test_what_is_no_model_is_named(path):
     path.write_bytes(save({"layers.0.weight": np.zeros(3, np.float32)}))
     expect_refusal(path, "expected a model of format hogbatch-model-1")
     path.write_bytes(save({}, described(json.dumps({"network": {}}))))
-    expect_refusal(path, "description of the model is incomplete")
+    expect_refusal(path, "not a valid model: description: expected the fields network, encoding")
 
 
 def test_a_file_cut_at_any_length_or_with_a_flipped_bit_is_refused(path):
@@ -199,6 +206,53 @@ def test_a_file_cut_at_any_length_or_with_a_flipped_bit_is_refused(path):
             assert str(path) in str(error)
             refused += 1
     assert refused > 0.95 * len(data)
+
+
+CHANGES = {  # of the description of a model, by the message of the refusal
+    r"encoding.kind: expected 'binary' or .*; got 'x'": {"encoding": {"kind": "x"}},
+    "encoding: expected 2 classes and 1 outputs of binary": {"encoding": {"kind": "binary"}},
+    "encoding: expected 0 classes and 3 outputs": {"encoding": {"kind": "multilabel"}},
+    "encoding: expected classes of one type": {"encoding": {"classes": [2.0, "5", 7.5]}},
+    "expected classes of one type, ascending": {"encoding": {"classes": [5.0, 2.0, 7.5]}},
+    r"encoding.outputs: expected a whole number; got 3.0": {"encoding": {"outputs": 3.0}},
+    "encoding: expected a scale above 0; got 0.0": {"encoding": {"scale": 0}},
+    "encoding.offset: expected a finite number; got nan": {"encoding": {"offset": np.nan}},
+    "index_base: expected a whole number from 0 to 1 or null; got 2": {"index_base": 2},
+    "about.data: expected text; got 1": {"about": {"data": 1}},
+    "about.label_column: expected a number": {"about": {"label_column": "-1"}},
+    "train_rows: expected a whole number from 0": {"train_rows": -1},
+    "crc32.layers.0.bias: expected a whole number from 0": {"crc32": {"layers.0.bias": -1}},
+    "expected one checksum for each tensor": {"crc32": {"layers.9.bias": 1}},
+    "network.features: expected a whole number": {"network": {"features": 5.0}},
+    "expected 6 features, layers that take the outputs": {"network": {"features": 6}},
+    "expected at least one layer; got none": {"network": {"layers": []}},
+    "encoding: expected real labels and 3 outputs": {"network": {"loss": "squared"}},
+}
+
+
+@pytest.mark.parametrize("message", CHANGES)
+def test_a_description_that_is_not_valid_is_named(path, message):
+    save_model(model_for(), path)
+    with safe_open(path, framework="np") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        description = json.loads(file.metadata()[FORMAT][8:])
+    for name, change in CHANGES[message].items():
+        nested = isinstance(change, dict)
+        description[name] = description[name] | change if nested else change
+    path.write_bytes(save(tensors, described(json.dumps(description))))
+    expect_refusal(path, message)
+
+
+def test_numbers_that_no_training_gives_are_named(path):
+    for model, message in (
+        (model_for(scaler=Scaler(SCALER.mean, -SCALER.scale)), "scaler.scale: expected finite"),
+        (model_for(scaler=Scaler(np.full(5, np.inf), SCALER.scale)), "scaler.mean: expected"),
+        (replace(COUNTED, frequencies=Frequencies(3, np.arange(6))), "numbers from 0 to 3"),
+    ):
+        save_model(model, path)
+        expect_refusal(path, message)
+    path.write_bytes(save({}, described("[" * 50_000)))
+    expect_refusal(path, "not a valid model: maximum recursion depth exceeded")
 
 
 # Saving ------------------------------------------------------------------------------------------

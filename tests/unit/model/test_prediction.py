@@ -228,7 +228,7 @@ class TestTable:
         return header, rows
 
     def test_classes_have_a_label_and_probabilities(self, tmp_path, monkeypatch):
-        classes = ("a,b", 'a "b"', "new\nline", *(f"{n}" for n in range(3, 30)))
+        classes = tuple(sorted(["a,b", 'a "b"', "new\nline", *map(str, range(3, 30))]))
         model = replace(model_for("softmax"), encoding=Encoding("classes", classes, LABELS))
         case = Case(tmp_path, model)
         header, rows = self.read(case)

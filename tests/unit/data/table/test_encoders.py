@@ -25,7 +25,7 @@ def fitted(kind, column, scaling="standard"):
 
 def matrix(encoder, column):
     """All rows as a dense matrix, which is the same after a round trip through the model file."""
-    stored = type(encoder).from_description(encoder.description(), encoder.arrays())
+    stored = type(encoder).from_description(encoder.description(), encoder.arrays(), "x")
     rows = np.arange(len(column))
     found = []
     for each in (encoder, stored):
@@ -129,7 +129,7 @@ def test_texts_are_tf_idf_of_words_and_pairs():
     column = TextColumn.of(["red cat", "red dog", "red red cat", "fish"])
     encoder = TextEncoder.fit(column, np.arange(3), "standard")
     assert encoder.width == 6  # red, cat, dog, red cat, red dog, red red
-    stored = TextEncoder.from_description(encoder.description(), encoder.arrays())
+    stored = TextEncoder.from_description(encoder.description(), encoder.arrays(), "x")
     ((count, found),) = terms(column, np.arange(4))
     rows, block = stored.weigh(found, count)
     norms = np.bincount(rows, block.values[:, 0].astype(np.float64) ** 2, 4)
