@@ -5,6 +5,11 @@ run ends. Progress cancels one of them together with its halving (docs/decisions
 """
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from hogbatch.events.records import Count
 
 MAX_ROLLBACKS = 3  # with this number of roll-backs that count, the run ends
 PROGRESS = 4  # times the rows that a roll-back discarded: rows trained without another roll-back
@@ -17,11 +22,11 @@ class RollBacks:
     It is part of SavedState: the field names are a format.
     """
 
-    total: int = 0
-    counted: int = 0  # not cancelled by progress
-    finite_at: int = 0  # rows, when the model was last found to be finite
-    since: int = 0  # rows, when the last roll-back happened or was cancelled
-    period: int = 0  # rows of training that count as progress
+    total: Count = 0
+    counted: Annotated[int, Meta(ge=0, le=MAX_ROLLBACKS)] = 0  # not cancelled by progress
+    finite_at: Count = 0  # rows, when the model was last found to be finite
+    since: Count = 0  # rows, when the last roll-back happened or was cancelled
+    period: int = 0  # rows of training that count as progress; also negative
 
     def add(self, rows: int) -> None:
         """The model is restored to what it was at `finite_at`."""

@@ -1,12 +1,12 @@
 """The part of the coordinator's state that a checkpoint holds, and its saving and restoring."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from hogbatch.coordinator.ledger import RowRange
 from hogbatch.coordinator.rollbacks import RollBacks
-from hogbatch.events.records import WorkerRecord
+from hogbatch.events.records import Count, Faults, Seconds, WorkerRecord
 
 if TYPE_CHECKING:  # it imports the commands, which carry a SavedState
     from hogbatch.coordinator.state import Coordinator
@@ -21,22 +21,35 @@ class SavedState:
     already, and are trained on again.
     """
 
-    epoch: int
-    epoch_rows: int  # of this epoch, without those quarantined before it
+    epoch: Count
+    epoch_rows: Count  # of this epoch, without those quarantined before it
     todo: list[RowRange]  # of these, in the order of the epoch
-    quarantined: int
+    quarantined: Count
     rollbacks: RollBacks
-    rows: int  # trained on since the start
-    seconds: float  # training seconds
+    rows: Count  # trained on since the start
+    seconds: Seconds  # of training
     best: float | None  # see progress.Best; None before the first evaluation
-    best_rows: int  # trained on when it was measured
-    evaluated_at: float  # training seconds
-    evaluated_rows: int
-    evaluation_seconds: float  # duration of the last evaluation
-    last_lease: int
-    faults: dict[str, int] = field(default_factory=dict)
-    admitted: dict[str, int] = field(default_factory=dict)  # workers ever admitted, by device
+    best_rows: Count  # trained on when it was measured
+    evaluated_at: Seconds  # of training
+    evaluated_rows: Count
+    evaluation_seconds: Seconds  # duration of the last evaluation
+    last_lease: Count
+    faults: dict[str, Count] = field(default_factory=dict)
+    admitted: dict[str, Count] = field(default_factory=dict)  # workers ever admitted, by device
     workers: list[WorkerRecord] = field(default_factory=list)
+
+    def validate(self) -> None:
+        """ValueError if the state contradicts itself, which no state does that was saved."""
+        end = 0
+        for start, stop, deaths in sorted(self.todo):
+            if not end <= start < stop <= self.epoch_rows or deaths < 0:
+                raise ValueError(
+                    f"todo: expected separate ranges within {self.epoch_rows} rows; got "
+                    f"{[start, stop, deaths]} after row {end}"
+                )
+            end = stop
+        if unknown := self.faults.keys() - {each.name for each in fields(Faults)}:
+            raise ValueError(f"faults: expected those of a run; got {sorted(unknown)}")
 
 
 def save(state: "Coordinator", now: float) -> SavedState:

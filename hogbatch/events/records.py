@@ -2,18 +2,24 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from msgspec import Meta
 
 from hogbatch.events.event import AnyEvent
+
+# In files, other numbers are invalid.
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]  # of training: at most 30 years
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """The result of one evaluation. Losses are means per row."""
 
-    seconds: float  # training seconds, without evaluations
+    seconds: Seconds  # of training, without evaluations
     epochs: float
-    rows: int  # trained on since the start
+    rows: Count  # trained on since the start
     train_loss: float | None  # mean since the last evaluation, before each update
     test_loss: float | None
     test_values: dict[str, float] = field(default_factory=dict)  # metric name → value
@@ -43,20 +49,20 @@ class WorkerRecord:
 
     name: str
     device: str
-    threads: int
-    rows: int
-    updates: int
+    threads: Count
+    rows: Count
+    updates: Count
     update_share: float
     busy: float  # fraction of its training seconds spent computing, 0..1, without those parked
-    batch_size: int
-    batch_trace: list[tuple[float, int]]  # [training seconds, rows], at each change
-    update_trace: list[tuple[float, int]]  # [training seconds, updates], at each evaluation
+    batch_size: Count
+    batch_trace: list[tuple[Seconds, Count]]  # [training seconds, rows], at each change
+    update_trace: list[tuple[Seconds, Count]]  # [training seconds, updates], at each evaluation
     utilization: float | None = None  # rows per second over its peak; None: not measured
-    parked_seconds: float = 0.0  # training seconds for which it only evaluated
-    left_at: float | None = None  # training seconds; None if it stayed to the end
+    parked_seconds: Seconds = 0.0  # training seconds for which it only evaluated
+    left_at: Seconds | None = None  # training seconds; None if it stayed to the end
     staleness: float | None = None  # of a GPU: mean updates by other workers from pull to merge
     merge_seconds: float | None = None  # of a GPU: during which merges kept it from training
-    transferred: int | None = None  # of a GPU: bytes copied between host and device
+    transferred: Count | None = None  # of a GPU: bytes copied between host and device
     transfer_seconds: float | None = None  # of a GPU: duration of these copies
     active: float | None = None  # mean active outputs per update, with a hashed output layer
 

@@ -128,9 +128,10 @@ def _coordinator(
     resume_point, policy = setup.resume_point, limited(policy, recorder.record)
     if resume_point is None:
         return Coordinator(setup.plan, policy)
-    arrays, saved = resume_point.checkpoint.arrays, resume_point.saved
+    arrays, described = resume_point.checkpoint.arrays, resume_point.described
+    saved = described.state
     segments.restore(arrays)
-    recorder.resume(resume_point.history, resume_point.kept, arrays.get("kept"))
+    recorder.resume(described.history, described.kept, arrays.get("kept"))
     arrays.clear()  # they take as much memory as the model with its optimizer slots
     recorder.record(
         Resumed(
@@ -139,7 +140,7 @@ def _coordinator(
             todo=[list(span.rows) for span in saved.todo],
             rows=saved.rows,
             seconds=saved.seconds,
-            evaluations=len(resume_point.history),
+            evaluations=len(described.history),
         )
     )
     return Coordinator.resumed(setup.plan, policy, saved)

@@ -9,13 +9,16 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.config.effect import without_policy, without_servers
 from hogbatch.config.flags import Group, dashed
+from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import merge_sources, to_toml
 from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.facts import DataFacts
+from hogbatch.data.schema import MAX_INT, convert, expect, within
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events.names import CONFIG, FOLDER
 from hogbatch.events.recorder import RunRecorder
@@ -24,11 +27,55 @@ from hogbatch.model.network import Network
 from hogbatch.model.tensors import Arrays
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.checkpoint.folder import Checkpoint
+from hogbatch.store.model import SharedModel
 from hogbatch.store.quarantine import QuarantinedRows
+from hogbatch.store.scan import first_not_finite
 from hogbatch.version import version
 from hogbatch.wire.address import expect_private
 
 AUTO: Final = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The description of a checkpoint, as far as it is used; see `describe_checkpoint`."""
+
+    identity: dict[str, str | int]
+    state: SavedState
+    history: list[Evaluation]
+    kept: Evaluation | None  # of the kept model
+    config: str = ""  # settings, as TOML
+
+    def validate(self) -> None:
+        """ValueError if it contradicts itself, which no description does that was saved."""
+        self.state.validate()
+        tomllib.loads(self.config)
+        kept = self.kept
+        expect(
+            kept is None or (kept.test_loss is None) == (not kept.test_values),
+            "kept: expected a test loss and metrics, or neither",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelArrays:
+    """The arrays of a checkpoint: those of the model, and as in `describe_checkpoint`."""
+
+    params: NDArray[np.float32]
+    first: NDArray[np.float32]
+    second: NDArray[np.float32]
+    steps: NDArray[np.int64]
+    merges: NDArray[np.int64]
+    quarantined: NDArray[np.int64]
+    kept: NDArray[np.float32] | None = None
+
+    def validate(self) -> None:
+        """ValueError for numbers that are not those of a model."""
+        for name in ("params", "first", "second"):
+            finite = first_not_finite(getattr(self, name)) is None
+            expect(finite, f"tensor {name}: expected finite numbers")
+        for name in ("steps", "merges"):
+            expect(within(getattr(self, name), 0, MAX_INT), f"tensor {name}: expected a count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +84,51 @@ class ResumePoint:
 
     run_dir: Path
     checkpoint: Checkpoint
-    unusable: list[str]  # one sentence about each newer checkpoint that cannot be read
-    saved: SavedState
-    history: list[Evaluation]
-    kept: Evaluation | None  # of the kept model
+    unusable: list[str]  # one sentence about each newer checkpoint that cannot be used
+    described: Description
 
-    def check(self, identity: Mapping[str, object], config: TrainConfig) -> None:
-        """UsageError if the data, network, loss, optimizer or seed differ from the checkpoint's."""
-        description = self.checkpoint.description
+    def check(
+        self, identity: Mapping[str, object], config: TrainConfig, network: Network, rows: int
+    ) -> None:
+        """UsageError if the data, network, loss, optimizer or seed differ from the checkpoint's.
+
+        DataError if it does not fit the `network`, the optimizer and the training `rows`.
+        """
+        saved = self.described.identity
         for key, value in identity.items():
-            was = description["identity"].get(key)
+            was: object = saved.get(key)
             if was != value:
                 if key == "data":
-                    before = tomllib.loads(description.get("config", ""))
+                    before = tomllib.loads(self.described.config)
                     key, was, value = _changed_setting(before, config) or (key, was, value)
                 raise UsageError(
                     f"{self.checkpoint.path} cannot be resumed: its {key} is {was!r}, but this "
                     f"run's is {value!r}; use the same {key}, or start a new run without --resume"
                 )
+        try:
+            self._expect_fit(network.parameters, OPTIMIZERS[config.optimizer].slots, rows)
+        except ValueError as error:
+            raise DataError(
+                f"{self.checkpoint.path} is not valid: {error}; resume from an earlier checkpoint"
+            ) from None
+
+    def _expect_fit(self, parameters: int, slots: int, rows: int) -> None:
+        arrays, state = self.checkpoint.arrays, self.described.state
+        fields = SharedModel.fields(parameters, slots)
+        shapes = {name.removeprefix("model/"): shape for name, (_, shape) in fields.items()}
+        for name, shape in {**shapes, "kept": (parameters,)}.items():
+            if name in arrays:
+                got = arrays[name].shape
+                expect(got == shape, f"tensor {name}: expected {[*shape]} cells; got {[*got]}")
+        quarantined = arrays["quarantined"]
+        distinct = len(np.unique(quarantined)) == len(quarantined) <= state.quarantined
+        expect(
+            distinct and within(quarantined, 0, rows - 1),
+            f"tensor quarantined: expected at most {state.quarantined} of {rows} rows",
+        )
+        for name in ("epoch_rows", "quarantined"):
+            found = getattr(state, name)
+            expect(found <= rows, f"{name}: expected at most {rows} rows; got {found}")
 
 
 def _changed_setting(
@@ -199,10 +273,11 @@ def find_resume_point(resume: str, run_dir: Path) -> ResumePoint | None:
     """
     path, checkpoints = Path(resume), run_dir / FOLDER
     if resume != AUTO and path.parent.name == FOLDER:
-        return _resume_point(run_dir, folder.read(checkpoints / path.name), [])
-    checkpoint, unusable = folder.newest_intact(checkpoints)
-    if checkpoint is not None:
-        return _resume_point(run_dir, checkpoint, unusable)
+        checkpoint, unusable = folder.read(checkpoints / path.name), list[str]()
+        return ResumePoint(run_dir, checkpoint, unusable, _described(checkpoint))
+    newest, unusable = folder.newest_intact(checkpoints, check=_described)
+    if newest is not None:
+        return ResumePoint(run_dir, newest, unusable, _described(newest))
     if unusable:
         raise DataError(f"no checkpoint in {checkpoints} is usable: {'; '.join(unusable)}")
     if resume != AUTO:
@@ -210,18 +285,12 @@ def find_resume_point(resume: str, run_dir: Path) -> ResumePoint | None:
     return None
 
 
-def _resume_point(run_dir: Path, checkpoint: Checkpoint, unusable: list[str]) -> ResumePoint:
-    description: Mapping[str, Any] = checkpoint.description
+def _described(checkpoint: Checkpoint) -> Description:
+    """The description of a checkpoint; DataError if the run cannot continue from it."""
     try:
-        return ResumePoint(
-            run_dir,
-            checkpoint,
-            unusable,
-            msgspec.convert(description["state"], SavedState),
-            msgspec.convert(description["history"], list[Evaluation]),
-            msgspec.convert(description["kept"], Evaluation | None),
-        )
-    except (KeyError, msgspec.ValidationError) as error:
-        raise DataError(
-            f"{checkpoint.path}: its description is from another version of hogbatch: {error!r}"
-        ) from None
+        described = msgspec.convert(checkpoint.description, Description)
+        described.validate()
+        convert(checkpoint.arrays, ModelArrays, "tensors").validate()
+    except (ValueError, msgspec.ValidationError) as error:
+        raise DataError(f"{checkpoint.path}: not valid for this version: {error}") from None
+    return described

@@ -94,8 +94,9 @@ class RunSetup:
         """The experiment trackers of the run; `say` prints a line, `marks` are further settings."""
         settings = run_settings(self.config, self.started().fields | dict(marks))
         point = self.resume_point
-        reached = (point.saved.seconds, point.saved.rows) if point else (0.0, 0)
-        evaluated = point.history[-1].rows if point and point.history else -1
+        described = point.described if point else None
+        reached = (described.state.seconds, described.state.rows) if described else (0.0, 0)
+        evaluated = described.history[-1].rows if described and described.history else -1
         rows = evaluated if self.continues else None
         run = RunStart(self.run_dir.absolute(), settings, time.time() - reached[0], rows)
         return Tracking(self.config.log, run, say, reached)
@@ -149,7 +150,7 @@ def prepare(
     network = network_for(config, data)
     identity = identity_of(config, data, network)
     if resume_point:
-        resume_point.check(identity, config)
+        resume_point.check(identity, config, network, data.train_sizes.rows)
     plan = plan_for(config, data, network)
     setup = RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
     where = "" if directory.temporary else f"; run directory {run_dir}"
@@ -175,7 +176,7 @@ def _choose_resume_point(
         return None
     for problem in resume_point.unusable:
         console.say(f"skipping unusable checkpoint: {problem}")
-    saved = resume_point.saved
+    saved = resume_point.described.state
     console.say(
         f"resumed from {resume_point.checkpoint.path}: epoch {saved.epoch}, {saved.rows:,} rows "
         f"trained on in {saved.seconds:.1f} s"

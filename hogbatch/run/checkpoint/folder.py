@@ -25,24 +25,65 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-from hogbatch.errors import DataError, SaveError, UsageError
+from hogbatch.errors import DataError, SaveError
 from hogbatch.machine import files
 from hogbatch.machine.budget import byte_size, require
 from hogbatch.machine.files import TEMPORARY_SUFFIX
-from hogbatch.model.tensors import Arrays, header, in_file_order, pieces
+from hogbatch.model.tensors import DTYPES, Arrays, header, in_file_order, pieces
 
 FORMAT: Final = "hogbatch-checkpoint-1"
 TENSORS: Final = "tensors.safetensors"
 MANIFEST: Final = "manifest.json"
 NUMBER: Final = re.compile(r"[0-9]{6,}")
 LEFTOVER: Final = re.compile(rf"\.{NUMBER.pattern}\..*{re.escape(TEMPORARY_SUFFIX)}")
+MAX_CELLS: Final = 1 << 60  # of a tensor, so that NumPy can compute its size in bytes
+
+Checksum = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 log = logging.getLogger(__name__)
+
+
+class StoredHeader(Struct, frozen=True):
+    """The header of the safetensors file."""
+
+    bytes: Size
+    crc32: Checksum
+
+
+class StoredTensor(Struct, frozen=True):
+    """A tensor of the safetensors file."""
+
+    dtype: str
+    shape: Annotated[list[Size], Meta(max_length=32)]
+    crc32: Checksum
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"Expected one of {', '.join(DTYPES)}; got {self.dtype!r}")
+        if math.prod(size or 1 for size in self.shape) > MAX_CELLS:
+            raise ValueError(f"Expected a shape of at most 2^60 cells; got {self.shape}")
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class Manifest(Struct, frozen=True):
+    """The contents of a manifest after its checksum."""
+
+    format: str
+    description: dict[str, Any]
+    header: StoredHeader
+    tensors: dict[str, StoredTensor]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,19 +148,20 @@ def read(path: Path, into: Arrays | None = None) -> Checkpoint:
         file = path / TENSORS
         with file.open("rb") as opened:
             arrays = dict(_read_tensors(opened, manifest, into))
-        return Checkpoint(path, arrays, manifest["description"])
+        return Checkpoint(path, arrays, manifest.description)
     except OSError as error:
         raise DataError(f"{file}: cannot read the checkpoint: {error.strerror or error}") from None
-    except UsageError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path / MANIFEST}: the manifest is incomplete: {error!r}") from None
 
 
-def newest_intact(folder: Path, into: Arrays | None = None) -> tuple[Checkpoint | None, list[str]]:
-    """Read the newest intact checkpoint with :func:`read`; None if there is none.
+def newest_intact(
+    folder: Path,
+    into: Arrays | None = None,
+    check: Callable[[Checkpoint], object] = lambda checkpoint: None,
+) -> tuple[Checkpoint | None, list[str]]:
+    """Read the newest usable checkpoint with :func:`read`; None if there is none.
 
-    Also returns one sentence for each newer checkpoint, newest first, that says why it is unusable.
+    `check` raises DataError for a checkpoint that cannot be used. Also returns one sentence for
+    each newer checkpoint, newest first, that says why it is unusable.
     """
     bad: list[str] = []
     try:
@@ -128,7 +170,8 @@ def newest_intact(folder: Path, into: Arrays | None = None) -> tuple[Checkpoint 
         return None, [f"{folder}: cannot list checkpoints: {error.strerror}"]
     for path in found:
         try:
-            return read(path, into), bad
+            check(checkpoint := read(path, into))
+            return checkpoint, bad
         except DataError as error:
             bad.append(str(error))
     return None, bad
@@ -215,64 +258,56 @@ def _seal(rest: bytes) -> bytes:
     return b'{"crc32": "%08x",' % zlib.crc32(rest)
 
 
-def _parse_manifest(text: bytes, file: Path) -> dict[str, Any]:
+def _parse_manifest(text: bytes, file: Path) -> Manifest:
     """Parse a manifest; DataError if it is damaged or not a manifest."""
     seal, rest = text[: len(_seal(b""))], text[len(_seal(b"")) :]
     if seal != _seal(rest):
         raise DataError(f"{file}: damaged, or not a checkpoint manifest (CRC-32 mismatch)")
-    manifest: dict[str, Any] = json.loads(text)
-    if manifest.get("format") != FORMAT:
-        raise DataError(f"{file}: expected the format {FORMAT}; got {manifest.get('format')}")
+    try:
+        manifest = msgspec.convert(json.loads(text), Manifest)
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        raise DataError(f"{file}: not a valid manifest: {error}") from None
+    if manifest.format != FORMAT:
+        raise DataError(f"{file}: expected the format {FORMAT}; got {manifest.format}")
     return manifest
 
 
 def _read_tensors(
-    file: BufferedReader, manifest: Mapping[str, Any], into: Arrays | None
+    file: BufferedReader, manifest: Manifest, into: Arrays | None
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """Read tensors of a safetensors file; DataError if it differs from its manifest."""
-    head = manifest["header"]
-    if zlib.crc32(file.read(head["bytes"])) != head["crc32"]:
+    tensors, head = manifest.tensors, manifest.header
+    stated = sum(stored.nbytes for stored in tensors.values())
+    size = os.fstat(file.fileno()).st_size
+    if size != head.bytes + stated:
+        raise DataError(
+            f"{file.name}: expected {head.bytes + stated} bytes as stated in its manifest; got "
+            f"{size}"
+        )
+    if zlib.crc32(file.read(head.bytes)) != head.crc32:
         raise DataError(f"{file.name}: the header is damaged (CRC-32 mismatch)")
-    tensors = manifest["tensors"]
     if into is None:
-        require(sum(map(_size, tensors.values())), f"reading {file.name}", "close other programs")
+        require(stated, f"reading {file.name}", "close other programs")
     for name, stored in tensors.items():
         array = _place(name, stored, into, file.name)
         if array is None:
-            file.seek(_size(stored), os.SEEK_CUR)
+            file.seek(stored.nbytes, os.SEEK_CUR)
             continue
-        got = file.readinto(_bytes(array))
-        if got != array.nbytes:
-            raise DataError(
-                f"{file.name}: tensor {name} is truncated: expected {array.nbytes} bytes; got {got}"
-            )
-        if zlib.crc32(_bytes(array)) != stored["crc32"]:
+        file.readinto(_bytes(array))
+        if zlib.crc32(_bytes(array)) != stored.crc32:
             raise DataError(f"{file.name}: tensor {name} is damaged (CRC-32 mismatch)")
         yield name, array
-    if file.read(1):
-        raise DataError(f"{file.name}: longer than stated in its manifest")
 
 
-def _size(stored: Mapping[str, Any]) -> int:
-    """Bytes of a tensor according to its manifest."""
-    count: int = math.prod(stored["shape"])
-    return count * int(np.dtype(stored["dtype"]).itemsize)
-
-
-def _place(
-    name: str, stored: Mapping[str, Any], into: Arrays | None, file: str
-) -> NDArray[Any] | None:
+def _place(name: str, stored: StoredTensor, into: Arrays | None, file: str) -> NDArray[Any] | None:
     """The array to read tensor `name` into; None to skip it."""
     if into is None:
-        return np.empty(stored["shape"], stored["dtype"])
+        return np.empty(stored.shape, stored.dtype)
     array = into.get(name)
-    if array is not None and (list(array.shape), array.dtype.name) != (
-        list(stored["shape"]),
-        stored["dtype"],
-    ):
+    if array is not None and (list(array.shape), array.dtype.name) != (stored.shape, stored.dtype):
         raise DataError(
             f"{file}: tensor {name}: expected {array.dtype}{list(array.shape)}; "
-            f"got {stored['dtype']}{stored['shape']}"
+            f"got {stored.dtype}{stored.shape}"
         )
     return array
 

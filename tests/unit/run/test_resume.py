@@ -1,3 +1,4 @@
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hogbatch.config.sources import to_toml
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events.records import Evaluation, WorkerRecord
+from hogbatch.model.network import Network
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.resume import (
     FOLDER,
@@ -22,9 +24,19 @@ from tests.unit.run.checkpoint.test_snapshots import SAVED
 
 EVALUATION = Evaluation(1.5, 2.0, 180, 0.4, 0.5, {"accuracy": 0.75})
 IDENTITY = {"network": "5-4-1 relu", "seed": 0}
+NETWORK = Network.build(5, (4,), 1, "relu", "logistic")
+SIZES = TrainConfig(), NETWORK, 100  # training rows
+CELLS = np.zeros(NETWORK.parameters, np.float32)
+ARRAYS = {
+    **dict.fromkeys(("params", "first", "kept"), CELLS),
+    "second": CELLS[:0],
+    "steps": np.array([18]),
+    "merges": np.array([0]),
+    "quarantined": np.arange(10),
+}
 
 
-def write(run_dir, epoch=2, damaged=False, **changes):
+def write(run_dir, epoch=2, damaged=False, arrays=None, **changes):
     worker = WorkerRecord("cpu-0", "cpu", 2, 180, 18, 1.0, 0.9, 10, [(0.0, 10)], [])
     description = {
         "state": {**asdict(SAVED), "epoch": epoch, "workers": [asdict(worker)]},
@@ -32,8 +44,7 @@ def write(run_dir, epoch=2, damaged=False, **changes):
         "kept": asdict(EVALUATION),
         "identity": IDENTITY,
     }
-    arrays = {"params": np.zeros(3, np.float32)}
-    path = folder.write(run_dir / FOLDER, arrays, description | changes)
+    path = folder.write(run_dir / FOLDER, ARRAYS | (arrays or {}), description | changes)
     if damaged:
         (path / "manifest.json").write_text("x")
     return path
@@ -47,19 +58,21 @@ def refused(message, resume, run_dir):
 def test_the_saved_state_is_read_back(tmp_path):
     write(tmp_path)
     point = find_resume_point("auto", tmp_path)
-    assert (point.saved.epoch, point.saved.todo) == (2, SAVED.todo)
-    assert point.saved.todo[0].deaths == 1
-    assert point.saved.workers[0].batch_trace == [(0.0, 10)]
-    assert point.history == [EVALUATION] and point.kept == EVALUATION and point.unusable == []
+    described = point.described
+    assert (described.state.epoch, described.state.todo) == (2, SAVED.todo)
+    assert described.state.todo[0].deaths == 1
+    assert described.state.workers[0].batch_trace == [(0.0, 10)]
+    assert (described.history, described.kept) == ([EVALUATION], EVALUATION)
+    assert point.unusable == []
 
 
 def test_the_newest_usable_checkpoint_is_chosen_unless_one_is_named(tmp_path):
     first, second, third = (write(tmp_path, epoch, epoch == 3) for epoch in (1, 2, 3))
     point = find_resume_point("auto", tmp_path)
-    assert point.saved.epoch == 2
+    assert point.described.state.epoch == 2
     assert len(point.unusable) == 1 and "000003" in point.unusable[0]
     for epoch, path in enumerate((first, second), 1):
-        assert find_resume_point(str(path), tmp_path).saved.epoch == epoch
+        assert find_resume_point(str(path), tmp_path).described.state.epoch == epoch
     refused("000003", third, tmp_path)
 
 
@@ -69,7 +82,9 @@ def test_what_cannot_be_resumed_is_named(tmp_path):
     for _ in range(2):
         write(tmp_path, damaged=True)
     refused(r"no checkpoint .* is usable: .*000002.*; .*000001", "auto", tmp_path)
-    refused("another version of hogbatch", write(tmp_path, state={"epoch": 1}), tmp_path)
+    refused(
+        "not valid for this version: .*epoch_rows", write(tmp_path, state={"epoch": 1}), tmp_path
+    )
 
 
 @pytest.mark.parametrize(("name", "what"), [("nowhere", "does not exist"), ("f", "is not a dir")])
@@ -94,9 +109,72 @@ def test_a_named_run_directory_must_contain_checkpoints(tmp_path):
 def test_a_run_that_differs_is_refused_and_the_difference_named(tmp_path):
     write(tmp_path)
     point = find_resume_point("auto", tmp_path)
-    point.check(IDENTITY, TrainConfig())
+    point.check(IDENTITY, *SIZES)
     with pytest.raises(UsageError, match="its seed is 0, but this run's is 1"):
-        point.check({**IDENTITY, "seed": 1}, TrainConfig())
+        point.check({**IDENTITY, "seed": 1}, *SIZES)
+
+
+STATES = {  # changes of the state, by the reason why a run cannot continue from it
+    r"<= 1000000000.0 - at `\$.state.seconds`": {"seconds": 1e30},
+    r"state.evaluated_at`": {"evaluated_at": float("nan")},
+    r">= 0 - at `\$.state.rows`": {"rows": -1},
+    r"state.epoch`": {"epoch": 2**63},
+    r"state.rollbacks.counted`": {"rollbacks": {"counted": 99}},
+    r"todo: expected separate ranges within 90 rows; got \[10, 20, 1\] after row 15": {
+        "todo": [(10, 20, 1), (5, 15)]
+    },
+    r"got \[30, 91, 0\]": {"todo": [(30, 91)]},
+    r"got \[30, 30, 0\]": {"todo": [(30, 30)]},
+    r"faults: expected those of a run; got \['x'\]": {"faults": {"x": 1}},
+}
+TENSORS = {
+    "tensor params: expected finite numbers": {"params": CELLS + np.float32(np.nan)},
+    r"tensors.first: expected float32\[n\]; got float64": {"first": CELLS.astype(np.float64)},
+    r"tensors.quarantined: expected int64\[n\]": {"quarantined": np.zeros((2, 2), np.int64)},
+    "tensors: expected the fields params": {"other": CELLS},
+    "tensor steps: expected a count": {"steps": np.array([-1])},
+}
+
+
+@pytest.mark.parametrize("reason", [*STATES, *TENSORS])
+def test_an_older_checkpoint_is_used_if_the_newest_is_not_valid(tmp_path, reason):
+    write(tmp_path, epoch=1)
+    if reason in STATES:
+        path = write(tmp_path, state={**asdict(SAVED), **STATES[reason]})
+    else:
+        path = write(tmp_path, arrays=TENSORS[reason])
+    point = find_resume_point("auto", tmp_path)
+    assert point.described.state.epoch == 1
+    assert re.search(f"{path}: not valid for this version: .*{reason}", *point.unusable)
+    refused(reason, path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sizes", "message"),
+    [
+        ({"params": CELLS[1:]}, SIZES, r"tensor params: expected \[\d+\] cells; got"),
+        ({"kept": CELLS[1:]}, SIZES, "tensor kept"),
+        ({"steps": np.zeros(2, np.int64)}, SIZES, r"tensor steps: expected \[1\] cells; got \[2\]"),
+        (
+            {},
+            (TrainConfig(optimizer="adam"), NETWORK, 100),
+            r"tensor second: expected \[\d+\] cells; got \[0\]",
+        ),
+        ({}, (TrainConfig(), NETWORK, 80), "epoch_rows: expected at most 80 rows; got 90"),
+        (
+            {"quarantined": np.arange(11)},
+            SIZES,
+            "tensor quarantined: expected at most 10 of 100 rows",
+        ),
+        ({"quarantined": np.zeros(2, np.int64)}, SIZES, "tensor quarantined"),
+        ({"quarantined": np.array([100])}, SIZES, "tensor quarantined"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_the_data_is_named(tmp_path, arrays, sizes, message):
+    path = write(tmp_path, arrays=arrays)
+    point = find_resume_point("auto", tmp_path)
+    with pytest.raises(DataError, match=f"{path} is not valid: {message}.*earlier checkpoint"):
+        point.check(IDENTITY, *sizes)
 
 
 def test_the_run_directory_that_resume_refers_to(tmp_path):
@@ -188,6 +266,6 @@ def test_the_setting_is_named_by_which_data_differ(tmp_path, changes, message):
     before = TrainConfig("a.csv")
     write(tmp_path, identity={"data": "9 rows"}, config=to_toml(before))
     point, now = find_resume_point("auto", tmp_path), replace(before, **changes)
-    point.check({"data": "9 rows"}, now)
+    point.check({"data": "9 rows"}, now, *SIZES[1:])
     with pytest.raises(UsageError, match=message):
-        point.check({"data": "8 rows", "network": "1-2"}, now)
+        point.check({"data": "8 rows", "network": "1-2"}, now, *SIZES[1:])

@@ -126,7 +126,7 @@ def test_the_damaged_tensor_is_named(folder, path):
     flip(file, -1)
     expect_refusal(path, "tensor layers.0.weight is damaged")
     file.write_bytes(file.read_bytes()[:-1])
-    expect_refusal(path, "layers.0.weight is truncated: expected 24 bytes; got 23")
+    expect_refusal(path, r"expected \d+ bytes as stated in its manifest; got \d+")
     other = write(folder, {name: array + 1 for name, array in ARRAYS.items()}, {})
     shutil.copy(other / "tensors.safetensors", path)
     expect_refusal(path, "tensor rows is damaged")
@@ -140,7 +140,28 @@ def test_a_manifest_of_another_format_or_that_lacks_something_is_refused(path):
     expect_refusal(path, f"expected the format {FORMAT}; got .*-9")
     for part in ("header", "tensors", "description"):
         file.write_bytes(sealed({key: each for key, each in manifest.items() if key != part}))
-        expect_refusal(path, f"{file}: the manifest is incomplete: .*{part}")
+        expect_refusal(path, f"{file}: not a valid manifest: Object missing .*`{part}`")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        ({"dtype": "object"}, r"Expected one of bool, .*; got 'object' - at `\$.tensors"),
+        ({"dtype": 1}, "Expected `str`, got `int`"),
+        ({"shape": [-6]}, "Expected `int` >= 0"),
+        ({"shape": [10**30]}, "not a valid manifest"),
+        ({"shape": [0, 2**40, 2**40]}, r"at most 2\^60 cells"),
+        ({"shape": [2**50]}, r"expected \d+ bytes as stated in its manifest; got \d+"),
+        ({"crc32": 2**32}, "Expected `int` <= 4294967295"),
+    ],
+)
+def test_a_tensor_that_cannot_be_is_named_before_memory_is_allocated(path, tensor, message):
+    file = path / "manifest.json"
+    manifest = json.loads(file.read_bytes())
+    del manifest["crc32"]
+    manifest["tensors"]["rows"] |= tensor
+    file.write_bytes(sealed(manifest))
+    expect_refusal(path, message)
 
 
 # The folder --------------------------------------------------------------------------------------
