@@ -6,10 +6,10 @@ entry is a sequence of arrays in the format of `numpy.save`:
     checksums       the CRC-32 of each of the other arrays, with its type and shape
     header          JSON: the origin of the entry (path, options, state of the file, a digest of the
                     readers' source code), the names of the arrays, and scalars
-    array, ...      with the scalars, a RawSet or the columns of a table (`table.stored`)
+    array, ...      with the scalars, sparse rows (`stored`) or columns of a table (`table.stored`)
 
-An entry that is damaged or has a different origin is ignored and replaced by a rename. Errors of
-the cache never fail a run.
+An entry that is damaged, has a different origin, or has contents that no reader returns is ignored
+and replaced by a rename. Errors of the cache never fail a run.
 
 Entries are read, not mapped: a failing disk or file server raises an error here instead of causing
 a SIGBUS during the run.
@@ -29,16 +29,13 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, BinaryIO, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import Inputs
-from hogbatch.data.raw import LabelLists, RawSet
-from hogbatch.data.skipped import MalformedLine, SkippedLines
+from hogbatch.data.schema import convert
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
 from hogbatch.machine.cachedir import cache_root, make_directory
@@ -52,7 +49,6 @@ MIN_PARSE_S: Final = 0.5  # files that are parsed faster are not cached
 CLOCK_TICK_NS: Final = 2_000_000_000
 MIN_FREE_BYTES: Final = 1 << 30  # disk space that stays free after writing an entry: at least this,
 MIN_FREE_FRACTION: Final = 0.1  # and this fraction of the disk
-DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, MemoryError, SyntaxError, TokenError)
 ADVICE: Final = "use fewer rows, or a machine with more memory"
 
 Origin = dict[str, Any]  # the file and options of an entry, as JSON
@@ -61,11 +57,19 @@ MessageCallback = Callable[[str], object]
 ContentT = TypeVar("ContentT")
 
 
+class EntryHeader(NamedTuple):
+    """The header of an entry."""
+
+    origin: Origin
+    arrays: tuple[str, ...]  # their names, in order
+    scalars: Any  # of the content
+
+
 class CacheForm(NamedTuple, Generic[ContentT]):
     """The storage format of the content of an entry."""
 
-    pack: Callable[[ContentT], tuple[dict[str, Any], Arrays]]  # scalars, as JSON, and arrays
-    unpack: Callable[[Mapping[str, Any], Arrays], ContentT]
+    pack: Callable[[ContentT], tuple[Any, Arrays]]  # scalars, as JSON, and arrays
+    unpack: Callable[[Any, Arrays], ContentT]  # ValueError for other contents
 
 
 def _ignore(line: str) -> None:
@@ -108,10 +112,10 @@ class DataCache:
         if origin is None:
             return parse()
         entry = self._entry(origin)
-        stored = _load(entry, origin)
+        stored = _load(entry, origin, form)
         if stored is not None:
             self.report(f"{path}: read from the cache in {time.perf_counter() - begun:.2f} s")
-            return form.unpack(*stored)
+            return stored
         content = parse()
         slow = time.perf_counter() - begun >= self.min_parse_s
         if slow and origin["mtime_ns"] < now - CLOCK_TICK_NS and _origin(path, options) == origin:
@@ -122,16 +126,14 @@ class DataCache:
         key = json.dumps([origin["path"], origin["options"]], sort_keys=True).encode()
         return self.directory / (blake2b(key, digest_size=16).hexdigest() + SUFFIX)
 
-    def _store_entry(
-        self, entry: Path, origin: Origin, scalars: dict[str, Any], arrays: Arrays
-    ) -> None:
+    def _store_entry(self, entry: Path, origin: Origin, scalars: Any, arrays: Arrays) -> None:
         size = sum(array.nbytes for array in arrays.values())
         path = origin["path"]
         try:
             make_directory(self.directory)
             self._sweep()
             _check_space(self.directory, size)
-            header = {**scalars, "origin": origin, "arrays": list(arrays)}
+            header = EntryHeader(origin, tuple(arrays), scalars)
             _write(entry, [as_json(header), *arrays.values()])
         except OSError as error:
             why = error.strerror or str(error)
@@ -189,44 +191,6 @@ def _check_space(directory: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, "the disk is nearly full")
 
 
-def _pack(raw: RawSet) -> tuple[dict[str, Any], Arrays]:
-    """The scalars and arrays of sparse rows."""
-    lists = raw.label_lists
-    arrays: dict[str, NDArray[Any] | None] = {
-        **raw.inputs._asdict(),
-        "labels": raw.labels,
-        "label_indptr": lists and lists.indptr,
-        "label_indices": lists and lists.indices,
-        "lines": raw.lines,
-    }
-    scalars = {name: getattr(raw, name) for name in SCALARS}
-    return scalars, {name: array for name, array in arrays.items() if array is not None}
-
-
-def _unpack(header: Mapping[str, Any], arrays: Arrays) -> RawSet:
-    lists = "label_indptr" in arrays
-    return RawSet(
-        inputs=Inputs(*(arrays[name] for name in Inputs._fields)),
-        labels=arrays.get("labels"),
-        label_lists=LabelLists(arrays["label_indptr"], arrays["label_indices"]) if lists else None,
-        lines=arrays.get("lines"),
-        **{
-            **{name: header[name] for name in SCALARS},
-            "skipped": skipped_lines(header["skipped"]),
-        },
-    )
-
-
-SCALARS: Final = ("features", "source", "classes_hint", "index_base", "skipped")
-RAW_SETS: Final = CacheForm(_pack, _unpack)
-
-
-def skipped_lines(stored: tuple[int, list[Any]]) -> SkippedLines:
-    """Skipped lines in the header of an entry."""
-    total, first = stored
-    return SkippedLines(total, tuple(MalformedLine(*each) for each in first))
-
-
 def as_json(value: object) -> NDArray[np.uint8]:
     """The bytes of `value` as JSON."""
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -249,19 +213,20 @@ def _write(entry: Path, arrays: list[NDArray[Any]]) -> None:
         raise
 
 
-def _load(entry: Path, origin: Origin) -> tuple[dict[str, Any], Arrays] | None:
-    """Read the header and arrays of an entry; None if it is damaged or has a different origin."""
+def _load(entry: Path, origin: Origin, form: CacheForm[ContentT]) -> ContentT | None:
+    """Read an entry; None if it is damaged, not valid, or has a different origin."""
     try:
         with entry.open("rb") as file:
             stored = _stored(file)
             header = _header(stored)
-            if header["origin"] != origin:
+            if header.origin != origin:
                 return None
             budget.require(entry.stat().st_size, f"the rows of {origin['path']}", ADVICE)
-            return header, dict(zip(header["arrays"], stored, strict=True))
-    except UsageError:  # not enough memory; a subclass of ValueError
+            arrays = dict(zip(header.arrays, stored, strict=True))
+        return form.unpack(header.scalars, arrays)
+    except UsageError:  # not enough memory
         raise
-    except DAMAGE:
+    except Exception:  # whatever is wrong with the entry, the text has the content
         return None
 
 
@@ -278,15 +243,15 @@ def _checksum(array: NDArray[Any]) -> int:
     return zlib.crc32(array.data, zlib.crc32(f"{array.dtype} {array.shape}".encode()))
 
 
-def _header(stored: Iterator[NDArray[Any]]) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(next(stored, np.empty(0, np.uint8)).tobytes())
+def _header(stored: Iterator[NDArray[Any]]) -> EntryHeader:
+    header: EntryHeader = convert(json.loads(next(stored).tobytes()), EntryHeader, "header")
     return header
 
 
 def _outdated(entry: Path) -> bool:
     try:
         with entry.open("rb") as file:
-            origin: Origin = _header(_stored(file))["origin"]
-    except DAMAGE:
+            origin = _header(_stored(file)).origin
+        return origin != _origin(Path(origin["path"]), origin["options"])
+    except Exception:  # it is not valid
         return True
-    return origin != _origin(Path(origin["path"]), origin["options"])

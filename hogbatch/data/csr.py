@@ -38,6 +38,14 @@ def repeats(indptr: Pointers, indices: NDArray[np.int32]) -> NDArray[np.bool_]:
     return same
 
 
+def ascends(indptr: Pointers, indices: NDArray[np.int32]) -> bool:
+    """Whether the indices are strictly ascending within each row."""
+    rises = indices[1:] > indices[:-1]
+    starts = indptr[1:-1]
+    rises[starts[(starts > 0) & (starts < len(indices))] - 1] = True
+    return bool(rises.all())
+
+
 def positions(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:
     """The indptr of `rows` alone, and the positions at which their values are stored."""
     lengths = np.diff(indptr)[rows]

@@ -7,11 +7,12 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from hogbatch.data import arrays, libsvm, xmc
-from hogbatch.data.cache import RAW_SETS, DataCache
+from hogbatch.data.cache import DataCache
 from hogbatch.data.labelled import labelled
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, is_archive
 from hogbatch.data.source import Source, opened
+from hogbatch.data.stored import RAW_SETS
 from hogbatch.data.table import read as table
 from hogbatch.data.table.dialect import HEADER_SETTINGS
 from hogbatch.data.table.given import encode_numbers

@@ -50,6 +50,12 @@ class SkippedLines(NamedTuple):
         first = sorted(line for part in some for line in part.first)[:MAX_REPORTED]
         return cls(sum(part.total for part in some), tuple(first))
 
+    def validate(self) -> None:
+        """ValueError unless the first lines are as many as are reported of `total`."""
+        expected = min(self.total, MAX_REPORTED)
+        if len(self.first) != expected:
+            raise ValueError(f"skipped: expected {expected} lines; got {len(self.first)}")
+
     def check(self, source: object, rows: int, fraction: float) -> None:
         """Raise DataError if more than `fraction` of the lines are skipped, or if `rows` is 0."""
         lines = rows + self.total

@@ -84,15 +84,11 @@ def summary_of(rows: SparseRows, base: int) -> RowSummary:
     return RowSummary(
         lowest=int(rows.indices.min(initial=none)) + base,
         highest=int(rows.indices.max(initial=-1 - base)) + base,
-        ascending=_ascends(rows.indptr, rows.indices),
+        ascending=csr.ascends(rows.indptr, rows.indices),
         single=bool((np.diff(rows.label_indptr) == 1).all()),
         listed=bool(is_index(rows.labels).all())
-        and _ascends(rows.label_indptr, rows.labels.astype(np.int32)),
+        and csr.ascends(rows.label_indptr, rows.labels.astype(np.int32)),
     )
-
-
-def _ascends(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> bool:
-    return csr.ascending_order(indptr, indices) is None and not csr.repeats(indptr, indices).any()
 
 
 def is_index(labels: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -27,7 +27,7 @@ MISSING: Final = frozenset(  # words for missing values, in lower case
 class NumberColumn:
     """A column of numbers."""
 
-    values: NDArray[np.floating]  # [N], float64 or float32; NaN where missing
+    values: NDArray[np.float64] | NDArray[np.float32]  # [N], NaN where missing
     boolean: bool = False  # the column has the values true and false
 
     def __len__(self) -> int:

@@ -38,7 +38,7 @@ from hogbatch.data.table.kinds import (
     typed,
 )
 from hogbatch.data.table.labels import label_column, table_labels
-from hogbatch.data.table.stored import CSV_COLUMNS, CsvColumns
+from hogbatch.data.table.stored import CsvColumns, csv_columns
 from hogbatch.data.table.usable import usable_rows
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
@@ -284,7 +284,7 @@ def _read_csv(
     if cache is None or not source.persistent:
         return parse()
     key = {"dialect": dialect[:5], "kinds": list(kinds.items()), "skip": skip}
-    return cache.read(source.path, key, parse, CSV_COLUMNS)
+    return cache.read(source.path, key, parse, csv_columns(kinds))
 
 
 class CsvPart(NamedTuple):

@@ -3,19 +3,33 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from hogbatch.data.cache import Arrays, CacheForm, as_json, skipped_lines
+from hogbatch.data.cache import Arrays, CacheForm, as_json
+from hogbatch.data.schema import Count, convert, expect, is_indptr, within
 from hogbatch.data.skipped import SkippedLines
 from hogbatch.data.table.columns import (
+    ENCODING,
+    NO_VALUE,
     CategoryColumn,
     Column,
     DateColumn,
     NumberColumn,
     TextColumn,
 )
+from hogbatch.data.table.kinds import Kind
+
+ColumnType = Literal["boolean", "NumberColumn", "CategoryColumn", "DateColumn", "TextColumn"]
+TYPES: Final[dict[ColumnType, type[Column]]] = {
+    "boolean": NumberColumn,
+    "NumberColumn": NumberColumn,
+    "CategoryColumn": CategoryColumn,
+    "DateColumn": DateColumn,
+    "TextColumn": TextColumn,
+}
 
 
 class CsvColumns(NamedTuple):
@@ -26,33 +40,67 @@ class CsvColumns(NamedTuple):
     skipped: SkippedLines  # with a wrong number of cells
 
 
-def _pack(read: CsvColumns) -> tuple[dict[str, Any], Arrays]:
-    arrays, types = Arrays(), dict[int, str]()
+class ColumnScalars(NamedTuple):
+    """The scalars of columns."""
+
+    types: dict[str, ColumnType]  # by position
+    lines: Count
+    skipped: SkippedLines
+
+
+def csv_columns(kinds: Mapping[int, Kind | None]) -> CacheForm[CsvColumns]:
+    """The storage format of columns that are read as `kinds`."""
+    return CacheForm(_pack, partial(_unpack, kinds))
+
+
+def _pack(read: CsvColumns) -> tuple[ColumnScalars, Arrays]:
+    arrays, types = Arrays(), dict[str, Any]()
     for position, column in read.columns.items():
         boolean = isinstance(column, NumberColumn) and column.boolean
-        types[position] = "boolean" if boolean else type(column).__name__
+        types[str(position)] = "boolean" if boolean else type(column).__name__
         for field in fields(column):
             value = getattr(column, field.name)
             if field.name != "boolean":
                 stored = value if isinstance(value, np.ndarray) else as_json(value)
                 arrays[f"{position}.{field.name}"] = stored
-    return {"types": types, "lines": read.lines, "skipped": read.skipped}, arrays
+    return ColumnScalars(types, read.lines, read.skipped), arrays
 
 
-def _unpack(header: Mapping[str, Any], arrays: Arrays) -> CsvColumns:
-    columns = {int(n): _column(kind, f"{n}.", arrays) for n, kind in header["types"].items()}
-    return CsvColumns(columns, header["lines"], skipped_lines(header["skipped"]))
+def _unpack(kinds: Mapping[int, Kind | None], scalars: Any, arrays: Arrays) -> CsvColumns:
+    read: ColumnScalars = convert(scalars, ColumnScalars, "scalars")
+    read.skipped.validate()
+    expect(list(read.types) == list(map(str, kinds)), "expected the columns that are read")
+    columns = {n: _column(n, read.types[str(n)], arrays) for n in kinds}
+    for n, column in columns.items():
+        text = isinstance(column, TextColumn)
+        expect(text == (kinds[n] == "text"), f"column {n}: expected text if it is requested")
+    rows = {len(column) for column in columns.values()}
+    expect(len(rows) == 1 and 0 < max(rows) <= read.lines, "expected a cell of each row")
+    return CsvColumns(columns, read.lines, read.skipped)
 
 
-def _column(kind: str, prefix: str, arrays: Arrays) -> Column:
+def _column(position: int, kind: ColumnType, arrays: Arrays) -> Column:
+    """A column; ValueError for cells that no reader returns."""
+    values: dict[str, Any] = {"boolean": True} if kind == "boolean" else {}
+    for field in fields(TYPES[kind]):
+        if field.name != "boolean":
+            values[field.name] = arrays[f"{position}.{field.name}"]
     if kind == "CategoryColumn":
-        values = json.loads(arrays[f"{prefix}values"].tobytes())
-        return CategoryColumn(arrays[f"{prefix}codes"], values)
-    if kind in ("NumberColumn", "boolean"):
-        return NumberColumn(arrays[f"{prefix}values"], boolean=kind == "boolean")
-    if kind == "DateColumn":
-        return DateColumn(arrays[f"{prefix}seconds"])
-    return TextColumn(arrays[f"{prefix}characters"], arrays[f"{prefix}indptr"])
+        values["values"] = json.loads(values["values"].tobytes())
+    column: Column = convert(values, TYPES[kind], f"column {position}")
+    expect(_is_valid(column), f"column {position}: expected other cells")
+    return column
 
 
-CSV_COLUMNS: Final = CacheForm(_pack, _unpack)
+def _is_valid(column: Column) -> bool:
+    """Whether a reader can return this column."""
+    match column:
+        case NumberColumn(numbers, boolean):
+            return not boolean or bool((np.isin(numbers, (0, 1)) | np.isnan(numbers)).all())
+        case CategoryColumn(codes, values):
+            "".join(values).encode(ENCODING)  # UnicodeError for surrogates
+            return len({*values}) == len(values) and within(codes, NO_VALUE, len(values) - 1)
+        case DateColumn(seconds):
+            return not bool(np.isinf(seconds).any())
+        case TextColumn(characters, indptr):
+            return is_indptr(indptr, len(characters))

@@ -10,9 +10,10 @@ import pytest
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.data import cache as module
-from hogbatch.data.cache import RAW_SETS, CacheForm, DataCache
+from hogbatch.data.cache import CacheForm, DataCache
 from hogbatch.data.load import load
 from hogbatch.data.raw import Columns
+from hogbatch.data.stored import RAW_SETS
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
 from tests.support.reading import packed, read, read_error, read_for_model
