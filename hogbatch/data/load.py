@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,14 @@ from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.kinds import shown_names
+from hogbatch.data.table.kinds import ColumnSummary, shown_names
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import plural, printable
 
 SplitRows: TypeAlias = tuple[RowNumbers | None, RowNumbers | None]  # training and test rows
 
+CONSTANT: Final = "constant in the training rows"
 INT32 = FLOAT32 = 4  # bytes
 SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see csr.positions)
 
@@ -49,6 +50,7 @@ class LoadedData:
     columns: Columns = NO_COLUMNS  # of the training file if it is CSV
     weights: NDArray[np.float64] | None = None  # [N] of the training rows; None: equal
     table: TableEncoding | None = None  # if the training data are a table
+    summaries: tuple[ColumnSummary, ...] = ()  # of the columns of this table
 
     @cached_property
     def train_sizes(self) -> SetSizes:
@@ -182,6 +184,7 @@ def prepare(
         columns=raw.columns,
         weights=weights,
         table=features.table,
+        summaries=_summaries(raw, features.table),
     )
 
 
@@ -211,8 +214,21 @@ def _encode_table(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Featu
     train = encoding.transform(selected, training)
     used = {column.position for column in encoding.columns}
     unused = [table.names[n] for n in raw.table.kinds if n not in used]
-    note = f"not used, constant in the training rows: {shown_names(unused)}" if unused else None
+    note = f"not used, {CONSTANT}: {shown_names(unused)}" if unused else None
     return Features(train, test, encoding.features, None, encoding, note)
+
+
+def _summaries(raw: RawSet, encoding: TableEncoding | None) -> tuple[ColumnSummary, ...]:
+    """The summaries of the columns of a table, with those that `encoding` does not use."""
+    if raw.table is None or encoding is None:
+        return ()
+    used = {column.position for column in encoding.columns}
+    return tuple(
+        each._replace(kind=None, unused=CONSTANT)
+        if position in raw.table.kinds and position not in used
+        else each
+        for position, each in enumerate(raw.table.summaries)
+    )
 
 
 def expect_test_fraction(fraction: float) -> None:

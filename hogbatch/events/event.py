@@ -60,6 +60,7 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     target_loss: float | None = None
     process: dict[str, Any] = {}
     environment: dict[str, Any] = {}  # as `machine.environment` reads it
+    columns: list[dict[str, Any]] = []  # of a table: the fields of `kinds.ColumnSummary`
     rehearsed: str | UnsetType = UNSET  # the name of the simulated server
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import to_toml
@@ -44,6 +44,7 @@ from hogbatch.views.trackers.base import RunStart
 from hogbatch.views.trackers.names import run_settings
 from hogbatch.views.trackers.tracking import Tracking, tracker_class
 
+MAX_COLUMNS: Final = 1000  # in the log
 ReadData = Callable[[TrainConfig, Console], RunData]  # prints notes about the data
 
 
@@ -74,6 +75,7 @@ class RunSetup:
     def started(self) -> Started:
         """The event that the run has started, as far as it does not depend on this process."""
         plan, stopping = self.plan, self.plan.stopping
+        columns = self.data.summaries[:MAX_COLUMNS] if isinstance(self.data, LoadedData) else ()
         return Started(
             hogbatch=version(),
             data=shown(self.config.data),
@@ -88,6 +90,7 @@ class RunSetup:
             max_seconds=stopping.max_seconds,
             patience=stopping.patience,
             target_loss=stopping.target_loss,
+            columns=[column._asdict() for column in columns],
         )
 
     def tracking(self, say: Callable[[str], None], marks: Mapping[str, Any]) -> Tracking:

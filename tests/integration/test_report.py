@@ -165,3 +165,28 @@ def test_without_matplotlib_nothing_is_written(finished_run, main, monkeypatch):
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "a report needs the package matplotlib" in done.stderr
     assert "pip install 'hogbatch[report]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"loss": "squared"}, ("rmse of the mean", "Predicted against true", "Residuals")),
+        (
+            {},
+            (
+                "predicts worst on the test set",
+                "of each of 30 classes",
+                "most often predicted instead",
+            ),
+        ),
+    ],
+)
+def test_numbers_and_many_classes_have_a_quality(tmp_path, report, settings, words):
+    rows = "".join(f"{n % 30},{n % 30 + n % 2},{n % 7 or ''},5\n" for n in range(1500))
+    (tmp_path / "rows.csv").write_text("label,a,b,c\n" + rows)
+    usual = {"label": "label", "hidden": (4,), "epochs": 1, "verbose": False}
+    run_dir = tmp_path / "run"
+    hogbatch.train(tmp_path / "rows.csv", run_dir=run_dir, **usual | settings)
+    page = report(run_dir, path=run_dir / "report.html")
+    for each in (*words, "Columns of the training data", "constant", "missing cells"):
+        assert each in page.text

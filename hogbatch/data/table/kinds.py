@@ -75,6 +75,15 @@ class UnexpectedCells(NamedTuple):
     word: bool = False  # the first is a word in a column of numbers
 
 
+class ColumnSummary(NamedTuple):
+    """What becomes of a column of a training table."""
+
+    name: str
+    kind: Kind | Literal["label"] | None  # None: it is not used
+    missing: int | None  # cells without a value; None: the column is not read
+    unused: str = ""  # why it is not used
+
+
 class Inspected(NamedTuple):
     """A table with the columns converted to their kinds."""
 
@@ -82,6 +91,7 @@ class Inspected(NamedTuple):
     kinds: Mapping[int, Kind]  # by position, of the columns that are features
     unexpected: tuple[UnexpectedCells, ...]
     note: str  # one line about the kinds of all columns
+    summaries: tuple[ColumnSummary, ...]  # of all columns
 
 
 def requested(form: TableForm, options: TableOptions, label: int | None) -> dict[int, Requested]:
@@ -116,21 +126,36 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
     """Choose the kind of every column except the label column at position `label`."""
     wanted = requested(table.form, options, label)
     columns, kinds = dict(table.columns), dict[int, Kind]()
-    unexpected, unused = list[UnexpectedCells](), dict[str, str]()
+    unexpected, unused = list[UnexpectedCells](), dict[int, str]()
     for position, name in enumerate(table.names):
-        if position == label or wanted.get(position) == "drop":
+        if position == label:
+            continue
+        if wanted.get(position) == "drop":
+            unused[position] = "--drop"
             continue
         column, wrong = typed(table, position, wanted.get(position))
         reason = None if position in wanted else reason_to_drop(name, column)
         if reason:
-            unused[name] = reason
+            unused[position] = reason
             del columns[position]
             continue
         columns[position], kinds[position] = column, kind_of(column)
         unexpected += filter(None, [wrong])
-    dropped = [table.names[position] for position, kind in wanted.items() if kind == "drop"]
-    note = _summary(table, kinds, unused, dropped)
-    return Inspected(replace(table, columns=columns), kinds, tuple(unexpected), note)
+    note = _summary(table, kinds, unused)
+    summaries = tuple(
+        ColumnSummary(
+            name,
+            "label" if position == label else kinds.get(position),
+            _missing_cells(columns.get(position, table.columns.get(position))),
+            unused.get(position, ""),
+        )
+        for position, name in enumerate(table.names)
+    )
+    return Inspected(replace(table, columns=columns), kinds, tuple(unexpected), note, summaries)
+
+
+def _missing_cells(column: Column | None) -> int | None:
+    return None if column is None else int(np.count_nonzero(column.missing))
 
 
 def kind_of(column: Column) -> Kind:
@@ -271,9 +296,7 @@ def reason_to_drop(name: str, column: Column) -> str | None:
     return "numbers the rows; --numeric uses it" if running else None
 
 
-def _summary(
-    table: Table, kinds: Mapping[int, Kind], unused: Mapping[str, str], dropped: Sequence[str]
-) -> str:
+def _summary(table: Table, kinds: Mapping[int, Kind], unused: Mapping[int, str]) -> str:
     parts = []
     for kind, (one, several) in COUNTED.items():
         names = [table.names[position] for position, own in kinds.items() if own == kind]
@@ -281,8 +304,7 @@ def _summary(
             count = f"{len(names)} {one if len(names) == 1 else several}"
             parts.append(f"{count} ({shown_names(names)})")
     line = f"columns: {', '.join(parts) or 'none'}"
-    reasons = [f"{printable(name)} ({reason})" for name, reason in unused.items()]
-    reasons += [f"{printable(name)} (--drop)" for name in dropped]
+    reasons = [f"{printable(table.names[n])} ({reason})" for n, reason in unused.items()]
     return f"{line}; not used: {shown_names(reasons)}" if reasons else line
 
 

@@ -12,7 +12,7 @@ from hogbatch.events.names import MODEL, REPORT
 from hogbatch.events.state import RunState
 from hogbatch.machine.files import replace_file
 from hogbatch.version import version
-from hogbatch.views.report.reported import MARK, LeftOut, Quality, ReportedRun
+from hogbatch.views.report.reported import MARK, LeftOut, Predictions, ReportedRun
 from hogbatch.views.status.run_files import RunFollower, expect_run, read_settings, read_summary
 
 MAX_RUNS: Final = 24
@@ -83,12 +83,12 @@ def read_run(run_dir: Path, name: str, read_data: "ReadData") -> ReportedRun:
     return ReportedRun(name, report, settings, problem, predictions)
 
 
-def quality(run_dir: Path, run: RunState, read_data: "ReadData") -> Quality | LeftOut | None:
-    """The predictions of the saved model; None if the run has no test set or no classes."""
+def quality(run_dir: Path, run: RunState, read_data: "ReadData") -> Predictions | None:
+    """The predictions of the saved model; None if the run has no test set or has label lists."""
     started = run.started
     if started is None or started.loss not in LOSSES or not started.test_rows:
         return None
-    if LOSSES[started.loss].encoding not in ("binary", "classes"):
+    if LOSSES[started.loss].encoding not in ("binary", "classes", "real"):
         return None
     if not (run_dir / MODEL).is_file():
         return LeftOut("the run has not saved a model.")

@@ -1,7 +1,7 @@
 """Computes the predictions of a saved model on the test set of its run, if that is cheap."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
-from hogbatch.data.batch import Examples
+from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.encode import label_text
 from hogbatch.data.load import LoadedData
 from hogbatch.data.samples import SAMPLES
@@ -20,14 +20,29 @@ from hogbatch.events.names import CONFIG, MODEL
 from hogbatch.kernels.blocks import NUMPY_KERNELS, count
 from hogbatch.kernels.contract import LOSS, SKIPPED, TOTALS
 from hogbatch.model.file import load_model
+from hogbatch.model.prediction import measure_numbers
 from hogbatch.model.trained import Floats, Model
 from hogbatch.views.console import Console, PlainConsole
-from hogbatch.views.report.reported import Bin, LeftOut, Quality
+from hogbatch.views.report.reported import (
+    Bin,
+    ClassResult,
+    LeftOut,
+    ManyClasses,
+    Numbers,
+    Predictions,
+    Quality,
+    Residuals,
+)
 
-MAX_LABELS: Final = 20
+MAX_LABELS: Final = 20  # of a confusion matrix
 MAX_BYTES: Final = 100_000_000  # of the data files
 MAX_MULTIPLICATIONS: Final = 1e11  # one or two seconds on a few cores
 BINS: Final = 10
+MIN_ROWS: Final = 5  # of a class among the worst
+MAX_WORST: Final = 20
+MAX_POINTS: Final = 500
+OUTER: Final = (0.01, 0.99)  # quantiles of residuals; larger ones are in the outer bins
+RESIDUAL_BINS: Final = 20
 TOLERANCE: Final = 1e-3  # between the loss that the run has recorded and that found here
 CHANGED: Final = "the data are not those of the run any more."
 
@@ -37,15 +52,15 @@ def measure(
     test_loss: float,
     test_rows: int,
     read_data: Callable[[TrainConfig, Console], LoadedData],
-) -> Quality | LeftOut | None:
+) -> Predictions | None:
     """The predictions of the saved model of a run, or why they are left out.
 
-    None if the model has neither classes nor two labels, or more than MAX_LABELS. `test_loss` of
+    None if the model has label lists. `test_loss` of
     `test_rows` was recorded for the saved model; other data are recognised by it. Errors as of
     `load_model` and `read_data`, OSError, MemoryError.
     """
     model = load_model(run_dir / MODEL)
-    if model.encoding.kind not in ("binary", "classes") or model.encoding.outputs > MAX_LABELS:
+    if model.encoding.kind == "multilabel":
         return None
     config = merge_sources({"quiet": True}, run_dir / CONFIG)
     if problem := _unreadable(config):
@@ -58,11 +73,38 @@ def measure(
         return LeftOut(CHANGED)
     # the rows are scaled and encoded already
     plain = replace(model, scaler=None, table=None, feature_names=None)
-    scores: Floats = plain.scores(data.test.inputs)
-    loss = _loss(model, data.test, scores)
+    loss, predictions = _assessed(plain, data.test)
     if not math.isclose(loss, test_loss, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
         return LeftOut(CHANGED)
-    return quality_of(model, scores, data.test.labels.values.astype(np.int64))
+    return predictions
+
+
+def _assessed(model: Model, test: Examples) -> tuple[float, Predictions]:
+    """The loss per row of a model without scaling and encoding, and its predictions."""
+    values = test.labels.values
+    if model.encoding.kind == "real":
+        true = values.astype(np.float64) * model.encoding.scale + model.encoding.offset
+        predicted = model.predict(test.inputs)
+        return measure_numbers(model.loss, predicted, true)["loss"], numbers_of(predicted, true)
+    if model.encoding.outputs > MAX_LABELS:
+        return _of_many_classes(model, test.inputs, values.astype(np.int64))
+    scores: Floats = model.scores(test.inputs)
+    return _loss(model, test, scores), quality_of(model, scores, values.astype(np.int64))
+
+
+def _of_many_classes(
+    model: Model, inputs: Inputs, true: NDArray[np.int64]
+) -> tuple[float, ManyClasses]:
+    """As `_assessed`, part by part, because the scores of all classes may not fit into memory."""
+    places = np.arange(len(true) + 1)
+    parts = [
+        (part.columns[:, 0], part.losses())
+        for _, part in model.summaries(inputs, 1, model.loss.kind, (places, true.astype(np.int32)))
+    ]
+    predicted, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
+    finite = losses[np.isfinite(losses)]
+    loss = float(finite.mean()) if len(finite) else math.nan
+    return loss, classes_of(list(map(label_text, model.encoding.classes)), predicted, true)
 
 
 def _unreadable(config: TrainConfig) -> str | None:
@@ -115,6 +157,51 @@ def quality_of(model: Model, scores: Floats, true: NDArray[np.int64]) -> Quality
         bins = calibration_bins(model.loss.probabilities(scores)[:, -1], true)
     confusion = tuple(tuple(int(each) for each in row) for row in counts)
     return Quality(tuple(map(label_text, labels)), confusion, bins)
+
+
+def classes_of(
+    labels: Sequence[str], predicted: NDArray[np.int64], true: NDArray[np.int64]
+) -> ManyClasses:
+    """The classes of rows[N] with the lowest fraction of correct predictions.
+
+    Classes of fewer than MIN_ROWS rows are left out if there are others, as chance decides on them.
+    """
+    correct = predicted == true
+    rows = np.bincount(true, minlength=len(labels))
+    hits = np.bincount(true[correct], minlength=len(labels))
+    fractions = hits / np.maximum(rows, 1)
+    many = np.flatnonzero(rows >= min(MIN_ROWS, rows.max()))
+    worst = many[np.lexsort((-rows[many], fractions[many]))][:MAX_WORST]
+    found = []
+    for n in worst.tolist():
+        mistakes = np.bincount(predicted[(true == n) & ~correct], minlength=len(labels))
+        most = int(mistakes.argmax())
+        name = labels[most] if mistakes[most] else ""
+        found.append(ClassResult(labels[n], int(rows[n]), int(hits[n]), name, int(mistakes[most])))
+    present = rows > 0
+    mean = float(fractions[present].mean())
+    return ManyClasses(int(present.sum()), len(true), int(hits.sum()), mean, tuple(found))
+
+
+def numbers_of(predicted: NDArray[np.float64], true: NDArray[np.float64]) -> Numbers:
+    """Measures, some points and the distribution of the residuals of rows[N]."""
+    residuals = predicted - true
+    sizes, spread = np.abs(residuals), float(true.std())
+    rmse = math.sqrt(float((residuals**2).mean()))
+    measures = [
+        ("root mean squared error (rmse)", rmse),
+        ("rmse of the mean of the true numbers", spread),
+        ("mean absolute error", float(sizes.mean())),
+        ("median absolute error", float(np.median(sizes))),
+    ]
+    if spread:
+        measures.append(("R²", 1.0 - (rmse / spread) ** 2))
+    some = np.linspace(0, len(true) - 1, min(len(true), MAX_POINTS)).astype(np.int64)
+    low, high = np.quantile(residuals, OUTER)
+    counts, edges = np.histogram(residuals.clip(low, high), RESIDUAL_BINS)
+    bins = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
+    points = zip(true[some].tolist(), predicted[some].tolist(), strict=True)
+    return Numbers(tuple(measures), tuple(points), tuple(Residuals(*each) for each in bins))
 
 
 def calibration_bins(probabilities: Floats, true: NDArray[np.int64]) -> tuple[Bin, ...]:

@@ -10,8 +10,8 @@ from hogbatch.events.event import CheckpointWritten, Event, OutOfMemory, Poisone
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import RunState
 from hogbatch.events.worker_figures import ObservedWorker
-from hogbatch.views.report.chart import Chart, colour
-from hogbatch.views.report.reported import Quality, ReportedRun
+from hogbatch.views.report.chart import LARGEST, Chart, colour
+from hogbatch.views.report.reported import Numbers, Quality, ReportedRun
 
 Runs = Sequence[ReportedRun]
 MAX_WORKERS: Final = 12  # of a run, in a figure
@@ -244,4 +244,29 @@ def calibration(quality: Quality) -> Chart:
     )
     chart.axes.plot([0, 1], [0, 1], ":", color="black")
     chart.line(f"label {label}", [(each.predicted, each.observed) for each in quality.bins], 0)
+    return chart
+
+
+def predicted_numbers(quality: Numbers) -> Chart:
+    """Predicted against true numbers of some test rows."""
+    note = "Up to 500 test rows; on the dotted line, the prediction is the true number."
+    chart = Chart("Predicted against true", "true number", "predicted number", note)
+    points = [pair for pair in quality.points if max(map(abs, pair)) <= LARGEST]
+    if points:
+        chart.axes.plot(*zip(*points, strict=True), ".", color=colour(0), markersize=3)
+        both = [number for pair in points for number in pair]
+        ends = [min(both), max(both)]
+        chart.axes.plot(ends, ends, ":", color="black")
+    return chart
+
+
+def residuals(quality: Numbers) -> Chart:
+    """The distribution of the residuals."""
+    note = "Predicted minus true number; the outer bars contain the largest 1 % of each side."
+    chart = Chart("Residuals", "residual", "test rows", note)
+    drawn = [each for each in quality.residuals if max(map(abs, each[:2])) <= LARGEST]
+    if drawn:
+        lows, highs, rows = zip(*drawn, strict=True)
+        widths = [high - low for low, high in zip(lows, highs, strict=True)]
+        chart.axes.bar(lows, rows, widths, align="edge", color=colour(0))
     return chart

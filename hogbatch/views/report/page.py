@@ -6,15 +6,33 @@ from typing import Final
 
 from hogbatch.views.report.chart import Chart, chart_settings
 from hogbatch.views.report.comparison import differing_table, results_table
-from hogbatch.views.report.figures import calibration, comparison_figures, run_figures, timeline
+from hogbatch.views.report.figures import (
+    calibration,
+    comparison_figures,
+    predicted_numbers,
+    residuals,
+    run_figures,
+    timeline,
+)
 from hogbatch.views.report.markup import Markup, element, joined
-from hogbatch.views.report.reported import MARK, LeftOut, Quality, ReportedRun
+from hogbatch.views.report.reported import (
+    MARK,
+    LeftOut,
+    ManyClasses,
+    Numbers,
+    Predictions,
+    Quality,
+    ReportedRun,
+)
 from hogbatch.views.report.tables import (
     ReportTable,
     bin_table,
+    class_table,
+    column_table,
     confusion_table,
     environment_table,
     event_table,
+    number_table,
     result_table,
     settings_table,
     worker_table,
@@ -68,6 +86,7 @@ def _sections(run: ReportedRun, level: str = "h2") -> list[Markup]:
         "Events": [element("div", *events, class_="beside")],
         "Workers": [table_html(worker_table(run))],
         "Predictions": _quality(run.quality),
+        "Columns": [table_html(columns)] if (columns := column_table(run.run)).rows else [],
         "Settings": [table_html(settings_table(run))],
         "Environment": [table_html(environment_table(run.run))],
     }
@@ -78,14 +97,21 @@ def _section(title: str, *content: Markup, level: str = "h2") -> Markup:
     return element("section", element(level, title), *content)
 
 
-def _quality(quality: Quality | LeftOut | None) -> list[Markup]:
-    if quality is None:
-        return []
-    if isinstance(quality, LeftOut):
-        return [element("p", f"Left out: {quality.reason}", class_="note")]
-    parts = [table_html(confusion_table(quality))]
-    if quality.bins:
-        parts += [figure_html(calibration(quality)), table_html(bin_table(quality))]
+def _quality(quality: Predictions | None) -> list[Markup]:
+    match quality:
+        case None:
+            return []
+        case LeftOut():
+            return [element("p", f"Left out: {quality.reason}", class_="note")]
+        case ManyClasses():
+            return [table_html(class_table(quality))]
+        case Numbers():
+            parts = [table_html(number_table(quality))]
+            parts += [figure_html(predicted_numbers(quality)), figure_html(residuals(quality))]
+        case Quality():
+            parts = [table_html(confusion_table(quality))]
+            if quality.bins:
+                parts += [figure_html(calibration(quality)), table_html(bin_table(quality))]
     return [element("div", *parts, class_="beside")]
 
 

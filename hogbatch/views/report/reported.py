@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from hogbatch.events.state import RunState
 from hogbatch.views.status.run_files import RunReport
@@ -20,18 +20,59 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The predictions of the saved model on the test set."""
+    """The predictions of the saved model on the test set, of few classes."""
 
     labels: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]  # rows by true label, then by predicted label
     bins: tuple[Bin, ...] = ()  # of two labels, if the model has probabilities
 
 
+class ClassResult(NamedTuple):
+    """The test rows of one class."""
+
+    label: str
+    rows: int
+    correct: int
+    mistaken_for: str  # the most frequent wrong prediction; empty: there is none
+    mistakes: int  # rows with this prediction
+
+
+@dataclass(frozen=True, slots=True)
+class ManyClasses:
+    """The predictions of a saved model with more classes than a confusion matrix can show."""
+
+    classes: int  # with test rows
+    rows: int
+    correct: int
+    mean_correct: float  # mean over the classes of the fraction that is predicted correctly
+    worst: tuple[ClassResult, ...]
+
+
+class Residuals(NamedTuple):
+    """Test rows with similar residuals, predicted minus true number."""
+
+    low: float
+    high: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The predicted numbers of the saved model on the test set."""
+
+    measures: tuple[tuple[str, float], ...]
+    points: tuple[tuple[float, float], ...]  # true and predicted number of some rows
+    residuals: tuple[Residuals, ...]  # the outer ones contain all larger residuals
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Why there is no `Quality`."""
+    """Why there are no predictions."""
 
     reason: str
+
+
+Predictions: TypeAlias = Quality | ManyClasses | Numbers | LeftOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +83,7 @@ class ReportedRun:
     report: RunReport
     settings: Mapping[str, Any] = field(default_factory=dict)
     settings_problem: str | None = None  # why they could not be read
-    quality: Quality | LeftOut | None = None  # None: not defined for this kind of labels
+    quality: Predictions | None = None  # None: not defined for this kind of labels
 
     @property
     def run(self) -> RunState:

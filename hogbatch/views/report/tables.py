@@ -7,8 +7,10 @@ from typing import Final
 
 from hogbatch.events.state import MAX_NOTICES, Notice, RunState
 from hogbatch.machine.budget import byte_size
-from hogbatch.views.report.reported import Quality, ReportedRun
+from hogbatch.views.console import figure
+from hogbatch.views.report.reported import ManyClasses, Numbers, Quality, ReportedRun
 from hogbatch.views.status import text as status
+from hogbatch.views.status.text import shown
 
 MAX_WORKERS: Final = 200  # rows of the table
 
@@ -139,3 +141,49 @@ def bin_table(quality: Quality) -> ReportTable:
     rows = tuple((f"{b.predicted:.3f}", f"{b.observed:.3f}", f"{b.rows:,}") for b in quality.bins)
     header = ("predicted", "observed", "test rows")
     return ReportTable("Bins of the calibration", header, rows, frozenset(range(3)))
+
+
+def class_table(quality: ManyClasses) -> ReportTable:
+    """The worst of many classes."""
+    rows = tuple(
+        (
+            each.label,
+            f"{each.rows:,}",
+            f"{each.correct / each.rows:.1%}",
+            f"{each.mistaken_for} ({each.mistakes:,})" if each.mistakes else "-",
+        )
+        for each in quality.worst
+    )
+    total, correct = quality.rows, quality.correct
+    return ReportTable(
+        "The classes that the saved model predicts worst on the test set",
+        ("true", "test rows", "correct", "most often predicted instead (rows)"),
+        rows,
+        frozenset({1, 2}),
+        note=f"{correct:,} of {total:,} test rows are predicted correctly ({correct / total:.2%}), "
+        f"and on average {quality.mean_correct:.2%} of each of {quality.classes:,} classes.",
+    )
+
+
+def number_table(quality: Numbers) -> ReportTable:
+    """Measures of predicted numbers, in the unit of the labels."""
+    rows = tuple((name, figure(value)) for name, value in quality.measures)
+    title = "Predictions of the saved model on the test set"
+    return ReportTable(title, ("measure", "value"), rows, frozenset({1}))
+
+
+def column_table(run: RunState) -> ReportTable:
+    """The columns of the table that the run was trained on."""
+    columns = run.started.columns if run.started is not None else []
+    rows = tuple(
+        (
+            str(each["name"]),
+            each["kind"] or "not used",
+            shown(each["missing"], ",d"),
+            each["unused"],
+        )
+        for each in columns
+    )
+    note = "Columns that are not read have no number of missing cells."
+    header = ("column", "kind", "missing cells", "why it is not used")
+    return ReportTable("Columns of the training data", header, rows, frozenset({2}), note)

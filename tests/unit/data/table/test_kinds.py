@@ -142,3 +142,20 @@ def test_dates_in_usual_forms(values, expected):
 )
 def test_other_text_is_no_date(values):
     assert seconds_of(values) is None
+
+
+def test_every_column_has_a_summary():
+    columns = {
+        0: NumberColumn(np.array([1.0, np.nan, 3.0])),
+        1: NumberColumn(np.array([2.0, 2.0, 2.0])),
+        2: CategoryColumn(np.array([0, 1, -1], np.int32), ["u", "v"]),
+        4: NumberColumn(np.array([0.0, np.nan, np.nan])),
+    }
+    table = Table("t.csv", ("a", "b", "c", "d", "y"), columns)
+    assert inspect(table, TableOptions(drop=("d",)), 4).summaries == (
+        ("a", "number", 1, ""),
+        ("b", None, 0, "constant"),
+        ("c", "category", 1, ""),
+        ("d", None, None, "--drop"),
+        ("y", "label", 2, ""),
+    )

@@ -1,7 +1,7 @@
 """The table of workers, with those of servers beneath these."""
 
 from hogbatch.events.event import WorkerLost
-from hogbatch.views.report.tables import MAX_WORKERS, worker_table
+from hogbatch.views.report.tables import MAX_WORKERS, column_table, worker_table
 from tests.support.run_events import (
     ON_SERVERS,
     joined,
@@ -30,3 +30,13 @@ def test_of_many_workers_those_of_servers_are_the_first_to_be_left_out():
     assert [row[0] for n, row in enumerate(table.rows) if n not in table.beneath] == names
     assert len(table.rows) == MAX_WORKERS - 1
     assert table.note == f"{3 * len(names) - len(table.rows)} more workers are not shown."
+
+
+def test_each_column_has_its_kind_missing_cells_and_the_reason_if_it_is_not_used():
+    columns = [
+        {"name": "age", "kind": "number", "missing": 1200, "unused": ""},
+        {"name": "<id>", "kind": None, "missing": None, "unused": "--drop"},
+    ]
+    table = column_table(reported(started(columns=columns)).run)
+    assert table.rows == (("age", "number", "1,200", ""), ("<id>", "not used", "-", "--drop"))
+    assert column_table(reported().run).rows == ()
