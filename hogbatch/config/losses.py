@@ -69,6 +69,10 @@ class Loss(ABC):
         """Mean loss and metrics in the unit of the labels, if targets were labels / `unit`."""
         return LossAndMetrics(mean_loss, metrics)
 
+    def readable(self, mean_loss: float) -> tuple[str, float]:
+        """The name and the value by which people read a mean loss, in the unit of the labels."""
+        return "loss", mean_loss
+
     def ranking(self, metrics: dict[str, float]) -> float:
         """The main metric as a number that is lower for better models."""
         leading = next(iter(metrics.values()))
@@ -194,6 +198,10 @@ class Squared(Loss):
         """The loss is proportional to the square of the unit, the error to the unit."""
         scaled = {name: value * unit for name, value in metrics.items()}
         return LossAndMetrics(mean_loss * unit**2, scaled)
+
+    def readable(self, mean_loss: float) -> tuple[str, float]:
+        """The root of the mean squared error."""
+        return "rmse", math.sqrt(2 * mean_loss)
 
     def predict(self, scores: "Floats") -> "NDArray[Any]":
         """The score itself, float32[B]."""

@@ -28,7 +28,7 @@ from hogbatch.run.components import RunComponents
 from hogbatch.run.saving import other_places, save_results
 from hogbatch.store.scan import first_not_finite
 from hogbatch.version import version
-from hogbatch.views.console import Console, figure
+from hogbatch.views.console import figure, readable
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__
@@ -176,19 +176,16 @@ def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
     untrained = " before any row was trained on" if model is None else ""
     if untrained and finish.status != "stopped":
         raise UsageError(f"the run ended ({run.status}){untrained}; {saved}; let it run longer")
-    _print_conclusion(run, finish, components.console, untrained, saved)
+    _print_conclusion(run, finish, components, untrained, saved)
 
 
 def _print_conclusion(
-    run: Run, finish: Finish, console: Console, untrained: str, saved: str
+    run: Run, finish: Finish, components: RunComponents, untrained: str, saved: str
 ) -> None:
-    test, loss = run.summary["test"], run.summary["train_loss"]
-    result = f"training loss {figure(loss)}" if loss is not None else ""
-    if test:
-        result = f"{test['metric']} {figure(test['value'])}, test loss {figure(test['loss'])}"
+    result = _result(run.summary, components.setup.network.loss)
     reason = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
     parts = "; ".join(filter(None, [result, saved]))
-    console.say(f"{run.status}{untrained}{reason}: {parts}")
+    components.console.say(f"{run.status}{untrained}{reason}: {parts}")
     if finish.status == "stopped":
         _print_error("; ".join(filter(None, [f"{finish.reason}{untrained}", saved])))
 
@@ -196,6 +193,18 @@ def _print_conclusion(
 def _print_error(line: str) -> None:
     with suppress(OSError):  # the terminal may be closed
         print(f"hogbatch: {line}", file=sys.stderr)
+
+
+def _result(summary: Mapping[str, Any], loss: str) -> str:
+    """The results in words, those of the test set if there is one."""
+    if test := summary["test"]:
+        metric = f"{test['metric']} {figure(test['value'])}"
+        name, value = readable(loss, test["loss"])
+        return metric if name == test["metric"] else f"{metric}, test {name} {figure(value)}"
+    if summary["train_loss"] is None:
+        return ""
+    name, value = readable(loss, summary["train_loss"])
+    return f"training {name} {figure(value)}"
 
 
 def exit_code(finish: Finish) -> int:

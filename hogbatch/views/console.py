@@ -4,8 +4,9 @@ import math
 import sys
 from typing import Protocol, TextIO
 
+from hogbatch.config.losses import LOSSES
 from hogbatch.data.progress import ReadProgress
-from hogbatch.events.event import AnyEvent
+from hogbatch.events.event import AnyEvent, Started
 from hogbatch.events.records import Evaluation, Observer, RunTotals, WorkerRecord
 from hogbatch.machine.printable import encodable, printable_lines
 
@@ -35,6 +36,7 @@ class PlainConsole(Console):
     ) -> None:
         self._prefix, self._interval = prefix, interval
         self._stream = None if quiet else stream or sys.stdout
+        self._loss: str | None = None  # its name
         self._last = (0.0, 0)  # training seconds and rows at the last line
 
     def say(self, line: str) -> None:
@@ -50,6 +52,8 @@ class PlainConsole(Console):
         pass
 
     def event(self, event: AnyEvent) -> None:
+        if isinstance(event, Started):
+            self._loss = event.loss
         if event.TEXT:
             self.say(event.text)
 
@@ -60,16 +64,18 @@ class PlainConsole(Console):
         self._last = (evaluation.seconds, evaluation.rows)
         elapsed = evaluation.seconds - seconds
         speed = (evaluation.rows - rows) / elapsed if elapsed > 0 else 0.0
-        self.say(line(evaluation, totals, speed))
+        self.say(line(evaluation, totals, speed, self._loss))
 
 
-def line(evaluation: Evaluation, totals: RunTotals, rows_per_second: float) -> str:
+def line(
+    evaluation: Evaluation, totals: RunTotals, rows_per_second: float, loss: str | None = None
+) -> str:
     """The progress line: seconds, epochs, rows/s, metrics, losses, then all workers."""
     parts = [
         f"{evaluation.seconds:8.2f} s",
         f"epoch {evaluation.epochs:.2f}",
         speed_text(rows_per_second),
-        *result_parts(evaluation),
+        *result_parts(evaluation, loss),
     ]
     parts += [
         _worker(worker, evaluation.utilization.get(worker.name))
@@ -84,12 +90,21 @@ def speed_text(rows_per_second: float) -> str:
     return f"{rows_per_second:,.0f} rows/s"
 
 
-def result_parts(evaluation: Evaluation) -> list[str]:
-    """Metrics and losses as in progress lines."""
+def result_parts(evaluation: Evaluation, loss: str | None) -> list[str]:
+    """Metrics and means of the loss named `loss` as in progress lines."""
     parts = [f"{name} {figure(value)}" for name, value in evaluation.test_values.items()]
     if evaluation.test_loss is not None:
-        parts.append(f"test {figure(evaluation.test_loss)}")
-    return [*parts, f"train {figure(evaluation.train_loss)}"]
+        name, value = readable(loss, evaluation.test_loss)
+        parts += [f"test {figure(value)}"] if name not in evaluation.test_values else []
+    if evaluation.train_loss is None:
+        return [*parts, "train -"]
+    name, value = readable(loss, evaluation.train_loss)
+    return [*parts, f"train {'' if name == 'loss' else f'{name} '}{figure(value)}"]
+
+
+def readable(loss: str | None, mean: float) -> tuple[str, float]:
+    """`Loss.readable` of the loss named `loss`; None, or that of another version: unchanged."""
+    return LOSSES[loss].readable(mean) if loss in LOSSES else ("loss", mean)
 
 
 def figure(value: float | None) -> str:

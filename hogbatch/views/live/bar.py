@@ -66,5 +66,5 @@ def bar(run: RunState, columns: int) -> str:
     if run.rows_per_second is not None:
         parts.append(speed_text(run.rows_per_second))
     if run.history:
-        parts += result_parts(run.history[-1])
+        parts += result_parts(run.history[-1], started.loss if started is not None else None)
     return printable("  ".join(parts))[:columns]

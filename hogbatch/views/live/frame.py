@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len
@@ -10,7 +11,7 @@ from rich.text import Text
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import Condition, RunState
 from hogbatch.machine.printable import printable
-from hogbatch.views.console import figure, speed_text
+from hogbatch.views.console import figure, readable, speed_text
 from hogbatch.views.live.activity import Activity
 from hogbatch.views.status.text import (
     HEADER,
@@ -180,14 +181,19 @@ class Drawing(NamedTuple):
         return self._line("run", *texts, fraction=fraction)
 
     def _values(self) -> list[Text]:
-        """The first metric and losses: the last value, the best one, and the course."""
-        history = self.view.run.history
+        """The first metric and losses: the last value, the best one, and the course.
+
+        A loss that people read as this metric is shown as the metric.
+        """
+        history, started = self.view.run.history, self.view.run.started
         if not history:
             return []
-        values = list(LOSSES)
+        loss = started.loss if started is not None else None
+        values = [each._replace(get=partial(_read, each.get, loss)) for each in LOSSES]
         if metric := next(iter(history[-1].test_values), None):
             first = ShownValue(metric, lambda each: each.test_values.get(metric), "yellow")
-            values.insert(0, first)
+            read_as, _ = readable(loss, 0.0)
+            values = [first, *(values[1:] if read_as == metric else values)]
         lines = []
         for value in values:
             course = [found for each in history if (found := value.get(each)) is not None]
@@ -231,6 +237,14 @@ class Drawing(NamedTuple):
             when = moment(notice, run.rehearsed is not None, "%H:%M:%S")
             lines.append(Text.assemble((when + GAP, "dim"), self._clean(notice.text)))
         return lines
+
+
+def _read(
+    get: Callable[[Evaluation], float | None], loss: str | None, evaluation: Evaluation
+) -> float | None:
+    """A mean loss as people read it."""
+    mean = get(evaluation)
+    return None if mean is None else readable(loss, mean)[1]
 
 
 def curve(values: Sequence[float], width: int) -> str:

@@ -50,7 +50,10 @@ def report_parts(report: RunReport) -> dict[str, list[str]]:
     for label, each in (("last", run.history[-1] if run.history else None), ("best", run.best)):
         if each is not None:
             when = [f"{each.seconds:.2f} s", f"epoch {each.epochs:.2f}"]
-            parts[label] = [*when, *result_parts(each)]
+            parts[label] = [
+                *when,
+                *result_parts(each, started.loss if started is not None else None),
+            ]
     if run.checkpoint_at is not None:
         parts["saved"] = [f"checkpoint of {run.checkpoint_at:.2f} s"]
     if report.elsewhere is not None:

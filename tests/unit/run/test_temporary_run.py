@@ -43,7 +43,8 @@ def test_nothing_is_written_and_the_run_has_its_results(folders, capsys):
     assert str(folders[1]) not in printed and "directory" not in printed
     *before, last = printed.splitlines()
     assert len(before) < 7, "a file or a pipe gets no line for each evaluation of small data"
-    assert last.startswith("finished: rmse ") and last.endswith(f"{run.test_loss:.4f}")
+    rmse = run.metrics["test_rmse"]
+    assert last.startswith("finished") and last.endswith(f": rmse {rmse:.4f}")
 
 
 def test_nothing_is_printed_unless_that_is_wanted(capfd):

@@ -3,8 +3,9 @@ import os
 
 import pytest
 
-from hogbatch.views.console import PlainConsole, figure, line
+from hogbatch.views.console import PlainConsole, figure, line, result_parts
 from tests.support import tracked_runs
+from tests.support.run_events import started
 from tests.support.tracked_runs import totals, worker
 
 FIELDS = {"seconds": 12.345, "epochs": 1.5, "train_loss": 0.4, "test_loss": 0.3}
@@ -92,3 +93,17 @@ def test_what_a_terminal_cannot_show_is_escaped():
 )
 def test_a_figure_has_sensible_digits_in_any_unit(value, shown):
     assert figure(value) == shown
+
+
+def test_losses_of_a_regression_are_errors_in_the_unit_of_the_labels():
+    found = evaluation(train_loss=200e6, test_loss=180e6, test_values={"rmse": 18973.67})
+    assert result_parts(found, "squared") == ["rmse 18,974", "train rmse 20,000"]
+    assert result_parts(found, "of another version")[1:] == [
+        "test 180,000,000",
+        "train 200,000,000",
+    ]
+    stream = io.StringIO()
+    console = PlainConsole(quiet=False, stream=stream)
+    console.event(started(loss="squared"))
+    console.report(found, totals())
+    assert "  rmse 18,974  train rmse 20,000" in stream.getvalue()

@@ -197,3 +197,12 @@ def test_the_latest_losses_are_shown_if_there_are_any(short_run):
 )
 def test_a_curve_ends_with_the_last_value(values, drawn):
     assert curve(values, 8) == drawn
+
+
+def test_the_errors_of_a_regression_are_in_the_unit_of_the_labels():
+    values = {"test_values": {"rmse": 18973.67}}
+    found = evaluation(2.0, 1000, 180e6, train_loss=200e6, **values)
+    run = state_after(started(loss="squared"), joined(), ready(), lease(2.0, 0, 1000), found)
+    lines = [line.split()[:2] for line in shown(run, (80, 24))]
+    assert ["rmse", "18,974"] in lines and ["train", "20,000"] in lines
+    assert not any(line[:1] == ["test"] for line in lines)
