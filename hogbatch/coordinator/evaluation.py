@@ -49,7 +49,9 @@ class Evaluator:
         diverged = too_many_skipped(progress.trained)
         commands = self.recovery.warn(progress.trained, self.plan.learning_rate.base)
         seconds = progress.seconds(now)
-        utilization = roster.interval_utilization(progress.evaluated_at, seconds)
+        utilization = {}
+        if progress.may_measure(now):
+            utilization = roster.interval_utilization(progress.evaluated_at, seconds)
         evaluation = progress.end_evaluation(now, utilization)
         roster.end_interval(seconds)
         if progress.target_is_met(evaluation):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hogbatch.config.losses import LOSSES, LossAndMetrics
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.events.records import Evaluation
+from hogbatch.events.records import SHORTEST, Evaluation
 from hogbatch.policy.progress import best_interval
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.wire.messages import Done
@@ -111,6 +111,7 @@ class Progress:
     evaluation_seconds: float = 0.0  # duration of the last evaluation
     evaluated_at: float = 0.0  # training seconds
     evaluated_rows: int = 0
+    _interval: float = 0.0  # training seconds between the last two evaluations
     _expected_row_seconds: float = math.inf  # in training, until the first evaluation
     epoch_ended: bool = False  # since the last evaluation
 
@@ -186,6 +187,10 @@ class Progress:
             row_seconds = min(row_seconds, self._expected_row_seconds)
         return FORWARD_FRACTION * self.plan.test_rows * row_seconds
 
+    def may_measure(self, now: float) -> bool:
+        """Whether the utilization since the last evaluation says something; see IntervalSpeed."""
+        return self.seconds(now) - self.evaluated_at > SHORTEST * self._interval
+
     def begin_evaluation(self, now: float) -> None:
         """Stop the clock and reset the sums over the test rows."""
         self.clock.pause(now)
@@ -211,6 +216,7 @@ class Progress:
             utilization=utilization,
         )
         self.evaluation_seconds = now - self._began
+        self._interval = evaluation.seconds - self.evaluated_at
         self.evaluated_at, self.evaluated_rows = evaluation.seconds, evaluation.rows
         self.trained = LossSums()
         self.epoch_ended = False

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
 
 from msgspec import Meta
 
@@ -11,6 +11,8 @@ from hogbatch.events.event import AnyEvent
 # In files, other numbers are invalid.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]  # of training: at most 30 years
+
+SHORTEST: Final = 0.1  # interval between evaluations in which speeds are measured, over the usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,26 @@ class Evaluation:
             "test_loss": math.nan if self.test_loss is None else self.test_loss,
             **{f"test_{name}": value for name, value in self.test_values.items()},
         }
+
+
+@dataclass(slots=True)
+class IntervalSpeed:
+    """Measures the rows per second between evaluations."""
+
+    seconds: float = 0.0  # of training, at the last evaluation
+    rows: int = 0
+    _interval: float = 0.0  # seconds between the last two
+
+    def next(self, seconds: float, rows: int) -> float | None:
+        """The speed until the next evaluation.
+
+        None if the interval is much shorter than the one before, as the last one of a run may be:
+        then few leases end in it, or none.
+        """
+        interval, usual = seconds - self.seconds, self._interval
+        trained = rows - self.rows
+        self.seconds, self.rows, self._interval = seconds, rows, interval
+        return trained / interval if interval > SHORTEST * usual else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,13 @@ from typing import Protocol, TextIO
 from hogbatch.config.losses import LOSSES
 from hogbatch.data.progress import ReadProgress
 from hogbatch.events.event import AnyEvent, Started
-from hogbatch.events.records import Evaluation, Observer, RunTotals, WorkerRecord
+from hogbatch.events.records import (
+    Evaluation,
+    IntervalSpeed,
+    Observer,
+    RunTotals,
+    WorkerRecord,
+)
 from hogbatch.machine.printable import encodable, printable_lines
 
 
@@ -37,7 +43,7 @@ class PlainConsole(Console):
         self._prefix, self._interval = prefix, interval
         self._stream = None if quiet else stream or sys.stdout
         self._loss: str | None = None  # its name
-        self._last = (0.0, 0)  # training seconds and rows at the last line
+        self._speed = IntervalSpeed()
 
     def say(self, line: str) -> None:
         if self._stream is None:
@@ -58,23 +64,23 @@ class PlainConsole(Console):
             self.say(event.text)
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        seconds, rows = self._last
-        if evaluation.seconds - seconds < self._interval:
+        if evaluation.seconds - self._speed.seconds < self._interval:
             return
-        self._last = (evaluation.seconds, evaluation.rows)
-        elapsed = evaluation.seconds - seconds
-        speed = (evaluation.rows - rows) / elapsed if elapsed > 0 else 0.0
+        speed = self._speed.next(evaluation.seconds, evaluation.rows)
         self.say(line(evaluation, totals, speed, self._loss))
 
 
 def line(
-    evaluation: Evaluation, totals: RunTotals, rows_per_second: float, loss: str | None = None
+    evaluation: Evaluation,
+    totals: RunTotals,
+    rows_per_second: float | None,
+    loss: str | None = None,
 ) -> str:
     """The progress line: seconds, epochs, rows/s, metrics, losses, then all workers."""
     parts = [
         f"{evaluation.seconds:8.2f} s",
         f"epoch {evaluation.epochs:.2f}",
-        speed_text(rows_per_second),
+        *([] if rows_per_second is None else [speed_text(rows_per_second)]),
         *result_parts(evaluation, loss),
     ]
     parts += [

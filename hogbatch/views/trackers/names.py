@@ -13,7 +13,7 @@ NOT_SETTINGS: Final = ("log", "overwrite", "quiet", "resume", "run_dir")  # they
 
 
 def evaluation_values(
-    evaluation: Evaluation, workers: Iterable[WorkerRecord], rows_per_second: float
+    evaluation: Evaluation, workers: Iterable[WorkerRecord], rows_per_second: float | None
 ) -> dict[str, float]:
     """The values of an evaluation, without those that were not measured.
 

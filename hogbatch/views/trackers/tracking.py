@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from hogbatch.errors import UsageError
 from hogbatch.events.event import AnyEvent
 from hogbatch.events.names import METRICS, MLFLOW_RUN, MODEL, TENSORBOARD, WANDB, WANDB_RUN
-from hogbatch.events.records import Evaluation, RunTotals
+from hogbatch.events.records import Evaluation, IntervalSpeed, RunTotals
 from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
 from hogbatch.views.trackers.csv_file import CsvFile
 from hogbatch.views.trackers.names import evaluation_values
@@ -99,7 +99,8 @@ class Tracking:
         reached: tuple[float, int] = (0.0, 0),
     ) -> None:
         """`reached` are the training seconds and rows at the start; above 0 in a resumed run."""
-        self._names, self._run, self._say, self._last = names, run, say, reached
+        self._names, self._run, self._say = names, run, say
+        self._speed = IntervalSpeed(*reached)
         self._feeds: list[Feed] = []
         self._summary: Mapping[str, Any] | None = None
 
@@ -119,10 +120,7 @@ class Tracking:
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         """Give the values of an evaluation to every tracker, without waiting for any."""
-        seconds, rows = self._last
-        self._last = evaluation.seconds, evaluation.rows
-        elapsed = evaluation.seconds - seconds
-        speed = (evaluation.rows - rows) / elapsed if elapsed > 0 else 0.0
+        speed = self._speed.next(evaluation.seconds, evaluation.rows)
         values = evaluation_values(evaluation, totals.workers, speed)
         for feed in self._feeds:
             feed.put(Point(evaluation.rows, evaluation.seconds, values))

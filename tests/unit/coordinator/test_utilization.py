@@ -116,11 +116,20 @@ def test_a_worker_that_is_faster_in_training_than_before_has_a_higher_peak(play)
     play.attach("a", profile=PROFILE)
     for row_seconds, speed, utilization in (
         (0.002, 400.0, 0.8),  # computes 500 rows a second, of which 400 are trained
-        (SLOW, 40.0, 0.08),  # slower than before
+        (SLOW, 150.0, 0.3),  # slower than before
         (0.001, 1000.0, 1.0),
     ):
         play.seconds_per_row = row_seconds
         train(play, seconds=60 / speed)
         assert finish_epoch(play).utilization["cpu-0"] == pytest.approx(utilization)
-    total_seconds = 60 / 400 + 60 / 40 + 60 / 1000
+    total_seconds = 60 / 400 + 60 / 150 + 60 / 1000
     assert total(play, "cpu-0").utilization == pytest.approx(180 / total_seconds / 1000)
+
+
+def test_an_interval_that_is_much_shorter_than_the_one_before_measures_nothing(play):
+    play.attach("a", profile=PROFILE)
+    train(play, seconds=2.0)
+    assert finish_epoch(play).utilization["cpu-0"] == pytest.approx(60 / 2.0 / 200)
+    for found in ({}, {"cpu-0": pytest.approx(60 / 0.1 / 200)}):  # the second one is as usual
+        train(play, seconds=0.1)
+        assert finish_epoch(play).utilization == found

@@ -38,15 +38,15 @@ def test_a_line_has_progress_speed_and_what_was_measured(changes, workers, shown
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_the_speed_is_that_since_the_last_line(quiet):
+def test_the_speed_is_that_since_the_last_line_if_that_is_not_much_shorter_ago_than_usual(quiet):
     stream = io.StringIO()
     live = PlainConsole(quiet, stream, "a: ")
     live.say("hello")
-    for seconds, rows in ((2.0, 1000), (4.0, 6000), (4.0, 6000)):
+    for seconds, rows in ((2.0, 1000), (4.0, 6000), (4.1, 6001), (4.2, 6201)):
         live.report(evaluation(seconds=seconds, rows=rows), totals(*WORKERS))
     hello, *lines = stream.getvalue().splitlines() or [""]
     assert hello == ("" if quiet else "a: hello")
-    speeds = ["500 rows/s", "2,500 rows/s", "0 rows/s"]
+    speeds = ["500 rows/s", "2,500 rows/s", "epoch 1.50", "2,000 rows/s"]
     assert [text.split("  ")[-6] for text in lines] == ([] if quiet else speeds)
 
 
