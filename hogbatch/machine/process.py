@@ -79,6 +79,19 @@ def pin(core: int) -> None:
         logging.warning("a thread is not pinned to core %d: %s", core, error.strerror)
 
 
+def pinned_cores(root: Path = ROOT) -> frozenset[int]:
+    """Return the cores to each of which a thread of any user but root is pinned.
+
+    Threads of the kernel, which belong to root, are pinned to every core.
+    """
+    cores: set[int] = set()
+    for task in root.glob("proc/[0-9]*/task/[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if task.stat().st_uid and len(mask := os.sched_getaffinity(int(task.name))) == 1:
+                cores |= mask
+    return frozenset(cores)
+
+
 def die_with(parent: int) -> None:
     """Let the kernel kill this process when the thread that started it ends.
 

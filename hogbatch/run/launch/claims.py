@@ -1,16 +1,28 @@
-"""Assignment of cores to the workers of a run; no two runs of a server pin to the same core."""
+"""Assignment of cores to the workers of a run; no two runs of a server pin to the same core.
 
+docs/decisions/0064-claims-of-other-users.md says which claims count, and why.
+"""
+
+import errno
+import logging
+import os
 import socket
+import struct
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
 
 from hogbatch.config.values import WorkerRequest
 from hogbatch.machine.linux import read_topology
-from hogbatch.machine.topology import Cores, Topology, assign
+from hogbatch.machine.process import pinned_cores
+from hogbatch.machine.topology import Cores, Topology, assign, show_cores
+
+log = logging.getLogger(__name__)
 
 # Names in Linux's abstract socket namespace. A name can be bound once, so a claim is exclusive. It
 # disappears with its process and is visible to every user of this network namespace.
 NAME = "\0hogbatch-core-"
+CREDENTIALS: Final = "iII"  # process, user, group: struct ucred of unix(7)
 
 
 @contextmanager
@@ -23,10 +35,11 @@ def pinning(requests: Sequence[WorkerRequest]) -> Iterator[list[Cores]]:
     """
     topology = read_topology()
     with ExitStack() as undo:
-        claims = _claim(topology.cores)
+        claims, of_others = _claim(topology.cores)
         for claim in claims.values():
             undo.callback(claim.close)
-        assigned = _assign(topology, requests, topology.cores - claims.keys())
+        free = claims.keys() | _unused(of_others)
+        assigned = _assign(topology, requests, topology.cores - free)
         for core in claims.keys() - {core for cores in assigned for core in cores}:
             claims[core].close()
         yield [
@@ -44,9 +57,10 @@ def _assign(
     return with_gpus if any(with_gpus) else assign(topology, threads, taken)
 
 
-def _claim(cores: Iterable[int]) -> dict[int, socket.socket]:
-    """Claim the `cores` that no other run has claimed; return core → socket of the claim."""
+def _claim(cores: Iterable[int]) -> tuple[dict[int, socket.socket], set[int]]:
+    """Claim `cores`; return core → socket of the claim, and the cores that others have claimed."""
     claims: dict[int, socket.socket] = {}
+    of_others: set[int] = set()
     for core in cores:
         try:
             claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -54,7 +68,38 @@ def _claim(cores: Iterable[int]) -> dict[int, socket.socket]:
             break
         try:
             claim.bind(f"{NAME}{core}")
+            claim.listen()  # for `_owner`
             claims[core] = claim
-        except OSError:  # claimed by another run, or not permitted: no pinning
+        except OSError as error:  # in other cases it is not permitted: no pinning
             claim.close()
-    return claims
+            if error.errno == errno.EADDRINUSE:
+                of_others.add(core)
+    return claims, of_others
+
+
+def _unused(claimed: Iterable[int]) -> set[int]:
+    """The cores of those `claimed` by another user to which none of that user's threads is pinned.
+
+    Their claims are ignored, which is logged.
+    """
+    foreign = {core for core in claimed if _owner(core) not in (0, os.getuid())}
+    ignored = foreign - pinned_cores() if foreign else set()
+    if ignored:
+        log.warning(
+            "cores %s: another user claims them, but has pinned no thread to them; the claims are "
+            "ignored",
+            show_cores(ignored),
+        )
+    return ignored
+
+
+def _owner(core: int) -> int | None:
+    """The user who has claimed `core`, as the kernel reports; None if it cannot tell."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        probe.connect(f"{NAME}{core}")
+        size = struct.calcsize(CREDENTIALS)
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        _, user, _ = struct.unpack(CREDENTIALS, credentials)
+        return int(user)
+    return None

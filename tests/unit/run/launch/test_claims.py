@@ -1,4 +1,6 @@
+import os
 import secrets
+import subprocess
 
 import pytest
 
@@ -8,6 +10,7 @@ from hogbatch.run.launch import claims
 from hogbatch.run.launch.claims import pinning
 from hogbatch.run.launch.local import LEAVE_WITHIN_S, LocalLauncher
 from hogbatch.run.processes import launched_workers
+from tests.support.other_user import as_root, start_as_nobody
 
 ONE = WorkerRequest("cpu", threads=1)
 TWO = WorkerRequest("cpu", threads=2)
@@ -52,3 +55,33 @@ def test_workers_are_started_on_the_cores_claimed_for_them(monkeypatch, tmp_path
     with pytest.raises(KeyError), launched_workers((TWO,), tmp_path, pin):
         raise KeyError
     assert stopped == [LEAVE_WITHIN_S, 0.0]
+
+
+CLAIM = """
+import os, socket, sys
+claim = socket.socket(socket.AF_UNIX)
+claim.bind("\\0" + sys.argv[1])
+if sys.argv[3] == "listening":
+    claim.listen()
+if sys.argv[2]:
+    os.sched_setaffinity(0, {int(sys.argv[2])})
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@as_root
+@pytest.mark.parametrize("socket", ["listening", "only bound"])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_claim_of_another_user_counts_if_a_thread_is_pinned(caplog, pinned, socket):
+    core = min(os.sched_getaffinity(0))
+    name = f"{claims.NAME[1:]}{core}"
+    other = start_as_nobody(CLAIM, name, str(core) if pinned else "", socket, stdin=subprocess.PIPE)
+    with other:
+        other.stdout.readline()
+        with pinning([ONE, ONE, ONE, ONE]) as cores:
+            pass
+        other.stdin.close()
+    assert cores == ([()] * 4 if pinned else [(0,), (1,), (2,), (3,)])
+    warned = f"cores {core}: another user claims them, but has pinned no thread to them"
+    assert (warned in caplog.text) is not pinned
