@@ -13,6 +13,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.errors import PolicyError
 from hogbatch.events.records import WorkerRecord
 from hogbatch.machine.budget import byte_size
+from hogbatch.machine.printable import rounded
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.defaults import critical_batch
@@ -122,7 +123,7 @@ def table(result: Forecast) -> Iterator[str]:
     )
     for kind in result.kinds:
         records = kind.workers
-        workers = f"{len(records)} x {kind.speed.device}, {kind.speed.peak:g} rows/s"
+        workers = f"{len(records)} x {kind.speed.device}, {rounded(kind.speed.peak)} rows/s"
         updates, rows = sum(w.updates for w in records), sum(w.rows for w in records)
         fraction, busy = sum(w.update_share for w in records), mean(w.busy for w in records)
         parked = mean(w.parked_seconds for w in records) / result.seconds

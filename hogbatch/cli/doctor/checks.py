@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hogbatch.machine.budget import byte_size
+from hogbatch.machine.printable import rounded
 from hogbatch.machine.topology import Topology, show_cores, training_threads
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def quota(topology: Topology) -> Verdict:
     granted, allowed = topology.quota, len(topology.cores)
     if granted is None:
         return ok("none")
-    value = f"the cgroup grants {granted:.2g} of {allowed} logical cores"
+    value = f"the cgroup grants {rounded(round(granted, 2))} of {allowed} logical cores"
     if granted >= allowed:
         return ok(value)
     effect = (

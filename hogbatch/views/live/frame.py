@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import Condition, RunState
-from hogbatch.machine.printable import printable
+from hogbatch.machine.printable import printable, rounded
 from hogbatch.views.console import figure, readable, speed_text
 from hogbatch.views.live.activity import Activity
 from hogbatch.views.status.text import (
@@ -171,7 +171,7 @@ class Drawing(NamedTuple):
     def _seconds(self) -> Text:
         run, active = self.view.run, self.view.condition.active
         limit = run.started.max_seconds if run.started is not None else None
-        texts = [f"{run.seconds:.1f} s" + (f" of {limit:g} s" if limit else "")]
+        texts = [f"{run.seconds:.1f} s" + (f" of {rounded(limit)} s" if limit else "")]
         left, patience = run.seconds_left() if active else None, run.patience_left()
         if left is not None:
             texts.append(f"at most {duration(left)} left")

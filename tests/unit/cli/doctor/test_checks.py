@@ -52,6 +52,7 @@ WARNINGS = [
     (checks.cores(topology([3]), 16, 0), "1 of 16 logical cores", "without taskset"),
     (checks.quota(topology(quota=2.5)), "grants 2.5 of 16", "docker run --cpuset-cpus 0-2"),
     (checks.quota(topology(quota=0.5)), "grants 0.5 of 16", "suspended 50% of the time"),
+    (checks.quota(topology(range(128), quota=100.0)), "grants 100 of 128", "not pinned"),
     (checks.memory(GB // 2, 64 * GB, None), "500 MB of 64 GB", "close other programs"),
     (checks.memory(60 * GB, 64 * GB, GB // 4), "250 MB within", "raise the memory limit"),
     (checks.huge_pages(False, "advise [never]"), "[never]", "advise | sudo tee /sys/kernel/mm/"),
