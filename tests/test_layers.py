@@ -40,7 +40,7 @@ ONLY_DECIDE = {  # packages, and their modules without a clock, files, processes
     "config": "effect layers losses lsh optimizers",
     "coordinator": "",  # all of them, with the exceptions below
     "data": "columns",
-    "events": "event state worker_figures",
+    "events": "combine event state worker_figures",
     "kernels": "contract executor layers",
     "machine": "topology",
     "model": "footprint",

@@ -74,7 +74,9 @@ class Job:
         return self._start("hogbatch.cli.main", "worker", kind, self.run_dir, *arguments)
 
     def _begin(self, command: str, *arguments: object, **env: str) -> Process:
-        arguments = ("--hidden", 32, *arguments, "--run-dir", self.run_dir)
+        # All events: single leases prove that each row was trained on once.
+        flags = ("--hidden", 32, "--events", "all")
+        arguments = (*flags, *arguments, "--run-dir", self.run_dir)
         self.coordinator = self._start("hogbatch.cli.main", command, *arguments, **env)
         return self.coordinator
 

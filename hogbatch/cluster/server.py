@@ -105,7 +105,8 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         memory = ServerMemory(*shared, buffers.fd, buffers.layout)
         frames.send(msgspec.msgpack.encode(memory))
         merges = ModelMerges(segments.model, _tensors(network), buffers, plane, welcome.worker)
-        log = cleanup.enter_context(closing(EventLog(run_dir / EVENTS)))
+        combine = config.events == "combined"
+        log = cleanup.enter_context(closing(EventLog(run_dir / EVENTS, combine=combine)))
         policy = limited(find(config.policy)(start.policy), log.write)
         coordinator = SuppliedCoordinator(
             start.plan, policy, address=plane.address, plane=plane.name, servers=start.servers
@@ -124,6 +125,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
             shuffle=segments.shuffle,
             quarantine=segments.quarantine,
             record=log.write,
+            write_due=log.write_due,
         )
         background = BackgroundTasks()
         upstream = Upstream(coordinator, background, dealer, frames, merges, own)

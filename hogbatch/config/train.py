@@ -279,6 +279,12 @@ class TrainConfig(LearningConfig):
         "NAME,...",
         TRACKER,
     )
+    events: str = Group.OUTPUT.choice(
+        "combined",
+        "content of events.jsonl: combined: leases and other frequent events are combined, so that "
+        "it grows by 2 MB an hour at most; all: each event, for each lease",
+        ("combined", "all"),
+    )
     plain: bool = Group.OUTPUT.flag(
         False,
         BOOLEAN,

@@ -80,6 +80,7 @@ class Adapters:
     shuffle: Callable[[int, int], None]  # writes a row order; called on another thread
     quarantine: Callable[[int, int, int], None]
     record: Callable[[AnyEvent], object]
+    write_due: Callable[[], object]  # writes events that the log has held back, if it is time
 
 
 @dataclass(frozen=True, slots=True)

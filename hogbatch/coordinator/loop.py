@@ -119,6 +119,7 @@ class Loop:
             self._record_restarts(adapters.processes.start_due(time.monotonic()))
         if not state.workers and (why := adapters.processes.all_ended()):
             self._execute(state.abandon(why, time.monotonic()))
+        adapters.write_due()
 
     def _execute(self, commands: list[Command]) -> None:
         for command in commands:

@@ -201,6 +201,33 @@ class OfLease(Event, frozen=True, omit_defaults=True):
 class LeaseDone(OfLease, frozen=True, kw_only=True, tag="lease"):
     busy_seconds: float | None = None
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows of the lease."""
+        return self.rows[1] - self.rows[0]
+
+
+class LeasesDone(Event, frozen=True, kw_only=True, tag="leases", omit_defaults=True):
+    """Several leases in a row of one worker; the fields are sums of those of LeaseDone."""
+
+    seconds: float  # of training, at the end of the last one
+    epoch: int  # of the last one
+    leases: int
+    rows: int
+    worker: str
+    batch_size: int  # of the last one
+    updates: int
+    staleness: float | None = None  # mean of the updates
+    merge_seconds: float | None = None
+    transferred: int | None = None
+    transfer_seconds: float | None = None
+    busy_seconds: float | None = None
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows of all leases."""
+        return self.rows
+
 
 class MergeRefused(OfLease, frozen=True, kw_only=True, tag="merge_refused"):
     TEXT: ClassVar[str] = (
@@ -338,7 +365,8 @@ class PlaneChosen(Event, frozen=True, tag="plane"):
 AnyEvent = (
     Started | Resumed | Ended | WorkerJoined | WorkerCompiles | WorkerReady | WorkerLost | Goodbye
     | WorkerLeft | WorkerRestarted | WorkerGivenUp | WorkerParked | WorkerUnparked | OutOfMemory
-    | PolicyStopped | LeaseDone | MergeRefused | RowsSkipped | RowsOftenSkipped | Quarantined
+    | PolicyStopped | LeaseDone | LeasesDone | MergeRefused | RowsSkipped | RowsOftenSkipped
+    | Quarantined
     | EpochEnded | EvaluationBegins | Evaluated | CheckpointBegins | CheckpointWritten
     | CheckpointFailed | Poisoned | Recovered | WorkersOfServer | ServersMerged | PlaneChosen
 )  # fmt: skip

@@ -1,10 +1,8 @@
 """Records of a run: events, evaluations, and the parameters to save."""
 
-import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,15 +26,13 @@ class RunRecorder:
 
     def __init__(
         self,
-        run_dir: Path,
+        log: EventLog,
         observers: Sequence[Observer],
         params: NDArray[np.float32],
-        append: bool = False,
         marks: Mapping[str, Any] = MappingProxyType({}),
-        now: Callable[[], float] = time.time,
     ) -> None:
-        """`marks` are fields of every event and of the summary, `now` is the time of events."""
-        self.log = EventLog(run_dir / "events.jsonl", append, marks, now)
+        """`marks` are fields of the summary."""
+        self.log = log
         self.marks = marks
         self.history: list[Evaluation] = []
         self.kept: Evaluation | None = None  # of the kept parameters

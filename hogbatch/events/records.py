@@ -6,7 +6,8 @@ from typing import Annotated, Final, Protocol
 
 from msgspec import Meta
 
-from hogbatch.events.event import AnyEvent
+from hogbatch.config.losses import LOSSES
+from hogbatch.events.event import AnyEvent, Evaluated, Started
 
 # In files, other numbers are invalid.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -63,6 +64,13 @@ class IntervalSpeed:
         trained = rows - self.rows
         self.seconds, self.rows, self._interval = seconds, rows, interval
         return trained / interval if interval > SHORTEST * usual else None
+
+
+def rank(evaluation: Evaluation | Evaluated, started: Started | None) -> float:
+    """A number that is the lowest for the best model, by the rule of the coordinator."""
+    if started is not None and started.by_metric and evaluation.test_values:
+        return LOSSES[started.loss].ranking(evaluation.test_values)
+    return math.inf if evaluation.test_loss is None else evaluation.test_loss
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,20 @@
 
 :class:`RunState` takes the events of events.jsonl in their order. It has no files and no clock, so
 a run that is looked at while it trains, and one that ended long ago, give the same picture.
+The log contains the state itself from time to time (`event_log`), so all its values are such that
+can be written as JSON.
 """
 
-from collections import defaultdict, deque
+import math
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hogbatch.config.losses import LOSSES
 from hogbatch.events import event as events
-from hogbatch.events.records import Evaluation
+from hogbatch.events.records import Evaluation, rank
 from hogbatch.events.worker_figures import Counter, ObservedWorker
 
 MAX_NOTICES: Final = 100
-# Events whose times are kept.
-TIMED: Final = (events.CheckpointWritten, events.Resumed, events.Poisoned, events.OutOfMemory)
+TIMED: Final = ("checkpoint", "resumed", "poisoned", "out_of_memory")  # their times are kept
 REASONS: Final = {  # of a status that has no reason of its own
     "finished": "all epochs",
     "target": "the target loss is reached",
@@ -47,11 +47,8 @@ class RunState:
     history: list[Evaluation] = field(default_factory=list)
     best: Evaluation | None = None
     workers: list[ObservedWorker] = field(default_factory=list)  # in the order in which they joined
-    notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=MAX_NOTICES))
-    # training seconds of the events TIMED
-    occurrences: defaultdict[type[events.Event], list[float]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    notices: list[Notice] = field(default_factory=list)  # the last MAX_NOTICES
+    occurrences: dict[str, list[float]] = field(default_factory=dict)  # of TIMED: training seconds
     checkpoint_at: float | None = None  # training seconds of the state that the last one has
     evaluates: events.EvaluationBegins | None = None  # an evaluation has begun and not ended
     saves: bool = False  # a checkpoint is being written
@@ -153,7 +150,7 @@ class RunState:
                 self.evaluates, self.saves = None, False
                 if event.seconds is not None:
                     self.seconds = event.seconds
-            case events.LeaseDone():
+            case events.LeaseDone() | events.LeasesDone():
                 self._credit(event)
             case events.Evaluated():
                 self._evaluated(Evaluation(**event.fields))
@@ -168,8 +165,8 @@ class RunState:
                 self.saves = False
             case _:
                 self._change_worker(event)
-        if isinstance(event, TIMED):
-            self.occurrences[type(event)].append(self.seconds)
+        if event.name in TIMED:
+            self.occurrences.setdefault(event.name, []).append(self.seconds)
         if event.TEXT:
             self._note(event.at, event.text)
 
@@ -233,11 +230,11 @@ class RunState:
         self.rows.begin(seconds)
         self._note(resumed.at, f"resumed from {resumed.checkpoint}")
 
-    def _credit(self, lease: events.LeaseDone) -> None:
-        self._worker(lease.worker).credit(lease)
+    def _credit(self, done: events.LeaseDone | events.LeasesDone) -> None:
+        self._worker(done.worker).credit(done)
         self.trains = True
-        self.seconds = max(self.seconds, lease.seconds)
-        self.rows.add(lease.rows[1] - lease.rows[0], lease.seconds)
+        self.seconds = max(self.seconds, done.seconds)
+        self.rows.add(done.row_count, done.seconds)
 
     def _evaluated(self, evaluation: Evaluation) -> None:
         self._remember(evaluation)
@@ -253,17 +250,12 @@ class RunState:
             self.best = evaluation
 
     def _is_best(self, evaluation: Evaluation) -> bool:
-        """Whether this is the best model so far, by the rule of the coordinator."""
-        best = self.best
-        if self.started is not None and self.started.by_metric and evaluation.test_values:
-            ranking = LOSSES[self.started.loss].ranking
-            return best is None or ranking(evaluation.test_values) < ranking(best.test_values)
-        if evaluation.test_loss is None:
-            return False
-        return best is None or best.test_loss is None or evaluation.test_loss < best.test_loss
+        """Whether this is the best model so far."""
+        best = math.inf if self.best is None else rank(self.best, self.started)
+        return rank(evaluation, self.started) < best
 
     def _note(self, at: float, text: str) -> None:
-        self.notices.append(Notice(at, text, self.seconds))
+        self.notices = [*self.notices[1 - MAX_NOTICES :], Notice(at, text, self.seconds)]
 
 
 class Condition(NamedTuple):

@@ -1,14 +1,14 @@
 """The workers of a run, as its events describe them, and the courses of their values."""
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from hogbatch.events.event import LeaseDone, WorkersOfServer
+from hogbatch.events.event import LeaseDone, LeasesDone, WorkersOfServer
 
 MAX_POINTS: Final = 1000  # of a trace
 DIGITS: Final = 4  # of the training seconds of a point, after the decimal point
 WINDOW_S: Final = 10.0  # training seconds over which a recent speed is measured
+MAX_RECENT: Final = 100  # points in this time
 
 
 @dataclass(slots=True)
@@ -19,12 +19,12 @@ class Trace:
     """
 
     points: list[tuple[float, int]] = field(default_factory=list)
-    _min_distance: float = 0.0  # seconds between two points
+    min_distance: float = 0.0  # seconds between two points
 
     def add(self, seconds: float, value: int) -> None:
         """Add a change to `value` at training second `seconds`."""
         point = (round(seconds, DIGITS), value)
-        if self.points and seconds - self.points[-1][0] < self._min_distance:
+        if self.points and seconds - self.points[-1][0] < self.min_distance:
             self.points[-1] = (self.points[-1][0], value)
             return
         self.points.append(point)
@@ -39,10 +39,10 @@ class Trace:
     def _thin(self) -> None:
         """Drop about every second point."""
         span = self.points[-1][0] - self.points[0][0]
-        self._min_distance = max(2 * self._min_distance, 2 * span / MAX_POINTS)
+        self.min_distance = max(2 * self.min_distance, 2 * span / MAX_POINTS)
         points, self.points = self.points, []
         for seconds, value in points:
-            if not self.points or seconds - self.points[-1][0] >= self._min_distance:
+            if not self.points or seconds - self.points[-1][0] >= self.min_distance:
                 self.points.append((seconds, value))
             else:
                 self.points[-1] = (self.points[-1][0], value)
@@ -54,12 +54,12 @@ class Counter:
 
     value: int = 0
     course: Trace = field(default_factory=Trace)
-    _recent: deque[tuple[float, int]] = field(default_factory=deque)  # of about WINDOW_S
+    recent: list[tuple[float, int]] = field(default_factory=list)  # of about WINDOW_S
 
     def begin(self, seconds: float) -> None:
         """Measure speeds from training second `seconds` on."""
-        self._recent.clear()
-        self._recent.append((seconds, self.value))
+        self.recent.clear()
+        self.recent.append((seconds, self.value))
 
     def add(self, amount: int, seconds: float) -> None:
         """Add `amount` at training second `seconds`."""
@@ -69,16 +69,18 @@ class Counter:
     def set(self, value: int, seconds: float) -> None:
         """Set the value at training second `seconds`; the course is not kept."""
         self.value = value
-        self._recent.append((seconds, value))
-        while len(self._recent) > 2 and self._recent[1][0] <= seconds - WINDOW_S:
-            self._recent.popleft()
+        if len(self.recent) > 1 and seconds - self.recent[-2][0] < WINDOW_S / MAX_RECENT:
+            self.recent.pop()
+        self.recent.append((seconds, value))
+        while len(self.recent) > 2 and self.recent[1][0] <= seconds - WINDOW_S:
+            del self.recent[0]
 
     def speed(self, now: float) -> float | None:
         """The recent speed at training second `now`; None before anything was measured."""
-        if not self._recent:
+        if not self.recent:
             return None
-        before = [point for point in self._recent if point[0] <= now - WINDOW_S]
-        start, value = before[-1] if before else self._recent[0]
+        before = [point for point in self.recent if point[0] <= now - WINDOW_S]
+        start, value = before[-1] if before else self.recent[0]
         return (self.value - value) / (now - start) if now > start else None
 
     def roll_back(self, seconds: float) -> None:
@@ -136,13 +138,13 @@ class ObservedWorker:
         self.state, self.reason = "parked" if parked else "trains", reason
         self.parked.add(seconds, int(parked))
 
-    def credit(self, lease: LeaseDone) -> None:
-        """Add a lease that it has done."""
-        self.resize(lease.batch_size, lease.seconds)
-        self.rows.add(lease.rows[1] - lease.rows[0], lease.seconds)
-        self.updates.add(lease.updates, lease.seconds)
-        if lease.staleness is not None:
-            self.missed.add(round(lease.staleness * lease.updates), lease.seconds)
+    def credit(self, done: LeaseDone | LeasesDone) -> None:
+        """Add one or more leases that it has done."""
+        self.resize(done.batch_size, done.seconds)
+        self.rows.add(done.row_count, done.seconds)
+        self.updates.add(done.updates, done.seconds)
+        if done.staleness is not None:
+            self.missed.add(round(done.staleness * done.updates), done.seconds)
             self.staleness = self.missed.value / max(1, self.updates.value)
 
     def leave(self, state: str, reason: str, seconds: float) -> None:

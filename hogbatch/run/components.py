@@ -109,6 +109,7 @@ class RunComponents:
             shuffle=self.segments.shuffle,
             quarantine=self.segments.quarantine,
             record=self.recorder.record,
+            write_due=self.recorder.log.write_due,
             report=self.recorder.report,
             show_mean=self.moving_mean.show,
             keep=self.recorder.keep,

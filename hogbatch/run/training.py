@@ -12,7 +12,8 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.data.load import LoadedData
 from hogbatch.errors import HogbatchError
 from hogbatch.events.event import Ended
-from hogbatch.events.names import SERVERS
+from hogbatch.events.event_log import EventLog
+from hogbatch.events.names import EVENTS, SERVERS
 from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import Observer
 from hogbatch.machine.allocator import return_freed_memory
@@ -105,8 +106,11 @@ def open_run(
         params, continues = segments.model.params, setup.continues
         tracking = enter(setup.tracking(console.say, platform.marks))
         observers: list[Observer] = [console, tracking]
-        recorder = RunRecorder(run_dir, observers, params, continues, platform.marks, platform.now)
-        cleanup.callback(recorder.log.close)
+        log = EventLog(
+            run_dir / EVENTS, continues, platform.marks, platform.now, config.events == "combined"
+        )
+        cleanup.callback(log.close)
+        recorder = RunRecorder(log, observers, params, platform.marks)
         where = {"process": platform.process, "environment": platform.environment}
         rehearsed = platform.marks.get("rehearsed", UNSET)
         recorder.record(structs.replace(setup.started(), **where, rehearsed=rehearsed))

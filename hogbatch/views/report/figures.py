@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from hogbatch.events.event import CheckpointWritten, Event, OutOfMemory, Poisoned, Resumed
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import RunState
 from hogbatch.events.worker_figures import ObservedWorker
@@ -190,11 +189,11 @@ def most_rows(run: RunState) -> tuple[list[ObservedWorker], str]:
     )
 
 
-INCIDENTS: Final[dict[type[Event], str]] = {  # event of `events.state.TIMED`: its row
-    CheckpointWritten: "checkpoints",
-    Poisoned: "roll-backs",
-    OutOfMemory: "out of memory",
-    Resumed: "resumed",
+INCIDENTS: Final = {  # event of `events.state.TIMED`: its row
+    "checkpoint": "checkpoints",
+    "poisoned": "roll-backs",
+    "out_of_memory": "out of memory",
+    "resumed": "resumed",
 }
 
 
@@ -211,7 +210,7 @@ def timeline(run: RunState) -> Chart:
     for number, worker in enumerate(workers):
         _draw_presence(chart, worker, run.seconds, colour(number))
     for event, name in INCIDENTS.items():
-        if moments := run.occurrences[event]:
+        if moments := run.occurrences.get(event):
             row = chart.add_row(f"{name} ({len(moments):,})")
             shown = moments[:: -(-len(moments) // MAX_MOMENTS)]
             chart.axes.plot(shown, [row] * len(shown), "|", color="black", markersize=8)

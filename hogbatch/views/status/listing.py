@@ -18,7 +18,10 @@ from hogbatch.views.status.text import aligned, filled, shown
 
 YEAR_2000: Final = 946684800.0  # Unix seconds; earlier times are those of a simulated clock
 # These settings do not change a run, or are only those of earlier versions.
-NOT_COMPARED: Final = ("log", "quiet", "plain", "overwrite", "run-dir", "resume", *DROPPED)
+NOT_COMPARED: Final = (
+    *("log", "events", "quiet", "plain", "overwrite", "run-dir", "resume"),
+    *DROPPED,
+)
 HEADER: Final = ("run", "state", "metric", "test loss", "seconds", "rows/s")
 INDENT: Final = "    "
 

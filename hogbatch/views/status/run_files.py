@@ -14,6 +14,7 @@ import msgspec
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events import marker
 from hogbatch.events.event import Ended, Evaluated, read_event
+from hogbatch.events.event_log import last_state, read_on
 from hogbatch.events.names import CONFIG, CRASH, ELSEWHERE, EVENTS, SUMMARY
 from hogbatch.events.state import Condition, RunState, condition_of
 from hogbatch.events.worker_figures import ObservedWorker
@@ -60,11 +61,8 @@ class RunFollower:
     def __init__(self, run_dir: Path) -> None:
         self._dir = run_dir
         self._path = run_dir / EVENTS
-        self._begin(b"")
-
-    def _begin(self, first: bytes) -> None:
         self._run = RunState()
-        self._first = first  # line of the file, by which it is recognised
+        self._first = b""  # line of the file, by which it is recognised
         self._position = 0
 
     def look(self) -> RunReport:
@@ -80,7 +78,7 @@ class RunFollower:
         return RunReport(self._dir, self._run, condition, elsewhere)
 
     def _read(self) -> None:
-        """Apply the events written since the last call; all of them if the file was replaced.
+        """Apply the events written since the last call; begin again if the file was replaced.
 
         An incomplete last line is read when it is complete. A coordinator that resumes the run
         removes it.
@@ -91,16 +89,9 @@ class RunFollower:
                 if not first.endswith(b"\n"):
                     return
                 if first != self._first or file.seek(0, os.SEEK_END) < self._position:
-                    self._begin(first)
-                file.seek(self._position)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        return
-                    self._position += len(line)
-                    if (event := read_event(line)) is None:
-                        self._run.damaged += 1
-                    else:
-                        self._run.apply(event)
+                    self._first = first
+                    self._run, self._position = last_state(file)
+                self._position = read_on(file, self._run, self._position)
         except FileNotFoundError:  # it does not exist yet, or is being replaced
             return
         except OSError as error:

@@ -9,7 +9,8 @@ from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.events.records import Evaluation, WorkerRecord
 
 ROWS: Final = "progress/rows"  # the step
-NOT_SETTINGS: Final = ("log", "overwrite", "quiet", "resume", "run_dir")  # they change no result
+# They change no result.
+NOT_SETTINGS: Final = ("events", "log", "overwrite", "quiet", "resume", "run_dir")
 
 
 def evaluation_values(

@@ -47,6 +47,7 @@ def adapters(shuffle, children, record=None):
         shuffle=shuffle,
         quarantine=None,
         record=record,
+        write_due=lambda: None,
         report=None,
         show_mean=None,
         keep=None,

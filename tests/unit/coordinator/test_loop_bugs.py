@@ -29,7 +29,7 @@ from hogbatch.wire.messages import Hello
 from tests.support.loopback import Loopback
 
 SAVED = object()
-AT_ONCE = ["begin", "tick", "receive", "attached_by", "pids", "start_due"]
+AT_ONCE = ["begin", "tick", "receive", "attached_by", "pids", "start_due", "write_due"]
 BY_COMMAND = {
     "shuffle": Shuffle(0),
     "order_ready": Shuffle(0),
@@ -90,6 +90,7 @@ def run(everything, pid=1):
         shuffle=each.shuffle,
         quarantine=each.quarantine,
         record=each.record,
+        write_due=each.write_due,
         snapshots=each,
         report=each.report,
         show_mean=each.show_mean,

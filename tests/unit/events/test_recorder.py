@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hogbatch.events.event import EpochEnded, Evaluated, WorkerGivenUp, read_event
+from hogbatch.events.event_log import EventLog
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import Evaluation, Faults, RunTotals, WorkerRecord
 from hogbatch.views.console import PlainConsole
@@ -48,7 +49,8 @@ def shared():
 
 @pytest.fixture
 def recorder(tmp_path, screen, shared, watcher):
-    recorder = RunRecorder(tmp_path, [PlainConsole(False, screen), watcher], shared)
+    log = EventLog(tmp_path / "events.jsonl")
+    recorder = RunRecorder(log, [PlainConsole(False, screen), watcher], shared)
     yield recorder
     recorder.log.close()
 

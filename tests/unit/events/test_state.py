@@ -123,7 +123,7 @@ def test_work_after_the_checkpoint_of_a_resumed_run_is_forgotten():
     )
     saved = CheckpointWritten(1, 1000, 1.5)
     state = state_after(*TRAINING, saved, *lost)
-    assert state.occurrences == {CheckpointWritten: [2.0], OutOfMemory: [3.0]}
+    assert state.occurrences == {"checkpoint": [2.0], "out_of_memory": [3.0]}
     assert state.notices[-1].seconds == 3.0
     state.apply(started())
     state.apply(Resumed("c/1", 1, [[0, 1000]], 1000, 2.0))
@@ -132,7 +132,7 @@ def test_work_after_the_checkpoint_of_a_resumed_run_is_forgotten():
     assert (worker.name, worker.rows.value, worker.updates.value) == ("cpu-0", 1000, 8)
     assert worker.left_at == 2.0 and worker.utilization == [(2.0, 0.5)]
     assert not state.trains and state.ended is None
-    assert state.occurrences == {CheckpointWritten: [2.0], OutOfMemory: [], Resumed: [2.0]}
+    assert state.occurrences == {"checkpoint": [2.0], "out_of_memory": [], "resumed": [2.0]}
     assert state.notices[-1].text == "resumed from c/1"
 
 

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from hogbatch.errors import DataError, UsageError
-from hogbatch.events.event import Resumed
-from hogbatch.events.event_log import EventLog
+from hogbatch.events.event import CheckpointWritten, OutOfMemory, Resumed
+from hogbatch.events.event_log import MIN_EVENTS, EventLog, read_on
+from hogbatch.events.state import RunState
 from hogbatch.views.status.run_files import TAIL, RunFollower, expect_run, glance
-from tests.support.run_events import TRAINING, ended, lease, lines_of, started
+from tests.support.run_events import TRAINING, ended, evaluation, lease, lines_of, started
 
 TEXT, NEXT = lines_of(*TRAINING), lines_of(lease(3.0, 0, 500))
 
@@ -83,6 +84,51 @@ def test_of_a_run_that_has_ended_only_the_summary_is_read(write_run, monkeypatch
     with (run_dir / "events.jsonl").open("a") as file:  # it was resumed
         file.write(lines_of(started()))
     assert glance(run_dir).condition.state == "waiting"
+
+
+@pytest.fixture
+def long_log(write_run):
+    """A run with a long log, which contains its state."""
+    run_dir = write_run()
+    log = EventLog(run_dir / "events.jsonl", now=lambda: 3.0, combine=False)
+    for event in (*TRAINING, CheckpointWritten(0, 400, 1.0), OutOfMemory("cpu-0", 16, 8)):
+        log.write(event)
+    for n in range(MIN_EVENTS // 100):
+        log.write(lease(3.0 + n / 100, 0, 64, staleness=0.5))
+    log.write(evaluation(40.0, 2000, float("nan")))
+    log.close()
+    return run_dir
+
+
+def test_of_a_long_log_only_the_end_is_read_and_gives_the_same_run(long_log):
+    path = long_log / "events.jsonl"
+    with path.open("rb") as file:
+        run, same = RunFollower(long_log).look().run, RunState()
+        read_on(file, same, 0)
+    assert repr(run) == repr(same), "nan is not equal to itself"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], b"?" * len(lines[1]), *lines[2:]]))
+    assert RunFollower(long_log).look().run.damaged == 0
+
+
+def test_a_state_that_is_incomplete_or_of_another_version_is_not_used(long_log):
+    path, expected = long_log / "events.jsonl", repr(RunFollower(long_log).look().run)
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b'"of": "', b'"of": "9'))
+    assert repr(RunFollower(long_log).look().run) == expected
+    path.write_bytes(text[: text.rindex(b'"of"')])
+    assert RunFollower(long_log).look().run.checkpoint_at == 1.0
+
+
+def test_a_run_that_is_resumed_continues_with_the_state_of_its_log(long_log):
+    before = RunFollower(long_log).look().run
+    log = EventLog(long_log / "events.jsonl", append=True, now=lambda: 50.0, combine=False)
+    log.write(lease(50.0, 0, 64))  # after the state, because the log has become long
+    log.close()
+    *_, state, last = (long_log / "events.jsonl").read_bytes().splitlines()
+    assert state.startswith(b'{"event": "state"') and last.startswith(b'{"event": "lease"')
+    after = RunFollower(long_log).look().run
+    assert after.rows.value == before.rows.value + 64 and after.history[0] == before.history[0]
 
 
 def test_a_directory_that_is_no_run_is_named_with_advice(write_run, tmp_path):

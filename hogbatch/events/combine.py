@@ -1,0 +1,144 @@
+"""The events that a log has: frequent ones are combined, so that it grows by 2 MB an hour at most.
+
+There is no interval: an event is written at once while there is room, and later together with what
+was held back. The room grows with the time, and what is written takes it, so that events of many
+workers and of epochs of milliseconds are written less often.
+"""
+
+from typing import Final, TypeVar
+
+from msgspec import structs
+
+from hogbatch.events.event import (
+    AnyEvent,
+    CheckpointBegins,
+    Ended,
+    EpochEnded,
+    Evaluated,
+    EvaluationBegins,
+    LeaseDone,
+    LeasesDone,
+    Resumed,
+    ServersMerged,
+    Started,
+    WorkerParked,
+    WorkersOfServer,
+    WorkerUnparked,
+)
+from hogbatch.events.records import rank
+
+BYTES_PER_S: Final = 400  # 1.4 MB an hour; the last events and states may come on top of it
+BURST: Final = 80_000  # bytes that may be written at once
+BEST: Final = ("best evaluation", "")
+
+Key = tuple[str, str]  # kind of event, and worker
+Number = TypeVar("Number", int, float)
+
+
+class Combiner:
+    """Decides when the events of one log are written.
+
+    Of those that are held back, there is one of each kind and worker: the last one, for leases and
+    merges with the sums over all. Of evaluations, there is also the best one.
+    """
+
+    def __init__(self, burst: float = BURST) -> None:
+        """With an infinite `burst`, nothing is held back."""
+        self._burst = self._room = burst  # bytes
+        self._at = 0.0
+        self._held: dict[Key, AnyEvent] = {}  # in the order of their last change
+        self._started: Started | None = None
+
+    def add(self, event: AnyEvent) -> list[AnyEvent]:
+        """Take the next event; return those that are written now."""
+        if (key := _key(event)) is not None:
+            self._hold(key, event)
+            return self.due(event.at)
+        if isinstance(event, Started):
+            self._started = event
+        # All rows until a checkpoint are before it, unless there are so many workers that each
+        # checkpoint takes much more room than there is.
+        checkpoint = isinstance(event, CheckpointBegins) and self._room > -self._burst
+        if checkpoint or isinstance(event, Started | Resumed | Ended):
+            return [*self.rest(), event]
+        worker = getattr(event, "worker", None)
+        return [*(self._held.pop(key) for key in list(self._held) if key[1] == worker), event]
+
+    def due(self, at: float) -> list[AnyEvent]:
+        """The events that were held back, if there is room at this time."""
+        self._room = min(self._burst, self._room + BYTES_PER_S * max(0.0, at - self._at))
+        self._at = at
+        return self.rest() if self._room > 0 else []
+
+    def rest(self) -> list[AnyEvent]:
+        """All events that were held back."""
+        events, self._held = list(self._held.values()), {}
+        return events
+
+    def take_room(self, size: int) -> None:
+        """So many bytes were written."""
+        self._room -= size
+
+    def _hold(self, key: Key, event: AnyEvent) -> None:
+        earlier = self._held.pop(key, None)
+        match earlier, event:
+            case LeaseDone() | LeasesDone(), LeaseDone():
+                event = _sum_of_leases(earlier, event)
+            case ServersMerged(), ServersMerged():
+                names = "rows", "merge_seconds", "busy_seconds"
+                sums = {name: getattr(earlier, name) + getattr(event, name) for name in names}
+                event = structs.replace(event, **sums)
+            case Evaluated(), Evaluated():
+                self._keep_best(earlier, event)
+        self._held[key] = event
+
+    def _keep_best(self, earlier: Evaluated, event: Evaluated) -> None:
+        """Keep the best evaluation so far, unless that is the last one."""
+
+        def by_rank(evaluation: Evaluated) -> float:
+            return rank(evaluation, self._started)
+
+        best = self._held.pop(BEST, earlier)
+        assert isinstance(best, Evaluated)
+        best = min(best, earlier, key=by_rank)
+        if by_rank(best) <= by_rank(event):
+            self._held[BEST] = best
+
+
+def _key(event: AnyEvent) -> Key | None:
+    """The kind of an event that may be held back, and its worker; None for other events."""
+    match event:
+        case LeaseDone(worker=worker) | WorkersOfServer(worker):
+            return event.name, worker
+        case WorkerParked(worker) | WorkerUnparked(worker):
+            return "parked", worker
+        case EpochEnded() | EvaluationBegins() | Evaluated() | ServersMerged():
+            return event.name, ""
+    return None
+
+
+def _sum_of_leases(earlier: LeaseDone | LeasesDone, lease: LeaseDone) -> LeasesDone:
+    """Leases of one worker as one event."""
+    updates, staleness = earlier.updates + lease.updates, None
+    if earlier.staleness is not None and lease.staleness is not None:
+        missed = earlier.staleness * earlier.updates + lease.staleness * lease.updates
+        staleness = round(missed / max(1, updates), 4)
+    return LeasesDone(
+        at=lease.at,
+        seconds=lease.seconds,
+        epoch=lease.epoch,
+        leases=(earlier.leases if isinstance(earlier, LeasesDone) else 1) + 1,
+        rows=earlier.row_count + lease.row_count,
+        worker=lease.worker,
+        batch_size=lease.batch_size,
+        updates=updates,
+        staleness=staleness,
+        merge_seconds=_sum(earlier.merge_seconds, lease.merge_seconds),
+        transferred=_sum(earlier.transferred, lease.transferred),
+        transfer_seconds=_sum(earlier.transfer_seconds, lease.transfer_seconds),
+        busy_seconds=_sum(earlier.busy_seconds, lease.busy_seconds),
+    )
+
+
+def _sum(one: Number | None, other: Number | None) -> Number | None:
+    return other if one is None or other is None else round(one + other, 6)
