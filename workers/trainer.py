@@ -19,7 +19,7 @@ from hogbatch.workers.transfers import Transfers
 
 COPIES = 6  # of the parameters that a replica allocates later: gradients, and those for merges
 MEASUREMENTS = 3  # per batch size; the fastest counts, because noise only slows down
-MIN_TOGETHER, MAX_TOGETHER = 3, 300  # batches that are queued together for one measurement
+MAX_TOGETHER = 300  # batches that are queued together for one measurement
 SPARSEST_DENSE = 0.01  # minimum fraction of stored values for trying to make rows dense
 UNSHUFFLED = -1  # the epoch of measurements, with rows in the order of the file
 
@@ -153,7 +153,7 @@ class Trainer:
 
     def _together(self, batch: int) -> int:
         wanted = math.ceil(self.device.measured_seconds / max(self._repeat(batch, 1), 1e-9))
-        return min(max(MIN_TOGETHER, wanted), MAX_TOGETHER)
+        return min(max(1, wanted), MAX_TOGETHER)
 
     def _repeat(self, batch: int, count: int) -> float:
         """Train `count` times on the first batch; return the seconds of the device.
