@@ -43,7 +43,7 @@ def read(path: Source, options: ReadOptions) -> RawSet:
     A dense matrix is a table whose columns have no names.
     """
     arrays = _open(path)
-    labels = partial(_labels, arrays)
+    labels = partial(_labels, arrays if options.labels else {})
     try:
         features = _features(arrays)
         if isinstance(features, CsrMatrix) or options.table is None:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -49,6 +49,12 @@ class Encoding:
         expect(self.scale > 0, f"encoding: expected a scale above 0; got {self.scale}")
 
 
+def comparable(encoding: Encoding) -> Encoding:
+    """`encoding` as earlier versions described it, for digests: whole numbers were floats."""
+    classes = (float(each) if type(each) is int else each for each in encoding.classes)
+    return replace(encoding, classes=tuple(classes))
+
+
 def infer_encoding(raw: RawSet, loss: str) -> Encoding:
     """Choose the encoding for `loss`; "auto" chooses it from the labels.
 
@@ -81,7 +87,7 @@ def _auto(raw: RawSet, loss: str) -> Encoding:
     return (_classes if classes else _real)(raw, loss)
 
 
-def _distinct(raw: RawSet, labels: NDArray[np.float64]) -> list[Any]:
+def _distinct(raw: RawSet, labels: NDArray[Any]) -> list[Any]:
     """The distinct labels in ascending order: numbers, text or booleans."""
     distinct = np.unique(labels)
     if not raw.label_names:
@@ -89,7 +95,7 @@ def _distinct(raw: RawSet, labels: NDArray[np.float64]) -> list[Any]:
     return sorted(raw.label_names[index] for index in distinct.astype(np.intp))
 
 
-def _look_like_classes(labels: NDArray[np.float64]) -> bool:
+def _look_like_classes(labels: NDArray[Any]) -> bool:
     """Whether three or more distinct labels are classes rather than quantities.
 
     They are classes if they are whole numbers and either there are at most MAX_FEW_CLASSES, with an
@@ -192,7 +198,7 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     return single_labels(places.astype(np.float32))
 
 
-def _places(raw: RawSet, labels: NDArray[np.float64], classes: ClassLabels) -> NDArray[np.intp]:
+def _places(raw: RawSet, labels: NDArray[Any], classes: ClassLabels) -> NDArray[np.intp]:
     """The position of each label among `classes`, or -1: intp[N]."""
     known = np.array(classes)
     if not raw.label_names and known.dtype.kind in "if":
@@ -226,7 +232,7 @@ def _encode_lists(raw: RawSet, outputs: int) -> Labels:
     return multi_labels(*lists)
 
 
-def _single(raw: RawSet, subject: str) -> NDArray[np.float64]:
+def _single(raw: RawSet, subject: str) -> NDArray[Any]:
     """The labels of a set with one label per row; `subject` starts the error message."""
     if raw.labels is not None:
         return raw.labels
@@ -236,7 +242,7 @@ def _single(raw: RawSet, subject: str) -> NDArray[np.float64]:
     raise DataError(f"{raw.locate(odd)}: {subject} one label per row; got a list of {counts[odd]}")
 
 
-def _numbers(raw: RawSet, subject: str) -> NDArray[np.float64]:
+def _numbers(raw: RawSet, subject: str) -> NDArray[Any]:
     """The labels of a set with one number per row; `subject` starts the error message."""
     labels = _single(raw, subject)
     if raw.label_names:

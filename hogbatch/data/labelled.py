@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from hogbatch.data import csr
-from hogbatch.data.raw import RawSet
+from hogbatch.data.raw import RawSet, unlabelled
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import plural
 
 
 def labelled(raw: RawSet) -> RawSet:
     """Leave out the rows without a label, with a note. DataError if no row has one."""
-    if raw.labels is None or not (missing := np.isnan(raw.labels)).any():
+    if raw.labels is None or not (missing := unlabelled(raw.labels)).any():
         return raw
     rows = np.flatnonzero(~missing)
     if not len(rows):

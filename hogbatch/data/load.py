@@ -14,7 +14,7 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs, RawInputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
-from hogbatch.data.encode import Encoding, encode, explain, infer_encoding
+from hogbatch.data.encode import Encoding, comparable, encode, explain, infer_encoding
 from hogbatch.data.order import RowNumbers, split, take
 from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, RawSet, ReadOptions
 from hogbatch.data.readers import read_as
@@ -115,7 +115,8 @@ def load(
     def test_rows(features: Features) -> RawSet:
         assert test is not None
         alike = options_for_test_file(options, raw.columns, raw.index_base, features.width)
-        return rows_as(test, replace(alike, encoding=features.table), cache)
+        lists = options.lists or raw.label_lists is not None
+        return rows_as(test, replace(alike, encoding=features.table, lists=lists), cache)
 
     return prepare(
         raw,
@@ -372,7 +373,7 @@ def _fingerprint(
     arrays = [array for examples in sets for array in (*examples.inputs, *examples.labels)]
     if table is not None:  # rows that were shifted or stretched may be encoded as the same numbers
         arrays += table.arrays().values()
-    digest = of_arrays(repr((train.features, encoding)), arrays)
+    digest = of_arrays(repr((train.features, comparable(encoding))), arrays)
     if weights is not None:
         digest.update(weights.data)
     return digest.hexdigest()

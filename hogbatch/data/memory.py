@@ -7,6 +7,7 @@ y    [N] or [N, 1]: numbers, text or booleans
 """
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -16,18 +17,26 @@ from numpy.typing import NDArray
 from hogbatch.data import csr, frames
 from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs, raw_inputs
 from hogbatch.data.order import RowNumbers
-from hogbatch.data.raw import MAX_INDEX, LabelLists, LabelNames, RawSet, named_labels
+from hogbatch.data.raw import (
+    MAX_INDEX,
+    MAX_WHOLE,
+    NO_LABEL,
+    LabelLists,
+    LabelNames,
+    RawSet,
+    are_exact,
+    named_labels,
+)
 from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import UsageError
 
 BLOCK_VALUES = 1 << 18  # numbers checked at a time: a block stays in cache
-MAX_EXACT = 2**53  # integers beyond it are not exact in float64
 
 
 class RowLabels(NamedTuple):
     """Labels of N rows, as in :class:`RawSet`."""
 
-    labels: NDArray[np.float64] | None = None
+    labels: NDArray[Any] | None = None
     names: LabelNames = ()
     lists: LabelLists | None = None
     outputs: int = 0  # number of labels of a matrix of 0 and 1, else 0
@@ -190,8 +199,16 @@ def _first_not_finite(values: NDArray[Any]) -> int | None:
 
 
 def _expect_finite(inputs: RawInputs) -> None:
-    """UsageError with row, column and value of the first number that is not finite."""
+    """UsageError for the first number that is not finite, or whole and not exact in float64."""
     values = _numbers_of(inputs)
+    if values.dtype.kind in "iu" and not are_exact(values):
+        large = (values <= -MAX_WHOLE) | (values >= MAX_WHOLE)
+        row, column = _place(inputs, first := int(np.argmax(large.ravel())))
+        raise UsageError(
+            "expected whole numbers that float64 can hold, below 2^53; got "
+            f"{values.ravel()[first]} in row {row}, column {column} (counted from 0): leave the "
+            "column out, or give a data frame, in which it is a category"
+        )
     if values.dtype.kind == "f" and (at := _first_not_finite(values)) is not None:
         row, column = _place(inputs, at)
         raise UsageError(
@@ -232,6 +249,8 @@ def labels_of(values: Any, rows: int, name: str) -> RowLabels:
         labels = np.asarray(values)
     except ValueError:  # lists of different lengths
         return _of_lists(values, rows, name)
+    if isinstance(values, list | tuple) and labels.dtype.kind == "f" and not are_exact(labels):
+        labels = np.array(values, object)  # NumPy rounds whole numbers beyond its integer types
     if not labels.ndim or len(labels) != rows:
         got = f"{len(labels)} labels" if labels.ndim else "one value"
         raise UsageError(f"{name}: expected the labels of {rows} rows; got {got}")
@@ -253,17 +272,26 @@ def labels_of(values: Any, rows: int, name: str) -> RowLabels:
 
 
 def _of_values(labels: NDArray[Any], name: str) -> RowLabels:
-    """One number, text or boolean per row; NaN where it is missing."""
+    """One number, text or boolean per row; whole numbers that float64 cannot hold are text.
+
+    NaN where it is missing; NO_LABEL in whole numbers.
+    """
     rows = np.flatnonzero(~_missing(labels))
     if not len(rows):
         raise UsageError(f"{name}: expected labels; got none in any row")
     values, found = labels[rows], np.full(len(labels), np.nan)
     if labels.dtype.kind in "OT":
         values = _of_one_kind(values, rows, name)
+    if values.dtype.kind in "iu":
+        if are_exact(values):
+            whole = np.full(len(labels), NO_LABEL)
+            whole[rows] = values
+            return RowLabels(whole)
+        values = values.astype(np.str_)
     if values.dtype.kind in "Ub":
         found[rows], names = named_labels(values)
         return RowLabels(found, names)
-    if values.dtype.kind not in "iuf":
+    if values.dtype.kind != "f":
         raise UsageError(f"{name}: expected numbers, text or booleans; got {values.dtype}")
     found[rows] = values
     if np.isinf(found).any():
@@ -271,8 +299,6 @@ def _of_values(labels: NDArray[Any], name: str) -> RowLabels:
         raise UsageError(
             f"{name}: expected finite labels; got {found[row]:g} in row {row} (counted from 0)"
         )
-    if values.dtype.kind in "iu" and np.abs(found[rows]).max() > MAX_EXACT:
-        raise UsageError(f"{name}: expected whole numbers up to 2^53; got {values.max()}")
     return RowLabels(found)
 
 
@@ -307,14 +333,20 @@ def _of_one_kind(labels: NDArray[Any], rows: NDArray[np.int64], name: str) -> ND
                 f"{name}: expected labels of one kind; got {objects[0]!r} in row {rows[0]} "
                 f"and {objects[place]!r} in row {row} (counted from 0)"
             )
-    return np.array(objects)
+    if kinds[0] in (bool, str):
+        return np.array(objects)
+    whole = not any(isinstance(each, float | np.floating) or each % 1 for each in objects)
+    if whole and max(map(abs, objects)) >= MAX_WHOLE:
+        return np.array([str(int(each)) for each in objects])
+    numbers = np.array(objects)
+    return numbers.astype(np.float64) if numbers.dtype.kind == "O" else numbers
 
 
 def _kind_of(label: Any) -> type | None:
     """The kind of a label: text, boolean or number; None for another object."""
     if isinstance(label, bool | np.bool_):
         return bool
-    return next((kind for kind in (str, Real) if isinstance(label, kind)), None)
+    return next((kind for kind in (str, Real, Decimal) if isinstance(label, kind)), None)
 
 
 def is_list(value: Any) -> bool:

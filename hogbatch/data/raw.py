@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # these modules import this one
     from hogbatch.data.table.kinds import Inspected, TableOptions
 
 MAX_INDEX = 2**31 - 2  # indices and the number of features must fit into int32
+NO_LABEL: Final = np.iinfo(np.int64).min  # in whole-number labels; NaN in others
+MAX_WHOLE: Final = 2**53  # whole numbers below it are exact in float64; others are text
 
 
 LabelNames = tuple[str | bool, ...]  # all of one type
@@ -50,7 +52,8 @@ class ReadOptions:
     declared: int | None = None  # number of features of libsvm data (--features)
     table: "TableOptions | None" = None  # of a training table; None: only numbers are read
     encoding: "TableEncoding | None" = None  # of the training table, for later tables
-    labels: bool = True  # whether the labels of a later table are read
+    labels: bool = True  # whether the labels of later rows are read
+    lists: bool = False  # libsvm labels are lists, even if most rows have one label
     progress: ReadProgress | None = None  # is told how far reading is
 
 
@@ -64,7 +67,7 @@ class RawSet:
 
     inputs: RawInputs
     features: int  # F
-    labels: NDArray[np.float64] | None  # [N], as written in the file; see `label_names`
+    labels: NDArray[Any] | None  # [N] int64 or float64, as in the file; see `label_names`
     label_lists: LabelLists | None
     source: str  # path of the file
     classes_hint: int = 0  # number of labels if stated in the file, else 0
@@ -103,3 +106,16 @@ def named_labels(values: NDArray[Any]) -> tuple[NDArray[np.float64], LabelNames]
     """The `labels` and `label_names` of text or boolean values[N]; the names are sorted."""
     names, labels = np.unique(values, return_inverse=True)
     return labels.astype(np.float64), tuple(names.tolist())
+
+
+def unlabelled(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each row has no label: bool[N]."""
+    whole = labels.dtype == np.int64
+    missing: NDArray[np.bool_] = labels == NO_LABEL if whole else np.isnan(labels)
+    return missing
+
+
+def are_exact(numbers: NDArray[Any]) -> bool:
+    """Whether float64 distinguishes whole `numbers`, of any type; NaN counts as exact."""
+    low, high = (each.reduce(numbers, axis=None, initial=0) for each in (np.fmin, np.fmax))
+    return bool(low > -MAX_WHOLE and high < MAX_WHOLE)

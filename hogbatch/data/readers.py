@@ -33,7 +33,7 @@ READERS: Final[dict[str, Reader]] = {
 
 # Options that affect the result of parsing a text file; they are part of the cache key.
 RELEVANT_OPTIONS: Final[dict[Reader, tuple[str, ...]]] = {
-    libsvm.read: ("index_base", "declared"),
+    libsvm.read: ("index_base", "declared", "labels", "lists"),
     xmc.read: (),
 }
 

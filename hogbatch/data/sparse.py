@@ -244,6 +244,12 @@ def label_at(content: bytes, number: int) -> int:
     return labels[number].at if number < len(labels) else 0
 
 
+def label_text(content: bytes) -> str:
+    """The label of a line that has one, as written, without a plus sign."""
+    labels, _ = _tokens(_strip_comments(content).decode("ascii", "replace"))
+    return labels[0].text.lstrip("+")
+
+
 def _parse_line(content: str, labels: list[float], indices: list[int], values: list[float]) -> None:
     """Append the contents of a line; LineError, without a column, if it violates the grammar."""
     fields = content.replace(", ", ",").split()

@@ -33,6 +33,7 @@ class RowScalars(NamedTuple):
     classes_hint: Size
     index_base: Literal[0, 1] | None
     skipped: SkippedLines
+    label_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class RowArrays:
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
     lines: NDArray[np.int64]
-    labels: NDArray[np.float64] | None = None
+    labels: NDArray[np.float64] | NDArray[np.int64] | None = None
     label_indptr: NDArray[np.int64] | None = None
     label_indices: NDArray[np.int32] | None = None
 
@@ -53,21 +54,26 @@ class RowArrays:
             return None
         return LabelLists(self.label_indptr, self.label_indices)
 
-    def validate(self, features: int, labels: int) -> None:
-        """ValueError unless the rows could have been read, with indices below these numbers."""
+    def validate(self, features: int, labels: int, names: int) -> None:
+        """ValueError unless the rows could have been read, with indices below these numbers.
+
+        With `names`, the number of names of labels, labels are places among them.
+        """
         rows, lists = len(self.lines), self.label_lists()
         expect(rows > 0 and within(self.lines, 1, MAX_INT), "lines: expected numbers from 1")
         expect(bool((self.lines[1:] > self.lines[:-1]).all()), "lines: expected ascending numbers")
         _expect_csr("indices", rows, self.indptr, self.indices, features)
         expect(len(self.values) == len(self.indices), "values: expected one for each index")
         expect(_finite(self.values), "values: expected finite ones")
+        whole = (self.label_indptr is None) == (self.label_indices is None)
+        expect(whole, "label_indptr and label_indices: expected both or neither")
         if lists is not None:
             _expect_csr("label_indices", rows, *lists, labels or MAX_INDEX + 1)
             expect(self.labels is None, "labels: expected none besides lists")
-        elif self.labels is None or len(self.labels) != rows:
-            raise ValueError("labels: expected one for each row")
-        else:
-            expect(within(self.labels, -FLOAT64_MAX, FLOAT64_MAX), "labels: expected finite ones")
+        if self.labels is not None:
+            expect(len(self.labels) == rows, "labels: expected one for each row")
+            low, high = (0, names - 1) if names else (-FLOAT64_MAX, FLOAT64_MAX)
+            expect(within(self.labels, low, high), "labels: expected finite ones")
 
 
 def _finite(values: NDArray[np.float32]) -> bool:
@@ -108,7 +114,7 @@ def _unpack(scalars: Any, arrays: Arrays) -> RawSet:
     known: RowScalars = convert(scalars, RowScalars, "scalars")
     rows: RowArrays = convert(arrays, RowArrays, "arrays")
     known.skipped.validate()
-    rows.validate(known.features, known.classes_hint)
+    rows.validate(known.features, known.classes_hint, len(known.label_names))
     return RawSet(
         csr_inputs(rows.indptr, rows.indices, rows.values),
         known.features,
@@ -119,6 +125,7 @@ def _unpack(scalars: Any, arrays: Arrays) -> RawSet:
         known.index_base,
         rows.lines,
         known.skipped,
+        label_names=known.label_names,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final, SupportsFloat, TextIO
 MAX_MESSAGE: Final = 2000  # characters
 MAX_TOKEN: Final = 40  # characters of a quoted token before escaping,
 MAX_ESCAPED: Final = 160  # and after escaping
-EXACT: Final = 1e15  # integers up to this value are exact in float64
+EXACT: Final = 2.0**53  # whole numbers below it are exact in float64
 
 
 def printable(text: str, max_length: int = MAX_MESSAGE) -> str:
@@ -35,7 +35,7 @@ def quoted(token: str) -> str:
 
 
 def digits(value: SupportsFloat) -> str:
-    """Format a number with the fewest digits that identify it; integers below 1e15 in full."""
+    """Format a number with the fewest digits that identify it; exact integers in full."""
     number = float(value)
     if math.isfinite(number) and abs(number) < EXACT and number == int(number):
         return str(int(number))

@@ -187,6 +187,7 @@ def _rows(model: Model, data: DataFile, *, labels: bool) -> RawSet:
         columns=model.columns,
         encoding=model.table,
         labels=labels,
+        lists=model.encoding.kind == "multilabel",
         bad_lines=data.bad_lines,
     )
     raw = rows_as(data.path, options, data.cache)

@@ -195,6 +195,7 @@ def read_options(config: TrainConfig) -> ReadOptions:
         bad_lines=config.bad_lines,
         header=config.header,
         declared=config.features,
+        lists=config.loss == "multilabel",
     )
 
 

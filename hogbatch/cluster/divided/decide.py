@@ -23,7 +23,7 @@ from hogbatch.cluster.divided.records import (
     segment_of,
 )
 from hogbatch.data.digest import of_arrays
-from hogbatch.data.encode import Encoding, explain, infer_encoding
+from hogbatch.data.encode import Encoding, comparable, explain, infer_encoding
 from hogbatch.data.raw import Columns, ReadOptions
 from hogbatch.data.scale import ColumnMoments, Scaler, scaler_for
 from hogbatch.data.sizes import SetSizes
@@ -175,7 +175,7 @@ def _fingerprint(parts: Sequence[Part], reading: PartReading, scaler: Scaler | N
     """Digest of what determines the rows and their order; not of paths, which may change."""
     described = (
         reading.features,
-        reading.encoding,
+        comparable(reading.encoding),
         reading.test_fraction,
         reading.seed,
         [part.digest.hex() for part in parts],

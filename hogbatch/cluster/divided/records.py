@@ -3,7 +3,7 @@
 Arrays are bytes in the order of this machine, as all servers of a run have the same.
 """
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -59,12 +59,13 @@ class StoredScaler(Struct, frozen=True):
 class SingleLabels(Struct, frozen=True, tag=True):
     """The labels of all rows of a part that has one label per row."""
 
-    values: bytes  # float64[N], in the order of the file
+    values: bytes  # [N], in the order of the file
+    dtype: str  # of the values
     names: LabelNames  # of text or boolean labels; `values` are then indices into it
 
-    def array(self) -> NDArray[np.float64]:
+    def array(self) -> NDArray[Any]:
         """The labels [N]."""
-        return np.frombuffer(self.values)
+        return np.frombuffer(self.values, self.dtype)
 
 
 class ListedLabels(Struct, frozen=True, tag=True):
@@ -159,6 +160,7 @@ class PartReading(Struct, frozen=True, kw_only=True):
             bad_lines=self.bad_lines,
             header=self.header,
             declared=self.declared,
+            lists=self.encoding.kind == "multilabel",
         )
 
     @property

@@ -120,7 +120,7 @@ def _entries(indptr: NDArray[np.int64], rows: RowNumbers | None) -> tuple[int, i
 
 def _labels(raw: RawSet, training: RowNumbers | None) -> SingleLabels | ListedLabels:
     if raw.labels is not None:
-        return SingleLabels(raw.labels.tobytes(), raw.label_names)
+        return SingleLabels(raw.labels.tobytes(), raw.labels.dtype.str, raw.label_names)
     assert raw.label_lists is not None
     indptr, indices = raw.label_lists
     own = indices if training is None else indices[csr.positions(indptr, training)[1]]

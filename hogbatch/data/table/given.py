@@ -11,7 +11,7 @@ from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
 from hogbatch.data.columns import TableForm
 from hogbatch.data.frames import table_of
 from hogbatch.data.memory import RowLabels, is_sparse, labels_of, numbers_of, used_rows
-from hogbatch.data.raw import Columns, RawSet
+from hogbatch.data.raw import Columns, RawSet, unlabelled
 from hogbatch.data.table.columns import (
     NO_VALUE,
     CategoryColumn,
@@ -130,9 +130,10 @@ def _label_column(labels: RowLabels, rows: int) -> Column:
     if labels.labels is None:
         return NumberColumn(np.zeros(rows))
     if labels.names and isinstance(labels.names[0], str):
-        codes = np.nan_to_num(labels.labels, nan=NO_VALUE).astype(np.int32)
+        codes = np.where(unlabelled(labels.labels), NO_VALUE, labels.labels).astype(np.int32)
         return CategoryColumn(codes, [str(name) for name in labels.names])
-    return NumberColumn(labels.labels, boolean=bool(labels.names))
+    numbers = np.where(unlabelled(labels.labels), np.nan, labels.labels)
+    return NumberColumn(numbers, boolean=bool(labels.names))
 
 
 def encode_numbers(

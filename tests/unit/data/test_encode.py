@@ -17,7 +17,7 @@ def rows_with(labels=None, lists=None, classes_hint=0):
         lists = LabelLists(indptr, np.array([label for row in lists for label in row], np.int32))
     if labels is not None:
         named = isinstance(labels[0], str | bool)
-        labels, names = named_labels(np.array(labels)) if named else (np.array(labels, float), ())
+        labels, names = named_labels(np.array(labels)) if named else (np.array(labels), ())
     inputs = csr_inputs(np.zeros(rows + 1, np.int64), np.empty(0, "i4"), np.empty(0, "f4"))
     lines = np.arange(rows) * 10 + 1
     return RawSet(inputs, 1, labels, lists, "a.svm", classes_hint, lines=lines, label_names=names)
@@ -53,8 +53,8 @@ def test_lists_are_multilabel_for_auto_and_softmax():
     ("labels", "loss", "encoding", "targets"),
     [
         ([4, -2.5, 4], "hinge", Encoding("binary", (-2.5, 4.0), 1), [1, 0, 1]),
-        ([7, -1, 3, 7], "softmax", Encoding("classes", (-1.0, 3.0, 7.0), 3), [2, 0, 1, 2]),
-        ([1, -1], "softmax", Encoding("classes", (-1.0, 1.0), 2), [1, 0]),
+        ([7, -1, 3, 7], "softmax", Encoding("classes", (-1, 3, 7), 3), [2, 0, 1, 2]),
+        ([1, -1], "softmax", Encoding("classes", (-1, 1), 2), [1, 0]),
         ([3, 3], "squared", Encoding("real", (), 1, 3.0, 1.0), [0, 0]),  # only shifted
         (["yes", "no"], "auto", Encoding("binary", ("no", "yes"), 1), [1, 0]),
         ([True, False], "auto", Encoding("binary", (False, True), 1), [1, 0]),
@@ -145,6 +145,10 @@ def test_a_label_that_training_never_saw_is_named(encoding, raw, complaint):
     [
         (("a", "b", "c"), ["c", "b"], [2, 1]),
         (("1", "2.5"), [2.5, 1], [1, 0]),
+        ((1.0, 2.0), [2, 1], [1, 0]),
+        ((1, 2), [2.0, 1.0], [1, 0]),
+        ((5, 2**53, 2**53 + 1), [str(2**53 + 1), "5"], [2, 0]),
+        (("2000000000000000", str(2**53)), [2.0e15], [0]),
         ((1.0, 2.5), ["2.5", "1"], [1, 0]),
         ((False, True), ["True", "False"], [1, 0]),
     ],

@@ -18,6 +18,7 @@ def dense(raw):
 def test_rows_labels_and_types(write):
     raw = read(write("a.svm", "+1 1:0.5 3:2\n-1\n2.5 2:-1e-3\n"))
     assert (raw.labels.tolist(), raw.label_lists) == ([1, -1, 2.5], None)
+    assert (raw.labels.dtype, read(write("b.svm", "+1 1:1\n-1\n")).labels.dtype) == ("f8", "i8")
     assert dense(raw) == [[0.5, 0, 2], [0, 0, 0], [0, np.float32(-0.001), 0]]
     assert (raw.rows, raw.features, raw.index_base, raw.classes_hint) == (3, 3, 1, 0)
     assert [array.dtype for array in raw.inputs] == [np.float32, np.int64, np.int32, np.float32]
@@ -122,6 +123,32 @@ def test_labels_that_are_no_indices_are_bad_where_most_are_lists(write, pipe):
         assert (raw.features, raw.lines.tolist()) == (3, [1, 2, 4])
         (mistake,) = raw.skipped.first
         assert mistake.describe("a").startswith("a:3:3: labels are lists in this file")
+
+
+ROWS = "0 1:1\n1 2:1\n" * 30
+
+
+@pytest.mark.parametrize("odd", ["1:1 2:1", "0,1 2:1", "1,0"])
+def test_a_few_rows_without_just_one_label_do_not_make_lists_of_all_labels(write, odd):
+    path = write("a.svm", f"{ROWS}{odd}\n")
+    found = read_error(path)
+    got = "2" if "," in odd else "none"
+    assert "a.svm:61:" in found and f"expected one label, as in most rows; got {got} " in found
+    assert "(--loss multilabel: labels are lists)" in found
+    raw = read(path, bad_lines=0.02)
+    assert (raw.rows, raw.labels.tolist()) == (60, [0, 1] * 30)
+    assert read(path, lists=True).rows == 61 == len(read(path, lists=True).label_lists.indptr) - 1
+    raw = read(path, labels=False)  # of a prediction
+    assert (raw.rows, raw.labels, raw.label_lists) == (61, None, None)
+    assert read(write("b.svm", ROWS + "0,1 2:1\n" * 4)).label_lists is not None
+
+
+def test_whole_numbers_that_float64_cannot_hold_are_text(write):
+    labels = ["123456789012349670", "+123456789012349671", "-5"]
+    raw = read(write("a.svm", "".join(f"{label} 1:1 # 1\n" for label in labels)))
+    assert raw.label_names == ("-5", "123456789012349670", "123456789012349671")
+    assert raw.labels.tolist() == [1, 2, 0]
+    assert read(write("b.svm", "1e20 1:1\n2 1:1\n")).labels.tolist() == [1e20, 2]
 
 
 @pytest.mark.parametrize("content", ["", "# nothing\n"])

@@ -48,7 +48,7 @@ ROW_CHANGES = {
     "indptr that starts later": put("indptr", 0, 1),
     "fewer values": swap("values", lambda values: values[1:]),
     "NaN": put("values", 0, np.nan),
-    "an infinite label": put("labels", 0, np.inf),
+    "an infinite label": swap("labels", lambda labels: labels + np.inf),
     "fewer labels": swap("labels", lambda labels: labels[1:]),
     "another dtype": swap("values", lambda values: values.astype(np.float64)),
     "another byte order": swap("indices", lambda indices: indices.astype(">i4")),

@@ -59,6 +59,12 @@ class TestClassifier:
             assert model.predict(X).dtype == y.dtype
             assert model.decision_function(X).shape == (ROWS,)
 
+    def test_whole_numbers_that_float64_cannot_hold_are_classes(self, X):
+        y = 2**53 - 1 + np.digitize(X[:, 0] + X[:, 1], [-0.6, 0.6])
+        model = HogbatchClassifier(**FAST).fit(X, y)
+        assert model.score(X, y) > 0.9
+        assert model.model_.predict(X).tolist() == model.predict(X).tolist()
+
     def test_several_classes(self, fitted, X, classes):
         assert fitted.score(X, classes) > 0.85
         proba = fitted.predict_proba(X)

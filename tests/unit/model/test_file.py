@@ -112,7 +112,7 @@ def test_very_many_names_do_not_swell_the_description(path):
 
 
 def test_labels_keep_their_type(path):
-    for classes in (("a", "ü\n", "\ud800"), (0, 1, 2), (False, True)):
+    for classes in (("a", "ü\n", "\ud800"), (0, 1, 2), (False, True), (0, 7), (0.0, 7.0)):
         binary = len(classes) == 2
         encoding = Encoding("binary" if binary else "classes", classes, 1 if binary else 3)
         save_model(replace(model_for("logistic" if binary else "softmax"), encoding=encoding), path)

@@ -203,6 +203,7 @@ class TestPredict:
     [
         ((1700000000.0, 1700000000.5), ["1700000000", "1700000000.5"]),
         ((False, True), ["False", "True"]),
+        ((-3, 7), ["-3", "7"]),
         (("a,b", "ü\n"), ["a,b", r"ü\n"]),
     ],
 )
@@ -215,7 +216,8 @@ def test_labels_are_written_in_full(tmp_path, classes, lines):
     what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), "1"))
     assert set(predict_file(*what)) == set(lines)
     assert set(predict_file(*what, top=1)) == {quoted.get(line, line) for line in lines}
-    assert set(model.predict([[-9.0], [9.0]]).tolist()) == set(classes)
+    predicted = model.predict([[-9.0], [9.0]]).tolist()
+    assert set(predicted) == set(classes) and type(predicted[0]) is type(classes[0])
 
 
 class TestTable:
