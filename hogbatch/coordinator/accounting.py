@@ -73,7 +73,8 @@ class LeaseAccounting:
         if done.rows:
             records.append(Record(LeaseDone(**fields, busy_seconds=round(done.seconds, 6))))
         if done.refused:
-            records.append(Record(MergeRefused(**fields, refused=done.refused)))
+            if self.recovery.names_another():
+                records.append(Record(MergeRefused(**fields, refused=done.refused)))
         elif done.skipped_row:
             skipped = RowsSkipped(**fields, skipped=done.skipped, row=done.skipped_row - 1)
             records += [Record(each) for each in self.recovery.suspect(skipped)]

@@ -12,7 +12,7 @@ MAX_PAUSE = 16  # times `every`, between two attempts to write a checkpoint
 WARNING_FRACTION = 0.001  # of rows that are skipped
 MAX_SKIPPED = 0.05  # fraction of rows; beyond it the model has diverged
 MAX_SUSPECTS = 5
-MAX_NAMED = 20  # leases with skipped rows that are reported in one run
+MAX_NAMED = 20  # leases with skipped rows or refused merges that are reported in one run
 ADVICE = "lower --lr, or scale features (--scale standard) and labels"
 
 
@@ -81,8 +81,12 @@ class Recovery:
         """Remember a lease with skipped rows; return it in a list if it is to be reported."""
         if len(self.suspects) < MAX_SUSPECTS:
             self.suspects.append(lease)
+        return [lease] if self.names_another() else []
+
+    def names_another(self) -> bool:
+        """Whether one more lease with skipped rows or refused merges gets an event of its own."""
         self._named += 1
-        return [lease] if self._named <= MAX_NAMED else []
+        return self._named <= MAX_NAMED
 
     def warn(self, trained: LossSums, rate: float) -> list[Command]:
         """Warn about skipped rows, once, when they are frequent."""

@@ -3,6 +3,7 @@
 import pytest
 
 from hogbatch.coordinator.commands import Report
+from hogbatch.coordinator.recovery import MAX_NAMED
 from hogbatch.events.event import LeaseDone, MergeRefused, OutOfMemory
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.hogbatch import Hogbatch
@@ -95,3 +96,10 @@ def test_refused_merges_are_counted_and_reported_with_their_lease(play):
     assert event.refused == 1
     faults = play.state.totals(play.now).faults
     assert (faults.merges_refused, faults.rows_skipped) == (3, 300)
+
+
+def test_only_the_first_refused_merges_have_events(play):
+    play.state.recovery._named = MAX_NAMED - 1
+    assert len(records(play.done("g", refused=1), MergeRefused)) == 1
+    assert records(play.done("g", refused=1), MergeRefused) == []
+    assert play.state.totals(play.now).faults.merges_refused == 2
