@@ -64,9 +64,10 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
             raw = _read(source, options, cache if source.persistent else None)
             return labelled(raw) if options.labels else raw
         except MemoryError as error:
+            reason = str(error) or "an allocation failed"
             raise UsageError(
-                f"{source}: not enough memory to read it: {error or 'out of memory'}; use "
-                "fewer rows, or a machine with more memory"
+                f"{source}: not enough memory to read it: {reason}; use fewer rows, or a "
+                "machine with more memory"
             ) from None
         finally:
             source.progress.end()

@@ -1,14 +1,14 @@
 """Memory that this process can still allocate, checked before every large allocation.
 
-The limit is the free memory of the machine or the remaining quota of the tightest cgroup, whichever
-is smaller. An allocation beyond it does not fail. Instead, the kernel kills a process, not always
-this one.
+The limit is the free memory of the machine, the remaining quota of the tightest cgroup, or what is
+left of `ulimit -v`; the smallest of these. An allocation beyond the first two does not fail.
+Instead, the kernel kills a process, not always this one.
 """
 
 from typing import NamedTuple
 
 from hogbatch.errors import UsageError
-from hogbatch.machine.linux import free_memory, memory_quota
+from hogbatch.machine.linux import address_space_left, free_memory, memory_quota
 
 
 class Available(NamedTuple):
@@ -20,10 +20,12 @@ class Available(NamedTuple):
 
 def available() -> Available:
     """Return the memory that this process can still allocate."""
-    free, quota = free_memory(), memory_quota()
-    if quota is not None and quota < free:
-        return Available(quota, " (the limit of its cgroup)")
-    return Available(free, "")
+    limits = {
+        "": free_memory(),
+        " (the limit of its cgroup)": memory_quota(),
+        " (the limit of ulimit -v)": address_space_left(),
+    }
+    return min(Available(size, limit) for limit, size in limits.items() if size is not None)
 
 
 def require(needed: int, purpose: str, advice: str) -> None:

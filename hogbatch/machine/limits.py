@@ -1,4 +1,4 @@
-"""Requirements of a run besides memory: /proc, open files, large files.
+"""Requirements of a run besides memory: /proc, open files, address space, large files.
 
 Checked before anything else, because a missing resource would otherwise fail in the middle of a
 run, far from its cause.
@@ -9,10 +9,14 @@ import resource
 from pathlib import Path
 
 from hogbatch.errors import UsageError
+from hogbatch.machine.budget import byte_size
 from hogbatch.machine.linux import ROOT
 
 MIN_FILES = 64  # a coordinator opens some 20, and 2 for each worker; a worker opens some 15
 DEFAULT_FILES = 1024
+# Bytes: half of it for the libraries. LLVM, which compiles kernels, ends the process if it gets no
+# memory, so that there is no error to report.
+MIN_ADDRESS_SPACE = 1 << 30
 
 
 def check_limits(root: Path = ROOT) -> None:
@@ -25,6 +29,12 @@ def check_limits(root: Path = ROOT) -> None:
             "expected /proc to be mounted, because workers connect to their coordinator through "
             "/proc/PID/fd; got no /proc/self/fd: run 'mount -t proc proc /proc', or start the "
             "container with /proc"
+        )
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if space != resource.RLIM_INFINITY and space < MIN_ADDRESS_SPACE:
+        raise UsageError(
+            f"expected an address space of at least {byte_size(MIN_ADDRESS_SPACE)}; got a limit of "
+            f"{byte_size(space)}: raise it, as with 'ulimit -v unlimited'"
         )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= MIN_FILES:

@@ -7,6 +7,7 @@ can simulate machines.
 import os
 import platform
 import re
+import resource
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -51,6 +52,17 @@ def free_memory(root: Path = ROOT) -> int:
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def address_space_left(root: Path = ROOT) -> int | None:
+    """Return the bytes that this process may still map (`ulimit -v`); None: no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    with suppress(OSError, ValueError, IndexError):
+        pages = int((root / "proc/self/statm").read_text().split()[0])
+        return max(0, limit - pages * os.sysconf("SC_PAGE_SIZE"))
+    return limit
 
 
 def memory_quota(root: Path = ROOT) -> int | None:

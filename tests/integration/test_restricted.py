@@ -36,6 +36,12 @@ def test_few_open_files_are_one_sentence(tmp_path, command):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_small_address_space_is_one_sentence(tmp_path):
+    line = complaint(tmp_path, "ulimit -v 500000", *TRAIN)  # LLVM would end the process
+    assert "an address space of at least 1.07 GB; got a limit of 512 MB: raise it, as with" in line
+    assert not (tmp_path / "run").exists()
+
+
 def test_files_that_may_not_be_large_are_one_sentence(tmp_path):
     # Otherwise Python might write incomplete byte code of packages.
     before = "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 200"

@@ -165,6 +165,15 @@ def test_a_long_line_is_a_bad_line_like_any_other(write, name, before, long, aft
     assert len(raw.skipped.first[0].reason) < 200
 
 
+def test_memory_that_cannot_be_had_has_a_reason_also_without_one_from_python(write, monkeypatch):
+    def decompress(path, options):
+        raise MemoryError
+
+    monkeypatch.setitem(READERS, ".svm", decompress)
+    with pytest.raises(UsageError, match="not enough memory to read it: an allocation failed; use"):
+        read(write("a.svm", "1 1:1"))
+
+
 def test_memory_that_cannot_be_had_is_one_sentence(write, monkeypatch):
     monkeypatch.setitem(READERS, ".svm", lambda path, options: np.empty(1 << 60, np.uint8))
     with pytest.raises(UsageError, match=r"a\.svm: not enough memory to read it: Unable to"):

@@ -1,7 +1,7 @@
 import pytest
 
 from hogbatch.errors import UsageError
-from hogbatch.machine import budget
+from hogbatch.machine import budget, linux
 from hogbatch.machine.budget import available, byte_size, require
 
 
@@ -15,12 +15,23 @@ from hogbatch.machine.budget import available, byte_size, require
     ],
 )
 def test_memory_is_limited_by_the_machine_or_the_cgroup(monkeypatch, free, quota, size, shown):
+    monkeypatch.setattr(budget, "address_space_left", lambda: None)
     monkeypatch.setattr(budget, "free_memory", lambda: free)
     monkeypatch.setattr(budget, "memory_quota", lambda: quota)
     assert available().size == size
     require(size, "the data", "use less")
     with pytest.raises(UsageError, match=f"expected .* for the data; got {shown}: use less"):
         require(size + 1, "the data", "use less")
+
+
+def test_memory_is_limited_by_the_address_space(monkeypatch):
+    limit = 1 << 40
+    monkeypatch.setattr(linux.resource, "getrlimit", lambda which: (limit, limit))
+    left = linux.address_space_left()
+    assert 0 < left < limit, "what this process has mapped is subtracted"
+    monkeypatch.setattr(budget, "address_space_left", lambda: 1000)
+    with pytest.raises(UsageError, match=r"got 1 kB \(the limit of ulimit -v\): use less"):
+        require(1001, "the data", "use less")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ def system(monkeypatch):
     changes = []
 
     def be(soft, hard):
-        monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (soft, hard))
+        files, others = (soft, hard), (NO_LIMIT, NO_LIMIT)
+        found = {resource.RLIMIT_NOFILE: files}
+        monkeypatch.setattr(limits.resource, "getrlimit", lambda which: found.get(which, others))
         monkeypatch.setattr(limits.resource, "setrlimit", lambda which, to: changes.append(to))
         return changes
 
