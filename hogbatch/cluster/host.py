@@ -8,10 +8,8 @@ between the process and the coordinator of all servers.
 
 import os
 import queue
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +28,7 @@ from hogbatch.cluster.server_figures import FIGURES_FILE
 from hogbatch.cluster.start import ServerMemory, decode_start
 from hogbatch.errors import HogbatchError
 from hogbatch.events.names import EVENTS, SUMMARY
+from hogbatch.machine.temporary import TemporaryDirectory
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.wire.codec import MAGIC, decode_to_coordinator
@@ -64,7 +63,8 @@ class ServerHost:
         self._failed = failed
         self._frames, theirs = FrameSocket.pair()
         self._relay, their_relay = FrameSocket.pair()
-        self._run_dir = Path(tempfile.mkdtemp(prefix="hogbatch-server-"))
+        self._folder = TemporaryDirectory()
+        self._run_dir = self._folder.path
         self._peers: dict[int, WriteTo] = {}
         self._number, self._version = -1, 0
         self._membership = threading.Lock()  # held while others write to the buffers
@@ -79,6 +79,7 @@ class ServerHost:
         )
         self._thread.start()
         if error := started.get():
+            self._folder.close()
             raise error
         threading.Thread(target=self._serve_relay, daemon=True).start()
 
@@ -171,7 +172,7 @@ class ServerHost:
         self._stopping = True
         self._process.kill()
         self._thread.join()
-        shutil.rmtree(self._run_dir, ignore_errors=True)
+        self._folder.close()
 
     # Threads --------------------------------------------------------------------------------
 

@@ -6,11 +6,9 @@ of the model, and the rehearsal ends with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +24,7 @@ from hogbatch.data.load import LoadedData
 from hogbatch.data.order import take
 from hogbatch.data.scale import scaled
 from hogbatch.errors import UsageError
+from hogbatch.machine.temporary import TemporaryDirectory
 from hogbatch.run.checkpoint.snapshots import ModelCopy
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.setup import load_data
@@ -180,10 +179,10 @@ class RehearsalOfServers(Rehearsal):
     def _other(self, number: int, first: RunComponents) -> Iterator[RunComponents]:
         """Begin the run of another server; its run directory is temporary."""
         platform = Rehearsal(self._server, queue=self._queue)
-        with TemporaryDirectory(prefix="hogbatch-server-") as folder:
+        with closing(TemporaryDirectory()) as folder:
             own = replace(
                 first.setup.config,
-                run_dir=str(Path(folder) / "run"),
+                run_dir=str(folder.path / "run"),
                 quiet=True,
                 log=(),
                 epochs=UNLIMITED,
