@@ -40,6 +40,7 @@ class ServerPlace:
     """A place for a server, and the server that has it."""
 
     number: int
+    name: str  # of its last server among the workers
     handle: ServerHandle | None = None
     restarts: Restarts = field(default_factory=Restarts)
     worked: bool = False  # its server has trained since it was started
@@ -50,7 +51,7 @@ class ServerFiles(NamedTuple):
     """The files of a server that has ended."""
 
     key: str  # of the server
-    folder: str  # for them
+    name: str  # of the server
     contents: dict[str, bytes]  # by name
 
 
@@ -72,7 +73,7 @@ class ServersChannel:
         self._failures: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._wakeup = Wakeup()
         router.watch(self._wakeup.fd)
-        self._places = [ServerPlace(number) for number in range(cluster.size)]
+        self._places = [ServerPlace(number, f"server {number}") for number in range(cluster.size)]
         self._by_key: dict[str, ServerPlace] = {}
         self._numbers: dict[int, str] = {}  # as in Welcome → key
         self._loaded: list[str] = []  # keys of the servers that got the model, also of ended ones
@@ -124,7 +125,7 @@ class ServersChannel:
         if place is None or place.handle is None:
             return False
         if isinstance(message, Welcome):
-            self._numbers[message.worker] = worker
+            self._numbers[message.worker], place.name = worker, message.name
         if isinstance(message, Servers):
             self._introduce(place.handle, message)
         else:
@@ -180,11 +181,11 @@ class ServersChannel:
                 place.restarts.died(now, place.worked)
                 place.worked = place.ended = False
                 if place.restarts.due_at is None:
-                    yield WorkerGivenUp(f"server {place.number}", str(place.restarts))
+                    yield WorkerGivenUp(place.name, str(place.restarts))
             elif place.handle is None and place.restarts.is_due(now):
                 place.restarts.start()
                 self._start_server(place)
-                yield WorkerRestarted(f"server {place.number}", 0, *place.restarts.counted)
+                yield WorkerRestarted(place.name, 0, *place.restarts.counted)
 
     def all_ended(self) -> str | None:
         alive = (place.handle or place.ended or place.restarts.due_at for place in self._places)
@@ -234,8 +235,8 @@ class ServersChannel:
     # End --------------------------------------------------------------------------------------
 
     def stop(self) -> Iterator[ServerFiles]:
-        """Wait for the end of all servers, one after the other; yield the files of each."""
+        """Wait for the ends of servers that have joined, one after the other; yield their files."""
         for key, place in list(self._by_key.items()):
-            if place.handle is not None:
+            if place.handle is not None and key in self._numbers.values():
                 with suppress(*LOST):
-                    yield ServerFiles(key, f"server-{place.number}", place.handle.stop())
+                    yield ServerFiles(key, place.name, place.handle.stop())

@@ -128,7 +128,7 @@ class SeveralServers(Platform):
             with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
             for files in channel.stop():
-                _write(setup.run_dir / SERVERS / files.folder, files.contents, components.console)
+                _write(setup.run_dir / SERVERS / files.name, files.contents, components.console)
                 _record_last(components, files)
         finally:
             mean.close()

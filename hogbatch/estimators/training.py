@@ -1,7 +1,6 @@
 """Training runs of estimators: nothing of them stays but their result."""
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,6 @@ from hogbatch.data.encode import Encoding
 from hogbatch.data.load import LoadedData, prepare
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
-from hogbatch.machine.temporary import TemporaryDirectory
 from hogbatch.model.trained import Model
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.checkpoint.snapshots import ModelCopy
@@ -82,21 +80,9 @@ def train_rows(
             drop_constant=all_rows,
         )
 
-<<<<<<< HEAD
     config = merge_sources({"data": ARRAYS, **settings})
     platform = EstimatorCall(start=None if earlier is None else earlier.state)
     console = console_in_python(quiet=config.quiet, plain=config.plain)
     run = execute(config, platform, read, console, temporary=True)
-=======
-    with closing(TemporaryDirectory()) as folder:
-        arguments = {
-            "data": ARRAYS,
-            "run_dir": str(folder.path / "run"),
-            "checkpoint_seconds": 0,
-            **settings,
-        }
-        platform = EstimatorCall(start=None if earlier is None else earlier.state)
-        run = execute(merge_sources(arguments), platform, read)
->>>>>>> 91286893 (Remove temporary directories that killed processes have left)
     losses = [each["train_loss"] for each in run.summary["history"]]
     return Trained(run.model, platform.states[-1], losses, run.summary["epochs"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 PREFIX: Final = "hogbatch-tmp-"
+KEPT: Final = ".kept"  # a directory with this file is not removed
 
 
 class TemporaryDirectory:
@@ -26,9 +27,14 @@ class TemporaryDirectory:
             lock = _lock(self.path)
         self._lock = lock
 
+    def keep(self) -> None:
+        """Leave the directory and all that it contains to the user. OSError if that fails."""
+        (self.path / KEPT).touch()
+
     def close(self) -> None:
-        """Remove the directory and all that it contains."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the directory and all that it contains, unless it is kept."""
+        if not (self.path / KEPT).exists():
+            shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
@@ -38,7 +44,8 @@ def _remove_unlocked() -> None:
     """Remove the directories of this user that no process has locked."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):
-            if path.lstat().st_uid == os.geteuid() and (lock := _lock(path)) is not None:
+            own = path.lstat().st_uid == os.geteuid() and not (path / KEPT).exists()
+            if own and (lock := _lock(path)) is not None:
                 shutil.rmtree(path, ignore_errors=True)
                 os.close(lock)
 

@@ -6,10 +6,8 @@ all of its files are in `previous-run.tmp/`; if the move is interrupted, the nex
 """
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -28,6 +26,7 @@ from hogbatch.events.names import (
 )
 from hogbatch.machine.files import TEMPORARY_SUFFIX, remove, replace_file
 from hogbatch.machine.printable import plural
+from hogbatch.machine.temporary import TemporaryDirectory
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.checkpoint.snapshots import MAX_CHECKPOINTS
 from hogbatch.store import quarantine
@@ -169,17 +168,17 @@ class RunDirectory:
 def temporary_directory() -> Iterator[Path]:
     """A private directory of a run whose files are not kept; it stays if an error names it."""
     try:
-        path = Path(tempfile.mkdtemp(prefix="hogbatch-"))  # mode 0700
+        directory = TemporaryDirectory()
     except OSError as error:
         problem = f"no temporary directory can be created ({error.strerror})"
         raise UsageError(f"{problem}; give a run directory (run_dir)") from None
-    try:
-        yield path
-    except BaseException as error:
-        if str(path) not in f"{error} {getattr(error, '__notes__', '')}":
-            shutil.rmtree(path, ignore_errors=True)
-        raise
-    shutil.rmtree(path, ignore_errors=True)
+    with closing(directory):
+        try:
+            yield directory.path
+        except BaseException as error:
+            if str(directory.path) in f"{error} {getattr(error, '__notes__', '')}":
+                directory.keep()
+            raise
 
 
 def _saved(run_dir: Path) -> tuple[bool, int]:

@@ -74,9 +74,10 @@ def test_two_servers_train_one_model(job, train, plane, missing):
     (moved,) = job.events(PlaneChosen)
     assert moved.plane == ("NIXL (UCX)" if plane == "nixl" else "the process that trains")
     rows = 0
-    for server in ("server-0", "server-1"):
-        folder = job.run_dir / "servers" / server
+    for server in summary["workers"]:
+        folder = job.run_dir / "servers" / server["name"]
         own = json.loads((folder / "summary.json").read_text())
+        assert own["rows"] == server["rows"], "the folder is named after the worker"
         rows += own["rows"]
         assert own["status"] == "finished" and own["workers"][0]["name"] == "cpu-0"
         assert (folder / "events.jsonl").exists() and (folder / "worker-0.log").exists()

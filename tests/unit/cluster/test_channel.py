@@ -79,7 +79,8 @@ class FakeCluster:
         return list(self.channel.receive())
 
     def welcome(self, server, number):
-        self.channel.send(server.key, msgspec.structs.replace(WELCOME, worker=number))
+        welcome = msgspec.structs.replace(WELCOME, worker=number, name=f"server-{number}")
+        self.channel.send(server.key, welcome)
 
 
 @pytest.fixture
@@ -154,8 +155,13 @@ def test_servers_that_cannot_be_started_are_given_up(channel, cluster):
     assert channel.all_ended() == "no server can be started any more"
 
 
-def test_the_files_of_all_servers_are_collected(channel, cluster):
-    assert list(channel.stop()) == [
-        (each.key, f"server-{each.place}", {"server.log": each.key.encode()})
-        for each in cluster.started
-    ]
+def test_files_and_restarts_have_the_names_of_the_workers(channel, cluster):
+    one, two = cluster.started
+    cluster.welcome(two, 0)
+    assert list(channel.stop()) == [(two.key, "server-0", {"server.log": two.key.encode()})]
+    cluster.welcome(one, 1)
+    assert [each.name for each in channel.stop()] == ["server-1", "server-0"]
+    cluster.tell(one, DONE), cluster.tell(one, Failed("it died"))
+    list(channel.start_due(1.0))
+    assert list(channel.start_due(1.0)) == [WorkerRestarted("server-1", 0, 1, 3)]
+    assert [each.name for each in channel.stop()] == ["server-0"], "the new one has not joined"
