@@ -40,10 +40,16 @@ class ModelOfServers:
         return None
 
     def pull(self) -> None:
-        """Overwrite the model of this process by that of the servers, if one has it."""
-        if (arrays := self._channel.read_model()) is not None:
-            for name in MODEL_ARRAYS:
-                getattr(self._model, name)[:] = arrays[name]
+        """Overwrite the model of this process by that of the servers, once they have been given it.
+
+        ConnectionError if none of them can be reached.
+        """
+        if not self._channel.gave_model:
+            return
+        if (arrays := self._channel.read_model()) is None:
+            raise ConnectionError("no server that has the model can be reached")
+        for name in MODEL_ARRAYS:
+            getattr(self._model, name)[:] = arrays[name]
 
     def push(self) -> None:
         """Overwrite the models of all servers, which train on nothing now, by this process's."""

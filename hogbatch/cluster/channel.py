@@ -205,6 +205,11 @@ class ServersChannel:
     # Models -----------------------------------------------------------------------------------
 
     @property
+    def gave_model(self) -> bool:
+        """Whether a server has ever been given the model."""
+        return bool(self._loaded)
+
+    @property
     def loaded(self) -> list[ServerHandle]:
         """The servers that have the model."""
         handles = (self.handle(key) for key in list(self._loaded))

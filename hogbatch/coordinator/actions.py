@@ -32,7 +32,10 @@ def model_actions(
         background.copies.submit(copy, draft)
 
     def copy(draft: CheckpointAdapter | None) -> Event:
-        not_finite_at = snapshots.copy(draft)
+        try:
+            not_finite_at = snapshots.copy(draft)
+        except ConnectionError:
+            return state.snapshot_failed
         if draft is not None and not_finite_at is None:
             background.writes.submit(write, draft)
         return partial(state.snapshot_taken, not_finite_at)

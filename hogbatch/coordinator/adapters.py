@@ -52,7 +52,7 @@ class SnapshotAdapter(Protocol):
     def copy(self, draft: Any) -> str | None:
         """Copy the model, also into `draft`; return the parameter that is not finite, if any.
 
-        May take long.
+        May take long. ConnectionError if no server that has the model can be reached.
         """
 
     def roll_back(self) -> None:

@@ -143,6 +143,7 @@ class Finish:
     reason: str | None = None  # for the user, where the status alone does not explain the end
     diverged: bool = False  # the status is "failed" because training has diverged
     by_policy: bool = False  # the status is "failed" because the batch policy failed
+    model_lost: bool = False  # only earlier copies of the model are left
 
 
 Command = (

@@ -30,6 +30,11 @@ class Merges:
         return True
 
     @property
+    def applied(self) -> bool:
+        """Whether the models contain all rows that are acknowledged."""
+        return True
+
+    @property
     def model_is_lost(self) -> bool:
         """Whether the merged model was lost together with the last server that had it."""
         return False

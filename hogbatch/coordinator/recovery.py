@@ -43,20 +43,22 @@ class Recovery:
     _warned: bool = False
     _next: float = math.inf
     _failures: int = 0  # in a row
-    _copied_rows: int = 0  # when the snapshot was begun
+    copied_rows: int = 0  # in the last snapshot
+    _begun_rows: int = 0  # when the snapshot was begun
 
     def start(self, now: float) -> None:
         """Start the interval before the first checkpoint at `now`."""
         self._next = now + self.every
 
-    def is_due(self, now: float) -> bool:
-        """Whether it is time for a checkpoint."""
-        return now >= self._next and not self.copying and not self.writing
+    def is_due(self, now: float, at_once: bool = False) -> bool:
+        """Whether it is time for a checkpoint; `at_once`: for the first one it is."""
+        due = now >= self._next or (at_once and self.copied_rows == 0)
+        return due and not self.copying and not self.writing
 
     def begin_snapshot(self, with_checkpoint: bool, rows: int) -> None:
         """The model is being copied; with `with_checkpoint` the copy is also written."""
         self.copying = True
-        self._copied_rows = rows
+        self._begun_rows = rows
         self.writing = self.writing or with_checkpoint
 
     def end_snapshot(self, not_finite_at: str | None) -> list[Command]:
@@ -67,9 +69,14 @@ class Recovery:
             self.writing = False
             return []
         self.suspects.clear()
-        if not self.rollbacks.found_finite(self._copied_rows):
+        self.copied_rows = self._begun_rows
+        if not self.rollbacks.found_finite(self.copied_rows):
             return []
         return [Record(Recovered(self.rollbacks.counted, self.rollbacks.rate_factor))]
+
+    def drop_snapshot(self) -> None:
+        """The model could not be copied."""
+        self.copying = self.writing = False
 
     def end_checkpoint(self, failed: bool, now: float) -> None:
         """The checkpoint is written or has failed; after failures the pauses double."""

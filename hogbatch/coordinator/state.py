@@ -30,6 +30,7 @@ finished  Finish was commanded, as above or   never
 ========  ==================================  ====================================================
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -99,6 +100,13 @@ class Coordinator(Workforce):
         elif not_finite_at and self.phase == "train":
             self.phase = "drain"
         return commands + self._advance(now)
+
+    def snapshot_failed(self, now: float) -> list[Command]:
+        """The model could not be copied, because no server that has it can be reached."""
+        self.recovery.drop_snapshot()
+        if self.phase == "inspect":
+            self.phase = "drain"
+        return self._advance(now)
 
     def checkpoint_written(self, failure: str | None, now: float) -> list[Command]:
         """A checkpoint is on disk, or writing it has failed with the reason `failure`."""
@@ -269,18 +277,27 @@ class Coordinator(Workforce):
 
     def _removed(self, worker: Worker, now: float) -> list[Command]:
         commands = self.merges.removed(worker.key, now)
-        if self.merges.model_is_lost and not self.finished:
-            reason = "all servers that had the model are lost; continue with --resume"
-            return commands + self.abandon(reason, now)
-        return commands
+        if not self.merges.model_is_lost or self.finished:
+            return commands
+        why = worker.lost_because.partition("\n")[0]
+        reason = f"all servers that had the model are lost ({why})"
+        copied = self._keep_last() if self.recovery.copied_rows else []
+        end = Finish("failed", reason, model_lost=True)
+        return [*commands, *copied, *self._finish(end, now)]
 
     # Model ----------------------------------------------------------------------------------
 
     def _checkpoint_is_due(self, now: float) -> bool:
-        """Whether it is time for a checkpoint; never before any row was trained on."""
-        return self.progress.rows > 0 and self.recovery.is_due(now)
+        """Whether it is time for a checkpoint; never before the model contains any row.
+
+        On several servers, the first one is due then, since the model is lost with them.
+        """
+        rows = self.progress.rows - self.epochs.rows.unmerged_rows
+        at_once = self.plan.merging is not None
+        return rows > 0 and self.merges.applied and self.recovery.is_due(now, at_once)
 
     def _snapshot(self, with_checkpoint: bool, now: float = 0.0) -> list[Command]:
+        with_checkpoint = with_checkpoint and math.isfinite(self.recovery.every)
         self.recovery.begin_snapshot(with_checkpoint, self.progress.rows)
         if not with_checkpoint:
             return [Snapshot(None)]

@@ -81,6 +81,7 @@ class Worker:
     merge: tuple[float, float] = (0.0, 0.0)  # seconds of a merge; see Ready
     merge_every: int = 0  # batches; 0: as its worker finds suitable
     weight: float = 1.0  # of its changes
+    lost_because: str = ""
     trains: bool = True  # False: it is parked
     parked_since: float = 0.0  # training seconds
     parked_seconds: float = 0.0  # until it trained again

@@ -265,7 +265,7 @@ class Workforce(ABC):
     ) -> list[Command]:
         """Remove a worker that failed. `kill`: its process may still run and is killed first."""
         self.accounting.faults["workers_lost"] += 1
-        lost = Record(WorkerLost(worker.name, reason))
+        worker.lost_because, lost = reason, Record(WorkerLost(worker.name, reason))
         died = died and worker.device != "server"  # rows kill workers of a server, not the server
         return [lost, *self._remove(worker, now, died=died, kill=kill)]
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -162,15 +163,16 @@ def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
             )
     except SaveError as error:
         if failed and model is None:
-            raise _failure(finish, f"no model was saved; {error}") from None
+            raise _failure(finish, f"no model was saved; {error}", run.checkpoint) from None
         unsaved = SaveError(f"{finish.reason}; {error}" if failed else str(error))
         unsaved.run = run
         raise unsaved from None
-    saved = f"the model is in {directory.path / MODEL}" if kept else ""
+    which = "the model kept so far" if finish.model_lost else "the model"
+    saved = f"{which} is in {directory.path / MODEL}" if kept else ""
     if model is None or not finite:
         saved = "no model was saved"
     if failed:
-        raise _failure(finish, saved)
+        raise _failure(finish, saved, run.checkpoint)
     if not finite:
         raise UsageError(f"training has diverged: the model is not finite; lower --lr; {saved}")
     untrained = " before any row was trained on" if model is None else ""
@@ -212,7 +214,11 @@ def exit_code(finish: Finish) -> int:
     return {"stopped": INTERRUPTED, "failed": NoWorkers.exit_code}.get(finish.status, 0)
 
 
-def _failure(finish: Finish, saved: str) -> HogbatchError:
+def _failure(finish: Finish, saved: str, checkpoint: Path | None) -> HogbatchError:
     """Return the error of a failed run; `saved` is a clause about its model."""
-    error = UsageError if finish.diverged or finish.by_policy else NoWorkers
-    return error(f"{finish.reason}; {saved}")
+    if finish.diverged or finish.by_policy:
+        return UsageError(f"{finish.reason}; {saved}")
+    resume = ""
+    if checkpoint is not None:
+        resume = f"; continue with --resume {quote(str(checkpoint.parent.parent))}"
+    return NoWorkers(f"{finish.reason}; {saved}{resume}")

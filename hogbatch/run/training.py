@@ -64,7 +64,8 @@ def execute(
     with open_run(config, platform, read, console, temporary=temporary) as opened:
         components, workers, tracking = opened
         outcome = _outcome(platform, components, workers)
-        if config.checkpoint_seconds and outcome.totals.rows and not outcome.finish.diverged:
+        finish, rows = outcome.finish, outcome.totals.rows
+        if config.checkpoint_seconds and rows and not (finish.diverged or finish.model_lost):
             components.save_checkpoint()
         return _finished_run(components, outcome, tracking)
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from hogbatch.cluster.planes import nixl
+from hogbatch.errors import NoWorkers
 from hogbatch.events.event import (
+    CheckpointWritten,
     Ended,
     EpochEnded,
     Event,
@@ -192,6 +194,19 @@ def test_a_killed_server_is_replaced_and_every_row_is_trained_on_once(job, train
     job.interrupt()
     check_that_rows_are_trained_on_once(job)
     assert job.summary()["test"]["loss"] < 0.40
+
+
+def test_a_run_whose_servers_are_all_killed_keeps_its_last_copy_of_their_model(job, train):
+    process = train(*ENDLESS, "--eval-seconds", 1000)
+    job.wait_for_event(CheckpointWritten)
+    for joined in job.events(WorkerJoined):
+        os.kill(joined.pid, signal.SIGKILL)
+    assert job.finish() == NoWorkers.exit_code
+    saved = f"the model kept so far is in {job.run_dir}/model.safetensors"
+    last = job.said(process).splitlines()[-1]
+    assert last.startswith("hogbatch: all servers that had the model are lost (")
+    assert last.endswith(f"; {saved}; continue with --resume {job.run_dir}")
+    assert (job.run_dir / "model.safetensors").exists() and job.summary()["saved"] is None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.coordinator.commands import (
     Finish,
+    Keep,
     LoadServer,
     Record,
     Revoke,
@@ -101,6 +102,8 @@ class ServersStage:
         self.unloadable = Counter()  # key → how often loading the model fails
         self.bad = None  # where the merged model is not finite
         self.model = Counter()  # of this process, as copied for snapshots
+        self.kept = None  # a copy of it
+        self.failing_copies = 0  # the next ones, after the first
         self.reductions = self.connections = 0
         self._tick_at = self.now  # the next one
         self._execute(self.state.begin(self.now))
@@ -206,6 +209,8 @@ class ServersStage:
                     for server in self.members:
                         server.merged, server.finite = Counter(self.model), True
                         server.change.clear()
+                case Keep():
+                    self.kept = Counter(self.model)
                 case ShowMean(shown):
                     self.shown.append(shown)
                 case Finish():
@@ -219,8 +224,13 @@ class ServersStage:
             assert all(server.merged.total() == rows for server in self.members)
 
     def _snapshot(self):
-        if self.members and self.members[0].merged:
-            self.model = self.members[0].model
+        given = any(server.loaded for server in self.servers.values())
+        if given and (self.failing_copies or not self.members):
+            self.failing_copies = max(0, self.failing_copies - 1)
+            self._execute(self.state.snapshot_failed(self.now))
+            return
+        if given:
+            self.model = Counter(self.members[0].merged)
         self._execute(self.state.snapshot_taken(self.bad, self.now))
 
     def _load(self, key, source):

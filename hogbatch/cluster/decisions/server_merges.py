@@ -124,6 +124,10 @@ class ServerMerges(Merges):
         self._copied = True
 
     @property
+    def applied(self) -> bool:
+        return self.step != "apply"
+
+    @property
     def model_is_lost(self) -> bool:
         return not self._members and not self._copied
 

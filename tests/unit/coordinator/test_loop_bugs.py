@@ -123,6 +123,14 @@ def test_a_model_that_is_not_finite_is_not_written(everything):
     assert not everything.write.called
 
 
+def test_a_model_that_no_server_gives_is_reported_and_not_written(everything):
+    everything.begin.return_value = [Snapshot(SAVED)]
+    everything.copy.side_effect = ConnectionError("no server can be reached")
+    everything.snapshot_failed.return_value = [Finish("failed")]
+    run(everything)
+    assert everything.snapshot_failed.called and not everything.write.called
+
+
 def test_a_worker_that_claims_to_be_the_coordinator_gets_nobody_killed(everything, monkeypatch):
     killed = Mock()
     monkeypatch.setattr(signal, "pidfd_send_signal", killed)

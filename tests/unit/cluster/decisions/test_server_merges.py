@@ -6,9 +6,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
+from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.state import MIN_TICK_S
 from hogbatch.coordinator.workforce import TICK_S
-from hogbatch.events.event import LeaseDone, ServersMerged, WorkerLost
+from hogbatch.events.event import CheckpointBegins, LeaseDone, ServersMerged, WorkerLost
 from hogbatch.wire.messages import Collect, Collected, Hello, Reduce, ServerWorkers
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, Stage
 from tests.support.property_tests import max_examples
@@ -114,14 +115,42 @@ def test_a_server_that_does_not_answer_to_a_step_is_lost():
     assert lost.reason == "did not finish its part of a merge in time"
 
 
-def test_a_run_whose_servers_are_all_lost_asks_to_be_resumed():
-    stage, *_ = two_servers()
-    stage.run(lambda stage: stage.now > 1.0)
+def test_a_run_whose_servers_are_all_lost_keeps_the_last_copy_of_their_model():
+    stage, *_ = two_servers(train_rows=20_000)
+    stage.run(lambda stage: stage.model.total() > 0 and stage.state.merges.number == 3)
+    stage.kill("a"), stage.kill("b", "killed\nthe last lines of its log")
+    stage.run()
+    reason = "all servers that had the model are lost (killed)"
+    assert stage.finish == Finish("failed", reason, model_lost=True)
+    assert stage.kept == stage.model and stage.kept.total() > 0
+    assert not any(each.deaths for each in stage.state.epochs.rows.unfinished)
+
+
+def test_the_first_merged_model_is_copied_with_a_checkpoint():
+    stage, *_ = two_servers(train_rows=20_000, checkpoint_seconds=60)
+    stage.run(lambda stage: stage.recorded(CheckpointBegins))
+    assert stage.state.merges.number == 1
+    (begun,) = stage.recorded(CheckpointBegins)
+    stage.run(lambda stage: stage.state.merges.number == 2)
+    assert stage.model.total() == begun.rows > 0
+
+
+def test_no_model_is_kept_if_all_servers_are_lost_before_it_was_copied():
+    stage, *_ = two_servers(train_rows=20_000)
+    stage.run(lambda stage: stage.state.merges.number == 1 and stage.state.merges.step == "apply")
     stage.kill("a"), stage.kill("b")
     stage.run()
-    assert stage.finish.status == "failed"
-    assert "--resume" in stage.finish.reason
-    assert not any(each.deaths for each in stage.state.epochs.rows.unfinished)
+    assert stage.finish.model_lost and stage.kept is None
+
+
+def test_a_copy_of_the_model_that_fails_is_repeated():
+    stage, one, two = two_servers(test_rows=10)
+    stage.failing_copies = 1
+    stage.run(lambda stage: stage.state.phase == "evaluate")
+    assert stage.failing_copies == 0 and stage.model == one.merged
+    stage.run()
+    assert stage.finish.status == "finished"
+    assert one.merged == two.merged == rows_of(1, 5000)
 
 
 def test_a_server_that_joins_while_the_source_of_its_model_dies_gets_another_one():
