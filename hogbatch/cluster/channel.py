@@ -176,6 +176,8 @@ class ServersChannel:
 
     def start_due(self, now: float) -> Iterator[WorkerRestarted | WorkerGivenUp]:
         """Start servers again, some time after they have ended."""
+        if self._cluster.lost:
+            return
         for place in self._places:
             if place.ended:
                 place.restarts.died(now, place.worked)
@@ -188,6 +190,8 @@ class ServersChannel:
                 yield WorkerRestarted(place.name, 0, *place.restarts.counted)
 
     def all_ended(self) -> str | None:
+        if self._cluster.lost:
+            return self._cluster.lost
         alive = (place.handle or place.ended or place.restarts.due_at for place in self._places)
         return None if any(alive) else "no server can be started any more"
 

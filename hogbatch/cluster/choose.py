@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 from hogbatch.cluster.local import LocalCluster
 from hogbatch.cluster.platform import SeveralServers
+from hogbatch.cluster.ray.remote import RemoteCluster
 from hogbatch.cluster.servers import Cluster, PerServer
 from hogbatch.config.effect import expect_effect, without_policy, without_servers
 from hogbatch.config.train import TrainConfig
@@ -70,6 +71,4 @@ def open_cluster(config: TrainConfig) -> Cluster:
             f"--cluster {config.cluster} needs Ray: pip install 'hogbatch[ray]'; or use "
             "--cluster local to try it out on this machine"
         )
-    from hogbatch.cluster.ray.cluster import RayCluster  # here: Ray is optional, and slow
-
-    return RayCluster(config.cluster, config.servers, per_server)
+    return RemoteCluster(config.cluster, config.servers, per_server)

@@ -9,13 +9,14 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Self
 
 MAX_FRAME: Final = 1 << 22  # bytes: more than the addresses of all servers, in one message
 TIMEOUT_S: Final = 30  # of a frame that cannot be sent
 LENGTH: Final = struct.Struct("@I")
+CLOSED_BY_EXEC: Final = socket.MSG_CMSG_CLOEXEC
 
 
 class FrameSocket:
@@ -29,6 +30,7 @@ class FrameSocket:
         self._arrived.register(connection, select.POLLIN)
         self._sending = threading.Lock()
         self.ended = False  # the other process has closed its end
+        self.descriptors: list[int] = []  # that came with the last frame; open
 
     @classmethod
     def pair(cls) -> tuple[Self, socket.socket]:
@@ -45,13 +47,18 @@ class FrameSocket:
         """Readable when a frame has arrived, or when the other process has ended."""
         return self._connection.fileno()
 
-    def send(self, frame: bytes) -> None:
-        """Send one frame; OSError if the other process has ended or does not read."""
+    def send(self, frame: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Send one frame, with descriptors of files that the other process may use from then on.
+
+        OSError if the other process has ended or does not read.
+        """
         if len(frame) > MAX_FRAME:
             raise ValueError(f"expected a frame of at most {MAX_FRAME} bytes; got {len(frame)}")
         with self._sending:
             try:
-                self._connection.sendall(LENGTH.pack(len(frame)) + frame)
+                sized = LENGTH.pack(len(frame)) + frame
+                sent = socket.send_fds(self._connection, [sized], descriptors)
+                self._connection.sendall(sized[sent:])
             except OSError:
                 with suppress(OSError):  # a frame cannot be continued by another one
                     self._connection.shutdown(socket.SHUT_RDWR)
@@ -66,6 +73,7 @@ class FrameSocket:
     def wait(self) -> bytes:
         """Wait for the next frame; empty at the end of the other process."""
         with suppress(ConnectionResetError):
+            self.descriptors = []
             header = self._receive(LENGTH.size)
             length = LENGTH.unpack(header)[0] if header else 0
             if 0 < length <= MAX_FRAME and (frame := self._receive(length)):
@@ -77,8 +85,11 @@ class FrameSocket:
         """The next `size` bytes; empty if the other process ends before."""
         received = b""
         while len(received) < size:
-            if not (part := self._connection.recv(size - len(received))):
+            rest = size - len(received)
+            part, descriptors, *_ = socket.recv_fds(self._connection, rest, 1, CLOSED_BY_EXEC)
+            if not part:
                 return b""
+            self.descriptors += descriptors
             received += part
         return received
 

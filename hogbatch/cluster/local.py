@@ -17,7 +17,7 @@ class LocalServer(ServerHost):
 
     def __init__(self, key: str, start: bytes, arrays: ServerArrays, failed: ServerFailed) -> None:
         self.key = key
-        super().__init__(start, *arrays, partial(failed, key))
+        super().__init__(start, arrays.data.memory, arrays.weights, partial(failed, key))
 
     def introduce(
         self, number: int, version: int, peers: Mapping[int, ServerHandle], message: bytes
@@ -31,6 +31,7 @@ class LocalCluster:
 
     relay = "the process that trains"
     listen: str | None = None
+    lost: str | None = None
 
     def __init__(self, size: int, per_server: PerServer) -> None:
         """By default, the servers share the cores of the machine; the first one has its GPUs."""
@@ -44,9 +45,9 @@ class LocalCluster:
         self._failed: ServerFailed | None = None
 
     @property
-    def line(self) -> str:
+    def lines(self) -> list[str]:
         gpus = f"; server 0 also with {','.join(self._gpus)}" if self._gpus else ""
-        return f"{self.size} servers on this machine, each with cpu:{self._threads}{gpus}"
+        return [f"{self.size} servers on this machine, each with cpu:{self._threads}{gpus}"]
 
     def workers(self, index: int) -> str:
         gpus = self._gpus if index == 0 else []

@@ -58,7 +58,8 @@ class SeveralServers(Platform):
         return {"servers": self.cluster.size}
 
     def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
-        console.say(self.cluster.line)
+        for line in self.cluster.lines:
+            console.say(line)
         return ()
 
     def read_divided(self, config: TrainConfig, console: Console) -> DividedData:
@@ -100,6 +101,9 @@ class SeveralServers(Platform):
             finish, totals = self._train(components, router)
         return Outcome(finish, totals, RefusalCounts(router.refused, router.rejected))
 
+    def close(self) -> None:
+        self.cluster.close()
+
     def _train(self, components: RunComponents, router: Router) -> tuple[Finish, RunTotals]:
         """Train on servers whose messages `router` receives."""
         setup, segments = components.setup, components.segments
@@ -109,7 +113,7 @@ class SeveralServers(Platform):
             return self._start(components, index, to)
 
         channel = ServersChannel(self.cluster, router, start)
-        self.cluster.begin(ServerArrays(segments.data.memory, setup.data.weights), channel.failed)
+        self.cluster.begin(ServerArrays(segments.data, setup.data.weights), channel.failed)
         model = ModelOfServers(segments.model, channel)
         mean = MeanOfServers(components.recorder.keep, channel)
         try:
@@ -133,7 +137,6 @@ class SeveralServers(Platform):
         finally:
             mean.close()
             channel.close()
-            self.cluster.close()
         return finish, totals
 
     def _start(self, components: RunComponents, index: int, upstream: UpstreamAddress) -> bytes:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.cluster.host import ModelArrays
+from hogbatch.store.segment import Segment
 
 # (key of the server, why it has failed or ended): called on any thread
 ServerFailed = Callable[[str, str], None]
@@ -46,7 +47,7 @@ class PerServer:
 class ServerArrays(NamedTuple):
     """The arrays that every server needs."""
 
-    data: NDArray[np.uint8]  # the contents of the segment "data": the rows, or DividedFiles
+    data: Segment  # the rows, or DividedFiles
     weights: NDArray[np.float64] | None  # [N], of the rows
 
 
@@ -87,8 +88,12 @@ class Cluster(Protocol):
     listen: str | None  # IP address where servers reach this process; None: on this machine
 
     @property
-    def line(self) -> str:
-        """A description of the servers in one line."""
+    def lines(self) -> Sequence[str]:
+        """What is to be printed about the servers."""
+
+    @property
+    def lost(self) -> str | None:
+        """Why no server can be started any more; None: they can be."""
 
     def workers(self, index: int) -> str:
         """The workers of server `index`, as in `--workers`."""

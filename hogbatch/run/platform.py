@@ -56,6 +56,9 @@ class Platform(ABC):
         """Return `workers` as they use the memory of this server: "host" for a simulated GPU."""
         return workers
 
+    def close(self) -> None:  # noqa: B027
+        """Release what was opened for the run, also if it could not begin."""
+
     @abstractmethod
     def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
         """Return the workers to start, and print which they are."""

@@ -1,7 +1,7 @@
 """One training run from start to end: setup, shared memory, training, results."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -61,7 +61,10 @@ def execute(
     if temporary:
         config = replace(config, checkpoint_seconds=0)
     console = console or PlainConsole(config.quiet, prefix=platform.prefix)
-    with open_run(config, platform, read, console, temporary=temporary) as opened:
+    with (
+        closing(platform),
+        open_run(config, platform, read, console, temporary=temporary) as opened,
+    ):
         components, workers, tracking = opened
         outcome = _outcome(platform, components, workers)
         finish, rows = outcome.finish, outcome.totals.rows

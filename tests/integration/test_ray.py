@@ -1,4 +1,4 @@
-"""Training on a Ray cluster: two machines, which are processes of this one, with a core each."""
+"""Training on a Ray cluster of two machines, which are processes of this one."""
 
 import gzip
 import json
@@ -7,50 +7,32 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import pytest
 
 from hogbatch.data.samples import SAMPLES
-from hogbatch.events.event import EpochEnded, PlaneChosen, ServersMerged, WorkerLost, WorkerReady
+from hogbatch.errors import NoWorkers
+from hogbatch.events.event import (
+    CheckpointWritten,
+    EpochEnded,
+    PlaneChosen,
+    ServersMerged,
+    WorkerLost,
+    WorkerReady,
+)
 from tests.support.doc_references import ROOT
 from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S, wait_for
+from tests.support.ray_cluster import add_machine, processes_that_call_ray, two_machines
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; install hogbatch[ray]")
-
-MACHINE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A Ray cluster of two machines with one core each."""
-    from ray.cluster_utils import Cluster
-
-    settings = {
-        "RAY_memory_monitor_refresh_ms": "0",  # other programs may have all the memory they want
-        "RAY_gcs_server_port_wait_time_s": str(WITHIN_S),
-    }
-    head = MACHINE | {"include_dashboard": False, "dashboard_agent_listen_port": 0, "wait": False}
-    with (
-        # Not /tmp/ray, which may belong to another user; the paths of Ray's sockets must be short.
-        tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        for name in [name for name in os.environ if name.startswith("RAY_")]:
-            patch.delenv(name)
-        for name, value in (settings | {"RAY_TMPDIR": folder}).items():
-            patch.setenv(name, value)
-        made = Cluster(initialize_head=True, head_node_args=head)
-        add_machine(made)
+    """A Ray cluster of two machines with one core each; the last test ends it."""
+    with two_machines() as made:
         yield made
-        made.shutdown()
-
-
-def add_machine(cluster):
-    """Add a machine, and wait until all machines of the cluster are there."""
-    cluster.add_node(**MACHINE, wait=False)
-    cluster.wait_for_nodes(WITHIN_S)
 
 
 def test_each_machine_reads_its_own_files_and_they_train_one_model(job, cluster):
@@ -69,7 +51,9 @@ def test_each_machine_reads_its_own_files_and_they_train_one_model(job, cluster)
     assert summary["rows"] == merged == 2 * ROWS
     assert summary["test"]["loss"] < 0.45
     assert [event.plane for event in job.events(PlaneChosen)] == ["the object store of Ray"]
-    assert "2 servers of a Ray cluster, each with cpu:1" in job.printed(process)
+    printed = job.printed(process)
+    assert "2 servers of a Ray cluster, each with cpu:1" in printed
+    assert "Ray listens on all network interfaces" in printed and "require a token" in printed
     own = (job.run_dir / "servers").glob("server-*/summary.json")
     assert sum(json.loads(each.read_text())["rows"] for each in own) == 2 * ROWS
 
@@ -169,5 +153,25 @@ def test_a_machine_that_is_killed_is_replaced_by_one_that_joins(job, cluster):
         return len(last.servers) == 2 and joined.worker in last.servers
 
     wait_for(both_merge, "the server that has joined takes part in merges")
-    job.interrupt()
+    for each in processes_that_call_ray(process.pid):  # `ray job stop` signals all processes
+        os.kill(each, signal.SIGTERM)
+    job.interrupt(signal.SIGTERM)
     assert {event.rows for event in job.events(EpochEnded)} <= {ROWS}
+
+
+def test_the_end_of_ray_costs_neither_the_model_nor_the_run(job, cluster):
+    """The last test of the cluster, whose first machine ends, with the process that trains."""
+    process = job.train("a9a", "--cluster", cluster.address, *ENDLESS, "--eval-seconds", 1000)
+    job.wait_for_event(CheckpointWritten)
+    for kind in cluster.head_node.all_processes.values():
+        for each in kind:
+            os.kill(each.process.pid, signal.SIGKILL)
+    assert job.finish() == NoWorkers.exit_code
+    *others, last = job.said(process).splitlines()
+    assert not others, "Ray prints nothing there"
+    assert last.startswith("hogbatch: all servers that had the model are lost (")
+    assert last.endswith(
+        f"the model kept so far is in {job.run_dir}/model.safetensors; "
+        f"continue with --resume {job.run_dir}"
+    )
+    assert (job.run_dir / "model.safetensors").exists() and job.summary()["status"] == "failed"

@@ -25,7 +25,7 @@ SOURCES = ("hogbatch", "workers", "tests", "benchmarks", "scripts")
 CREATED_BY_A_RUN = {"previous-run/", "tensorboard/", "wandb/"}
 OF_OTHER_PROGRAMS = {
     *("--help", "--durations", "--index-url", "--logdir", "--backend-store-uri", "--no-deps"),
-    *("--head", "--working-dir", "--address"),
+    *("--head", "--working-dir", "--address", "--generate"),
 }
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")

@@ -1,25 +1,29 @@
-"""The servers of a run on a Ray cluster: placed by Ray, one on each of several machines."""
+"""The servers of a run on a Ray cluster: placed by Ray, one on each of several machines.
+
+Used by the process that calls Ray (:mod:`hogbatch.cluster.ray.process`).
+"""
 
 import logging
+import os
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-import numpy as np
 import ray
-from numpy.typing import NDArray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from hogbatch.cluster.host import ENDS_WITHIN_S, ModelArrays
 from hogbatch.cluster.ray.actor import GROUPS, ServerActor
-from hogbatch.cluster.servers import PerServer, ServerArrays, ServerFailed, ServerHandle
+from hogbatch.cluster.ray.calls import unpacked
+from hogbatch.cluster.servers import PerServer, ServerArrays, ServerFailed
 from hogbatch.cluster.surveys import answer
 from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.store.segment import Segment
 
 WATCH_S: Final = 1.0  # of a call that waits for the end of a server
 ANSWERS_WITHIN_S: Final = 10.0  # after that; else the server counts as lost
@@ -27,7 +31,11 @@ PLACED_WITHIN_S: Final = 60.0
 MODEL_WITHIN_S: Final = 120.0  # for a model to be copied
 RETRY_S: Final = 1.0  # between two attempts to start an actor on a machine that is gone
 
-T = TypeVar("T")
+REQUIRED: Final = "programs that connect need the token of the cluster"
+OPEN: Final = (
+    "every program that reaches it can run code as you; require a token (docs/cluster.md, Security)"
+)
+
 Actor: Any = ray.remote(concurrency_groups=GROUPS, max_restarts=0)(ServerActor)  # type: ignore[call-overload]
 Answer: Any = ray.remote(num_cpus=0)(answer)
 
@@ -45,32 +53,28 @@ class RayServer:
     It may have to wait until Ray has found another machine for the bundle of a lost one.
     """
 
-    def __init__(
-        self, key: str, name: str, create: Callable[[], Any], begin: Any, failed: ServerFailed
-    ) -> None:
-        """`create` returns a new actor; `begin` are the arguments of its method `begin`."""
-        self.key, self.name = key, name
-        self._create, self._begin, self._failed = create, begin, failed
+    def __init__(self, key: str, number: int, begin: Any, cluster: "RayCluster") -> None:
+        """`begin` are the arguments of the method `begin` of its actor."""
+        self._key, self._number, self._begin, self._cluster = key, number, begin, cluster
         self.actor: Any = None  # once it has been started
         self._ended = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
     def introduce(
-        self, number: int, version: int, peers: Mapping[int, ServerHandle], message: bytes
+        self, number: int, version: int, peers: Mapping[int, str], message: bytes
     ) -> None:
-        actors = {each: peer.actor for each, peer in peers.items() if isinstance(peer, RayServer)}
+        actors = {each: self._cluster.servers[key].actor for each, key in peers.items()}
         self.actor.introduce.remote(number, version, actors, message)
 
     def read_model(self) -> ModelArrays:
         arrays: ModelArrays = self._call(MODEL_WITHIN_S, "read_model")
         return arrays
 
-    def read_mean(self) -> NDArray[np.float32]:
-        mean: NDArray[np.float32] = self._call(MODEL_WITHIN_S, "read_mean")
-        return mean
+    def read_mean(self) -> ModelArrays:
+        return {"mean": self._call(MODEL_WITHIN_S, "read_mean")}
 
-    def write_model(self, arrays: ModelArrays) -> None:
-        self._call(MODEL_WITHIN_S, "write_model", arrays)
+    def write_model(self, arrays: Segment) -> None:
+        self._call(MODEL_WITHIN_S, "write_model", unpacked(arrays))
 
     def stop(self) -> dict[str, bytes]:
         self._ended.set()
@@ -88,7 +92,7 @@ class RayServer:
         try:
             return ray.get(self.actor.call.remote(method, *arguments), timeout=timeout_s)
         except RayError as error:
-            raise OSError(f"{self.name} is lost: {type(error).__name__}") from None
+            raise OSError(f"its machine or its actor has failed ({type(error).__name__})") from None
 
     def _run(self) -> None:
         """Start the actor, then wait until it fails."""
@@ -104,12 +108,12 @@ class RayServer:
                 self._lost(f"its machine or its actor has failed ({type(error).__name__})")
             else:
                 for reason in reasons:
-                    self._failed(self.key, reason)
+                    self._cluster.failed(self._key, reason)
 
     def _start(self) -> bool:
         """Start the actor; whether that succeeded. Its machine may be gone, or not exist yet."""
         while not self._ended.is_set():
-            self.actor = self._create()
+            self.actor = self._cluster.actor(self._number)
             try:
                 ray.get(self.actor.begin.remote(*self._begin))
                 return True
@@ -123,21 +127,17 @@ class RayServer:
 
     def _lost(self, reason: str) -> None:
         if not self._ended.is_set():
-            self._failed(self.key, reason)
+            self._cluster.failed(self._key, reason)
         self._ended.set()
 
 
 class RayCluster:
     """`size` servers on different machines of a Ray cluster, each with the same workers."""
 
-    relay = "the object store of Ray"
-
     def __init__(self, address: str, size: int, per_server: PerServer) -> None:
         """UsageError if there is no such cluster, or if it has too few machines."""
-        self.size = size
-        self._owned = not ray.is_initialized()
-        if self._owned:
-            _connect(address)
+        self._size = size
+        _connect(address)
         machines = _machines()
         if len(machines) < size:
             raise UsageError(
@@ -153,14 +153,21 @@ class RayCluster:
             )
         self.listen: str | None = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         self._group = _place(size, {"CPU": self._threads, "GPU": self._gpus})
+        self.servers: dict[str, RayServer] = {}  # by key
         self._begin: tuple[Any, ...] = ()
-        self._failed: ServerFailed | None = None
 
     @property
-    def line(self) -> str:
-        return f"{self.size} servers of a Ray cluster, each with {self.workers(0)}"
+    def lines(self) -> list[str]:
+        """A description of the servers, and of the network access to Ray."""
+        token = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"  # Ray may have set it
+        return [
+            f"{self._size} servers of a Ray cluster, each with {self.workers}",
+            f"Ray listens on all network interfaces: {REQUIRED if token else OPEN}",
+        ]
 
-    def workers(self, index: int) -> str:
+    @property
+    def workers(self) -> str:
+        """The workers of each server, as in `--workers`."""
         gpus = [f"gpu:{number}" for number in range(self._gpus)]  # as Ray makes them visible
         return ",".join([f"cpu:{self._threads}", *gpus])
 
@@ -181,17 +188,15 @@ class RayCluster:
         return surveys
 
     def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
-        self._begin = tuple(None if each is None else ray.put(each) for each in arrays)
-        self._failed = failed
+        weights = None if arrays.weights is None else ray.put(arrays.weights)
+        self._begin = ray.put(arrays.data.memory), weights
+        self.failed = failed
 
-    def start(self, index: int, key: str, start: bytes) -> ServerHandle:
-        assert self._failed is not None, "begin comes first"
-        arguments = (start, *self._begin)
-        return RayServer(
-            key, f"server {index}", lambda: self._actor(index), arguments, self._failed
-        )
+    def start(self, index: int, key: str, start: bytes) -> None:
+        self.servers[key] = RayServer(key, index, (start, *self._begin), self)
 
-    def _actor(self, index: int) -> Any:
+    def actor(self, index: int) -> Any:
+        """Create an actor on the machine of server `index`."""
         options = {"num_cpus": self._threads, "num_gpus": self._gpus}
         return Actor.options(scheduling_strategy=self._where(index), **options).remote()
 
@@ -204,8 +209,7 @@ class RayCluster:
     def close(self) -> None:
         self._begin = ()
         remove_placement_group(self._group)
-        if self._owned:
-            ray.shutdown()
+        ray.shutdown()
 
 
 def _connect(address: str) -> None:

@@ -61,7 +61,7 @@ class FakeServer:
 class FakeCluster:
     """Two servers; `tell` lets one send a message, and returns what the channel has received."""
 
-    size = 2
+    size, lost = 2, None
 
     def __init__(self):
         self.started, self.broken, self.router = [], False, FakeRouter()
@@ -165,3 +165,11 @@ def test_files_and_restarts_have_the_names_of_the_workers(channel, cluster):
     list(channel.start_due(1.0))
     assert list(channel.start_due(1.0)) == [WorkerRestarted("server-1", 0, 1, 3)]
     assert [each.name for each in channel.stop()] == ["server-0"], "the new one has not joined"
+
+
+def test_no_server_is_started_again_once_the_cluster_is_lost(channel, cluster):
+    one, _ = cluster.started
+    cluster.lost = "the cluster is lost"
+    cluster.tell(one, DONE), cluster.tell(one, Failed("it died"))
+    assert list(channel.start_due(1.0)) == [] == list(channel.start_due(2.0))
+    assert channel.all_ended() == "the cluster is lost"
