@@ -221,7 +221,7 @@ def _connect(address: str) -> None:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(
             f"--cluster {address}: cannot connect with a Ray cluster ({first}); start one with "
-            "'ray start --head', or give its address"
+            "'ray start --head', give its address, or set RAY_AUTH_MODE=token if it needs a token"
         ) from None
 
 
