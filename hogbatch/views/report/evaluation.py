@@ -99,12 +99,11 @@ def _of_many_classes(
     places = np.arange(len(true) + 1)
     parts = [
         (part.columns[:, 0], part.losses())
-        for _, part in model.summaries(inputs, 1, model.loss.kind, (places, true.astype(np.int32)))
+        for part in model.summaries(inputs, 1, model.loss.kind, (places, true.astype(np.int32)))
     ]
     predicted, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
-    finite = losses[np.isfinite(losses)]
-    loss = float(finite.mean()) if len(finite) else math.nan
-    return loss, classes_of(list(map(label_text, model.encoding.classes)), predicted, true)
+    names = list(map(label_text, model.encoding.classes))
+    return float(losses.mean()), classes_of(names, predicted, true)
 
 
 def _unreadable(config: TrainConfig) -> str | None:
