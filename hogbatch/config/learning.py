@@ -32,6 +32,7 @@ def _parses_as_lsh(text: str) -> bool:
 
 
 FEATURES: Final = Constraint("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
+DECIMAL: Final = Constraint(". or ,", lambda mark: mark in (".", ","))
 LSH: Final = Constraint("hashing settings", _parses_as_lsh)
 
 
@@ -69,6 +70,14 @@ class LearningConfig:
     )
     text: tuple[str, ...] = Group.DATA.flag(
         (), NAMES, "columns of a table whose words and word pairs are features (TF-IDF)", "NAME,..."
+    )
+    decimal: str | None = Group.DATA.flag(
+        None,
+        TEXT,
+        "decimal mark of columns of a table such as 1.234, which may be 1234 (default: found by "
+        "inspection)",
+        ".|,",
+        DECIMAL,
     )
     index_base: str = Group.DATA.choice(
         "auto", "number of the first feature in libsvm files", ("auto", "0", "1")

@@ -13,7 +13,7 @@ from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 
 # The index of a data frame, whose rows may be in any order: to_csv writes no name for it.
-FRAME_INDEX: Final = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+FRAME_INDEX: Final = re.compile(r"Unnamed: \d+(?:\.\d+)?|__index_level_\d+__|__null_dask_index__")
 MAX_SHOWN_NAMES: Final = 5
 MAX_SHOWN_COLUMNS: Final = 20
 
@@ -24,6 +24,21 @@ class TableForm(NamedTuple):
     source: str  # in messages
     names: tuple[str, ...]  # [D]; numbers from 0 without a header
     named: bool  # whether the names are from the file
+    indexes: frozenset[str] = frozenset()  # names of columns that hold the index of a data frame
+
+    @property
+    def frame_index(self) -> frozenset[int]:
+        """The positions of the columns that hold the index of a data frame."""
+        return frozenset(
+            n
+            for n, name in enumerate(self.names)
+            if self.named and (name in self.indexes or FRAME_INDEX.fullmatch(name))
+        )
+
+    @property
+    def last(self) -> int:
+        """The last column that is not the index of a data frame: by default, the label."""
+        return max(set(range(len(self.names))) - self.frame_index, default=-1)
 
 
 class NumberColumns(NamedTuple):
@@ -48,25 +63,24 @@ def number_columns(form: TableForm, options: ReadOptions) -> NumberColumns:
     are matched by position, a table with as many columns as the model has features has no labels.
     DataError if the label column or a feature is missing, or a required name is not unique.
     """
-    known, last = options.columns or NO_COLUMNS, len(form.names) - 1
+    known, width, indexes = options.columns or NO_COLUMNS, len(form.names), form.frame_index
     if known.names and form.named:
         label = label_of_known(form, options.label, known)
         features = find_features(form.names, known.names, form.source, label)
         return NumberColumns(features, label, None)
-    index = form.named and FRAME_INDEX.fullmatch(form.names[0]) is not None
-    index = index and options.label not in ("0", form.names[0])
     if options.label is not None:
         label = find(form, options.label, "label")
-    elif options.features == len(form.names) - index:
+    elif options.features == width - len(indexes):
         label = None
     else:
-        label = last if known.position is None else min(known.position, last)
-    if label is not None and last - index < 1:
+        label = form.last if known.position is None else min(known.position, form.last)
+    features = [n for n in range(width) if n != label and n not in indexes]
+    if label is not None and not features:
         raise one_column(form.source)
-    features = [n for n in range(index, last + 1) if n != label]
     note = position_note(bool(known.names), form.named) if options.features is not None else None
-    if index and options.features is None:
-        note = "column 0 is the index of a data frame and is left out"
+    if indexes and options.features is None:
+        some = ", ".join(map(str, sorted(indexes)))
+        note = f"column {some} is the index of a data frame and is left out"
     return NumberColumns(features, label, note)
 
 

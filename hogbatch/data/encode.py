@@ -59,7 +59,7 @@ def infer_encoding(raw: RawSet, loss: str) -> Encoding:
     """Choose the encoding for `loss`; "auto" chooses it from the labels.
 
     auto: lists are multilabel; two distinct labels are binary; text, and whole numbers that look
-    like classes (see `_look_like_classes`), are classes; all others are real. DataError if all
+    like classes (see `look_like_classes`), are classes; all others are real. DataError if all
     labels are equal.
     """
     if loss not in ("auto", *LOSSES):
@@ -83,7 +83,7 @@ def _auto(raw: RawSet, loss: str) -> Encoding:
         )
     if len(distinct) == 2:
         return _binary(raw, loss)
-    classes = bool(raw.label_names) or _look_like_classes(raw.labels)
+    classes = bool(raw.label_names) or look_like_classes(raw.labels)
     return (_classes if classes else _real)(raw, loss)
 
 
@@ -95,7 +95,7 @@ def _distinct(raw: RawSet, labels: NDArray[Any]) -> list[Any]:
     return sorted(raw.label_names[index] for index in distinct.astype(np.intp))
 
 
-def _look_like_classes(labels: NDArray[Any]) -> bool:
+def look_like_classes(labels: NDArray[Any]) -> bool:
     """Whether three or more distinct labels are classes rather than quantities.
 
     They are classes if they are whole numbers and either there are at most MAX_FEW_CLASSES, with an

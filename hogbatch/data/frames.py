@@ -97,7 +97,8 @@ def _is_cell(value: Any) -> bool:
 def _matrix(values: Any) -> NDArray[Any]:
     """A matrix [N, F] of numbers in column-major order, or of other cells; UsageError if not."""
     if isinstance(values, np.ma.MaskedArray):
-        values = np.ma.filled(values.astype(object), None)
+        masked, values = np.ma.getmaskarray(values), np.array(values.data, object)
+        values[masked] = None
     try:
         matrix = np.asarray(values)
         if matrix.dtype.kind in "US" and not isinstance(values, np.ndarray):
@@ -146,7 +147,8 @@ def _column(cells: Any, name: str, source: str) -> Column:
             cells.dtype.itemsize < 8 or np.abs(cells.astype(np.float64)).max(initial=0) < MAX_EXACT
         )
         if cells.dtype.kind in "bf" or exact:
-            return NumberColumn(cells.astype(np.float64), boolean=cells.dtype.kind == "b")
+            kind = cells.dtype.kind
+            return NumberColumn(cells.astype(np.float64), boolean=kind == "b", whole=kind in "iu")
     from hogbatch.data.table.arrow.columns import column_of  # here: PyArrow is large
 
     return column_of(cells, name, source)

@@ -46,7 +46,7 @@ class GivenArrays:
     def load(self, config: TrainConfig, console: Console) -> LoadedData:
         """Check, split and scale the rows; print notes about them. UsageError or DataError."""
         columns = (config.drop, config.categorical, config.numeric, config.text)
-        options = TableOptions(*columns, config.scale)
+        options = TableOptions(*columns, config.scale, config.decimal)
         if self.X_test is None and self.y_test is not None:
             raise UsageError("y_test needs X_test, the rows with these labels")
         if not is_sparse(self.X):

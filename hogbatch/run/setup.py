@@ -213,7 +213,12 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
         options=replace(
             read_options(config),
             table=TableOptions(
-                config.drop, config.categorical, config.numeric, config.text, config.scale
+                config.drop,
+                config.categorical,
+                config.numeric,
+                config.text,
+                config.scale,
+                config.decimal,
             ),
             progress=progress,
         ),

@@ -122,6 +122,11 @@ def equal(one, other):
     return one[0] == other[0] and all(map(np.array_equal, one[1], other[1]))
 
 
+def both_refuse(one, other):
+    """Text that is no finite number is an unexpected word, and an infinite number out of range."""
+    return isinstance(one, str) and isinstance(other, str) and one[:10] == other[:10]
+
+
 @pytest.mark.parametrize("values", CELLS.values(), ids=CELLS)
 def test_the_features_do_not_depend_on_the_container(values, tmp_path):
     def given(rows):
@@ -136,11 +141,12 @@ def test_the_features_do_not_depend_on_the_container(values, tmp_path):
     table = arrow(values).append_column("y", pyarrow.array(LABELS))
     for name, write in FILES.items():
         path = write(table, tmp_path / name)
-        assert equal(outcome(lambda: read(path)), expected), name  # noqa: B023
+        found = outcome(lambda: read(path))  # noqa: B023
+        assert equal(found, expected) or both_refuse(found, expected), name
     for dtype in (None, str):
         back = pandas.read_csv(tmp_path / "CSV.csv", usecols=["c", "x"], dtype=dtype)
         found = outcome(lambda: given(back))  # noqa: B023
-        assert equal(found, expected) or (isinstance(found, str) and found[:8] == expected[:8])
+        assert equal(found, expected) or both_refuse(found, expected), dtype
 
 
 @pytest.mark.parametrize("values", CELLS.values(), ids=CELLS)

@@ -1,8 +1,8 @@
 """A table in memory, by columns. A column holds numbers, categories, dates or texts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,12 +15,9 @@ from hogbatch.machine.printable import digits
 
 NO_VALUE: Final = -1  # the code of a missing category
 ENCODING: Final = "utf-8"
-MISSING: Final = frozenset(  # words for missing values, in lower case
-    (
-        *("", "-", ".", "?", "na", "n/a", "#n/a", "<na>"),
-        *("nan", "-nan", "nil", "none", "null", "missing"),
-    )
-)
+# Words for missing values, in lower case. Programs write the first; the others may be labels.
+NO_CELL: Final = frozenset(("", "nan", "-nan", "#n/a", "<na>", "null"))
+MISSING: Final = NO_CELL | {"-", ".", "?", "na", "n/a", "nil", "none", "missing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +26,8 @@ class NumberColumn:
 
     values: NDArray[np.float64] | NDArray[np.float32]  # [N], NaN where missing
     boolean: bool = False  # the column has the values true and false
+    whole: bool = False  # of an integer type, or written without fractions
+    decimal: str = ""  # decimal mark of the text that was read; empty if it has none
 
     def __len__(self) -> int:
         return len(self.values)
@@ -56,22 +55,33 @@ class CategoryColumn:
         missing: NDArray[np.bool_] = self.codes == NO_VALUE
         return missing
 
-    @classmethod
-    def of(cls, codes: NDArray[np.int32], values: Sequence[str]) -> "CategoryColumn":
-        """Merge values that differ only by surrounding blanks; words for missing values are one.
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The number of rows with each value."""
+        return np.bincount(self.codes[~self.missing], minlength=len(self.values))
 
-        Values that do not occur are kept.
+    @classmethod
+    def of(
+        cls, codes: NDArray[np.int32], values: Sequence[str], missing: Collection[str] = ("",)
+    ) -> "CategoryColumn":
+        """Merge values that differ only by surrounding blanks; the words `missing` are no values.
+
+        The words are in lower case. Values that do not occur are kept.
         """
         stripped = [value.strip() for value in values]
         places: dict[str, int] = {}
         new = [
-            NO_VALUE if value.lower() in MISSING else places.setdefault(value, len(places))
+            NO_VALUE if value.lower() in missing else places.setdefault(value, len(places))
             for value in stripped
         ]
         if new == list(range(len(values))):
             return cls(codes, stripped)
         renumbered = np.array([*new, NO_VALUE], np.int32)
         return cls(renumbered[codes], list(places))
+
+    def without(self, missing: Collection[str]) -> "CategoryColumn":
+        """This column, with the words `missing` as missing values."""
+        return self.of(self.codes, self.values, missing)
 
     @classmethod
     def of_cells(cls, cells: Iterable[Any]) -> "CategoryColumn":
@@ -94,6 +104,7 @@ class DateColumn:
     """A column of dates with or without times, or of times of day."""
 
     seconds: NDArray[np.float64]  # [N], since 1970 without time zone; NaN where missing
+    form: str = ""  # format of the text that was read; empty if the column had dates
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -180,11 +191,14 @@ class Table:
     named: bool = True  # whether the names are from the file
     places: Callable[[Sequence[int]], list[Place]] | None = None  # of ascending rows in text
     kept: NDArray[np.int64] | None = None  # [N], the rows that are used; None: all M
+    comma: str = "."  # what a comma in a number is if nothing else decides: a decimal mark, or not
+    indexes: frozenset[str] = frozenset()  # as in `TableForm`
+    forms: Mapping[int, str] = field(default_factory=dict)  # how text is read, see `form_of`
 
     @property
     def form(self) -> TableForm:
         """The names of the columns."""
-        return TableForm(self.source, self.names, self.named)
+        return TableForm(self.source, self.names, self.named, self.indexes)
 
     @property
     def rows(self) -> int:
@@ -236,8 +250,11 @@ def joined(parts: Sequence[Column]) -> Column:
             part.values if isinstance(part, NumberColumn) else np.full(len(part), np.nan)
             for part in parts
         ]
-        boolean = all(isinstance(part, NumberColumn) and part.boolean for part in parts)
-        return NumberColumn(np.concatenate(numbers), boolean)
+        own = [part for part in parts if isinstance(part, NumberColumn)]
+        whole = all(part.whole or part.missing.all() for part in own)
+        decimal = next((part.decimal for part in own if part.decimal), "")
+        boolean = len(own) == len(parts) and all(part.boolean for part in own)
+        return NumberColumn(np.concatenate(numbers), boolean, whole, decimal)
     if all(isinstance(part, DateColumn) for part in parts):
         return DateColumn(
             np.concatenate([part.seconds for part in parts if isinstance(part, DateColumn)])
@@ -263,14 +280,11 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
-def number_of(text: str) -> float | None:
-    """The number that a cell contains, or None; infinity and NaN are not numbers."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    plain = "_" not in text and text.isascii()  # float accepts 1_000 and non-ASCII digits
-    return value if plain and np.isfinite(value) else None
+def form_of(column: Column) -> str:
+    """How the text of a column was read: the decimal mark of numbers, or the format of dates."""
+    if isinstance(column, NumberColumn):
+        return column.decimal
+    return column.form if isinstance(column, DateColumn) else ""
 
 
 def to_categories(column: Column) -> CategoryColumn:

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from hogbatch.data.columns import numbered
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import MAX_LINE_BYTES, Source
-from hogbatch.data.table.columns import MISSING, number_of
+from hogbatch.data.table.columns import MISSING
+from hogbatch.data.table.written import DECIMALS, number_in, number_of
 from hogbatch.data.text import blocks, changed_error
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
@@ -20,6 +21,7 @@ SAMPLE_BYTES: Final = 1 << 17  # read at a time until there are SAMPLE_LINES lin
 DELIMITERS: Final = (",", "\t", ";", "|")
 DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 DECIMAL_POINT: Final = re.compile(r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?")
+LONE_RETURN: Final = re.compile(rb"\r(?!\n)")
 LIST_COMMA: Final = re.compile(r"(?<!\d),|,(?!\d)")  # a comma that is not within a number
 
 # The default is 128 KiB, but a cell may be as long as a line.
@@ -73,11 +75,19 @@ def _first_lines(source: Source) -> list[str]:
     """The first lines of a file, without line ends."""
     parts, lines = list[bytes](), 0
     for block in blocks(source, SAMPLE_BYTES):
-        parts.append(block.text)
+        parts.append(without_returns(block.text))
         lines += block.text.count(b"\n")
         if lines >= SAMPLE_LINES:
             break
     return b"".join(parts).decode("utf-8", "replace").split("\n")[: SAMPLE_LINES + 1]
+
+
+def without_returns(text: bytes) -> bytes:
+    """Replace carriage returns that are not part of a line end by blanks.
+
+    Parsers of CSV take them for line ends.
+    """
+    return LONE_RETURN.sub(b" ", text) if b"\r" in text else text
 
 
 def _has_decimal_commas(cells: Sequence[str]) -> bool:
@@ -172,7 +182,7 @@ def _is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
-        return False
+        return any(number_in(cell, mark) is not None for mark in DECIMALS)
     return True
 
 
@@ -185,7 +195,7 @@ def records(source: Source, dialect: Dialect) -> Iterator[tuple[int, list[str]]]
 
     def lines() -> Iterator[str]:
         for block in blocks(source):
-            text = block.text.decode("utf-8", "replace")
+            text = without_returns(block.text).decode("utf-8", "replace")
             for number, line in enumerate(text.split("\n")[:-1], block.first_line):
                 if number >= dialect.first_line:
                     yield f"{line}\n"

@@ -16,10 +16,20 @@ from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.columns import TableForm, find_features
 from hogbatch.data.order import RowNumbers
 from hogbatch.data.schema import Count, convert, expect
-from hogbatch.data.table.columns import ENCODING, Table, TextColumn, varies
+from hogbatch.data.table.columns import (
+    ENCODING,
+    MISSING,
+    CategoryColumn,
+    Table,
+    TextColumn,
+    form_of,
+    varies,
+)
+from hogbatch.data.table.dates import FORMATS
 from hogbatch.data.table.encoders import ENCODERS, Arrays, Block, Encoder, TextEncoder
 from hogbatch.data.table.kinds import Inspected, Kind, UnexpectedCells, kind_of, typed
 from hogbatch.data.table.words import terms
+from hogbatch.data.table.written import DECIMALS
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
 
@@ -35,6 +45,7 @@ class EncodedColumn:
     name: str
     position: int  # from 0
     encoder: Encoder
+    form: str = ""  # how its text was read, see `form_of`
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,9 @@ class Description:
     label_kind: Kind
     kinds: tuple[Kind, ...]  # of the columns that are used
     positions: tuple[Count, ...]  # the same
+    forms: tuple[str, ...] = ()  # the same; missing in files of earlier versions,
+    label_form: str = ""  # like these
+    label_words: tuple[str, ...] = ()
 
 
 class DescribedColumn(NamedTuple):
@@ -67,6 +81,8 @@ class TableEncoding:
     named: bool  # whether the training table had names
     label_name: str
     label_kind: Kind  # category: text; number: also the values true and false
+    label_form: str = ""  # how the text of the labels was read, see `form_of`
+    label_words: tuple[str, ...] = ()  # labels that otherwise mean a missing value
 
     @property
     def features(self) -> int:
@@ -103,12 +119,22 @@ class TableEncoding:
                 table.names[position],
                 position,
                 ENCODERS[kinds[position]].fit(table.columns[position], numbers, setting),
+                form_of(table.columns[position]),
             )
             for position in order
         )
-        label_kind = kind_of(table.columns[label])
-        name = table.names[label]
-        return cls(tuple(columns), len(table.names), label, table.named, name, label_kind)
+        labels = table.columns[label]
+        texts = labels.values if isinstance(labels, CategoryColumn) else ()
+        return cls(
+            tuple(columns),
+            len(table.names),
+            label,
+            table.named,
+            table.names[label],
+            kind_of(labels),
+            form_of(labels),
+            tuple(text for text in texts if text.lower() in MISSING),
+        )
 
     def match(self, form: TableForm) -> list[int]:
         """The position in a table of each column: by name if both tables have names.
@@ -140,6 +166,8 @@ class TableEncoding:
     def converted(self, table: Table) -> tuple[Table, tuple[UnexpectedCells, ...]]:
         """As `adapted`, with the cells of another kind, which are missing values in the result."""
         positions = self.match(table.form)
+        forms = {at: own.form for at, own in zip(positions, self.columns, strict=True)}
+        table = replace(table, forms=forms)
         columns, unexpected = {}, list[UnexpectedCells]()
         for n, (position, column) in enumerate(zip(positions, self.columns, strict=True)):
             columns[n], cells = typed(table, position, column.encoder.kind)
@@ -223,6 +251,9 @@ class TableEncoding:
                 self.label_kind,
                 tuple(column.encoder.kind for column in self.columns),
                 tuple(column.position for column in self.columns),
+                tuple(column.form for column in self.columns),
+                self.label_form,
+                self.label_words,
             )
         )
 
@@ -250,11 +281,15 @@ class TableEncoding:
         expect(whole, "table: expected a position and a kind for each column, and a label")
         expect(max(used) < known.width, f"table: expected positions below {known.width}")
         columns = []
+        forms = known.forms or ("",) * len(described)
+        expect(len(forms) == len(described), "table: expected a form for each column, or none")
+        odd = {*forms, known.label_form} - {"", *DECIMALS, *FORMATS}
+        expect(not odd, f"table: expected forms of numbers and dates; got {sorted(odd)}")
         for n, (name, own) in enumerate(described):
             prefix = f"{n}."
             stored = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
             encoder = ENCODERS[known.kinds[n]].from_description(own, stored, f"table.columns[{n}]")
-            columns.append(EncodedColumn(name, known.positions[n], encoder))
+            columns.append(EncodedColumn(name, known.positions[n], encoder, forms[n]))
         return cls(
             tuple(columns),
             known.width,
@@ -262,4 +297,6 @@ class TableEncoding:
             known.named,
             known.label_name,
             known.label_kind,
+            known.label_form,
+            known.label_words,
         )

@@ -11,27 +11,36 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.columns import FRAME_INDEX, TableForm, find
+from hogbatch.data.columns import TableForm, find
 from hogbatch.data.table.columns import (
+    MISSING,
     CategoryColumn,
     Column,
     DateColumn,
     NumberColumn,
     Table,
     TextColumn,
-    number_of,
     to_categories,
     to_texts,
 )
-from hogbatch.data.table.dates import seconds_of
+from hogbatch.data.table.dates import ISO, format_of, seconds_in
+from hogbatch.data.table.written import (
+    DECIMALS,
+    MOSTLY,
+    Reading,
+    are_one_measure,
+    number_in,
+    number_of,
+    reading_of,
+    usual_mark,
+)
 from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import DataError
-from hogbatch.machine.printable import printable, quoted
+from hogbatch.machine.printable import digits, printable, quoted
 
 Kind = Literal["number", "category", "date", "text"]
 Requested = Kind | Literal["drop"]
 
-MOSTLY_NUMBERS: Final = 0.95  # a column with this fraction of numbers has no words
 MOSTLY_DISTINCT: Final = 0.95  # text with this fraction of distinct values identifies rows,
 MIN_DISTINCT_ROWS: Final = 20  # if there are this many rows
 ROW_NUMBER: Final = re.compile(
@@ -59,6 +68,7 @@ class TableOptions:
     numeric: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     scale: str = "auto"
+    decimal: str | None = None  # decimal mark of columns with two readings
 
     @property
     def given(self) -> bool:
@@ -125,7 +135,9 @@ def requested(form: TableForm, options: TableOptions, label: int | None) -> dict
 def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
     """Choose the kind of every column except the label column at position `label`."""
     wanted = requested(table.form, options, label)
-    columns, kinds = dict(table.columns), dict[int, Kind]()
+    table = _with_decimals(table, wanted, options.decimal)
+    columns, kinds, shown = dict(table.columns), dict[int, Kind](), list(table.names)
+    index = table.form.frame_index
     unexpected, unused = list[UnexpectedCells](), dict[int, str]()
     for position, name in enumerate(table.names):
         if position == label:
@@ -134,14 +146,17 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
             unused[position] = "--drop"
             continue
         column, wrong = typed(table, position, wanted.get(position))
-        reason = None if position in wanted else reason_to_drop(name, column)
+        reason = (
+            None if position in wanted else reason_to_drop(name, column, index=position in index)
+        )
         if reason:
             unused[position] = reason
             del columns[position]
             continue
+        shown[position] += _example(columns[position], column)
         columns[position], kinds[position] = column, kind_of(column)
         unexpected += filter(None, [wrong])
-    note = _summary(table, kinds, unused)
+    note = _summary(table.names, shown, kinds, unused)
     summaries = tuple(
         ColumnSummary(
             name,
@@ -156,6 +171,49 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
 
 def _missing_cells(column: Column | None) -> int | None:
     return None if column is None else int(np.count_nonzero(column.missing))
+
+
+def _with_decimals(table: Table, wanted: Mapping[int, Requested], decimal: str | None) -> Table:
+    """Decide the decimal mark of each column of text that contains numbers.
+
+    If a column has two readings, all columns must have one mark, or `decimal` must be given.
+    """
+    marks, readings = set[str](), dict[int, Reading]()
+    for position, column in table.columns.items():
+        if isinstance(column, NumberColumn):
+            marks.add(column.decimal)
+        elif isinstance(column, CategoryColumn) and wanted.get(position) in (None, "number"):
+            reading = reading_of(column.without(MISSING))
+            if reading is not None and are_one_measure(reading):
+                readings[position] = reading
+    forms = {
+        n: (decimal or usual_mark(each, table.comma)) if each.doubtful else each.decimal
+        for n, each in readings.items()
+    }
+    doubtful = [n for n, each in readings.items() if each.doubtful]
+    if doubtful and decimal is None and len({*marks, *forms.values()} - {""}) > 1:
+        name, text = table.names[doubtful[0]], readings[doubtful[0]].doubtful
+        found = filter(None, (number_in(text, mark) for mark in DECIMALS))
+        both = " or ".join(digits(number.value) for number in found)
+        raise DataError(
+            f"{table.source}: column {quoted(name)}: {quoted(text)} is {both}, because the table "
+            "has decimal points and decimal commas; choose with --decimal . or --decimal , "
+            "(decimal= in Python)"
+        )
+    return replace(table, forms=forms)
+
+
+def _example(text: Column, numbers: Column) -> str:
+    """How a cell was read that is not a number for programs; empty if there is none."""
+    if not isinstance(numbers, NumberColumn) or numbers.boolean:
+        return ""
+    if isinstance(text, CategoryColumn):
+        for code, value in enumerate(text.values):
+            if number_of(value) is None:
+                cells = numbers.values[text.codes == code]
+                if len(cells) and not np.isnan(cells[0]):
+                    return f": {quoted(value)} is {digits(cells[0])}"
+    return ""
 
 
 def kind_of(column: Column) -> Kind:
@@ -177,19 +235,22 @@ def typed(table: Table, position: int, kind: str | None) -> tuple[Column, Unexpe
     Cells that cannot be read as numbers become missing, and are reported.
     """
     column = table.columns[position]
+    if isinstance(column, CategoryColumn):
+        column = column.without(MISSING)
     match kind:
         case "category":
             return to_categories(column), None
         case "text":
             return to_texts(column), None
         case "date":
-            return _dates(table, position, column)
+            return _known_dates(table, position, column)
     if isinstance(column, CategoryColumn) and (truths := _truths(column)) is not None:
         column = truths
-    if isinstance(column, CategoryColumn) and (kind == "number" or _mostly_numbers(column)):
-        return _numbers(table, position, column)
-    if isinstance(column, CategoryColumn) and (seconds := _seconds(column)) is not None:
-        return DateColumn(seconds), None
+    if isinstance(column, CategoryColumn):
+        if (reading := _reading(table, position, column, kind)) is not None:
+            return _numbers(table, position, column, reading)
+        form = format_of(column.values, column.rows, MOSTLY)
+        return (column, None) if form is None else _dates(table, position, column, form)
     if isinstance(column, DateColumn) and kind == "number":
         column = NumberColumn(column.seconds)
     if isinstance(column, NumberColumn):
@@ -199,37 +260,46 @@ def typed(table: Table, position: int, kind: str | None) -> tuple[Column, Unexpe
 
 def _truths(column: CategoryColumn) -> NumberColumn | None:
     """The text true and false as a column of booleans; None for other text."""
-    found = [TRUTHS.get(value) for value in column.values]
-    if not found or None in found:
+    rows = column.rows.tolist()
+    used = [value for value, count in zip(column.values, rows, strict=True) if count]
+    if not used or any(value not in TRUTHS for value in used):
         return None
+    found = [TRUTHS.get(value, False) for value in column.values]
     return NumberColumn(np.array([*found, np.nan], np.float64)[column.codes], boolean=True)
 
 
-def _mostly_numbers(column: CategoryColumn) -> bool:
-    """Whether nearly all cells with a value are numbers."""
-    numbers = [number_of(value) is not None for value in column.values]
-    if not any(numbers):
-        return False
-    rows = np.bincount(column.codes[~column.missing], minlength=len(numbers))
-    return bool(rows[numbers].sum() >= MOSTLY_NUMBERS * rows.sum() > 0)
+def _reading(
+    table: Table, position: int, column: CategoryColumn, kind: str | None
+) -> Reading | None:
+    """The numbers of a column of text; None if it does not contain numbers, unless it must."""
+    least = 0 if kind == "number" else MOSTLY
+    reading = reading_of(column, least=least)
+    if reading is not None and reading.doubtful:
+        known = table.forms.get(position) or usual_mark(reading, table.comma)
+        reading = reading_of(column, known, least)
+    if reading is None or kind == "number" or are_one_measure(reading):
+        return reading
+    return None
 
 
 def _numbers(
-    table: Table, position: int, column: CategoryColumn
+    table: Table, position: int, column: CategoryColumn, reading: Reading
 ) -> tuple[Column, UnexpectedCells | None]:
     """Convert text to numbers; report words and numbers beyond float32, which become missing."""
-    found = [number_of(value) for value in column.values]
-    usable = np.array([n is not None and abs(n) < FLOAT32_LIMIT for n in found] + [True], np.bool_)
-    lookup = np.array([np.nan if n is None else n for n in found] + [np.nan], np.float64)
-    lookup[~usable] = np.nan
-    rows = np.flatnonzero(~usable[column.codes])
+    found = [
+        np.nan if number is None or abs(number.value) >= FLOAT32_LIMIT else number.value
+        for number in reading.numbers
+    ]
+    cells = np.array([*found, np.nan], np.float64)[column.codes]
+    numbers = NumberColumn(cells, whole=reading.whole, decimal=reading.decimal)
+    rows = np.flatnonzero(np.isnan(cells) & ~column.missing)
     if not len(rows):
-        return NumberColumn(lookup[column.codes]), None
+        return numbers, None
     first = column.codes[rows[0]]
-    what = "a number" if found[first] is None else "a finite number within float32"
+    what = "a number" if reading.numbers[first] is None else "a finite number within float32"
     name, got = quoted(table.names[position]), quoted(column.values[first])
     complaint = f"column {name}: expected {what}; got {got}"
-    return NumberColumn(lookup[column.codes]), UnexpectedCells(rows, position, complaint, word=True)
+    return numbers, UnexpectedCells(rows, position, complaint, word=True)
 
 
 def _finite(
@@ -247,32 +317,39 @@ def _finite(
     return column, UnexpectedCells(rows, position, complaint)
 
 
-def _dates(table: Table, position: int, column: Column) -> tuple[Column, UnexpectedCells | None]:
-    """Convert text to dates, for a model that was trained with dates; report other cells."""
+def _known_dates(
+    table: Table, position: int, column: Column
+) -> tuple[Column, UnexpectedCells | None]:
+    """The dates of a column, in the format of the training table if any cell has it."""
     if isinstance(column, DateColumn):
         return column, None
     cells = to_categories(column)
-    if (seconds := _seconds(cells)) is not None:
-        return DateColumn(seconds), None
-    dates = [n for n, value in enumerate(cells.values) if seconds_of([value]) is not None]
-    lookup = np.full(len(cells.values) + 1, np.nan)
-    lookup[dates] = seconds_of([cells.values[n] for n in dates])  # None, as NaN: several formats
-    rows = np.flatnonzero(np.isnan(lookup[cells.codes]) & ~cells.missing)
+    form = table.forms.get(position, "")
+    if not form or np.isnan(seconds_in(cells.values, form)).all():
+        form = format_of(cells.values, cells.rows, 0) or ISO
+    return _dates(table, position, cells, form)
+
+
+def _dates(
+    table: Table, position: int, cells: CategoryColumn, form: str
+) -> tuple[Column, UnexpectedCells | None]:
+    """Convert text to dates; other text becomes missing, and is reported."""
+    seconds = np.append(seconds_in(cells.values, form), np.nan)[cells.codes]
+    rows = np.flatnonzero(np.isnan(seconds) & ~cells.missing)
     if not len(rows):
-        return DateColumn(lookup[cells.codes]), None
+        return DateColumn(seconds, form), None
     cell = quoted(cells.values[cells.codes[rows[0]]])
     complaint = f"column {quoted(table.names[position])}: expected a date; got {cell}"
-    return DateColumn(lookup[cells.codes]), UnexpectedCells(rows, position, complaint)
+    return DateColumn(seconds, form), UnexpectedCells(rows, position, complaint)
 
 
-def _seconds(column: CategoryColumn) -> NDArray[np.float64] | None:
-    """The seconds of a column of dates in text; None for other text."""
-    found = seconds_of(column.values)
-    return None if found is None else np.append(found, np.nan)[column.codes]
+def reason_to_drop(name: str, column: Column, *, index: bool = False) -> str | None:
+    """Why a column is of no use as a feature, unless the user requests it; None if it may be.
 
-
-def reason_to_drop(name: str, column: Column) -> str | None:
-    """Why a column is of no use as a feature, unless the user requests it; None if it may be."""
+    `index`: it is the index of a data frame.
+    """
+    if index:
+        return "the index of a data frame; --numeric or --categorical uses it"
     present = ~column.missing
     rows = int(np.count_nonzero(present))
     if not rows:
@@ -288,23 +365,27 @@ def reason_to_drop(name: str, column: Column) -> str | None:
     known = cells if rows == len(column) else cells[present]
     if rows == len(column) and (known == known[0]).all():
         return "constant"
-    if isinstance(column, NumberColumn) and FRAME_INDEX.fullmatch(name):
-        return "the index of a data frame; --numeric uses it"
     if not isinstance(column, NumberColumn) or not ROW_NUMBER.fullmatch(name):
         return None
     running = rows > 2 and rows == len(column) and (np.diff(known) == 1).all()
     return "numbers the rows; --numeric uses it" if running else None
 
 
-def _summary(table: Table, kinds: Mapping[int, Kind], unused: Mapping[int, str]) -> str:
+def _summary(
+    names: Sequence[str],
+    shown: Sequence[str],
+    kinds: Mapping[int, Kind],
+    unused: Mapping[int, str],
+) -> str:
+    """The line about all columns; `shown` are their names with examples of cells."""
     parts = []
     for kind, (one, several) in COUNTED.items():
-        names = [table.names[position] for position, own in kinds.items() if own == kind]
-        if names:
-            count = f"{len(names)} {one if len(names) == 1 else several}"
-            parts.append(f"{count} ({shown_names(names)})")
+        some = [shown[position] for position, own in kinds.items() if own == kind]
+        if some:
+            count = f"{len(some)} {one if len(some) == 1 else several}"
+            parts.append(f"{count} ({shown_names(some)})")
     line = f"columns: {', '.join(parts) or 'none'}"
-    reasons = [f"{printable(table.names[n])} ({reason})" for n, reason in unused.items()]
+    reasons = [f"{printable(names[n])} ({reason})" for n, reason in unused.items()]
     return f"{line}; not used: {shown_names(reasons)}" if reasons else line
 
 

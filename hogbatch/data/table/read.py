@@ -37,9 +37,10 @@ from hogbatch.data.table.kinds import (
     requested,
     typed,
 )
-from hogbatch.data.table.labels import label_column, table_labels
+from hogbatch.data.table.labels import table_labels
 from hogbatch.data.table.stored import CsvColumns, csv_columns
 from hogbatch.data.table.usable import usable_rows
+from hogbatch.data.table.written import COMMA, POINT
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import quoted
@@ -101,17 +102,16 @@ def _of_text(source: Source, texts: Sequence[tuple[Source, Dialect]]) -> TableFi
 
 
 def _columnar(source: Source) -> TableFile:
-    from hogbatch.data.table.arrow.files import column_names  # here: PyArrow is large
+    from hogbatch.data.table.arrow.files import form_of_file  # here: PyArrow is large
 
-    names = column_names(source.path, str(source))
-    return TableFile(source, (), TableForm(str(source), names, True))
+    return TableFile(source, (), form_of_file(source.path, str(source)))
 
 
 def _for_training(
     file: TableFile, options: ReadOptions, table_options: TableOptions, cache: DataCache | None
 ) -> RawSet:
     form, width = file.form, len(file.form.names)
-    label = width - 1 if options.label is None else find(form, options.label, "label")
+    label = form.last if options.label is None else find(form, options.label, "label")
     if width < 2:
         raise one_column(file.source)
     wanted = requested(form, table_options, label)
@@ -126,18 +126,18 @@ def _for_training(
     inspected = inspect(table, table_options, label)
     if not inspected.kinds:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")
-    labels = table_labels(table, label, None)
+    labels = table_labels(inspected.table, label, None)
     usable = usable_rows(table, inspected.unexpected, labels, options)
     kept = usable.kept
-    columns = {**inspected.table.columns, label: label_column(labels, table.columns[label])}
+    columns = {**inspected.table.columns, label: labels.column}
     inspected = inspected._replace(table=replace(inspected.table, columns=columns, kept=kept))
-    notes = (*_notes(file), inspected.note, *usable.notes)
+    notes = (*_notes(file), inspected.note, *usable.notes, *labels.notes)
     rows = inspected.table.rows
     skipped = _expect_rows(file, SkippedLines.of_parts([skipped, usable.skipped]), rows, options)
     return RawSet(
         inputs=dense_inputs(np.empty((rows, 0), np.float32)),
         features=0,
-        labels=labels.values if kept is None else labels.values[kept],
+        labels=labels.of(inspected.table.numbers()),
         label_lists=None,
         source=str(file.source),
         skipped=skipped,
@@ -171,18 +171,20 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
         columns = Columns((), None if label is None else form.names[label], label)
         note = position_note(encoding.named, form.named)
         kinds = {
-            position: column.encoder.kind
+            position: _cells(file, column.encoder.kind, column.form)
             for position, column in zip(encoding.match(form), encoding.columns, strict=True)
         }
     features = list(kinds)
     if label is not None and options.labels:
-        kinds[label] = None if encoding is None else encoding.label_kind
+        kinds[label] = None
+        if encoding is not None:
+            kinds[label] = _cells(file, encoding.label_kind, encoding.label_form)
     table, skipped = read_columns(file, kinds, options, cache)
     if encoding is None:
         adapted, unexpected = _numbers(table, features)
     else:
         adapted, unexpected = encoding.converted(table)
-    labels = table_labels(table, label, kinds[label]) if label in kinds else None
+    labels = table_labels(table, label, encoding) if label in kinds else None
     usable = usable_rows(table, unexpected, labels, options)
     table, adapted = (replace(each, kept=usable.kept) for each in (table, adapted))
     skipped = SkippedLines.of_parts([skipped, usable.skipped])
@@ -190,7 +192,7 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
     return RawSet(
         inputs=_matrix(adapted) if encoding is None else encoding.transform(adapted),
         features=len(features) if encoding is None else encoding.features,
-        labels=None if labels is None else labels.values[table.numbers()],
+        labels=None if labels is None else labels.of(table.numbers()),
         label_lists=None,
         source=str(file.source),
         skipped=skipped,
@@ -199,6 +201,14 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
         label_names=() if labels is None else labels.names,
         locator=table.locator(),
     )
+
+
+def _cells(file: TableFile, kind: Kind, form: str) -> Kind | None:
+    """How the cells of a column are read: as text, if their decimal mark is not that of a file."""
+    if kind != "number":
+        return kind
+    others = {dialect.decimal for _, dialect in file.texts} - {form}
+    return "category" if form and others else None
 
 
 def _known_label(form: TableForm, label: str | None, encoding: TableEncoding) -> int | None:
@@ -247,7 +257,7 @@ def read_columns(
     cache: DataCache | None = None,
 ) -> tuple[Table, SkippedLines]:
     """Read the columns in `kinds`, by position."""
-    source, (_, names, named) = file.source, file.form
+    source, (_, names, named, indexes) = file.source, file.form
     if not file.texts:
         from hogbatch.data.table.arrow.files import read_columnar  # here: PyArrow is large
 
@@ -255,7 +265,7 @@ def read_columns(
         wanted = {names[position]: kind for position, kind in kinds.items()}
         found = read_columnar(source.path, str(source), wanted)
         columns = {position: found[names[position]] for position in kinds}
-        return Table(str(source), names, columns, named), NONE_SKIPPED
+        return Table(str(source), names, columns, named, indexes=indexes), NONE_SKIPPED
     parts, files = list[CsvColumns](), list[CsvPart]()
     for own, dialect in file.texts:
         part = _read_csv(own, dialect, kinds, skip=options.bad_lines > 0, cache=cache)
@@ -263,7 +273,8 @@ def read_columns(
         parts.append(part)
         files.append(CsvPart(own, dialect, rows, part.lines == rows))
     columns = {position: joined([part.columns[position] for part in parts]) for position in kinds}
-    table = Table(str(source), names, columns, named, partial(_places, files))
+    comma = COMMA if file.texts[0][1].delimiter == ";" else POINT
+    table = Table(str(source), names, columns, named, partial(_places, files), comma=comma)
     return table, SkippedLines.of_parts(part.skipped for part in parts)
 
 

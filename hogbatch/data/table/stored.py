@@ -22,9 +22,8 @@ from hogbatch.data.table.columns import (
 )
 from hogbatch.data.table.kinds import Kind
 
-ColumnType = Literal["boolean", "NumberColumn", "CategoryColumn", "DateColumn", "TextColumn"]
+ColumnType = Literal["NumberColumn", "CategoryColumn", "DateColumn", "TextColumn"]
 TYPES: Final[dict[ColumnType, type[Column]]] = {
-    "boolean": NumberColumn,
     "NumberColumn": NumberColumn,
     "CategoryColumn": CategoryColumn,
     "DateColumn": DateColumn,
@@ -40,10 +39,17 @@ class CsvColumns(NamedTuple):
     skipped: SkippedLines  # with a wrong number of cells
 
 
+class StoredColumn(NamedTuple):
+    """The type of a column, and its fields that are not arrays."""
+
+    type: ColumnType
+    scalars: dict[str, bool | str]
+
+
 class ColumnScalars(NamedTuple):
     """The scalars of columns."""
 
-    types: dict[str, ColumnType]  # by position
+    types: dict[str, StoredColumn]  # by position
     lines: Count
     skipped: SkippedLines
 
@@ -54,15 +60,18 @@ def csv_columns(kinds: Mapping[int, Kind | None]) -> CacheForm[CsvColumns]:
 
 
 def _pack(read: CsvColumns) -> tuple[ColumnScalars, Arrays]:
-    arrays, types = Arrays(), dict[str, Any]()
+    arrays, types = Arrays(), dict[str, StoredColumn]()
     for position, column in read.columns.items():
-        boolean = isinstance(column, NumberColumn) and column.boolean
-        types[str(position)] = "boolean" if boolean else type(column).__name__
+        scalars = dict[str, bool | str]()
         for field in fields(column):
             value = getattr(column, field.name)
-            if field.name != "boolean":
+            if isinstance(value, bool | str):
+                scalars[field.name] = value
+            else:
                 stored = value if isinstance(value, np.ndarray) else as_json(value)
                 arrays[f"{position}.{field.name}"] = stored
+        kind: Any = type(column).__name__
+        types[str(position)] = StoredColumn(kind, scalars)
     return ColumnScalars(types, read.lines, read.skipped), arrays
 
 
@@ -79,15 +88,15 @@ def _unpack(kinds: Mapping[int, Kind | None], scalars: Any, arrays: Arrays) -> C
     return CsvColumns(columns, read.lines, read.skipped)
 
 
-def _column(position: int, kind: ColumnType, arrays: Arrays) -> Column:
+def _column(position: int, stored: StoredColumn, arrays: Arrays) -> Column:
     """A column; ValueError for cells that no reader returns."""
-    values: dict[str, Any] = {"boolean": True} if kind == "boolean" else {}
-    for field in fields(TYPES[kind]):
-        if field.name != "boolean":
+    values: dict[str, Any] = {**stored.scalars}
+    for field in fields(TYPES[stored.type]):
+        if field.name not in values:
             values[field.name] = arrays[f"{position}.{field.name}"]
-    if kind == "CategoryColumn":
+    if stored.type == "CategoryColumn":
         values["values"] = json.loads(values["values"].tobytes())
-    column: Column = convert(values, TYPES[kind], f"column {position}")
+    column: Column = convert(values, TYPES[stored.type], f"column {position}")
     expect(_is_valid(column), f"column {position}: expected other cells")
     return column
 

@@ -53,7 +53,7 @@ def usable_rows(
     skipped = _skipped_rows(table, bad, rows)
     if labels is None or not len(missing):
         return UsableRows(usable, skipped, ())
-    name = quoted(labels.column)
+    name = quoted(labels.name)
     if not len(usable) and not len(rows):
         raise DataError(f"{table.source}: expected labels in column {name}; got none in any row")
     some = f"{len(missing):,} rows without a label" if len(missing) > 1 else "a row without a label"

@@ -1,5 +1,6 @@
 """Columns of PyArrow tables as NumPy arrays."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -7,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from hogbatch.data.raw import are_exact
 from hogbatch.data.table.columns import (
     NO_VALUE,
     CategoryColumn,
@@ -16,7 +18,6 @@ from hogbatch.data.table.columns import (
     TextColumn,
     as_text,
 )
-from hogbatch.data.table.dialect import DECIMAL_COMMA
 from hogbatch.errors import DataError
 from hogbatch.machine import budget
 from hogbatch.machine.printable import printable, quoted
@@ -29,9 +30,12 @@ def convert(
     names: Mapping[str, str],
     texts: set[str],
     source: object,
-    decimal: str = ".",
+    decimal: str = "",
 ) -> dict[str, Column]:
-    """Convert the columns `names` one after the other; each is freed before the next one."""
+    """Convert the columns `names` one after the other; each is freed before the next one.
+
+    `decimal` is the mark of decimal numbers in text.
+    """
     arrays = dict(zip(table.column_names, table.columns, strict=True))
     del table
     columns: dict[str, Column] = {}
@@ -76,14 +80,28 @@ def _convertible(source: object, name: str, kind: object) -> Iterator[None]:
         ) from None
 
 
-def _column(array: pa.ChunkedArray, decimal: str = ".") -> Column:
+def indexes_in(schema: pa.Schema) -> frozenset[str]:
+    """The names of the columns in which pandas stored the index of a data frame."""
+    try:
+        stored = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+    except (ValueError, KeyError, TypeError):
+        return frozenset()
+    return frozenset(name for name in stored if isinstance(name, str))
+
+
+def _column(array: pa.ChunkedArray, decimal: str = "") -> Column:
     kind, types = array.type, pa.types
     if types.is_null(kind):
         return NumberColumn(np.full(len(array), np.nan))
     if types.is_boolean(kind):
         return NumberColumn(_floats(array.cast(pa.uint8())), boolean=True)
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return NumberColumn(_floats(array))
+    if types.is_integer(kind) or types.is_decimal(kind):
+        numbers = _floats(array)
+        if not are_exact(numbers):
+            return _categories(array.cast(pa.string()))
+        return NumberColumn(numbers, whole=types.is_integer(kind))
+    if types.is_floating(kind):
+        return NumberColumn(_floats(array), decimal=decimal)
     if types.is_date(kind) or types.is_timestamp(kind):
         milliseconds = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
         return DateColumn(_floats(milliseconds) / 1000)
@@ -93,7 +111,7 @@ def _column(array: pa.ChunkedArray, decimal: str = ".") -> Column:
         return NumberColumn(
             _floats(array.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
         )
-    return _categories(array, decimal)
+    return _categories(array)
 
 
 def _floats(array: pa.ChunkedArray) -> Any:
@@ -122,7 +140,7 @@ def _values(array: pa.ChunkedArray, missing: float, dtype: Any) -> Any:
     return values
 
 
-def _categories(array: pa.ChunkedArray, decimal: str) -> CategoryColumn:
+def _categories(array: pa.ChunkedArray) -> CategoryColumn:
     types = pa.types
     if not types.is_dictionary(array.type):
         if types.is_nested(array.type):
@@ -132,10 +150,7 @@ def _categories(array: pa.ChunkedArray, decimal: str) -> CategoryColumn:
     if isinstance(whole, pa.ChunkedArray):  # of no rows
         return CategoryColumn(np.empty(0, np.int32), [])
     codes = _values(pa.chunked_array([whole.indices]), NO_VALUE, np.int32)
-    values = [as_text(value) for value in whole.dictionary.to_pylist()]
-    if decimal == ",":
-        values = [v.replace(",", ".") if DECIMAL_COMMA.fullmatch(v) else v for v in values]
-    return CategoryColumn.of(codes, values)
+    return CategoryColumn.of(codes, [as_text(value) for value in whole.dictionary.to_pylist()])
 
 
 def _texts(array: pa.ChunkedArray) -> TextColumn:

@@ -9,28 +9,34 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
+from hogbatch.data.columns import TableForm
 from hogbatch.data.signatures import PARQUET
 from hogbatch.data.source import files_in
-from hogbatch.data.table.arrow.columns import convert
+from hogbatch.data.table.arrow.columns import convert, indexes_in
 from hogbatch.data.table.columns import Column
 from hogbatch.data.table.kinds import Kind
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import printable, quoted
 
 
-def column_names(path: Path, source: str) -> tuple[str, ...]:
-    """The names of the columns of a Parquet, Arrow or Feather file, or a folder of them."""
+def form_of_file(path: Path, source: str) -> TableForm:
+    """The columns of a Parquet, Arrow or Feather file, or a folder of them.
+
+    Columns that follow from the names of the folders of files come first.
+    """
     with _intact(source):
         if path.is_dir():
-            names = tuple(_dataset(path).schema.names)
-        elif _is_parquet(path):
-            names = tuple(pyarrow.parquet.ParquetFile(path).schema_arrow.names)
+            schema = (whole := _dataset(path)).schema
+            own = next(whole.get_fragments()).physical_schema.names
+            names = tuple(sorted(schema.names, key=lambda name: name in own))
         else:
-            names = tuple(pyarrow.ipc.open_file(path).schema.names)
+            opened = pyarrow.parquet.ParquetFile if _is_parquet(path) else pyarrow.ipc.open_file
+            schema = getattr(file := opened(path), "schema_arrow", None) or file.schema
+            names = tuple(schema.names)
     if len(set(names)) < len(names):
         twice = next(name for n, name in enumerate(names) if name in names[:n])
         raise DataError(f"{source}: expected distinct names; got two columns {quoted(twice)}")
-    return names
+    return TableForm(source, names, True, indexes_in(schema))
 
 
 def read_columnar(path: Path, source: str, kinds: Mapping[str, Kind | None]) -> dict[str, Column]:

@@ -14,9 +14,10 @@ from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.source import Source, too_long
 from hogbatch.data.table.arrow.columns import ADVICE, convert
 from hogbatch.data.table.columns import MISSING
-from hogbatch.data.table.dialect import Dialect, records
+from hogbatch.data.table.dialect import Dialect, records, without_returns
 from hogbatch.data.table.kinds import TRUTHS, Kind
 from hogbatch.data.table.stored import CsvColumns
+from hogbatch.data.table.written import columns_to_read_as_text
 from hogbatch.data.text import blocks, changed_error, state_of
 from hogbatch.errors import DataError
 from hogbatch.machine import budget
@@ -75,7 +76,7 @@ class LineStream(io.RawIOBase):
 
 def _from_line(source: Source, first_line: int) -> Iterator[bytes]:
     for block in blocks(source):
-        text = block.text
+        text = without_returns(block.text)
         for _ in range(block.first_line, first_line):
             text = text[text.find(b"\n") + 1 :]
         first_line = 0
@@ -98,15 +99,27 @@ def read_csv(
     DataError for the first line that does not have as many cells as the file has columns, unless
     `skip`, or if the file changes.
     """
-    state, released, counts = state_of(source), threading.Event(), Counts()
+    state = state_of(source)
+    read = _read(source, dialect, kinds, skip=skip)
+    found = [n for n in read.columns if kinds[n] is None]
+    if again := columns_to_read_as_text({n: read.columns[n] for n in found}):
+        texts = _read(source, dialect, dict.fromkeys(again, "category"), skip=skip)
+        read = read._replace(columns={**read.columns, **texts.columns})
+    if state_of(source) != state:
+        raise changed_error(source)
+    return read
+
+
+def _read(
+    source: Source, dialect: Dialect, kinds: Mapping[int, Kind | None], *, skip: bool
+) -> CsvColumns:
+    released, counts = threading.Event(), Counts()
     try:
         table = _parse(source, dialect, kinds, skip, counts, released)
     finally:
         # A thread of PyArrow may hold the stream for a moment longer. If it released the stream
         # while Python exits, the process would abort (github.com/apache/arrow/issues/34314).
         released.wait(RELEASED_WITHIN_S)
-    if state_of(source) != state:
-        raise changed_error(source)
     if isinstance(table, str):
         raise _diagnosed(source, dialect, table)
     names = {str(n): dialect.names[n] for n in kinds}

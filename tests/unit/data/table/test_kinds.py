@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hogbatch.data.table.columns import CategoryColumn, DateColumn, NumberColumn, Table, TextColumn
-from hogbatch.data.table.dates import seconds_of
+from hogbatch.data.table.dates import format_of, seconds_in
 from hogbatch.data.table.kinds import TableOptions, inspect, typed
 from hogbatch.errors import DataError
 
@@ -112,9 +112,10 @@ def test_cells_that_are_no_dates_are_reported_and_the_others_are_read():
     np.testing.assert_array_equal(column.seconds / 86_400, [1, np.nan, np.nan, 2, np.nan, np.nan])
     assert unexpected.rows.tolist() == [2, 4, 5]
     assert unexpected.complaint == "column 'day': expected a date; got 'soon'"
-    for cells in (NumberColumn(np.ones(2)), CategoryColumn.of_cells(["1/13/2020", "13/1/2020"])):
+    mixed = CategoryColumn.of_cells(["2/3/2020", "1/13/2020", "13/1/2020"])
+    for cells, wrong in ((NumberColumn(np.ones(2)), [0, 1]), (mixed, [2])):
         _, unexpected = typed(Table("a", ("day",), {0: cells}), 0, "date")
-        assert unexpected.rows.tolist() == [0, 1]
+        assert unexpected.rows.tolist() == wrong
 
 
 def seconds(*parts):
@@ -131,17 +132,23 @@ def seconds(*parts):
         (["1/12/2013", "31/1/2013"], [seconds(2013, 12, 1), seconds(2013, 1, 31)]),
         (["2013/01/31 05:06"], [seconds(2013, 1, 31, 5, 6)]),
         (["31-Jan-2013"], [seconds(2013, 1, 31)]),
+        (["2017-08", "2017-12"], [seconds(2017, 8, 1), seconds(2017, 12, 1)]),
+        (["08/2017"], [seconds(2017, 8, 1)]),
+        (["Aug 2017"], [seconds(2017, 8, 1)]),
+        (["August 2017", "May 2018"], [seconds(2017, 8, 1), seconds(2018, 5, 1)]),
+        (["Aug-17"], [seconds(2017, 8, 1)]),
     ],
 )
 def test_dates_in_usual_forms(values, expected):
-    assert seconds_of(values).tolist() == expected
+    form = format_of(values, np.ones(len(values), np.int64), 1)
+    assert seconds_in(values, form).tolist() == expected
 
 
 @pytest.mark.parametrize(
     "values", [[], ["now"], ["NaT"], ["2013-13-01"], ["2013-01-01", "red"], ["12/31"], ["1.2.3.4"]]
 )
 def test_other_text_is_no_date(values):
-    assert seconds_of(values) is None
+    assert format_of(values, np.ones(len(values), np.int64), 1) is None
 
 
 def test_every_column_has_a_summary():
@@ -159,3 +166,15 @@ def test_every_column_has_a_summary():
         ("d", None, None, "--drop"),
         ("y", "label", 2, ""),
     )
+
+
+def test_the_format_with_most_dates_is_chosen_and_other_cells_are_reported():
+    days = ["01/02/2020", *(f"{day}/03/2020" for day in range(10, 31)), "2020-13-01"]
+    rows = np.ones(len(days), np.int64)
+    assert format_of(days, rows, 0.95) == "%d/%m/%Y"
+    assert format_of([*days, "31.12.2020"], np.ones(len(days) + 1, np.int64), 0.95) is None
+    found, inspected = kinds(day=days)
+    assert found == {"day": "date"}
+    assert [each.rows.tolist() for each in inspected.unexpected] == [[len(days) - 1]]
+    later = Table("a", ("day",), {0: CategoryColumn.of_cells(days[:1])}, forms={0: "%d/%m/%Y"})
+    assert typed(later, 0, "date")[0].seconds.tolist() == [seconds(2020, 2, 1)]

@@ -64,8 +64,6 @@ def test_quoted_cells_may_contain_delimiters_quotes_and_line_ends(read_table):
     raw = read_table("a.csv", 'a,b,y\n1,"x, ""y""\nz",u\n2,w,v\n1,w,v\n')
     assert cells(raw) == [[1, 2, 1], ['x, "y"\nz', "w", "w"]]
     assert [raw.locate(row).rpartition(":")[2] for row in (0, 1)] == ["2", "4"]
-    raw = read_table("b.csv", 'a,y\n"1,5",u\n"2,5",v\n')  # decimal commas need semicolons
-    assert cells(raw) == [["1,5", "2,5"]]
 
 
 @pytest.mark.parametrize("word", ["", "NA", "N/A", "nan", "NULL", "None", "-", "?", " NA "])
@@ -122,7 +120,7 @@ def test_long_cells_are_read_and_lines_that_are_too_long_for_pyarrow_are_refused
 
 
 def test_bad_lines_and_rows_without_a_label_are_left_out(read_table):
-    content = "a,b,y\n" + "1,x,u\n2,z,v\n" * 20 + "3,u\n4,x,NA\nmany,x,u\n5,z,v\n"
+    content = "a,b,y\n" + "1,x,u\n2,z,v\n" * 20 + "3,u\n4,x,\nmany,x,u\n5,z,v\n"
     raw = read_table("a.csv", content, bad_lines=0.1)
     assert (raw.rows, raw.skipped.total) == (41, 2)
     assert [line.describe("a") for line in raw.skipped.first] == [
