@@ -10,7 +10,7 @@ from hogbatch.data.columns import numbered
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import MAX_LINE_BYTES, Source
 from hogbatch.data.table.columns import MISSING
-from hogbatch.data.table.written import DECIMALS, number_in, number_of
+from hogbatch.data.table.written import DECIMALS, number_in
 from hogbatch.data.text import blocks, changed_error
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
@@ -164,7 +164,7 @@ def decide_header(
         return Header(True)
     names = first[1:] if not first[0] and all(row[0] for row in below) else first
     distinct = len(names) == len(set(names)) > 0
-    distinct = distinct and all(cell and number_of(cell) is None for cell in names)
+    distinct = distinct and all(cell and not _is_number(cell) for cell in names)
     again = any(any(map(str.__eq__, first, row)) for row in rows)  # a value of the first line
     if below and distinct and not again:
         return Header(True, note=_header_note("treated as a header"))

@@ -82,7 +82,7 @@ class UnexpectedCells(NamedTuple):
     rows: NDArray[np.int64]  # ascending
     position: int  # of the column
     complaint: str  # about the first
-    word: bool = False  # the first is a word in a column of numbers
+    word: bool = False  # the first is text in a column of numbers or dates
 
 
 class ColumnSummary(NamedTuple):
@@ -146,10 +146,9 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
             unused[position] = "--drop"
             continue
         column, wrong = typed(table, position, wanted.get(position))
-        reason = (
-            None if position in wanted else reason_to_drop(name, column, index=position in index)
-        )
-        if reason:
+        if position not in wanted and (
+            reason := reason_to_drop(name, column, index=position in index)
+        ):
             unused[position] = reason
             del columns[position]
             continue
@@ -340,7 +339,7 @@ def _dates(
         return DateColumn(seconds, form), None
     cell = quoted(cells.values[cells.codes[rows[0]]])
     complaint = f"column {quoted(table.names[position])}: expected a date; got {cell}"
-    return DateColumn(seconds, form), UnexpectedCells(rows, position, complaint)
+    return DateColumn(seconds, form), UnexpectedCells(rows, position, complaint, word=True)
 
 
 def reason_to_drop(name: str, column: Column, *, index: bool = False) -> str | None:

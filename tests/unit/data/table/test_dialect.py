@@ -18,6 +18,8 @@ def header(first, below, setting="auto", expected=()):
         ("a b y", ["NA ? 1"], True),
         ("1 NA 3", ["1 2 0"], False),
         ("inf 2 3", ["1 2 0"], False),
+        ("$4 1,234 50%", ["$5 2,345 60%"], False),
+        ("price y", ["$4 1,234", "$4 5"], True),
         ("a b y", ["1 2", "1 2 3 4"], True),  # nothing to compare with
         ("a b y", ["1 x 0", "2 z 1"], True),
         ("1 x 0", ["1 x 0", "2 z 1"], False),

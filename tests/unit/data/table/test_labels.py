@@ -166,5 +166,7 @@ def test_a_wrong_date_is_reported_with_its_line(tmp_path):
             with pytest.raises(DataError, match=complaint):
                 read_for_model(path, loaded.train.features, encoding=loaded.table)
     path.write_text("day,y\n" + "".join(day.format(n, n % 2) for n in [*rows, 32]))
-    with pytest.raises(DataError, match=r"a\.csv:32: column 'day': expected a date; got '32/03/20"):
+    with pytest.raises(
+        DataError, match=r"a\.csv:32: column 'day': expected a date; got '32.*--categ"
+    ):
         load(path, options=TABLE)
