@@ -152,7 +152,7 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
             unused[position] = reason
             del columns[position]
             continue
-        shown[position] += _example(columns[position], column)
+        shown[position] += example(columns[position], column)
         columns[position], kinds[position] = column, kind_of(column)
         unexpected += filter(None, [wrong])
     note = _summary(table.names, shown, kinds, unused)
@@ -202,7 +202,7 @@ def _with_decimals(table: Table, wanted: Mapping[int, Requested], decimal: str |
     return replace(table, forms=forms)
 
 
-def _example(text: Column, numbers: Column) -> str:
+def example(text: Column, numbers: Column) -> str:
     """How a cell was read that is not a number for programs; empty if there is none."""
     if not isinstance(numbers, NumberColumn) or numbers.boolean:
         return ""

@@ -20,7 +20,7 @@ from hogbatch.data.table.columns import (
     to_categories,
 )
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.kinds import UnexpectedCells, typed
+from hogbatch.data.table.kinds import UnexpectedCells, example, typed
 from hogbatch.data.table.written import number_of
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import plural, quoted
@@ -57,8 +57,10 @@ def table_labels(table: Table, position: int, encoding: TableEncoding | None = N
         encoding is not None or unexpected is not None or not _are_written_classes(cells, column)
     ):
         names = (False, True) if column.boolean else ()
+        shown = example(cells, column) if encoding is None else ""
+        notes: tuple[str, ...] = (f"column {quoted(name)}{shown}",) if shown else ()
         values = column.values.astype(np.float64, copy=False)
-        return TableLabels(values, names, unexpected, name, column)
+        return TableLabels(values, names, unexpected, name, column, notes)
     if isinstance(column, DateColumn):
         raise DataError(
             f"{table.source}: the label column {quoted(name)} contains dates; "

@@ -104,6 +104,9 @@ def test_the_note_says_how_cells_were_read(write):
     columns = [["$438.63", '"$1,234.50"', "$5"], [1, 2, 3.5]]
     (note,) = read_as(write("a.csv", table(",", *columns)), TABLE).notes
     assert note == "columns: 2 numeric columns (a: '$438.63' is 438.63, b)"
+    raw = read_as(write("b.csv", "a,y\n" + '1,$5.25\n2,"$1,234.50"\n3,$7.75\n'), TABLE)
+    assert raw.labels.tolist() == [5.25, 1234.5, 7.75]
+    assert raw.notes[-1] == "column 'y': '$5.25' is 5.25"
 
 
 @pytest.mark.parametrize(
