@@ -29,7 +29,7 @@ from hogbatch.wire.messages import Optimizer, Welcome
 from hogbatch.workers.compute.teams import gains_from_teams
 
 # One thread does as many in about the time in which a worker process starts; see docs/python.md.
-SMALL_RUN: Final = 2e10  # multiplications
+SMALL_RUN: Final = 6e10  # multiplications
 TRAINING_PASSES: Final = 3  # over the weights: outputs, gradients of the inputs, of the weights
 
 

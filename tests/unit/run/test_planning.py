@@ -203,6 +203,12 @@ def test_small_runs_are_those_with_few_multiplications(flags, small):
     assert is_small(given, plan, network, data.train_sizes) is small
 
 
+@pytest.mark.parametrize(("rows", "small"), [(500, True), (2_000, False)])
+def test_a_few_hundred_rows_are_small_with_default_settings(rows, small):
+    given, data, network, plan = planned(sizes=SetSizes(rows, 12, sparse=False))
+    assert is_small(given, plan, network, data.train_sizes) is small
+
+
 def test_a_hashed_output_layer_is_never_small():
     flags = {"output": "lsh", "average": "off", "hidden": (4,), "epochs": 1}
     given, data, network, plan = planned("multilabel", 20, **flags)
