@@ -163,7 +163,7 @@ def test_files_and_restarts_have_the_names_of_the_workers(channel, cluster):
     assert [each.name for each in channel.stop()] == ["server-1", "server-0"]
     cluster.tell(one, DONE), cluster.tell(one, Failed("it died"))
     list(channel.start_due(1.0))
-    assert list(channel.start_due(1.0)) == [WorkerRestarted("server-1", 0, 1, 3)]
+    assert list(channel.start_due(1.0)) == [WorkerRestarted("server-1", 0, 1, 30)]
     assert [each.name for each in channel.stop()] == ["server-0"], "the new one has not joined"
 
 
