@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.memory import RowLabels, labels_of, raw_set
+from hogbatch.data.memory import raw_set
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet, ReadOptions
+from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_arrays, not_text
 from hogbatch.data.source import Source, not_data
 from hogbatch.data.table.given import training_set

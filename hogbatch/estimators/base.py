@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import Encoding
-from hogbatch.data.memory import RowLabels, raw_set
+from hogbatch.data.memory import raw_set
 from hogbatch.data.raw import Columns
+from hogbatch.data.row_labels import RowLabels
 from hogbatch.errors import UsageError
 from hogbatch.estimators.training import Trained, train_rows
 from hogbatch.run.defaults import weight_decay

@@ -10,7 +10,8 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from hogbatch.data.encode import Encoding
-from hogbatch.data.memory import RowLabels, labels_of, weights_of
+from hogbatch.data.memory import weights_of
+from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.errors import UsageError
 from hogbatch.estimators.base import FLOATS, HogbatchEstimator
 

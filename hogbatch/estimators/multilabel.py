@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from hogbatch.data.encode import Encoding
-from hogbatch.data.memory import labels_of
+from hogbatch.data.row_labels import labels_of
 from hogbatch.errors import UsageError
 from hogbatch.estimators.base import FLOATS, HogbatchEstimator
 

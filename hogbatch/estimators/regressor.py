@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from hogbatch.data.memory import RowLabels
+from hogbatch.data.row_labels import RowLabels
 from hogbatch.estimators.base import FLOATS, HogbatchEstimator
 
 

@@ -10,8 +10,9 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
 from hogbatch.data.columns import TableForm
 from hogbatch.data.frames import table_of
-from hogbatch.data.memory import RowLabels, is_sparse, labels_of, numbers_of, used_rows
+from hogbatch.data.memory import is_sparse, numbers_of, used_rows
 from hogbatch.data.raw import Columns, RawSet, unlabelled
+from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.table.columns import (
     NO_VALUE,
     CategoryColumn,
