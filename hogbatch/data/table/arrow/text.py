@@ -26,7 +26,7 @@ from hogbatch.machine.printable import printable
 BLOCK_BYTES: Final = 1 << 21  # of text that a thread parses at a time
 STRADDLING: Final = "straddling"  # in the error of PyArrow for a line that is in three blocks
 RELEASED_WITHIN_S: Final = 1.0
-PARSED_BYTES: Final = 16  # of memory for each byte of text, with the blocks that wait to be parsed
+PARSED_BYTES: Final = 32  # of memory for each byte of text, with the blocks that wait to be parsed
 MAX_DICTIONARY: Final = 1 << 20  # distinct values of a block that is stored as numbers
 NULLS: Final = sorted({form(word) for word in MISSING for form in (str, str.upper, str.title)})
 TEXT_TYPES: Final[dict[str, pa.DataType]] = {
