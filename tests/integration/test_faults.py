@@ -248,13 +248,16 @@ def test_a_worker_that_joins_trains_and_leaves_while_the_run_goes_on(job):
     policy = ("--policy", "paper-adaptive", "--gpu-batch", "64:64")
     job.train(*LONG_EPOCHS, *policy, "--workers", "cpu:1")
     job.wait_for_event(LeaseDone, 3)
-    late = job.attach("gpu", "--device", "host")
-    job.wait_for_event(LeaseDone, worker="gpu-0")
-    job.end_of_next_epoch()  # At the end of an epoch, a slow worker may hold no rows.
-    late.terminate()
-    assert late.wait(WITHIN_S) == 0
-    left = job.wait_for_event(WorkerLeft, worker="gpu-0")
-    assert left.reissued, "unfinished rows of a worker that leaves are handed out again"
+    for number in range(3):  # on a busy machine, it may have done all rows that it was given
+        name, late = f"gpu-{number}", job.attach("gpu", "--device", "host")
+        job.wait_for_event(LeaseDone, worker=name)
+        job.end_of_next_epoch()  # At the end of an epoch, a slow worker may hold no rows.
+        late.terminate()
+        assert late.wait(WITHIN_S) == 0
+        if job.wait_for_event(WorkerLeft, worker=name).reissued:
+            break
+    else:
+        pytest.fail("unfinished rows of a worker that leaves are handed out again")
     end_after_an_epoch(job)
     assert job.summary()["faults"]["workers_lost"] == 0
 
