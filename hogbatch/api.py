@@ -12,6 +12,7 @@ from hogbatch.run.arrays import GivenArrays, settings_for_arrays
 from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
 from hogbatch.run.results import Run
 from hogbatch.run.resume import merge_settings
+from hogbatch.run.setup import ReadData
 from hogbatch.run.training import execute
 from hogbatch.views.live.choose import console_in_python
 
@@ -63,19 +64,7 @@ def train(
         from hogbatch.cluster.ray.dataset import read_dataset  # here: Ray is optional
 
         data, y = read_dataset(data, settings.pop("label", None))
-    arrays = GivenArrays(data, y, X_test, y_test, sample_weight)
-    if is_frame(data) and settings.get("label") is not None:
-        arrays = arrays.with_labels(settings.pop("label"))
-    if not isinstance(data, str | Path):
-        config, read = settings_for_arrays(settings), arrays.load
-    elif any(each is not None for each in (y, X_test, y_test, sample_weight)):
-        raise UsageError(
-            "y, X_test, y_test and sample_weight need an array X; a file contains its labels, and "
-            "`test` names a test file"
-        )
-    else:
-        values = {"data": str(data), **settings}
-        config, read = merge_settings(values), None
+    config, read = _prepared(GivenArrays(data, y, X_test, y_test, sample_weight), settings)
     callbacks = Callbacks(on_evaluation, on_worker)
     platform = choose_platform(config, launch=True, callbacks=callbacks)
     console = console_in_python(quiet=config.quiet, plain=config.plain)
@@ -86,6 +75,24 @@ def train(
     if on_end is not None:
         on_end(run)
     return run
+
+
+def _prepared(given: GivenArrays, settings: dict[str, Any]) -> tuple[TrainConfig, ReadData | None]:
+    """The configuration of a run and how its arrays are read; None: X is a path.
+
+    UsageError for arguments and settings that contradict each other.
+    """
+    if is_frame(given.X) and settings.get("label") is not None:
+        given = given.with_labels(settings.pop("label"))
+    if not isinstance(given.X, str | Path):
+        return settings_for_arrays(settings), given.load
+    others = (given.y, given.X_test, given.y_test, given.sample_weight)
+    if any(each is not None for each in others):
+        raise UsageError(
+            "y, X_test, y_test and sample_weight need an array X; a file contains its labels, and "
+            "`test` names a test file"
+        )
+    return merge_settings({"data": str(given.X), **settings}), None
 
 
 def _keeps_files(config: TrainConfig) -> bool:
