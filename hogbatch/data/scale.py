@@ -24,7 +24,7 @@ from hogbatch.machine.printable import plural
 
 BLOCK_VALUES = 1 << 20  # values that are scaled at a time, 8 MiB
 STATISTICS_BYTES: Final = 64  # of memory for each sparse feature, while statistics are computed
-FEWER_FEATURES: Final = "use fewer features, or --scale none"
+FEWER_FEATURES: Final = "use fewer features"
 
 # "auto" does not scale a dense column if its values are within [-1, 1], the largest |value| is at
 # least MIN_LARGEST and the range is at least MIN_SPAN of that (indicators, fractions, pixels
@@ -185,7 +185,9 @@ def fit(
     scaler, note = scaler_for(setting, statistics, sparse=True, drop_constant=drop_constant)
     if scaler is None or occurring is None:
         return scaler, note
-    require(16 * features, f"the scaling of {features:,} features", FEWER_FEATURES)
+    require(
+        16 * features, f"the scaling of {features:,} features", f"{FEWER_FEATURES}, or --scale none"
+    )
     scale = np.ones(features)
     scale[occurring] = scaler.scale
     return Scaler(np.zeros(features), scale), note
