@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.columns import TableForm, find_features, numbered
+from hogbatch.data.raw import are_exact
 from hogbatch.data.table.columns import Column, NumberColumn, Table
 from hogbatch.errors import UsageError
 from hogbatch.machine.budget import require
 
 SOURCE: Final = "the data frame"
-MAX_EXACT: Final = 2**53  # integers beyond it are not exact in float64
 
 
 class GivenColumns(NamedTuple):
@@ -143,11 +143,8 @@ def _column(cells: Any, name: str, source: str) -> Column:
         numbers = cells.dtype.type
         if numbers in (np.float32, np.float64):
             return NumberColumn(np.asarray(cells, numbers))  # in the byte order of this machine
-        exact = (
-            cells.dtype.itemsize < 8 or np.abs(cells.astype(np.float64)).max(initial=0) < MAX_EXACT
-        )
-        if cells.dtype.kind in "bf" or exact:
-            kind = cells.dtype.kind
+        kind = cells.dtype.kind
+        if kind in "bf" or are_exact(cells):
             return NumberColumn(cells.astype(np.float64), boolean=kind == "b", whole=kind in "iu")
     from hogbatch.data.table.arrow.columns import column_of  # here: PyArrow is large
 

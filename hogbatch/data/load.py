@@ -173,6 +173,9 @@ def prepare(
     weights = raw.weights
     if weights is not None and training is not None:
         weights = weights[training]
+    summaries = _summaries(raw, features.table)
+    if unused := [each.name for each in summaries if each.unused == CONSTANT]:
+        features = features._replace(note=f"not used, {CONSTANT}: {shown_names(unused)}")
     return LoadedData(
         train,
         held_out,
@@ -185,7 +188,7 @@ def prepare(
         columns=raw.columns,
         weights=weights,
         table=features.table,
-        summaries=_summaries(raw, features.table),
+        summaries=summaries,
     )
 
 
@@ -209,14 +212,10 @@ def _encode_table(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Featu
     assert isinstance(setting, str)
     training, testing = parts
     encoding = TableEncoding.fit(raw.table, raw.columns.position, training, setting)
-    table = raw.table.table
-    selected = encoding.select(table)
-    test = None if testing is None else encoding.transform(selected, testing)
-    train = encoding.transform(selected, training)
-    used = {column.position for column in encoding.columns}
-    unused = [table.names[n] for n in raw.table.kinds if n not in used]
-    note = f"not used, {CONSTANT}: {shown_names(unused)}" if unused else None
-    return Features(train, test, encoding.features, None, encoding, note)
+    table = encoding.select(raw.table.table)
+    test = None if testing is None else encoding.transform(table, testing)
+    train = encoding.transform(table, training)
+    return Features(train, test, encoding.features, None, encoding, None)
 
 
 def _summaries(raw: RawSet, encoding: TableEncoding | None) -> tuple[ColumnSummary, ...]:
