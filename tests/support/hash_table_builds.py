@@ -43,18 +43,23 @@ def true_codes(given, functions):
 
 
 class RecordedBuilds(list):
-    """The hash functions and the hashed neurons of each part of each build, in order."""
+    """The hash functions and the hashed neurons of each part of each build, in order.
 
-    def __init__(self, monkeypatch):
+    Only builds for the assignment `given` are recorded: threads of other tests may still build.
+    """
+
+    def __init__(self, monkeypatch, given):
         super().__init__()
+        self._params = given.model.params
         self.before = lambda: None  # called before anything is hashed
         self._lock = threading.Lock()
         monkeypatch.setattr(hash_tables, "hash_neurons", self._hash)
 
     def _hash(self, functions, sketches, weights, ids, changed, codes):
-        with self._lock:
-            self.append((functions, np.array(ids)))
-        self.before()
+        if np.may_share_memory(weights, self._params):
+            with self._lock:
+                self.append((functions, np.array(ids)))
+            self.before()
         hash_neurons(functions, sketches, weights, ids, changed, codes)
 
     @property
@@ -67,7 +72,7 @@ class Rig:
 
     def __init__(self, monkeypatch, given, threads=1):
         self.given = given
-        self.builds = RecordedBuilds(monkeypatch)
+        self.builds = RecordedBuilds(monkeypatch, given)
         self.layer = HashedLayer(given, network.train, threads, fail=print)
         self.layer.start()
         self.tables = self.layer._tables
