@@ -7,23 +7,24 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.losses import LOSSES, Loss
-from hogbatch.data.batch import Labels, RawInputs, multi_labels
+from hogbatch.config.losses import Loss
+from hogbatch.config.metrics import CUTOFFS
+from hogbatch.data.batch import Labels, RawInputs, multi_labels, single_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import encode, label_text
 from hogbatch.data.load import expect_labels, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels.blocks import NUMPY_KERNELS, between, count
-from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
+from hogbatch.kernels.contract import LOSS, TOTALS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import load_model
-from hogbatch.model.metrics import CUTOFFS, top_metrics
+from hogbatch.model.metrics import MAX_SCORES, Scored, measure
 from hogbatch.model.trained import Floats, Model, expect_finite_scores
 
 MAX_CLASSES = 100  # whose probabilities are in a CSV file without --proba
@@ -51,13 +52,16 @@ def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
     model = load_model(model_path)
     raw = _rows(model, data, labels=True)
     expect_labels(raw, model.columns)
-    labels, loss = encode(raw, model.encoding), LOSSES[model.network.loss]
+    labels = encode(raw, model.encoding)
     if model.encoding.kind == "real":
         assert raw.labels is not None  # encode() requires them
-        return {"rows": raw.rows, **measure_numbers(loss, model.predict(raw.inputs), raw.labels)}
-    if model.network.outputs == 1:
-        return {"rows": raw.rows, **_measure_single(model, raw.inputs, labels)}
-    return {"rows": raw.rows, **_measure(model, raw.inputs, labels)}
+        return {
+            "rows": raw.rows,
+            **measure_numbers(model.loss, model.predict(raw.inputs), raw.labels),
+        }
+    few = raw.rows * model.network.outputs <= MAX_SCORES or model.network.outputs == 1
+    measured = (_from_scores if few else _from_best)(model, raw.inputs, labels)
+    return {"rows": raw.rows, **measured}
 
 
 def measure_numbers(
@@ -65,30 +69,32 @@ def measure_numbers(
 ) -> dict[str, float]:
     """Squared loss and metrics of predictions [N] of real labels [N], in the unit of the labels."""
     mean = float(((predicted - labels) ** 2).mean())
-    return {"loss": mean / 2, **loss.metric_values([mean * len(labels)], len(labels))}
+    true = single_labels(cast(Any, labels))  # float64, because no kernel reads them
+    return {"loss": mean / 2, **measure(Scored(loss, true, predicted[:, np.newaxis]))}
 
 
-def _measure_single(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
-    """Loss and metrics of a model with one output."""
-    loss, totals, rows = LOSSES[model.network.loss], np.zeros(TOTALS), count(inputs)
-    scores = model.scores(inputs)
-    expect_finite_scores(np.isfinite(scores[:, 0]))
-    NUMPY_KERNELS.loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
-    return {"loss": totals[LOSS] / rows, **loss.metric_values(totals[METRIC_SUMS:].tolist(), rows)}
+def _from_scores(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
+    """Loss and metrics of a model, from all scores."""
+    scores, totals, rows = model.scores(inputs), np.zeros(TOTALS), np.arange(count(inputs))
+    expect_finite_scores(np.isfinite(scores).all(axis=1))
+    exact: Any = scores.astype(np.float64)
+    NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, rows, scores.shape[1], exact, totals)
+    scored = Scored(model.loss, labels, scores, frequencies=model.frequencies)
+    return {"loss": totals[LOSS] / len(rows), **measure(scored)}
 
 
-def _measure(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
-    """Loss and metrics of a model with several outputs."""
-    if not len(labels.indptr):
+def _from_best(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
+    """Loss and metrics of a model, from summaries of its scores, which are too many to be kept."""
+    lists = labels
+    if not model.loss.label_lists:
         places = np.arange(len(labels.values) + 1)
-        labels = multi_labels(places, labels.values.astype(np.int32))
-    loss, outputs = LOSSES[model.network.loss], model.network.outputs
-    k = min(max(CUTOFFS), outputs)
-    summaries = model.summaries(inputs, k, loss.kind, (labels.indptr, labels.indices))
+        lists = multi_labels(places, labels.values.astype(np.int32))
+    k = min(max(CUTOFFS), model.network.outputs)
+    summaries = model.summaries(inputs, k, model.loss.kind, (lists.indptr, lists.indices))
     parts = [(part.columns, part.losses()) for part in summaries]
     best, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
-    metrics = top_metrics(loss, best, labels, outputs, model.frequencies)
-    return {"loss": float(losses.mean()), **metrics}
+    scored = Scored(model.loss, labels, None, best, frequencies=model.frequencies)
+    return {"loss": float(losses.mean()), **measure(scored)}
 
 
 def predict_file(

@@ -100,7 +100,7 @@ def test_only_a_loss_of_real_labels_depends_on_their_unit(loss):
 def test_a_squared_loss_measures_predictions():
     predicted, labels = np.array([1.0, 5.0]), np.array([2.0, 2.0])
     measured = measure_numbers(LOSSES["squared"], predicted, labels)
-    assert measured == {"loss": 2.5, "rmse": pytest.approx(math.sqrt(5))}
+    assert measured == {"loss": 2.5, "rmse": pytest.approx(math.sqrt(5)), "mae": 2.0, "r2": 0.0}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hogbatch.config.losses import LOSSES
+from hogbatch.config.metrics import fitting
 from hogbatch.data.encode import Encoding
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import blocks
@@ -68,6 +70,13 @@ class Case:
     def evaluate(self, **flags):
         return evaluate_file(self.path, DataFile(self.data), **flags)
 
+    def label_with_classes(self):
+        """Replace the lists of labels by classes of the model `softmax`."""
+        lines = Path(self.data).read_text().splitlines()[1:]
+        labelled = [f"{2 + n % 7} {line.split(' ', 1)[1]}" for n, line in enumerate(lines)]
+        self.data = self.data.replace(".xmc", ".svm")
+        Path(self.data).write_text("\n".join(labelled) + "\n")
+
     def predict(self, **flags):
         return list(predict_file(self.path, DataFile(self.data), **flags))
 
@@ -119,11 +128,32 @@ def test_what_evaluate_measures_is_what_predict_prints(tmp_path):
 
 class TestEvaluate:
     @pytest.mark.parametrize("loss", ["multilabel", "multilabel-softmax"])
-    def test_results_are_the_definitions(self, loss, tmp_path):
+    def test_results_are_the_definitions(self, loss, tmp_path, monkeypatch):
         case = Case(tmp_path, model_for(loss, output_major=loss == "multilabel"))
         expected = case.by_definition()
         assert 0 < expected["P@5"] < 1
-        assert case.evaluate() == pytest.approx(expected, rel=1e-5)
+        whole = case.evaluate()
+        assert {name: whole[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+        assert {*whole} == {"rows", "loss", *(each.name for each in fitting(LOSSES[loss]))}
+        monkeypatch.setattr("hogbatch.model.prediction.MAX_SCORES", 0)
+        assert case.evaluate() == pytest.approx(
+            {
+                name: value
+                for name, value in whole.items()
+                if name in ("rows", "loss") or "@" in name
+            },
+            rel=1e-5,
+        )
+
+    def test_classes_whose_scores_are_too_many_have_the_metrics_of_the_best(
+        self, tmp_path, monkeypatch
+    ):
+        case = Case(tmp_path, model_for("softmax"))
+        case.label_with_classes()
+        whole = case.evaluate()
+        monkeypatch.setattr("hogbatch.model.prediction.MAX_SCORES", 0)
+        best = ("rows", "loss", "accuracy", "balanced_accuracy", "f1_macro")
+        assert case.evaluate() == pytest.approx({name: whole[name] for name in best}, rel=1e-5)
 
     def test_parts_change_nothing(self, case, monkeypatch):
         whole = case.evaluate()
@@ -133,7 +163,7 @@ class TestEvaluate:
     def test_a_model_without_frequencies_has_no_propensities(self, case, tmp_path):
         without = Case(tmp_path, replace(case.model, frequencies=None))
         results = without.evaluate()
-        assert list(results) == ["rows", "loss", "P@1", "P@3", "P@5"]
+        assert not [name for name in results if name.startswith("PSP")]
         assert results == {name: case.evaluate()[name] for name in results}
 
     def test_a_row_whose_scores_are_not_finite_is_refused_as_in_predictions(self, tmp_path):

@@ -1,0 +1,62 @@
+"""The table of metrics: one entry per metric, in the order of reports.
+
+The formulas are in `hogbatch.model.metrics`.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hogbatch.config.losses import Loss
+
+CUTOFFS: Final = (1, 3, 5)  # values of k of the metrics at k
+
+Need = Literal["scores", "probabilities", "decisions", "frequencies"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric, and for which models it can be computed."""
+
+    name: str
+    labels: tuple[str, ...]  # kinds of labels, as in `hogbatch.data.encode.Encoding.kind`
+    need: Need | None = None  # in addition to the best columns of each row
+    higher_is_better: bool = True
+
+
+CLASSES: Final = ("binary", "classes")
+
+METRICS: Final = (
+    Metric("log_loss", CLASSES, "probabilities", higher_is_better=False),
+    Metric("accuracy", CLASSES),
+    Metric("balanced_accuracy", CLASSES),
+    Metric("f1", ("binary",)),
+    Metric("f1_macro", CLASSES),
+    Metric("rmse", ("real",), higher_is_better=False),
+    Metric("mae", ("real",), higher_is_better=False),
+    Metric("r2", ("real",)),
+    *(Metric(f"P@{k}", ("multilabel",)) for k in CUTOFFS),
+    *(Metric(f"nDCG@{k}", ("multilabel",)) for k in CUTOFFS),
+    *(Metric(f"PSP@{k}", ("multilabel",), "frequencies") for k in CUTOFFS),
+    Metric("f1_macro", ("multilabel",), "decisions"),
+    Metric("auc", (*CLASSES, "multilabel"), "scores"),
+    Metric("average_precision", (*CLASSES, "multilabel"), "scores"),
+    Metric("brier", CLASSES, "probabilities", higher_is_better=False),
+    Metric("calibration_error", CLASSES, "probabilities", higher_is_better=False),
+)
+
+
+def fitting(loss: Loss, *, scores: bool = True, frequencies: bool = True) -> tuple[Metric, ...]:
+    """The metrics that can be computed for a model that was trained with `loss`.
+
+    `scores`: the scores of all outputs are known, not only the best columns of each row.
+    `frequencies`: the number of occurrences of each label in training is known.
+    """
+    known: Set[Need | None] = {
+        None,
+        *(("scores",) if scores else ()),
+        *(("probabilities",) if scores and loss.has_probabilities else ()),
+        *(("decisions",) if scores and loss.has_predictions else ()),
+        *(("frequencies",) if frequencies else ()),
+    }
+    return tuple(each for each in METRICS if loss.encoding in each.labels and each.need in known)
