@@ -60,7 +60,8 @@ def files(tmp_path_factory):
 def test_columns_are_found_by_their_names(files, main):
     expected = main("evaluate", files["model"], files["test"])
     assert (expected.returncode, expected.stderr) == (0, "")
-    accuracy = float(expected.stdout.split()[-1])
+    results = dict(line.split() for line in expected.stdout.splitlines())
+    accuracy = float(results["accuracy"])
     assert accuracy > 0.8
     assert files["run"].summary["test"]["value"] == pytest.approx(accuracy, abs=1e-4)
     for name, note in (
