@@ -86,6 +86,13 @@ class Features(NamedTuple):
     note: str | None  # for the user
 
 
+class Fitted(NamedTuple):
+    """How the features of earlier training rows were prepared."""
+
+    scaler: Scaler | None
+    table: TableEncoding | None
+
+
 def load(
     path: str | Path,
     *,
@@ -134,7 +141,7 @@ def prepare(
     *,
     test_fraction: float = 0.2,
     loss: str = "auto",
-    scale: str | Scaler = "auto",
+    scale: str | Fitted = "auto",
     seed: int = 0,
     encoding: Encoding | None = None,
     drop_constant: bool = True,
@@ -142,9 +149,9 @@ def prepare(
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
     `test` returns the rows of a test set with features like those of the training rows; then no
-    rows are split off. Arguments and errors are those of `load`. An `encoding` of the labels and a
-    `Scaler` of earlier data are used as they are. For `drop_constant` see `scale.fit`; it concerns
-    data that are not tables.
+    rows are split off. Arguments and errors are those of `load`. An `encoding` of the labels is
+    used as it is, and so is what was `Fitted` on earlier rows, by whose table `raw` is encoded.
+    For `drop_constant` see `scale.fit` and `TableEncoding.fit`.
     """
     kind = None
     if encoding is None:
@@ -157,7 +164,7 @@ def prepare(
     if raw.table is None:
         features = _scale(raw, parts, scale, drop_constant)
     else:
-        features = _encode_table(raw, parts, scale)
+        features = _encode_table(raw, parts, scale, drop_constant)
     train = Examples(features.train, take(labels, training), features.width)
     read, held_out = [raw], None
     if test is not None:
@@ -192,26 +199,30 @@ def prepare(
     )
 
 
-def _scale(raw: RawSet, parts: SplitRows, setting: str | Scaler, drop_constant: bool) -> Features:
-    """Scale features with statistics of the training rows, or with a scaler of earlier rows."""
+def _scale(raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: bool) -> Features:
+    """Scale features with statistics of the training rows, or of earlier rows."""
     training, testing = parts
     require_memory_for_copy(raw.inputs)
-    scaler, note = (
-        (setting, None)
-        if isinstance(setting, Scaler)
-        else fit(setting, raw.inputs, raw.features, training, drop_constant=drop_constant)
-    )
+    table, note = None, None
+    if isinstance(setting, Fitted):
+        scaler, table = setting
+    else:
+        scaler, note = fit(setting, raw.inputs, raw.features, training, drop_constant=drop_constant)
     train = scaled(raw.inputs, scaler, training)
     test = None if testing is None else scaled(raw.inputs, scaler, testing)
-    return Features(train, test, raw.features, scaler, None, note)
+    return Features(train, test, raw.features, scaler, table, note)
 
 
-def _encode_table(raw: RawSet, parts: SplitRows, setting: str | Scaler) -> Features:
+def _encode_table(
+    raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: bool
+) -> Features:
     """Encode the columns of a table, fitted on the training rows."""
     assert raw.table is not None and raw.columns.position is not None
     assert isinstance(setting, str)
     training, testing = parts
-    encoding = TableEncoding.fit(raw.table, raw.columns.position, training, setting)
+    encoding = TableEncoding.fit(
+        raw.table, raw.columns.position, training, setting, drop_constant=drop_constant
+    )
     table = encoding.select(raw.table.table)
     test = None if testing is None else encoding.transform(table, testing)
     train = encoding.transform(table, training)

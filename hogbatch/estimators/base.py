@@ -1,28 +1,28 @@
 """The common part of the three estimators."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import Encoding
-from hogbatch.data.memory import raw_set
-from hogbatch.data.raw import Columns
-from hogbatch.data.row_labels import RowLabels
-from hogbatch.errors import UsageError
+from hogbatch.data.frames import is_frame
+from hogbatch.estimators.coefficients import coefficients, column_norms
 from hogbatch.estimators.training import Trained, train_rows
+from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.defaults import weight_decay
 
-SMALL_ROWS: Final = 10_000  # up to here: a narrow network, and one thread
-SMALL_HIDDEN: Final = (128,)
-LARGE_HIDDEN: Final = (512, 512)
-FLOATS: Final = (np.float64, np.float32)
+SMALL_ROWS: Final = 10_000  # up to here, one thread trains
 
 
 class HogbatchEstimator(BaseEstimator):
@@ -30,9 +30,8 @@ class HogbatchEstimator(BaseEstimator):
 
     Parameters
     ----------
-    hidden : "auto", tuple of int or int
-        Widths of the hidden layers; () is a linear model. "auto": (128,) for up to 10,000 rows,
-        else (512, 512).
+    hidden : tuple of int or int
+        Widths of the hidden layers; () is a linear model.
     activation : "relu", "sigmoid" or "tanh"
     optimizer : "sgd", "momentum", "adagrad" or "adam"
     lr : float or None
@@ -47,8 +46,13 @@ class HogbatchEstimator(BaseEstimator):
         Maximum training time.
     cpu_batch, gpu_batch : str or None
         Limits of the batch sizes, "MIN:MAX".
-    scale : "auto", "none", "standard" or "max"
+    scale : "auto", "none", "standard", "max" or "quantile"
         Scaling of the features.
+    drop, categorical, numeric, text : tuple of str
+        Columns of a table that are not used, or used as categories, numbers or texts, by name, or
+        by number from 0; the kinds of the others follow from their values (docs/data.md).
+    decimal : ".", "," or None
+        Decimal mark of columns of text such as 1.234; None: found by inspection.
     workers : str
         "auto", or for example "cpu:8,gpu:0". With "auto", up to 10,000 rows are trained on by one
         thread, and the result depends only on data, parameters and `random_state`.
@@ -65,13 +69,14 @@ class HogbatchEstimator(BaseEstimator):
         Whether progress is printed.
     """
 
+    n_features_in_: int  # F
     trained_: Trained
     loss_curve_: list[float]  # training loss at each evaluation, about once per epoch
     n_iter_: int  # epochs
 
     def __init__(
         self,
-        hidden: Any = "auto",
+        hidden: Any = (512, 512),
         *,
         activation: str = "relu",
         optimizer: str = "adagrad",
@@ -83,6 +88,11 @@ class HogbatchEstimator(BaseEstimator):
         cpu_batch: str | None = None,
         gpu_batch: str | None = None,
         scale: str = "auto",
+        drop: Any = (),
+        categorical: Any = (),
+        numeric: Any = (),
+        text: Any = (),
+        decimal: str | None = None,
         workers: str = "auto",
         policy: str = "adaptive",
         validation_fraction: float = 0.0,
@@ -99,7 +109,7 @@ class HogbatchEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = tags.input_tags.string = True
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -111,29 +121,81 @@ class HogbatchEstimator(BaseEstimator):
         check_is_fitted(self)
         return self.trained_.model
 
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        """Coefficients of a linear model, in the units of the columns of X: float64[C, F].
+
+        Two classes have one row (C = 1). AttributeError for a network with hidden layers, or if a
+        column is not a number in every row.
+        """
+        return coefficients(self.model_, self.n_features_in_).weights
+
+    @property
+    def intercept_(self) -> Any:
+        """The scores of a linear model for a row of zeros, float64[C]; errors as of `coef_`."""
+        return coefficients(self.model_, self.n_features_in_).intercept
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """Norm of the coefficients of a linear model, for each column of X: float64[F].
+
+        They are those of the scaled and encoded features: a category has several. AttributeError
+        for a network with hidden layers.
+        """
+        return column_norms(self.model_, self.n_features_in_)
+
+    def _rows(self, X: Any, *, reset: bool, least: int = 1) -> Any:
+        """`X` as rows that `hogbatch.train` takes, at least `least` of them.
+
+        Data frames are not converted, because their columns have types.
+        """
+        return validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=None,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=least,
+            skip_check_array=is_frame(X) and hasattr(X, "shape"),
+            reset=reset,
+        )
+
+    def _rows_to_fit(self, X: Any, y: Any, *, part: bool) -> tuple[Any, NDArray[Any]]:
+        """Training rows and labels: one number, text or boolean per row."""
+        X = self._rows(X, reset=not self._continues(part), least=1 if part else 2)
+        y = column_or_1d(y, warn=True)
+        y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        check_consistent_length(X, y)
+        return X, y
+
     def _train(
         self,
         X: Any,
-        labels: RowLabels,
+        y: Any,
         sample_weight: Any,
         encoding: Encoding | None,
         *,
         loss: str,
         part: bool,
     ) -> Self:
-        """Train on validated `X`; `part`: only for the epoch of a `partial_fit`.
+        """Train on validated rows; `part`: only for the epoch of a `partial_fit`.
 
         See `_continues`. None as `encoding`: it is chosen from the labels.
         """
-        rows, names = X.shape[0], tuple(getattr(self, "feature_names_in_", ()))
-        raw = raw_set(X, weights=sample_weight, labels=lambda _: labels)
-        raw = replace(raw, columns=Columns(names))
-        continues = self._continues(part)
+        rows, continues = X.shape[0], self._continues(part)
         earlier = self.trained_ if continues else None
         settings = self._settings(rows, earlier) | {"loss": loss}
         if part:
             settings |= self._part(rows)
-        trained = train_rows(raw, settings, encoding=encoding, earlier=earlier, all_rows=not part)
+        given = GivenArrays(
+            X,
+            y,
+            sample_weight=sample_weight,
+            encoding=encoding,
+            model=None if earlier is None else earlier.model,
+            part=part,
+        )
+        trained = train_rows(given, settings, earlier)
         losses_before = self.loss_curve_ if continues else []
         self.loss_curve_ = [*losses_before, *trained.losses]
         self.n_iter_ = round(trained.epochs) + (self.n_iter_ if continues else 0)
@@ -147,7 +209,7 @@ class HogbatchEstimator(BaseEstimator):
     def _settings(self, rows: int, earlier: Trained | None) -> dict[str, Any]:
         parameters = self.get_params(deep=False)
         settings = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
-        settings["hidden"] = _widths(self.hidden, rows, earlier)
+        settings["hidden"] = _widths(self.hidden, earlier)
         settings["test_fraction"] = _plain(self.validation_fraction)
         settings["seed"] = int(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -175,8 +237,7 @@ class HogbatchEstimator(BaseEstimator):
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Decision values [N, C] of the rows `X`."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        return self.trained_.model.scores(X, np.float64)
+        return self.trained_.model.scores(self._rows(X, reset=False), np.float64)
 
 
 def _plain(value: Any) -> Any:
@@ -184,13 +245,9 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _widths(hidden: Any, rows: int, earlier: Trained | None) -> tuple[int, ...]:
+def _widths(hidden: Any, earlier: Trained | None) -> Any:
     if earlier is not None:
         return tuple(layer.width for layer in earlier.model.network.layers[:-1])
-    if isinstance(hidden, str):
-        if hidden != "auto":
-            raise UsageError(f"hidden: expected 'auto', or widths as in (512, 512); got {hidden!r}")
-        return SMALL_HIDDEN if rows <= SMALL_ROWS else LARGE_HIDDEN
     if isinstance(hidden, int | np.integer):
         return (int(hidden),)
-    return tuple(_plain(width) for width in hidden)
+    return hidden if isinstance(hidden, str) else tuple(_plain(width) for width in hidden)

@@ -7,13 +7,11 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import column_or_1d, validate_data
 
 from hogbatch.data.encode import Encoding
 from hogbatch.data.memory import weights_of
-from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.errors import UsageError
-from hogbatch.estimators.base import FLOATS, HogbatchEstimator
+from hogbatch.estimators.base import HogbatchEstimator
 
 
 class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
@@ -25,7 +23,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
 
     def __init__(
         self,
-        hidden: Any = "auto",
+        hidden: Any = (512, 512),
         *,
         activation: str = "relu",
         optimizer: str = "adagrad",
@@ -37,6 +35,11 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         cpu_batch: str | None = None,
         gpu_batch: str | None = None,
         scale: str = "auto",
+        drop: Any = (),
+        categorical: Any = (),
+        numeric: Any = (),
+        text: Any = (),
+        decimal: str | None = None,
         workers: str = "auto",
         policy: str = "adaptive",
         validation_fraction: float = 0.0,
@@ -49,7 +52,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` [N, F] of classes `y` [N]; see docs/python.md."""
-        X, y = self._validated(X, y, part=False)
+        X, y = self._rows_to_fit(X, y, part=False)
         if not self._continues(part=False):
             self._set_classes(np.unique(y))
         return self._fit(X, y, sample_weight, part=False)
@@ -59,7 +62,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
 
         The first call needs all `classes` that may occur in later ones.
         """
-        X, y = self._validated(X, y, part=True)
+        X, y = self._rows_to_fit(X, y, part=True)
         if not self._continues(part=True):
             if classes is None:
                 raise UsageError("classes is missing: the first partial_fit needs all classes")
@@ -110,22 +113,13 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
             tuple(self.classes_.tolist()),
             1 if two else len(self.classes_),
         )
-        labels: RowLabels = labels_of(y, len(y), "y")
         loss = "logistic" if two else "softmax"
-        return self._train(X, labels, sample_weight, encoding, loss=loss, part=part)
+        return self._train(X, y, sample_weight, encoding, loss=loss, part=part)
 
-    def _validated(self, X: Any, y: Any, *, part: bool) -> tuple[Any, NDArray[Any]]:
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=FLOATS,
-            multi_output=True,
-            reset=not self._continues(part),
-        )
+    def _rows_to_fit(self, X: Any, y: Any, *, part: bool) -> tuple[Any, NDArray[Any]]:
+        X, y = super()._rows_to_fit(X, y, part=part)
         check_classification_targets(y)
-        return X, column_or_1d(y, warn=True)
+        return X, y
 
 
 def _probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:

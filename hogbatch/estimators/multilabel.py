@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import validate_data
 
 from hogbatch.data.encode import Encoding
 from hogbatch.data.row_labels import labels_of
 from hogbatch.errors import UsageError
-from hogbatch.estimators.base import FLOATS, HogbatchEstimator
+from hogbatch.estimators.base import HogbatchEstimator
 
 
 class HogbatchMultilabel(ClassifierMixin, HogbatchEstimator):
@@ -59,7 +58,7 @@ class HogbatchMultilabel(ClassifierMixin, HogbatchEstimator):
 
     def _fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, *, part: bool) -> Self:
         continues = self._continues(part)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=not continues)
+        X = self._rows(X, reset=not continues, least=1 if part else 2)
         labels = labels_of(y, X.shape[0], "y")
         if labels.lists is None:
             raise UsageError(
@@ -73,4 +72,4 @@ class HogbatchMultilabel(ClassifierMixin, HogbatchEstimator):
                 raise UsageError("y: expected a label; got only empty lists")
             self.classes_, self._sparse = np.arange(count), hasattr(y, "tocsr")
         encoding = Encoding("multilabel", (), len(self.classes_))
-        return self._train(X, labels, sample_weight, encoding, loss="multilabel", part=part)
+        return self._train(X, y, sample_weight, encoding, loss="multilabel", part=part)

@@ -5,10 +5,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from hogbatch.data.row_labels import RowLabels
-from hogbatch.estimators.base import FLOATS, HogbatchEstimator
+from hogbatch.estimators.base import HogbatchEstimator
 
 
 class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
@@ -31,16 +30,18 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         encoding = self.trained_.model.encoding
         return self._scores(X)[:, 0] * encoding.scale + encoding.offset
 
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        """Coefficients of a linear model: float64[F]; see :class:`HogbatchEstimator`."""
+        found: NDArray[np.float64] = super().coef_[0]
+        return found
+
+    @property
+    def intercept_(self) -> float:
+        """What a linear model predicts for a row of zeros; errors as of `coef_`."""
+        return float(super().intercept_[0])
+
     def _fit(self, X: Any, y: Any, sample_weight: Any, *, part: bool) -> Self:
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=FLOATS,
-            y_numeric=True,
-            multi_output=True,
-            reset=not self._continues(part),
-        )
-        labels = RowLabels(np.asarray(column_or_1d(y, warn=True), np.float64))
-        return self._train(X, labels, sample_weight, None, loss="squared", part=part)
+        X, y = self._rows_to_fit(X, y, part=part)
+        y = y.astype(np.float64)
+        return self._train(X, y, sample_weight, None, loss="squared", part=part)

@@ -6,15 +6,17 @@ from typing import Any, Final
 
 from hogbatch.config.flags import dashed
 from hogbatch.config.train import TrainConfig
+from hogbatch.data.encode import Encoding
 from hogbatch.data.frames import without
 from hogbatch.data.labelled import labelled
-from hogbatch.data.load import Features, LoadedData, prepare
+from hogbatch.data.load import Features, Fitted, LoadedData, prepare
 from hogbatch.data.memory import is_sparse, raw_set
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
-from hogbatch.data.table.given import test_set, training_set
+from hogbatch.data.table.given import later_set, training_set
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
+from hogbatch.model.trained import Model
 from hogbatch.run.resume import merge_settings
 from hogbatch.views.console import Console
 
@@ -31,6 +33,9 @@ class GivenArrays:
     y_test: Any = None
     sample_weight: Any = None  # [N]
     label: str | None = None  # name of the labels, if they are a column of a frame
+    encoding: Encoding | None = None  # of the labels; None: chosen from them
+    model: Model | None = None  # that training continues from: rows and labels are encoded as by it
+    part: bool = False  # columns with one value are used: they may vary in later rows
 
     def with_labels(self, name: str) -> "GivenArrays":
         """The same rows with the column `name` of the frames as labels."""
@@ -45,40 +50,45 @@ class GivenArrays:
 
     def load(self, config: TrainConfig, console: Console) -> LoadedData:
         """Check, split and scale the rows; print notes about them. UsageError or DataError."""
-        columns = (config.drop, config.categorical, config.numeric, config.text)
-        options = TableOptions(*columns, config.scale, config.decimal)
         if self.X_test is None and self.y_test is not None:
             raise UsageError("y_test needs X_test, the rows with these labels")
-        if not is_sparse(self.X):
-            raw = training_set(self.X, self.y, self.sample_weight, options, label_name=self.label)
-        elif options.given:
-            raise UsageError(
-                "drop, categorical, numeric and text name columns of a table; X is a sparse matrix"
-            )
-        else:
-            raw = raw_set(self.X, self.y, self.sample_weight)
 
         def test_rows(features: Features) -> RawSet:
-            if features.table is not None:
-                return labelled(test_set(self.X_test, self.y_test, features.table))
-            other = raw_set(self.X_test, self.y_test, suffix="_test")
-            if other.features != raw.features:
-                raise UsageError(
-                    f"X_test: expected {raw.features} features, as in X; got {other.features}"
-                )
-            return labelled(other)
+            rows = later_set(
+                self.X_test, self.y_test, features.table, features.width, suffix="_test"
+            )
+            return labelled(rows)
 
+        model = self.model
         data = prepare(
-            labelled(raw),
+            labelled(self._rows(config)),
             None if self.X_test is None else test_rows,
             test_fraction=config.test_fraction,
             loss=config.loss,
-            scale=config.scale,
+            scale=config.scale if model is None else Fitted(model.scaler, model.table),
             seed=config.seed,
+            encoding=self.encoding if model is None else model.encoding,
+            drop_constant=not self.part,
         )
         for note in data.notes:
             console.say(note)
         return data
+
+    def _rows(self, config: TrainConfig) -> RawSet:
+        """The training rows: a table that is not yet encoded, a matrix, or rows as of the model."""
+        if (model := self.model) is not None:
+            features = model.network.features
+            raw = later_set(self.X, self.y, model.table, features, weights=self.sample_weight)
+            return replace(raw, columns=model.columns)
+        columns = (config.drop, config.categorical, config.numeric, config.text)
+        options = TableOptions(*columns, config.scale, config.decimal, constant=self.part)
+        if not is_sparse(self.X):
+            return training_set(self.X, self.y, self.sample_weight, options, label_name=self.label)
+        if options.given:
+            raise UsageError(
+                "drop, categorical, numeric and text name columns of a table; X is a sparse matrix"
+            )
+        return raw_set(self.X, self.y, self.sample_weight)
 
 
 def settings_for_arrays(settings: Mapping[str, Any]) -> TrainConfig:

@@ -131,6 +131,11 @@ class NumericEncoder(StoredByField):
                 return cls(0.5, UNIFORM_DEVIATION, mean, indicator, places)
         return cls(mean, deviation, mean, indicator)
 
+    def if_it_varies_later(self) -> "NumericEncoder":
+        """This encoder; if all rows have one number, with a scale for other numbers."""
+        constant = self.scale == TO_ZERO and not self.indicator
+        return replace(self, scale=1.0) if constant else self
+
     def encode(self, column: Column, rows: RowNumbers) -> Block:
         """The features of some rows of a column."""
         assert isinstance(column, NumberColumn)

@@ -26,7 +26,14 @@ from hogbatch.data.table.columns import (
     varies,
 )
 from hogbatch.data.table.dates import FORMATS
-from hogbatch.data.table.encoders import ENCODERS, Arrays, Block, Encoder, TextEncoder
+from hogbatch.data.table.encoders import (
+    ENCODERS,
+    Arrays,
+    Block,
+    Encoder,
+    NumericEncoder,
+    TextEncoder,
+)
 from hogbatch.data.table.kinds import Inspected, Kind, UnexpectedCells, kind_of, typed
 from hogbatch.data.table.words import terms
 from hogbatch.data.table.written import DECIMALS
@@ -89,6 +96,12 @@ class TableEncoding:
         """F."""
         return sum(column.encoder.width for column in self.columns)
 
+    def features_by_column(self) -> Iterator[tuple[EncodedColumn, slice]]:
+        """The columns that are used, in order, with their features."""
+        start = 0
+        for column in self.columns:
+            yield column, slice(start, start := start + column.encoder.width)
+
     @property
     def sparse(self) -> bool:
         """Whether rows are in CSR form: always with texts, else if most features are 0."""
@@ -101,28 +114,33 @@ class TableEncoding:
 
     @classmethod
     def fit(
-        cls, inspected: Inspected, label: int, rows: RowNumbers | None, scaling: str
+        cls,
+        inspected: Inspected,
+        label: int,
+        rows: RowNumbers | None,
+        scaling: str,
+        *,
+        drop_constant: bool = True,
     ) -> "TableEncoding":
         """Fit an encoder for each feature on the training `rows` (None: all); texts come last.
 
-        Columns with one value in these rows are left out: nothing can be learned about other
-        values. DataError if no column is left.
+        With `drop_constant`, columns with one value in these rows are left out: nothing can be
+        learned about other values. DataError if no column is left.
         """
         table, kinds, numbers = inspected.table, inspected.kinds, inspected.table.numbers(rows)
         setting = "standard" if scaling == "auto" else scaling
-        used = [position for position in kinds if varies(table.columns[position], numbers)]
+        used = [n for n in kinds if not drop_constant or varies(table.columns[n], numbers)]
         if not used:
             raise DataError(f"{table.source}: all columns are constant in the training rows")
         order = sorted(used, key=lambda position: (kinds[position] == "text", position))
-        columns = (
-            EncodedColumn(
-                table.names[position],
-                position,
-                ENCODERS[kinds[position]].fit(table.columns[position], numbers, setting),
-                form_of(table.columns[position]),
-            )
-            for position in order
-        )
+        columns = []
+        for position in order:
+            column = table.columns[position]
+            encoder = ENCODERS[kinds[position]].fit(column, numbers, setting)
+            if not drop_constant and isinstance(encoder, NumericEncoder):
+                encoder = encoder.if_it_varies_later()
+            name, form = table.names[position], form_of(column)
+            columns.append(EncodedColumn(name, position, encoder, form))
         labels = table.columns[label]
         texts = labels.values if isinstance(labels, CategoryColumn) else ()
         return cls(
@@ -187,11 +205,9 @@ class TableEncoding:
 
     def _blocks(self, table: Table, rows: RowNumbers) -> Iterator[tuple[int, Block]]:
         """First feature and encoded `rows` of each column but texts."""
-        feature = 0
-        for n, own in enumerate(self.columns):
+        for n, (own, features) in enumerate(self.features_by_column()):
             if not isinstance(own.encoder, TextEncoder):
-                yield feature, own.encoder.encode(table.columns[n], rows)
-            feature += own.encoder.width
+                yield features.start, own.encoder.encode(table.columns[n], rows)
 
     def _dense(self, table: Table, rows: RowNumbers) -> Inputs:
         require(FLOAT32 * len(rows) * self.features, f"the rows of {table.source}", ADVICE)

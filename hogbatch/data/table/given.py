@@ -10,7 +10,7 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
 from hogbatch.data.columns import TableForm
 from hogbatch.data.frames import table_of
-from hogbatch.data.memory import is_sparse, numbers_of, used_rows
+from hogbatch.data.memory import is_sparse, numbers_of, raw_set, used_rows
 from hogbatch.data.raw import Columns, RawSet, unlabelled
 from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.table.columns import (
@@ -74,18 +74,43 @@ def training_set(
     )
 
 
-def test_set(X: Any, y: Any, encoding: TableEncoding) -> RawSet:
-    """Later rows `X` with labels `y`[N], encoded; the columns of a frame are matched by name."""
-    inputs = encode(X, encoding, "X_test")
-    labels = labels_of(y, max(len(inputs.indptr) - 1, len(inputs.dense)), "y_test")
+def later_set(
+    X: Any,
+    y: Any,
+    encoding: TableEncoding | None,
+    features: int,
+    *,
+    weights: Any = None,
+    suffix: str = "",
+) -> RawSet:
+    """Rows `X` like those of a training set of F = `features`, with labels `y` and `weights`[N].
+
+    They are encoded by its `encoding`, and the columns of a frame are matched by name; None: they
+    are a matrix, and not scaled. In messages, the names of `X` and `y` end in `suffix`.
+    """
+    name = f"X{suffix}"
+    if encoding is None:
+        raw = raw_set(X, y, weights, suffix=suffix)
+        if raw.features != features:
+            raise UsageError(
+                f"{name}: expected {features} features, as in the training data; got {raw.features}"
+            )
+        return raw
+    inputs: RawInputs = encode(X, encoding, name)
+    rows = max(len(inputs.indptr) - 1, len(inputs.dense))
+    labels = labels_of(y, rows, f"y{suffix}")
+    kept, own_weights = used_rows(weights, rows)
+    if kept is not None:
+        inputs, labels = csr.rows(inputs, kept), labels.of_rows(kept)
     return RawSet(
         inputs=inputs,
-        features=encoding.features,
+        features=features,
         labels=labels.labels,
         label_lists=labels.lists,
-        source="X_test, y_test",
+        source=f"{name}, y{suffix}",
         classes_hint=labels.outputs,
         label_names=labels.names,
+        weights=own_weights,
     )
 
 

@@ -22,6 +22,7 @@ from hogbatch.data.table.columns import (
     TextColumn,
     to_categories,
     to_texts,
+    varies,
 )
 from hogbatch.data.table.dates import ISO, format_of, seconds_in
 from hogbatch.data.table.written import (
@@ -69,6 +70,7 @@ class TableOptions:
     text: tuple[str, ...] = ()
     scale: str = "auto"
     decimal: str | None = None  # decimal mark of columns with two readings
+    constant: bool = False  # whether columns with one value are used
 
     @property
     def given(self) -> bool:
@@ -146,9 +148,8 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
             unused[position] = "--drop"
             continue
         column, wrong = typed(table, position, wanted.get(position))
-        if position not in wanted and (
-            reason := reason_to_drop(name, column, index=position in index)
-        ):
+        used = position in wanted or (options.constant and not varies(column, table.numbers()))
+        if not used and (reason := reason_to_drop(name, column, index=position in index)):
             unused[position] = reason
             del columns[position]
             continue

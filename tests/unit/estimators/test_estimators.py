@@ -125,7 +125,7 @@ class TestClassifier:
     @pytest.mark.parametrize(
         ("settings", "y", "message"),
         [
-            ({"hidden": "wide"}, [0, 1], "hidden: expected 'auto', or widths"),
+            ({"hidden": "wide"}, [0, 1], "hidden"),
             ({"activation": "gelu"}, [0, 1], "activation"),
             ({"epochs": 0}, [0, 1], "epochs must be above 0; got 0"),
             ({"validation_fraction": 1.0}, [0, 1], "test-fraction must be at least 0 and below 1"),

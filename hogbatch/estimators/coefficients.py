@@ -1,0 +1,92 @@
+"""The coefficients of linear models, by the columns that were given to `fit`."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.scale import Scaler
+from hogbatch.data.schema import TO_ZERO
+from hogbatch.data.table.encoders import CategoryEncoder, NumericEncoder
+from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.model.trained import Model
+
+Floats = NDArray[np.float64]
+
+
+class Coefficients(NamedTuple):
+    """The scores of rows x [D] are weights @ x + intercept."""
+
+    weights: Floats  # [C, D]
+    intercept: Floats  # [C]
+
+
+def coefficients(model: Model, columns: int) -> Coefficients:
+    """The coefficients of D = `columns` in their own units; 0 for columns that are not used.
+
+    For real labels, the scores are in the unit of the labels. AttributeError for a model with
+    hidden layers, or with a column that is not one feature, such as a category.
+    """
+    weights, bias = _linear(model)
+    positions, scaler = np.arange(model.network.features), model.scaler
+    if model.table is not None:
+        positions, scaler = _positions(model.table), _scaler(model.table)
+    found, intercept = np.zeros((model.network.outputs, columns)), bias
+    if scaler is not None:
+        weights = np.where(scaler.scale == TO_ZERO, 0.0, weights / scaler.scale)
+        intercept = bias - weights @ scaler.mean
+    found[:, positions] = weights
+    if model.encoding.kind == "real":
+        unit, offset = model.encoding.scale, model.encoding.offset
+        return Coefficients(found * unit, intercept * unit + offset)
+    return Coefficients(found, intercept)
+
+
+def column_norms(model: Model, columns: int) -> Floats:
+    """The norm of the coefficients of the features of each column: float64[D].
+
+    The features are scaled and encoded, so that columns of different units and kinds can be
+    compared. AttributeError for a model with hidden layers.
+    """
+    weights, _ = _linear(model)
+    norms = np.zeros(columns)
+    if model.table is None:
+        norms[:] = np.linalg.norm(weights, axis=0)
+        return norms
+    owners = zip(_positions(model.table), model.table.features_by_column(), strict=True)
+    for position, (own, features) in owners:
+        part = weights[:, features]
+        if isinstance(own.encoder, CategoryEncoder):  # rare values have smaller features
+            part = part * own.encoder.weights
+        norms[position] = np.linalg.norm(part)
+    return norms
+
+
+def _linear(model: Model) -> Coefficients:
+    """The weights [C, F] and the bias [C] of the only layer."""
+    if len(model.layers) > 1:
+        raise AttributeError("only linear models have coefficients: fit with hidden=()")
+    (layer,) = model.layers
+    return Coefficients(layer.weights.T.astype(np.float64), layer.bias.astype(np.float64))
+
+
+def _positions(table: TableEncoding) -> NDArray[np.intp]:
+    """The place of each used column among those given, which do not include the labels."""
+    positions = np.array([column.position for column in table.columns])
+    return positions - (positions > table.label)
+
+
+def _scaler(table: TableEncoding) -> Scaler:
+    """The scaling of a table of numbers; AttributeError for other tables."""
+    encoders = [column.encoder for column in table.columns]
+    numbers = [each for each in encoders if isinstance(each, NumericEncoder)]
+    if len(numbers) < len(encoders) or any(
+        each.indicator or each.quantiles is not None for each in numbers
+    ):
+        raise AttributeError(
+            "coef_ needs columns of numbers without missing values, which are one feature each; "
+            "feature_importances_ has one number per column of any table"
+        )
+    return Scaler(
+        np.array([each.mean for each in numbers]), np.array([each.scale for each in numbers])
+    )
