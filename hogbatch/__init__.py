@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hogbatch.estimators.multilabel import HogbatchMultilabel as HogbatchMultilabel
     from hogbatch.estimators.regressor import HogbatchRegressor as HogbatchRegressor
     from hogbatch.model.file import load_model as load_model
+    from hogbatch.model.importances import permutation_importances as permutation_importances
     from hogbatch.model.trained import Model as Model
     from hogbatch.run.results import Run as Run
 
@@ -28,6 +29,7 @@ _MODULES = {
     "Model": "hogbatch.model.trained",
     "Run": "hogbatch.run.results",
     "load_model": "hogbatch.model.file",
+    "permutation_importances": "hogbatch.model.importances",
     "train": "hogbatch.api",
 }
 _ESTIMATORS = {

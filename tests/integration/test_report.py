@@ -188,5 +188,11 @@ def test_numbers_and_many_classes_have_a_quality(tmp_path, report, settings, wor
     run_dir = tmp_path / "run"
     hogbatch.train(tmp_path / "rows.csv", run_dir=run_dir, **usual | settings)
     page = report(run_dir, path=run_dir / "report.html")
-    for each in (*words, "Columns of the training data", "constant", "missing cells"):
+    of_columns = (
+        "Columns of the training data",
+        "constant",
+        "missing cells",
+        "Importance of columns",
+    )
+    for each in (*words, *of_columns):
         assert each in page.text

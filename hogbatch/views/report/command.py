@@ -19,6 +19,7 @@ MAX_RUNS: Final = 24
 if TYPE_CHECKING:  # these need NumPy
     from hogbatch.config.train import TrainConfig
     from hogbatch.data.load import LoadedData
+    from hogbatch.model.importances import Importance
     from hogbatch.views.console import Console
 
     ReadData = Callable[[TrainConfig, Console], LoadedData]
@@ -79,32 +80,36 @@ def read_run(run_dir: Path, name: str, read_data: "ReadData") -> ReportedRun:
         settings = read_settings(run_dir)
     except DataError as error:
         problem = str(error)
-    predictions = quality(run_dir, report.run, read_data)
-    return ReportedRun(name, report, settings, problem, predictions)
+    predictions, importances = quality(run_dir, report.run, read_data)
+    return ReportedRun(name, report, settings, problem, predictions, importances)
 
 
-def quality(run_dir: Path, run: RunState, read_data: "ReadData") -> Predictions | None:
-    """The predictions of the saved model; None if the run has no test set or has label lists."""
+def quality(
+    run_dir: Path, run: RunState, read_data: "ReadData"
+) -> tuple[Predictions | None, "tuple[Importance, ...]"]:
+    """The predictions of the saved model and the importances of columns.
+
+    None if the run has no test set or has label lists.
+    """
     started = run.started
     if started is None or started.loss not in LOSSES or not started.test_rows:
-        return None
+        return None, ()
     if LOSSES[started.loss].encoding not in ("binary", "classes", "real"):
-        return None
+        return None, ()
     if not (run_dir / MODEL).is_file():
-        return LeftOut("the run has not saved a model.")
+        return LeftOut("the run has not saved a model."), ()
     try:
         test = (read_summary(run_dir) or {}).get("test")
         if run.ended is None or not isinstance(test, dict):
-            return LeftOut("the run has not recorded the test loss of its model.")
+            return LeftOut("the run has not recorded the test loss of its model."), ()
         # Imported here: it needs NumPy, and reading data needs Numba.
         from hogbatch.views.report.evaluation import measure
 
-        measured = measure(run_dir, float(test["loss"]), started.test_rows, read_data)
+        return measure(run_dir, float(test["loss"]), started.test_rows, read_data)
     except MemoryError:
-        return LeftOut("there is not enough memory for the test set.")
+        return LeftOut("there is not enough memory for the test set."), ()
     except (HogbatchError, OSError, KeyError, TypeError, ValueError) as error:
-        return LeftOut(f"{error}")
-    return measured
+        return LeftOut(f"{error}"), ()
 
 
 def _expect_replaceable(path: Path) -> None:

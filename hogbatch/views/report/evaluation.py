@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
+from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.encode import label_text
 from hogbatch.data.load import LoadedData
+from hogbatch.data.order import take
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.source import ARRAYS
 from hogbatch.events.names import CONFIG, MODEL
 from hogbatch.kernels.blocks import NUMPY_KERNELS, count
 from hogbatch.kernels.contract import LOSS, SKIPPED, TOTALS
 from hogbatch.model.file import load_model
+from hogbatch.model.importances import Importance, importances_of
 from hogbatch.model.prediction import measure_numbers
 from hogbatch.model.trained import Floats, Model
 from hogbatch.views.console import Console, PlainConsole
@@ -37,6 +40,8 @@ from hogbatch.views.report.reported import (
 MAX_LABELS: Final = 20  # of a confusion matrix
 MAX_BYTES: Final = 100_000_000  # of the data files
 MAX_MULTIPLICATIONS: Final = 1e11  # one or two seconds on a few cores
+REPEATS: Final = 5  # of each column that is shuffled
+MIN_SHUFFLED: Final = 100  # test rows
 BINS: Final = 10
 MIN_ROWS: Final = 5  # of a class among the worst
 MAX_WORST: Final = 20
@@ -52,8 +57,8 @@ def measure(
     test_loss: float,
     test_rows: int,
     read_data: Callable[[TrainConfig, Console], LoadedData],
-) -> Predictions | None:
-    """The predictions of the saved model of a run, or why they are left out.
+) -> tuple[Predictions | None, tuple[Importance, ...]]:
+    """The predictions of the saved model of a run, or why they are left out; importances.
 
     None if the model has label lists. `test_loss` of
     `test_rows` was recorded for the saved model; other data are recognised by it. Errors as of
@@ -61,22 +66,37 @@ def measure(
     """
     model = load_model(run_dir / MODEL)
     if model.encoding.kind == "multilabel":
-        return None
+        return None, ()
     config = merge_sources({"quiet": True}, run_dir / CONFIG)
     if problem := _unreadable(config):
-        return LeftOut(problem)
+        return LeftOut(problem), ()
     weights = sum(tensor.size for tensor in model.tensors.values())
     if weights * test_rows > MAX_MULTIPLICATIONS:
-        return LeftOut("the predictions would take long; hogbatch evaluate computes the metrics.")
+        reason = "the predictions would take long; hogbatch evaluate computes the metrics."
+        return LeftOut(reason), ()
     data = read_data(config, PlainConsole(quiet=True))
     if data.test is None or not _same(model, data, test_rows):
-        return LeftOut(CHANGED)
+        return LeftOut(CHANGED), ()
     # the rows are scaled and encoded already
     plain = replace(model, scaler=None, table=None, feature_names=None)
     loss, predictions = _assessed(plain, data.test)
     if not math.isclose(loss, test_loss, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
-        return LeftOut(CHANGED)
-    return predictions
+        return LeftOut(CHANGED), ()
+    return predictions, importances(model, data.test, weights)
+
+
+def importances(model: Model, test: Examples, weights: int) -> tuple[Importance, ...]:
+    """The importances of the columns of a table, on as many test rows as are cheap."""
+    if model.table is None:
+        return ()
+    passes = REPEATS * len(model.table.columns)
+    rows = min(test.rows, int(MAX_MULTIPLICATIONS / (weights * passes)))
+    if rows < min(test.rows, MIN_SHUFFLED):
+        return ()
+    chosen = np.linspace(0, test.rows - 1, rows).astype(np.int64)
+    inputs: Any = csr.rows(test.inputs, chosen)
+    some = Examples(inputs, take(test.labels, chosen), test.features)
+    return tuple(importances_of(model, some, REPEATS))
 
 
 def _assessed(model: Model, test: Examples) -> tuple[float, Predictions]:

@@ -32,6 +32,7 @@ from hogbatch.views.report.tables import (
     confusion_table,
     environment_table,
     event_table,
+    importance_table,
     number_table,
     result_table,
     settings_table,
@@ -80,13 +81,14 @@ def _several(runs: Sequence[ReportedRun]) -> list[Markup]:
 def _sections(run: ReportedRun, level: str = "h2") -> list[Markup]:
     """The sections of one run, with headings of this level."""
     events = [figure_html(timeline(run.run)), table_html(event_table(run))]
+    columns = column_table(run.run), importance_table(run)
     parts = {
         "Result": [table_html(result_table(run))],
         "Figures": [_figures(run_figures(run))],
         "Events": [element("div", *events, class_="beside")],
         "Workers": [table_html(worker_table(run))],
         "Predictions": _quality(run.quality),
-        "Columns": [table_html(columns)] if (columns := column_table(run.run)).rows else [],
+        "Columns": [table_html(table) for table in columns if table.rows],
         "Settings": [table_html(settings_table(run))],
         "Environment": [table_html(environment_table(run.run))],
     }

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from hogbatch.events.state import RunState
 from hogbatch.views.status.run_files import RunReport
+
+if TYPE_CHECKING:  # it needs NumPy
+    from hogbatch.model.importances import Importance
 
 MARK: Final = '<meta name="generator" content="hogbatch report">'  # by which a report is recognised
 
@@ -84,6 +87,7 @@ class ReportedRun:
     settings: Mapping[str, Any] = field(default_factory=dict)
     settings_problem: str | None = None  # why they could not be read
     quality: Predictions | None = None  # None: not defined for this kind of labels
+    importances: "tuple[Importance, ...]" = ()  # of the columns of a table on the test set
 
     @property
     def run(self) -> RunState:

@@ -13,6 +13,7 @@ from hogbatch.views.status import text as status
 from hogbatch.views.status.text import shown
 
 MAX_WORKERS: Final = 200  # rows of the table
+MAX_IMPORTANCES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,19 @@ def number_table(quality: Numbers) -> ReportTable:
     rows = tuple((name, figure(value)) for name, value in quality.measures)
     title = "Predictions of the saved model on the test set"
     return ReportTable(title, ("measure", "value"), rows, frozenset({1}))
+
+
+def importance_table(each: ReportedRun) -> ReportTable:
+    """The columns that the saved model needs most."""
+    most = each.importances[:MAX_IMPORTANCES]
+    return ReportTable(
+        "Importance of columns",
+        ("column", "increase of the test loss", "standard deviation"),
+        tuple((name, f"{mean:.4g}", f"{deviation:.2g}") for name, mean, deviation in most),
+        frozenset({1, 2}),
+        note="How much higher the test loss of the saved model is when the values of one column "
+        "are shuffled. Of columns that contain the same, each seems less important than both are.",
+    )
 
 
 def column_table(run: RunState) -> ReportTable:
