@@ -40,12 +40,14 @@ class Group(StrEnum):
         described = Flag(self, value_type, help, metavar, constraint, ())
         return field(default=default, metadata={"flag": described})
 
-    def choice(self, default: str, help: str, choices: tuple[str, ...]) -> str:
-        """The same for a name out of `choices`; "module:Class" accepts any name of that form."""
+    def choice(
+        self, default: str, help: str, choices: tuple[str, ...], others: str | None = None
+    ) -> str:
+        """The same for a name out of `choices`, or one of which `others` is a pattern."""
 
         def accepts(name: str) -> bool:
             return name in choices or (
-                "module:Class" in choices and re.fullmatch(r"[\w.]+:\w+", name) is not None
+                others is not None and re.fullmatch(others, name) is not None
             )
 
         constraint = Constraint(f"one of {', '.join(choices)}", accepts)

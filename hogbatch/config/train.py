@@ -82,6 +82,7 @@ class TrainConfig(LearningConfig):
         "adaptive",
         "batch policy; module:Class: your own, see docs/batch-policy.md",
         ("adaptive", "paper-adaptive", "hogbatch", "fixed", "module:Class"),
+        others=r"[\w.]+:\w+",
     )
     cpu_batch: BatchLimits | None = Group.BATCH_POLICY.flag(  # noqa: RUF009
         None,
