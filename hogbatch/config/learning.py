@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hogbatch.config.flags import Group
-from hogbatch.config.losses import LOSSES
+from hogbatch.config.losses import LOSSES, QUANTILE
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.values import (
     BOOLEAN,
@@ -139,7 +139,10 @@ class LearningConfig:
         LSH,
     )
     loss: str = Group.MODEL.choice(
-        "auto", "loss function; auto: chosen from the labels", ("auto", *LOSSES)
+        "auto",
+        "loss function; auto: chosen from the labels; quantile:Q for any Q between 0 and 1",
+        ("auto", *LOSSES),
+        others=QUANTILE,
     )
 
     optimizer: str = Group.OPTIMIZATION.choice(

@@ -9,6 +9,7 @@ The command line reads this table to describe its flags, so NumPy is imported on
 """
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 PRECISIONS: Final = ("P@1", "P@3", "P@5")
+QUANTILE: Final = r"quantile:0?\.(?P<decimals>(?!0+$)\d{1,6})"  # names of quantile losses
+STEEPEST: Final = 1000.0  # slope of the Poisson loss from which on it is a straight line
+LARGEST_LOG: Final = 80.0  # of a predicted mean, which is then within the range of float32
 
 
 class LossAndMetrics(NamedTuple):
@@ -181,31 +185,94 @@ class IndependentLabels(Loss):
         return likely
 
 
-class Squared(Loss):
-    """(z - y)² / 2, y a number."""
+class OfNumbers(Loss):
+    """A loss whose single score predicts a number.
+
+    Labels are standardised, so a constant of a loss, such as the 1 of `Huber`, is a number of
+    standard deviations of the training labels.
+    """
 
     encoding = "real"
     metrics = ("rmse",)
     higher_is_better = False
-    bounded_gradient = False
     has_probabilities = False
+    unit_power: ClassVar[int] = 1  # the loss is proportional to this power of the labels' unit
 
     def metric_values(self, metric_sums: Sequence[float], rows: int) -> dict[str, float]:
         """The root of the mean squared error."""
         return {"rmse": math.sqrt(metric_sums[0] / rows) if rows else math.nan}
 
     def in_units(self, mean_loss: float, metrics: dict[str, float], unit: float) -> LossAndMetrics:
-        """The loss is proportional to the square of the unit, the error to the unit."""
+        """The error is proportional to the unit, the loss to its power `unit_power`."""
         scaled = {name: value * unit for name, value in metrics.items()}
-        return LossAndMetrics(mean_loss * unit**2, scaled)
+        return LossAndMetrics(mean_loss * unit**self.unit_power, scaled)
+
+    def predict(self, scores: "Floats") -> "NDArray[Any]":
+        """The score itself, float32[B]."""
+        return scores[:, 0]
+
+    def scores_of(self, predictions: "NDArray[np.float64]") -> "NDArray[np.float64]":
+        """The scores [B] of these predictions [B]: the inverse of `predict`."""
+        return predictions
+
+
+class Squared(OfNumbers):
+    """(z - y)² / 2, y a number. The prediction is the mean."""
+
+    bounded_gradient = False
+    unit_power = 2
 
     def readable(self, mean_loss: float) -> tuple[str, float]:
         """The root of the mean squared error."""
         return "rmse", math.sqrt(2 * mean_loss)
 
+
+class Huber(OfNumbers):
+    """(z - y)² / 2 where |z - y| <= 1, else |z - y| - 1/2.
+
+    P. J. Huber 1964, "Robust Estimation of a Location Parameter".
+    """
+
+    unit_power = 2
+
+
+class Absolute(OfNumbers):
+    """|z - y|; the slope at the kink is 0. The prediction is the median."""
+
+
+class Quantile(OfNumbers):
+    """max(q (y - z), (1 - q) (z - y)), 0 < q < 1; the slope at the kink is 0.
+
+    The prediction is the quantile q (Koenker & Bassett 1978, "Regression Quantiles"). `kind` is
+    -1,000,000 q, so that kernels need no other argument.
+    """
+
+
+class Poisson(OfNumbers):
+    """exp(z) - y + y (log y - z), y >= 0.
+
+    This is half the deviance of a Poisson distribution. The prediction is its mean, exp(z), and a
+    label is divided by the mean of the training labels, not shifted.
+    Where exp(z) - y is above STEEPEST, the loss is continued as a straight line of this slope, so
+    that it does not overflow after a step that went much too far.
+    """
+
+    encoding = "counts"
+    bounded_gradient = False
+
     def predict(self, scores: "Floats") -> "NDArray[Any]":
-        """The score itself, float32[B]."""
-        return scores[:, 0]
+        """exp(score), at most exp(LARGEST_LOG): float64[B]."""
+        import numpy as np
+
+        means: NDArray[np.float64] = np.exp(np.minimum(scores[:, 0], LARGEST_LOG, dtype=float))
+        return means
+
+    def scores_of(self, predictions: "NDArray[np.float64]") -> "NDArray[np.float64]":
+        """log(predictions)."""
+        import numpy as np
+
+        logs: NDArray[np.float64] = np.log(predictions)
+        return logs
 
 
 _LOSSES: Final[tuple[Loss, ...]] = (
@@ -219,9 +286,32 @@ _LOSSES: Final[tuple[Loss, ...]] = (
     ),
     # Its gradient has no bound, hence the smaller rate.
     Squared("squared", kind=4, rate_fraction=0.2),
+    Huber("huber", kind=6, automatic=False),
+    Absolute("absolute", kind=7, automatic=False),
+    Quantile("quantile:0.5", kind=-500_000, automatic=False),
+    Poisson("poisson", kind=8, rate_fraction=0.2),
 )
 
-LOSSES: Final = {loss.name: loss for loss in _LOSSES}
+
+class LossTable(dict[str, Loss]):
+    """The losses by name. It also contains a quantile loss for each name quantile:Q, 0 < Q < 1."""
+
+    def __missing__(self, name: str) -> Loss:
+        if name not in self:
+            raise KeyError(name)
+        return Quantile(name, kind=-_millionths(name), automatic=False)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and _millionths(name) > 0)
+
+
+def _millionths(name: str) -> int:
+    """1,000,000 Q if `name` is quantile:Q; else 0."""
+    found = re.fullmatch(QUANTILE, name)
+    return int(found["decimals"].ljust(6, "0")) if found else 0
+
+
+LOSSES: Final = LossTable({loss.name: loss for loss in _LOSSES})
 
 
 def kinds_where(holds: Callable[[Loss], bool]) -> tuple[int, ...]:
@@ -231,7 +321,12 @@ def kinds_where(holds: Callable[[Loss], bool]) -> tuple[int, ...]:
 
 def encodings_for(name: str) -> tuple[str, ...]:
     """The kinds of labels that the loss called `name` accepts, under its own name or an alias."""
-    return tuple(loss.encoding for loss in _LOSSES if name in (loss.name, loss.alias))
+    return tuple(loss.encoding for loss in _named(name))
+
+
+def _named(name: str) -> list[Loss]:
+    own = [LOSSES[name]] if name in LOSSES else []
+    return [*own, *(loss for loss in _LOSSES if loss.alias == name)]
 
 
 def choose_loss(name: str, encoding: str, *, hashed: bool = False) -> Loss:
@@ -244,8 +339,8 @@ def choose_loss(name: str, encoding: str, *, hashed: bool = False) -> Loss:
     if name == "auto":
         preferred = [loss for loss in fitting if hashed and loss.automatic_if_hashed]
         return next(iter(preferred), next(loss for loss in fitting if loss.automatic))
-    for loss in fitting:
-        if name in (loss.name, loss.alias):
+    for loss in _named(name):
+        if loss.encoding == encoding:
             return loss
     raise UsageError(
         f"loss {name} expects {' or '.join(encodings_for(name))} labels; got {encoding} labels, "

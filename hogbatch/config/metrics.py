@@ -25,6 +25,7 @@ class Metric:
 
 
 CLASSES: Final = ("binary", "classes")
+NUMBERS: Final = ("real", "counts")
 
 METRICS: Final = (
     Metric("log_loss", CLASSES, "probabilities", higher_is_better=False),
@@ -32,9 +33,9 @@ METRICS: Final = (
     Metric("balanced_accuracy", CLASSES),
     Metric("f1", ("binary",)),
     Metric("f1_macro", CLASSES),
-    Metric("rmse", ("real",), higher_is_better=False),
-    Metric("mae", ("real",), higher_is_better=False),
-    Metric("r2", ("real",)),
+    Metric("rmse", NUMBERS, higher_is_better=False),
+    Metric("mae", NUMBERS, higher_is_better=False),
+    Metric("r2", NUMBERS),
     *(Metric(f"P@{k}", ("multilabel",)) for k in CUTOFFS),
     *(Metric(f"nDCG@{k}", ("multilabel",)) for k in CUTOFFS),
     *(Metric(f"PSP@{k}", ("multilabel",), "frequencies") for k in CUTOFFS),

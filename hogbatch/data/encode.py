@@ -16,7 +16,7 @@ from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.printable import digits, quoted
 
 ClassLabels = tuple[int | float | str | bool, ...]
-LabelKind = Literal["binary", "classes", "multilabel", "real"]
+LabelKind = Literal["binary", "classes", "multilabel", "real", "counts"]
 
 MAX_SHOWN: Final = 10  # labels in a message
 MAX_FEW_CLASSES: Final = 20  # up to this many distinct whole numbers are classes
@@ -30,9 +30,9 @@ class Encoding:
 
     kind: LabelKind
     classes: ClassLabels  # sorted labels of binary and classes, all of one type, else empty
-    outputs: int  # C: 1 for binary and real, else the number of classes or labels
-    offset: float = 0.0  # of real: a target is (label - offset) / scale, so that the learning
-    scale: float = 1.0  # rate does not depend on the labels' unit
+    outputs: int  # C: the number of classes or labels; 1 for the other kinds
+    offset: float = 0.0  # of real and counts: a target is (label - offset) / scale, so that the
+    scale: float = 1.0  # learning rate does not depend on the labels' unit
 
     def validate(self) -> None:
         """ValueError if the fields contradict each other."""
@@ -62,7 +62,7 @@ def infer_encoding(raw: RawSet, loss: str) -> Encoding:
     like classes (see `look_like_classes`), are classes; all others are real. DataError if all
     labels are equal.
     """
-    if loss not in ("auto", *LOSSES):
+    if loss != "auto" and loss not in LOSSES:
         raise UsageError(f"loss must be one of {', '.join(('auto', *LOSSES))}; got {loss!r}")
     expect_labelled(raw)
     if loss == "auto":
@@ -165,11 +165,19 @@ def _real(raw: RawSet, loss: str) -> Encoding:
     return Encoding("real", (), 1, float(labels.mean()), float(labels.std()) or 1.0)
 
 
+def _counts(raw: RawSet, loss: str) -> Encoding:
+    mean = float(_amounts(raw, f"loss {loss} needs").mean())
+    if not mean:
+        raise DataError(f"{raw.source}: loss {loss} needs a label above 0; every label is 0")
+    return Encoding("counts", (), 1, scale=mean)
+
+
 ENCODERS: Final[dict[str, Callable[[RawSet, str], Encoding]]] = {  # by kind of labels
     "binary": _binary,
     "classes": _classes,
     "multilabel": _multilabel,
     "real": _real,
+    "counts": _counts,
 }
 
 
@@ -179,12 +187,14 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     binary: the larger raw label becomes 1. classes: the index among the sorted raw labels. Labels
     are matched to those of the training data as text, so that "1" in one file is 1 in another.
     multilabel: lists, unchanged. real: standardised with the training labels' mean and deviation.
+    counts: divided by the training labels' mean.
     """
     expect_labelled(raw)
     if encoding.kind == "multilabel":
         return _encode_lists(raw, encoding.outputs)
-    if encoding.kind == "real":
-        targets = (_numbers(raw, "the training data has") - encoding.offset) / encoding.scale
+    if encoding.kind in ("real", "counts"):
+        numbers = _numbers if encoding.kind == "real" else _amounts
+        targets = (numbers(raw, "the training data has") - encoding.offset) / encoding.scale
         return single_labels(targets.astype(np.float32))
     labels = _single(raw, "the training data has")
     places = _places(raw, labels, encoding.classes)
@@ -248,6 +258,16 @@ def _numbers(raw: RawSet, subject: str) -> NDArray[Any]:
     if raw.label_names:
         label = _shown([raw.label_names[int(labels[0])]])
         raise DataError(f"{raw.locate(0)}: {subject} numbers as labels; got {label}")
+    return labels
+
+
+def _amounts(raw: RawSet, subject: str) -> NDArray[Any]:
+    """The labels of a set with one number of at least 0 per row."""
+    labels = _numbers(raw, subject)
+    negative = np.flatnonzero(labels < 0)
+    if len(negative):
+        location, label = raw.locate(int(negative[0])), labels[negative[0]]
+        raise DataError(f"{location}: {subject} labels of at least 0; got {digits(label)}")
     return labels
 
 

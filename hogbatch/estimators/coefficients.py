@@ -24,8 +24,9 @@ class Coefficients(NamedTuple):
 def coefficients(model: Model, columns: int) -> Coefficients:
     """The coefficients of D = `columns` in their own units; 0 for columns that are not used.
 
-    For real labels, the scores are in the unit of the labels. AttributeError for a model with
-    hidden layers, or with a column that is not one feature, such as a category.
+    For real labels, the scores are in the unit of the labels, and for counts they are the
+    logarithms of the predictions. AttributeError for a model with hidden layers, or with a column
+    that is not one feature, such as a category.
     """
     weights, bias = _linear(model)
     positions, scaler = np.arange(model.network.features), model.scaler
@@ -39,6 +40,8 @@ def coefficients(model: Model, columns: int) -> Coefficients:
     if model.encoding.kind == "real":
         unit, offset = model.encoding.scale, model.encoding.offset
         return Coefficients(found * unit, intercept * unit + offset)
+    if model.encoding.kind == "counts":
+        intercept = intercept + np.log(model.encoding.scale)
     return Coefficients(found, intercept)
 
 

@@ -7,14 +7,46 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from hogbatch.config.losses import LOSSES, OfNumbers
+from hogbatch.errors import UsageError
 from hogbatch.estimators.base import HogbatchEstimator
 
 
 class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
-    """A network, or linear model, for one number per row, trained with the squared loss.
+    """A network, or linear model, for one number per row.
 
-    The parameters are those of :class:`HogbatchEstimator`.
+    The parameters are those of :class:`HogbatchEstimator`, and `loss`: "squared", "huber",
+    "absolute", "quantile:Q" with Q between 0 and 1, or "poisson" for numbers of at least 0.
     """
+
+    def __init__(
+        self,
+        hidden: Any = (512, 512),
+        *,
+        loss: str = "squared",
+        activation: str = "relu",
+        optimizer: str = "adagrad",
+        lr: float | None = None,
+        l2: float | None = None,
+        epochs: int | None = None,
+        patience: int | None = None,
+        max_seconds: float | None = None,
+        cpu_batch: str | None = None,
+        gpu_batch: str | None = None,
+        scale: str = "auto",
+        drop: Any = (),
+        categorical: Any = (),
+        numeric: Any = (),
+        text: Any = (),
+        decimal: str | None = None,
+        workers: str = "auto",
+        policy: str = "adaptive",
+        validation_fraction: float = 0.0,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self._keep(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` [N, F] with numbers `y` [N]; see docs/python.md."""
@@ -25,10 +57,12 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         return self._fit(X, y, sample_weight, part=True)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The expected numbers of rows `X`: float64[N]."""
+        """The numbers predicted for rows `X`: float64[N], means, medians or quantiles by `loss`."""
         check_is_fitted(self)
-        encoding = self.trained_.model.encoding
-        return self._scores(X)[:, 0] * encoding.scale + encoding.offset
+        model = self.trained_.model
+        scores: Any = self._scores(X)  # float64
+        targets: NDArray[np.float64] = model.loss.predict(scores)
+        return targets * model.encoding.scale + model.encoding.offset
 
     @property
     def coef_(self) -> NDArray[np.float64]:
@@ -42,6 +76,9 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         return float(super().intercept_[0])
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, *, part: bool) -> Self:
+        known = [name for name, each in LOSSES.items() if isinstance(each, OfNumbers)]
+        if self.loss not in LOSSES or not isinstance(LOSSES[self.loss], OfNumbers):
+            raise UsageError(f"loss: expected one of {', '.join(known)}; got {self.loss!r}")
         X, y = self._rows_to_fit(X, y, part=part)
         y = y.astype(np.float64)
-        return self._train(X, y, sample_weight, None, loss="squared", part=part)
+        return self._train(X, y, sample_weight, None, loss=self.loss, part=part)

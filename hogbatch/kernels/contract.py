@@ -36,17 +36,23 @@ TANH: Final = 3
 ACTIVATIONS: Final = {"linear": LINEAR, "relu": RELU, "sigmoid": SIGMOID, "tanh": TANH}
 
 # Losses and optimizers by name. Their numbers and properties come from the two tables in
-# hogbatch.model; kernels compare numbers, and ask for a property by `kind in SET`.
+# hogbatch.config; kernels compare numbers, and ask for a property by `kind in SET`. The quantile
+# losses have the numbers below 0: -1,000,000 times the quantile.
 LOSSES: Final = {name: loss.kind for name, loss in losses.LOSSES.items()}
 LOGISTIC: Final = LOSSES["logistic"]
 HINGE: Final = LOSSES["hinge"]
 SOFTMAX: Final = LOSSES["softmax"]
 MULTILABEL: Final = LOSSES["multilabel"]
 SQUARED: Final = LOSSES["squared"]
+HUBER: Final = LOSSES["huber"]
+ABSOLUTE: Final = LOSSES["absolute"]
+POISSON: Final = LOSSES["poisson"]
 SOFTMAX_MANY: Final = LOSSES["multilabel-softmax"]
 LABEL_LISTS: Final = losses.kinds_where(lambda loss: loss.label_lists)
 NORMALISED: Final = losses.kinds_where(lambda loss: loss.normalised)
-NUMBERS: Final = losses.kinds_where(lambda loss: loss.encoding == "real")
+BINARY: Final = losses.kinds_where(lambda loss: loss.encoding == "binary")
+STEEPEST: Final = losses.STEEPEST
+LARGEST_LOG: Final = losses.LARGEST_LOG
 
 OPTIMIZERS: Final = {name: spec.kind for name, spec in optimizers.OPTIMIZERS.items()}
 SGD: Final = OPTIMIZERS["sgd"]
@@ -207,9 +213,10 @@ class Kernels(Protocol):
     ) -> None:
         """totals[LOSS] += sum of losses, totals[METRIC_SUMS...] += sums of the loss's metrics.
 
-        LABEL_LISTS: precision at 1, 3, 5. NUMBERS: squared errors. Of the other losses, NORMALISED:
-        rows whose class has the highest score; else rows whose score has the sign of the label. A
-        row with a score that is not finite is counted in totals[SKIPPED].
+        LABEL_LISTS: precision at 1, 3, 5. Of the other losses, NORMALISED: rows whose class has the
+        highest score; BINARY: rows whose score has the sign of the label; else squared errors of
+        the prediction, which is the score, or for POISSON exp(min(score, LARGEST_LOG)). A row with
+        a score that is not finite is counted in totals[SKIPPED].
         """
 
     def dense_backward(

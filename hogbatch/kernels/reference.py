@@ -9,7 +9,13 @@ Losses of one row, z its scores and y its label:
     softmax     -log(exp(z_y) / sum_c exp(z_c)); with label lists, its mean over the labels y
     multilabel  sum_c log(1 + exp(z_c)) - y_c z_c
     squared     (z - y)² / 2         z the score in column 0
+    huber       (z - y)² / 2         where |z - y| <= 1, else |z - y| - 1/2
+    absolute    |z - y|              with slope 0 at the kink
+    quantile    max(q (y - z), (1 - q) (z - y))    with slope 0 at the kink
+    poisson     exp(z) - y + y (log y - z)    where exp(z) - y <= STEEPEST, then a straight line
 """
+
+from functools import partial
 
 import numpy as np
 
@@ -111,7 +117,7 @@ def activate_backward(kind, activated, grad):
 
 @_quiet
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
-    loss, slope = _LOSSES[kind][0](labels, rows, scores[:, :width])
+    loss, slope = _functions(kind)[0](labels, rows, scores[:, :width])
     good = _count(loss, scores[:, :width], totals)
     grad[:] = 0
     np.divide(slope, len(rows), out=grad[:, : slope.shape[1]], where=good[:, None])
@@ -125,7 +131,7 @@ def forget_not_finite(totals, values):
 
 @_quiet
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
-    real, (loss_of, metrics_of) = scores[:, :width], _LOSSES[kind]
+    real, (loss_of, metrics_of) = scores[:, :width], _functions(kind)
     good = _count(loss_of(labels, rows, real)[0], real, totals)
     for metric, terms in enumerate(metrics_of(labels, rows, real)):
         totals[METRIC_SUMS + metric] += terms[good].sum(dtype=np.float64)
@@ -191,6 +197,31 @@ def _squared(labels, rows, z):
     return (error * error / 2)[:, 0], error
 
 
+def _huber(labels, rows, z):
+    error = z[:, :1] - labels.values[rows, None]
+    slope = np.clip(error, -1, 1)
+    return (slope * (error - slope / 2))[:, 0], slope
+
+
+def _absolute(labels, rows, z):
+    loss, slope = _quantile(0.5, labels, rows, z)
+    return 2 * loss, 2 * slope
+
+
+def _quantile(q, labels, rows, z):
+    error = z[:, :1] - labels.values[rows, None]
+    slope = np.where(error > 0, 1 - q, np.where(error < 0, -q, 0)).astype(z.dtype)
+    return (slope * error)[:, 0], slope
+
+
+def _poisson(labels, rows, z):
+    score, y = z[:, :1], labels.values[rows, None]
+    near = np.minimum(score, np.log(y + contract.STEEPEST))
+    slope = np.exp(near) - y
+    constant = y * np.log(np.where(y > 0, y, 1))
+    return (slope + constant - y * near + slope * (score - near))[:, 0], slope
+
+
 # The functions of metrics take the same arguments and return a list of terms [B], one per sum.
 def _right_signs(labels, rows, z):
     return [(z[:, 0] > 0) == (labels.values[rows] > 0)]
@@ -215,6 +246,11 @@ def _squared_errors(labels, rows, z):
     return [np.square(z[:, 0] - labels.values[rows])]
 
 
+def _squared_errors_of_means(labels, rows, z):
+    means = np.exp(np.minimum(z[:, 0], contract.LARGEST_LOG))
+    return [np.square(means - labels.values[rows], dtype=np.float64)]
+
+
 _LOSSES = {  # the functions of loss and metrics
     contract.LOGISTIC: (_logistic, _right_signs),
     contract.HINGE: (_hinge, _right_signs),
@@ -222,7 +258,14 @@ _LOSSES = {  # the functions of loss and metrics
     contract.MULTILABEL: (_multilabel, _precisions),
     contract.SOFTMAX_MANY: (_softmax, _precisions),
     contract.SQUARED: (_squared, _squared_errors),
+    contract.HUBER: (_huber, _squared_errors),
+    contract.ABSOLUTE: (_absolute, _squared_errors),
+    contract.POISSON: (_poisson, _squared_errors_of_means),
 }
+
+
+def _functions(kind):
+    return _LOSSES[kind] if kind >= 0 else (partial(_quantile, -1e-6 * kind), _squared_errors)
 
 
 @_quiet

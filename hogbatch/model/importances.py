@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.losses import OfNumbers
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs, csr_inputs, dense_inputs
 from hogbatch.data.encode import encode
@@ -87,9 +88,10 @@ def _shuffled(inputs: Inputs, features: slice, order: NDArray[np.int64]) -> Inpu
 def _mean_loss(model: Model, rows: Examples) -> float:
     """The loss per row of a model without scaling and encoding, in the unit of the labels."""
     labels, outputs = rows.labels, model.network.outputs
-    if model.encoding.kind == "real":
+    if isinstance(model.loss, OfNumbers):
         true = labels.values.astype(np.float64) * model.encoding.scale + model.encoding.offset
-        return measure_numbers(model.loss, model.predict(rows.inputs), true)["loss"]
+        predicted = model.predict(rows.inputs)
+        return measure_numbers(model.loss, model.encoding, predicted, true)["loss"]
     if outputs > 1:
         lists = labels.indptr, labels.indices
         if not model.loss.label_lists:

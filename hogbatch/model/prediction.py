@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.losses import Loss
+from hogbatch.config.losses import OfNumbers
 from hogbatch.config.metrics import CUTOFFS
 from hogbatch.data.batch import Labels, RawInputs, multi_labels, single_labels
 from hogbatch.data.cache import DataCache
-from hogbatch.data.encode import encode, label_text
+from hogbatch.data.encode import Encoding, encode, label_text
 from hogbatch.data.load import expect_labels, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.errors import SaveError, UsageError
@@ -53,24 +53,34 @@ def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
     raw = _rows(model, data, labels=True)
     expect_labels(raw, model.columns)
     labels = encode(raw, model.encoding)
-    if model.encoding.kind == "real":
+    if isinstance(model.loss, OfNumbers):
         assert raw.labels is not None  # encode() requires them
-        return {
-            "rows": raw.rows,
-            **measure_numbers(model.loss, model.predict(raw.inputs), raw.labels),
-        }
+        predicted = model.predict(raw.inputs)
+        measured = measure_numbers(model.loss, model.encoding, predicted, raw.labels)
+        return {"rows": raw.rows, **measured}
     few = raw.rows * model.network.outputs <= MAX_SCORES or model.network.outputs == 1
     measured = (_from_scores if few else _from_best)(model, raw.inputs, labels)
     return {"rows": raw.rows, **measured}
 
 
 def measure_numbers(
-    loss: Loss, predicted: NDArray[np.float64], labels: NDArray[np.float64]
+    loss: OfNumbers,
+    encoding: Encoding,
+    predicted: NDArray[np.float64],
+    labels: NDArray[np.float64],
 ) -> dict[str, float]:
-    """Squared loss and metrics of predictions [N] of real labels [N], in the unit of the labels."""
-    mean = float(((predicted - labels) ** 2).mean())
-    true = single_labels(cast(Any, labels))  # float64, because no kernel reads them
-    return {"loss": mean / 2, **measure(Scored(loss, true, predicted[:, np.newaxis]))}
+    """Loss and metrics of predictions [N] of numbers [N], in the unit of the labels.
+
+    They are of the predictions rather than of the scores, which are more precise.
+    """
+    offset, unit, rows, totals = encoding.offset, encoding.scale, len(labels), np.zeros(TOTALS)
+    scores: Any = loss.scores_of((predicted - offset) / unit)[:, np.newaxis]
+    targets, true = (  # float64, because no compiled kernel reads them
+        single_labels(cast(Any, each)) for each in ((labels - offset) / unit, labels)
+    )
+    NUMPY_KERNELS.loss_and_metrics(loss.kind, targets, np.arange(rows), 1, scores, totals)
+    mean_loss, _ = loss.in_units(totals[LOSS] / rows, {}, unit)
+    return {"loss": mean_loss, **measure(Scored(loss, true, predicted[:, np.newaxis]))}
 
 
 def _from_scores(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:

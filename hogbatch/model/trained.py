@@ -104,7 +104,8 @@ class Model:
         """The most likely labels, in the form of the training file.
 
         binary, classes: numbers, text or booleans [N]. multilabel: uint8[N, C], 1 where a label
-        has a probability above 0.5; UsageError if the loss only ranks labels. real: float64[N].
+        has a probability above 0.5; UsageError if the loss only ranks labels. real, counts:
+        float64[N].
         """
         self.loss.expect_predictions()
         if self.encoding.kind == "multilabel":
@@ -119,7 +120,7 @@ class Model:
         scores = self.scores(inputs)
         expect_finite_scores(np.isfinite(scores[:, 0]), 0)
         labels = self.loss.predict(scores)
-        if self.encoding.kind == "real":
+        if not self.encoding.classes:
             numbers: NDArray[np.float64] = labels.astype(np.float64)
             numbers = numbers * self.encoding.scale + self.encoding.offset
             return numbers

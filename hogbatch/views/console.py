@@ -110,7 +110,7 @@ def result_parts(evaluation: Evaluation, loss: str | None) -> list[str]:
 
 def readable(loss: str | None, mean: float) -> tuple[str, float]:
     """`Loss.readable` of the loss named `loss`; None, or that of another version: unchanged."""
-    return LOSSES[loss].readable(mean) if loss in LOSSES else ("loss", mean)
+    return LOSSES[loss].readable(mean) if loss and loss in LOSSES else ("loss", mean)
 
 
 def figure(value: float | None) -> str:

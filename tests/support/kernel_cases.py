@@ -10,7 +10,16 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
-from hogbatch.kernels.contract import LABEL_LISTS, LOSSES, NORMALISED, NUMBERS, TOTALS, Hyper, Slots
+from hogbatch.kernels.contract import (
+    BINARY,
+    LABEL_LISTS,
+    LOSSES,
+    NORMALISED,
+    POISSON,
+    TOTALS,
+    Hyper,
+    Slots,
+)
 from hogbatch.store.layout import stored_width
 from tests.support.property_tests import max_examples
 
@@ -107,8 +116,9 @@ def labels_for(random, loss, width, rows=SET):
     if loss in LABEL_LISTS:
         lists = csr_set(random, width, rows)
         return multi_labels(lists.indptr, lists.indices)
-    if loss in NUMBERS:
-        return single_labels(numbers(random, rows))
+    if loss not in (*BINARY, *NORMALISED):
+        targets = numbers(random, rows)
+        return single_labels(abs(targets) if loss == POISSON else targets)
     classes = width if loss in NORMALISED else 2
     return single_labels(random.integers(0, classes, rows).astype(np.float32))
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.losses import LOSSES
 from hogbatch.data.batch import Examples
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, Hyper
+from hogbatch.kernels.contract import OPTIMIZERS, Hyper
 from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
@@ -31,7 +32,7 @@ class Assignment:
     @property
     def kinds(self) -> tuple[int, int]:
         """The numbers that kernels have for the loss and the optimizer."""
-        return LOSSES[self.network.loss], OPTIMIZERS[self.welcome.optimizer.name]
+        return LOSSES[self.network.loss].kind, OPTIMIZERS[self.welcome.optimizer.name]
 
     def hyper(self, rate: float) -> Hyper:
         """The settings of the optimizer, with learning rate `rate`."""

@@ -4,16 +4,22 @@ import numpy as np
 
 from hogbatch.jit import kernel, reduction
 from hogbatch.kernels.contract import (
+    ABSOLUTE,
+    BINARY,
     HINGE,
+    HUBER,
     LABEL_LISTS,
+    LARGEST_LOG,
     LOGISTIC,
     LOSS,
     METRIC_SUMS,
     MULTILABEL,
     NORMALISED,
-    NUMBERS,
+    POISSON,
     SKIPPED,
     SKIPPED_ROW,
+    SQUARED,
+    STEEPEST,
 )
 from hogbatch.kernels.cpu.elementary import exp_negative, sigmoid, softplus
 
@@ -99,6 +105,17 @@ def multilabel_gradient(positives, width, fraction, scores, grad):
 
 
 @reduction
+def poisson_gradient(label, z, fraction, grad):
+    """grad[0] = fraction * (exp(z) - label); return the loss of config.losses.Poisson."""
+    farthest = np.log(label + np.float32(STEEPEST))
+    near = farthest if z > farthest else z
+    slope = np.exp(near) - label
+    grad[0] = fraction * slope
+    constant = label * np.log(label) if label > 0.0 else np.float32(0.0)
+    return slope + constant - label * near + slope * (z - near)
+
+
+@reduction
 def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
     """grad[H] = fraction * gradient of one row's loss by its scores[H]; return the loss.
 
@@ -121,9 +138,22 @@ def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
         grad[0] = -fraction * sign if margin > 0.0 else np.float32(0.0)
         # not max(): NaN must reach the check of the loss
         return np.float32(0.0) if margin <= 0.0 else margin
-    difference = z - label  # SQUARED
-    grad[0] = fraction * difference
-    return np.float32(0.5) * difference * difference
+    difference = z - label
+    if kind == SQUARED:
+        grad[0] = fraction * difference
+        return np.float32(0.5) * difference * difference
+    if kind == HUBER:
+        slope = min(max(difference, np.float32(-1.0)), np.float32(1.0))
+        grad[0] = fraction * slope
+        return slope * (difference - np.float32(0.5) * slope)
+    if kind == POISSON:
+        return poisson_gradient(label, z, fraction, grad)
+    # ABSOLUTE, or a quantile
+    above = np.float32(1.0 if kind == ABSOLUTE else 1.0 + 1e-6 * kind)
+    below = np.float32(-1.0 if kind == ABSOLUTE else 1e-6 * kind)
+    slope = above if difference > 0.0 else (below if difference < 0.0 else np.float32(0.0))
+    grad[0] = fraction * slope
+    return slope * difference
 
 
 @kernel
@@ -200,11 +230,14 @@ def row_metrics(kind, labels, row, width, scores, totals):
         true = int(label)
         before, after = greatest(scores[:true]), greatest(scores[true + 1 : width])
         totals[METRIC_SUMS] += 1.0 if before < scores[true] and after <= scores[true] else 0.0
-    elif kind in NUMBERS:
-        difference = np.float64(scores[0]) - np.float64(label)
-        totals[METRIC_SUMS] += difference * difference
-    else:
+    elif kind in BINARY:
         totals[METRIC_SUMS] += 1.0 if (scores[0] > 0.0) == (label > 0.5) else 0.0
+    else:
+        predicted = np.float64(scores[0])
+        if kind == POISSON:
+            predicted = np.exp(min(predicted, LARGEST_LOG))
+        difference = predicted - np.float64(label)
+        totals[METRIC_SUMS] += difference * difference
 
 
 @reduction

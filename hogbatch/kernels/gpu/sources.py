@@ -11,8 +11,9 @@ from hogbatch.kernels import contract
 
 _NAMES = """
     LINEAR RELU SIGMOID TANH  FURTHEST LARGEST  LOSS SKIPPED SKIPPED_ROW METRIC_SUMS
+    STEEPEST LARGEST_LOG
 """
-_SETS = "LABEL_LISTS NORMALISED NUMBERS ADAPTIVE"  # to ask in CUDA C: ADAPTIVE(kind)
+_SETS = "LABEL_LISTS NORMALISED BINARY ADAPTIVE"  # to ask in CUDA C: ADAPTIVE(kind)
 
 
 def _upper(name: str) -> str:
@@ -28,7 +29,11 @@ def _is_one_of(kinds: tuple[int, ...]) -> str:
 _DEFINES = "".join(
     [
         *(f"#define {name} {getattr(contract, name)}\n" for name in _NAMES.split()),
-        *(f"#define {_upper(name)} {kind}\n" for name, kind in contract.LOSSES.items()),
+        *(
+            f"#define {_upper(name)} {kind}\n"
+            for name, kind in contract.LOSSES.items()
+            if kind >= 0
+        ),
         *(f"#define {_upper(name)} {kind}\n" for name, kind in contract.OPTIMIZERS.items()),
         *(
             f"#define {name}(kind) ({_is_one_of(getattr(contract, name))})\n"

@@ -94,7 +94,7 @@ def quality(
     started = run.started
     if started is None or started.loss not in LOSSES or not started.test_rows:
         return None, ()
-    if LOSSES[started.loss].encoding not in ("binary", "classes", "real"):
+    if LOSSES[started.loss].label_lists:
         return None, ()
     if not (run_dir / MODEL).is_file():
         return LeftOut("the run has not saved a model."), ()

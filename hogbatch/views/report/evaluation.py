@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.losses import OfNumbers
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.data import csr
@@ -102,10 +103,11 @@ def importances(model: Model, test: Examples, weights: int) -> tuple[Importance,
 def _assessed(model: Model, test: Examples) -> tuple[float, Predictions]:
     """The loss per row of a model without scaling and encoding, and its predictions."""
     values = test.labels.values
-    if model.encoding.kind == "real":
+    if isinstance(model.loss, OfNumbers):
         true = values.astype(np.float64) * model.encoding.scale + model.encoding.offset
         predicted = model.predict(test.inputs)
-        return measure_numbers(model.loss, predicted, true)["loss"], numbers_of(predicted, true)
+        measured = measure_numbers(model.loss, model.encoding, predicted, true)
+        return measured["loss"], numbers_of(predicted, true)
     if model.encoding.outputs > MAX_LABELS:
         return _of_many_classes(model, test.inputs, values.astype(np.int64))
     scores: Floats = model.scores(test.inputs)

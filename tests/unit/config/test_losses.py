@@ -1,14 +1,30 @@
 import math
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
+from scipy.special import huber
+from sklearn.metrics import (
+    mean_absolute_error,
+    mean_pinball_loss,
+    mean_poisson_deviance,
+    mean_squared_error,
+)
 
-from hogbatch.config.losses import LOSSES, Loss, can_hash, choose_loss, encodings_for, kinds_where
+from hogbatch.config.losses import (
+    LOSSES,
+    Loss,
+    OfNumbers,
+    can_hash,
+    choose_loss,
+    encodings_for,
+    kinds_where,
+)
 from hogbatch.config.train import FLAGS
-from hogbatch.data.encode import ENCODERS
+from hogbatch.data.encode import ENCODERS, Encoding
 from hogbatch.errors import UsageError
 from hogbatch.kernels import contract, reference
 from hogbatch.model.prediction import measure_numbers
@@ -19,7 +35,8 @@ losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 
 def test_everything_that_lists_losses_lists_those_of_the_table():
     assert {name: loss.kind for name, loss in LOSSES.items()} == contract.LOSSES
-    assert sorted(loss.kind for loss in LOSSES.values()) == list(range(len(LOSSES)))
+    kinds = sorted(loss.kind for loss in LOSSES.values() if loss.kind >= 0)
+    assert kinds == list(range(len(kinds)))
     most = max(len(loss.metrics) for loss in LOSSES.values())
     assert most == contract.TOTALS - contract.METRIC_SUMS
     assert FLAGS["loss"].choices == ("auto", *LOSSES)
@@ -45,6 +62,7 @@ def test_the_table_can_be_read_without_numpy():
 
 def test_losses_are_chosen_for_labels_by_name_alias_or_automatically():
     automatic = {"binary": "logistic", "classes": "softmax", "real": "squared"}
+    automatic |= {"counts": "poisson"}
     for hashed, many in ((False, "multilabel"), (True, "multilabel-softmax")):
         chosen = {kind: choose_loss("auto", kind, hashed=hashed).name for kind in ENCODERS}
         assert chosen == automatic | {"multilabel": many}
@@ -61,7 +79,19 @@ def test_sets_of_numbers_follow_a_property():
     assert set(kinds_where(lambda loss: loss.label_lists)) == lists == set(contract.LABEL_LISTS)
     softmaxes = {LOSSES[name].kind for name in ("softmax", "multilabel-softmax")}
     assert set(contract.NORMALISED) == softmaxes
-    assert (LOSSES["squared"].kind,) == contract.NUMBERS
+    assert {LOSSES[name].kind for name in ("logistic", "hinge")} == set(contract.BINARY)
+
+
+def test_every_quantile_between_0_and_1_is_a_loss_of_its_own():
+    assert [LOSSES[f"quantile:{q}"].kind for q in ("0.9", ".05", "0.000001", "0.999999")] == [
+        *(-900_000, -50_000, -1, -999_999)
+    ]
+    assert LOSSES["quantile:0.50"].kind == LOSSES["quantile:0.5"].kind == -500_000
+    assert choose_loss("quantile:0.9", "real").name == "quantile:0.9"
+    for unknown in ("quantile", "quantile:0", "quantile:0.0", "quantile:1", "quantile:95", None):
+        assert unknown not in LOSSES
+    with pytest.raises(KeyError, match="quantile:1"):
+        LOSSES["quantile:1.0"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +103,7 @@ def test_sets_of_numbers_follow_a_property():
             (4.0, 2.0, 1.0),
             {"P@1": 1.0, "P@3": 0.5, "P@5": 0.25},
         ),
-        (("squared",), (36.0, 0.0, 0.0), {"rmse": 3.0}),
+        (("squared", "huber", "poisson"), (36.0, 0.0, 0.0), {"rmse": 3.0}),
     ],
 )
 def test_metrics_are_means_over_rows(names, sums, values):
@@ -91,16 +121,35 @@ def test_a_better_leading_metric_ranks_lower_and_metrics_of_no_rows_are_nan(loss
 
 
 @losses
-def test_only_a_loss_of_real_labels_depends_on_their_unit(loss):
+def test_only_a_loss_of_numbers_depends_on_their_unit(loss):
     metrics = dict.fromkeys(loss.metrics, 0.5)
     scaled = loss.in_units(2.0, metrics, 3.0)
-    assert scaled == ((18.0, {"rmse": 1.5}) if loss.encoding == "real" else (2.0, metrics))
+    if not isinstance(loss, OfNumbers):
+        assert scaled == (2.0, metrics)
+        return
+    squares = loss.name in ("squared", "huber")
+    assert scaled == (18.0 if squares else 6.0, {"rmse": 1.5})
 
 
-def test_a_squared_loss_measures_predictions():
-    predicted, labels = np.array([1.0, 5.0]), np.array([2.0, 2.0])
-    measured = measure_numbers(LOSSES["squared"], predicted, labels)
-    assert measured == {"loss": 2.5, "rmse": pytest.approx(math.sqrt(5)), "mae": 2.0, "r2": 0.0}
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        ("squared", lambda *pair: mean_squared_error(*pair) / 2),
+        ("huber", lambda *pair: 100 * huber(1, np.subtract(*pair) / 10).mean()),
+        ("absolute", mean_absolute_error),
+        ("quantile:0.9", partial(mean_pinball_loss, alpha=0.9)),
+        ("poisson", lambda *pair: mean_poisson_deviance(*pair) / 2),
+    ],
+)
+def test_losses_of_predictions_are_in_the_unit_of_the_labels(loss, expected):
+    random = np.random.default_rng(0)
+    labels, predicted = random.poisson(20, 50).astype(float), random.uniform(1, 60, 50)
+    labels[0] = 0
+    shifted = loss != "poisson"
+    encoding = Encoding("real" if shifted else "counts", (), 1, 20.0 if shifted else 0.0, 10.0)
+    measured = measure_numbers(LOSSES[loss], encoding, predicted, labels)
+    assert measured["loss"] == pytest.approx(expected(labels, predicted), rel=1e-12)
+    assert measured["rmse"] == pytest.approx(math.sqrt(np.square(predicted - labels).mean()))
 
 
 @pytest.mark.parametrize(
@@ -135,6 +184,7 @@ PREDICTED = {  # of the scores below, by kind of labels
     "classes": [0, 1, 0],
     "multilabel": [[1, 0], [0, 1], [0, 0]],
     "real": [0.5, -1.0, 0.0],
+    "counts": [math.exp(0.5), math.exp(-1), 1],
 }
 
 
@@ -146,4 +196,4 @@ def test_predictions_are_labels_as_kernels_take_them(loss: Loss):
             loss.expect_predictions()
         return
     loss.expect_predictions()
-    assert_array_equal(loss.predict(scores), PREDICTED[loss.encoding])
+    assert_allclose(loss.predict(scores), PREDICTED[loss.encoding])

@@ -56,6 +56,7 @@ def test_lists_are_multilabel_for_auto_and_softmax():
         ([7, -1, 3, 7], "softmax", Encoding("classes", (-1, 3, 7), 3), [2, 0, 1, 2]),
         ([1, -1], "softmax", Encoding("classes", (-1, 1), 2), [1, 0]),
         ([3, 3], "squared", Encoding("real", (), 1, 3.0, 1.0), [0, 0]),  # only shifted
+        ([0, 2, 4], "poisson", Encoding("counts", (), 1, 0.0, 2.0), [0, 1, 2]),  # only scaled
         (["yes", "no"], "auto", Encoding("binary", ("no", "yes"), 1), [1, 0]),
         ([True, False], "auto", Encoding("binary", (False, True), 1), [1, 0]),
         (["c", "b", "a"], "auto", Encoding("classes", ("a", "b", "c"), 3), [2, 1, 0]),
@@ -103,6 +104,8 @@ def test_only_names_that_occur_are_classes_in_sorted_order():
         (rows_with(lists=[[1], []]), "squared", ":11: .* one label per row; got a list of 0"),
         (rows_with([1, 1, 1]), "auto", ": every label is 1; expected at least two distinct"),
         (rows_with(["low"] * 3), "auto", ": every label is 'low'; expected at least two"),
+        (rows_with([0, -3]), "poisson", ":11: loss poisson needs labels of at least 0; got -3"),
+        (rows_with([0, 0]), "poisson", ": loss poisson needs a label above 0; every label is 0"),
         (rows_with(["low", "high"]), "squared", ":1: .* needs numbers as labels; got 'low'"),
         (rows_with(lists=[[], []]), "auto", ": no row has a label"),
         (rows_with(), "auto", " has no labels"),
@@ -120,6 +123,7 @@ def test_an_unknown_loss_names_the_known_ones():
 
 BINARY, NAMED = Encoding("binary", (-1, 1), 1), Encoding("binary", ("a", "b"), 1)
 LISTS, REAL = Encoding("multilabel", (), 3), Encoding("real", (), 1)
+COUNTS = Encoding("counts", (), 1)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +135,7 @@ LISTS, REAL = Encoding("multilabel", (), 3), Encoding("real", (), 1)
         (LISTS, rows_with(lists=[[0, 2], [1, 3]]), ":11: label 3 .* 0 to 2"),
         (LISTS, rows_with(["a"]), ":1: multi-label losses need numbers"),
         (BINARY, rows_with(lists=[[0], [1, 2]]), ":11: the training data has one label"),
+        (COUNTS, rows_with([1, -1]), ":11: the training data has labels of at least 0; got -1"),
         (REAL, rows_with(["a"]), ":1: the training data has numbers as lab"),
         (REAL, rows_with(), " has no labels"),
     ],

@@ -48,8 +48,25 @@ __device__ float scalar_loss(long long kind, float y, float z, float* slope)
         *slope = margin < 1 ? -sign : 0.0f;
         return margin >= 1 ? 0.0f : 1 - margin;
     }
-    *slope = -sign * sigmoid(-margin);
-    return softplus(-margin);
+    if (kind == LOGISTIC) {
+        *slope = -sign * sigmoid(-margin);
+        return softplus(-margin);
+    }
+    float error = z - y;
+    if (kind == HUBER) {
+        *slope = fminf(fmaxf(error, -1.0f), 1.0f);
+        return *slope * (error - 0.5f * *slope);
+    }
+    if (kind == POISSON) {
+        float farthest = logf(y + (float)STEEPEST), near = z > farthest ? farthest : z;
+        *slope = expf(near) - y;
+        return *slope + (y > 0 ? y * logf(y) : 0.0f) - y * near + *slope * (z - near);
+    }
+    // ABSOLUTE, or a quantile
+    float above = kind == ABSOLUTE ? 1.0f : 1 + 1e-6f * kind;
+    float below = kind == ABSOLUTE ? -1.0f : 1e-6f * kind;
+    *slope = error > 0 ? above : error < 0 ? below : 0.0f;
+    return *slope * error;
 }
 
 // Losses of a row, for one block. `slopes`, if given, is set to the derivatives times `scale`.
@@ -203,7 +220,8 @@ extern "C" __global__ void loss_and_metrics(
     const int own = (int)y;
     const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &own;
     long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
-    float loss, slope, metric_sums = 0;
+    float loss, slope;
+    double metric_sums = 0;
     if (NORMALISED(kind)) loss = softmax_loss(present, count, width, z, 0, 0);
     else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
     else loss = scalar_loss(kind, y, z[0], &slope);
@@ -215,10 +233,13 @@ extern "C" __global__ void loss_and_metrics(
     }
     if (LABEL_LISTS(kind)) add_precisions(present, count, width, z, totals);
     else if (NORMALISED(kind)) metric_sums = block_next_best(z, width, INF, -1) == (int)y;
-    else if (NUMBERS(kind)) metric_sums = (z[0] - y) * (z[0] - y);
-    else metric_sums = (z[0] > 0) == (y > 0);
+    else if (BINARY(kind)) metric_sums = (z[0] > 0) == (y > 0);
+    else {
+        double error = (kind == POISSON ? expf(fminf(z[0], (float)LARGEST_LOG)) : z[0]) - (double)y;
+        metric_sums = error * error;
+    }
     if (threadIdx.x == 0) {
         atomicAdd(&totals[LOSS], (double)loss);
-        if (!LABEL_LISTS(kind)) atomicAdd(&totals[METRIC_SUMS], (double)metric_sums);
+        if (!LABEL_LISTS(kind)) atomicAdd(&totals[METRIC_SUMS], metric_sums);
     }
 }
