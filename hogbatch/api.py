@@ -35,9 +35,9 @@ def train(
     `data` is the path of a file, the name of the bundled sample, or X [N, F]: a matrix of numbers,
     a SciPy sparse matrix, a data frame (pandas, Polars, Arrow) or a dictionary of columns. With X,
     `y` has the labels: numbers, text or booleans [N], or 0 and 1 [N, C], or a list of label numbers
-    per row. `X_test` and `y_test` replace the test set that is split off X. A row with twice the
-    `sample_weight` [N] is trained on twice as often. Arrays are copied. A frame may contain the
-    labels: ``train(frame, label="churn")``.
+    per row. `X_test` and `y_test` replace the test set that is split off X. `sample_weight` [N]
+    multiplies the losses of the rows. Arrays are copied. A frame may contain the labels:
+    ``train(frame, label="churn")``.
 
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
     ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``, or for several servers

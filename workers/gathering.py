@@ -34,6 +34,11 @@ class Arrays(NamedTuple):
         """From the arrays of inputs and labels, in order."""
         return cls(Inputs(*arrays[:4]), Labels(*arrays[4:]))
 
+    @property
+    def by_row(self) -> tuple[Any, Any, Any]:
+        """Those with one entry for each row; the set lacks those that are empty."""
+        return self.inputs.dense, self.labels.values, self.labels.weights
+
 
 class RowSet:
     """The arrays of a set on the host, and the shapes of the arrays of its batches."""
@@ -49,7 +54,7 @@ class RowSet:
 
     def kinds(self, batch: int) -> list[tuple[Shape, DTypeLike]]:
         """Shape and dtype of the arrays for any `batch` different rows, and of their numbers."""
-        dense, indptr, _, values, targets, label_indptr, label_indices = self.flat
+        dense, indptr, _, values, targets, label_indptr, label_indices, weights = self.flat
         stored = min(batch * self._longest[0], len(values))
         listed = min(batch * self._longest[1], len(label_indices))
         lengths = [
@@ -60,6 +65,7 @@ class RowSet:
             min(batch, len(targets)),
             batch + 1 if len(label_indptr) else 0,
             listed,
+            min(batch, len(weights)),
         ]
         kinds: list[tuple[Shape, DTypeLike]] = [
             ((length, *array.shape[1:]), array.dtype)
@@ -102,9 +108,10 @@ class DeviceGathering:
         self.row_bytes, self.stored_bytes, self.listed_bytes = (
             sum(itertools.compress(sizes, over_link))
             for sizes in (
-                (CELL * width, 2 * NUMBER, 0, 0, CELL, 2 * NUMBER, 0),  # start and end of each row
-                (0, 0, CELL, CELL, 0, 0, 0),
-                (0, 0, 0, 0, 0, 0, CELL),
+                # start and end of each list
+                (CELL * width, 2 * NUMBER, 0, 0, CELL, 2 * NUMBER, 0, CELL),
+                (0, 0, CELL, CELL, 0, 0, 0, 0),
+                (0, 0, 0, 0, 0, 0, CELL, 0),
             )
         )
 
@@ -139,11 +146,11 @@ class _DeviceBuffer:
         batch, (inputs, labels), own = self._batch, self._gathering.sources, self.arrays
         numbers = self.numbers[:batch]
         self._device.start_copy(numbers, self._host_numbers[:batch])
-        for source, out in ((inputs.dense, own.inputs.dense), (labels.values, own.labels.values)):
+        for source, out in zip(self._gathering.sources.by_row, own.by_row, strict=True):
             if len(source):
                 self._device.kernels.copy_rows(source, numbers, out[:batch])
         self._copy_lists(0, inputs.indptr, own.inputs.indptr, inputs[2:], own.inputs[2:])
-        self._copy_lists(1, labels.indptr, own.labels.indptr, labels[2:], own.labels[2:])
+        self._copy_lists(1, labels.indptr, own.labels.indptr, labels[2:3], own.labels[2:3])
 
     def _copy_lists(
         self, index: int, indptr: Any, out_indptr: Any, sources: Sequence[Any], out: Sequence[Any]
@@ -193,19 +200,21 @@ class _HostBuffer:
         self._filled: list[int] = []  # lengths of the first axes
 
     def prepare(self, rows: NDArray[np.int64]) -> None:
-        batch, (inputs, labels) = len(rows), self._gathering.rows.arrays
-        dense, indptr, indices, values, targets, label_indptr, label_indices, numbers = self._host
+        batch, sources, (*arrays, numbers) = len(rows), self._gathering.rows.arrays, self._host
+        (inputs, labels), own = sources, Arrays.of(arrays)
+        indptr, label_indptr = own.inputs.indptr, own.labels.indptr
         starts, stored = _select(inputs.indptr, rows, indptr)
         label_starts, listed = _select(labels.indptr, rows, label_indptr)
         numbers[:batch] = rows
 
         def gather(begin: int, end: int) -> None:
             part, edges = slice(begin, end), slice(begin, end + 1)
-            for source, out in ((inputs.dense, dense), (labels.values, targets)):
+            for source, out in zip(sources.by_row, own.by_row, strict=True):
                 if len(source):
                     np.take(source, rows[part], axis=0, out=out[part], mode="clip")
-            _copy_cells(inputs[2:], starts[part], indptr[edges], (indices, values))
-            _copy_cells(labels[2:], label_starts[part], label_indptr[edges], (label_indices,))
+            _copy_cells(inputs[2:], starts[part], indptr[edges], own.inputs[2:])
+            indices, own_indices = labels[2:3], own.labels[2:3]
+            _copy_cells(indices, label_starts[part], label_indptr[edges], own_indices)
 
         self._in_parts(batch, gather)
         sparse, lists = len(indptr) > 0, len(label_indptr) > 0
@@ -217,6 +226,7 @@ class _HostBuffer:
             0 if lists else batch,
             batch + 1 if lists else 0,
             listed,
+            min(batch, len(own.labels.weights)),
             batch,
         ]
 

@@ -50,11 +50,7 @@ class ServerHost:
     """One server. Its methods may be called from any thread."""
 
     def __init__(
-        self,
-        start: bytes,
-        data: NDArray[np.uint8],
-        weights: NDArray[np.float64] | None,
-        failed: Callable[[str], None],
+        self, start: bytes, data: NDArray[np.uint8], failed: Callable[[str], None]
     ) -> None:
         """Start the process; `start` is an encoded ServerStart, `data` its segment's contents.
 
@@ -73,7 +69,7 @@ class ServerHost:
         self._buffers: ExchangeBuffers | None = None
         self._stopping = False
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._segments = _segments(start, data, weights)
+        self._data = _data_segment(start, data)
         self._thread = threading.Thread(
             target=self._run, args=(theirs, their_relay, start, started), daemon=True
         )
@@ -188,7 +184,7 @@ class ServerHost:
         The kernel kills the process when this thread ends.
         """
         try:
-            fds = [theirs.fileno(), their_relay.fileno(), *(each.fd for each in self._segments)]
+            fds = [theirs.fileno(), their_relay.fileno(), self._data.fd]
             with (self._run_dir / LOG).open("ab") as log:
                 self._process = subprocess.Popen(
                     _command(self._run_dir, fds),
@@ -203,7 +199,7 @@ class ServerHost:
             started.put(error)
             return
         finally:
-            for each in (theirs, their_relay, *self._segments):
+            for each in (theirs, their_relay, self._data):
                 each.close()
         started.put(None)
         while frame := self._frames.wait():
@@ -257,19 +253,12 @@ class ServerHost:
                 self._relay.send(encode(Written(failure)))
 
 
-def _segments(
-    start: bytes, data: NDArray[np.uint8], weights: NDArray[np.float64] | None
-) -> list[Segment]:
-    """The segments that the process inherits: its data, and the weights of the rows if any."""
-    described = decode_start(start)
-    segments = [Segment.create("data", described.data)]
-    segments[0].memory[:] = data
-    if weights is not None and described.weights is not None:
-        segments.append(Segment.create("weights", described.weights))
-        segments[1].array("weights")[:] = weights
-    for segment in segments:
-        segment.make_read_only()
-    return segments
+def _data_segment(start: bytes, data: NDArray[np.uint8]) -> Segment:
+    """The segment of its data, which the process inherits."""
+    segment = Segment.create("data", decode_start(start).data)
+    segment.memory[:] = data
+    segment.make_read_only()
+    return segment
 
 
 def _command(run_dir: Path, fds: list[int]) -> list[str]:

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from hogbatch.cluster.host import ServerHost
-from hogbatch.cluster.servers import PerServer, ServerArrays, ServerFailed, ServerHandle
+from hogbatch.cluster.servers import PerServer, ServerFailed, ServerHandle
 from hogbatch.cluster.surveys import answer
 from hogbatch.run.launch.find import find_workers
+from hogbatch.store.segment import Segment
 
 
 class LocalServer(ServerHost):
     """A server on this machine (ServerHandle)."""
 
-    def __init__(self, key: str, start: bytes, arrays: ServerArrays, failed: ServerFailed) -> None:
+    def __init__(self, key: str, start: bytes, data: Segment, failed: ServerFailed) -> None:
         self.key = key
-        super().__init__(start, arrays.data.memory, arrays.weights, partial(failed, key))
+        super().__init__(start, data.memory, partial(failed, key))
 
     def introduce(
         self, number: int, version: int, peers: Mapping[int, ServerHandle], message: bytes
@@ -41,7 +42,7 @@ class LocalCluster:
         self._threads = per_server.threads(max(1, cores // size))
         gpus = [each for each in found if each.device == "gpu"]
         self._gpus = [str(each) for each in gpus[: per_server.gpus(len(gpus))]]
-        self._arrays: ServerArrays | None = None
+        self._data: Segment | None = None
         self._failed: ServerFailed | None = None
 
     @property
@@ -56,12 +57,12 @@ class LocalCluster:
     def survey(self, requests: Sequence[bytes]) -> list[bytes]:
         return [answer(request) for request in requests]
 
-    def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
-        self._arrays, self._failed = arrays, failed
+    def begin(self, data: Segment, failed: ServerFailed) -> None:
+        self._data, self._failed = data, failed
 
     def start(self, index: int, key: str, start: bytes) -> ServerHandle:
-        assert self._arrays is not None and self._failed is not None, "begin comes first"
-        return LocalServer(key, start, self._arrays, self._failed)
+        assert self._data is not None and self._failed is not None, "begin comes first"
+        return LocalServer(key, start, self._data, self._failed)
 
     def close(self) -> None:
-        self._arrays = None
+        self._data = None

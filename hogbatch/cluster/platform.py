@@ -16,7 +16,7 @@ from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_between_merges
 from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.server_figures import FIGURES_FILE, recorded
-from hogbatch.cluster.servers import Cluster, ServerArrays
+from hogbatch.cluster.servers import Cluster
 from hogbatch.cluster.start import ServerStart, UpstreamAddress, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
 from hogbatch.config.train import TrainConfig
@@ -37,7 +37,6 @@ from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
-from hogbatch.store.layout import arrange
 from hogbatch.views.console import Console
 from hogbatch.wire.codec import decode_to_coordinator
 from hogbatch.wire.messages import ServerWorkers
@@ -113,7 +112,7 @@ class SeveralServers(Platform):
             return self._start(components, index, to)
 
         channel = ServersChannel(self.cluster, router, start)
-        self.cluster.begin(ServerArrays(segments.data, setup.data.weights), channel.failed)
+        self.cluster.begin(segments.data, channel.failed)
         model = ModelOfServers(segments.model, channel)
         mean = MeanOfServers(components.recorder.keep, channel)
         try:
@@ -145,7 +144,6 @@ class SeveralServers(Platform):
         assert self._server_plan is not None, "plan comes first"
         workers = self.cluster.workers(index)
         count = len(parse_workers(workers))
-        weights = data.weights
         start = ServerStart(
             upstream=upstream,
             settings=setup.settings,
@@ -154,7 +152,6 @@ class SeveralServers(Platform):
             policy=policy_settings(setup.config, data, setup.network),
             data=components.segments.data.layout,
             parts=self._parts(setup.config, index),
-            weights=None if weights is None else arrange({"weights": ("<f8", weights.shape)}),
             features=data.train_sizes.features,
             mean_square=data.mean_square,
             fingerprint=data.fingerprint,

@@ -2,8 +2,7 @@
 
     python -m hogbatch.cluster.server --inherited FD,FD,FD --run-dir DIR --launched PID
 
-The descriptors are those of the sockets of frames and of the relay, of the data, and of the weights
-of the rows, if there are any.
+The descriptors are those of the sockets of frames and of the relay, and of the data.
 
 For the coordinator of all servers, this process is a worker that connects over ZeroMQ. The process
 that starts it (:mod:`hogbatch.cluster.host`) tells it how, and who the other servers are.
@@ -73,7 +72,6 @@ class Inherited(NamedTuple):
     frames: FrameSocket  # to the process that has started this one
     relay: FrameSocket  # to the process that writes to other servers
     data: Segment  # the training and test set, or the files of divided data
-    weights: Segment | None  # of the rows
 
 
 def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
@@ -91,7 +89,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         own = None if start.parts is None else ServerRows(files_in(inherited.data), start.parts)
         segments = RunSegments(
             inherited.data if own is None else _read(own, config, dealer),
-            _rows(start, config, inherited.weights, own),
+            _rows(start, config, own),
             network,
             OPTIMIZERS[config.optimizer].slots,
             run_dir,
@@ -163,14 +161,11 @@ def _read(own: ServerRows, config: TrainConfig, dealer: Dealer) -> Segment:
     return while_alive(dealer, lambda: own.read(cache))
 
 
-def _rows(
-    start: ServerStart, config: TrainConfig, weights: Segment | None, own: ServerRows | None
-) -> TrainingRows:
+def _rows(start: ServerStart, config: TrainConfig, own: ServerRows | None) -> TrainingRows:
     known = start.features, start.fingerprint, config.seed
     if own is not None:
         return TrainingRows(own.train_rows, *known, mean_square=start.mean_square, parts=own.parts)
-    row_weights = None if weights is None else weights.array("weights")
-    return TrainingRows(start.plan.train_rows, *known, row_weights, start.mean_square)
+    return TrainingRows(start.plan.train_rows, *known, start.mean_square)
 
 
 def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:
@@ -207,15 +202,12 @@ def main() -> None:
     options = parser.parse_args()
     die_with(options.launched)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    socket, relay, *segments = map(int, options.inherited.split(","))
+    socket, relay, data_fd = map(int, options.inherited.split(","))
     frames = FrameSocket.inherited(socket)
     try:
         start = decode_start(frames.wait())
-        data = Segment.attach(segments[0], start.data, writable=False)
-        weights = None
-        if start.weights is not None:
-            weights = Segment.attach(segments[1], start.weights, writable=False)
-        inherited = Inherited(frames, FrameSocket.inherited(relay), data, weights)
+        data = Segment.attach(data_fd, start.data, writable=False)
+        inherited = Inherited(frames, FrameSocket.inherited(relay), data)
         code = serve(inherited, start, options.run_dir)
     except BaseException as error:
         code = _explain(error, frames)

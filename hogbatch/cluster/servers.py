@@ -5,7 +5,7 @@ A :class:`Cluster` starts servers, and a :class:`ServerHandle` is the way to one
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +42,6 @@ class PerServer:
     def __str__(self) -> str:
         cpus = "auto" if self.cpus is None else self.cpus
         return f"cpu:{cpus},gpu:{'all' if self.gpu_count is None else self.gpu_count}"
-
-
-class ServerArrays(NamedTuple):
-    """The arrays that every server needs."""
-
-    data: Segment  # the rows, or DividedFiles
-    weights: NDArray[np.float64] | None  # [N], of the rows
 
 
 class ServerHandle(Protocol):
@@ -104,8 +97,8 @@ class Cluster(Protocol):
         See `hogbatch.cluster.surveys.answer`, and its errors; UsageError if a machine is lost.
         """
 
-    def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
-        """Make the arrays available to all servers; called once, before `start`.
+    def begin(self, data: Segment, failed: ServerFailed) -> None:
+        """Make `data`, the rows or DividedFiles, available to all servers; once, before `start`.
 
         `failed` is to be called when a server has failed or ended.
         """

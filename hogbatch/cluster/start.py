@@ -28,7 +28,6 @@ class ServerStart(msgspec.Struct, frozen=True):
     policy: PolicySettings
     data: Layout  # of the segment with the training and test set, or with DividedFiles
     parts: tuple[int, ...] | None  # of divided data, to be read by this server; None: not divided
-    weights: Layout | None  # of the segment with the weights of the rows
     features: int
     mean_square: float  # of the inputs, on which the initial weights depend
     fingerprint: str

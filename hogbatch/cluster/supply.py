@@ -19,6 +19,7 @@ class SuppliedLease:
     loss: float = 0.0
     skipped: int = 0
     skipped_row: int = 0
+    extra_weight: float = 0.0
     metric_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     active: float = 0.0  # summed over updates
 
@@ -34,6 +35,7 @@ class SuppliedLease:
         self.loss += done.loss
         self.skipped += done.skipped
         self.skipped_row = done.skipped_row or self.skipped_row
+        self.extra_weight += done.extra_weight
         self.active += done.active * done.updates
         for k, value in enumerate(done.metric_sums[:3]):
             self.metric_sums[k] += value
@@ -50,6 +52,7 @@ class SuppliedLease:
             metric_sums=tuple(self.metric_sums),
             active=self.active / self.updates if self.updates else 0.0,
             skipped_row=self.skipped_row,
+            extra_weight=self.extra_weight,
         )
 
 

@@ -61,10 +61,10 @@ class Loss(ABC):
     normalised: ClassVar[bool] = False  # probabilities sum to 1 over the outputs of a row
     label_lists: ClassVar[bool] = False  # a row can have any number of labels
 
-    def metric_values(self, metric_sums: Sequence[float], rows: int) -> dict[str, float]:
-        """The metrics by name, from their sums over `rows` rows (kernel `loss_and_metrics`).
+    def metric_values(self, metric_sums: Sequence[float], rows: float) -> dict[str, float]:
+        """The metrics by name, from their sums over rows (kernel `loss_and_metrics`).
 
-        All are nan if `rows` is 0.
+        `rows` is the number of rows, or the sum of their weights. All are nan if it is 0.
         """
         means = [total / rows if rows else math.nan for total in metric_sums]
         return dict(zip(self.metrics, means, strict=False))  # unused sums are 0
@@ -198,7 +198,7 @@ class OfNumbers(Loss):
     has_probabilities = False
     unit_power: ClassVar[int] = 1  # the loss is proportional to this power of the labels' unit
 
-    def metric_values(self, metric_sums: Sequence[float], rows: int) -> dict[str, float]:
+    def metric_values(self, metric_sums: Sequence[float], rows: float) -> dict[str, float]:
         """The root of the mean squared error."""
         return {"rmse": math.sqrt(metric_sums[0] / rows) if rows else math.nan}
 

@@ -52,9 +52,10 @@ class TrainingClock:
 
 @dataclass(slots=True)
 class LossSums:
-    """Sums of losses and metrics over some rows."""
+    """Sums of losses and metrics over some rows, multiplied by their weights."""
 
     rows: int = 0  # without skipped rows
+    extra_weight: float = 0.0  # sum of their weights - 1
     skipped: int = 0
     skipped_row: int = 0  # 1 + the number of one of these; see Done
     loss: float = 0.0
@@ -63,6 +64,7 @@ class LossSums:
     def add(self, done: Done) -> None:
         """Add one finished lease."""
         self.rows += max(0, done.rows - done.skipped)
+        self.extra_weight += done.extra_weight
         self.skipped += done.skipped
         self.skipped_row = done.skipped_row or self.skipped_row
         self.loss += done.loss
@@ -76,10 +78,11 @@ class LossSums:
 
     def measured(self, loss: str, unit: float) -> LossAndMetrics | None:
         """Mean loss and metrics, for labels that were divided by `unit`; None without rows."""
-        if not self.rows:
+        weight = self.rows + self.extra_weight
+        if not weight > 0.0:
             return None
-        metrics = LOSSES[loss].metric_values(self.metric_sums, self.rows)
-        return LOSSES[loss].in_units(self.loss / self.rows, metrics, unit)
+        metrics = LOSSES[loss].metric_values(self.metric_sums, weight)
+        return LOSSES[loss].in_units(self.loss / weight, metrics, unit)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ or labels, n stored values.
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,16 +40,21 @@ class DoubleInputs(NamedTuple):
 RawInputs: TypeAlias = Inputs | DoubleInputs  # produced by readers; kernels take Inputs
 
 
+NO_WEIGHTS: Final = np.empty(0, np.float32)
+
+
 class Labels(NamedTuple):
     """The labels of N rows: one number per row, or CSR lists of label indices (multi-label).
 
     `values` holds the target for squared loss, 0 or 1 for binary losses, and the class index for
-    softmax (exact in float32 up to 2^24 classes).
+    softmax (exact in float32 up to 2^24 classes). `weights` multiply the loss of each row, and so
+    its gradient and metrics; their mean over the training rows is 1.
     """
 
     values: NDArray[np.float32]  # [N], or [0] when multi-label
     indptr: NDArray[np.int64]  # [N + 1], or [0] for one label per row
     indices: NDArray[np.int32]  # [n], ascending within a row
+    weights: NDArray[np.float32] = NO_WEIGHTS  # [N], above 0; [0]: all are 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class Examples:
             len(labels.indptr) > 0,
             len(labels.indices),
             longest(labels.indptr),
+            len(labels.weights) > 0,
         )
 
     @property

@@ -35,10 +35,6 @@ class DataFacts(Protocol):
         """The number of training rows that have each label [C]; None unless labels are lists."""
 
     @property
-    def weights(self) -> NDArray[np.float64] | None:
-        """The weights of the training rows [N]; None if they are equal."""
-
-    @property
     def fingerprint(self) -> str:
         """32 hex digits, equal for equal data."""
 

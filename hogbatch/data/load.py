@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import ColumnSummary, shown_names
+from hogbatch.data.weights import relative_weights
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import plural, printable
@@ -48,7 +49,6 @@ class LoadedData:
     skipped: int = 0  # number of skipped lines in the files
     notes: tuple[str, ...] = ()  # messages for the user about the files, one line each
     columns: Columns = NO_COLUMNS  # of the training file if it is CSV
-    weights: NDArray[np.float64] | None = None  # [N] of the training rows; None: equal
     table: TableEncoding | None = None  # if the training data are a table
     summaries: tuple[ColumnSummary, ...] = ()  # of the columns of this table
 
@@ -161,6 +161,7 @@ def prepare(
     classes = labels.values if encoding.kind in ("binary", "classes") else None
     parts = split_rows(raw.rows, 0 if test is not None else test_fraction, seed, classes)
     training, testing = parts
+    labels = labels._replace(weights=relative_weights(raw.weights, training))
     if raw.table is None:
         features = _scale(raw, parts, scale, drop_constant)
     else:
@@ -177,9 +178,6 @@ def prepare(
         assert features.test is not None
         held_out = Examples(features.test, take(labels, testing), features.width)
     messages = (message for each in read for message in each.messages)
-    weights = raw.weights
-    if weights is not None and training is not None:
-        weights = weights[training]
     summaries = _summaries(raw, features.table)
     if unused := [each.name for each in summaries if each.unused == CONSTANT]:
         features = features._replace(note=f"not used, {CONSTANT}: {shown_names(unused)}")
@@ -189,11 +187,10 @@ def prepare(
         encoding,
         features.scaler,
         raw.index_base,
-        _fingerprint(train, held_out, encoding, weights, features.table),
+        _fingerprint(train, held_out, encoding, features.table),
         skipped=sum(each.skipped.total for each in read),
         notes=(*messages, *filter(None, [kind, features.note])),
         columns=raw.columns,
-        weights=weights,
         table=features.table,
         summaries=summaries,
     )
@@ -278,7 +275,8 @@ def examples_of_test_file(
     """The rows of a test file, in the form of the training rows with F = `features`."""
     inputs = _to_form(raw.inputs, features, sparse=sparse)
     require_memory_for_copy(inputs)
-    return Examples(scaled(inputs, scaler), encode(raw, encoding), features)
+    labels = encode(raw, encoding)._replace(weights=relative_weights(raw.weights, None))
+    return Examples(scaled(inputs, scaler), labels, features)
 
 
 def with_declared(raw: RawSet, features: int | None) -> RawSet:
@@ -373,17 +371,15 @@ def require_memory_for_copy(inputs: RawInputs) -> None:
 
 
 def _fingerprint(
-    train: Examples,
-    test: Examples | None,
-    encoding: Encoding,
-    weights: NDArray[np.float64] | None,
-    table: TableEncoding | None,
+    train: Examples, test: Examples | None, encoding: Encoding, table: TableEncoding | None
 ) -> str:
     sets = (train, test) if test else (train,)
-    arrays = [array for examples in sets for array in (*examples.inputs, *examples.labels)]
+    arrays: list[NDArray[Any]] = []
+    for examples in sets:
+        values, indptr, indices, weights = examples.labels
+        arrays += [*examples.inputs, values, indptr, indices]
+        if len(weights):  # rows without them have the fingerprint that versions before gave them
+            arrays.append(weights)
     if table is not None:  # rows that were shifted or stretched may be encoded as the same numbers
         arrays += table.arrays().values()
-    digest = of_arrays(repr((train.features, comparable(encoding))), arrays)
-    if weights is not None:
-        digest.update(weights.data)
-    return digest.hexdigest()
+    return of_arrays(repr((train.features, comparable(encoding))), arrays).hexdigest()

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr, frames
 from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs, raw_inputs
-from hogbatch.data.order import RowNumbers
 from hogbatch.data.raw import (
     MAX_INDEX,
     MAX_WHOLE,
@@ -21,6 +20,7 @@ from hogbatch.data.raw import (
 )
 from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.text import FLOAT32_LIMIT
+from hogbatch.data.weights import used_rows
 from hogbatch.errors import UsageError
 
 BLOCK_VALUES = 1 << 18  # numbers checked at a time: a block stays in cache
@@ -209,37 +209,3 @@ def expect_in_range(unscaled: RawInputs, used: Inputs, first_row: int) -> None:
         f"row {first_row + row}, column {column}: {value:g} is beyond the range of float32 "
         "(3.4e38 after scaling): remove the row, or scale the column"
     )
-
-
-def used_rows(weights: Any, rows: int) -> tuple[RowNumbers | None, NDArray[np.float64] | None]:
-    """The rows with a weight above 0 (None: all), and their weights (None: equal).
-
-    Rows of weight 0 count as absent: neither scaling nor the mean of the labels depends on them.
-    """
-    if weights is None:
-        return None, None
-    own = weights_of(weights, rows)
-    kept = None if own.all() else np.flatnonzero(own)
-    own = own if kept is None else own[kept]
-    return kept, None if (own == own[0]).all() else own
-
-
-def weights_of(values: Any, rows: int) -> NDArray[np.float64]:
-    """The weights of `rows` rows: finite, not negative, not all 0; UsageError for others."""
-    try:
-        weights = np.array(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"sample_weight: expected numbers; {error}") from None
-    if weights.shape != (rows,):
-        raise UsageError(
-            f"sample_weight: expected one number for each of {rows} rows; got shape {weights.shape}"
-        )
-    unusable = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
-    if len(unusable):
-        raise UsageError(
-            "sample_weight: expected finite numbers of at least 0; got "
-            f"{weights[unusable[0]]:g} in row {unusable[0]} (counted from 0)"
-        )
-    if not weights.any():
-        raise UsageError("sample_weight: expected a weight above 0; got only zeros")
-    return weights

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.batch import Labels, multi_labels, single_labels
+from hogbatch.data.batch import Labels
 
 RowNumbers = NDArray[np.int64]
 
@@ -53,23 +53,13 @@ def _fractions(sizes: RowNumbers, testing: int, own: RowNumbers) -> RowNumbers:
     return fractions
 
 
-def epoch_order(
-    rows: int,
-    seed: int,
-    epoch: int,
-    last: Sequence[int] = (),
-    weights: NDArray[np.float64] | None = None,
-) -> RowNumbers:
+def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> RowNumbers:
     """The row order of one epoch; it depends only on the arguments.
 
-    The rows `last` come after all others. With `weights`[rows], row i occurs rows · wᵢ / Σw times,
-    rounded up or down at random so that the mean over epochs is exact, and the rows `last` do not
-    occur, unless all others have weight 0.
+    The rows `last` come after all others.
     """
     # The spawn key makes epoch 0 of seed 0 independent of the generator of the split.
     random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch,)))
-    if weights is not None:
-        return random.permutation(_resample(_without(weights, last), random))
     order = random.permutation(rows)
     if not last:
         return order
@@ -91,32 +81,12 @@ def order_of_parts(parts: Iterable[tuple[int, int]], seed: int, epoch: int) -> R
     return np.concatenate(orders)
 
 
-def _without(weights: NDArray[np.float64], rows: Sequence[int]) -> NDArray[np.float64]:
-    """`weights` with 0 for `rows`, unless all would be 0."""
-    kept = weights.copy()
-    kept[list(rows)] = 0
-    return kept if kept.any() else weights
-
-
-def _resample(weights: NDArray[np.float64], random: np.random.Generator) -> RowNumbers:
-    """Draw N row numbers by systematic resampling, ascending: int64[N].
-
-    N equidistant points with one random offset are placed on the line on which row i has a segment
-    of length wᵢ, the whole line having length Σw.
-    """
-    rows = len(weights)
-    ends = np.cumsum(weights / weights.max())
-    points = (np.arange(rows) + random.random()) * (ends[-1] / rows)
-    last = int(np.flatnonzero(weights)[-1])  # a point may round to the end
-    found: RowNumbers = np.searchsorted(ends, points, side="right").clip(max=last)
-    return found
-
-
 def take(labels: Labels, rows: RowNumbers | None) -> Labels:
     """Copy the labels of `rows`, in that order; None: all of them, not copied."""
     if rows is None:
         return labels
+    weights = labels.weights[rows] if len(labels.weights) else labels.weights
     if not len(labels.indptr):
-        return single_labels(labels.values[rows])
+        return labels._replace(values=labels.values[rows], weights=weights)
     indptr, positions = csr.positions(labels.indptr, rows)
-    return multi_labels(indptr, labels.indices[positions])
+    return Labels(labels.values, indptr, labels.indices[positions], weights)

@@ -76,7 +76,7 @@ class RawSet:
     skipped: SkippedLines = NONE_SKIPPED  # skipped lines of a text file
     columns: Columns = NO_COLUMNS  # of a CSV file
     notes: tuple[str, ...] = ()  # decisions that are not obvious, one sentence each
-    weights: NDArray[np.float64] | None = None  # [N], relative frequency of each row; None: equal
+    weights: NDArray[np.float64] | None = None  # [N], above 0; None: equal
     label_names: LabelNames = ()  # of text or boolean labels; `labels` are then indices into it
     table: "Inspected | None" = None  # of a training table, which is encoded after the split
     # returns the location of a row of a table

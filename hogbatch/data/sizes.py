@@ -20,12 +20,13 @@ class SetSizes:
     lists: bool = False  # labels are lists
     listed: int = 0  # labels in all lists
     max_listed: int = 0  # of one row
+    weighted: bool = False  # rows have weights
 
     @classmethod
     def sum(cls, parts: Iterable["SetSizes"], features: int) -> Self:
         """The sizes of the rows of all `parts` (at least one) together, with F = `features`.
 
-        All must have inputs of the same form, and labels of the same form.
+        All must have inputs of the same form, labels of the same form, and weights or none.
         """
         each = list(parts)
         return cls(
@@ -37,6 +38,7 @@ class SetSizes:
             each[0].lists,
             sum(part.listed for part in each),
             max(part.max_listed for part in each),
+            each[0].weighted,
         )
 
     @property

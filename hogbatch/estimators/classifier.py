@@ -9,7 +9,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from hogbatch.data.encode import Encoding
-from hogbatch.data.memory import weights_of
+from hogbatch.data.weights import weights_of
 from hogbatch.errors import UsageError
 from hogbatch.estimators.base import HogbatchEstimator
 

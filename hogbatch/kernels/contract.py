@@ -82,8 +82,9 @@ ROWS: Final = 2
 UPDATES: Final = 3
 ACTIVE: Final = 4  # outputs of a hashed layer that were computed, summed over updates
 SKIPPED_ROW: Final = 5  # not a sum: 1 + the highest number of a row skipped in training, else 0
-METRIC_SUMS: Final = 6  # and the next two: sums of the metrics (see hogbatch.config.losses)
-TOTALS: Final = 9
+EXTRA_WEIGHT: Final = 6  # weight - 1, summed over the rows that were not skipped
+METRIC_SUMS: Final = 7  # and the next two: sums of the metrics (see hogbatch.config.losses)
+TOTALS: Final = 10
 
 
 def add_totals(part: NDArray[np.float64], totals: NDArray[np.float64]) -> None:
@@ -188,6 +189,7 @@ class Kernels(Protocol):
     ) -> None:
         """grad[B, H] = d(mean loss)/d(scores); totals[LOSS] += sum of losses.
 
+        Each loss is multiplied by the weight of its row, and the mean is its sum over B.
         `width` = C real columns. A row with a loss or a score that is not finite is counted in
         totals[SKIPPED] instead, its gradient is zero, and totals[SKIPPED_ROW] becomes 1 + its
         number, if that is higher. `numbers`[B] are the numbers of the `rows`, which differ from
@@ -216,7 +218,8 @@ class Kernels(Protocol):
         LABEL_LISTS: precision at 1, 3, 5. Of the other losses, NORMALISED: rows whose class has the
         highest score; BINARY: rows whose score has the sign of the label; else squared errors of
         the prediction, which is the score, or for POISSON exp(min(score, LARGEST_LOG)). A row with
-        a score that is not finite is counted in totals[SKIPPED].
+        a score that is not finite is counted in totals[SKIPPED]. Losses and metrics are multiplied
+        by the weights of the rows.
         """
 
     def dense_backward(

@@ -20,7 +20,14 @@ from functools import partial
 import numpy as np
 
 from hogbatch.kernels import contract
-from hogbatch.kernels.contract import LOSS, METRIC_SUMS, SKIPPED, SKIPPED_ROW, Slots
+from hogbatch.kernels.contract import (
+    EXTRA_WEIGHT,
+    LOSS,
+    METRIC_SUMS,
+    SKIPPED,
+    SKIPPED_ROW,
+    Slots,
+)
 
 
 def _quiet(function):
@@ -118,8 +125,10 @@ def activate_backward(kind, activated, grad):
 @_quiet
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     loss, slope = _functions(kind)[0](labels, rows, scores[:, :width])
-    good = _count(loss, scores[:, :width], totals)
+    weights = _weights(labels, rows)
+    good = _count(loss, weights, scores[:, :width], totals)
     grad[:] = 0
+    slope = slope * weights[:, None]
     np.divide(slope, len(rows), out=grad[:, : slope.shape[1]], where=good[:, None])
     totals[SKIPPED_ROW] = max(totals[SKIPPED_ROW], numbers[~good].max(initial=-1) + 1)
 
@@ -132,14 +141,22 @@ def forget_not_finite(totals, values):
 @_quiet
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
     real, (loss_of, metrics_of) = scores[:, :width], _functions(kind)
-    good = _count(loss_of(labels, rows, real)[0], real, totals)
+    weights = _weights(labels, rows)
+    good = _count(loss_of(labels, rows, real)[0], weights, real, totals)
     for metric, terms in enumerate(metrics_of(labels, rows, real)):
-        totals[METRIC_SUMS + metric] += terms[good].sum(dtype=np.float64)
+        totals[METRIC_SUMS + metric] += (terms * weights)[good].sum(dtype=np.float64)
 
 
-def _count(loss, scores, totals):
+def _weights(labels, rows):
+    """The weights of `rows` [B]."""
+    return labels.weights[rows] if len(labels.weights) else np.ones(len(rows), np.float32)
+
+
+def _count(loss, weights, scores, totals):
     good = np.isfinite(loss) & np.isfinite(scores).all(axis=1)
-    totals[[LOSS, SKIPPED]] += loss[good].sum(dtype=np.float64), np.count_nonzero(~good)
+    totals[LOSS] += (loss * weights)[good].sum(dtype=np.float64)
+    totals[EXTRA_WEIGHT] += (weights[good] - 1).sum(dtype=np.float64)
+    totals[SKIPPED] += np.count_nonzero(~good)
     return good
 
 

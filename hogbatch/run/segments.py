@@ -4,9 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.facts import DataFacts
@@ -42,7 +39,6 @@ class TrainingRows:
     features: int
     fingerprint: str
     seed: int  # of the epoch orders and of the initial weights
-    weights: NDArray[np.float64] | None = None  # [rows], of the rows; None: all are equal
     mean_square: float = 1.0  # of the inputs, summed over the features
     parts: tuple[tuple[int, int], ...] | None = None  # (number, rows) of each, of divided rows
 
@@ -50,14 +46,7 @@ class TrainingRows:
     def of(cls, config: TrainConfig, data: DataFacts) -> Self:
         """The rows of `data`."""
         train = data.train_sizes
-        return cls(
-            train.rows,
-            train.features,
-            data.fingerprint,
-            config.seed,
-            data.weights,
-            data.mean_square,
-        )
+        return cls(train.rows, train.features, data.fingerprint, config.seed, data.mean_square)
 
 
 class RunSegments:
@@ -147,15 +136,15 @@ class RunSegments:
     def shuffle(self, epoch: int, quarantined: int) -> None:
         """Write the row order of `epoch`, with the first `quarantined` quarantined rows last.
 
-        With weights of rows, these rows do not occur. Divided rows are ordered within their parts,
-        and none of them comes last: only the epoch in which they are quarantined is without them.
+        Divided rows are ordered within their parts, and none of them comes last: only the epoch in
+        which they are quarantined is without them.
         """
         order, training = self.orders.row_order(epoch), self._training
         if training.parts is not None:
             order[:] = order_of_parts(training.parts, training.seed, epoch)
             return
         last = self.quarantined.rows[:quarantined]
-        order[:] = epoch_order(len(order), training.seed, epoch, last, training.weights)
+        order[:] = epoch_order(len(order), training.seed, epoch, last)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         """Exclude rows [start, stop) of the order of `epoch` from later epochs."""

@@ -94,6 +94,7 @@ def _fields_of_set(sizes: SetSizes) -> dict[str, tuple[str, Shape]]:
         "labels/values": ("<f4", (0 if sizes.lists else rows,)),
         "labels/indptr": ("<i8", (rows + 1 if sizes.lists else 0,)),
         "labels/indices": ("<i4", (sizes.listed,)),
+        "labels/weights": ("<f4", (rows if sizes.weighted else 0,)),
     }
 
 
@@ -117,6 +118,7 @@ def _append(segment: Segment, name: str, ends: _Ends, examples: Examples) -> _En
         ("labels/values", rows, labels.values),
         ("labels/indptr", rows, labels.indptr + listed),
         ("labels/indices", listed, labels.indices),
+        ("labels/weights", rows, labels.weights),
     ):
         segment.array(f"{name}/{array}")[start : start + len(value)] = value
     return _Ends(rows + examples.rows, stored + len(inputs.indices), listed + len(labels.indices))

@@ -26,6 +26,7 @@ from hogbatch.config.lsh import Lsh
 # to handle a negative count or a NaN.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e300)]
+ExtraWeight = Annotated[float, msgspec.Meta(ge=-(2.0**53), le=1e300)]
 BatchRows = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Measured = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]  # seconds
 Pause = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]  # seconds
@@ -101,7 +102,7 @@ class Done(Message, frozen=True):
     rows: Count
     updates: Count
     seconds: Amount  # computing time, mean over the worker's threads, excluding the wait for work
-    loss: Amount  # summed over the rows
+    loss: Amount  # summed over the rows, like metric_sums multiplied by their weights
     skipped: Count  # rows skipped by the finite-gradient guard
     metric_sums: tuple[Amount, ...]  # evaluation only; see hogbatch.config.losses
     staleness: Amount = 0.0  # updates by other workers between pull and merge, mean over merges
@@ -113,6 +114,7 @@ class Done(Message, frozen=True):
     merge_seconds: Amount = 0.0  # during which merges kept a GPU from training
     transferred: Count = 0  # bytes copied between host and device, in both directions
     transfer_seconds: Amount = 0.0  # duration of these copies, some of them during training
+    extra_weight: ExtraWeight = 0.0  # weight - 1, summed over the rows that were not skipped
 
 
 class Heartbeat(Message, frozen=True):

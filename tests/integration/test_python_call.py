@@ -224,8 +224,25 @@ class TestArrays:
         with pytest.raises(UsageError, match="the run was trained on arrays in Python"):
             execute(config, ThisServer(launch=True))
 
-    def test_rows_are_trained_on_as_often_as_their_weights_say(self, data, tmp_path):
-        """Among equal rows with contrary labels, the label with more weight wins."""
+    def test_weights_have_the_effect_of_repeated_rows_if_each_update_uses_all_rows(self, data):
+        times = np.arange(ROWS) % 4  # rows of weight 0 are left out
+        repeated = tuple(np.repeat(each, times, axis=0) for each in data)
+
+        def trained(data, rows, **weights):
+            settings = {"lr": 0.1, "lr_scaling": "none", "scale": "none", "l2": 0.0, "epochs": 30}
+            settings |= {"cpu_batch": f"{rows}:{rows}", "deterministic": True, "test_fraction": 0.0}
+            return hogbatch.train(*data, hidden=(), quiet=True, **settings, **weights)
+
+        found = trained(data, np.count_nonzero(times), sample_weight=times)
+        expected = trained(repeated, times.sum())
+        scores = [run.model.scores(data[0]) for run in (found, expected)]
+        np.testing.assert_allclose(*scores, rtol=1e-3, atol=1e-4)
+        losses = [run.summary["history"][-1]["train_loss"] for run in (found, expected)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+    def test_among_equal_rows_with_contrary_labels_the_label_with_more_weight_wins(
+        self, data, tmp_path
+    ):
         x, y = np.repeat(data[0], 2, axis=0), np.tile(["more", "less"], ROWS)
         settings = {"sample_weight": np.tile([3, 1], ROWS), "test_fraction": 0.0, "l2": 0.0}
         run = train_arrays((x, y), tmp_path / "run", epochs=30, **settings)

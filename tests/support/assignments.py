@@ -31,7 +31,9 @@ def to_csr(dense):
     return indptr, columns.astype(np.int32), dense[rows, columns]
 
 
-def examples(rows, *, sparse=False, several=False, features=FEATURES, stored=0.4, seed=0):
+def examples(
+    rows, *, sparse=False, several=False, features=FEATURES, stored=0.4, seed=0, weighted=False
+):
     """Rows whose label, or `several` labels, follow from the signs of some of their sums.
 
     The numbers are the same whether dense or sparse; a fraction `stored` is not 0, and the last
@@ -46,6 +48,8 @@ def examples(rows, *, sparse=False, several=False, features=FEATURES, stored=0.4
         labels = multi_labels(*to_csr(present)[:2])
     else:
         labels = single_labels(present[:, 0].astype(np.float32))
+    if weighted:
+        labels = labels._replace(weights=(1 + np.arange(rows, dtype=np.float32) % 3) / 2)
     inputs = csr_inputs(*to_csr(dense)) if sparse else dense_inputs(dense)
     return Examples(inputs, labels, features)
 

@@ -55,7 +55,7 @@ class Case:
         self.inputs = (csr_set if sparse else dense_set)(random, features, rows)
         for cells in (self.inputs.values, self.inputs.dense):
             cells /= 4  # within 1, as standardised features are
-        self.labels = labels_for(random, self.loss, self.classes, rows)
+        self.labels = labels_for(random, self.loss, self.classes, rows, weighted=sparse)
         size = self.params.size
         self.slots = [np.zeros(size if n < self.spec.slots else 0, np.float32) for n in range(2)]
         self.steps, self.totals = np.zeros(1, np.int64), np.zeros(TOTALS)
@@ -74,6 +74,11 @@ class Case:
     def rows(self):
         """Inputs and labels as the compiled loops get them."""
         return read_only(self.inputs), read_only(self.labels)
+
+    @property
+    def row_labels(self):
+        """Labels [N] and, if there are any, weights [N]."""
+        return [each for each in (self.labels.values, self.labels.weights) if len(each)]
 
     def model(self, own=None):
         """`own`: one thread's slots of the dense layers."""

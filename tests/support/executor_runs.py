@@ -42,7 +42,7 @@ class Run:
         self.slots = [np.zeros(self.params.size if n < slots else 0, dtype) for n in range(2)]
         self.inputs = (csr_set if sparse else dense_set)(random, FEATURES, rows)
         self.loss = LOSSES[loss]
-        self.labels = labels_for(random, self.loss, outputs, rows)
+        self.labels = labels_for(random, self.loss, outputs, rows, weighted=sparse)
         self.rows = rows
         self.backend, self.options, self.totals = backend, options, np.zeros(TOTALS)
 

@@ -111,8 +111,11 @@ def score_width(loss, width):
     return width if loss in (*NORMALISED, *LABEL_LISTS) else 1
 
 
-def labels_for(random, loss, width, rows=SET):
+def labels_for(random, loss, width, rows=SET, *, weighted=False):
     """Labels of every row; of the multi-label rows the first has none and the last has all."""
+    if weighted:
+        weights = (random.integers(1, 9, rows) / 4).astype(np.float32)
+        return labels_for(random, loss, width, rows)._replace(weights=weights)
     if loss in LABEL_LISTS:
         lists = csr_set(random, width, rows)
         return multi_labels(lists.indptr, lists.indices)

@@ -39,7 +39,7 @@ def layers_of(tensors):
     return [parts[n : n + 2] for n in range(0, len(parts), 2)]
 
 
-def gradients(layers, activation, loss, x, labels):
+def gradients(layers, activation, loss, x, labels, row_weights=None):
     """d(mean loss) of every [weights, bias]."""
     forward, slope = ACTIVATIONS[activation]
     outputs = [x]
@@ -47,6 +47,8 @@ def gradients(layers, activation, loss, x, labels):
         outputs.append(forward(outputs[-1] @ weights + bias))
     weights, bias = layers[-1]
     delta = GRADIENTS[loss](outputs[-1] @ weights + bias, labels) / len(x)
+    if row_weights is not None:
+        delta *= row_weights[:, None]
     found = []
     for (weights, _), below in zip(reversed(layers), reversed(outputs), strict=True):
         found.append([below.T @ delta, delta.sum(axis=0)])
@@ -87,10 +89,10 @@ class Optimizer:
 
 
 def train(layers, activation, loss, batches, spec, rate):
-    """Train `layers` in place on `batches` of (x[B, F], labels[B]), one update each."""
+    """Train `layers` in place on `batches` of (x[B, F], labels[B]) or (x, labels, weights[B])."""
     optimizers = [[Optimizer(spec, rate, part.shape) for part in layer] for layer in layers]
-    for x, labels in batches:
-        found = gradients(layers, activation, loss, x, labels)
+    for batch in batches:
+        found = gradients(layers, activation, loss, *batch)
         for layer, gradient, optimizer in zip(layers, found, optimizers, strict=True):
             for part in range(2):
                 optimizer[part].step(layer[part], gradient[part])

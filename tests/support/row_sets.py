@@ -18,9 +18,9 @@ from tests.support.assignments import assignment, examples
 from tests.support.gpu_engine_driver import Rehearsal, epochs
 
 ROWS = 23
-SETS = {  # with rows that have no values, and no labels
+SETS = {  # with rows that have no values, and no labels; CSR rows have weights
     f"{'CSR' if sparse else 'dense'} {'lists' if several else 'labels'}": examples(
-        ROWS, sparse=sparse, several=several, stored=0.1
+        ROWS, sparse=sparse, several=several, stored=0.1, weighted=sparse
     )
     for sparse in (False, True)
     for several in (False, True)
@@ -78,6 +78,7 @@ def contents(inputs, labels, rows):
         _lists(labels.indptr, rows, labels.indices)
         if len(labels.indptr)
         else labels.values[rows].tolist(),
+        labels.weights[rows].tolist() if len(labels.weights) else [],
     )
 
 
@@ -88,7 +89,7 @@ def _lists(indptr, rows, *arrays):
 
 def batch_bytes(kind, train, rows):
     """Bytes that a batch of `rows` moves to the device, counted from its contents."""
-    features, labels = contents(train.inputs, train.labels, rows)
+    features, labels, weights = contents(train.inputs, train.labels, rows)
     lists = len(train.labels.indptr) > 0
     cells = 4 * sum(len(row[0]) for row in features) if train.sparse else 0
     listed = 4 * sum(len(row[0]) for row in labels) if lists else 0
@@ -96,11 +97,11 @@ def batch_bytes(kind, train, rows):
     indptr = 8 * (len(rows) + 1) if kind == "by the host" else 16 * len(rows)
     arrays = [
         *(0 if train.sparse else 4 * train.features * len(rows), indptr * train.sparse),
-        *(cells, cells, 0 if lists else 4 * len(rows), indptr * lists, listed),
+        *(cells, cells, 0 if lists else 4 * len(rows), indptr * lists, listed, 4 * len(weights)),
     ]
     if kind.endswith("there"):  # all except the largest one
         sizes = [array.nbytes for array in (*train.inputs, *train.labels)]
-        arrays = [arrays[max(range(7), key=lambda place: (sizes[place], place))]]
+        arrays = [arrays[max(range(8), key=lambda place: (sizes[place], place))]]
     return 8 * len(rows) + sum(arrays)
 
 

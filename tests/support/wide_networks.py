@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from hogbatch.data.batch import Labels
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.functions import SIMHASH, draw
@@ -89,7 +88,7 @@ class WideCase(compiled_networks.Case):
         kept = place[labels.indices] >= 0
         indptr = np.concatenate(([0], np.cumsum(kept)))[labels.indptr]
         indices = place[labels.indices[kept]].astype(np.int32)
-        return Labels(labels.values, indptr.astype(np.int64), indices)
+        return labels._replace(indptr=indptr.astype(np.int64), indices=indices)
 
 
 class HashedCase(WideCase):

@@ -46,6 +46,7 @@ DONE = Done(
     merge_seconds=0.002,
     transferred=80_000_000,
     transfer_seconds=0.0071,
+    extra_weight=-12.25,
 )
 WORK = Lease(
     number=70_000,

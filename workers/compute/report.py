@@ -5,7 +5,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import ACTIVE, LOSS, METRIC_SUMS, ROWS, SKIPPED, SKIPPED_ROW, UPDATES
+from hogbatch.kernels.contract import (
+    ACTIVE,
+    EXTRA_WEIGHT,
+    LOSS,
+    METRIC_SUMS,
+    ROWS,
+    SKIPPED,
+    SKIPPED_ROW,
+    UPDATES,
+)
 from hogbatch.wire.messages import Done, Failed, Lease
 
 
@@ -53,4 +62,5 @@ def report(
         merge_seconds=merge.merge_seconds,
         transferred=merge.transferred,
         transfer_seconds=merge.transfer_seconds,
+        extra_weight=float(totals[EXTRA_WEIGHT]),
     )

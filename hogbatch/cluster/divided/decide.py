@@ -49,7 +49,6 @@ class DividedData:
     skipped: int  # lines in all files
     notes: tuple[str, ...]  # for the user, one line each
     test: HeldOutFile | None = None  # if there is a separate test file
-    weights: NDArray[np.float64] | None = None  # files have no weights
     table: TableEncoding | None = None  # only numbers are read
 
     @property

@@ -42,11 +42,9 @@ class ServerActor:
         self._called = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def begin(
-        self, start: bytes, data: NDArray[np.uint8], weights: NDArray[np.float64] | None
-    ) -> None:
+    def begin(self, start: bytes, data: NDArray[np.uint8]) -> None:
         """Start the process of the server."""
-        self._host = ServerHost(start, data, weights, self._failures.put)
+        self._host = ServerHost(start, data, self._failures.put)
 
     @_method("failures")
     def failures(self, timeout_s: float) -> list[str]:

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from hogbatch.cluster.host import ENDS_WITHIN_S, ModelArrays
 from hogbatch.cluster.ray.actor import GROUPS, ServerActor
 from hogbatch.cluster.ray.calls import unpacked
-from hogbatch.cluster.servers import PerServer, ServerArrays, ServerFailed
+from hogbatch.cluster.servers import PerServer, ServerFailed
 from hogbatch.cluster.surveys import answer
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.store.segment import Segment
@@ -154,7 +154,7 @@ class RayCluster:
         self.listen: str | None = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         self._group = _place(size, {"CPU": self._threads, "GPU": self._gpus})
         self.servers: dict[str, RayServer] = {}  # by key
-        self._begin: tuple[Any, ...] = ()
+        self._data: Any = None  # in Ray's object store
 
     @property
     def lines(self) -> list[str]:
@@ -187,13 +187,12 @@ class RayCluster:
             raise UsageError(f"a server was lost while it read its files ({lost})") from None
         return surveys
 
-    def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
-        weights = None if arrays.weights is None else ray.put(arrays.weights)
-        self._begin = ray.put(arrays.data.memory), weights
+    def begin(self, data: Segment, failed: ServerFailed) -> None:
+        self._data = ray.put(data.memory)
         self.failed = failed
 
     def start(self, index: int, key: str, start: bytes) -> None:
-        self.servers[key] = RayServer(key, index, (start, *self._begin), self)
+        self.servers[key] = RayServer(key, index, (start, self._data), self)
 
     def actor(self, index: int) -> Any:
         """Create an actor on the machine of server `index`."""
@@ -207,7 +206,7 @@ class RayCluster:
         )
 
     def close(self) -> None:
-        self._begin = ()
+        self._data = None
         remove_placement_group(self._group)
         ray.shutdown()
 

@@ -12,14 +12,11 @@ import threading
 from contextlib import closing
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.ray import calls
 from hogbatch.cluster.ray.calls import Message
 from hogbatch.cluster.ray.cluster import RayCluster
-from hogbatch.cluster.servers import PerServer, ServerArrays
+from hogbatch.cluster.servers import PerServer
 from hogbatch.coordinator.interrupts import ENDING_SIGNALS
 from hogbatch.machine.process import die_with
 from hogbatch.store.segment import Segment
@@ -31,7 +28,6 @@ class ServedCluster:
     def __init__(self, frames: FrameSocket) -> None:
         self._frames = frames
         self._cluster: RayCluster
-        self._weights: NDArray[np.float64] | None = None
 
     def answer(self, message: Message, segment: Segment | None) -> None:
         """Call a method of the cluster or of a server, and send its result."""
@@ -49,15 +45,10 @@ class ServedCluster:
         """See `Cluster.survey`."""
         return {str(number): each for number, each in enumerate(self._cluster.survey(requests))}
 
-    def put_weights(self, segment: Segment) -> None:
-        """Receive the weights of the rows; called before `begin`."""
-        self._weights = calls.unpacked(segment)["weights"]
-
     def begin(self, segment: Segment) -> None:
         """See `Cluster.begin`; `segment` has the rows."""
         with closing(segment):
-            self._cluster.begin(ServerArrays(segment, self._weights), self._failed)
-        self._weights = None
+            self._cluster.begin(segment, self._failed)
 
     def start(self, index: int, key: str, start: bytes) -> None:
         """See `Cluster.start`."""

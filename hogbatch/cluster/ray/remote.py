@@ -24,7 +24,7 @@ from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.host import ModelArrays
 from hogbatch.cluster.ray import calls
 from hogbatch.cluster.ray.calls import Message
-from hogbatch.cluster.servers import PerServer, ServerArrays, ServerFailed, ServerHandle
+from hogbatch.cluster.servers import PerServer, ServerFailed, ServerHandle
 from hogbatch.errors import HogbatchError, NoWorkers
 from hogbatch.store.segment import Segment
 
@@ -180,12 +180,9 @@ class RemoteCluster:
         surveys = self._call("survey", *requests)
         return [each.tobytes() for each in surveys.values()]
 
-    def begin(self, arrays: ServerArrays, failed: ServerFailed) -> None:
+    def begin(self, data: Segment, failed: ServerFailed) -> None:
         self._report = failed
-        if arrays.weights is not None:
-            with closing(calls.packed({"weights": arrays.weights})) as segment:
-                self._call("put_weights", segment=segment)
-        self._call("begin", segment=arrays.data)
+        self._call("begin", segment=data)
 
     def start(self, index: int, key: str, start: bytes) -> ServerHandle:
         self._keys.append(key)

@@ -10,7 +10,7 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
 from hogbatch.data.columns import TableForm
 from hogbatch.data.frames import table_of
-from hogbatch.data.memory import is_sparse, numbers_of, raw_set, used_rows
+from hogbatch.data.memory import is_sparse, numbers_of, raw_set
 from hogbatch.data.raw import Columns, RawSet, unlabelled
 from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.table.columns import (
@@ -23,6 +23,7 @@ from hogbatch.data.table.columns import (
 )
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import TableOptions, inspect, requested
+from hogbatch.data.weights import used_rows
 from hogbatch.errors import DataError, UsageError
 
 

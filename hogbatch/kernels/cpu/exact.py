@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from hogbatch.jit import kernel, reduction
 from hogbatch.kernels.contract import (
     LABEL_LISTS,
-    LOSS,
     METRIC_SUMS,
     NORMALISED,
     ROWS,
@@ -17,7 +16,7 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.kernels.cpu.dense import aligned, backward_scratch, pass_all_down
 from hogbatch.kernels.cpu.elementary import exp_negative, softplus
-from hogbatch.kernels.cpu.losses import TOP, count_hits, keep_best
+from hogbatch.kernels.cpu.losses import TOP, add_loss, count_hits, keep_best, weight_of
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, WIDTH, vector
 from hogbatch.kernels.cpu.network import forward, matrix, workspace
 
@@ -133,9 +132,10 @@ def count_row(kind, labels, row, stats, b, totals):
     if not abs(loss) < np.inf:
         totals[SKIPPED] += 1.0
         return
-    totals[LOSS] += max(0.0, loss)
+    weight = weight_of(labels, row)
+    add_loss(max(0.0, loss), weight, totals)
     if kind not in LABEL_LISTS:
-        totals[METRIC_SUMS] += 1.0 if stats.top[b, 0] == int(labels.values[row]) else 0.0
+        totals[METRIC_SUMS] += weight if stats.top[b, 0] == int(labels.values[row]) else 0.0
         return
     positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
-    count_hits(positives, stats.top[b], totals)
+    count_hits(positives, weight, stats.top[b], totals)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import ADDITIVE, BOUNDED, LOSS, ROWS, UPDATES, Floats, Hyper, Rows
+from hogbatch.kernels.contract import ADDITIVE, BOUNDED, ROWS, UPDATES, Floats, Hyper, Rows
 from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import held
 from hogbatch.kernels.cpu.dots import dot_row, prefetch_line
-from hogbatch.kernels.cpu.losses import finite, scaled_gradient, skip
+from hogbatch.kernels.cpu.losses import add_loss, finite, scaled_gradient, skip, weight_of
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, max_values, vector
 from hogbatch.kernels.cpu.rows import LINE
 from hogbatch.kernels.cpu.rules import step_cell
@@ -90,8 +90,9 @@ def set_slopes(work, labels, current, start, stop, loss, weights, bias, totals):
         score, slope = current
         row_loss = scaled_gradient(loss, labels, rows[b], 1, np.float32(1.0), score, slope)
         if finite(row_loss) and finite(current.score[0]):
-            totals[LOSS] += row_loss
-            work.slopes[b - start] = current.slope[0] * fraction
+            weight = weight_of(labels, rows[b])
+            add_loss(row_loss, weight, totals)
+            work.slopes[b - start] = weight * current.slope[0] * fraction
         else:
             skip(rows[b], totals)
             work.slopes[b - start] = 0.0

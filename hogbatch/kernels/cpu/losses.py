@@ -6,6 +6,7 @@ from hogbatch.jit import kernel, reduction
 from hogbatch.kernels.contract import (
     ABSOLUTE,
     BINARY,
+    EXTRA_WEIGHT,
     HINGE,
     HUBER,
     LABEL_LISTS,
@@ -157,6 +158,19 @@ def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
 
 
 @kernel
+def weight_of(labels, row):
+    """The weight of a row."""
+    return labels.weights[row] if labels.weights.shape[0] > 0 else np.float32(1.0)
+
+
+@kernel
+def add_loss(loss, weight, totals):
+    """Add the loss of a row of this weight."""
+    totals[LOSS] += weight * loss
+    totals[EXTRA_WEIGHT] += weight - np.float32(1.0)
+
+
+@kernel
 def skip(number, totals):
     """Count a row that training skips, and keep its number."""
     totals[SKIPPED] += 1.0
@@ -168,10 +182,12 @@ def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     fraction = np.float32(1.0) / np.float32(rows.shape[0])
     clean = all_finite(scores.reshape(-1))
     for b in range(rows.shape[0]):
-        loss = scaled_gradient(kind, labels, rows[b], width, fraction, scores[b], grad[b])
+        weight = weight_of(labels, rows[b])
+        scale = weight * fraction
+        loss = scaled_gradient(kind, labels, rows[b], width, scale, scores[b], grad[b])
         grad[b, width:] = 0.0
         if finite(loss) and (clean or all_finite(scores[b, :width])):
-            totals[LOSS] += loss
+            add_loss(loss, weight, totals)
         else:
             skip(numbers[b], totals)
             grad[b, :] = 0.0
@@ -193,13 +209,13 @@ def keep_best(scores, first, top, best):
 
 
 @kernel
-def count_hits(positives, top, totals):
-    """Add precision at 1, 3 and 5 of the best columns top[TOP], -1 if there are fewer."""
+def count_hits(positives, weight, top, totals):
+    """Add weight times precision at 1, 3 and 5 of the best columns top[TOP], -1 if fewer."""
     right = np.float64(0.0)
     for rank in range(TOP):
         for p in range(positives.shape[0]):
             if positives[p] == top[rank]:
-                right += 1.0
+                right += weight
         if rank == 0:
             totals[METRIC_SUMS] += right
         elif rank == 2:
@@ -208,45 +224,46 @@ def count_hits(positives, top, totals):
 
 
 @kernel
-def count_metrics(positives, width, scores, totals):
+def count_metrics(positives, width, weight, scores, totals):
     """`count_hits` of the best columns of scores[:width]."""
     top, best = np.full(TOP, -1), np.full(TOP, -np.inf, np.float32)
     for start in range(0, width, BLOCK):
         block = scores[start : min(start + BLOCK, width)]
         if greatest(block) > best[TOP - 1]:
             keep_best(block, start, top, best)
-    count_hits(positives, top, totals)
+    count_hits(positives, weight, top, totals)
 
 
 @kernel
-def row_metrics(kind, labels, row, width, scores, totals):
+def row_metrics(kind, labels, row, width, weight, scores, totals):
     """Add one row to the metrics of its loss."""
     if kind in LABEL_LISTS:
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
-        count_metrics(positives, width, scores, totals)
+        count_metrics(positives, width, weight, scores, totals)
         return
     label = labels.values[row]
     if kind in NORMALISED:
         true = int(label)
         before, after = greatest(scores[:true]), greatest(scores[true + 1 : width])
-        totals[METRIC_SUMS] += 1.0 if before < scores[true] and after <= scores[true] else 0.0
+        totals[METRIC_SUMS] += weight if before < scores[true] and after <= scores[true] else 0.0
     elif kind in BINARY:
-        totals[METRIC_SUMS] += 1.0 if (scores[0] > 0.0) == (label > 0.5) else 0.0
+        totals[METRIC_SUMS] += weight if (scores[0] > 0.0) == (label > 0.5) else 0.0
     else:
         predicted = np.float64(scores[0])
         if kind == POISSON:
             predicted = np.exp(min(predicted, LARGEST_LOG))
         difference = predicted - np.float64(label)
-        totals[METRIC_SUMS] += difference * difference
+        totals[METRIC_SUMS] += weight * difference * difference
 
 
 @reduction
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
     grad = np.empty(scores.shape[1], np.float32)
     for b in range(rows.shape[0]):
+        weight = weight_of(labels, rows[b])
         loss = scaled_gradient(kind, labels, rows[b], width, np.float32(1.0), scores[b], grad)
         if finite(loss) and all_finite(scores[b, :width]):
-            totals[LOSS] += loss
-            row_metrics(kind, labels, rows[b], width, scores[b], totals)
+            add_loss(loss, weight, totals)
+            row_metrics(kind, labels, rows[b], width, weight, scores[b], totals)
         else:
             totals[SKIPPED] += 1.0

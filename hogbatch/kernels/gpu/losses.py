@@ -13,11 +13,14 @@ def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
     (batch, stored), operand = scores.shape, grad.dtype.name
     arguments = rows, numbers, batch, width, stored, scores, grad, totals
     if stored <= NARROW and kind not in LABEL_LISTS:
-        over_cells(_narrow_loss_gradient[operand], batch, kind, labels.values, *arguments)
+        own = labels.values, labels.weights, len(labels.weights)
+        over_cells(_narrow_loss_gradient[operand], batch, kind, *own, *arguments)
     else:
-        over_rows(_loss_gradient[operand], batch, stored, kind, *labels, *arguments)
+        own = *labels, len(labels.weights)
+        over_rows(_loss_gradient[operand], batch, stored, kind, *own, *arguments)
 
 
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
     batch, stored = scores.shape
-    over_rows(_loss_and_metrics, batch, stored, kind, *labels, rows, width, stored, scores, totals)
+    own = *labels, len(labels.weights)
+    over_rows(_loss_and_metrics, batch, stored, kind, *own, rows, width, stored, scores, totals)

@@ -204,6 +204,5 @@ class RehearsalOfServers(Rehearsal):
         assert self._data is not None, "read comes first"
         whole, count = self._data.train, self._servers.count
         rows = np.arange(number, whole.rows, count)
-        weights = self._data.weights
         train = Examples(scaled(whole.inputs, None, rows), take(whole.labels, rows), whole.features)
-        return replace(self._data, train=train, weights=None if weights is None else weights[rows])
+        return replace(self._data, train=train)

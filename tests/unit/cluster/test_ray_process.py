@@ -10,7 +10,7 @@ import pytest
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.ray import remote
 from hogbatch.cluster.ray.calls import Message, packed
-from hogbatch.cluster.servers import PerServer, ServerArrays
+from hogbatch.cluster.servers import PerServer
 from hogbatch.errors import DataError, HogbatchError, NoWorkers
 
 FAKE = """
@@ -78,7 +78,7 @@ def failures(cluster):
     """What is reported about servers, after the rows have been given to the cluster."""
     found = queue.SimpleQueue()
     with closing(packed({"data": b"row"})) as data:
-        cluster.begin(ServerArrays(data, None), lambda *failure: found.put(failure))
+        cluster.begin(data, lambda *failure: found.put(failure))
     return found
 
 

@@ -21,7 +21,6 @@ def test_a_start_is_sent_as_it_is():
         policy=PolicySettings(),
         data=arrange({"x": ("<f4", (3, 2))}),
         parts=None,
-        weights=None,
         features=5,
         mean_square=1.5,
         fingerprint="f" * 32,

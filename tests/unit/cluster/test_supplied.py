@@ -60,7 +60,8 @@ class Server:
             each = self.work.pop(0)
             finished.append(each)
             rows = each.stop - each.start
-            done = Done(each.number, rows, 1, 0.01 * rows, 0.5 * rows, 0, (1.0 * rows,))
+            sums = {"loss": 0.5 * rows, "metric_sums": (1.0 * rows,), "extra_weight": -0.25 * rows}
+            done = Done(each.number, rows, 1, 0.01 * rows, skipped=0, **sums)
             self._take(self.state.receive(key, done, 2.0))
         return finished
 
@@ -125,7 +126,7 @@ def test_test_rows_are_evaluated_and_training_goes_on(server):
     assert server.state.phase == "evaluate"
     server.work_off()
     (done,) = server.answers[1:]
-    assert (done.rows, done.metric_sums[0]) == (40, 40.0)
+    assert (done.rows, done.metric_sums[0], done.extra_weight) == (40, 40.0, -10.0)
     server.order(lease(8, 0, 100))
     assert server.state.phase == "train" and server.work
 

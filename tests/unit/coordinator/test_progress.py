@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from hogbatch.config.lsh import defaults
 from hogbatch.coordinator.progress import Best, LossSums, Progress, TrainingClock
@@ -27,6 +28,13 @@ def test_a_mean_leaves_skipped_rows_out():
     sums = LossSums()
     sums.add(done(rows=100, loss=40.0, skipped=20, metric_sums=(60.0,)))
     assert sums.measured("logistic", 1.0) == (0.5, {"accuracy": 0.75})
+
+
+def test_a_mean_is_divided_by_the_sum_of_the_weights():
+    sums = LossSums()
+    for extra_weight in (-30.0, 10.0):
+        sums.add(replace(done(loss=45.0, metric_sums=(63.0,)), extra_weight=extra_weight))
+    assert sums.measured("logistic", 1.0) == (0.5, {"accuracy": 0.7})
 
 
 @pytest.mark.parametrize("skipped", [100, 101])

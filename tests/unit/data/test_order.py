@@ -4,8 +4,6 @@ import pytest
 from hogbatch.data.batch import multi_labels, single_labels
 from hogbatch.data.order import epoch_order, order_of_parts, split, take
 
-WEIGHTS = np.array([0, 1, 2.5, 0.25, 0, 7, 1, 1, 1, 0])
-
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.99])
 @pytest.mark.parametrize("sizes", [[900, 100], [5, 5, 5], [1, 1, 98], [997, 2, 1], [33] * 7, [6]])
@@ -36,12 +34,11 @@ def test_of_equal_classes_chance_decides_which_is_rounded_up():
     assert len(found) > 10
 
 
-@pytest.mark.parametrize("weights", [None, np.ones(50)])
-def test_an_epochs_order_is_a_permutation_that_only_seed_and_epoch_decide(weights):
-    orders = {(s, e): epoch_order(50, s, e, weights=weights) for s in range(3) for e in range(3)}
+def test_an_epochs_order_is_a_permutation_that_only_seed_and_epoch_decide():
+    orders = {(s, e): epoch_order(50, s, e) for s in range(3) for e in range(3)}
     assert all(sorted(order) == list(range(50)) for order in orders.values())
     assert len({tuple(order) for order in orders.values()}) == 9
-    again = epoch_order(50, 1, 2, weights=None if weights is None else 7.5 * weights)
+    again = epoch_order(50, 1, 2)
     np.testing.assert_array_equal(again, orders[1, 2], strict=True)
     assert again.dtype == np.int64
     assert epoch_order(50, 0, 0).tolist() != split(50, 0.0)[0].tolist()  # streams of their own
@@ -51,7 +48,9 @@ def test_labels_are_copied_in_the_order_asked_for():
     single = single_labels(np.arange(4, dtype=np.float32))
     assert take(single, np.array([3, 0, 1])).values.tolist() == [3, 0, 1]
     lists = multi_labels(np.array([0, 1, 3, 3, 4]), np.array([5, 6, 7, 8], np.int32))
+    lists = lists._replace(weights=np.array([1.5, 0.5, 1.0, 2.0], np.float32))
     part = take(lists, np.array([3, 0, 1]))
+    assert part.weights.tolist() == [2.0, 1.5, 0.5]
     assert (part.indptr.tolist(), part.indices.tolist()) == ([0, 1, 2, 4], [8, 5, 6, 7])
     assert [each.dtype for each in part] == [each.dtype for each in lists]
     assert take(lists, np.empty(0, np.int64)).indptr.tolist() == [0]
@@ -63,25 +62,6 @@ def test_rows_that_are_to_come_last_do_and_the_others_keep_their_order():
     changed = epoch_order(100, 3, 2, last=[7, 50, 2])
     assert set(changed[-3:]) == {7, 50, 2}
     assert list(changed[:-3]) == [row for row in order if row not in (7, 50, 2)]
-    weighted = epoch_order(10, 3, 2, last=[5, 2, 5], weights=WEIGHTS)
-    assert set(weighted) <= {1, 3, 6, 7, 8} and len(weighted) == 10
-    assert set(epoch_order(3, 0, 0, last=[1], weights=np.array([0, 1, 0.0]))) == {1}
-
-
-def test_with_weights_each_row_occurs_as_often_as_its_weight_says():
-    exact = len(WEIGHTS) * WEIGHTS / WEIGHTS.sum()
-    orders = [epoch_order(10, 3, epoch, weights=WEIGHTS) for epoch in range(2000)]
-    epochs = np.array([np.bincount(order, minlength=10) for order in orders])
-    assert (epochs.sum(axis=1) == 10).all()
-    assert ((epochs == np.floor(exact)) | (epochs == np.ceil(exact))).all()
-    np.testing.assert_allclose(epochs.mean(axis=0), exact, atol=0.04)
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e300])
-def test_rows_without_weight_never_occur_whatever_the_unit(scale):
-    weights = np.where(np.arange(777) % 3, 0.1, 0) * scale
-    for epoch in range(50):
-        assert (epoch_order(777, 0, epoch, weights=weights) % 3).all()
 
 
 def test_parts_have_one_order_wherever_they_are_and_another_in_each_epoch_and_with_each_seed():

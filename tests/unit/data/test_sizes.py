@@ -26,9 +26,11 @@ def test_the_sizes_of_a_set_bound_those_of_its_batches():
 
 
 def test_the_sum_of_parts_has_the_longest_row_of_all():
-    sizes = SetSizes(4, 11, True, 11, 7, True, 3, 2)
+    sizes = SetSizes(4, 11, True, 11, 7, True, 3, 2, weighted=True)
     other = replace(sizes, rows=1, stored=9, max_stored=9, listed=1, max_listed=1)
-    assert SetSizes.sum([sizes, other], 20) == SetSizes(5, 20, True, 20, 9, True, 4, 2)
+    assert SetSizes.sum([sizes, other], 20) == SetSizes(
+        5, 20, True, 20, 9, True, 4, 2, weighted=True
+    )
 
 
 def test_loaded_data_have_the_sizes_of_their_sets(write):

@@ -9,6 +9,7 @@ from hogbatch.data.batch import multi_labels, single_labels
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import (
     ABSOLUTE,
+    EXTRA_WEIGHT,
     HINGE,
     HUBER,
     LOGISTIC,
@@ -26,6 +27,7 @@ from hogbatch.kernels.contract import (
 )
 from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import (
+    SET,
     examples,
     junk,
     labels_for,
@@ -107,7 +109,7 @@ def test_losses_and_gradients_worked_out_by_hand(kernels, case):
 def draw_scores(shape, loss):
     """Labels of the set, rows of a batch, real width, and scores with padding."""
     random, width = shape.random, score_width(loss, shape.width)
-    labels = labels_for(random, loss, width)
+    labels = labels_for(random, loss, width, weighted=shape.seed % 2 == 1)
     return labels, some_rows(random, shape.batch), width, padded(random, shape.batch, width)
 
 
@@ -129,6 +131,24 @@ def test_losses_and_metrics_are_the_reference_in_double_precision(kernels, loss,
     kernels.loss_and_metrics(loss, labels, rows, width, scores, sums)
     reference.loss_and_metrics(loss, labels, rows, width, precise, exact_sums)
     assert_allclose(sums, exact_sums, rtol=1e-5, atol=1e-6)
+
+
+@every_loss
+def test_a_weight_multiplies_loss_gradient_and_metrics_of_its_row(kernels, loss):
+    """In a batch of two rows of which one is skipped, and whose weight therefore does not count."""
+    random, width, rows = np.random.default_rng(7), score_width(loss, 6), np.array([2, 1])
+    labels = labels_for(random, loss, width)
+    weighted = labels._replace(weights=np.array([9, 9, 2.5] + [9] * (SET - 3), np.float32))
+    scores, found = padded(random, 2, width), []
+    scores[1, 0] = np.nan
+    for each in (labels, weighted):
+        grad, sums, metric_sums = junk(*scores.shape), totals(), totals()
+        kernels.loss_gradient(loss, each, rows, rows, width, scores, grad, sums)
+        kernels.loss_and_metrics(loss, each, rows, width, scores, metric_sums)
+        assert sums[EXTRA_WEIGHT] == metric_sums[EXTRA_WEIGHT] == (1.5 if each is weighted else 0)
+        found.append([grad[0], sums[[LOSS]], metric_sums[[LOSS]], metric_sums[METRIC_SUMS:]])
+    for plain, multiplied in zip(*found, strict=True):
+        assert_allclose(multiplied, 2.5 * plain, rtol=1e-5)
 
 
 @every_loss

@@ -21,7 +21,8 @@ def sparse(rows):
     indptr = np.arange(0, 2 * rows + 1, 2, dtype=np.int64)
     indices = np.tile(np.array([0, 2], np.int32), rows)
     inputs = csr_inputs(indptr, indices, np.arange(2 * rows, dtype=np.float32))
-    return Examples(inputs, multi_labels(indptr, indices), 3)
+    weights = np.linspace(0.5, 1.5, rows, dtype=np.float32)
+    return Examples(inputs, multi_labels(indptr, indices)._replace(weights=weights), 3)
 
 
 def stored(train, test):

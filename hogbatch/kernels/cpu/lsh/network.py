@@ -13,7 +13,7 @@ from hogbatch.data.batch import Labels
 from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import ACTIVE, ROWS, UPDATES, Links
 from hogbatch.kernels.cpu.dense import activate_backward, forget_not_finite
-from hogbatch.kernels.cpu.losses import loss_gradient
+from hogbatch.kernels.cpu.losses import loss_gradient, weight_of
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.neurons import (
     REFRESH_INTERVAL,
@@ -111,7 +111,12 @@ def open_batches(model, finder, inputs, labels, rows, size, thread):
         ),
         active,
         np.zeros(1, np.int64),
-        Labels(np.empty(size, np.float32), np.zeros(size + 1, np.int64), np.empty(most, np.int32)),
+        Labels(
+            np.empty(size, np.float32),
+            np.zeros(size + 1, np.int64),
+            np.empty(most, np.int32),
+            np.empty(size, np.float32),
+        ),
         np.arange(size),
         thread,
     )
@@ -123,6 +128,7 @@ def by_column(labels, rows, column, space):
     own, single = space.labels, labels.indptr.shape[0] == 0
     end = 0
     for b in range(rows.shape[0]):
+        own.weights[b] = weight_of(labels, rows[b])
         if single:
             own.values[b] = column[int(labels.values[rows[b]])]
             continue
@@ -132,7 +138,8 @@ def by_column(labels, rows, column, space):
         own.indptr[b + 1] = end
     rows_of_values = rows.shape[0] if single else 0
     ends = 0 if single else rows.shape[0] + 1
-    return Labels(own.values[:rows_of_values], own.indptr[:ends], own.indices[:end])
+    weights = own.weights[: rows.shape[0]]
+    return Labels(own.values[:rows_of_values], own.indptr[:ends], own.indices[:end], weights)
 
 
 @kernel

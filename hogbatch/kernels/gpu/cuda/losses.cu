@@ -1,5 +1,6 @@
 // Losses with their gradients and metrics. A row has a list of labels if LABEL_LISTS(kind), else one
-// label in `targets`. One block per row of the batch, except for narrow layers.
+// label in `targets`, and the weight 1 unless `weighted`. One block per row of the batch, except for
+// narrow layers.
 
 // The column that follows (value, column) in z[0, width), sorted by descending value and then by
 // ascending column; `width` if there is none. Start with (inf, -1).
@@ -119,8 +120,8 @@ __device__ void raise_to(double* cell, double value)
 
 extern "C" __global__ void loss_gradient(
     long long kind, const float* targets, const long long* indptr, const int* indices,
-    const long long* rows, const long long* numbers, long long B, long long width, long long H,
-    const float* scores, Operand* grad, double* totals)
+    const float* weights, long long weighted, const long long* rows, const long long* numbers,
+    long long B, long long width, long long H, const float* scores, Operand* grad, double* totals)
 {
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
@@ -128,7 +129,7 @@ extern "C" __global__ void loss_gradient(
     const int y = LABEL_LISTS(kind) ? 0 : (int)targets[row];
     const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &y;
     long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
-    float scale = 1.0f / B, loss;
+    float weight = weighted ? weights[row] : 1.0f, scale = weight / B, loss;
     for (int h = threadIdx.x; h < H; h += blockDim.x) slopes[h] = 0;
     __syncthreads();
     if (NORMALISED(kind)) {
@@ -147,7 +148,8 @@ extern "C" __global__ void loss_gradient(
     if (bad)
         for (int h = threadIdx.x; h < width; h += blockDim.x) slopes[h] = 0;
     if (threadIdx.x > 0) return;
-    atomicAdd(&totals[bad ? SKIPPED : LOSS], bad ? 1.0 : (double)loss);
+    atomicAdd(&totals[bad ? SKIPPED : LOSS], bad ? 1.0 : (double)weight * loss);
+    if (weighted && !bad) atomicAdd(&totals[EXTRA_WEIGHT], weight - 1.0);
     if (bad) raise_to(&totals[SKIPPED_ROW], numbers[blockIdx.x] + 1.0);
 }
 
@@ -170,32 +172,39 @@ __device__ float narrow_loss(long long kind, float y, const float* z, int width,
 // `loss_gradient` with a thread per row, for narrow layers and kinds without label lists. A warp adds
 // its losses up first: additions to one cell of `totals` are done one after another.
 extern "C" __global__ void narrow_loss_gradient(
-    long long kind, const float* targets, const long long* rows, const long long* numbers,
-    long long B, long long width, long long H, const float* scores, Operand* grad, double* totals)
+    long long kind, const float* targets, const float* weights, long long weighted,
+    const long long* rows, const long long* numbers, long long B, long long width, long long H,
+    const float* scores, Operand* grad, double* totals)
 {
     long long b = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    float loss = 0;
+    float loss = 0, extra = 0;
     if (b < B) {
-        float z[NARROW], slopes[NARROW] = {0}, scale = 1.0f / B;
+        float weight = weighted ? weights[rows[b]] : 1.0f;
+        float z[NARROW], slopes[NARROW] = {0}, scale = weight / B;
         EACH_OUTPUT(h, width) z[h] = scores[b * H + h];
         loss = narrow_loss(kind, targets[rows[b]], z, width, slopes);
         bool bad = !isfinite(loss);
         EACH_OUTPUT(h, width) bad |= !isfinite(z[h]);
         EACH_OUTPUT(h, H)
             grad[b * H + h] = operand_of(bad || h >= width ? 0.0f : slopes[h] * scale);
+        loss *= weight;
+        extra = weight - 1;
         if (bad) {
-            loss = 0;
+            loss = extra = 0;
             atomicAdd(&totals[SKIPPED], 1.0);
             raise_to(&totals[SKIPPED_ROW], numbers[b] + 1.0);
         }
     }
     loss = sum_of_lanes(loss, 1);
     if (threadIdx.x % LANES == 0) atomicAdd(&totals[LOSS], (double)loss);
+    if (!weighted) return;
+    extra = sum_of_lanes(extra, 1);
+    if (threadIdx.x % LANES == 0) atomicAdd(&totals[EXTRA_WEIGHT], (double)extra);
 }
 
-// Precision at 1, 3 and 5, added to totals[METRIC_SUMS...] by thread 0.
+// Precision at 1, 3 and 5 times `weight`, added to totals[METRIC_SUMS...] by thread 0.
 __device__ void add_precisions(const int* present, long long count, int width, const float* z,
-                               double* totals)
+                               double weight, double* totals)
 {
     float value = INF;
     int column = -1, found = 0;
@@ -206,13 +215,14 @@ __device__ void add_precisions(const int* present, long long count, int width, c
             for (long long n = 0; n < count; n++) found += present[n] == column;
         }
         if (threadIdx.x == 0 && rank % 2 == 1)
-            atomicAdd(&totals[METRIC_SUMS + rank / 2], (double)found / rank);
+            atomicAdd(&totals[METRIC_SUMS + rank / 2], weight * found / rank);
     }
 }
 
 extern "C" __global__ void loss_and_metrics(
     long long kind, const float* targets, const long long* indptr, const int* indices,
-    const long long* rows, long long width, long long H, const float* scores, double* totals)
+    const float* weights, long long weighted, const long long* rows, long long width, long long H,
+    const float* scores, double* totals)
 {
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
@@ -221,7 +231,7 @@ extern "C" __global__ void loss_and_metrics(
     const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &own;
     long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
     float loss, slope;
-    double metric_sums = 0;
+    double metric_sums = 0, weight = weighted ? weights[row] : 1.0f;
     if (NORMALISED(kind)) loss = softmax_loss(present, count, width, z, 0, 0);
     else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
     else loss = scalar_loss(kind, y, z[0], &slope);
@@ -231,7 +241,7 @@ extern "C" __global__ void loss_and_metrics(
         if (threadIdx.x == 0) atomicAdd(&totals[SKIPPED], 1.0);
         return;
     }
-    if (LABEL_LISTS(kind)) add_precisions(present, count, width, z, totals);
+    if (LABEL_LISTS(kind)) add_precisions(present, count, width, z, weight, totals);
     else if (NORMALISED(kind)) metric_sums = block_next_best(z, width, INF, -1) == (int)y;
     else if (BINARY(kind)) metric_sums = (z[0] > 0) == (y > 0);
     else {
@@ -239,7 +249,8 @@ extern "C" __global__ void loss_and_metrics(
         metric_sums = error * error;
     }
     if (threadIdx.x == 0) {
-        atomicAdd(&totals[LOSS], (double)loss);
-        if (!LABEL_LISTS(kind)) atomicAdd(&totals[METRIC_SUMS], metric_sums);
+        atomicAdd(&totals[LOSS], weight * loss);
+        if (weighted) atomicAdd(&totals[EXTRA_WEIGHT], weight - 1);
+        if (!LABEL_LISTS(kind)) atomicAdd(&totals[METRIC_SUMS], weight * metric_sums);
     }
 }

@@ -63,7 +63,7 @@ def test_a_lease_trains_as_the_textbook_formula(optimizer, loss, hidden):
         ours = case(loss, optimizer, sparse=sparse, hidden=hidden, l2=0.0)
         dense = toarray(ours.inputs, FEATURES) if sparse else ours.inputs.dense
         batches = [
-            (dense[rows].astype(float), ours.labels.values[rows])
+            (dense[rows].astype(float), *(each[rows] for each in ours.row_labels))
             for rows in np.split(ours.order, range(BATCH, len(ours.order), BATCH))
         ]
         layers = plain_sgd.layers_of(ours.network.from_stored(ours.params))
