@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from hogbatch.cluster.decisions.link import ServerLink
     from hogbatch.cluster.decisions.settings import RehearsedServers
 
-# Flags of processes, sockets, checkpoints, live views and clusters: a rehearsal has none.
+# Flags of processes, sockets, saved models, live views and clusters: a rehearsal has none.
 NOT_REHEARSED: Final = (
     "pin",
+    "init",
     "checkpoint_seconds",
     "resume",
     "deterministic",
@@ -31,7 +32,7 @@ NOT_REHEARSED: Final = (
     "data_copies",
     "plane",
 )
-REFUSED: Final = ("resume", "deterministic")
+REFUSED: Final = ("resume", "deterministic", "init")
 PROGRESS_S: Final = 10.0  # of real time between two progress lines
 
 REHEARSE: Final = Usage(

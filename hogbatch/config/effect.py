@@ -12,8 +12,8 @@ POLICY_OF: Final = {  # setting → the policy of hogbatch that uses it
     "beta": "paper-adaptive",
     "critical_batch": "adaptive",
 }
-# Settings of workers and sockets of this process, which has none with several servers.
-ONE_SERVER: Final = ("deterministic", "workers", "start_with")
+# Settings of the workers and the model of this process, which has none with several servers.
+ONE_SERVER: Final = ("deterministic", "workers", "start_with", "init")
 SEVERAL_SERVERS: Final = (
     *("servers", "per_server", "data_copies"),
     *("merge_rows", "server_merge", "plane"),

@@ -144,6 +144,13 @@ class LearningConfig:
         ("auto", *LOSSES),
         others=QUANTILE,
     )
+    init: str | None = Group.MODEL.flag(
+        None,
+        PATH,
+        "model file to continue from on other data: its parameters, its network and its encoding "
+        "of columns and labels",
+        "MODEL",
+    )
 
     optimizer: str = Group.OPTIMIZATION.choice(
         "adagrad", "update rule (optimizer)", tuple(OPTIMIZERS)

@@ -203,7 +203,8 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
         row = int(unseen[0])
         raise DataError(
             f"{raw.locate(row)}: label {_shown(_distinct(raw, labels[row : row + 1]))} does not "
-            f"occur in the training data ({_shown(encoding.classes)})"
+            f"occur in the training data ({_shown(encoding.classes)}): leave its rows out, or "
+            "train a new model on them"
         )
     return single_labels(places.astype(np.float32))
 

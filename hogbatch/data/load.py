@@ -87,10 +87,14 @@ class Features(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """How the features of earlier training rows were prepared."""
+    """How earlier training rows were prepared, so that later rows can be prepared alike."""
 
+    labels: Encoding
     scaler: Scaler | None
     table: TableEncoding | None
+    columns: Columns
+    index_base: int | None
+    features: int  # F
 
 
 def load(
@@ -100,14 +104,15 @@ def load(
     test_fraction: float = 0.2,
     options: ReadOptions = DEFAULTS,
     loss: str = "auto",
-    scale: str = "auto",
+    scale: str | Fitted = "auto",
     seed: int = 0,
     cache: DataCache | None = None,
 ) -> LoadedData:
     """Read DATA (a path or the name of a sample) and its test set with `options`.
 
     The test set is `test` if given, else that of the sample, else `test_fraction` of the rows (none
-    if that is less than one row), split by `order.split` with `seed`. For `scale` see `scale.fit`.
+    if that is less than one row), split by `order.split` with `seed`. For `scale` see `scale.fit`;
+    with what was `Fitted` on earlier data, all files are read and encoded like those.
     Raises DataError for an invalid file and UsageError for a fraction outside [0, 1).
     """
     expect_test_fraction(test_fraction)
@@ -115,7 +120,10 @@ def load(
         raise UsageError("DATA and --test are both standard input, which can be read only once")
     if test is None and _is_sample(path):
         test = path
-    raw = with_declared(read_as(_file(path, "train"), options, cache), options.declared)
+    if isinstance(scale, Fitted):
+        raw = _rows_like(scale, path, options, cache)
+    else:
+        raw = with_declared(read_as(_file(path, "train"), options, cache), options.declared)
     if not raw.features and raw.table is None:
         raise DataError(f"{raw.source}: no row has a feature")
 
@@ -154,6 +162,8 @@ def prepare(
     For `drop_constant` see `scale.fit` and `TableEncoding.fit`.
     """
     kind = None
+    if isinstance(scale, Fitted):
+        encoding = scale.labels
     if encoding is None:
         encoding = infer_encoding(raw, loss)
         kind = explain(raw, encoding) if loss == "auto" else None
@@ -202,7 +212,7 @@ def _scale(raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: 
     require_memory_for_copy(raw.inputs)
     table, note = None, None
     if isinstance(setting, Fitted):
-        scaler, table = setting
+        scaler, table = setting.scaler, setting.table
     else:
         scaler, note = fit(setting, raw.inputs, raw.features, training, drop_constant=drop_constant)
     train = scaled(raw.inputs, scaler, training)
@@ -290,13 +300,27 @@ def with_declared(raw: RawSet, features: int | None) -> RawSet:
     raise DataError(f"{raw.source} has {found} features; --features is {features}")
 
 
-def rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> RawSet:
+def _rows_like(
+    fitted: Fitted, path: str | Path, options: ReadOptions, cache: DataCache | None
+) -> RawSet:
+    """Read training rows like those on which a model was fitted."""
+    columns, lists = fitted.columns, fitted.labels.kind == "multilabel"
+    alike = options_for_test_file(options, columns, fitted.index_base, fitted.features)
+    alike = replace(alike, encoding=fitted.table, lists=lists)
+    raw = rows_as(path, alike, cache, part="train")
+    expect_labels(raw, columns)
+    return replace(raw, features=fitted.features, columns=columns, index_base=fitted.index_base)
+
+
+def rows_as(
+    path: str | Path, options: ReadOptions, cache: DataCache | None, part: str = "test"
+) -> RawSet:
     """Read rows for a model of `options.features` inputs: checked and not yet scaled.
 
     The columns of a CSV file are matched to `options.columns`, and those of a table to its
-    encoding. The name of a sample means its test file.
+    encoding. The name of a sample means its file `part`.
     """
-    raw = read_as(_file(path, "test"), options, cache)
+    raw = read_as(_file(path, part), options, cache)
     assert options.features is not None
     return _match_features(raw, options.features)
 

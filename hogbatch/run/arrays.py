@@ -9,7 +9,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.data.encode import Encoding
 from hogbatch.data.frames import without
 from hogbatch.data.labelled import labelled
-from hogbatch.data.load import Features, Fitted, LoadedData, prepare
+from hogbatch.data.load import Features, LoadedData, prepare
 from hogbatch.data.memory import is_sparse, raw_set
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
@@ -17,6 +17,7 @@ from hogbatch.data.table.given import later_set, training_set
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import UsageError
 from hogbatch.model.trained import Model
+from hogbatch.run.initial import fitted, initial_model
 from hogbatch.run.resume import merge_settings
 from hogbatch.views.console import Console
 
@@ -59,24 +60,24 @@ class GivenArrays:
             )
             return labelled(rows)
 
-        model = self.model
+        model = self.model or initial_model(config)
         data = prepare(
-            labelled(self._rows(config)),
+            labelled(self._rows(config, model)),
             None if self.X_test is None else test_rows,
             test_fraction=config.test_fraction,
             loss=config.loss,
-            scale=config.scale if model is None else Fitted(model.scaler, model.table),
+            scale=config.scale if model is None else fitted(model),
             seed=config.seed,
-            encoding=self.encoding if model is None else model.encoding,
+            encoding=self.encoding,
             drop_constant=not self.part,
         )
         for note in data.notes:
             console.say(note)
         return data
 
-    def _rows(self, config: TrainConfig) -> RawSet:
-        """The training rows: a table that is not yet encoded, a matrix, or rows as of the model."""
-        if (model := self.model) is not None:
+    def _rows(self, config: TrainConfig, model: Model | None) -> RawSet:
+        """The training rows: a table that is not yet encoded, a matrix, or rows as of `model`."""
+        if model is not None:
             features = model.network.features
             raw = later_set(self.X, self.y, model.table, features, weights=self.sample_weight)
             return replace(raw, columns=model.columns)

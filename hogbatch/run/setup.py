@@ -27,7 +27,9 @@ from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
 from hogbatch.model.footprint import FLOAT, expect_memory
 from hogbatch.model.network import Network
+from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint.snapshots import checkpoints_kept
+from hogbatch.run.initial import fitted, initial_model, network_of
 from hogbatch.run.planning import memory_for, network_for, plan_for
 from hogbatch.run.resume import (
     ResumePoint,
@@ -56,6 +58,7 @@ class RunSetup:
     run_dir: Path
     data: RunData
     network: Network
+    start: Model | None  # the model that training begins with; None: random weights
     plan: Plan
     identity: Mapping[str, str | int]  # what a checkpoint and a run that resumes it must share
     resume_point: ResumePoint | None  # None: a new run
@@ -150,12 +153,13 @@ def prepare(
         directory.expect_no_run()
     data = read(config, console)
     return_freed_memory()  # of the file's contents, before the data are copied to shared memory
-    network = network_for(config, data)
+    start = initial_model(config)
+    network = network_for(config, data) if start is None else network_of(config, start)
     identity = identity_of(config, data, network)
     if resume_point:
         resume_point.check(identity, config, network, data.train_sizes.rows)
     plan = plan_for(config, data, network)
-    setup = RunSetup(config, run_dir, data, network, plan, identity, resume_point, continues)
+    setup = RunSetup(config, run_dir, data, network, start, plan, identity, resume_point, continues)
     where = "" if directory.temporary else f"; run directory {run_dir}"
     console.say(f"{setup.started().description}{where}")
     size = (
@@ -206,6 +210,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
             "the run was trained on arrays in Python, which are not in its directory; give them "
             "to hogbatch.train(X, y, resume=RUN_DIR)"
         )
+    start = initial_model(config)
     progress = ReadProgress()
     console.busy("reading the data", progress)
     data = load(
@@ -225,7 +230,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
         test=config.test,
         test_fraction=config.test_fraction,
         loss=config.loss,
-        scale=config.scale,
+        scale=config.scale if start is None else fitted(start),
         seed=config.seed,
         cache=DataCache.of(config.data_cache, console.say),
     )

@@ -19,6 +19,7 @@ from hogbatch.events.records import Observer
 from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.policy.choose import find
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.initial import start_from
 from hogbatch.run.launch.local import log_name
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
@@ -102,6 +103,8 @@ def open_run(
         console.busy("copying the data to shared memory")
         segments = RunSegments.of(config, setup.data, setup.network, run_dir)
         cleanup.callback(segments.close)
+        if setup.start is not None:
+            start_from(segments, setup.start)
         if isinstance(setup.data, LoadedData):  # releases the first copy
             setup = replace(setup, data=segments.as_views(setup.data))
         return_freed_memory()

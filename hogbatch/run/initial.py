@@ -1,0 +1,65 @@
+"""Training that begins with a model file, on other data."""
+
+from typing import Final
+
+from hogbatch.config.effect import changed, expect_effect
+from hogbatch.config.flags import as_text, dashed
+from hogbatch.config.train import TrainConfig
+from hogbatch.data.load import Fitted
+from hogbatch.errors import UsageError
+from hogbatch.model.file import load_model
+from hogbatch.model.network import Network
+from hogbatch.model.trained import Model
+from hogbatch.run.checkpoint.snapshots import ModelCopy
+from hogbatch.run.segments import RunSegments
+
+ENCODING: Final = ("drop", "categorical", "numeric", "text", "decimal", "scale", "features")
+
+
+def initial_model(config: TrainConfig) -> Model | None:
+    """The model that a run begins with; None if its weights are random.
+
+    DataError for the file, UsageError for settings without effect.
+    """
+    if config.init is None:
+        return None
+    reason = "has no effect with --init, which takes it from the model"
+    expect_effect(dict.fromkeys(changed(config, ENCODING), reason))
+    return load_model(config.init)
+
+
+def fitted(model: Model) -> Fitted:
+    """How the training rows of a model were prepared."""
+    return Fitted(
+        model.encoding,
+        model.scaler,
+        model.table,
+        model.columns,
+        model.index_base,
+        model.network.features,
+    )
+
+
+def network_of(config: TrainConfig, model: Model) -> Network:
+    """The network of `model`; UsageError for settings of another network."""
+    network, usual = model.network, TrainConfig()
+    own = {
+        "hidden": tuple(layer.width for layer in network.layers[:-1]),
+        "activation": network.layers[0].activation,
+        "loss": network.loss,
+    }
+    for name, value in own.items():
+        if (given := getattr(config, name)) not in (value, getattr(usual, name)):
+            raise UsageError(
+                f"--{dashed(name)} {as_text(given) or 'none'}: expected that of {config.init}, "
+                f"{as_text(value) or 'none'}; leave it out, or train without --init"
+            )
+    return network
+
+
+def start_from(segments: RunSegments, model: Model) -> None:
+    """Begin with the parameters of `model`, and optimizer slots of 0."""
+    start = ModelCopy.of(segments.model)
+    for name, tensor in model.network.from_stored(start.params).items():
+        tensor[:] = model.tensors[name]
+    segments.start_from(start)
