@@ -33,14 +33,16 @@ def raw_set(
     *,
     suffix: str = "",
     labels: Callable[[int], RowLabels] | None = None,
+    known: Sequence[str] = (),
 ) -> RawSet:
     """The rows of a matrix `X` with labels `y` and `weights`[N].
 
     In messages, the names of `X` and `y` end in `suffix`. `labels`, if given, returns the labels
-    of N rows in place of `y`. UsageError for other shapes, lengths and values.
+    of N rows in place of `y`. For `known` see `inputs_of`. UsageError for other shapes, lengths
+    and values.
     """
     name, labels_name = f"X{suffix}", f"y{suffix}"
-    inputs, features = numbers_of(X, 0, name)
+    inputs, features = numbers_of(X, 0, name, known)
     rows = max(len(inputs.indptr) - 1, len(inputs.dense))
     if not rows or not features:
         raise UsageError(f"{name}: expected a row and a feature; got {rows} x {features}")

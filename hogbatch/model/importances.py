@@ -45,7 +45,8 @@ def permutation_importances(
     """
     if repeats < 1:
         raise UsageError(f"repeats: expected at least 1; got {repeats}")
-    raw = labelled(later_set(X, y, model.table, model.network.features))
+    names = model.feature_names or ()
+    raw = labelled(later_set(X, y, model.table, model.network.features, names=names))
     inputs, labels = scaled(raw.inputs, model.scaler), encode(raw, model.encoding)
     return importances_of(model, Examples(inputs, labels, raw.features), repeats, seed)
 

@@ -78,8 +78,14 @@ class GivenArrays:
     def _rows(self, config: TrainConfig, model: Model | None) -> RawSet:
         """The training rows: a table that is not yet encoded, a matrix, or rows as of `model`."""
         if model is not None:
-            features = model.network.features
-            raw = later_set(self.X, self.y, model.table, features, weights=self.sample_weight)
+            raw = later_set(
+                self.X,
+                self.y,
+                model.table,
+                model.network.features,
+                names=model.columns.names,
+                weights=self.sample_weight,
+            )
             return replace(raw, columns=model.columns)
         columns = (config.drop, config.categorical, config.numeric, config.text)
         options = TableOptions(*columns, config.scale, config.decimal, constant=self.part)

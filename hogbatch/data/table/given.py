@@ -1,6 +1,6 @@
 """Tables given in Python, as in `hogbatch.data.frames`, and their labels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,17 +81,19 @@ def later_set(
     encoding: TableEncoding | None,
     features: int,
     *,
+    names: Sequence[str] = (),
     weights: Any = None,
     suffix: str = "",
 ) -> RawSet:
     """Rows `X` like those of a training set of F = `features`, with labels `y` and `weights`[N].
 
-    They are encoded by its `encoding`, and the columns of a frame are matched by name; None: they
-    are a matrix, and not scaled. In messages, the names of `X` and `y` end in `suffix`.
+    They are encoded by its `encoding`; None: they are numbers, and not scaled. The columns of a
+    frame are matched by name, if the encoding or else the features have `names`. In messages, the
+    names of `X` and `y` end in `suffix`.
     """
     name = f"X{suffix}"
     if encoding is None:
-        raw = raw_set(X, y, weights, suffix=suffix)
+        raw = raw_set(X, y, weights, suffix=suffix, known=names)
         if raw.features != features:
             raise UsageError(
                 f"{name}: expected {features} features, as in the training data; got {raw.features}"

@@ -34,6 +34,12 @@ def test_they_give_the_scores(kind, y, form):
     assert not np.any(model.coef_[..., 3]) and model.feature_importances_.shape == (4,)
 
 
+def test_of_counts_they_give_the_logarithm():
+    model = HogbatchRegressor(**LINEAR, loss="poisson").fit(X, np.exp(SCORE).round())
+    found = np.exp(X @ model.coef_ + model.intercept_)
+    np.testing.assert_allclose(found, model.predict(X), rtol=1e-4)
+
+
 def test_recursive_elimination_finds_the_column_that_matters():
     noise = np.random.default_rng(1).normal(size=(200, 3))
     found = RFE(HogbatchRegressor(**LINEAR), n_features_to_select=1).fit(

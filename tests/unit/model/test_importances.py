@@ -1,5 +1,7 @@
 """Permutation importances of models of dense and sparse rows, and of tables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas
 import pytest
@@ -28,6 +30,14 @@ def test_a_column_without_weights_has_no_importance_and_others_have_one(loss):
     by_name = {each.column: each for each in found[0]}
     assert by_name.pop("3").mean == pytest.approx(0, abs=1e-6)
     assert max(each.mean for each in by_name.values()) > 0.01
+
+
+def test_columns_of_a_model_without_an_encoding_are_matched_by_name():
+    model = replace(model_for("squared", hidden=()), feature_names=tuple("abcde"))
+    frame, y = pandas.DataFrame(ROWS, columns=[*"abcde"]), model.predict(ROWS)
+    assert permutation_importances(model, frame[[*"edcba"]], y) == (
+        permutation_importances(model, ROWS, y)
+    )
 
 
 def test_the_features_of_a_column_are_shuffled_together():
