@@ -20,7 +20,7 @@ from ray.cluster_utils import Cluster
 
 from benchmarks.common import arguments, report
 from benchmarks.common.arrival import Arrival, arrival
-from benchmarks.common.data_sets import DIRECTORY_HELP
+from benchmarks.common.data_sets import DIRECTORY_HELP, measured_on
 from benchmarks.common.hogbatch_run import train
 
 OBJECT_STORE = 2 << 30  # bytes, of each node
@@ -62,12 +62,13 @@ def run(options: argparse.Namespace, name: str, seed: int, flags: list[str]) -> 
     data, *test = (str(options.data / each) for each in problem.files)
     target = [] if problem.by_metric else ["--target-loss", str(problem.target)]
     limits = ["--max-seconds", str(options.seconds or problem.seconds), "--seed", str(seed)]
-    tested = ["--test", *test] if test else []
+    split = ["--validation-fraction", "0.2", "--test-fraction", "0"]
+    tested = measured_on(Path(*test)) if test else split
     done = train([data, *tested, *problem.network, *target, *limits, *flags], LIMIT_S)
     if done.error:
         return {"set": name, "seed": seed, "flags": flags, "error": done.error}
     summary = done.summary
-    reached = crossing(summary["history"], problem)
+    reached = crossing(done.history, problem)
     return {
         "set": name,
         "seed": seed,
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace, name: str, seed: int, flags: list[str]) -> 
         "rows_per_second": summary["rows"] / summary["train_seconds"],
         "history": [
             [each["rows"], each["seconds"], each["test_loss"], each["test_value"]]
-            for each in summary["history"]
+            for each in done.history
         ],
     }
 

@@ -41,7 +41,7 @@ def train_ours(task: Task, data: Path, seed: int, limit_s: float) -> Run:
     if outcome.error:
         raise SystemExit(f"time_to_loss: hogbatch train failed: {outcome.error}")
     return {
-        "curve": rounded(hogbatch_run.loss_curve(outcome.summary["history"])),
+        "curve": rounded(hogbatch_run.loss_curve(outcome.history)),
         "rows": outcome.summary["rows"],
         "wall_s": outcome.wall_s,
         "workers": outcome.workers,

@@ -21,6 +21,8 @@ def train(
     data: Any,
     y: Any = None,
     *,
+    X_validation: Any = None,
+    y_validation: Any = None,
     X_test: Any = None,
     y_test: Any = None,
     sample_weight: Any = None,
@@ -35,8 +37,9 @@ def train(
     `data` is the path of a file, the name of the bundled sample, or X [N, F]: a matrix of numbers,
     a SciPy sparse matrix, a data frame (pandas, Polars, Arrow) or a dictionary of columns. With X,
     `y` has the labels: numbers, text or booleans [N], or 0 and 1 [N, C], or a list of label numbers
-    per row. `X_test` and `y_test` replace the test set that is split off X. `sample_weight` [N]
-    multiplies the losses of the rows. Arrays are copied. A frame may contain the labels:
+    per row. `X_test` and `y_test` replace the test set that is split off X, `X_validation` and
+    `y_validation` the validation set, which chooses the kept model. `sample_weight` [N] multiplies
+    the losses of the rows. Arrays are copied. A frame may contain the labels:
     ``train(frame, label="churn")``.
 
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
@@ -48,10 +51,10 @@ def train(
     progress and the result are printed unless `verbose` is False.
 
     `on_evaluation` is called with each Evaluation: `seconds`, `epochs`, `rows`, `train_loss`,
-    `test_loss`, `test_values` and `utilization`. `on_worker` is called with the name and the fields
-    of each event of a worker, as in events.jsonl, and `on_end` with the finished run. The run ends
-    with the status "stopped" if one of the first two returns True, or if it raises an exception,
-    which is raised again when the model is saved.
+    `validation_loss`, `validation_values` and `utilization`. `on_worker` is called with the name
+    and the fields of each event of a worker, as in events.jsonl, and `on_end` with the finished
+    run. The run ends with the status "stopped" if one of the first two returns True, or if it
+    raises an exception, which is raised again when the model is saved.
 
     Raises UsageError or DataError for invalid settings or data, NoWorkers if no worker is left, and
     SaveError if the model cannot be written: its message contains the path where the model was
@@ -64,7 +67,9 @@ def train(
         from hogbatch.cluster.ray.dataset import read_dataset  # here: Ray is optional
 
         data, y = read_dataset(data, settings.pop("label", None))
-    config, read = _prepared(GivenArrays(data, y, X_test, y_test, sample_weight), settings)
+    config, read = _prepared(
+        GivenArrays(data, y, X_test, y_test, X_validation, y_validation, sample_weight), settings
+    )
     callbacks = Callbacks(on_evaluation, on_worker)
     platform = choose_platform(config, launch=True, callbacks=callbacks)
     console = console_in_python(quiet=config.quiet, plain=config.plain)
@@ -86,11 +91,11 @@ def _prepared(given: GivenArrays, settings: dict[str, Any]) -> tuple[TrainConfig
         given = given.with_labels(settings.pop("label"))
     if not isinstance(given.X, str | Path):
         return settings_for_arrays(settings), given.load
-    others = (given.y, given.X_test, given.y_test, given.sample_weight)
-    if any(each is not None for each in others):
+    held_out = given.X_validation, given.y_validation, given.X_test, given.y_test
+    if any(each is not None for each in (given.y, given.sample_weight, *held_out)):
         raise UsageError(
-            "y, X_test, y_test and sample_weight need an array X; a file contains its labels, and "
-            "`test` names a test file"
+            "y, X_validation, y_validation, X_test, y_test and sample_weight need an array X; a "
+            "file contains its labels, and `validation` and `test` name files"
         )
     return merge_settings({"data": str(given.X), **settings}), None
 

@@ -69,7 +69,7 @@ class LeaseTotals:
 
 
 class TeamTask(NamedTuple):
-    """Rows [start, stop) of the epoch order or the test set, for one team."""
+    """Rows [start, stop) of the epoch order or of a set that is evaluated, for one team."""
 
     progress: LeaseTotals
     start: int
@@ -163,8 +163,8 @@ class CpuEngine:
         thread, loop = thread_state(self._assignment, 0), self._team_loop(members=1)
         revoked = Lease(0, "train", 0, 0, 1, 1, 0.0, raised)
         self._compute(revoked, 0, 1, thread, loop)
-        if self._assignment.test is not None:
-            self._compute(structs.replace(revoked, task="evaluate"), 0, 1, thread, loop)
+        for name in list(self._assignment.held_out)[:1]:  # the sets have the same form
+            self._compute(structs.replace(revoked, task=name), 0, 1, thread, loop)
         if self._hashed is not None:
             self._hashed.start()
 
@@ -223,8 +223,8 @@ class CpuEngine:
         totals = np.zeros(TOTALS)
         kinds = self._assignment.kinds
         batches = BatchSettings(lease.batch_size, *kinds, lease.fence, self._teams.count)
-        if lease.task == "evaluate":
-            chosen, rows = self._assignment.evaluated, np.arange(start, stop)
+        if lease.task != "train":
+            chosen, rows = self._assignment.sets[lease.task], np.arange(start, stop)
             arrays = thread.model, chosen.inputs, chosen.labels, rows
             loop.evaluate(*arrays, batches, self._line, totals)
             return totals

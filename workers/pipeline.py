@@ -124,7 +124,7 @@ class Pipeline:
             if self._upcoming is None and not self._jobs.empty():
                 self._upcoming = self._jobs.get()
             lease = self._upcoming
-            if lease is None or lease.task == "evaluate" or lease.rollbacks != self._rollbacks:
+            if lease is None or lease.task != "train" or lease.rollbacks != self._rollbacks:
                 return None
             self._upcoming = None
             if self._reserve(lease):
@@ -141,7 +141,7 @@ class Pipeline:
         if lease.rollbacks != self._rollbacks:
             self._rollbacks = lease.rollbacks
             self._replica.reset()
-        if lease.task == "evaluate":
+        if lease.task != "train":
             self._upcoming = None
             yield from self._evaluate(lease)
 

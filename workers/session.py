@@ -18,7 +18,7 @@ from hogbatch.errors import HogbatchError, ProtocolError, UsageError
 from hogbatch.jit import compiles
 from hogbatch.model.network import Network
 from hogbatch.store.attach import AttachedSegments
-from hogbatch.store.dataset import EpochOrders, test_of, train_of
+from hogbatch.store.dataset import EpochOrders, sets_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
 from hogbatch.version import version
@@ -173,8 +173,7 @@ def assign(received: AttachedSegments, welcome: Welcome) -> Assignment:
     return Assignment(
         welcome=welcome,
         network=Network(features, welcome.layers, welcome.loss),
-        train=train_of(data, features),
-        test=test_of(data, features),
+        sets=sets_of(data, features),
         orders=EpochOrders.attach(shared),
         model=SharedModel.of(shared),
         fence=Fences.of(shared).line(welcome.worker),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hogbatch.config.sets import SetName
 from hogbatch.kernels.contract import IGNORES_ZEROS, TOTALS
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device, memory_shortage
@@ -25,7 +26,7 @@ UNSHUFFLED = -1  # the epoch of measurements, with rows in the order of the file
 
 
 class Trainer:
-    """A replica, the training and test set, and the steps of the network, for one thread."""
+    """A replica, the sets of rows, and the steps of the network, for one thread."""
 
     def __init__(self, device: Device, assignment: Assignment) -> None:
         self.device = device
@@ -35,9 +36,9 @@ class Trainer:
         copies = COPIES * self.replica.params.nbytes  # not allocated yet
         data = None if assignment.data is None else MappedSegment(device, assignment.data)
         self._train_set = feed_for(device, assignment.train, copies, data)
-        self._test_set: Feed | None = None
-        if assignment.test is not None:
-            self._test_set = feed_for(device, assignment.test, copies, data)
+        self._held_out: dict[SetName, Feed] = {
+            name: feed_for(device, rows, copies, data) for name, rows in assignment.held_out.items()
+        }
         self._evaluated = device.zeros(TOTALS, np.float64)  # later there may be no memory left
         self._warm = False
         self.compute(densify=False)
@@ -81,9 +82,8 @@ class Trainer:
     def release(self) -> None:
         """Free the memory for batches after memory has run out, to allocate for smaller ones."""
         self._steps.clear()
-        for feed in (self._train_set, self._test_set):
-            if feed is not None:
-                feed.release()
+        for feed in (self._train_set, *self._held_out.values()):
+            feed.release()
         self.device.free_unused()
 
     def follow(self, epoch: int) -> None:
@@ -107,13 +107,12 @@ class Trainer:
             self._steps.train(*part, self.replica.totals)
 
     def evaluate(self, lease: Lease) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the sums over the test rows [lease.start, lease.stop).
+        """Return the sums over rows [lease.start, lease.stop) of a set that is evaluated.
 
         The batch is halved whenever the device runs out of memory.
         """
-        feed = self._test_set
-        assert feed is not None, "the coordinator hands out test rows only if there are any"
-        feed.set_order(UNSHUFFLED, np.arange(self._assignment.evaluated.rows))
+        feed = self._held_out[lease.task]
+        feed.set_order(UNSHUFFLED, np.arange(self._assignment.sets[lease.task].rows))
         totals = np.zeros(TOTALS)
         self._evaluated.fill(0)
         start, size = lease.start, lease.batch_size

@@ -1,4 +1,8 @@
-"""The data sets of the benchmarks, with the network to train on each and its target test loss."""
+"""The data sets of the benchmarks, with the network to train on each and its target test loss.
+
+Test rows are those on which peers and hogbatch are measured until they reach the target. For
+hogbatch they are its validation rows, so it trains on the same rows as the peers.
+"""
 
 import tempfile
 from collections.abc import Iterator
@@ -9,10 +13,21 @@ from typing import Final
 
 from benchmarks.peers.contract import Problem, Rows, write_problem
 from hogbatch.config.losses import choose_loss
-from hogbatch.data.load import load
+from hogbatch.config.sets import SetName
+from hogbatch.data.load import LoadedData, load
+from hogbatch.data.order import Fractions
 
 FILES: Final = "w8a.svm.gz, covtype.csv.gz, delicious-{train,test}.xmc.gz, imdb-{train,test}.svm.gz"
 DIRECTORY_HELP: Final = f"directory of the data sets: {FILES.replace('%', '%%')}"
+
+
+TEST_FRACTION: Final = 0.2  # without a file of test rows
+SPLIT: Final = Fractions(test=0, validation=TEST_FRACTION)
+
+
+def measured_on(file: Path) -> list[str]:
+    """Flags of `hogbatch train` to evaluate the model on `file` during training, and not after."""
+    return ["--validation", str(file), "--test-fraction", "0"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +47,21 @@ class Task:
     def flags(self, directory: Path) -> list[str]:
         """Flags of `hogbatch train` for the data and the network."""
         flags = [str(directory / self.data), "--hidden", ",".join(map(str, self.hidden))]
-        return flags + (["--test", str(directory / self.test)] if self.test else [])
+        if self.test:
+            return [*flags, *measured_on(directory / self.test)]
+        return [*flags, "--validation-fraction", str(TEST_FRACTION), "--test-fraction", "0"]
+
+    def load(self, directory: Path, seed: int = 0) -> LoadedData:
+        """The rows of a run with this seed; the validation rows are the test rows of peers."""
+        files: dict[SetName, Path] = {"validation": directory / self.test} if self.test else {}
+        return load(directory / self.data, files=files, fractions=SPLIT, seed=seed)
 
     def problem(self, directory: Path, seed: int = 0) -> Problem:
         """The rows as hogbatch reads, splits and scales them in a run with this seed."""
-        test = directory / self.test if self.test else None
-        loaded = load(directory / self.data, test=test, seed=seed)
-        assert loaded.test
+        loaded = self.load(directory, seed)
         encoding = loaded.encoding
-        rows = [Rows.of(examples, encoding.outputs) for examples in (loaded.train, loaded.test)]
+        sets = loaded.train, loaded.sets["validation"]
+        rows = [Rows.of(examples, encoding.outputs) for examples in sets]
         loss = self.loss or choose_loss("auto", encoding.kind).name
         return Problem(loss, self.hidden, encoding.outputs, *rows)
 

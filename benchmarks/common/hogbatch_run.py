@@ -29,6 +29,11 @@ class TrainResult:
         return f"exit code {self.exit_code}: {self.stderr.strip()}" if self.exit_code else None
 
     @property
+    def history(self) -> list[dict[str, Any]]:
+        """The evaluations of the run, as :func:`as_tested`."""
+        return as_tested(self.summary.get("history", []))
+
+    @property
     def workers(self) -> dict[str, list[int]]:
         """[threads, batch size] by worker."""
         return {w["name"]: [w["threads"], w["batch_size"]] for w in self.summary["workers"]}
@@ -62,6 +67,14 @@ def execute(command: Sequence[str], limit_s: float | None = None) -> TrainResult
         path = run_dir / "summary.json"
         summary = json.loads(path.read_text()) if path.exists() else {}
     return TrainResult(code, stderr, wall_s, summary)
+
+
+def as_tested(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Evaluations on validation rows, which are the test rows of the benchmarks, as such."""
+    return [
+        {name.replace("validation_", "test_"): value for name, value in point.items()}
+        for point in history
+    ]
 
 
 def loss_curve(history: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:

@@ -129,13 +129,13 @@ def _joined(spans: Iterable[Rows]) -> list[Rows]:
 
 def check_summary(summary: dict[str, Any], last: Life) -> list[str]:
     """Differences between summary.json and the events of the last life."""
-    losses = [event.test_loss for event in last.events if isinstance(event, Evaluated)]
-    shown = [entry["test_loss"] for entry in summary["history"]]
+    losses = [event.validation_loss for event in last.events if isinstance(event, Evaluated)]
+    shown = [entry["validation_loss"] for entry in summary["history"]]
     workers = sum(worker["rows"] for worker in summary["workers"])
     claims = [
         ("rows", summary["rows"], last.rows_at_the_end),
         ("rows of all workers", workers, summary["rows"]),
-        ("the last test losses", shown[len(shown) - len(losses) :], losses),
+        ("the last validation losses", shown[len(shown) - len(losses) :], losses),
     ]
     return [
         f"summary.json: {what} {claimed}, expected {seen}"

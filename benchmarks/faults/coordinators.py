@@ -74,8 +74,8 @@ def result(run: WatchedRun) -> dict[str, Any]:
         "status": summary["status"],
         "epochs": summary["epochs"],
         "train_seconds": round(summary["train_seconds"], 3),
-        "test_loss": summary["history"][-1]["test_loss"],
-        "kept_test_loss": summary["test"]["loss"],
+        "test_loss": summary["history"][-1]["validation_loss"],
+        "kept_test_loss": summary["validation"]["loss"],
         "model_finite": run.model_is_finite(),
         "left_at_the_end": left,
     }

@@ -54,7 +54,7 @@ def reach(
             "kills": kills,
             "train_seconds": round(summary["train_seconds"], 3),
             "wall_seconds": round(last(events, Evaluated) - first(events, WorkerReady), 3),
-            "test_loss": summary["test"]["loss"],
+            "test_loss": summary["validation"]["loss"],
             "workers_lost": summary["faults"]["workers_lost"],
             "model_finite": run.model_is_finite(),
         }

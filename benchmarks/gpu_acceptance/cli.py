@@ -23,7 +23,6 @@ from benchmarks.common.run_history import Life, audit, check_summary
 from benchmarks.gpu_acceptance.processes import ROOT
 from benchmarks.gpu_acceptance.record import Failure, Json, clipped, one_line
 from benchmarks.gpu_acceptance.stage import Stage
-from hogbatch.data.load import load
 from hogbatch.events.event import Event, LeaseDone, WorkerLeft
 from hogbatch.machine.linux import read_topology
 
@@ -90,8 +89,7 @@ def data_flags(directory: Path, task: Task, quick: bool) -> list[str]:
 
 def rows_of(directory: Path, task: Task) -> int:
     """The number of training rows, as `hogbatch train` splits them."""
-    test = directory / task.test if task.test else None
-    return load(directory / task.data, test=test, seed=0).train.rows
+    return task.load(directory).train.rows
 
 
 def trained(stage: Stage, directory: Path, task: Task, workers: str) -> Json:
@@ -123,7 +121,7 @@ def outcome(job: Job) -> Json:
     return {
         "train_seconds": summary["train_seconds"],
         "rows": summary["rows"],
-        "losses": [[point["train_loss"], point["test_loss"]] for point in summary["history"]],
+        "losses": [[point["train_loss"], point["validation_loss"]] for point in summary["history"]],
         "merging": None if blocked_s is None else blocked_s / seconds,  # fraction of the time
         "workers": [{name: worker[name] for name in TOTALS} for worker in summary["workers"]],
     }

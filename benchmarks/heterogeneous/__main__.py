@@ -67,7 +67,7 @@ def train_ours(options: argparse.Namespace, case: Case, kind: str, seed: int) ->
         "error": outcome.error or lost_workers(outcome.summary),
         "wall_s": outcome.wall_s,
         "flags": flags,
-        "history": case.points(outcome.summary.get("history", [])),
+        "history": case.points(outcome.history),
         "workers": outcome.summary.get("workers", []),
     }
 

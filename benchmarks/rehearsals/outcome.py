@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from benchmarks.common.arrival import arrival
+from benchmarks.common.hogbatch_run import as_tested
 from benchmarks.rehearsals.sets import MatrixSet
 
 Json = dict[str, Any]
@@ -13,7 +14,7 @@ DEVICES: Final = ("cpu", "gpu")
 
 def outcome(matrix_set: MatrixSet, summary: Json) -> Json:
     """The result of a cell, from summary.json."""
-    history = matrix_set.case.points(summary["history"])
+    history = matrix_set.case.points(as_tested(summary["history"]))
     workers = summary["workers"]
     return {
         "rehearsed": summary.get("rehearsed"),

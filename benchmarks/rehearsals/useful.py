@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from benchmarks.common.data_sets import SPLIT
 from benchmarks.rehearsals.sets import SETS
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
@@ -81,15 +82,18 @@ class _Problem:
 @cache
 def _problem(set_name: str, data: Path) -> _Problem:
     case = SETS[set_name].case
-    test = case.task.test and str(data / case.task.test)
+    files = case.task.files(data)
     config = TrainConfig(
         data=str(data / case.task.data),
-        test=test,
+        validation=str(files[1]) if len(files) > 1 else None,
         hidden=case.task.hidden,
         activation=case.activation,
     )
     loaded = load(
-        config.data, test=config.test, cache=DataCache.of(config.data_cache, lambda note: None)
+        config.data,
+        files=config.held_out_files,
+        fractions=SPLIT,
+        cache=DataCache.of(config.data_cache, lambda note: None),
     )
     network = network_for(config, loaded)
     plan, spec = plan_for(config, loaded, network), OPTIMIZERS[config.optimizer]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, hogbatch_run, machine, report
-from benchmarks.common.data_sets import problem_directory
+from benchmarks.common.data_sets import measured_on, problem_directory
 from benchmarks.common.peer_process import train_once
 from benchmarks.common.report import Run
 from benchmarks.common.search import TunedSettings, tune
@@ -32,6 +32,7 @@ from benchmarks.peers import TUNED_WIDE, WIDE, installed, peer
 from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch
 from benchmarks.slide.table import LEADING, METRICS, summarised, table
 from hogbatch.data.load import load
+from hogbatch.data.order import Fractions
 from hogbatch.errors import HogbatchError, UsageError
 
 HIDDEN = 128  # units of the hidden layer
@@ -50,15 +51,14 @@ class XmcFiles:
 
     def problem(self) -> Problem:
         """The rows as hogbatch reads them."""
-        loaded = load(self.train, test=self.test)
+        loaded = load(self.train, files={"validation": self.test}, fractions=Fractions(0, 0))
         if loaded.encoding.kind != "multilabel":
             raise UsageError(
                 f"{self.train}: expected lists of labels, as in XMC text; "
                 f"got {loaded.encoding.kind} labels"
             )
-        assert loaded.test
         outputs = loaded.encoding.outputs
-        rows = [Rows.of(examples, outputs) for examples in (loaded.train, loaded.test)]
+        rows = [Rows.of(examples, outputs) for examples in loaded.sets.values()]
         return Problem("multilabel-softmax", (HIDDEN,), outputs, *rows)
 
 
@@ -69,7 +69,7 @@ def train_ours(
 
     With a hashed output layer, `active` is the fraction of the `labels` that an update computed.
     """
-    flags = ["--test", str(files.test), "--hidden", str(HIDDEN), "--loss", "softmax", *OURS[kind]]
+    flags = [*measured_on(files.test), "--hidden", str(HIDDEN), "--loss", "softmax", *OURS[kind]]
     flags += [*options.flags, "--max-seconds", f"{options.seconds:g}", "--seed", str(seed)]
     outcome = hogbatch_run.train([str(files.train), *flags])
     if outcome.error:
@@ -77,7 +77,7 @@ def train_ours(
     summary = outcome.summary
     curve = [
         [point["seconds"], *(point["test_values"][name] for name in METRICS)]
-        for point in summary["history"]
+        for point in outcome.history
         if point["test_values"]
     ]
     run = {"rows": summary["rows"], "curve": curve, "wall_s": outcome.wall_s}

@@ -74,8 +74,8 @@ def runs(arguments: Sequence[str]) -> int:
         "--sort",
         choices=("newest", "loss", "time"),
         default="newest",
-        help="order: newest first, lowest test loss first, or least training time first (default: "
-        "%(default)s)",
+        help="order: newest first, lowest validation loss first, or least training time first "
+        "(default: %(default)s)",
     )
     output.add_argument("--limit", metavar="N", help="at most N runs (default: all)")
     output.add_argument("--json", action="store_true", help="all runs as one JSON object")

@@ -11,6 +11,7 @@ from hogbatch.cluster.channel import LOST, ServersChannel
 from hogbatch.cluster.host import MODEL_ARRAYS, ModelArrays
 from hogbatch.coordinator.adapters import CheckpointAdapter
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import Evaluation
 from hogbatch.run.checkpoint.snapshots import Snapshots
 from hogbatch.store.model import SharedModel
@@ -60,6 +61,12 @@ class ModelOfServers:
             except LOST:
                 continue  # it will be reported as lost
             self._channel.send(handle.key, UseModel())
+
+    def show_kept(self, recorder: RunRecorder, shown: bool) -> None:
+        """Let all servers evaluate the kept model. They train no more, so it stays theirs."""
+        recorder.show_kept(shown)
+        if shown:
+            self.push()
 
     def _own(self) -> ModelArrays:
         return {name: getattr(self._model, name) for name in MODEL_ARRAYS}

@@ -19,6 +19,7 @@ from hogbatch.cluster.server_figures import FIGURES_FILE, recorded
 from hogbatch.cluster.servers import Cluster
 from hogbatch.cluster.start import ServerStart, UpstreamAddress, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
+from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.commands import Finish
@@ -87,11 +88,17 @@ class SeveralServers(Platform):
         )
         if (data := self._divided) is None:
             return plan
-        tests = [0 if part.test is None else part.test.rows for part in data.parts]
+
+        def rows(name: SetName) -> tuple[int, ...]:
+            """The rows of each part; (): all servers have them, or there are none."""
+            each = tuple(part.rows_of(name) for part in data.parts)
+            return each if any(each) else ()
+
         return replace(
             plan,
-            train_parts=tuple(part.train.rows for part in data.parts),
-            test_parts=() if data.test or not any(tests) else tuple(tests),
+            train_parts=rows("train"),
+            validation_parts=rows("validation"),
+            test_parts=rows("test"),
             part_names=tuple(shown(part.path) for part in data.parts),
         )
 
@@ -122,6 +129,7 @@ class SeveralServers(Platform):
                 revoke=channel.revoke,
                 snapshots=SnapshotsOfServers(components.snapshots, model),
                 show_mean=mean.show,
+                show_kept=partial(model.show_kept, components.recorder),
                 keep=mean.keep,
                 servers=model,
             )

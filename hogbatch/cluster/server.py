@@ -71,7 +71,7 @@ class Inherited(NamedTuple):
 
     frames: FrameSocket  # to the process that has started this one
     relay: FrameSocket  # to the process that writes to other servers
-    data: Segment  # the training and test set, or the files of divided data
+    data: Segment  # the sets of rows, or the files of divided data
 
 
 def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from hogbatch.cluster.divided.reading import read_in_turn, sizes_of
 from hogbatch.cluster.divided.records import DividedFiles
+from hogbatch.config.sets import SET_NAMES
 from hogbatch.data.cache import DataCache
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
@@ -42,9 +43,11 @@ class ServerRows:
         self._own = [files.parts[number] for number in own]
         # (number, training rows) of each
         self.parts = tuple((number, files.parts[number].train.rows) for number in own)
-        tests = [0 if each.test is None else each.test.rows for each in files.parts]
-        self._train = Positions([each.train.rows for each in files.parts], own)
-        self._test = None if files.test else Positions(tests, own)
+        self._positions = {
+            name: Positions([each.rows_of(name) for each in files.parts], own)
+            for name in SET_NAMES
+            if name not in files.held_out
+        }
 
     @property
     def train_rows(self) -> int:
@@ -57,16 +60,16 @@ class ServerRows:
         DataError if one is invalid or has changed, UsageError if there is too little memory.
         """
         files = self._files
-        layout = arrange(dataset.fields_of(*sizes_of(self._own, files.test)))
+        layout = arrange(dataset.fields_of(sizes_of(self._own, files.held_out)))
         segment = Segment.create("data", layout)
-        dataset.fill_in_turn(segment, read_in_turn(self._own, files.test, files.reading, cache))
+        pieces = read_in_turn(self._own, files.held_out, files.reading, cache)
+        dataset.fill_in_turn(segment, pieces)
         segment.make_read_only()
         return segment
 
     def local(self, lease: Lease) -> Lease:
         """`lease`, with positions among the rows of this server."""
-        positions = self._test if lease.task == "evaluate" else self._train
-        if positions is None:
+        if (positions := self._positions.get(lease.task)) is None:
             return lease
         start = positions.local(lease.start)
         return structs.replace(lease, start=start, stop=start + lease.stop - lease.start)

@@ -26,7 +26,7 @@ class ServerStart(msgspec.Struct, frozen=True):
     workers: str  # to start: "cpu:8,gpu:0"
     plan: Plan  # of this server
     policy: PolicySettings
-    data: Layout  # of the segment with the training and test set, or with DividedFiles
+    data: Layout  # of the segment with the sets of rows, or with DividedFiles
     parts: tuple[int, ...] | None  # of divided data, to be read by this server; None: not divided
     features: int
     mean_square: float  # of the inputs, on which the initial weights depend
@@ -63,6 +63,7 @@ def plan_of_server(plan: Plan, workers: int) -> Plan:
         start_with=workers,
         checkpoint_seconds=float("inf"),
         train_parts=(),
+        validation_parts=(),
         test_parts=(),
         part_names=(),
     )

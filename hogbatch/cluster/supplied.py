@@ -163,10 +163,11 @@ class SuppliedCoordinator(Workforce):
         if self.finished:
             return []
         self.supply.add(lease, now)
-        if lease.task == "evaluate":
+        if lease.task != "train":
             if self.leases.evaluated.finished:
                 self.leases.evaluated = Ledger(0, grows=True)
-                self.progress.tested = LossSums()
+                self.leases.evaluated_set = lease.task
+                self.progress.evaluated = LossSums()
             self.leases.evaluated.extend(lease.start, lease.stop)
             return []
         # The plan is that of the other coordinator, so the rates differ by its roll-backs only.

@@ -1,11 +1,9 @@
 """The leases that a server was given, and how far its workers have done them."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
+from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.wire.messages import Done, Lease
-
-Task = Literal["train", "evaluate"]
 
 
 @dataclass(slots=True)
@@ -61,8 +59,8 @@ class Supply:
     """The leases that are not done; their ranges of rows do not overlap within a task."""
 
     trained: int = 0  # training leases that are done
-    _leases: dict[Task, list[SuppliedLease]] = field(
-        default_factory=lambda: {"train": [], "evaluate": []}
+    _leases: dict[SetName, list[SuppliedLease]] = field(
+        default_factory=lambda: {name: [] for name in SET_NAMES}
     )
 
     def add(self, lease: Lease, now: float) -> None:
@@ -75,7 +73,7 @@ class Supply:
         none = Done(0, rows, updates=0, seconds=0.0, loss=0.0, skipped=rows, metric_sums=())
         return self.credit("train", start, none, now)
 
-    def credit(self, task: Task, start: int, done: Done, now: float) -> list[Done]:
+    def credit(self, task: SetName, start: int, done: Done, now: float) -> list[Done]:
         """Add what a worker has done from row `start` on; return the message of a complete lease.
 
         The rows are those of one lease.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -21,11 +22,13 @@ from hogbatch.cluster.divided.survey import survey
 from hogbatch.config.sources import merge_sources, to_toml
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.cache import DataCache
+from hogbatch.data.order import Fractions
 from hogbatch.data.source import shown
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 from hogbatch.run.setup import read_options
 
+VALIDATION: Final = 0.1  # default fraction of the rows of each file
 # Answers requests on the machines of the servers: request i on that of server i.
 Survey = Callable[[Sequence[bytes]], list[bytes]]
 
@@ -43,7 +46,7 @@ def answer(request: bytes) -> bytes:
     config = merge_sources(tomllib.loads(message.settings))
     cache = DataCache.of(config.data_cache)
     options = read_options(config)
-    read = partial(survey, test_fraction=_test_fraction(config), seed=config.seed, cache=cache)
+    read = partial(survey, fractions=_fractions(config), seed=config.seed, cache=cache)
     surveys = [read(Path(path), number, options) for number, path in message.parts]
     return msgspec.msgpack.encode(surveys)
 
@@ -68,13 +71,14 @@ def survey_folder(config: TrainConfig, servers: int, ask: Survey) -> DividedData
         options,
         loss=config.loss,
         scale=config.scale,
-        test_fraction=_test_fraction(config),
+        fractions=_fractions(config),
         seed=config.seed,
     )
-    if config.test is None:
-        return data
-    cache = DataCache.of(config.data_cache)
-    return with_held_out(data, survey_held_out(Path(config.test).absolute(), data.reading, cache))
+    for name, file in config.held_out_files.items():
+        cache = DataCache.of(config.data_cache)
+        held_out = survey_held_out(Path(file).absolute(), data.reading, cache)
+        data = with_held_out(data, name, held_out)
+    return data
 
 
 def list_parts(folder: Path) -> tuple[Path, ...]:
@@ -100,6 +104,10 @@ def list_parts(folder: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def _test_fraction(config: TrainConfig) -> float:
-    """The fraction of the rows of each file that are test rows."""
-    return 0.0 if config.test is not None else config.test_fraction
+def _fractions(config: TrainConfig) -> Fractions:
+    """The fractions of the rows of each file that are held out."""
+    validation = VALIDATION if config.validation_fraction is None else config.validation_fraction
+    files = config.held_out_files
+    return Fractions(
+        0 if "test" in files else config.test_fraction, 0 if "validation" in files else validation
+    )

@@ -6,6 +6,7 @@ from typing import Final
 from hogbatch.config.flags import Group
 from hogbatch.config.losses import LOSSES, QUANTILE
 from hogbatch.config.optimizers import OPTIMIZERS
+from hogbatch.config.sets import SetName
 from hogbatch.config.values import (
     BOOLEAN,
     FRACTION,
@@ -43,8 +44,25 @@ class LearningConfig:
     data: str = Group.DATA.flag(
         "", PATH, "training data: file, - for standard input, or name of the bundled sample", "DATA"
     )
+    validation: str | None = Group.DATA.flag(
+        None,
+        PATH,
+        "validation data, which choose the kept model and the end: file, or - for standard input",
+        "DATA",
+    )
+    validation_fraction: float | None = Group.DATA.flag(
+        None,
+        NUMBER,
+        "fraction of the training rows used for validation when --validation is not given "
+        "(default: 0.1, below 10,000 rows 0.2 and at least 50 rows)",
+        "FRACTION",
+        FRACTION,
+    )
     test: str | None = Group.DATA.flag(
-        None, PATH, "test data: file, or - for standard input", "DATA"
+        None,
+        PATH,
+        "test data, on which the kept model is evaluated once: file, or - for standard input",
+        "DATA",
     )
     test_fraction: float = Group.DATA.flag(
         0.2,
@@ -182,3 +200,9 @@ class LearningConfig:
         BOOLEAN,
         "bitwise reproducible training: one CPU thread, evaluation at the end of epochs",
     )
+
+    @property
+    def held_out_files(self) -> dict[SetName, str]:
+        """The files of rows that are held out, by set."""
+        files: dict[SetName, str | None] = {"validation": self.validation, "test": self.test}
+        return {name: file for name, file in files.items() if file is not None}

@@ -46,10 +46,10 @@ class TrainConfig(LearningConfig):
     """The settings of a training run. :func:`hogbatch.config.sources.merge_sources` validates them.
 
     None selects a default that depends on the data or the machine: for `test`, a `test_fraction` of
-    the data; for `lr`, `l2`, `epochs` and `patience`, see `run.defaults`; for `cpu_batch`, see
-    `policy.limits`, for `cpu_teams`, `compute.teams`; `gpu_batch` is measured at the start;
-    `merge_every` and `eval_seconds` are set so that merging and evaluation take little time;
-    `run_dir` is runs/<timestamp>-<data name>.
+    the data; for `validation_fraction`, see `data.order`; for `lr`, `l2`, `epochs` and `patience`,
+    see `run.defaults`; for `cpu_batch`, see `policy.limits`, for `cpu_teams`, `compute.teams`;
+    `gpu_batch` is measured at the start; `merge_every` and `eval_seconds` are set so that merging
+    and evaluation take little time; `run_dir` is runs/<timestamp>-<data name>.
     """
 
     workers: Workers = Group.WORKERS.flag(  # noqa: RUF009 (here and below: it is dataclasses.field)
@@ -220,8 +220,8 @@ class TrainConfig(LearningConfig):
     patience: int | None = Group.STOPPING.flag(
         None,
         INTEGER,
-        "number of epochs without a lower test loss after which training stops; 0: no such limit "
-        "(default: 0 with --epochs or --max-seconds, else 10 or more)",
+        "number of epochs without a lower validation loss after which training stops; 0: no such "
+        "limit (default: 0 with --epochs or --max-seconds, else 10 or more)",
         "N",
         NON_NEGATIVE,
     )
@@ -229,7 +229,7 @@ class TrainConfig(LearningConfig):
         None, NUMBER, "maximum training time in seconds, evaluations not included", "S", POSITIVE
     )
     target_loss: float | None = Group.STOPPING.flag(
-        None, NUMBER, "test loss at which training stops", "X", POSITIVE
+        None, NUMBER, "validation loss at which training stops", "X", POSITIVE
     )
     eval_seconds: float | None = Group.STOPPING.flag(
         None,
@@ -246,7 +246,7 @@ class TrainConfig(LearningConfig):
     )
     keep: str = Group.STOPPING.choice(
         "best",
-        "model to save: the one with the best test results, or the last one",
+        "model to save: the one with the best validation results, or the last one",
         ("best", "last"),
     )
 

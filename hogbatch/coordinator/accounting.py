@@ -83,7 +83,7 @@ class LeaseAccounting:
     def _credit_evaluation(self, worker: Worker, lease: Lease, done: Done) -> None:
         worker.credit_evaluation(done)
         self.leases.evaluated.acknowledge(lease.number, done.rows)
-        self.progress.tested.add(done)
+        self.progress.evaluated.add(done)
 
     def _shrink(self, worker: Worker, lease: Lease, done: Done, seconds: float) -> list[Record]:
         """Limit a worker whose device ran out of memory to batches that fit."""

@@ -15,6 +15,7 @@ from hogbatch.coordinator.commands import (
     LoadServer,
     Report,
     RollBack,
+    ShowKept,
     ShowMean,
     Snapshot,
 )
@@ -53,6 +54,7 @@ def model_actions(
         RollBack: lambda _: snapshots.roll_back(),
         Report: lambda it: adapters.report(it.evaluation, state.totals(time.monotonic())),
         ShowMean: lambda it: adapters.show_mean(it.shown),
+        ShowKept: lambda it: adapters.show_kept(it.shown),
         Keep: lambda it: adapters.keep(it.evaluation),
     }
 

@@ -90,5 +90,6 @@ class RunAdapters(Adapters):
     snapshots: SnapshotAdapter
     report: Callable[[Evaluation, RunTotals], None]
     show_mean: Callable[[bool], None]
+    show_kept: Callable[[bool], None]
     keep: Callable[[Evaluation | None], None]
     servers: ServersAdapter | None = None  # None: the workers share one model

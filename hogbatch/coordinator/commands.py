@@ -96,6 +96,13 @@ class ShowMean:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowKept:
+    """Replace the model by the kept one, or restore the model; no worker trains any more."""
+
+    shown: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Keep:
     """Copy the parameters in their current state; no worker writes them at this moment."""
 
@@ -157,6 +164,7 @@ Command = (
     | Record
     | Report
     | ShowMean
+    | ShowKept
     | Keep
     | LoadServer
     | Answer

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from hogbatch.coordinator.commands import Command, Keep, Record, Report, ShowMean
+from hogbatch.config.sets import SetName
+from hogbatch.coordinator.commands import Command, Keep, Record, Report, ShowKept, ShowMean
 from hogbatch.coordinator.ending import Ending
 from hogbatch.coordinator.leases import Leases
 from hogbatch.coordinator.plan import Plan
@@ -13,7 +14,7 @@ from hogbatch.events.event import EvaluationBegins
 
 @dataclass(slots=True)
 class Evaluator:
-    """Begins and ends evaluations; workers evaluate the test rows in between."""
+    """Begins and ends evaluations; workers evaluate the rows in between."""
 
     plan: Plan
     progress: Progress
@@ -28,10 +29,11 @@ class Evaluator:
         return self.ending.status is not None or self.progress.evaluation_is_due(now, pause)
 
     def begin(self) -> list[Command]:
-        """Make all test rows available; no worker writes the model until `end` or `interrupt`."""
-        self.leases.begin_evaluation()
-        begins = EvaluationBegins(rows=self.leases.evaluated.rows)
-        return [Record(begins), *self._show_mean(True)]
+        """Make all validation rows available.
+
+        No worker writes the model until `end` or `interrupt`.
+        """
+        return [*self._begin("validation"), *self._show_mean(True)]
 
     def interrupt(self) -> list[Command]:
         """Give up the evaluation; workers may write the model."""
@@ -40,7 +42,7 @@ class Evaluator:
     def end(self, now: float) -> tuple[list[Command], str | None]:
         """Commands that follow from the result, and why training has diverged, if it has.
 
-        Decides the end of the run where the target is met or the test loss has stalled.
+        Decides the end of the run where the target is met or the validation loss has stalled.
         """
         progress, ending, roster = self.progress, self.ending, self.leases.roster
         repeats = (
@@ -65,6 +67,19 @@ class Evaluator:
         if progress.rows > 0 and (best or keep_last):
             commands.append(Keep(evaluation))
         return [*commands, *self._show_mean(False)], diverged
+
+    def begin_test(self, now: float) -> list[Command]:
+        """Make all test rows available, to evaluate the kept model; no worker trains any more."""
+        self.progress.begin_evaluation(now)
+        return [ShowKept(True), *self._begin("test")]
+
+    def end_test(self) -> list[Command]:
+        """Record the result on the test rows."""
+        return [Record(self.progress.test_result())]
+
+    def _begin(self, name: SetName) -> list[Command]:
+        self.leases.begin_evaluation(name)
+        return [Record(EvaluationBegins(self.leases.evaluated.rows, name))]
 
     def _show_mean(self, shown: bool) -> list[Command]:
         return [ShowMean(shown)] if self.plan.stopping.average else []

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from hogbatch.config.sets import SetName
 from hogbatch.coordinator.commands import Command, Send
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.ledger import Ledger, PartQueue
@@ -16,6 +18,7 @@ from hogbatch.policy.throughput import LeaseSizing, lease_rows, rows_of_range
 from hogbatch.wire.messages import Lease
 
 SHORTEST = 0.1  # length of a lease before an evaluation, as a fraction of the usual length
+EVALUATING: Final = ("evaluate", "test")  # phases of the coordinator
 LEASES_IN_FLIGHT = 2  # per worker: one running, one waiting, which hides the round trip
 
 
@@ -29,23 +32,25 @@ class Leases:
     recovery: Recovery
     progress: Progress
     evaluated: Ledger = field(default_factory=lambda: Ledger(0))
+    evaluated_set: SetName = "validation"  # whose rows `evaluated` has
     last: int = 0  # number of the last lease handed out
-    _evaluation_parts: frozenset[int] = field(init=False)  # of divided data, with test rows
+    _evaluation_parts: frozenset[int] = field(init=False)  # of divided data, with validation rows
 
     def __post_init__(self) -> None:
-        parts = enumerate(self.plan.test_parts)
+        parts = enumerate(self.plan.validation_parts)
         self._evaluation_parts = frozenset(part for part, rows in parts if rows)
 
-    def begin_evaluation(self) -> None:
-        """Make all test rows available; no worker may hold any."""
-        self.evaluated = Ledger(self.plan.test_rows, self.plan.test_parts)
+    def begin_evaluation(self, name: SetName) -> None:
+        """Make all rows of a set available; no worker may hold any."""
+        self.evaluated = Ledger(self.plan.rows_of(name), self.plan.parts_of(name))
+        self.evaluated_set = name
 
     @property
     def can_evaluate(self) -> bool:
-        """Whether servers that are ready hold all rows of the next evaluation."""
+        """Whether servers that are ready hold all validation rows."""
         if self.plan.merging is None:
             return True
-        if self.plan.test_rows and not self.roster.ready_workers:
+        if self.plan.validation_rows and not self.roster.ready_workers:
             return False
         return self.roster.holders.all_ready(self._evaluation_parts)
 
@@ -61,14 +66,15 @@ class Leases:
         needed: Iterable[int] = self._evaluation_parts
         if phase == "train":
             needed = self.epochs.rows.parts_left
-        elif phase == "evaluate":
+        elif phase in EVALUATING:
             needed = self.evaluated.parts_left
         return self.roster.holders.missing(needed)
 
     def hand_out(self, phase: str, now: float, to: Sequence[Worker] | None) -> Iterator[Send]:
         """Give leases to the workers `to`, or to all: one to each before a second to any."""
-        ledger = self.evaluated if phase == "evaluate" else self.epochs.rows
-        ready = phase == "evaluate" or (phase == "train" and self.epochs.ready)
+        evaluating = phase in EVALUATING
+        ledger = self.evaluated if evaluating else self.epochs.rows
+        ready = evaluating or (phase == "train" and self.epochs.ready)
         if not ledger.remaining or not ready:
             return
         if to is None:
@@ -100,7 +106,7 @@ class Leases:
     def validate(self) -> None:
         """Assert the invariants: what the ledgers hold is what the workers hold."""
         workers = self.roster.attached.values()
-        for ledger, task in ((self.epochs.rows, "train"), (self.evaluated, "evaluate")):
+        for ledger, task in ((self.epochs.rows, "train"), (self.evaluated, self.evaluated_set)):
             ledger.validate()
             held = [held.lease for worker in workers for held in worker.leases.values()]
             numbers = [lease.number for lease in held if lease.task == task]
@@ -173,7 +179,7 @@ class Leases:
         rate *= self.recovery.rollbacks.rate_factor
         lease = Lease(
             number=self.last,
-            task="train" if training else "evaluate",
+            task="train" if training else self.evaluated_set,
             epoch=self.epochs.number,
             start=start,
             stop=stop,

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from hogbatch.config.sets import SetName
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.limits import MIN_UTILIZATION
 from hogbatch.wire.messages import Hello, Welcome
@@ -67,7 +68,7 @@ class StoppingCriteria:
     eval_seconds: float | None  # training seconds between evaluations; None: automatic
     keep: Literal["best", "last"]
     wait_for_workers: float  # seconds without any worker after which the run fails
-    patience: float = 0  # epochs without a lower test loss after which the run ends; 0: never
+    patience: float = 0  # epochs without a lower validation loss after which the run ends; 0: never
     by_epoch: bool = False  # evaluate after each epoch, regardless of the time
     average: bool = False  # evaluate and keep the moving mean of the model
 
@@ -83,14 +84,26 @@ class Plan:
     learning_rate: LearningRate
     lease_seconds: float
     train_rows: int
-    test_rows: int
+    validation_rows: int
+    test_rows: int = 0
     beta: float = 1.0  # weight of a CPU worker's update in policies
     start_with: int = 1  # workers that must be ready before training starts
     checkpoint_seconds: float = math.inf  # between two checkpoints
     merging: MergesFactory | None = None  # None: the workers share one model
     # Rows of each part of divided data, in the order of an epoch; (): all workers have all rows.
-    # The numbers of the parts in Hello.parts hold for both sets.
+    # The numbers of the parts in Hello.parts hold for all sets.
     train_parts: tuple[int, ...] = ()
+    validation_parts: tuple[int, ...] = ()
     test_parts: tuple[int, ...] = ()
     part_names: tuple[str, ...] = ()  # of the files that are the parts, for messages; (): unknown
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
+
+    def rows_of(self, name: SetName) -> int:
+        """The number of rows of a set."""
+        rows = {"train": self.train_rows, "validation": self.validation_rows}
+        return rows.get(name, self.test_rows)
+
+    def parts_of(self, name: SetName) -> tuple[int, ...]:
+        """The rows of each part of a set; (): it is not divided."""
+        parts = {"train": self.train_parts, "validation": self.validation_parts}
+        return parts.get(name, self.test_parts)

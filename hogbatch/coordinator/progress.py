@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hogbatch.config.losses import LOSSES, LossAndMetrics
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.events.event import Tested
 from hogbatch.events.records import SHORTEST, Evaluation
 from hogbatch.policy.progress import best_interval
 from hogbatch.policy.throughput import FORWARD_FRACTION
@@ -87,7 +88,7 @@ class LossSums:
 
 @dataclass(slots=True)
 class Best:
-    """The lowest test loss so far; for hashed outputs 1 - the first metric."""
+    """The lowest validation loss so far; for hashed outputs 1 - the first metric."""
 
     loss: float = math.inf
     rows: int = 0  # trained on when it was measured
@@ -108,7 +109,7 @@ class Progress:
     clock: TrainingClock = field(default_factory=TrainingClock)
     rows: int = 0  # trained on since the start
     trained: LossSums = field(default_factory=LossSums)  # since the last evaluation
-    tested: LossSums = field(default_factory=LossSums)  # in the current evaluation
+    evaluated: LossSums = field(default_factory=LossSums)  # in the current evaluation
     best: Best = field(default_factory=Best)
     _began: float = 0.0  # start of the current evaluation, by the caller's clock
     evaluation_seconds: float = 0.0  # duration of the last evaluation
@@ -188,17 +189,17 @@ class Progress:
         row_seconds = seconds / self.rows if self.rows else math.inf
         if gpu_trains or not self.rows:  # the rows of its first lease may not count yet
             row_seconds = min(row_seconds, self._expected_row_seconds)
-        return FORWARD_FRACTION * self.plan.test_rows * row_seconds
+        return FORWARD_FRACTION * self.plan.validation_rows * row_seconds
 
     def may_measure(self, now: float) -> bool:
         """Whether the utilization since the last evaluation says something; see IntervalSpeed."""
         return self.seconds(now) - self.evaluated_at > SHORTEST * self._interval
 
     def begin_evaluation(self, now: float) -> None:
-        """Stop the clock and reset the sums over the test rows."""
+        """Stop the clock and reset the sums over the rows that are evaluated."""
         self.clock.pause(now)
         self._began = now
-        self.tested = LossSums()
+        self.evaluated = LossSums()
 
     def end_evaluation(self, now: float, utilization: dict[str, float]) -> Evaluation:
         """The result, with the `utilization` of all workers since the last one.
@@ -207,15 +208,14 @@ class Progress:
         """
         loss, unit = self.plan.training.loss, self.plan.unit
         trained = self.trained.measured(loss, unit)
-        # A single row whose score overflows makes the true loss infinite.
-        tested = None if self.tested.skipped else self.tested.measured(loss, unit)
+        validated = self._measured()
         evaluation = Evaluation(
             seconds=self.seconds(now),
             epochs=self.epochs,
             rows=self.rows,
             train_loss=trained and trained.loss,
-            test_loss=tested and tested.loss,
-            test_values=tested.metrics if tested else {},
+            validation_loss=validated and validated.loss,
+            validation_values=validated.metrics if validated else {},
             utilization=utilization,
         )
         self.evaluation_seconds = now - self._began
@@ -225,21 +225,33 @@ class Progress:
         self.epoch_ended = False
         return evaluation
 
+    def test_result(self) -> Tested:
+        """The result on the test rows."""
+        tested = self._measured()
+        return Tested(tested and tested.loss, tested.metrics if tested else {})
+
+    def _measured(self) -> LossAndMetrics | None:
+        """The means over the rows that were evaluated; None without rows, or if one is infinite."""
+        # A single row whose score overflows makes the true loss infinite.
+        if self.evaluated.skipped:
+            return None
+        return self.evaluated.measured(self.plan.training.loss, self.plan.unit)
+
     def target_is_met(self, evaluation: Evaluation) -> bool:
-        """Whether the test loss has met the target; without a test set, the training loss."""
+        """Whether the validation loss has met the target; without such rows, the training loss."""
         target = self.plan.stopping.target_loss
-        loss = evaluation.test_loss if self.plan.test_rows else evaluation.train_loss
+        loss = evaluation.validation_loss if self.plan.validation_rows else evaluation.train_loss
         return target is not None and loss is not None and loss <= target
 
     def is_best(self, evaluation: Evaluation) -> bool:
-        """Whether the test loss is the lowest so far.
+        """Whether the validation loss is the lowest so far.
 
         With a hashed output layer the first metric decides instead. Only the active outputs are
         trained, so the loss over all outputs falls long after the metric is at its best.
         """
-        if self.plan.training.lsh is None or not evaluation.test_values:
-            return self.best.beaten_by(evaluation.test_loss, evaluation.rows)
-        ranking = LOSSES[self.plan.training.loss].ranking(evaluation.test_values)
+        if self.plan.training.lsh is None or not evaluation.validation_values:
+            return self.best.beaten_by(evaluation.validation_loss, evaluation.rows)
+        ranking = LOSSES[self.plan.training.loss].ranking(evaluation.validation_values)
         return self.best.beaten_by(ranking, evaluation.rows)
 
     @property
@@ -259,7 +271,7 @@ class Progress:
             reasons.append(f"the target loss {self.plan.stopping.target_loss:g} was not reached")
         if self.has_stalled():
             since = self._epochs_since_best
-            reasons.append(f"the test loss has not improved for {since:.0f} epochs")
+            reasons.append(f"the validation loss has not improved for {since:.0f} epochs")
         elif reasons:
             reasons.append(f"training ended after {self.epochs:.0f} epochs")
         return "; ".join(reasons) or None

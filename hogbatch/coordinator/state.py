@@ -19,11 +19,15 @@ drain     training pauses: no training lease  → inspect: every training lease 
           is handed out                       snapshot is being taken, and servers hold all rows
                                               that are to be evaluated
 inspect   no worker writes: the model is      → evaluate: it is finite. → train: it was not, and is
-          checked for NaN and Inf and copied  rolled back. → finished: it was rolled back too often,
-                                              or the user has interrupted the run
-evaluate  the model is finite: test rows are  all these rows are done. → train: the run continues.
-          handed out                          → finished: its end is decided, or it has diverged.
-                                              → drain: no server is left that holds some of them
+          checked for NaN and Inf and copied  rolled back. → finished: it was rolled back too often.
+                                              → test: the user has interrupted the run
+evaluate  the model is finite: validation     all these rows are done. → train: the run continues.
+          rows are handed out                 → test: its end is decided. → finished: it has
+                                              diverged. → drain: no server is left that holds some
+                                              of them
+test      the end is decided: test rows are   → finished: all these rows are done, or cannot be
+          handed out, to evaluate the kept
+          model
 finished  Finish was commanded, as above or   never
           from any phase after a failure or
           an interrupt
@@ -39,6 +43,7 @@ from hogbatch.coordinator.commands import (
     Finish,
     Record,
     Send,
+    ShowKept,
     ShowMean,
     Snapshot,
     Status,
@@ -128,7 +133,9 @@ class Coordinator(Workforce):
         commands: list[Command] = []
         for key in self.merges.late(now):
             commands += self.lose(key, "did not finish its part of a merge in time", now)
-        if self.ending.interrupt_expired(now):
+        if self.ending.interrupt_expired(now) and self.phase == "test":
+            commands += self._end_run(now)
+        elif self.ending.interrupt_expired(now):
             for worker in [worker for worker in self.workers.values() if worker.leases]:
                 commands += self.lose(worker.key, "still busy some time after the interrupt", now)
             waits = self.phase == "drain" and not self.leases.can_evaluate
@@ -145,7 +152,7 @@ class Coordinator(Workforce):
         return min(TICK_S, max(due, MIN_TICK_S))
 
     def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
-        """End the run when the leases in flight are back, without another evaluation."""
+        """End the run when the leases in flight are back and the test rows are evaluated."""
         if self.phase == "finished":
             return []
         self.ending.interrupt(now, reason)
@@ -154,7 +161,12 @@ class Coordinator(Workforce):
         return self._advance(now)
 
     def abandon(self, reason: str, now: float) -> list[Command]:
-        """End the run now, as failed; the best model so far is kept, or else the last one."""
+        """End the run now, as failed; the best model so far is kept, or else the last one.
+
+        If only the test rows are left, it ends without their result, as was decided before.
+        """
+        if self.phase == "test":
+            return self._end_run(now)
         return [*self._keep_last(), *self._finish(Finish("failed", reason), now)]
 
     def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
@@ -174,10 +186,11 @@ class Coordinator(Workforce):
            rows are left. A new server gets the model; if training pauses, only if it is needed.
         6. A checkpoint is taken in the background while training continues.
         7. Once the last training lease is back and merged, the model is inspected.
-        8. Evaluation ends, immediately if there are no test rows.
-        9. Leases of the phase and epoch reached by now are handed out.
+        8. Evaluation ends, immediately if there are no validation rows.
+        9. The test rows are evaluated, or cannot be.
+        10. Leases of the phase and epoch reached by now are handed out.
         """
-        if self.decisions.failure and self.phase != "finished":
+        if self.decisions.failure and self.phase not in ("test", "finished"):
             end = Finish("failed", self.decisions.failure, by_policy=True)
             return self._keep_last() + self._finish(end, now)
         commands: list[Command] = []
@@ -204,6 +217,10 @@ class Coordinator(Workforce):
         elif self.phase == "evaluate" and self.leases.evaluation_is_stuck:
             self.phase = "drain"
             commands += self.evaluator.interrupt()
+        if self.phase == "test" and self.leases.evaluated.finished:
+            commands += [*self.evaluator.end_test(), *self._end_run(now)]
+        elif self.phase == "test" and self.leases.evaluation_is_stuck:
+            commands += self._end_run(now)
         if (self.phase, self.epoch) != before:
             to = None
         return [*commands, *self.leases.hand_out(self.phase, now, to)]
@@ -320,7 +337,7 @@ class Coordinator(Workforce):
 
     def _begin_evaluation(self, now: float) -> list[Command]:
         if self.ending.status == "stopped":
-            return self._stop_here(now)
+            return [*self._keep_last(), *self._begin_test(now)]
         self.phase = "evaluate"
         return self.evaluator.begin()
 
@@ -329,15 +346,28 @@ class Coordinator(Workforce):
         commands, diverged = self.evaluator.end(now)
         if diverged:
             return commands + self._diverge(diverged, now)
-        if status := self.ending.status:
-            return commands + self._finish(Finish(status, self._reason(status)), now)
+        if self.ending.status:
+            return commands + self._begin_test(now)
         self._start_clock(now)
         return commands
 
+    def _begin_test(self, now: float) -> list[Command]:
+        """Evaluate the kept model on the test rows, if there are both; else end the run."""
+        if not self.plan.test_rows or not self.progress.rows:
+            return self._end_run(now)
+        self.phase = "test"
+        return self.evaluator.begin_test(now)
+
     # End ------------------------------------------------------------------------------------
 
+    def _end_run(self, now: float) -> list[Command]:
+        """End a run whose end was decided."""
+        status = self.ending.status
+        assert status is not None, "the end was decided"
+        return self._finish(Finish(status, self._reason(status)), now)
+
     def _reason(self, status: Status) -> str | None:
-        """Why the run ends after an evaluation, if the status does not explain it."""
+        """Why the run ends, if the status does not explain it."""
         match status:
             case "finished":
                 return self.progress.why_finished()
@@ -346,11 +376,13 @@ class Coordinator(Workforce):
         return None
 
     def _stop_here(self, now: float) -> list[Command]:
-        """End an interrupted run while no worker writes the model."""
+        """End an interrupted run now, while no worker writes the model."""
+        if self.phase == "test":
+            return self._end_run(now)
         return [*self._keep_last(), *self._finish(Finish("stopped", self.ending.reason), now)]
 
     def _keep_last(self) -> list[Command]:
-        return self.ending.keep_last() if self.phase != "finished" else []
+        return self.ending.keep_last() if self.phase not in ("test", "finished") else []
 
     def _diverge(self, reason: str, now: float) -> list[Command]:
         end = Finish("failed", f"training has diverged: {reason}", diverged=True)
@@ -359,12 +391,15 @@ class Coordinator(Workforce):
     def _finish(self, end: Finish, now: float) -> list[Command]:
         if self.phase == "finished":
             return []
-        mean_shown = self.phase == "evaluate" and self.plan.stopping.average
+        restored: list[Command] = []
+        if self.phase == "evaluate" and self.plan.stopping.average:
+            restored = [ShowMean(False)]
+        elif self.phase == "test":
+            restored = [ShowKept(False)]
         self.progress.clock.pause(now)
         self.phase = "finished"
         self.ending.status = end.status
         stops = [Send(key, Stop()) for key in self.workers]
-        restored = [ShowMean(False)] if mean_shown else []
         return [*restored, *stops, end]
 
     def saved(self, now: float) -> SavedState:

@@ -42,7 +42,7 @@ from hogbatch.wire.messages import (
     ToCoordinator,
 )
 
-Phase = Literal["waiting", "train", "drain", "inspect", "evaluate", "finished"]
+Phase = Literal["waiting", "train", "drain", "inspect", "evaluate", "test", "finished"]
 
 CHECK_INTERVAL_S = 0.05  # between two checks of all workers
 TICK_S = 0.05  # between two calls of `tick`, at most

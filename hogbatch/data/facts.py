@@ -1,10 +1,12 @@
 """Facts about the data of a run besides the values of its rows."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.sets import SetName
 from hogbatch.data.encode import Encoding
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler
@@ -23,8 +25,8 @@ class DataFacts(Protocol):
         """The sizes of the training rows."""
 
     @property
-    def test_sizes(self) -> SetSizes | None:
-        """The sizes of the test rows; None if there are none."""
+    def set_sizes(self) -> Mapping[SetName, SetSizes]:
+        """The sizes of all sets that have rows."""
 
     @property
     def mean_square(self) -> float:

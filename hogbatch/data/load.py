@@ -1,21 +1,23 @@
-"""Loading a path or bundled sample as training and test rows for kernels."""
+"""Loading a path or bundled sample as the sets of rows of a run, for kernels."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs, RawInputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, comparable, encode, explain, infer_encoding
-from hogbatch.data.order import RowNumbers, split, take
+from hogbatch.data.order import Fractions, RowNumbers, split, take
 from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, RawSet, ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.samples import SAMPLES
@@ -29,7 +31,8 @@ from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import plural, printable
 
-SplitRows: TypeAlias = tuple[RowNumbers | None, RowNumbers | None]  # training and test rows
+# The rows of each set; None: all, in the order of the file.
+SplitRows: TypeAlias = Mapping[SetName, RowNumbers | None]
 
 CONSTANT: Final = "constant in the training rows"
 INT32 = FLOAT32 = 4  # bytes
@@ -38,10 +41,9 @@ SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see c
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__
 class LoadedData:
-    """Training and test set of a run, and the information for reading later files the same way."""
+    """The sets of rows of a run, and the information for reading later files the same way."""
 
-    train: Examples
-    test: Examples | None
+    sets: Mapping[SetName, Examples]  # those that have rows
     encoding: Encoding
     scaler: Scaler | None
     index_base: int | None
@@ -52,15 +54,20 @@ class LoadedData:
     table: TableEncoding | None = None  # if the training data are a table
     summaries: tuple[ColumnSummary, ...] = ()  # of the columns of this table
 
-    @cached_property
+    @property
+    def train(self) -> Examples:
+        """The training rows."""
+        return self.sets["train"]
+
+    @property
     def train_sizes(self) -> SetSizes:
         """The sizes of the training rows."""
-        return self.train.sizes
+        return self.set_sizes["train"]
 
     @cached_property
-    def test_sizes(self) -> SetSizes | None:
-        """The sizes of the test rows; None if there are none."""
-        return None if self.test is None else self.test.sizes
+    def set_sizes(self) -> Mapping[SetName, SetSizes]:
+        """The sizes of all sets that have rows."""
+        return {name: examples.sizes for name, examples in self.sets.items()}
 
     @cached_property
     def mean_square(self) -> float:
@@ -75,11 +82,13 @@ class LoadedData:
         return np.bincount(self.train.labels.indices, minlength=self.encoding.outputs)
 
 
-class Features(NamedTuple):
-    """The features of the training rows, and of the test rows that are split off."""
+HeldOut: TypeAlias = "Callable[[Features], RawSet]"  # reads a set, with features like the others
 
-    train: Inputs
-    test: Inputs | None
+
+class Features(NamedTuple):
+    """The features of the sets into which the rows of DATA are split."""
+
+    sets: Mapping[SetName, Inputs]
     width: int  # F
     scaler: Scaler | None
     table: TableEncoding | None
@@ -100,26 +109,30 @@ class Fitted(NamedTuple):
 def load(
     path: str | Path,
     *,
-    test: str | Path | None = None,
-    test_fraction: float = 0.2,
+    files: Mapping[SetName, str | Path] = MappingProxyType({}),
+    fractions: Fractions = Fractions(),  # noqa: B008 (immutable)
     options: ReadOptions = DEFAULTS,
     loss: str = "auto",
     scale: str | Fitted = "auto",
     seed: int = 0,
     cache: DataCache | None = None,
 ) -> LoadedData:
-    """Read DATA (a path or the name of a sample) and its test set with `options`.
+    """Read DATA (a path or the name of a sample) and the sets in `files` with `options`.
 
-    The test set is `test` if given, else that of the sample, else `test_fraction` of the rows (none
-    if that is less than one row), split by `order.split` with `seed`. For `scale` see `scale.fit`;
-    with what was `Fitted` on earlier data, all files are read and encoded like those.
-    Raises DataError for an invalid file and UsageError for a fraction outside [0, 1).
+    A sample has a test file, which is used unless `fractions.test` is 0. Sets that are not in
+    files are `fractions` of the rows (none if that is less than one row), split by `order.split`
+    with `seed`. For `scale` see `scale.fit`; with what was `Fitted` on earlier data, all files are
+    read and encoded like those. Raises DataError for an invalid file and UsageError for a fraction
+    outside [0, 1).
     """
-    expect_test_fraction(test_fraction)
-    if test is not None and is_standard_input(path) and is_standard_input(test):
-        raise UsageError("DATA and --test are both standard input, which can be read only once")
-    if test is None and _is_sample(path):
-        test = path
+    expect_fractions(fractions)
+    named = {"DATA": path, **{f"--{name}": file for name, file in files.items()}}
+    if len(piped := [name for name, file in named.items() if is_standard_input(file)]) > 1:
+        raise UsageError(
+            f"{' and '.join(piped)} are standard input, which can be read only once; give files"
+        )
+    if "test" not in files and fractions.test and _is_sample(path):
+        files = {**files, "test": path}
     if isinstance(scale, Fitted):
         raw = _rows_like(scale, path, options, cache)
     else:
@@ -127,16 +140,15 @@ def load(
     if not raw.features and raw.table is None:
         raise DataError(f"{raw.source}: no row has a feature")
 
-    def test_rows(features: Features) -> RawSet:
-        assert test is not None
-        alike = options_for_test_file(options, raw.columns, raw.index_base, features.width)
+    def read(file: str | Path, features: Features) -> RawSet:
+        alike = options_for_held_out(options, raw.columns, raw.index_base, features.width)
         lists = options.lists or raw.label_lists is not None
-        return rows_as(test, replace(alike, encoding=features.table, lists=lists), cache)
+        return rows_as(file, replace(alike, encoding=features.table, lists=lists), cache)
 
     return prepare(
         raw,
-        None if test is None else test_rows,
-        test_fraction=test_fraction,
+        {name: partial(read, file) for name, file in files.items()},
+        fractions=fractions,
         loss=loss,
         scale=scale,
         seed=seed,
@@ -145,9 +157,9 @@ def load(
 
 def prepare(
     raw: RawSet,
-    test: Callable[[Features], RawSet] | None,
+    held_out: Mapping[SetName, HeldOut] = MappingProxyType({}),
     *,
-    test_fraction: float = 0.2,
+    fractions: Fractions = Fractions(),  # noqa: B008 (immutable)
     loss: str = "auto",
     scale: str | Fitted = "auto",
     seed: int = 0,
@@ -156,10 +168,9 @@ def prepare(
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
-    `test` returns the rows of a test set with features like those of the training rows; then no
-    rows are split off. Arguments and errors are those of `load`. An `encoding` of the labels is
-    used as it is, and so is what was `Fitted` on earlier rows, by whose table `raw` is encoded.
-    For `drop_constant` see `scale.fit` and `TableEncoding.fit`.
+    No rows are split off for the sets in `held_out`. Arguments and errors are those of `load`. An
+    `encoding` of the labels is used as it is, and so is what was `Fitted` on earlier rows, by whose
+    table `raw` is encoded. For `drop_constant` see `scale.fit` and `TableEncoding.fit`.
     """
     kind = None
     if isinstance(scale, Fitted):
@@ -169,35 +180,35 @@ def prepare(
         kind = explain(raw, encoding) if loss == "auto" else None
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
-    parts = split_rows(raw.rows, 0 if test is not None else test_fraction, seed, classes)
-    training, testing = parts
-    labels = labels._replace(weights=relative_weights(raw.weights, training))
-    if raw.table is None:
-        features = _scale(raw, parts, scale, drop_constant)
-    else:
-        features = _encode_table(raw, parts, scale, drop_constant)
-    train = Examples(features.train, take(labels, training), features.width)
-    read, held_out = [raw], None
-    if test is not None:
-        read.append(other := test(features))
+    split_off = Fractions(
+        0 if "test" in held_out else fractions.test,
+        0 if "validation" in held_out else fractions.validation,
+    )
+    parts = split_rows(raw.rows, split_off, seed, classes)
+    labels = labels._replace(weights=relative_weights(raw.weights, parts["train"]))
+    fitted = _scale if raw.table is None else _encode_table
+    features = fitted(raw, parts, scale, drop_constant)
+    sets = {
+        name: Examples(inputs, take(labels, parts[name]), features.width)
+        for name, inputs in features.sets.items()
+    }
+    read, sparse = [raw], sets["train"].sparse
+    for name, get in held_out.items():
+        read.append(other := get(features))
         expect_labels(other, raw.columns)
-        held_out = examples_of_test_file(
-            other, encoding, features.scaler, features.width, sparse=train.sparse
-        )
-    elif testing is not None:
-        assert features.test is not None
-        held_out = Examples(features.test, take(labels, testing), features.width)
+        scaler, width = features.scaler, features.width
+        sets[name] = examples_of_held_out(other, encoding, scaler, width, sparse=sparse)
+    sets = {name: sets[name] for name in SET_NAMES if name in sets}
     messages = (message for each in read for message in each.messages)
     summaries = _summaries(raw, features.table)
     if unused := [each.name for each in summaries if each.unused == CONSTANT]:
         features = features._replace(note=f"not used, {CONSTANT}: {shown_names(unused)}")
     return LoadedData(
-        train,
-        held_out,
+        sets,
         encoding,
         features.scaler,
         raw.index_base,
-        _fingerprint(train, held_out, encoding, features.table),
+        _fingerprint(sets, encoding, features.table),
         skipped=sum(each.skipped.total for each in read),
         notes=(*messages, *filter(None, [kind, features.note])),
         columns=raw.columns,
@@ -208,16 +219,14 @@ def prepare(
 
 def _scale(raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: bool) -> Features:
     """Scale features with statistics of the training rows, or of earlier rows."""
-    training, testing = parts
     require_memory_for_copy(raw.inputs)
-    table, note = None, None
+    table, note, training = None, None, parts["train"]
     if isinstance(setting, Fitted):
         scaler, table = setting.scaler, setting.table
     else:
         scaler, note = fit(setting, raw.inputs, raw.features, training, drop_constant=drop_constant)
-    train = scaled(raw.inputs, scaler, training)
-    test = None if testing is None else scaled(raw.inputs, scaler, testing)
-    return Features(train, test, raw.features, scaler, table, note)
+    sets = {name: scaled(raw.inputs, scaler, rows) for name, rows in parts.items()}
+    return Features(sets, raw.features, scaler, table, note)
 
 
 def _encode_table(
@@ -226,14 +235,12 @@ def _encode_table(
     """Encode the columns of a table, fitted on the training rows."""
     assert raw.table is not None and raw.columns.position is not None
     assert isinstance(setting, str)
-    training, testing = parts
     encoding = TableEncoding.fit(
-        raw.table, raw.columns.position, training, setting, drop_constant=drop_constant
+        raw.table, raw.columns.position, parts["train"], setting, drop_constant=drop_constant
     )
     table = encoding.select(raw.table.table)
-    test = None if testing is None else encoding.transform(table, testing)
-    train = encoding.transform(table, training)
-    return Features(train, test, encoding.features, None, encoding, None)
+    sets = {name: encoding.transform(table, rows) for name, rows in parts.items()}
+    return Features(sets, encoding.features, None, encoding, None)
 
 
 def _summaries(raw: RawSet, encoding: TableEncoding | None) -> tuple[ColumnSummary, ...]:
@@ -249,10 +256,11 @@ def _summaries(raw: RawSet, encoding: TableEncoding | None) -> tuple[ColumnSumma
     )
 
 
-def expect_test_fraction(fraction: float) -> None:
+def expect_fractions(fractions: Fractions) -> None:
     """UsageError for a fraction outside [0, 1)."""
-    if not 0 <= fraction < 1:
-        raise UsageError(f"test fraction must be at least 0 and below 1; got {fraction}")
+    for name, fraction in zip(fractions._fields, fractions, strict=True):
+        if fraction is not None and not 0 <= fraction < 1:
+            raise UsageError(f"{name} fraction must be at least 0 and below 1; got {fraction}")
 
 
 def expect_labels(raw: RawSet, columns: Columns) -> None:
@@ -264,10 +272,10 @@ def expect_labels(raw: RawSet, columns: Columns) -> None:
         )
 
 
-def options_for_test_file(
+def options_for_held_out(
     options: ReadOptions, columns: Columns, index_base: int | None, features: int
 ) -> ReadOptions:
-    """Options for reading the test file of training rows that were read with `options`."""
+    """Options for reading a held-out file of training rows that were read with `options`."""
     return replace(
         options,
         label=options.label if columns.position is None else None,  # else `columns` contains it
@@ -279,10 +287,10 @@ def options_for_test_file(
     )
 
 
-def examples_of_test_file(
+def examples_of_held_out(
     raw: RawSet, encoding: Encoding, scaler: Scaler | None, features: int, *, sparse: bool
 ) -> Examples:
-    """The rows of a test file, in the form of the training rows with F = `features`."""
+    """The rows of a held-out file, in the form of the training rows with F = `features`."""
     inputs = _to_form(raw.inputs, features, sparse=sparse)
     require_memory_for_copy(inputs)
     labels = encode(raw, encoding)._replace(weights=relative_weights(raw.weights, None))
@@ -305,7 +313,7 @@ def _rows_like(
 ) -> RawSet:
     """Read training rows like those on which a model was fitted."""
     columns, lists = fitted.columns, fitted.labels.kind == "multilabel"
-    alike = options_for_test_file(options, columns, fitted.index_base, fitted.features)
+    alike = options_for_held_out(options, columns, fitted.index_base, fitted.features)
     alike = replace(alike, encoding=fitted.table, lists=lists)
     raw = rows_as(path, alike, cache, part="train")
     expect_labels(raw, columns)
@@ -370,7 +378,7 @@ def _match_features(raw: RawSet, features: int) -> RawSet:
 
 
 def _to_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
-    """Convert a test set to the dense or sparse form of its training set."""
+    """Convert a held-out set to the dense or sparse form of its training set."""
     if sparse == bool(len(inputs.indptr)):
         return inputs
     return csr.to_csr(inputs) if sparse else csr.to_dense(inputs, features)
@@ -378,13 +386,13 @@ def _to_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
 
 def split_rows(
     rows: int,
-    test_fraction: float,
+    fractions: Fractions,
     seed: int | tuple[int, ...],
     classes: NDArray[np.float32] | None = None,
 ) -> SplitRows:
-    """The training rows (None: all, in the order of the file) and the test rows, if any."""
-    training, testing = split(rows, test_fraction, seed, classes)
-    return (training, testing) if len(testing) else (None, None)
+    """The rows of each set; if none are held out, the training rows are those of the file."""
+    sets = split(rows, fractions, seed, classes)
+    return sets if len(sets) > 1 else {"train": None}
 
 
 def require_memory_for_copy(inputs: RawInputs) -> None:
@@ -395,15 +403,10 @@ def require_memory_for_copy(inputs: RawInputs) -> None:
 
 
 def _fingerprint(
-    train: Examples, test: Examples | None, encoding: Encoding, table: TableEncoding | None
+    sets: Mapping[SetName, Examples], encoding: Encoding, table: TableEncoding | None
 ) -> str:
-    sets = (train, test) if test else (train,)
-    arrays: list[NDArray[Any]] = []
-    for examples in sets:
-        values, indptr, indices, weights = examples.labels
-        arrays += [*examples.inputs, values, indptr, indices]
-        if len(weights):  # rows without them have the fingerprint that versions before gave them
-            arrays.append(weights)
+    arrays = [array for rows in sets.values() for array in (*rows.inputs, *rows.labels)]
     if table is not None:  # rows that were shifted or stretched may be encoded as the same numbers
         arrays += table.arrays().values()
-    return of_arrays(repr((train.features, comparable(encoding))), arrays).hexdigest()
+    described = (sets["train"].features, comparable(encoding), [*sets])
+    return of_arrays(repr(described), arrays).hexdigest()

@@ -1,56 +1,93 @@
-"""The split into training and test set, and the row order of each epoch."""
+"""The split into training, validation and test rows, and the row order of each epoch."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.sets import SetName
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels
 
 RowNumbers = NDArray[np.int64]
 
+MIN_VALIDATION_ROWS: Final = 50
+FEW_ROWS: Final = 10_000
+
+
+class Fractions(NamedTuple):
+    """The fractions of the rows that are held out; at least 0 and below 1."""
+
+    test: float = 0.2
+    validation: float | None = 0.0  # of the rest; None: by `validation_rows`
+
+
+def validation_rows(rows: int) -> int:
+    """The default number of validation rows out of `rows` rows: a tenth, or a fifth of few.
+
+    It is at least MIN_VALIDATION_ROWS, since the loss on few is noisy, but at most half of them.
+    """
+    fraction = 0.2 if rows < FEW_ROWS else 0.1
+    return min(max(int(rows * fraction), MIN_VALIDATION_ROWS), rows // 2)
+
 
 def split(
     rows: int,
-    test_fraction: float,
+    fractions: Fractions,
     seed: int | tuple[int, ...] = 0,
     classes: NDArray[np.float32] | None = None,
-) -> tuple[RowNumbers, RowNumbers]:
-    """Permute `rows` with `seed` and use the last int(rows * test_fraction) for testing.
+) -> dict[SetName, RowNumbers]:
+    """Permute `rows` with `seed`, and use the last ones for testing, those before for validation.
 
     With `classes`[rows], numbered from 0, the split is stratified: each class contributes its
-    fraction of test rows, rounded up or down to keep the sum, and keeps at least one training row.
-    If too few classes can be rounded up, there are fewer test rows.
+    fraction of the rows that are held out, rounded up or down to keep the sum, and keeps at least
+    one training row. If too few classes can be rounded up, fewer rows are held out. The result has
+    no empty sets besides the training rows.
     """
     order = np.random.default_rng(seed).permutation(rows)
-    testing = int(rows * test_fraction)
+    order, testing = _hold_out(order, int(rows * fractions.test), classes)
+    rest = len(order)
+    if fractions.validation is None:
+        validating = validation_rows(rest)
+    else:
+        validating = int(rest * fractions.validation)
+    order, validation = _hold_out(order, validating, classes)
+    sets: dict[SetName, RowNumbers] = {"train": order, "validation": validation, "test": testing}
+    return {name: own for name, own in sets.items() if name == "train" or len(own)}
+
+
+def _hold_out(
+    order: RowNumbers, count: int, classes: NDArray[np.float32] | None
+) -> tuple[RowNumbers, RowNumbers]:
+    """Divide the rows `order` into all but the last `count`, and those, as `split` does."""
+    rows = len(order)
     if classes is None:
-        return order[: rows - testing], order[rows - testing :]
+        return order[: rows - count], order[rows - count :]
     own = classes[order].astype(np.int64)
     by_class = np.argsort(own, kind="stable")
     sizes = np.bincount(own)
     ends = np.cumsum(sizes)
     from_end = np.empty(rows, np.int64)  # number of rows of the same class from this row to the end
     from_end[by_class] = np.repeat(ends, sizes) - np.arange(rows)
-    tested = from_end <= _fractions(sizes, testing, own)[own]
-    return order[~tested], order[tested]
+    chosen = from_end <= _counts(sizes, count, own)[own]
+    return order[~chosen], order[chosen]
 
 
-def _fractions(sizes: RowNumbers, testing: int, own: RowNumbers) -> RowNumbers:
-    """The number of test rows of each class, for `sizes` rows per class and `testing` in total.
+def _counts(sizes: RowNumbers, held_out: int, own: RowNumbers) -> RowNumbers:
+    """The rows of each class that are held out, of `sizes` rows per class; `held_out` in total.
 
     Among equal remainders, the class that occurs first in `own`, the classes in random order, is
     rounded up first.
     """
     rows = max(int(sizes.sum()), 1)
-    fractions, remainders = np.divmod(sizes * testing, rows)
+    counts, remainders = np.divmod(sizes * held_out, rows)
     first = np.full(len(sizes), rows)
     np.minimum.at(first, own, np.arange(len(own)))
     up = np.lexsort((first, -remainders))
-    up = up[(remainders[up] > 0) & (fractions[up] + 1 < sizes[up])]
-    fractions[up[: testing - int(fractions.sum())]] += 1
-    return fractions
+    up = up[(remainders[up] > 0) & (counts[up] + 1 < sizes[up])]
+    counts[up[: held_out - int(counts.sum())]] += 1
+    return counts
 
 
 def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> RowNumbers:

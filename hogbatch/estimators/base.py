@@ -210,7 +210,7 @@ class HogbatchEstimator(BaseEstimator):
         parameters = self.get_params(deep=False)
         settings = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
         settings["hidden"] = _widths(self.hidden, earlier)
-        settings["test_fraction"] = _plain(self.validation_fraction)
+        settings["test_fraction"] = 0.0
         settings["seed"] = int(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         )
@@ -229,7 +229,7 @@ class HogbatchEstimator(BaseEstimator):
         return {
             "epochs": 1,
             "patience": None,
-            "test_fraction": 0.0,
+            "validation_fraction": 0.0,
             "l2": l2,
             "seed": int(seed) + self._parts,
         }

@@ -5,7 +5,8 @@ logs of version 0.1.0, or are only known of some workers.
 """
 
 import json
-from typing import Annotated, Any, ClassVar, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -48,6 +49,7 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     hogbatch: str = ""  # the version
     data: str
     train_rows: int
+    validation_rows: int = 0
     test_rows: int
     features: int = 0
     sparse: bool
@@ -67,9 +69,12 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     def description(self) -> str:
         """Data and network of the run in words."""
         form = "sparse" if self.sparse else "dense"
-        testing = f"{self.test_rows:,} test rows" if self.test_rows else "no test set"
+        held_out = [
+            f"{rows:,} {name} rows" if rows else f"no {name} rows"
+            for name, rows in (("validation", self.validation_rows), ("test", self.test_rows))
+        ]
         return (
-            f"{self.data}: {self.train_rows:,} training rows, {testing}, {form}; "
+            f"{self.data}: {self.train_rows:,} training rows, {', '.join(held_out)}, {form}; "
             f"network {self.network}, loss {self.loss}"
         )
 
@@ -276,7 +281,8 @@ class EpochEnded(Event, frozen=True, tag="epoch"):
 
 
 class EvaluationBegins(Event, frozen=True, tag="evaluation_begins"):
-    rows: int  # of the test set
+    rows: int
+    set: str = "validation"  # whose rows they are
 
 
 class Evaluated(Event, frozen=True, tag="evaluation"):
@@ -286,9 +292,16 @@ class Evaluated(Event, frozen=True, tag="evaluation"):
     epochs: float
     rows: int
     train_loss: float | None
-    test_loss: float | None
-    test_values: dict[str, float] = {}
+    validation_loss: float | None
+    validation_values: dict[str, float] = {}
     utilization: dict[str, float] = {}
+
+
+class Tested(Event, frozen=True, tag="tested"):
+    """The result of the kept model on the test rows, which chose nothing."""
+
+    loss: float | None  # mean per row; None: not finite
+    values: dict[str, float] = {}  # metric name → value
 
 
 class Reached(Event, frozen=True):
@@ -367,10 +380,19 @@ AnyEvent = (
     | WorkerLeft | WorkerRestarted | WorkerGivenUp | WorkerParked | WorkerUnparked | OutOfMemory
     | PolicyStopped | LeaseDone | LeasesDone | MergeRefused | RowsSkipped | RowsOftenSkipped
     | Quarantined
-    | EpochEnded | EvaluationBegins | Evaluated | CheckpointBegins | CheckpointWritten
+    | EpochEnded | EvaluationBegins | Evaluated | Tested | CheckpointBegins | CheckpointWritten
     | CheckpointFailed | Poisoned | Recovered | WorkersOfServer | ServersMerged | PlaneChosen
 )  # fmt: skip
 NAMES = frozenset(kind.__struct_config__.tag for kind in get_args(AnyEvent))
+
+
+# In earlier versions, the rows that chose the model were called test rows.
+EARLIER_NAMES: Final = {"test_loss": "validation_loss", "test_values": "validation_values"}
+
+
+def with_present_names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an event or an evaluation, which an earlier version may have recorded."""
+    return {EARLIER_NAMES.get(name, name): value for name, value in fields.items()}
 
 
 def read_event(line: bytes) -> Event | None:
@@ -378,6 +400,7 @@ def read_event(line: bytes) -> Event | None:
     try:
         fields = json.loads(line)  # accepts NaN and Infinity, which json.dumps writes
         name, at = fields["event"], float(fields["at"])
+        fields = with_present_names(fields)
         return msgspec.convert(fields, AnyEvent) if name in NAMES else Event(at=at)
     except (ValueError, RecursionError, KeyError, TypeError, msgspec.ValidationError):
         return None

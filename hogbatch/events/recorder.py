@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.events.event import AnyEvent, Evaluated
+from hogbatch.events.event import AnyEvent, Evaluated, Tested
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.records import Evaluation, Observer, RunTotals
+
+BLOCK_VALUES = 1 << 18  # floats that are exchanged at a time
 
 
 class RefusalCounts(NamedTuple):
@@ -36,6 +38,7 @@ class RunRecorder:
         self.marks = marks
         self.history: list[Evaluation] = []
         self.kept: Evaluation | None = None  # of the kept parameters
+        self.tested: Tested | None = None  # the result of the kept parameters on the test rows
         self._observers = observers
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
@@ -52,6 +55,8 @@ class RunRecorder:
 
     def record(self, event: AnyEvent) -> None:
         """Log an event, and tell the observers."""
+        if isinstance(event, Tested):
+            self.tested = event
         logged = self.log.write(event)
         for observer in self._observers:
             observer.event(logged)
@@ -77,6 +82,19 @@ class RunRecorder:
         else:
             np.copyto(self._copy, self._shared)
         self.kept = evaluation
+
+    def show_kept(self, shown: bool) -> None:
+        """Exchange the shared and the kept parameters, to evaluate these; with False, once more."""
+        if self._copy is None:
+            return
+        lent = self._lent is not None and self._lent() is not None  # a checkpoint is being written
+        if lent or not self._copy.flags.writeable:
+            self._copy = self._copy.copy()
+        for start in range(0, len(self._copy), BLOCK_VALUES):
+            block = slice(start, start + BLOCK_VALUES)
+            kept = self._copy[block].copy()
+            self._copy[block] = self._shared[block]
+            self._shared[block] = kept
 
     @property
     def kept_params(self) -> NDArray[np.float32] | None:
@@ -113,7 +131,8 @@ class RunRecorder:
             "epochs": totals.epochs,
             "rows": totals.rows,
             "train_loss": self.history[-1].train_loss if self.history else None,
-            "test": _test(kept) if kept else None,
+            "validation": _result(kept.validation_loss, kept.validation_values) if kept else None,
+            "test": _result(self.tested.loss, self.tested.values) if self.tested else None,
             "saved": {"seconds": kept.seconds, "epochs": kept.epochs} if kept else None,
             "history": [_entry(evaluation) for evaluation in self.history],
             "workers": [asdict(worker) for worker in totals.workers],
@@ -122,18 +141,14 @@ class RunRecorder:
 
 
 def _entry(evaluation: Evaluation) -> dict[str, Any]:
-    """An entry of `history`; `test_value` is the first metric."""
-    return {**asdict(evaluation), "test_value": next(iter(evaluation.test_values.values()), None)}
+    """An entry of `history`; `validation_value` is the first metric."""
+    value = next(iter(evaluation.validation_values.values()), None)
+    return {**asdict(evaluation), "validation_value": value}
 
 
-def _test(evaluation: Evaluation) -> dict[str, Any] | None:
-    """Test results of the kept model; None without a test set."""
-    if evaluation.test_loss is None:
+def _result(loss: float | None, values: Mapping[str, float]) -> dict[str, Any] | None:
+    """Loss and metrics of the kept model on a set; None if the loss is not known or not finite."""
+    if loss is None:
         return None
-    metric, value = next(iter(evaluation.test_values.items()))
-    return {
-        "loss": evaluation.test_loss,
-        "metric": metric,
-        "value": value,
-        "values": evaluation.test_values,
-    }
+    metric, value = next(iter(values.items()))
+    return {"loss": loss, "metric": metric, "value": value, "values": dict(values)}

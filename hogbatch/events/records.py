@@ -24,25 +24,25 @@ class Evaluation:
     epochs: float
     rows: Count  # trained on since the start
     train_loss: float | None  # mean since the last evaluation, before each update
-    test_loss: float | None
-    test_values: dict[str, float] = field(default_factory=dict)  # metric name → value
+    validation_loss: float | None
+    validation_values: dict[str, float] = field(default_factory=dict)  # metric name → value
     # worker name → rows per second since the last evaluation over its peak; without
     # workers that have not measured it
     utilization: dict[str, float] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Progress, losses and metrics in one dict, e.g. `test_loss` and `test_accuracy`.
+        """Progress, losses and metrics in one dict, e.g. `validation_accuracy`.
 
-        `train_loss` and `test_loss` are NaN if there is none.
+        `train_loss` and `validation_loss` are NaN if there is none.
         """
         return {
             "seconds": self.seconds,
             "epochs": self.epochs,
             "rows": self.rows,
             "train_loss": math.nan if self.train_loss is None else self.train_loss,
-            "test_loss": math.nan if self.test_loss is None else self.test_loss,
-            **{f"test_{name}": value for name, value in self.test_values.items()},
+            "validation_loss": math.nan if self.validation_loss is None else self.validation_loss,
+            **{f"validation_{name}": value for name, value in self.validation_values.items()},
         }
 
 
@@ -68,9 +68,9 @@ class IntervalSpeed:
 
 def rank(evaluation: Evaluation | Evaluated, started: Started | None) -> float:
     """A number that is the lowest for the best model, by the rule of the coordinator."""
-    if started is not None and started.by_metric and evaluation.test_values:
-        return LOSSES[started.loss].ranking(evaluation.test_values)
-    return math.inf if evaluation.test_loss is None else evaluation.test_loss
+    if started is not None and started.by_metric and evaluation.validation_values:
+        return LOSSES[started.loss].ranking(evaluation.validation_values)
+    return math.inf if evaluation.validation_loss is None else evaluation.validation_loss
 
 
 @dataclass(frozen=True, slots=True)

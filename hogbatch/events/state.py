@@ -50,6 +50,7 @@ class RunState:
     notices: list[Notice] = field(default_factory=list)  # the last MAX_NOTICES
     occurrences: dict[str, list[float]] = field(default_factory=dict)  # of TIMED: training seconds
     checkpoint_at: float | None = None  # training seconds of the state that the last one has
+    tested: events.Tested | None = None  # the result of the kept model on the test rows
     evaluates: events.EvaluationBegins | None = None  # an evaluation has begun and not ended
     saves: bool = False  # a checkpoint is being written
     damaged: int = 0  # events of workers that are not known, and lines that are not events
@@ -156,6 +157,8 @@ class RunState:
                 self._evaluated(Evaluation(**event.fields))
             case events.EvaluationBegins():
                 self.evaluates = event
+            case events.Tested():
+                self.tested, self.evaluates = event, None
             case events.CheckpointBegins():
                 self.saves = True
             case events.CheckpointWritten():
@@ -199,7 +202,7 @@ class RunState:
         raise KeyError(name)
 
     def _begin(self, started: events.Started) -> None:
-        self.started, self.ended = started, None
+        self.started, self.ended, self.tested = started, None, None
         self.train_rows = started.train_rows
         self.trains, self.evaluates, self.saves = False, None, False
         self._dismiss_workers()

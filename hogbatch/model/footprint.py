@@ -38,7 +38,7 @@ class RunSizes:
 
     network: Network
     slots: int  # optimizer slots per parameter
-    data: int  # bytes of the training and the test set
+    data: int  # bytes of all sets of rows
     rows: int  # N of the training set
     sparse: bool  # whether inputs are CSR
     batch: int = EVALUATION_ROWS  # maximum rows of a batch on a CPU thread

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from hogbatch.config.flags import dashed
+from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.encode import Encoding
 from hogbatch.data.frames import without
 from hogbatch.data.labelled import labelled
 from hogbatch.data.load import Features, LoadedData, prepare
 from hogbatch.data.memory import is_sparse, raw_set
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
 from hogbatch.data.table.given import later_set, training_set
@@ -21,7 +24,7 @@ from hogbatch.run.initial import fitted, initial_model
 from hogbatch.run.resume import merge_settings
 from hogbatch.views.console import Console
 
-FILES_ONLY: Final = ("test", "label", "index_base", "header", "features", "bad_lines")
+FILES_ONLY: Final = ("validation", "test", "label", "index_base", "header", "features", "bad_lines")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class GivenArrays:
     y: Any  # labels of N rows
     X_test: Any = None
     y_test: Any = None
+    X_validation: Any = None
+    y_validation: Any = None
     sample_weight: Any = None  # [N]
     label: str | None = None  # name of the labels, if they are a column of a frame
     encoding: Encoding | None = None  # of the labels; None: chosen from them
@@ -40,31 +45,34 @@ class GivenArrays:
 
     def with_labels(self, name: str) -> "GivenArrays":
         """The same rows with the column `name` of the frames as labels."""
-        if self.y is not None or self.y_test is not None:
-            raise UsageError("expected `label`, the name of a column, or y; got both")
-        X, y = without(self.X, name, "X")
-        arrays = replace(self, X=X, y=y, label=name)
-        if self.X_test is None:
-            return arrays
-        X_test, y_test = without(self.X_test, name, "X_test")
-        return replace(arrays, X_test=X_test, y_test=y_test)
+        named: dict[str, Any] = {"label": name}
+        for suffix in ("", "_validation", "_test"):
+            rows, labels = f"X{suffix}", f"y{suffix}"
+            if getattr(self, labels) is not None:
+                raise UsageError("expected `label`, the name of a column, or y; got both")
+            if getattr(self, rows) is not None:
+                named[rows], named[labels] = without(getattr(self, rows), name, rows)
+        return replace(self, **named)
 
     def load(self, config: TrainConfig, console: Console) -> LoadedData:
         """Check, split and scale the rows; print notes about them. UsageError or DataError."""
-        if self.X_test is None and self.y_test is not None:
-            raise UsageError("y_test needs X_test, the rows with these labels")
+        given: dict[SetName, tuple[Any, Any]] = {
+            "validation": (self.X_validation, self.y_validation),
+            "test": (self.X_test, self.y_test),
+        }
+        for name, (X, y) in given.items():
+            if X is None and y is not None:
+                raise UsageError(f"y_{name} needs X_{name}, the rows with these labels")
 
-        def test_rows(features: Features) -> RawSet:
-            rows = later_set(
-                self.X_test, self.y_test, features.table, features.width, suffix="_test"
-            )
-            return labelled(rows)
+        def read(name: SetName, features: Features) -> RawSet:
+            table, width = features.table, features.width
+            return labelled(later_set(*given[name], table, width, suffix=f"_{name}"))
 
         model = self.model or initial_model(config)
         data = prepare(
             labelled(self._rows(config, model)),
-            None if self.X_test is None else test_rows,
-            test_fraction=config.test_fraction,
+            {name: partial(read, name) for name, (X, _) in given.items() if X is not None},
+            fractions=Fractions(config.test_fraction, config.validation_fraction),
             loss=config.loss,
             scale=config.scale if model is None else fitted(model),
             seed=config.seed,
@@ -104,6 +112,6 @@ def settings_for_arrays(settings: Mapping[str, Any]) -> TrainConfig:
     config, default = merge_settings(values), TrainConfig()
     for name in FILES_ONLY:
         if getattr(config, name) != getattr(default, name):
-            instead = "; give X_test and y_test" if name == "test" else ""
+            instead = f"; give X_{name} and y_{name}" if name in SET_NAMES else ""
             raise UsageError(f"{dashed(name)} applies to files; these data are arrays{instead}")
     return config

@@ -86,8 +86,7 @@ class RunComponents:
         return Assignment(
             welcome=welcome,
             network=setup.network,
-            train=setup.loaded.train,
-            test=setup.loaded.test,
+            sets=setup.loaded.sets,
             orders=segments.orders,
             model=segments.model,
             fence=segments.fences.line(welcome.worker),
@@ -112,6 +111,7 @@ class RunComponents:
             write_due=self.recorder.log.write_due,
             report=self.recorder.report,
             show_mean=self.moving_mean.show,
+            show_kept=self.recorder.show_kept,
             keep=self.recorder.keep,
         )
 

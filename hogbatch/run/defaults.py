@@ -101,7 +101,7 @@ def max_epochs(rows: int) -> int:
 
 
 def patience(rows: int) -> int:
-    """Epochs without a lower test loss after which a run without another limit ends."""
+    """Epochs without a lower validation loss after which a run without another limit ends."""
     return max(EPOCHS, epochs(rows) // 4)
 
 

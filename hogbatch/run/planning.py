@@ -8,6 +8,7 @@ from msgspec import structs
 from hogbatch.config.losses import can_hash, choose_loss
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
 from hogbatch.config.optimizers import OPTIMIZERS
+from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
@@ -110,7 +111,8 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
         checkpoint_seconds=config.checkpoint_seconds or math.inf,
         unit=data.encoding.scale,
         train_rows=rows,
-        test_rows=_test_rows(data),
+        validation_rows=_rows(data, "validation"),
+        test_rows=_rows(data, "test"),
     )
 
 
@@ -143,10 +145,10 @@ def _mostly_dense(data: DataFacts, network: Network) -> bool:
 
 def _rows_between_pauses(config: TrainConfig, data: DataFacts) -> tuple[int, int]:
     """Return about how many rows are trained on between evaluations: at least, and at most."""
-    train, test = data.train_sizes.rows, _test_rows(data)
-    if config.target_loss is None or config.eval_seconds is not None or not test:
+    train, validated = data.train_sizes.rows, _rows(data, "validation")
+    if config.target_loss is None or config.eval_seconds is not None or not validated:
         return train, train
-    return max(1, min(train, int(FORWARD_FRACTION * test))), train
+    return max(1, min(train, int(FORWARD_FRACTION * validated))), train
 
 
 def epochs_for(config: TrainConfig, rows: int) -> int | None:
@@ -189,14 +191,14 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, *, hashed: bool) ->
         eval_seconds=config.eval_seconds,
         keep="best" if config.keep == "best" else "last",
         wait_for_workers=config.wait_for_workers,
-        patience=patience if _test_rows(data) else 0,
+        patience=patience if _rows(data, "validation") else 0,
         by_epoch=config.deterministic,
         average=config.average == "on" or (config.average == "auto" and hashed),
     )
 
 
-def _test_rows(data: DataFacts) -> int:
-    return data.test_sizes.rows if data.test_sizes is not None else 0
+def _rows(data: DataFacts, name: SetName) -> int:
+    return data.set_sizes[name].rows if name in data.set_sizes else 0
 
 
 def memory_for(
@@ -216,7 +218,7 @@ def memory_for(
     sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,
-        0 if divided else arrange(dataset.fields_of(train, data.test_sizes)).size,
+        0 if divided else arrange(dataset.fields_of(data.set_sizes)).size,
         0 if divided else train.rows,
         train.sparse,
         batch,

@@ -1,10 +1,10 @@
 """The results of a run: model, summary, final message and exit code."""
 
+import math
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.commands import Finish
 from hogbatch.data.facts import DataFacts
@@ -32,7 +33,7 @@ from hogbatch.version import version
 from hogbatch.views.console import figure, readable
 
 
-@dataclass(frozen=True)  # no slots: cached_property needs a __dict__
+@dataclass(frozen=True)
 class Run:
     """A finished training run.
 
@@ -60,11 +61,19 @@ class Run:
         """One of "finished", "target", "time", "stopped", "failed"."""
         return str(self.summary["status"])
 
-    @cached_property
+    @property
+    def validation_loss(self) -> float | None:
+        """Validation loss of `model`, per row, by which it was chosen; None without such rows."""
+        return self._loss("validation")
+
+    @property
     def test_loss(self) -> float | None:
-        """Test loss of `model`, per row; None without a test set or a model."""
-        test = self.summary["test"]
-        return None if test is None else float(test["loss"])
+        """Test loss of `model`, per row; None without a test set or a model, or not evaluated."""
+        return self._loss("test")
+
+    def _loss(self, name: SetName) -> float | None:
+        result = self.summary[name]
+        return None if result is None else float(result["loss"])
 
     @property
     def path(self) -> str | None:
@@ -79,19 +88,22 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The test results of `model`, with the progress and the last training loss of the run.
+        """The results of `model`, with the progress and the last training loss of the run.
 
-        The names are those of `Evaluation.metrics`.
+        The names are those of `Evaluation.metrics`, and `test_loss`, which is NaN if there is none,
+        `test_accuracy` and so on.
         """
-        summary, test = self.summary, self.summary["test"]
-        return Evaluation(
+        summary, test = self.summary, self.summary["test"] or {"loss": math.nan, "values": {}}
+        evaluation = Evaluation(
             seconds=summary["train_seconds"],
             epochs=summary["epochs"],
             rows=summary["rows"],
             train_loss=summary["train_loss"],
-            test_loss=self.test_loss,
-            test_values=test["values"] if test else {},
-        ).metrics
+            validation_loss=self.validation_loss,
+            validation_values=summary["validation"]["values"] if summary["validation"] else {},
+        )
+        tested = {f"test_{name}": value for name, value in test["values"].items()}
+        return evaluation.metrics | {"test_loss": test["loss"]} | tested
 
     @property
     def metrics_history(self) -> list[dict[str, float]]:
@@ -184,7 +196,7 @@ def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
 def _print_conclusion(
     run: Run, finish: Finish, components: RunComponents, untrained: str, saved: str
 ) -> None:
-    result = _result(run.summary, components.setup.network.loss)
+    result = results_in_words(run.summary, components)
     reason = f" ({finish.reason})" if finish.status == "finished" and finish.reason else ""
     parts = "; ".join(filter(None, [result, saved]))
     components.console.say(f"{run.status}{untrained}{reason}: {parts}")
@@ -197,16 +209,28 @@ def _print_error(line: str) -> None:
         print(f"hogbatch: {line}", file=sys.stderr)
 
 
-def _result(summary: Mapping[str, Any], loss: str) -> str:
-    """The results in words, those of the test set if there is one."""
-    if test := summary["test"]:
-        metric = f"{test['metric']} {figure(test['value'])}"
-        name, value = readable(loss, test["loss"])
-        return metric if name == test["metric"] else f"{metric}, test {name} {figure(value)}"
-    if summary["train_loss"] is None:
-        return ""
-    name, value = readable(loss, summary["train_loss"])
-    return f"training {name} {figure(value)}"
+def results_in_words(summary: Mapping[str, Any], components: RunComponents) -> str:
+    """The results of the kept model: those that chose it, and those on the test set."""
+    loss, plan = components.setup.network.loss, components.setup.plan
+    results = []
+    if summary["validation"]:
+        results.append(f"validation {_result(summary['validation'], loss)}")
+    elif summary["train_loss"] is not None:
+        name, value = readable(loss, summary["train_loss"])
+        results.append(f"training {name} {figure(value)}")
+    if summary["test"]:
+        results.append(f"test {_result(summary['test'], loss)}")
+    elif components.recorder.tested is not None:
+        results.append("the test loss is not finite")
+    elif plan.test_rows and summary["rows"]:
+        results.append("the test set was not evaluated")
+    return "; ".join(results)
+
+
+def _result(result: Mapping[str, Any], loss: str) -> str:
+    metric = f"{result['metric']} {figure(result['value'])}"
+    name, value = readable(loss, result["loss"])
+    return metric if name == result["metric"] else f"{metric}, {name} {figure(value)}"
 
 
 def exit_code(finish: Finish) -> int:

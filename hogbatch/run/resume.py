@@ -52,8 +52,8 @@ class Description:
         tomllib.loads(self.config)
         kept = self.kept
         expect(
-            kept is None or (kept.test_loss is None) == (not kept.test_values),
-            "kept: expected a test loss and metrics, or neither",
+            kept is None or (kept.validation_loss is None) == (not kept.validation_values),
+            "kept: expected a validation loss and metrics, or neither",
         )
 
 
@@ -287,6 +287,12 @@ def find_resume_point(resume: str, run_dir: Path) -> ResumePoint | None:
 
 def _described(checkpoint: Checkpoint) -> Description:
     """The description of a checkpoint; DataError if the run cannot continue from it."""
+    history = checkpoint.description.get("history")
+    if isinstance(history, list) and any("test_loss" in each for each in history):
+        raise DataError(
+            f"{checkpoint.path}: written by an earlier version, which chose the model to keep on "
+            "the test rows; continue with that version, or start a new run"
+        )
     try:
         described = msgspec.convert(checkpoint.description, Description)
         described.validate()

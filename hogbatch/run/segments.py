@@ -79,8 +79,8 @@ class RunSegments:
         if not isinstance(data, LoadedData):
             training = replace(training, rows=0, parts=())  # they have their order on the servers
             return cls(data.segment(), training, network, slots, run_dir)
-        segment = Segment.create("data", arrange(dataset.fields(data.train, data.test)))
-        dataset.fill(segment, data.train, data.test)
+        segment = Segment.create("data", arrange(dataset.fields(data.sets)))
+        dataset.fill(segment, data.sets)
         segment.make_read_only()
         return cls(segment, training, network, slots, run_dir)
 
@@ -129,9 +129,7 @@ class RunSegments:
 
     def as_views(self, data: LoadedData) -> LoadedData:
         """Return `data` with its sets as views of shared memory, so that only one copy remains."""
-        features = self.features
-        train, test = dataset.train_of(self.data, features), dataset.test_of(self.data, features)
-        return replace(data, train=train, test=test)
+        return replace(data, sets=dataset.sets_of(self.data, self.features))
 
     def shuffle(self, epoch: int, quarantined: int) -> None:
         """Write the row order of `epoch`, with the first `quarantined` quarantined rows last.

@@ -15,6 +15,7 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import LoadedData, load
+from hogbatch.data.order import Fractions
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import ARRAYS, plain_name, shown
@@ -83,6 +84,7 @@ class RunSetup:
             hogbatch=version(),
             data=shown(self.config.data),
             train_rows=plan.train_rows,
+            validation_rows=plan.validation_rows,
             test_rows=plan.test_rows,
             features=self.data.train_sizes.features,
             sparse=self.data.train_sizes.sparse,
@@ -227,8 +229,8 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
             ),
             progress=progress,
         ),
-        test=config.test,
-        test_fraction=config.test_fraction,
+        files=config.held_out_files,
+        fractions=Fractions(config.test_fraction, config.validation_fraction),
         loss=config.loss,
         scale=config.scale if start is None else fitted(start),
         seed=config.seed,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from hogbatch.config.sets import SetName
 from hogbatch.coordinator.commands import (
     Command,
     Finish,
@@ -64,7 +65,7 @@ class Audit:
     epoch: int = 0
     rows: int = 0  # trained on
     done: list[Rows] = field(default_factory=list)  # of the current epoch, with quarantined ones
-    tested: list[Rows] = field(default_factory=list)
+    evaluated: list[Rows] = field(default_factory=list)
     finish: Finish | None = None
     _held: dict[int, HeldRows] = field(default_factory=dict)  # by lease
     _order: list[tuple[int, int]] = field(default_factory=list)  # (start, lease) of those held
@@ -100,8 +101,8 @@ class Audit:
         whole, cut = message.rows == size, message.rows < size and message.too_large
         if (whole or cut) and not useless:
             self._release(message.lease)
-            if lease.task == "evaluate" and message.rows:
-                self.tested.append((lease.start, lease.start + message.rows))
+            if lease.task != "train" and message.rows:
+                self.evaluated.append((lease.start, lease.start + message.rows))
 
     def commanded(self, command: Command, world: "World") -> None:
         """The coordinator has returned `command`, which is about to be carried out."""
@@ -127,9 +128,8 @@ class Audit:
                 self.done.append((start, stop))
                 self.quarantined += stop - start
             case Report(evaluation):
-                check(_tile(self.tested, self.plan.test_rows), f"test rows done: {self.tested}")
+                self._check_evaluated("validation")
                 check(evaluation.rows == self.rows, f"{evaluation.rows} rows, not {self.rows}")
-                self.tested.clear()
             case RollBack():
                 check(not self._held, "rolled back while workers write")
             case Snapshot(SavedState() as saved):
@@ -143,7 +143,7 @@ class Audit:
         number = next((n for n, held_by in self._keys.items() if held_by == key), None)
         check(number is not None, f"{lease} to {key}, which is not attached")
         check(lease.fence == world.fence(number or 0), f"{lease} has another fence value")
-        rows = self.plan.test_rows if lease.task == "evaluate" else self.plan.train_rows
+        rows = self.plan.rows_of(lease.task)
         check(0 <= lease.start < lease.stop <= rows, f"{lease} is out of bounds")
         self._check_parts(key, lease)
         smallest, largest = self._limits[self._names[key]]
@@ -171,7 +171,7 @@ class Audit:
 
     def _check_parts(self, key: str, lease: Lease) -> None:
         """Check that the rows of divided data are of one part, which the server has."""
-        parts = self.plan.test_parts if lease.task == "evaluate" else self.plan.train_parts
+        parts = self.plan.parts_of(lease.task)
         if parts:
             part = bisect_right(ends := list(accumulate(parts)), lease.start)
             check(lease.stop <= ends[part], f"{lease} has rows of several parts")
@@ -204,7 +204,9 @@ class Audit:
             case events.WorkerLeft(reissued=spans) if self.plan.merging is not None:
                 self._discard([(start, stop) for start, stop in spans])
             case events.EvaluationBegins():  # again, if servers were lost meanwhile
-                self.tested.clear()
+                self.evaluated.clear()
+            case events.Tested():
+                self._check_evaluated("test")
             case events.EpochEnded(epoch, rows):
                 check(epoch == self.epoch, f"the end of epoch {epoch} in epoch {self.epoch}")
                 check(_tile(self.done, rows), f"epoch {epoch} of {rows} rows: {sorted(self.done)}")
@@ -213,6 +215,11 @@ class Audit:
                 self.epoch += 1
                 excluded = 0 if self.plan.merging is not None else self.quarantined
                 self._epoch_rows = self.plan.train_rows - excluded
+
+    def _check_evaluated(self, name: SetName) -> None:
+        rows = self.plan.rows_of(name)
+        check(_tile(self.evaluated, rows), f"{name} rows done: {self.evaluated}")
+        self.evaluated.clear()
 
     def _discard(self, spans: list[Rows]) -> None:
         """A server has left: the rows that it has trained on but not merged are not done."""
@@ -241,7 +248,7 @@ class Audit:
         self.done = list(next(found, []))
         self.quarantined = saved.quarantined if saved is not None else 0
         self._epoch_rows = saved.epoch_rows if saved is not None else self.plan.train_rows
-        for spans in (self.tested, self._order, self._revoked):
+        for spans in (self.evaluated, self._order, self._revoked):
             spans.clear()
         for table in (self._held, self._keys, self._pids, self._parts, self._limits, self._names):
             table.clear()

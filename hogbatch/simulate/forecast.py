@@ -105,7 +105,7 @@ def _plan(config: TrainConfig, groups: list[tuple[int, Speed]], rows: int) -> Pl
             wait_for_workers=math.inf,
         ),
         limits_for(config, rows),
-        (rows, 0),
+        (rows, 0, 0),
         config.lease_ms / 1000,
         config.beta,
         start_with=sum(count for count, _ in groups),

@@ -106,6 +106,11 @@ def _draw_speed(rng: Random) -> Speed:
     )
 
 
+def _draw_held_out(rng: Random) -> tuple[int, int]:
+    """Numbers of validation and test rows."""
+    return rng.choice([0, rng.randint(1, 1000)]), rng.choice([0, rng.randint(1, 1000)])
+
+
 def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
     smallest = rng.randint(1, 16)
     return simulated_plan(
@@ -120,7 +125,7 @@ def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
             average=rng.random() < 0.2,
         ),
         Limits((smallest, smallest * rng.randint(1, 16)), rng.choice([None, None, (32, 512)])),
-        (train_rows, rng.choice([0, rng.randint(1, 1000)])),
+        (train_rows, *_draw_held_out(rng)),
         lease_seconds=10 ** rng.uniform(-2.5, -0.5),
         beta=rng.choice([1.0, 1.0, 0.5]),
         start_with=rng.choice([1, 1, workers, workers + 2]),

@@ -15,6 +15,7 @@ from hogbatch.coordinator.commands import (
     Report,
     Revoke,
     RollBack,
+    ShowKept,
     ShowMean,
 )
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
@@ -56,13 +57,13 @@ class SimulatedMerge:
 def simulated_plan(
     stopping: StoppingCriteria,
     limits: Limits,
-    rows: tuple[int, int],
+    rows: tuple[int, int, int],
     lease_seconds: float,
     beta: float,
     start_with: int = 1,
     checkpoint_seconds: float = float("inf"),
 ) -> Plan:
-    """A plan for `rows` (training rows, test rows) that do not exist."""
+    """A plan for `rows` (training, validation and test rows) that do not exist."""
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
     layers = (DenseLayer(1, 1, "linear"),)
     return Plan(
@@ -73,7 +74,8 @@ def simulated_plan(
         learning_rate=LearningRate(0.1),
         lease_seconds=lease_seconds,
         train_rows=rows[0],
-        test_rows=rows[1],
+        validation_rows=rows[1],
+        test_rows=rows[2],
         beta=beta,
         start_with=start_with,
         checkpoint_seconds=checkpoint_seconds,
@@ -103,7 +105,9 @@ class SimulatedWorld(World):
             Quarantine: self._quarantine,
             RollBack: self._roll_back,
             Record: self._record,
-            **dict.fromkeys((Report, ShowMean, Keep), lambda _: None),  # there is no model
+            **dict.fromkeys(
+                (Report, ShowMean, ShowKept, Keep), lambda _: None
+            ),  # there is no model
         }
         self.conditions, self._seed = conditions, seed
         self.corrupted = False

@@ -114,7 +114,7 @@ class SpeedEngine(SimulatedEngine):
         rows = self._fitting(lease)
         size = min(lease.batch_size, lease.stop - lease.start)
         usual = self.speed.seconds(rows, size) / (
-            EVALUATION_SPEEDUP if lease.task == "evaluate" else 1.0
+            1.0 if lease.task == "train" else EVALUATION_SPEEDUP
         )
         noise = max(0.2, self.rng.gauss(1.0, self.speed.spread))
         seconds = usual * self.slowdown * noise

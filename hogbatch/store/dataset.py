@@ -1,4 +1,4 @@
-"""Views of the training set, the test set and the epoch orders in shared memory."""
+"""Views of the sets of rows and of the epoch orders in shared memory."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,59 +7,53 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.data.sizes import SetSizes
 from hogbatch.store.layout import Shape
 from hogbatch.store.segment import Segment
 
-TRAIN = "train"
-TEST = "test"
+
+def fields(sets: Mapping[SetName, Examples]) -> Mapping[str, tuple[str, Shape]]:
+    """The arrays of `sets`, for :func:`hogbatch.store.layout.arrange`."""
+    return fields_of({name: examples.sizes for name, examples in sets.items()})
 
 
-def fields(train: Examples, test: Examples | None) -> Mapping[str, tuple[str, Shape]]:
-    """The arrays of both sets, for :func:`hogbatch.store.layout.arrange`."""
-    return fields_of(train.sizes, None if test is None else test.sizes)
-
-
-def fields_of(train: SetSizes, test: SetSizes | None) -> Mapping[str, tuple[str, Shape]]:
+def fields_of(sizes: Mapping[SetName, SetSizes]) -> Mapping[str, tuple[str, Shape]]:
     """The arrays of sets of these sizes, as :func:`fields` returns them."""
-    sets = {TRAIN: train} if test is None else {TRAIN: train, TEST: test}
     return {
         f"{name}/{array}": field
-        for name, sizes in sets.items()
-        for array, field in _fields_of_set(sizes).items()
+        for name, each in sizes.items()
+        for array, field in _fields_of_set(each).items()
     }
 
 
-def fill(segment: Segment, train: Examples, test: Examples | None) -> None:
-    """Copy both sets into `segment`, which was laid out with :func:`fields`."""
-    fill_in_turn(segment, [(train, test)])
+def fill(segment: Segment, sets: Mapping[SetName, Examples]) -> None:
+    """Copy `sets` into `segment`, which was laid out with :func:`fields`."""
+    fill_in_turn(segment, [sets])
 
 
-def fill_in_turn(
-    segment: Segment, pieces: Iterable[tuple[Examples | None, Examples | None]]
-) -> None:
-    """Copy the training and the test rows of each of `pieces` behind those of the earlier ones.
+def fill_in_turn(segment: Segment, pieces: Iterable[Mapping[SetName, Examples]]) -> None:
+    """Copy the rows of each of `pieces` behind those of the earlier ones, set by set.
 
     `segment` was laid out with :func:`fields_of` for the rows of all pieces together. No piece is
     in memory any more when the next one is asked for.
     """
-    ends = {TRAIN: _Ends(), TEST: _Ends()}
+    ends = dict.fromkeys(SET_NAMES, _Ends())
     for piece in pieces:
-        for name, examples in zip((TRAIN, TEST), piece, strict=True):
-            if examples is not None:
-                ends[name] = _append(segment, name, ends[name], examples)
-        del piece, examples
+        ends |= {name: _append(segment, name, ends[name], rows) for name, rows in piece.items()}
+        del piece
+
+
+def sets_of(segment: Segment, features: int) -> dict[SetName, Examples]:
+    """The sets in `segment`, with F = `features`."""
+    names = (name for name in SET_NAMES if f"{name}/inputs/dense" in segment)
+    return {name: _examples(segment, name, features) for name in names}
 
 
 def train_of(segment: Segment, features: int) -> Examples:
     """The training set, with F = `features`."""
-    return _examples(segment, TRAIN, features)
-
-
-def test_of(segment: Segment, features: int) -> Examples | None:
-    """The test set, with F = `features`; None if there is none."""
-    return _examples(segment, TEST, features) if f"{TEST}/inputs/dense" in segment else None
+    return _examples(segment, "train", features)
 
 
 @dataclass(frozen=True, slots=True)

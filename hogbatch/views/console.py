@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Mapping
 from typing import Protocol, TextIO
 
 from hogbatch.config.losses import LOSSES
@@ -98,14 +99,23 @@ def speed_text(rows_per_second: float) -> str:
 
 def result_parts(evaluation: Evaluation, loss: str | None) -> list[str]:
     """Metrics and means of the loss named `loss` as in progress lines."""
-    parts = [f"{name} {figure(value)}" for name, value in evaluation.test_values.items()]
-    if evaluation.test_loss is not None:
-        name, value = readable(loss, evaluation.test_loss)
-        parts += [f"test {figure(value)}"] if name not in evaluation.test_values else []
+    values, mean = evaluation.validation_values, evaluation.validation_loss
+    parts = measured_parts(values, mean, loss, "validation")
     if evaluation.train_loss is None:
         return [*parts, "train -"]
     name, value = readable(loss, evaluation.train_loss)
     return [*parts, f"train {'' if name == 'loss' else f'{name} '}{figure(value)}"]
+
+
+def measured_parts(
+    values: Mapping[str, float], mean: float | None, loss: str | None, label: str
+) -> list[str]:
+    """Metrics `values`, and the `mean` of the loss under `label` if it is not read as a metric."""
+    parts = [f"{name} {figure(value)}" for name, value in values.items()]
+    if mean is not None:
+        name, value = readable(loss, mean)
+        parts += [f"{label} {figure(value)}"] if name not in values else []
+    return parts
 
 
 def readable(loss: str | None, mean: float) -> tuple[str, float]:

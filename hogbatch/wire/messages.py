@@ -21,6 +21,7 @@ import msgspec
 
 from hogbatch.config.layers import DenseLayer
 from hogbatch.config.lsh import Lsh
+from hogbatch.config.sets import SetName
 
 # Bounds are part of the protocol: the decoder rejects numbers outside them, so no other code has
 # to handle a negative count or a NaN.
@@ -232,11 +233,12 @@ class Welcome(Message, frozen=True):
 class Lease(Message, frozen=True):
     """Process rows [start, stop). (The paper's ExecuteWork.)
 
-    For "train" these are positions in the order of `epoch`, for "evaluate" rows of the test set.
+    For the task "train" these are positions in the order of `epoch`. Otherwise they are rows of the
+    set that the task names, on which the model is evaluated.
     """
 
     number: int  # as in Done.lease
-    task: Literal["train", "evaluate"]
+    task: SetName
     epoch: int
     start: int
     stop: int

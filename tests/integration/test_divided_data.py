@@ -18,10 +18,12 @@ from hogbatch.events.event import (
     WorkerReady,
 )
 from tests.integration.test_several_servers import LOCAL, check_that_rows_are_trained_on_once
-from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S
+from tests.support.fault_injection import ENDLESS, WITHIN_S
 
 FILES = 6
-TRAIN, TEST = 26_051, 6_510  # rows of a9a: a fifth of each of the six files is for testing
+# Rows of a9a: of each file, a fifth is for testing, and a tenth of the rest for validation.
+TRAIN, VALIDATION, TEST = 23_447, 2_604, 6_510
+ALONE = 3_252  # without test rows
 
 
 def write_parts(folder, lines, files=FILES):
@@ -58,7 +60,9 @@ def train(job, data):
 def test_servers_train_on_the_files_that_they_have_read(job, train, copies, main):
     """With one copy, the test file is read by all servers; with two, each file has test rows."""
     test = ("--test", SAMPLES["a9a"].test) if copies == 1 else ()
-    rows, test_rows = (ROWS, 16_281) if test else (TRAIN, TEST)
+    rows, validated, tested = (TRAIN, VALIDATION, TEST)
+    if test:
+        rows, validated, tested = TRAIN + VALIDATION + TEST - ALONE, ALONE, 16_281
     process = train("--epochs", 3, "--data-copies", copies, *test)
     assert job.finish() == 0, job.said(process)
     summary = job.summary()
@@ -66,7 +70,8 @@ def test_servers_train_on_the_files_that_they_have_read(job, train, copies, main
     assert summary["test"]["loss"] < 0.40
     assert check_that_rows_are_trained_on_once(job, rows) == 3
     (started,) = job.events(Started)
-    assert (started.train_rows, started.test_rows) == (rows, test_rows)
+    held_out = started.validation_rows, started.test_rows
+    assert (started.train_rows, *held_out) == (rows, validated, tested)
     if copies == 1:  # each has trained on its half, whatever its speed
         for server in ("server-0", "server-1"):
             own = json.loads((job.run_dir / "servers" / server / "summary.json").read_text())

@@ -49,7 +49,7 @@ def expect_one_frame(shown, *, starts, result):
     """The terminal has one frame, and below it only the result, which may wrap."""
     lines = shown.everything
     first_words = [line.split()[0] for line in lines if re.match("(epoch|run|worker|test) ", line)]
-    assert sorted(first_words) == ["epoch", "run", "test", "worker"], "one of each line"
+    assert sorted(first_words) == ["epoch", "run", "validated", "worker"], "one of each line"
     tables = [line.split()[0] for line in lines if line.startswith("cpu-")]
     assert sorted(tables) == ["cpu-0", "cpu-1"]
     state = next(n for n, line in enumerate(lines) if line.startswith(starts))

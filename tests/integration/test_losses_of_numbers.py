@@ -17,7 +17,12 @@ SKEWED = 50 + 20 * GROUP + 10 * RANDOM.exponential(size=ROWS)
 
 def trained(X, y, loss, path):
     """The model of a run, after it was saved and loaded."""
-    settings = LINEAR | {"test_fraction": 0.0, "deterministic": True, "quiet": True}
+    settings = LINEAR | {
+        "test_fraction": 0.0,
+        "validation_fraction": 0.0,
+        "deterministic": True,
+        "quiet": True,
+    }
     run = hogbatch.train(X, y, loss=loss, **settings)
     run.save(path)
     return hogbatch.load_model(path)

@@ -76,24 +76,28 @@ def test_a_run_has_its_figures_by_name(train):
     given = []
     follow = {"on_evaluation": lambda evaluation: given.append(evaluation.metrics)}
     run = train(epochs=3, **follow)
-    test, history = run.summary["test"], run.summary["history"]
+    summary, history = run.summary, run.summary["history"]
+    validation, test = summary["validation"], summary["test"]
     assert run.metrics == {
-        "seconds": run.summary["train_seconds"],
+        "seconds": summary["train_seconds"],
         "epochs": 3,
-        "rows": run.summary["rows"],
+        "rows": summary["rows"],
         "train_loss": history[-1]["train_loss"],
+        "validation_loss": run.validation_loss,
+        "validation_accuracy": validation["values"]["accuracy"],
         "test_loss": run.test_loss,
         "test_accuracy": test["values"]["accuracy"],
     }
     assert given == run.metrics_history and len(given) >= 1
-    for name in ("rows", "test_loss"):
+    for name in ("rows", "validation_loss"):
         assert [each[name] for each in given] == [each[name] for each in history]
 
 
-def test_a_set_without_test_rows_trains_all_the_same(train, capsys):
-    run = train(epochs=2, test_fraction=0.0)
+def test_data_without_rows_held_out_are_trained_on_all_the_same(train, capsys):
+    run = train(epochs=2, test_fraction=0.0, validation_fraction=0.0)
     assert capsys.readouterr().out == "", "it is quiet"
-    assert run.test_loss is None and run.summary["test"] is None
+    assert run.validation_loss is run.test_loss is None
+    assert run.summary["validation"] is run.summary["test"] is None
     assert run.summary["rows"] == 2 * ROWS
     assert math.isfinite(run.summary["train_loss"])
     assert math.isnan(run.metrics["test_loss"]) and "test_accuracy" not in run.metrics
@@ -177,6 +181,7 @@ def test_one_thread_with_fixed_batches_follows_plain_numpy(train, data):
         eval_seconds=1e-3,  # pauses must not show
         keep="last",
         test_fraction=0.0,
+        validation_fraction=0.0,
         seed=3,
         scale="none",
     )
@@ -230,7 +235,8 @@ class TestArrays:
 
         def trained(data, rows, **weights):
             settings = {"lr": 0.1, "lr_scaling": "none", "scale": "none", "l2": 0.0, "epochs": 30}
-            settings |= {"cpu_batch": f"{rows}:{rows}", "deterministic": True, "test_fraction": 0.0}
+            settings |= {"cpu_batch": f"{rows}:{rows}", "deterministic": True}
+            settings |= {"test_fraction": 0.0, "validation_fraction": 0.0}
             return hogbatch.train(*data, hidden=(), quiet=True, **settings, **weights)
 
         found = trained(data, np.count_nonzero(times), sample_weight=times)
@@ -244,7 +250,8 @@ class TestArrays:
         self, data, tmp_path
     ):
         x, y = np.repeat(data[0], 2, axis=0), np.tile(["more", "less"], ROWS)
-        settings = {"sample_weight": np.tile([3, 1], ROWS), "test_fraction": 0.0, "l2": 0.0}
+        settings = {"sample_weight": np.tile([3, 1], ROWS), "l2": 0.0}
+        settings |= {"test_fraction": 0.0, "validation_fraction": 0.0}
         run = train_arrays((x, y), tmp_path / "run", epochs=30, **settings)
         assert run.summary["rows"] == 30 * 2 * ROWS
         likely = run.model.predict_proba(x)[:, list(run.model.encoding.classes).index("more")]
@@ -256,6 +263,7 @@ class TestArrays:
             ({"X_test": np.zeros((2, 3)), "y_test": [0, 1]}, "X_test: expected 7 features, as in"),
             ({"X_test": np.zeros((2, FEATURES))}, "y_test is missing"),
             ({"y_test": [0, 1]}, "y_test needs X_test"),
+            ({"y_validation": [0, 1]}, "y_validation needs X_validation"),
             ({"test": "t.csv"}, "test applies to files; these data are arrays; give X_test"),
             ({"sample_weight": [1.0]}, "sample_weight: expected one number for each of 200 rows"),
             ({"drop": ("a",)}, "X has no column 'a': its columns are 0, 1"),

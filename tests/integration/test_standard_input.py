@@ -31,7 +31,7 @@ def test_standard_input_is_a_file_like_any_other(tmp_path, main):
     [run] = (tmp_path / "runs").iterdir()
     assert "-stdin-" in run.name
     assert 'data = "-"\n' in (run / "config.toml").read_text()
-    assert b"standard input: 160 training rows" in done.stdout
+    assert b"standard input: 110 training rows, 50 validation rows" in done.stdout
     model = run / "model.safetensors"
 
     told = main("evaluate", tmp_path / "file" / model.name, "x.csv", cwd=tmp_path).stdout.encode()
@@ -62,7 +62,7 @@ def test_the_test_set_may_come_from_standard_input(tmp_path):
     (tmp_path / "x.csv").write_text(TABLE)
     done = piped(ROWS.encode(), "train", "x.csv", "--test", "-", *FLAGS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert b"200 training rows, 200 test rows" in done.stdout
+    assert b"150 training rows, 50 validation rows, 200 test rows" in done.stdout
 
 
 READ = """

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hogbatch.events.event import CheckpointWritten, Evaluated, LeaseDone
-from tests.support.fault_injection import ENDLESS, WITHIN_S, wait_for
+from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S, wait_for
 
 LONG = ("--workers", "cpu:1", "--hidden", "64,64", *ENDLESS, "--eval-seconds", 0.2)
 
@@ -36,7 +36,7 @@ def test_a_run_is_followed_through_a_kill_and_a_resumption_to_its_end(job, main,
     job.wait_for_event(Evaluated, 2)
     report = status(job.run_dir)
     assert report["state"] == "training" and report["rows_per_second"] > 0
-    assert report["started"]["train_rows"] == 32_561 and 0 < report["seconds_left"] < 1000
+    assert report["started"]["train_rows"] == ROWS and 0 < report["seconds_left"] < 1000
     (worker,) = report["workers"]
     assert (worker["name"], worker["device"], worker["state"]) == ("cpu-0", "cpu:1", "trains")
     assert job.coordinator.poll() is None, "looking at a run does not disturb it"
@@ -49,7 +49,10 @@ def test_a_run_is_followed_through_a_kill_and_a_resumption_to_its_end(job, main,
     report = status(job.run_dir)
     assert report["state"] == "killed?" and "--resume" in report["reason"]
     (listed,) = json.loads(main("runs", job.folder, "--json").stdout)["runs"]
-    assert listed["state"] == "killed?" and listed["test_loss"] == report["best"]["test_loss"]
+    assert (
+        listed["state"] == "killed?"
+        and listed["validation_loss"] == report["best"]["validation_loss"]
+    )
 
     seconds = report["seconds"] + 0.5
     job.train("--resume", job.run_dir, "--hidden", "64,64", "--max-seconds", seconds)
@@ -60,7 +63,8 @@ def test_a_run_is_followed_through_a_kill_and_a_resumption_to_its_end(job, main,
     report, summary = status(job.run_dir), job.summary()
     assert report["state"] == "finished"
     assert report["rows"] == summary["rows"] and report["seconds"] == summary["train_seconds"]
-    assert report["best"]["test_loss"] == summary["test"]["loss"]
+    assert report["best"]["validation_loss"] == summary["validation"]["loss"]
+    assert report["test"]["loss"] == summary["test"]["loss"]
     assert [worker["left_at"] is None for worker in report["workers"]] == [False, True]
     assert sum(worker["rows"] for worker in report["workers"]) == summary["rows"]
 

@@ -121,7 +121,7 @@ def test_a_run_is_in_the_files_of_every_tracker(plane, tmp_path):
     table, events = table_of(run_dir), accumulated(run_dir)
     assert set(table) >= TAGS
     assert table["progress/rows"] == steps(run_dir) == history(summary, "rows")
-    assert table["loss/test"] == history(summary, "test_loss")
+    assert table["loss/validation"] == history(summary, "validation_loss")
     logged = [event.value for event in events.Scalars("loss/test")]
     assert logged == pytest.approx(table["loss/test"])  # TensorBoard stores float32
     settings = events.Tensors("settings")[0].tensor_proto.string_val[0].decode()
@@ -176,5 +176,5 @@ def test_mlflow_has_the_run_and_its_continuation(plane, tmp_path):
     assert tags["result/model"] == str(run_dir / "model.safetensors")
     summary = json.loads((run_dir / "summary.json").read_text())
     assert metrics["result/test_loss"] == summary["test"]["loss"]
-    rows, losses = history(summary, "rows"), history(summary, "test_loss")
+    rows, losses = history(summary, "rows"), history(summary, "validation_loss")
     assert run["loss/test"] == [list(point) for point in zip(rows, losses, strict=True)]

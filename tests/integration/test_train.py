@@ -22,7 +22,8 @@ def test_a_run_leaves_a_complete_directory(job):
     assert summary["status"] == "finished" and not any(summary["faults"].values())
     assert summary["rows"] == 4 * ROWS and summary["epochs"] == 4
     assert summary["test"]["metric"] == "accuracy" and 0.84 < summary["test"]["value"] < 0.87
-    assert summary["test"]["loss"] == min(entry["test_loss"] for entry in summary["history"])
+    validated = [entry["validation_loss"] for entry in summary["history"]]
+    assert summary["validation"]["loss"] == min(validated) != summary["test"]["loss"]
     assert summary["train_seconds"] > 0
     (worker,) = summary["workers"]
     assert worker["rows"] == summary["rows"] and worker["update_share"] == 1

@@ -112,7 +112,7 @@ def outcome(read):
         complaint = str(error).partition("column ")[2].partition(": ")[2]
         return complaint.partition(";")[0]  # without advice about flags
     kinds = [column.encoder.kind for column in loaded.table.columns]
-    sets = [loaded.train, loaded.test]
+    sets = [loaded.train, loaded.sets["test"]]
     return kinds, [np.concatenate([each.reshape(-1) for each in rows.inputs]) for rows in sets]
 
 
@@ -130,7 +130,7 @@ def both_refuse(one, other):
 @pytest.mark.parametrize("values", CELLS.values(), ids=CELLS)
 def test_the_features_do_not_depend_on_the_container(values, tmp_path):
     def given(rows):
-        return prepare(training_set(rows, LABELS, None, TableOptions()), None)
+        return prepare(training_set(rows, LABELS, None, TableOptions()))
 
     def read(path):
         return load(path, options=ReadOptions(label="y", table=TableOptions()))
@@ -153,7 +153,7 @@ def test_the_features_do_not_depend_on_the_container(values, tmp_path):
 def test_a_model_of_one_container_takes_rows_of_every_other(values):
     rows = {name: container(values) for name, container in IN_MEMORY.items()}
     try:
-        loaded = prepare(training_set(rows["arrow"], LABELS, None, TableOptions()), None)
+        loaded = prepare(training_set(rows["arrow"], LABELS, None, TableOptions()))
     except HogbatchError:
         return  # these cells cannot be used
     expected = encode(rows["arrow"], loaded.table, "X")

@@ -22,7 +22,7 @@ class Chaos(Stage):
     """Workers that act at random; the audit checks every command."""
 
     def __init__(self, **plan):
-        plan["test_rows"] = TEST_ROWS
+        plan["validation_rows"] = TEST_ROWS
         self.audit = Audit(make_plan(**plan))
         self.fences = Counter()
         self.new_pids = count(1)

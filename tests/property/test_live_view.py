@@ -36,7 +36,7 @@ EVENTS = st.one_of(
         lambda at, rows, name, n: lease(at, 0, rows, name, n), SECONDS, NUMBERS, NAMES, NUMBERS
     ),
     st.builds(
-        lambda at, rows, loss, name: evaluation(at, rows, loss, test_values={name: 0.5}),
+        lambda at, rows, loss, name: evaluation(at, rows, loss, validation_values={name: 0.5}),
         *(SECONDS, NUMBERS, LOSS, NAMES),
     ),
     st.builds(WorkerLost, NAMES, NAMES),

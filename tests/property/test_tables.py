@@ -66,4 +66,4 @@ def test_no_row_of_a_written_table_is_lost(rows):
         text += f'{"" if number is None else repr(number)},"{quoted}",{"ab"[n % 2]}\n'
     loaded = load_or_error(text.encode())
     if loaded is not None:
-        assert loaded.train.rows + (loaded.test.rows if loaded.test else 0) == len(rows)
+        assert sum(each.rows for each in loaded.sets.values()) == len(rows)

@@ -80,7 +80,8 @@ def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **fiel
     orders = EpochOrders(*(epoch_order(train.rows, 0, epoch) for epoch in range(2)))
     model = shared_model(network.parameters, spec.slots)
     network.initialise(model.params, seed=0)
-    return Assignment(welcome, network, train, test, orders, model, np.zeros(8, np.int64))
+    sets = {"train": train} if test is None else {"train": train, "test": test}
+    return Assignment(welcome, network, sets, orders, model, np.zeros(8, np.int64))
 
 
 def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
@@ -104,7 +105,7 @@ def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
 
 def evaluated(given):
     """The sums over the test set, directly from the shared parameters."""
-    totals, none, test = np.zeros(TOTALS), np.zeros(0, np.float32), given.test
+    totals, none, test = np.zeros(TOTALS), np.zeros(0, np.float32), given.sets["test"]
     layers, loss = given.network.layer_views(), LOSSES[given.network.loss]
     executor = Executor(reference, np, layers, given.model.params, none, none)
     executor.evaluate_batch(test.inputs, test.labels, np.arange(test.rows), loss, totals)

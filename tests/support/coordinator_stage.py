@@ -28,6 +28,7 @@ PACKAGE, FINGERPRINT = "0.1.0", "abc123"
 def make_plan(
     *,
     train_rows=1000,
+    validation_rows=0,
     test_rows=0,
     cpu=(10, 10),
     gpu=(100, 100),
@@ -67,6 +68,7 @@ def make_plan(
         learning_rate=learning_rate or LearningRate(0.1),
         lease_seconds=lease_seconds,
         train_rows=train_rows,
+        validation_rows=validation_rows,
         test_rows=test_rows,
         beta=beta,
         start_with=start_with,

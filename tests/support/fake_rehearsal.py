@@ -52,7 +52,7 @@ def main():
         rows = int(speed * seconds)
         loss = START_LOSS / (1 + rows / 10_000)
         point = {"seconds": seconds, "epochs": rows / 26_000, "rows": rows, "train_loss": loss}
-        point |= {"test_loss": loss, "test_value": 1 - loss, "test_values": {}}
+        point |= {"validation_loss": loss, "validation_value": 1 - loss, "validation_values": {}}
         history.append(point | {"utilization": {f"{kind}-0": 0.5 for kind in kinds}})
     workers = [worker(kind, int(ROWS_PER_S[kind] * seconds), 100) for kind in kinds]
     summary = {"status": "target", "train_seconds": seconds, "rows": rows, "history": history}

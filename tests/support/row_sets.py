@@ -32,8 +32,9 @@ FEEDS = ["cached", *STAGED]
 @contextmanager
 def worker_segment(train, test=None):
     """The data segment of a worker, with these sets."""
-    made = Segment.create("data", arrange(dataset.fields(train, test)))
-    dataset.fill(made, train, test)
+    sets = {"train": train} if test is None else {"train": train, "test": test}
+    made = Segment.create("data", arrange(dataset.fields(sets)))
+    dataset.fill(made, sets)
     made.make_read_only()
     attached = Segment.attach(os.dup(made.fd), made.layout, writable=False)
     try:
@@ -112,9 +113,8 @@ def order_of(seed=0):
 def trained(train, test=None, device=None):
     """The shared parameters after some epochs with the data in a segment."""
     with worker_segment(train, test) as segment:
-        shared = [get(segment, train.features) for get in (dataset.train_of, dataset.test_of)]
         given = assignment(train, test, merge_every=2, optimizer="adagrad")
-        given = replace(given, train=shared[0], test=shared[1], data=segment)
+        given = replace(given, sets=dataset.sets_of(segment, train.features), data=segment)
         leases = epochs(2)
         reports = Rehearsal(given, leases, device or HostDevice()).hear(len(leases))
         assert [report.rows for report in reports] == [one.stop - one.start for one in leases]

@@ -28,7 +28,8 @@ def started(**changes):
     fields = {
         "data": "a9a",
         "train_rows": 1000,
-        "test_rows": 100,
+        "validation_rows": 100,
+        "test_rows": 50,
         "sparse": True,
         "network": "123-32-1",
         "loss": "logistic",
@@ -51,9 +52,9 @@ def lease(seconds, start, stop, worker="cpu-0", batch_size=16, updates=4, **fiel
     return event(LeaseDone, *values, at=seconds, **fields)
 
 
-def evaluation(seconds, rows, test_loss, *, train_loss=0.5, **changes):
-    fields = {"test_values": {"accuracy": 0.8}, **changes}
-    values = seconds, rows / 1000, rows, train_loss, test_loss
+def evaluation(seconds, rows, validation_loss, *, train_loss=0.5, **changes):
+    fields = {"validation_values": {"accuracy": 0.8}, **changes}
+    values = seconds, rows / 1000, rows, train_loss, validation_loss
     return event(Evaluated, *values, at=seconds, **fields)
 
 

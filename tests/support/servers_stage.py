@@ -89,7 +89,9 @@ class ServersStage:
 
     def __init__(self, *, merge_rows=100, rule="adasum", share=0.05, saved=None, **plan):
         self.settings = MergeSettings(merge_rows, 10, rule, share=share)
-        parts = {name: plan.pop(name, ()) for name in ("train_parts", "test_parts", "part_names")}
+        parts = {
+            name: plan.pop(name, ()) for name in ("train_parts", "validation_parts", "part_names")
+        }
         made = replace(make_plan(**plan), merging=partial(ServerMerges, self.settings), **parts)
         self.state = self._coordinator(made, saved)
         self.now, self._order = 0.0, count()
@@ -277,7 +279,7 @@ class ServersStage:
     def _check_parts(self, server, work):
         """The rows of a lease are of one part, which the server holds."""
         plan = self.state.plan
-        sizes = plan.test_parts if work.task == "evaluate" else plan.train_parts
+        sizes = plan.parts_of(work.task)
         ends = list(accumulate(sizes))
         if sizes:
             assert any(

@@ -20,7 +20,7 @@ def worker(name="cpu-0", **fields):
 
 
 def evaluation(rows=100, **fields):
-    usual = {"seconds": rows / 50, "epochs": rows / 200, "train_loss": 0.5, "test_loss": 0.25}
+    usual = {"seconds": rows / 50, "epochs": rows / 200, "train_loss": 0.5, "validation_loss": 0.25}
     return Evaluation(rows=rows, **usual | fields)
 
 

@@ -50,7 +50,7 @@ DONE = Done(
 )
 WORK = Lease(
     number=70_000,
-    task="evaluate",
+    task="test",
     epoch=300,
     start=100_000,
     stop=104_096,

@@ -1,11 +1,13 @@
 """The run that a worker takes part in."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.losses import LOSSES
+from hogbatch.config.sets import SetName
 from hogbatch.data.batch import Examples
 from hogbatch.kernels.contract import OPTIMIZERS, Hyper
 from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes
@@ -22,12 +24,11 @@ class Assignment:
 
     welcome: Welcome
     network: Network
-    train: Examples
-    test: Examples | None
+    sets: Mapping[SetName, Examples]
     orders: EpochOrders
     model: SharedModel
     fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Lease.fence
-    data: Segment | None = None  # contains `train` and `test`; None if no segment does
+    data: Segment | None = None  # contains `sets`; None if no segment does
 
     @property
     def kinds(self) -> tuple[int, int]:
@@ -40,21 +41,24 @@ class Assignment:
         return Hyper(rate, spec.l2, spec.momentum, spec.beta2, spec.epsilon)
 
     @property
-    def evaluated(self) -> Examples:
-        """The test set, for leases whose task is "evaluate"."""
-        assert self.test is not None, "the coordinator hands out test rows only if there are any"
-        return self.test
+    def train(self) -> Examples:
+        """The training set."""
+        return self.sets["train"]
+
+    @property
+    def held_out(self) -> Mapping[SetName, Examples]:
+        """The sets on which the model is evaluated."""
+        return {name: rows for name, rows in self.sets.items() if name != "train"}
 
 
 def run_sizes(assignment: Assignment) -> RunSizes:
     """Return the sizes on which the memory of a worker depends."""
     train, model = assignment.train, assignment.model
     sizes = train.sizes
-    sets = (train,) if assignment.test is None else (train, assignment.test)
     return RunSizes(
         assignment.network,
         (model.first.size > 0) + (model.second.size > 0),
-        sum(each.nbytes for each in sets),
+        sum(each.nbytes for each in assignment.sets.values()),
         sizes.rows,
         sizes.sparse,
         stored=sizes.stored_in(EVALUATION_ROWS),

@@ -52,7 +52,7 @@ def report(
         loss=max(0.0, float(totals[LOSS])),  # rounding must not make a sum of losses negative
         skipped=int(totals[SKIPPED]),
         metric_sums=tuple(float(each) for each in totals[METRIC_SUMS:])
-        if lease.task == "evaluate"
+        if lease.task != "train"
         else (),
         staleness=merge.staleness,
         refused=merge.refused,

@@ -67,9 +67,9 @@ def examples(kind: Kind, quick: bool) -> Examples:
 @contextmanager
 def data_segment(train: Examples) -> Iterator[tuple[Segment, Examples]]:
     """The data segment of a worker, and the rows in it."""
-    made = Segment.create("acceptance", arrange(dataset.fields(train, None)))
+    made = Segment.create("acceptance", arrange(dataset.fields({"train": train})))
     try:
-        dataset.fill(made, train, None)
+        dataset.fill(made, {"train": train})
         made.make_read_only()
         attached = Segment.attach(os.dup(made.fd), made.layout, writable=False)
         try:

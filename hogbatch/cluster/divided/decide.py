@@ -1,7 +1,7 @@
 """Facts that a run on divided data derives from the surveys of all parts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Final
@@ -22,8 +22,10 @@ from hogbatch.cluster.divided.records import (
     StoredScaler,
     segment_of,
 )
+from hogbatch.config.sets import SetName
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, comparable, explain, infer_encoding
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import Columns, ReadOptions
 from hogbatch.data.scale import ColumnMoments, Scaler, scaler_for
 from hogbatch.data.sizes import SetSizes
@@ -45,25 +47,21 @@ class DividedData:
     reading: PartReading  # how they are read
     mean_square: float  # over the training rows, of the squared norm of their scaled features
     label_frequencies: NDArray[np.int64] | None  # [C] training rows with each label, or None
-    fingerprint: str  # 32 hex digits; equal for equal files, options and test rows
+    fingerprint: str  # 32 hex digits; equal for equal files, options and held-out rows
     skipped: int  # lines in all files
     notes: tuple[str, ...]  # for the user, one line each
-    test: HeldOutFile | None = None  # if there is a separate test file
+    held_out: Mapping[SetName, HeldOutFile] = field(default_factory=dict)  # in files of their own
     table: TableEncoding | None = None  # only numbers are read
 
     @property
     def train_sizes(self) -> SetSizes:
         """The sizes of the training rows of all parts."""
-        return self._sizes[0]
-
-    @property
-    def test_sizes(self) -> SetSizes | None:
-        """The sizes of the test rows; None if there are none."""
-        return self._sizes[1]
+        return self.set_sizes["train"]
 
     @cached_property
-    def _sizes(self) -> tuple[SetSizes, SetSizes | None]:
-        return sizes_of(self.parts, self.test)
+    def set_sizes(self) -> Mapping[SetName, SetSizes]:
+        """The sizes of all sets that have rows."""
+        return sizes_of(self.parts, self.held_out)
 
     @property
     def encoding(self) -> Encoding:
@@ -87,7 +85,7 @@ class DividedData:
 
     def segment(self) -> Segment:
         """The files, which servers read."""
-        return segment_of(DividedFiles(self.parts, self.test, self.reading))
+        return segment_of(DividedFiles(self.parts, dict(self.held_out), self.reading))
 
 
 def decide(
@@ -97,12 +95,12 @@ def decide(
     *,
     loss: str = "auto",
     scale: str = "auto",
-    test_fraction: float,
+    fractions: Fractions,
     seed: int,
 ) -> DividedData:
     """Choose encoding and scaler for all parts of `folder`, as `load` does for one file.
 
-    `options`, `test_fraction` and `seed` are those of the surveys, and `loss` and `scale` those of
+    `options`, `fractions` and `seed` are those of the surveys, and `loss` and `scale` those of
     `load`. DataError names the first file that does not fit to the others.
     """
     surveys = sorted(surveys, key=lambda each: each.part.number)
@@ -128,7 +126,7 @@ def decide(
         sparse=sparse,
         encoding=encoding,
         stored_scaler=None if scaler is None else StoredScaler.of(scaler),
-        test_fraction=test_fraction,
+        fractions=fractions,
         seed=seed,
     )
     parts = tuple(_encoded(each.part, encoding, features) for each in surveys)
@@ -137,20 +135,20 @@ def decide(
         parts,
         reading,
         moments.mean_square(scaler),
-        frequencies(surveys, encoding, test_fraction, seed),
+        frequencies(surveys, encoding, fractions, seed),
         _fingerprint(parts, reading, scaler),
         skipped=sum(each.skipped for each in surveys),
         notes=(*_messages(surveys), *filter(None, [kind_note, scale_note])),
     )
 
 
-def with_held_out(data: DividedData, held_out: HeldOutSurvey) -> DividedData:
-    """`data` with a separate test file; no rows of the parts are split off for testing."""
-    assert data.test_sizes is None, "parts are surveyed with test fraction 0"
-    digest = of_arrays(f"{data.fingerprint} {held_out.file.digest.hex()}", ())
+def with_held_out(data: DividedData, name: SetName, held_out: HeldOutSurvey) -> DividedData:
+    """`data` with a file of set `name`, for which no rows of the parts are split off."""
+    assert name not in data.set_sizes, "parts are surveyed with fraction 0"
+    digest = of_arrays(f"{data.fingerprint} {name} {held_out.file.digest.hex()}", ())
     return replace(
         data,
-        test=held_out.file,
+        held_out={**data.held_out, name: held_out.file},
         fingerprint=digest.hexdigest(),
         skipped=data.skipped + held_out.skipped,
         notes=(*data.notes, *held_out.messages),
@@ -166,8 +164,7 @@ def _encoded(part: Part, encoding: Encoding, features: int) -> Part:
             return set_sizes
         return replace(set_sizes, lists=True, listed=set_sizes.rows, max_listed=1)
 
-    test = None if part.test is None else sizes(part.test)
-    return structs.replace(part, train=sizes(part.train), test=test)
+    return structs.replace(part, sets={name: sizes(each) for name, each in part.sets.items()})
 
 
 def _fingerprint(parts: Sequence[Part], reading: PartReading, scaler: Scaler | None) -> str:
@@ -175,7 +172,7 @@ def _fingerprint(parts: Sequence[Part], reading: PartReading, scaler: Scaler | N
     described = (
         reading.features,
         comparable(reading.encoding),
-        reading.test_fraction,
+        reading.fractions,
         reading.seed,
         [part.digest.hex() for part in parts],
     )

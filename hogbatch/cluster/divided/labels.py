@@ -13,6 +13,7 @@ from hogbatch.cluster.divided.survey import split_part
 from hogbatch.config.losses import encodings_for
 from hogbatch.data.batch import dense_inputs
 from hogbatch.data.encode import Encoding, label_lists
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import LabelLists, RawSet
 from hogbatch.data.source import shown
 from hogbatch.errors import DataError
@@ -56,7 +57,7 @@ def joined_labels(folder: Path, surveys: Sequence[PartSurvey], loss: str) -> Raw
 
 
 def frequencies(
-    surveys: Sequence[PartSurvey], encoding: Encoding, test_fraction: float, seed: int
+    surveys: Sequence[PartSurvey], encoding: Encoding, fractions: Fractions, seed: int
 ) -> NDArray[np.int64] | None:
     """The number of training rows that have each label [C]; None unless labels are lists."""
     if encoding.kind != "multilabel":
@@ -66,7 +67,8 @@ def frequencies(
         if isinstance(each.labels, ListedLabels):
             total += each.labels.frequencies(encoding.outputs)
         else:
-            training, _ = split_part(each.part.rows, test_fraction, seed, each.part.number)
+            sets = split_part(each.part.rows, fractions, seed, each.part.number)
+            training = sets["train"]
             labels = label_lists(_single(each, each.labels)).indices
             own = labels if training is None else labels[training]
             total += np.bincount(own, minlength=encoding.outputs)

@@ -1,18 +1,19 @@
-"""Reading parts, and a separate test file, as rows for kernels."""
+"""Reading parts, and files of held-out rows, as rows for kernels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeAlias
 
 from hogbatch.cluster.divided.records import HeldOutFile, HeldOutSurvey, Part, PartReading
 from hogbatch.cluster.divided.survey import digest_of, read_rows, split_part
+from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.data.batch import Examples
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import encode
 from hogbatch.data.load import (
-    examples_of_test_file,
+    examples_of_held_out,
     expect_labels,
-    options_for_test_file,
+    options_for_held_out,
     require_memory_for_copy,
     rows_as,
 )
@@ -22,40 +23,37 @@ from hogbatch.data.scale import scaled
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import DataError
 
-
-class Piece(NamedTuple):
-    """Rows to add to the training set and to the test set of a server."""
-
-    train: Examples | None
-    test: Examples | None
+Piece: TypeAlias = Mapping[SetName, Examples]  # rows to add to the sets of a server
 
 
 def sizes_of(
-    parts: Sequence[Part], held_out: HeldOutFile | None
-) -> tuple[SetSizes, SetSizes | None]:
-    """The sizes of the training rows of `parts` (at least one), and of the test rows, if any."""
+    parts: Sequence[Part], held_out: Mapping[SetName, HeldOutFile]
+) -> dict[SetName, SetSizes]:
+    """The sizes of the sets of rows of `parts` (at least one), and of files of held-out rows."""
     features = parts[0].train.features
-    train = SetSizes.sum((part.train for part in parts), features)
-    if held_out is not None:
-        return train, held_out.sizes
-    tests = [part.test for part in parts if part.test is not None]
-    return train, SetSizes.sum(tests, features) if tests else None
+    sizes: dict[SetName, SetSizes] = {}
+    for name in SET_NAMES:
+        if name in held_out:
+            sizes[name] = held_out[name].sizes
+        elif found := [part.sets[name] for part in parts if name in part.sets]:
+            sizes[name] = SetSizes.sum(found, features)
+    return sizes
 
 
 def read_in_turn(
     parts: Sequence[Part],
-    held_out: HeldOutFile | None,
+    held_out: Mapping[SetName, HeldOutFile],
     reading: PartReading,
     cache: DataCache | None = None,
 ) -> Iterator[Piece]:
-    """Yield the rows of each part, then those of the test file; for `dataset.fill_in_turn`.
+    """Yield the rows of each part, then those of files; for `dataset.fill_in_turn`.
 
     Each is read when it is asked for. Errors are those of `read_part` and `read_held_out`.
     """
     for part in parts:
         yield read_part(part, reading, cache)
-    if held_out is not None:
-        yield Piece(None, read_held_out(held_out, reading, cache))
+    for name, file in held_out.items():
+        yield {name: read_held_out(file, reading, cache)}
 
 
 def read_part(part: Part, reading: PartReading, cache: DataCache | None = None) -> Piece:
@@ -66,19 +64,18 @@ def read_part(part: Part, reading: PartReading, cache: DataCache | None = None) 
     raw = read_rows(part.path, reading.options, cache)
     _expect_unchanged(raw, part.digest)
     labels, scaler = encode(raw, reading.encoding), reading.scaler
-    training, testing = split_part(raw.rows, reading.test_fraction, reading.seed, part.number)
+    sets = split_part(raw.rows, reading.fractions, reading.seed, part.number)
     require_memory_for_copy(raw.inputs)
-    sets = [
-        Examples(scaled(raw.inputs, scaler, rows), take(labels, rows), reading.features)
-        for rows in ((training,) if testing is None else (training, testing))
-    ]
-    return Piece(sets[0], sets[1] if testing is not None else None)
+    return {
+        name: Examples(scaled(raw.inputs, scaler, rows), take(labels, rows), reading.features)
+        for name, rows in sets.items()
+    }
 
 
 def survey_held_out(
     path: str | Path, reading: PartReading, cache: DataCache | None = None
 ) -> HeldOutSurvey:
-    """Read a test file (or that of a sample), and return what is needed to plan a run.
+    """Read a file of held-out rows (or that of a sample), and return what is needed to plan a run.
 
     DataError if the file is invalid, or has labels or columns that the training data lack.
     """
@@ -90,14 +87,14 @@ def survey_held_out(
 def read_held_out(
     file: HeldOutFile, reading: PartReading, cache: DataCache | None = None
 ) -> Examples:
-    """Read the test rows; DataError if the file has changed since its survey."""
+    """Read held-out rows; DataError if the file has changed since its survey."""
     raw = _held_out_rows(file.path, reading, cache)
     _expect_unchanged(raw, file.digest)
     return _held_out(raw, reading)
 
 
 def _held_out_rows(path: str | Path, reading: PartReading, cache: DataCache | None) -> RawSet:
-    options = options_for_test_file(
+    options = options_for_held_out(
         reading.options, reading.columns, reading.index_base, reading.features
     )
     raw = rows_as(path, options, cache)
@@ -106,7 +103,7 @@ def _held_out_rows(path: str | Path, reading: PartReading, cache: DataCache | No
 
 
 def _held_out(raw: RawSet, reading: PartReading) -> Examples:
-    return examples_of_test_file(
+    return examples_of_held_out(
         raw, reading.encoding, reading.scaler, reading.features, sparse=reading.sparse
     )
 

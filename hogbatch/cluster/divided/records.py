@@ -10,7 +10,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from hogbatch.config.sets import SetName
 from hogbatch.data.encode import Encoding
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import Columns, LabelLists, LabelNames, ReadOptions
 from hogbatch.data.scale import ColumnMoments, Scaler
 from hogbatch.data.sizes import SetSizes
@@ -95,13 +97,21 @@ class Part(Struct, frozen=True, kw_only=True):
     number: int  # from 0, in the order of the files
     path: str
     digest: bytes  # 16 bytes, of the rows as read
-    train: SetSizes
-    test: SetSizes | None  # of the rows that are split off
+    sets: dict[SetName, SetSizes]  # into which its rows are split
+
+    @property
+    def train(self) -> SetSizes:
+        """The sizes of the training rows."""
+        return self.sets["train"]
 
     @property
     def rows(self) -> int:
-        """Training and test rows."""
-        return self.train.rows + (0 if self.test is None else self.test.rows)
+        """The rows of all sets."""
+        return sum(sizes.rows for sizes in self.sets.values())
+
+    def rows_of(self, name: SetName) -> int:
+        """The number of its rows in a set."""
+        return self.sets[name].rows if name in self.sets else 0
 
 
 class PartSurvey(Struct, frozen=True, kw_only=True):
@@ -119,7 +129,7 @@ class PartSurvey(Struct, frozen=True, kw_only=True):
 
 
 class HeldOutFile(Struct, frozen=True):
-    """A file of test rows, which every server reads."""
+    """A file of held-out rows, which every server reads."""
 
     path: str
     digest: bytes  # 16 bytes, of the rows as read
@@ -127,7 +137,7 @@ class HeldOutFile(Struct, frozen=True):
 
 
 class HeldOutSurvey(NamedTuple):
-    """A file of test rows, and messages about it."""
+    """A file of held-out rows, and messages about it."""
 
     file: HeldOutFile
     skipped: int  # lines
@@ -148,7 +158,7 @@ class PartReading(Struct, frozen=True, kw_only=True):
     sparse: bool
     encoding: Encoding
     stored_scaler: StoredScaler | None
-    test_fraction: float
+    fractions: Fractions
     seed: int
 
     @property
@@ -173,7 +183,7 @@ class DividedFiles(Struct, frozen=True):
     """All files, and how they are read: the data of a server in place of the rows."""
 
     parts: tuple[Part, ...]
-    test: HeldOutFile | None  # that all servers read; None: test rows are in the parts, or nowhere
+    held_out: dict[SetName, HeldOutFile]  # that all servers read; other sets are in the parts
     reading: PartReading
 
 

@@ -19,12 +19,12 @@ from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import expect_labelled
 from hogbatch.data.load import (
     SplitRows,
-    expect_test_fraction,
+    expect_fractions,
     require_memory_for_copy,
     split_rows,
     with_declared,
 )
-from hogbatch.data.order import RowNumbers
+from hogbatch.data.order import Fractions, RowNumbers
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.scale import ColumnMoments
@@ -43,34 +43,33 @@ def survey(
     number: int,
     options: ReadOptions,
     *,
-    test_fraction: float,
+    fractions: Fractions,
     seed: int,
     cache: DataCache | None = None,
 ) -> PartSurvey:
     """Read part `number` (from 0) and return what is needed to plan a run.
 
-    `test_fraction` of its rows are for testing (0 with a separate test file). DataError for an
+    `fractions` of its rows are held out (0 for sets with files of their own). DataError for an
     invalid file, or one with text. UsageError if it does not fit into memory, or for a fraction
     outside [0, 1).
     """
-    expect_test_fraction(test_fraction)
+    expect_fractions(fractions)
     raw = read_rows(path, options, cache)
     expect_labelled(raw)
     require_memory_for_copy(raw.inputs)
-    training, testing = split_part(raw.rows, test_fraction, seed, number)
+    sets = split_part(raw.rows, fractions, seed, number)
     return PartSurvey(
         part=Part(
             number=number,
             path=str(path),
             digest=digest_of(raw),
-            train=_sizes(raw, training),
-            test=None if testing is None else _sizes(raw, testing),
+            sets={name: _sizes(raw, rows) for name, rows in sets.items()},
         ),
         index_base=raw.index_base,
         columns=raw.columns,
         classes_hint=raw.classes_hint,
-        labels=_labels(raw, training),
-        moments=StoredMoments.of(ColumnMoments.of(raw.inputs, raw.features, training)),
+        labels=_labels(raw, sets["train"]),
+        moments=StoredMoments.of(ColumnMoments.of(raw.inputs, raw.features, sets["train"])),
         skipped=raw.skipped.total,
         notes=raw.notes,
         skipped_lines=raw.skipped.notes(raw.source, raw.rows),
@@ -85,9 +84,9 @@ def read_rows(path: str | Path, options: ReadOptions, cache: DataCache | None) -
         raise DataError(f"{error}; {ONLY_NUMBERS}") from None
 
 
-def split_part(rows: int, test_fraction: float, seed: int, number: int) -> SplitRows:
-    """The training rows (None: all) and the test rows (None: none) of part `number`."""
-    return split_rows(rows, test_fraction, (seed, number))
+def split_part(rows: int, fractions: Fractions, seed: int, number: int) -> SplitRows:
+    """The rows of each set of part `number`; None: all."""
+    return split_rows(rows, fractions, (seed, number))
 
 
 def digest_of(raw: RawSet) -> bytes:

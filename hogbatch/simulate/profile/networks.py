@@ -114,7 +114,7 @@ def build(sizes: Sizes) -> ProbeNetwork:
     )
     orders = EpochOrders(*[np.arange(rows)] * 2)
     fence = np.zeros(8, np.int64)
-    assignment = Assignment(welcome, network, train, None, orders, model, fence)
+    assignment = Assignment(welcome, network, {"train": train}, orders, model, fence)
     return ProbeNetwork(assignment, workload)
 
 

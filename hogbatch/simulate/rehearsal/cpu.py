@@ -152,7 +152,7 @@ class RehearsedCpu(SimulatedEngine):
         lease, part.began = part.sums.lease, self._host.now
         if lease.rollbacks != team.rollbacks:
             self._reset(team, lease.rollbacks)
-        if lease.task == "evaluate":
+        if lease.task != "train":
             self._evaluate(team, part)
             return
         if self._hashed is not None:
@@ -234,7 +234,7 @@ class RehearsedCpu(SimulatedEngine):
 
     def _evaluate(self, team: _SimulatedTeam, part: Range) -> None:
         lease = part.sums.lease
-        chosen = self._assignment.evaluated
+        chosen = self._assignment.sets[lease.task]
         rows = np.arange(part.start, part.stop)
         arrays = team.own.state.model, chosen.inputs, chosen.labels, rows
         rest = self._settings(lease), self._assignment.fence, part.totals

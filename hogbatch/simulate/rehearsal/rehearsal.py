@@ -20,6 +20,7 @@ from hogbatch.coordinator.commands import (
     Report,
     Revoke,
     RollBack,
+    ShowKept,
     ShowMean,
 )
 from hogbatch.coordinator.interrupts import Interrupts
@@ -77,6 +78,7 @@ class RehearsedWorld(World):
             Record: lambda it: recorder.record(it.event),
             Report: lambda it: recorder.report(it.evaluation, self.state.totals(self.queue.now)),
             ShowMean: lambda it: components.moving_mean.show(it.shown),
+            ShowKept: lambda it: recorder.show_kept(it.shown),
             Keep: lambda it: recorder.keep(it.evaluation),
         }
 

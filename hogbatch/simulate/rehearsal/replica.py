@@ -160,7 +160,7 @@ class RehearsedTrainer:
         self.device.work.append(partial(self._train, self.rows(start, stop), batch, rate))
 
     def evaluate(self, lease: Lease) -> NDArray[np.float64]:
-        chosen, totals = self._assignment.evaluated, np.zeros(TOTALS)
+        chosen, totals = self._assignment.sets[lease.task], np.zeros(TOTALS)
         rows = np.arange(lease.start, lease.stop)
         arrays = self._view, chosen.inputs, chosen.labels, rows
         self._loop.evaluate(*arrays, self._settings(lease.batch_size), self._line, totals)

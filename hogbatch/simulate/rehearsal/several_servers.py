@@ -92,7 +92,7 @@ class RehearsedMerges:
     @property
     def _evaluating(self) -> bool:
         """Whether a model must not change, because it is evaluated or replaced by its mean."""
-        return any(run.coordinator.phase in ("inspect", "evaluate") for run in self._runs)
+        return any(run.coordinator.phase in ("inspect", "evaluate", "test") for run in self._runs)
 
     def _end(self, changes: Sequence[Floats], weights: Sequence[float]) -> None:
         if self._evaluating:
@@ -205,4 +205,4 @@ class RehearsalOfServers(Rehearsal):
         whole, count = self._data.train, self._servers.count
         rows = np.arange(number, whole.rows, count)
         train = Examples(scaled(whole.inputs, None, rows), take(whole.labels, rows), whole.features)
-        return replace(self._data, train=train)
+        return replace(self._data, sets={**self._data.sets, "train": train})

@@ -47,7 +47,7 @@ def running(run: RunState, condition: Condition) -> Activity | None:
     if condition.over or condition.state == "killed?":
         return None
     if run.evaluates:
-        return Activity(f"evaluating the model on {run.evaluates.rows:,} test rows")
+        return Activity(f"evaluating the model on {run.evaluates.rows:,} {run.evaluates.set} rows")
     if run.saves:
         return Activity("training, and saving a checkpoint in the background")
     if condition.state != "waiting":

@@ -53,7 +53,7 @@ class ShownValue(NamedTuple):
 
 
 LOSSES: Final = (
-    ShownValue("test", lambda evaluation: evaluation.test_loss, "green"),
+    ShownValue("validated", lambda evaluation: evaluation.validation_loss, "green"),
     ShownValue("train", lambda evaluation: evaluation.train_loss, "cyan", False),
 )
 
@@ -156,8 +156,9 @@ class Drawing(NamedTuple):
         if run.train_rows and (run.trains or run.rows.value):
             lines += [self._epoch(), self._seconds()]
         if started is not None and started.target_loss is not None and run.ended is None:
-            best = figure(run.best.test_loss if run.best is not None else None)
-            lines.append(self._line("target", f"test loss {started.target_loss:g}", f"best {best}"))
+            best = figure(run.best.validation_loss if run.best is not None else None)
+            target = f"validation loss {started.target_loss:g}"
+            lines.append(self._line("target", target, f"best {best}"))
         return lines
 
     def _epoch(self) -> Text:
@@ -190,8 +191,8 @@ class Drawing(NamedTuple):
             return []
         loss = started.loss if started is not None else None
         values = [each._replace(get=partial(_read, each.get, loss)) for each in LOSSES]
-        if metric := next(iter(history[-1].test_values), None):
-            first = ShownValue(metric, lambda each: each.test_values.get(metric), "yellow")
+        if metric := next(iter(history[-1].validation_values), None):
+            first = ShownValue(metric, lambda each: each.validation_values.get(metric), "yellow")
             read_as, _ = readable(loss, 0.0)
             values = [first, *(values[1:] if read_as == metric else values)]
         lines = []

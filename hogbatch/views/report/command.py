@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hogbatch.config.losses import LOSSES
+from hogbatch.config.sets import SetName
 from hogbatch.errors import DataError, HogbatchError, UsageError
 from hogbatch.events.names import MODEL, REPORT
 from hogbatch.events.state import RunState
@@ -89,25 +90,28 @@ def quality(
 ) -> tuple[Predictions | None, "tuple[Importance, ...]"]:
     """The predictions of the saved model and the importances of columns.
 
-    None if the run has no test set or has label lists.
+    They are those on the test set, or on the validation set without one. None if the run has
+    neither or has label lists.
     """
     started = run.started
-    if started is None or started.loss not in LOSSES or not started.test_rows:
+    if started is None or started.loss not in LOSSES or LOSSES[started.loss].label_lists:
         return None, ()
-    if LOSSES[started.loss].label_lists:
+    name: SetName = "test" if started.test_rows else "validation"
+    rows = started.test_rows or started.validation_rows
+    if not rows:
         return None, ()
     if not (run_dir / MODEL).is_file():
         return LeftOut("the run has not saved a model."), ()
     try:
-        test = (read_summary(run_dir) or {}).get("test")
-        if run.ended is None or not isinstance(test, dict):
-            return LeftOut("the run has not recorded the test loss of its model."), ()
+        result = (read_summary(run_dir) or {}).get(name)
+        if run.ended is None or not isinstance(result, dict):
+            return LeftOut(f"the run has not recorded the {name} loss of its model."), ()
         # Imported here: it needs NumPy, and reading data needs Numba.
         from hogbatch.views.report.evaluation import measure
 
-        return measure(run_dir, float(test["loss"]), started.test_rows, read_data)
+        return measure(run_dir, name, float(result["loss"]), rows, read_data)
     except MemoryError:
-        return LeftOut("there is not enough memory for the test set."), ()
+        return LeftOut("there is not enough memory for the data."), ()
     except (HogbatchError, OSError, KeyError, TypeError, ValueError) as error:
         return LeftOut(f"{error}"), ()
 

@@ -14,7 +14,7 @@ from hogbatch.views.status.text import shown
 
 HEADER: Final = (
     *("run", "state", "seconds", "epochs", "rows/s"),
-    *("best metric", "best loss", "at", "final metric", "final loss"),
+    *("best metric", "best loss", "at", "final metric", "final loss", "test loss"),
 )
 
 
@@ -45,11 +45,12 @@ def _result_row(each: ReportedRun, kind: LossKind) -> tuple[str, ...]:
         _seconds(best),
         _metric(final),
         figure(kind.get(final)) if final else "-",
+        figure(run.tested.loss) if run.tested else "-",
     )
 
 
 def best_evaluation(run: RunState, kind: LossKind) -> Evaluation | None:
-    """The evaluation of the model that is kept, or with the lowest loss without a test set."""
+    """The evaluation of the model that is kept, or with the lowest training loss."""
     if run.best is not None:
         return run.best
     losses = finite_losses(run, kind)
@@ -57,11 +58,15 @@ def best_evaluation(run: RunState, kind: LossKind) -> Evaluation | None:
 
 
 def _results_note(runs: Sequence[ReportedRun], kind: LossKind, target: float | None) -> str:
-    notes = [f"Losses are those of the {'test set' if kind.name == 'test' else 'training rows'}."]
+    notes = [f"Losses are those of the {kind.name} rows."]
     if target is not None:
         notes.append(f"{figure(target)} is the lowest loss that all runs have reached.")
     started = [each.run.started for each in runs]
-    described = {(s.data, s.train_rows, s.test_rows, s.loss) for s in started if s is not None}
+    described = {
+        (s.data, s.train_rows, s.validation_rows, s.test_rows, s.loss)
+        for s in started
+        if s is not None
+    }
     if len(described) > 1:
         notes.append("The runs have different data or losses, so compare them with care.")
     if len({each.rehearsed for each in runs}) > 1:
@@ -95,5 +100,5 @@ def _seconds(evaluation: Evaluation | None) -> str:
 
 
 def _metric(evaluation: Evaluation | None) -> str:
-    found = next(iter(evaluation.test_values.items()), None) if evaluation else None
+    found = next(iter(evaluation.validation_values.items()), None) if evaluation else None
     return f"{found[0]} {figure(found[1])}" if found else "-"

@@ -1,4 +1,4 @@
-"""Computes the predictions of a saved model on the test set of its run, if that is cheap."""
+"""Computes the predictions of a saved model on held-out rows of its run, if that is cheap."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.losses import OfNumbers
+from hogbatch.config.sets import SetName
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs
-from hogbatch.data.encode import label_text
+from hogbatch.data.encode import Encoding, label_text
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import take
 from hogbatch.data.samples import SAMPLES
@@ -42,7 +43,7 @@ MAX_LABELS: Final = 20  # of a confusion matrix
 MAX_BYTES: Final = 100_000_000  # of the data files
 MAX_MULTIPLICATIONS: Final = 1e11  # one or two seconds on a few cores
 REPEATS: Final = 5  # of each column that is shuffled
-MIN_SHUFFLED: Final = 100  # test rows
+MIN_SHUFFLED: Final = 100  # rows
 BINS: Final = 10
 MIN_ROWS: Final = 5  # of a class among the worst
 MAX_WORST: Final = 20
@@ -55,15 +56,18 @@ CHANGED: Final = "the data are not those of the run any more."
 
 def measure(
     run_dir: Path,
-    test_loss: float,
-    test_rows: int,
+    name: SetName,
+    recorded: float,
+    rows: int,
     read_data: Callable[[TrainConfig, Console], LoadedData],
 ) -> tuple[Predictions | None, tuple[Importance, ...]]:
-    """The predictions of the saved model of a run, or why they are left out; importances.
+    """The predictions of the saved model of a run on set `name`, or why they are left out.
 
-    None if the model has label lists. `test_loss` of
-    `test_rows` was recorded for the saved model; other data are recognised by it. Errors as of
-    `load_model` and `read_data`, OSError, MemoryError.
+    The second result are the importances of columns.
+
+    None if the model has label lists. The loss `recorded` of `rows` rows is that of the saved
+    model; other data are recognised by it. Errors as of `load_model` and `read_data`, OSError,
+    MemoryError.
     """
     model = load_model(run_dir / MODEL)
     if model.encoding.kind == "multilabel":
@@ -72,35 +76,36 @@ def measure(
     if problem := _unreadable(config):
         return LeftOut(problem), ()
     weights = sum(tensor.size for tensor in model.tensors.values())
-    if weights * test_rows > MAX_MULTIPLICATIONS:
+    if weights * rows > MAX_MULTIPLICATIONS:
         reason = "the predictions would take long; hogbatch evaluate computes the metrics."
         return LeftOut(reason), ()
     data = read_data(config, PlainConsole(quiet=True))
-    if data.test is None or not _same(model, data, test_rows):
+    held_out = data.sets.get(name)
+    if held_out is None or not _same(model, data.encoding, held_out, rows):
         return LeftOut(CHANGED), ()
     # the rows are scaled and encoded already
     plain = replace(model, scaler=None, table=None, feature_names=None)
-    loss, predictions = _assessed(plain, data.test)
-    if not math.isclose(loss, test_loss, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
+    loss, predictions = _assessed(plain, held_out)
+    if not math.isclose(loss, recorded, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
         return LeftOut(CHANGED), ()
-    return predictions, importances(model, data.test, weights)
+    return replace(predictions, rows_of=name), importances(model, held_out, weights)
 
 
-def importances(model: Model, test: Examples, weights: int) -> tuple[Importance, ...]:
-    """The importances of the columns of a table, on as many test rows as are cheap."""
+def importances(model: Model, held_out: Examples, weights: int) -> tuple[Importance, ...]:
+    """The importances of the columns of a table, on as many held-out rows as are cheap."""
     if model.table is None:
         return ()
     passes = REPEATS * len(model.table.columns)
-    rows = min(test.rows, int(MAX_MULTIPLICATIONS / (weights * passes)))
-    if rows < min(test.rows, MIN_SHUFFLED):
+    rows = min(held_out.rows, int(MAX_MULTIPLICATIONS / (weights * passes)))
+    if rows < min(held_out.rows, MIN_SHUFFLED):
         return ()
-    chosen = np.linspace(0, test.rows - 1, rows).astype(np.int64)
-    inputs: Any = csr.rows(test.inputs, chosen)
-    some = Examples(inputs, take(test.labels, chosen), test.features)
+    chosen = np.linspace(0, held_out.rows - 1, rows).astype(np.int64)
+    inputs: Any = csr.rows(held_out.inputs, chosen)
+    some = Examples(inputs, take(held_out.labels, chosen), held_out.features)
     return tuple(importances_of(model, some, REPEATS))
 
 
-def _assessed(model: Model, test: Examples) -> tuple[float, Predictions]:
+def _assessed(model: Model, test: Examples) -> tuple[float, Quality | ManyClasses | Numbers]:
     """The loss per row of a model without scaling and encoding, and its predictions."""
     values = test.labels.values
     if isinstance(model.loss, OfNumbers):
@@ -133,7 +138,7 @@ def _unreadable(config: TrainConfig) -> str | None:
     if config.data == ARRAYS:
         return "the run was trained on arrays in Python."
     size = 0
-    for name in filter(None, (config.data, config.test)):
+    for name in (config.data, *config.held_out_files.values()):
         path = Path(name)
         if name in SAMPLES and not path.exists():
             continue
@@ -148,13 +153,12 @@ def _unreadable(config: TrainConfig) -> str | None:
     return None
 
 
-def _same(model: Model, data: LoadedData, test_rows: int) -> bool:
-    """Whether the data have the labels, features and number of test rows of the run."""
-    assert data.test is not None
+def _same(model: Model, encoding: Encoding, held_out: Examples, rows: int) -> bool:
+    """Whether the data have the labels, features and number of held-out rows of the run."""
     return (
-        data.encoding == model.encoding
-        and data.test.features == model.network.features
-        and count(data.test.inputs) == test_rows
+        encoding == model.encoding
+        and held_out.features == model.network.features
+        and count(held_out.inputs) == rows
     )
 
 

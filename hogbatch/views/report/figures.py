@@ -30,7 +30,7 @@ class LossKind(NamedTuple):
 
 
 LOSS_KINDS: Final = (
-    LossKind("test", lambda evaluation: evaluation.test_loss),
+    LossKind("validation", lambda evaluation: evaluation.validation_loss),
     LossKind("training", lambda evaluation: evaluation.train_loss),
 )
 LOSS_NOTE: Final = (
@@ -235,11 +235,11 @@ def calibration(quality: Quality) -> Chart:
     """The observed frequency of the second label against its predicted probability."""
     label = Chart.name(quality.labels[-1])
     chart = Chart(
-        "Calibration on the test set",
+        f"Calibration on the {quality.rows_of} set",
         "predicted probability",
         "observed fraction",
-        f"Test rows in ten bins by the predicted probability of label {label}; on the dotted line, "
-        "predictions are as frequent as they say.",
+        f"{quality.rows_of.capitalize()} rows in ten bins by the predicted probability of label "
+        f"{label}; on the dotted line, predictions are as frequent as they say.",
     )
     chart.axes.plot([0, 1], [0, 1], ":", color="black")
     chart.line(f"label {label}", [(each.predicted, each.observed) for each in quality.bins], 0)
@@ -247,8 +247,10 @@ def calibration(quality: Quality) -> Chart:
 
 
 def predicted_numbers(quality: Numbers) -> Chart:
-    """Predicted against true numbers of some test rows."""
-    note = "Up to 500 test rows; on the dotted line, the prediction is the true number."
+    """Predicted against true numbers of some rows."""
+    note = (
+        f"Up to 500 {quality.rows_of} rows; on the dotted line, the prediction is the true number."
+    )
     chart = Chart("Predicted against true", "true number", "predicted number", note)
     points = [pair for pair in quality.points if max(map(abs, pair)) <= LARGEST]
     if points:
@@ -262,7 +264,7 @@ def predicted_numbers(quality: Numbers) -> Chart:
 def residuals(quality: Numbers) -> Chart:
     """The distribution of the residuals."""
     note = "Predicted minus true number; the outer bars contain the largest 1 % of each side."
-    chart = Chart("Residuals", "residual", "test rows", note)
+    chart = Chart("Residuals", "residual", f"{quality.rows_of} rows", note)
     drawn = [each for each in quality.residuals if max(map(abs, each[:2])) <= LARGEST]
     if drawn:
         lows, highs, rows = zip(*drawn, strict=True)

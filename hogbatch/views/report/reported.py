@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from hogbatch.config.sets import SetName
 from hogbatch.events.state import RunState
 from hogbatch.views.status.run_files import RunReport
 
@@ -14,7 +15,7 @@ MARK: Final = '<meta name="generator" content="hogbatch report">'  # by which a 
 
 
 class Bin(NamedTuple):
-    """The test rows with similar predicted probabilities of the second label."""
+    """The rows with similar predicted probabilities of the second label."""
 
     predicted: float  # mean of the probabilities
     observed: float  # fraction of the rows that have the label
@@ -23,15 +24,16 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The predictions of the saved model on the test set, of few classes."""
+    """The predictions of the saved model on held-out rows, of few classes."""
 
     labels: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]  # rows by true label, then by predicted label
     bins: tuple[Bin, ...] = ()  # of two labels, if the model has probabilities
+    rows_of: SetName = "test"
 
 
 class ClassResult(NamedTuple):
-    """The test rows of one class."""
+    """The rows of one class."""
 
     label: str
     rows: int
@@ -44,15 +46,16 @@ class ClassResult(NamedTuple):
 class ManyClasses:
     """The predictions of a saved model with more classes than a confusion matrix can show."""
 
-    classes: int  # with test rows
+    classes: int  # with rows
     rows: int
     correct: int
     mean_correct: float  # mean over the classes of the fraction that is predicted correctly
     worst: tuple[ClassResult, ...]
+    rows_of: SetName = "test"
 
 
 class Residuals(NamedTuple):
-    """Test rows with similar residuals, predicted minus true number."""
+    """Rows with similar residuals, predicted minus true number."""
 
     low: float
     high: float
@@ -61,11 +64,12 @@ class Residuals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The predicted numbers of the saved model on the test set."""
+    """The predicted numbers of the saved model on held-out rows."""
 
     measures: tuple[tuple[str, float], ...]
     points: tuple[tuple[float, float], ...]  # true and predicted number of some rows
     residuals: tuple[Residuals, ...]  # the outer ones contain all larger residuals
+    rows_of: SetName = "test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class ReportedRun:
     settings: Mapping[str, Any] = field(default_factory=dict)
     settings_problem: str | None = None  # why they could not be read
     quality: Predictions | None = None  # None: not defined for this kind of labels
-    importances: "tuple[Importance, ...]" = ()  # of the columns of a table on the test set
+    importances: "tuple[Importance, ...]" = ()  # of the columns of a table on held-out rows
 
     @property
     def run(self) -> RunState:

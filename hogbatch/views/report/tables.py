@@ -118,7 +118,7 @@ def environment_table(run: RunState) -> ReportTable:
 
 
 def confusion_table(quality: Quality) -> ReportTable:
-    """Test rows by their true label, in rows, and their predicted label, in columns."""
+    """Rows by their true label, in rows, and their predicted label, in columns."""
     total = sum(map(sum, quality.confusion))
     correct = sum(row[n] for n, row in enumerate(quality.confusion))
     most = max(map(max, quality.confusion)) or 1
@@ -127,11 +127,11 @@ def confusion_table(quality: Quality) -> ReportTable:
         for n, (label, counts) in enumerate(zip(quality.labels, quality.confusion, strict=True))
     )
     return ReportTable(
-        "Predictions of the saved model on the test set",
+        f"Predictions of the saved model on the {quality.rows_of} set",
         ("true \\ predicted", *quality.labels, "correct"),
         rows,
         frozenset(range(1, len(quality.labels) + 2)),
-        note=f"{correct:,} of {total:,} test rows are predicted correctly "
+        note=f"{correct:,} of {total:,} {quality.rows_of} rows are predicted correctly "
         f"({correct / max(1, total):.2%}).",
         shades=tuple(tuple(count / most for count in counts) for counts in quality.confusion),
     )
@@ -140,7 +140,7 @@ def confusion_table(quality: Quality) -> ReportTable:
 def bin_table(quality: Quality) -> ReportTable:
     """The bins of the calibration."""
     rows = tuple((f"{b.predicted:.3f}", f"{b.observed:.3f}", f"{b.rows:,}") for b in quality.bins)
-    header = ("predicted", "observed", "test rows")
+    header = ("predicted", "observed", f"{quality.rows_of} rows")
     return ReportTable("Bins of the calibration", header, rows, frozenset(range(3)))
 
 
@@ -157,11 +157,12 @@ def class_table(quality: ManyClasses) -> ReportTable:
     )
     total, correct = quality.rows, quality.correct
     return ReportTable(
-        "The classes that the saved model predicts worst on the test set",
-        ("true", "test rows", "correct", "most often predicted instead (rows)"),
+        f"The classes that the saved model predicts worst on the {quality.rows_of} set",
+        ("true", f"{quality.rows_of} rows", "correct", "most often predicted instead (rows)"),
         rows,
         frozenset({1, 2}),
-        note=f"{correct:,} of {total:,} test rows are predicted correctly ({correct / total:.2%}), "
+        note=f"{correct:,} of {total:,} {quality.rows_of} rows are predicted correctly "
+        f"({correct / total:.2%}), "
         f"and on average {quality.mean_correct:.2%} of each of {quality.classes:,} classes.",
     )
 
@@ -169,7 +170,7 @@ def class_table(quality: ManyClasses) -> ReportTable:
 def number_table(quality: Numbers) -> ReportTable:
     """Measures of predicted numbers, in the unit of the labels."""
     rows = tuple((name, figure(value)) for name, value in quality.measures)
-    title = "Predictions of the saved model on the test set"
+    title = f"Predictions of the saved model on the {quality.rows_of} set"
     return ReportTable(title, ("measure", "value"), rows, frozenset({1}))
 
 

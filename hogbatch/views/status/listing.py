@@ -22,7 +22,7 @@ NOT_COMPARED: Final = (
     *("log", "events", "quiet", "plain", "overwrite", "run-dir", "resume"),
     *DROPPED,
 )
-HEADER: Final = ("run", "state", "metric", "test loss", "seconds", "rows/s")
+HEADER: Final = ("run", "state", "metric", "validation", "seconds", "rows/s")
 INDENT: Final = "    "
 
 Settings = Mapping[str, Any]  # the content of config.toml
@@ -30,7 +30,7 @@ ListedRun = dict[str, Any]  # as in the output of --json
 
 ORDERS: Final[Mapping[str, Callable[[ListedRun], float]]] = {
     "newest": lambda run: -run["at"],
-    "loss": lambda run: math.inf if run.get("test_loss") is None else run["test_loss"],
+    "loss": lambda run: math.inf if run.get("validation_loss") is None else run["validation_loss"],
     "time": lambda run: run.get("seconds", math.inf),
 }
 
@@ -103,7 +103,9 @@ def _listed(path: Path) -> ListedRun:
 
 def _fields(report: RunReport) -> ListedRun:
     run, best = report.run, report.run.best
-    metric, value = next(iter(best.test_values.items()), (None, None)) if best else (None, None)
+    metric, value = (
+        next(iter(best.validation_values.items()), (None, None)) if best else (None, None)
+    )
     # those that have not left, or all of them if none is there
     devices = [worker.device for worker in run.present or run.workers]
     kinds = Counter(each if each.startswith("cpu") else each.partition(":")[0] for each in devices)
@@ -111,7 +113,8 @@ def _fields(report: RunReport) -> ListedRun:
     return ({"at": run.first_at} if recorded else {}) | {
         "state": report.condition.state,
         "reason": report.condition.reason,
-        "test_loss": best.test_loss if best else None,
+        "validation_loss": best.validation_loss if best else None,
+        "test_loss": run.tested.loss if run.tested else None,
         "metric": metric,
         "value": value,
         "seconds": run.seconds,
@@ -145,7 +148,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
         printable(Path(run["run_dir"]).name),
         run["state"],
         f"{run['metric']} {figure(run['value'])}" if run["metric"] else "-",
-        figure(run["test_loss"]),
+        figure(run["validation_loss"]),
         f"{run['seconds']:.2f}",
         shown(run["rows_per_second"], ",.0f"),
     )

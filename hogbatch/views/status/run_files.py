@@ -13,7 +13,7 @@ import msgspec
 
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events import marker
-from hogbatch.events.event import Ended, Evaluated, read_event
+from hogbatch.events.event import Ended, Evaluated, Tested, read_event, with_present_names
 from hogbatch.events.event_log import last_state, read_on
 from hogbatch.events.names import CONFIG, CRASH, ELSEWHERE, EVENTS, SUMMARY
 from hogbatch.events.state import Condition, RunState, condition_of
@@ -159,7 +159,7 @@ def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:
     run = RunState()
     try:
         for entry in summary["history"]:
-            run.apply(msgspec.convert(entry, Evaluated))
+            run.apply(msgspec.convert(with_present_names(entry), Evaluated))
         for each in summary["workers"]:
             device = f"cpu:{each['threads']}" if each["device"] == "cpu" else each["device"]
             worker = ObservedWorker(each["name"], device, 0.0, left_at=each["left_at"])
@@ -169,6 +169,8 @@ def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:
         run.train_rows = round(summary["rows"] / summary["epochs"]) if summary["epochs"] else 0
         saved = summary["saved"] or {}
         run.best = next((e for e in run.history if e.seconds == saved.get("seconds")), None)
+        if "validation" in summary and (test := summary["test"]):
+            run.tested = Tested(float(test["loss"]), test["values"])
         run.seconds = float(summary["train_seconds"])
         run.ended = Ended(str(summary["status"]), str(summary["reason"]), rows=summary["rows"])
     except (AttributeError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:

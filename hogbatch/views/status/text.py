@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from hogbatch.events.state import Notice, RunState
 from hogbatch.events.worker_figures import ObservedWorker
 from hogbatch.machine.printable import printable
-from hogbatch.views.console import result_parts, speed_text
+from hogbatch.views.console import measured_parts, result_parts, speed_text
 from hogbatch.views.status.run_files import RunReport
 
 WIDTH: Final = 80  # columns
@@ -54,6 +54,9 @@ def report_parts(report: RunReport) -> dict[str, list[str]]:
                 *when,
                 *result_parts(each, started.loss if started is not None else None),
             ]
+    if (tested := run.tested) is not None:
+        loss = started.loss if started is not None else None
+        parts["test"] = measured_parts(tested.values, tested.loss, loss, "loss")
     if run.checkpoint_at is not None:
         parts["saved"] = [f"checkpoint of {run.checkpoint_at:.2f} s"]
     if report.elsewhere is not None:
@@ -240,6 +243,7 @@ def report_fields(report: RunReport) -> dict[str, Any]:
         "patience_left": run.patience_left() if active else None,
         "last": asdict(run.history[-1]) if run.history else None,
         "best": asdict(run.best) if run.best is not None else None,
+        "test": run.tested and run.tested.fields,
         "checkpoint_seconds": run.checkpoint_at,
         "elsewhere": report.elsewhere and str(report.elsewhere),
         "workers": [_worker_fields(worker, run) for worker in run.workers],

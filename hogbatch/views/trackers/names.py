@@ -23,8 +23,10 @@ def evaluation_values(
     """
     values = {
         "loss/train": evaluation.train_loss,
-        "loss/test": evaluation.test_loss,
-        **{f"metric/test/{name}": value for name, value in evaluation.test_values.items()},
+        "loss/validation": evaluation.validation_loss,
+        **{
+            f"metric/validation/{name}": each for name, each in evaluation.validation_values.items()
+        },
         "progress/epochs": evaluation.epochs,
         ROWS: evaluation.rows,
         "progress/rows_per_second": rows_per_second,

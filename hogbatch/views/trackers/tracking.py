@@ -155,8 +155,9 @@ def run_result(
     result: dict[str, str | float] = {}
     if summary is not None:
         result = {"result/status": summary["status"], "result/reason": summary["reason"]}
-        if summary["test"]:
-            result["result/test_loss"] = summary["test"]["loss"]
+        for name in ("validation", "test"):
+            if summary[name]:
+                result[f"result/{name}_loss"] = summary[name]["loss"]
     if isinstance(error, KeyboardInterrupt):
         return result | {"result/status": "stopped", "result/reason": "interrupted"}
     if error is not None:

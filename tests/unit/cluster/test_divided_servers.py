@@ -78,9 +78,11 @@ def test_a_part_whose_rows_are_done_is_not_missed():
 # Evaluation -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("test_parts", [(), (300, 500, 100)])
-def test_test_rows_are_evaluated_where_they_are(test_parts):
-    stage = stage_of(*(2000, 1000, 1500), test_rows=900, test_parts=test_parts, epochs=2)
+@pytest.mark.parametrize("validation_parts", [(), (300, 500, 100)])
+def test_test_rows_are_evaluated_where_they_are(validation_parts):
+    stage = stage_of(
+        *(2000, 1000, 1500), validation_rows=900, validation_parts=validation_parts, epochs=2
+    )
     stage.run()
     assert stage.finish.status == "finished"
     counts = all_evaluated(stage, 900)
@@ -91,8 +93,8 @@ def test_test_rows_are_evaluated_where_they_are(test_parts):
 def test_an_evaluation_is_repeated_for_a_server_that_replaces_a_lost_one(average):
     stage = stage_of(
         *(1000, 1000, 1000),
-        test_rows=3000,
-        test_parts=(1000, 1000, 1000),
+        validation_rows=3000,
+        validation_parts=(1000, 1000, 1000),
         epochs=1,
         average=average,
     )
@@ -113,7 +115,7 @@ def test_an_evaluation_is_repeated_for_a_server_that_replaces_a_lost_one(average
 
 @pytest.mark.parametrize("average", [False, True])
 def test_an_interrupt_ends_a_wait_for_rows_to_evaluate(average):
-    stage = stage_of(*(1000, 1000), test_rows=500, test_parts=(0, 500), average=average)
+    stage = stage_of(*(1000, 1000), validation_rows=500, validation_parts=(0, 500), average=average)
     stage.run(lambda stage: stage.state.phase == "evaluate")
     stage.kill("s1")
     stage.run(lambda stage: stage.state.phase == "drain")
@@ -126,8 +128,8 @@ def test_an_interrupt_ends_a_wait_for_rows_to_evaluate(average):
 def test_training_goes_on_while_a_part_of_the_test_set_has_no_server():
     stage = stage_of(
         *(50_000, 0),
-        test_rows=500,
-        test_parts=(0, 500),
+        validation_rows=500,
+        validation_parts=(0, 500),
         eval_seconds=2.0,
         wait_for_workers=30.0,
         part_names=("a.svm", "b.svm"),
@@ -144,7 +146,7 @@ def test_training_goes_on_while_a_part_of_the_test_set_has_no_server():
 
 
 def test_an_evaluation_is_repeated_when_all_servers_were_lost_in_it():
-    stage = ServersStage(train_rows=1000, test_rows=5000, start_with=2)
+    stage = ServersStage(train_rows=1000, validation_rows=5000, start_with=2)
     stage.join("a"), stage.join("b")
     stage.run(lambda stage: stage.state.phase == "evaluate")
     stage.kill("a"), stage.kill("b")
@@ -196,8 +198,8 @@ def test_every_row_is_merged_exactly_once_as_servers_join_and_die(acts, parts, e
         *parts,
         copies=copies,
         epochs=epochs,
-        test_rows=10 * count,
-        test_parts=(10,) * count,
+        validation_rows=10 * count,
+        validation_parts=(10,) * count,
         merge_rows=max(1, sum(parts) // 10),
         eval_seconds=0.7,
     )

@@ -31,7 +31,7 @@ class Server:
     """A server with one worker, whose leases the test finishes."""
 
     def __init__(self, servers=1, **plan):
-        made = make_plan(train_rows=1000, test_rows=100, epochs=None, by_epoch=True, **plan)
+        made = make_plan(train_rows=1000, validation_rows=100, epochs=None, by_epoch=True, **plan)
         policy = Fixed(PolicySettings())
         self.state = SuppliedCoordinator(made, policy, address=b"here", servers=servers)
         self.answers, self.beats, self.work, self.steps, self.finish = [], [], [], [], None
@@ -122,7 +122,7 @@ def test_the_learning_rate_follows_the_roll_backs_of_all_servers(server):
 
 
 def test_test_rows_are_evaluated_and_training_goes_on(server):
-    server.order(lease(7, 20, 60, task="evaluate"))
+    server.order(lease(7, 20, 60, task="validation"))
     assert server.state.phase == "evaluate"
     server.work_off()
     (done,) = server.answers[1:]
@@ -133,7 +133,7 @@ def test_test_rows_are_evaluated_and_training_goes_on(server):
 
 def test_rows_are_evaluated_only_when_the_merged_model_is_in_place(server):
     server.order(Apply(1, sample=False))
-    server.order(lease(7, 20, 60, task="evaluate"))
+    server.order(lease(7, 20, 60, task="validation"))
     assert not server.work
     server._take(server.state.exchanged(server.steps[0], Applied(1, 0.01), 1.0))
     assert server.work and server.answers[-1] == Applied(1, 0.01)

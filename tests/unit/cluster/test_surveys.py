@@ -37,17 +37,18 @@ def test_each_file_is_read_by_one_server(folder):
     servers = Servers()
     data = survey_folder(config(folder), 2, servers)
     assert servers.asked == [[[0, 1], [2, 3]]]  # about as many bytes for both
-    assert [part.train.rows for part in data.parts] == [160, 16, 96, 64]
+    assert [part.train.rows for part in data.parts] == [144, 15, 87, 58]
     assert data.train_sizes.features == 7
-    assert [part.test.rows for part in data.parts] == [40, 4, 24, 16]
+    assert [part.sets["test"].rows for part in data.parts] == [40, 4, 24, 16]
     assert data == survey_folder(config(folder), 4, Servers()), "whatever the number of servers"
 
 
 def test_a_test_file_replaces_the_test_rows_of_the_parts(folder, tmp_path):
     (tmp_path / "test.svm").write_text("+1 1:1\n-1 9:1\n" * 5)
     data = survey_folder(config(folder, test=str(tmp_path / "test.svm")), 2, Servers())
-    assert data.test_sizes.rows == 10
-    assert data.train_sizes.rows == 420 and all(part.test is None for part in data.parts)
+    assert data.set_sizes["test"].rows == 10
+    assert data.train_sizes.rows == 420 - data.set_sizes["validation"].rows == 378
+    assert all("test" not in part.sets for part in data.parts)
 
 
 def test_data_files_are_sorted_by_name(tmp_path):

@@ -60,7 +60,9 @@ def test_batches_become_half_of_what_was_too_large_and_stay_below_it(play):
 
 
 def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
-    play = stage(policy=Hogbatch(PolicySettings()), train_rows=100, test_rows=1000, gpu=(10, SIZE))
+    play = stage(
+        policy=Hogbatch(PolicySettings()), train_rows=100, validation_rows=1000, gpu=(10, SIZE)
+    )
     play.attach("g", device="gpu")
     while play.work["g"][0].task == "train":
         play.done("g")
@@ -69,11 +71,11 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(stage):
     commands = play.done("g", rows=0, updates=0, loss=0.0, too_large=SIZE)
     assert records(commands, OutOfMemory) == [OutOfMemory("gpu-0", SIZE, 45)]
     ((_, again),) = works(commands)
-    assert (again.task, again.start, again.batch_size) == ("evaluate", first.start, 45)
+    assert (again.task, again.start, again.batch_size) == ("validation", first.start, 45)
     play.done("g", rows=0, updates=0, loss=0.0, too_large=SIZE)
     play.work_on(metric_sums=(1.0,))
     (report,) = of_kind(play.said, Report)
-    assert report.evaluation.test_loss == 0.5  # per row, and every row once
+    assert report.evaluation.validation_loss == 0.5  # per row, and every row once
 
 
 def test_a_lease_of_a_gpu_reports_staleness_and_costs_of_merges(play):

@@ -24,7 +24,7 @@ def until_evaluation(play):
 
 
 def end_evaluation(play, loss=0.5, accuracy=0.5):
-    """Let the workers evaluate the rest of the test set; return the commands."""
+    """Let the workers evaluate the rest of the validation rows; return the commands."""
     commands = []
     while play.state.phase == "evaluate":
         key = next(key for key, held in play.work.items() if held)
@@ -34,17 +34,22 @@ def end_evaluation(play, loss=0.5, accuracy=0.5):
 
 
 def evaluate(play, loss):
-    """One round of training, then an evaluation with test loss `loss`; returns its commands."""
+    """One round of training, then an evaluation with the loss `loss`; returns its commands."""
     until_evaluation(play)
     return end_evaluation(play, loss)
 
 
 @pytest.fixture
 def tested(stage):
-    """Makes a stage with test rows and an evaluation every second."""
+    """Makes a stage with validation rows and an evaluation every second."""
 
     def make(**plan):
-        changes = {"train_rows": 100_000, "test_rows": 2000, "eval_seconds": 1.0, "epochs": None}
+        changes = {
+            "train_rows": 100_000,
+            "validation_rows": 2000,
+            "eval_seconds": 1.0,
+            "epochs": None,
+        }
         return stage("a", "b", **{**changes, **plan})
 
     return make
@@ -55,7 +60,7 @@ def test_nothing_is_handed_out_in_drain_until_the_last_lease_is_back(tested):
     play.later(1.0)
     assert play.state.phase == "drain"
     assert all(works(play.done(key)) == [] for key in ("a", "a", "b"))
-    assert {work.task for _, work in works(play.done("b"))} == {"evaluate"}
+    assert {work.task for _, work in works(play.done("b"))} == {"validation"}
     assert not play.state.epochs.rows.held
 
 
@@ -104,11 +109,11 @@ def test_a_run_is_finished_after_its_epochs_and_a_last_evaluation(tested):
     assert play.finish == Finish("finished")
     assert [event.rows for event in records(play.said, EpochEnded)] == [1000] * 3
     (report,) = of_kind(play.said, Report)
-    assert (report.evaluation.epochs, report.evaluation.test_loss) == (3.0, 0.5)
+    assert (report.evaluation.epochs, report.evaluation.validation_loss) == (3.0, 0.5)
     assert {c.worker for c in play.said if is_send(c, Stop)} == {"a", "b"}
 
 
-NO_PROGRESS = "the test loss has not improved for"
+NO_PROGRESS = "the validation loss has not improved for"
 MISSED = "the target loss 0.1 was not reached;"
 BY_EPOCH = {"train_rows": 2000, "eval_seconds": 1e9, "by_epoch": True}
 

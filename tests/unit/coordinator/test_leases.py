@@ -135,7 +135,7 @@ def test_every_finished_lease_is_recorded(stage):
 
 
 def test_leases_end_when_an_evaluation_is_due(stage):
-    play = stage("a", train_rows=1_000_000, test_rows=10, eval_seconds=1.0, lease_seconds=0.5)
+    play = stage("a", train_rows=1_000_000, validation_rows=10, eval_seconds=1.0, lease_seconds=0.5)
     play.done("a")  # its speed is known now: 1,000 rows/s
     play.now += 0.7
     while play.work["a"]:
@@ -155,7 +155,7 @@ def test_a_gpu_alone_takes_the_rest_of_the_epoch(stage):
 
 
 def test_an_evaluation_lease_takes_as_long_as_others(stage):
-    play = stage(train_rows=100, test_rows=100_000, lease_seconds=1.0)
+    play = stage(train_rows=100, validation_rows=100_000, lease_seconds=1.0)
     play.attach("a", profile=((10, 0.01),))  # 1,000 rows per second in training
     while play.state.phase != "evaluate":
         play.shuffle()

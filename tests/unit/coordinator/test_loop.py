@@ -50,6 +50,7 @@ def adapters(shuffle, children, record=None):
         write_due=lambda: None,
         report=None,
         show_mean=None,
+        show_kept=None,
         keep=None,
     )
 

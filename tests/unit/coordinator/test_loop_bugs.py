@@ -19,6 +19,7 @@ from hogbatch.coordinator.commands import (
     Report,
     Revoke,
     RollBack,
+    ShowKept,
     ShowMean,
     Shuffle,
     Snapshot,
@@ -44,6 +45,7 @@ BY_COMMAND = {
     "record": Record(WorkerCompiles("cpu-0")),
     "report": Report(None),
     "show_mean": ShowMean(True),
+    "show_kept": ShowKept(True),
     "keep": Keep(None),
 }
 BY_DEATH = ["cause_of_death", "lose", "died"]
@@ -94,6 +96,7 @@ def run(everything, pid=1):
         snapshots=each,
         report=each.report,
         show_mean=each.show_mean,
+        show_kept=each.show_kept,
         keep=each.keep,
     )
     coordinator_loop(each, adapters).run()

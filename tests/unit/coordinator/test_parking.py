@@ -37,7 +37,7 @@ class Parks:
 @pytest.fixture
 def play(stage):
     """A CPU worker "c" and a GPU worker "g"; the CPU is parked."""
-    play = stage(policy=Parks(), epochs=2, test_rows=300)
+    play = stage(policy=Parks(), epochs=2, validation_rows=300)
     play.attach("g", device="gpu")
     play.attach("c")
     return play
@@ -49,7 +49,7 @@ def worker(play, key):
 
 def test_a_parked_worker_evaluates_and_gets_no_rows_to_train_on(play):
     tasks = {(key, work.task) for key, work in works(play.work_on())}
-    assert ("c", "evaluate") in tasks and ("c", "train") not in tasks
+    assert ("c", "validation") in tasks and ("c", "train") not in tasks
     assert play.finish.status == "finished" and worker(play, "g").rows == 2000
     assert records(play.said, WorkerParked) == [WorkerParked("cpu-0", "slow")]
     assert records(play.said, WorkerUnparked) == []

@@ -69,20 +69,20 @@ def test_an_evaluation_reports_the_losses_since_the_last_one():
     made = progress(train_rows=200)
     made.add(done(loss=50.0))
     made.begin_evaluation(101.5)
-    made.tested.add(done(loss=99.0))  # of an evaluation that was broken off
+    made.evaluated.add(done(loss=99.0))  # of an evaluation that was broken off
     made.clock.start(101.5)
     made.begin_evaluation(102.0)
-    made.tested.add(done(rows=10, loss=3.0, metric_sums=(9.0,)))
+    made.evaluated.add(done(rows=10, loss=3.0, metric_sums=(9.0,)))
     evaluation = made.end_evaluation(105.0, {})
     assert (evaluation.seconds, evaluation.epochs, evaluation.rows) == (2.0, 0.5, 100)
-    assert (evaluation.train_loss, evaluation.test_loss) == (0.5, 0.3)
-    assert evaluation.test_values == {"accuracy": 0.9}
+    assert (evaluation.train_loss, evaluation.validation_loss) == (0.5, 0.3)
+    assert evaluation.validation_values == {"accuracy": 0.9}
     made.clock.start(105.0)
     made.add(done(loss=20.0))
     assert evaluate(made, 106.0).train_loss == 0.2
 
 
-TARGET = {"eval_seconds": None, "target_loss": 0.1, "test_rows": 300}
+TARGET = {"eval_seconds": None, "target_loss": 0.1, "validation_rows": 300}
 
 
 @pytest.mark.parametrize(
@@ -118,23 +118,23 @@ def test_an_epoch_that_took_milliseconds_is_evaluated_too():
 
 
 def test_with_a_target_the_first_evaluation_comes_after_what_it_will_take():
-    made = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
+    made = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, validation_rows=300)
     assert not made.evaluation_is_due(100.0, 0.0)
     made.add(done(rows=100))  # in 0.2 s, so a forward pass over 300 rows takes another 0.2 s
     assert made.evaluation_is_due(100.2, 0.0)
-    quick = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
+    quick = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, validation_rows=300)
     quick.add(done(rows=50))  # rows that took twice as long each
     assert not quick.evaluation_is_due(100.2, 0.0)
 
 
 def test_the_first_evaluation_does_not_wait_for_the_first_lease_of_a_gpu():
-    made = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
+    made = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, validation_rows=300)
     made.expect_speed(0.002)  # measured by the GPU worker
     made.add(done(rows=10))  # of a CPU worker
     pause = 1e-9  # not 0, as the GPU trains
     assert made.evaluation_is_due(100.2, pause)
     assert not made.evaluation_is_due(100.2, 0.0)  # it is parked
-    slower = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, test_rows=300)
+    slower = progress(eval_seconds=None, target_loss=0.1, train_rows=1000, validation_rows=300)
     slower.expect_speed(0.02)
     slower.add(done(rows=100))
     assert slower.evaluation_is_due(100.2, pause)
@@ -151,27 +151,27 @@ def test_by_epoch_depends_on_rows_and_not_on_the_clock():
 
 
 @pytest.mark.parametrize(
-    ("test_rows", "target", "met"),
+    ("validation_rows", "target", "met"),
     [(10, 0.3, True), (10, 0.29, False), (0, 0.5, True), (0, 0.3, False), (10, None, False)],
 )
 def test_the_target_applies_to_the_test_loss_or_without_one_to_the_training_loss(
-    test_rows, target, met
+    validation_rows, target, met
 ):
-    made = progress(test_rows=test_rows, target_loss=target)
+    made = progress(validation_rows=validation_rows, target_loss=target)
     made.add(done(loss=50.0))
     made.begin_evaluation(101.0)
-    if test_rows:
-        made.tested.add(done(rows=10, loss=3.0))
+    if validation_rows:
+        made.evaluated.add(done(rows=10, loss=3.0))
     assert made.target_is_met(made.end_evaluation(101.0, {})) is met
     assert not made.target_is_met(evaluate(made, 102.0)), "without a loss"
 
 
 @pytest.mark.parametrize(("keep", "after"), [("best", False), ("last", True)])
 def test_the_current_model_is_wanted_until_there_is_a_best_one(keep, after):
-    made = progress(keep=keep, test_rows=10)
+    made = progress(keep=keep, validation_rows=10)
     assert made.wants_current_model
     made.begin_evaluation(101.0)
-    made.tested.add(done(rows=10, loss=3.0))
+    made.evaluated.add(done(rows=10, loss=3.0))
     assert made.is_best(made.end_evaluation(101.0, {}))
     assert made.wants_current_model is after
 
@@ -180,10 +180,10 @@ def test_the_current_model_is_wanted_until_there_is_a_best_one(keep, after):
     ("lsh", "best"), [(None, [True, True]), (defaults("dwta", 99, 0), [True, False])]
 )
 def test_a_hashed_output_layer_is_judged_by_its_metric(lsh, best):
-    made, found = progress(test_rows=10, lsh=lsh), []
+    made, found = progress(validation_rows=10, lsh=lsh), []
     for loss, right in ((3.0, 8.0), (2.0, 7.0)):
         made.begin_evaluation(101.0)
-        made.tested.add(done(rows=10, loss=loss, metric_sums=(right, 0.0, 0.0)))
+        made.evaluated.add(done(rows=10, loss=loss, metric_sums=(right, 0.0, 0.0)))
         found.append(made.is_best(made.end_evaluation(102.0, {})))
     assert found == best
 

@@ -45,17 +45,17 @@ class TestSnapshots:
         assert records(said, CheckpointBegins) == []
 
     def test_the_model_is_checked_before_it_is_evaluated(self):
-        play = Stage("a", test_rows=10, train_rows=10)
+        play = Stage("a", validation_rows=10, train_rows=10)
         play.at_once = False
         play.done("a")
         assert play.state.phase == "inspect"
         assert not play.work["a"]
         commands = play.copy()
-        assert works(commands)[0][1].task == "evaluate"
+        assert works(commands)[0][1].task == "validation"
         assert records(commands, EvaluationBegins) == [EvaluationBegins(rows=10)]
 
     def test_an_evaluation_waits_for_a_copy_that_is_under_way(self):
-        play = Stage("a", train_rows=30, test_rows=10, checkpoint_seconds=1.0)
+        play = Stage("a", train_rows=30, validation_rows=10, checkpoint_seconds=1.0)
         play.done("a")
         play.at_once = False
         play.later(1.5)
@@ -117,7 +117,7 @@ def train_epochs(play, epochs):
 
 class TestPoison:
     def test_a_model_that_is_not_finite_is_rolled_back_and_trained_more_carefully(self):
-        play = Stage(train_rows=20, test_rows=10, epochs=3, by_epoch=True)
+        play = Stage(train_rows=20, validation_rows=10, epochs=3, by_epoch=True)
         rate = works(play.attach("a"))[0][1].learning_rate
         play.bad = WHERE
         play.done("a")
@@ -160,7 +160,7 @@ class TestPoison:
         assert of_kind(play.said, RollBack)
 
     def test_three_times_without_progress_end_the_run(self):
-        play = Stage("a", train_rows=20, test_rows=10, epochs=None, by_epoch=True)
+        play = Stage("a", train_rows=20, validation_rows=10, epochs=None, by_epoch=True)
         for _ in range(3):
             play.bad = WHERE
             while play.bad:
@@ -272,7 +272,7 @@ class TestInterrupt:
         assert play.finish == Finish("stopped", "interrupted")
 
     def test_an_evaluation_is_not_waited_for_either(self):
-        play = Stage("a", train_rows=10, test_rows=10, average=True)
+        play = Stage("a", train_rows=10, validation_rows=10, average=True)
         play.done("a")
         assert play.state.phase == "evaluate"
         play.interrupt()
@@ -282,7 +282,7 @@ class TestInterrupt:
 
     @pytest.mark.parametrize("phase", ["evaluate", "train"])
     def test_the_model_is_restored_only_if_the_mean_is_shown(self, phase):
-        play = Stage("a", train_rows=10, test_rows=10, average=True)
+        play = Stage("a", train_rows=10, validation_rows=10, average=True)
         if phase == "evaluate":
             play.done("a")
         shown = of_kind(play.abandon("everybody is gone"), ShowMean)

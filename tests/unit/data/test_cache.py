@@ -12,6 +12,7 @@ from benchmarks.common.job import WITHIN_S
 from hogbatch.data import cache as module
 from hogbatch.data.cache import CacheForm, DataCache
 from hogbatch.data.load import load
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import Columns
 from hogbatch.data.stored import RAW_SETS
 from hogbatch.errors import UsageError
@@ -68,8 +69,8 @@ def test_rows_from_the_cache_can_be_trained_on_and_are_located_by_the_name_they_
     old_file, cache, monkeypatch
 ):
     path = old_file("a.svm", TEXTS["a.svm"])
-    first, second = (load(path, test_fraction=0, cache=cache).fingerprint for _ in range(2))
-    assert first == second == load(path, test_fraction=0).fingerprint
+    first, second = (load(path, fractions=Fractions(0), cache=cache).fingerprint for _ in range(2))
+    assert first == second == load(path, fractions=Fractions(0)).fingerprint
     assert read_for_model(path, 5, cache=cache).inputs.values.flags.writeable
     monkeypatch.chdir(path.parent)
     again = read("a.svm", cache)

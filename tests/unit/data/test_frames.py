@@ -10,7 +10,7 @@ from scipy import sparse
 from hogbatch.data.frames import is_frame, matrix_of, table_of
 from hogbatch.data.load import prepare
 from hogbatch.data.memory import raw_set
-from hogbatch.data.order import split
+from hogbatch.data.order import Fractions, split
 from hogbatch.data.table.columns import CategoryColumn, NumberColumn
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.given import encode, training_set
@@ -133,13 +133,13 @@ def test_a_column_that_is_constant_in_training_is_not_a_feature():
 def test_a_column_that_varies_only_in_test_rows_is_not_a_feature():
     cells = np.zeros((50, 2))
     cells[:, 1] = range(50)
-    _, testing = split(50, 0.2, classes=np.float32([0, 1] * 25))
+    testing = split(50, Fractions(0.2), classes=np.float32([0, 1] * 25))["test"]
     cells[testing[0], 0] = 1
-    loaded = prepare(training_set(cells, [0, 1] * 25, None, TableOptions()), None)
-    assert loaded.train.features == loaded.test.features == 1
+    loaded = prepare(training_set(cells, [0, 1] * 25, None, TableOptions()))
+    assert loaded.train.features == loaded.sets["test"].features == 1
     assert "not used, constant in the training rows: 0" in loaded.notes
     with pytest.raises(DataError, match="X: all columns are constant in the training rows"):
-        prepare(training_set(cells[:, :1], [0, 1] * 25, None, TableOptions()), None)
+        prepare(training_set(cells[:, :1], [0, 1] * 25, None, TableOptions()))
 
 
 @pytest.mark.parametrize("rows", [np.array, sparse.csr_matrix, pandas.DataFrame])
@@ -150,8 +150,8 @@ def test_rows_of_weight_0_are_as_if_absent(rows):
 
     def loaded(cells, y, weights):
         if rows is sparse.csr_matrix:
-            return prepare(raw_set(rows(cells), y, weights), None)
-        return prepare(training_set(rows(cells), y, weights, TableOptions()), None)
+            return prepare(raw_set(rows(cells), y, weights))
+        return prepare(training_set(rows(cells), y, weights, TableOptions()))
 
     found = loaded(absent, [5, *y], [0, *weights])
     assert found.fingerprint == loaded(cells, y, weights).fingerprint
@@ -183,7 +183,7 @@ def test_masked_numbers_are_missing():
 
 def test_a_dictionary_of_cells_is_one_row_and_a_missing_key_a_missing_cell():
     frame = {"a": [1.0, 2.0, 3.0] * 4, "c": ["x", "y", "z"] * 4}
-    encoding = prepare(training_set(frame, [0, 1] * 6, None, TableOptions()), None).table
+    encoding = prepare(training_set(frame, [0, 1] * 6, None, TableOptions())).table
     first = encode(frame, encoding, "X").dense[:1].tolist()
     assert encode({"a": 1.0, "c": "x"}, encoding, "X").dense.tolist() == first
     both = encode([{"c": "x", "a": 1.0}, {"a": 2.0}], encoding, "X").dense

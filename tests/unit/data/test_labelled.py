@@ -10,6 +10,7 @@ from scipy.sparse import csr_matrix
 import hogbatch
 from hogbatch.config.sources import merge_sources
 from hogbatch.data.load import load
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import DataError, UsageError
@@ -31,7 +32,7 @@ def missing(labels, value):
 def loaded(X, y, *, label=None, **settings):
     arrays = GivenArrays(X, y, **settings)
     arrays = arrays if label is None else arrays.with_labels(label)
-    config = merge_sources({"data": "arrays", "test_fraction": 0})
+    config = merge_sources({"data": "arrays", "test_fraction": 0, "validation_fraction": 0})
     return arrays.load(config, PlainConsole(quiet=True))
 
 
@@ -71,7 +72,7 @@ def test_a_column_of_a_frame_has_the_labels(container, labels):
     data = loaded(frame, None, label="churn", X_test=frame)
     expect_rest(data, labels, notes=2)
     assert [column.name for column in data.table.columns] == ["a", "b", "c"]
-    assert data.test.rows == ROWS - 2
+    assert data.sets["test"].rows == ROWS - 2
     with pytest.raises(
         UsageError, match=r"expected one column 'no'; got no such column \(it has a, b"
     ):
@@ -83,10 +84,10 @@ def test_a_column_of_a_frame_has_the_labels(container, labels):
 def test_files_and_sparse_rows_too(tmp_path):
     labels, options = missing(NUMBERS, np.nan), ReadOptions(table=TableOptions())
     np.savez(tmp_path / "a.npz", X=X, y=labels)
-    expect_rest(load(tmp_path / "a.npz", test_fraction=0, options=options), NUMBERS)
+    expect_rest(load(tmp_path / "a.npz", fractions=Fractions(0), options=options), NUMBERS)
     table = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": labels})
     table.to_csv(tmp_path / "a.csv", index=False)
-    expect_rest(load(tmp_path / "a.csv", test_fraction=0, options=options), NUMBERS)
+    expect_rest(load(tmp_path / "a.csv", fractions=Fractions(0), options=options), NUMBERS)
     sparse = loaded(csr_matrix(X), labels, sample_weight=np.arange(1, ROWS + 1))
     kept = np.delete(np.arange(ROWS), WITHOUT)
     assert (

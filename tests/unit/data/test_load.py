@@ -4,7 +4,7 @@ import pytest
 from hogbatch.data.batch import csr_inputs
 from hogbatch.data.csr import to_dense
 from hogbatch.data.load import load
-from hogbatch.data.order import split
+from hogbatch.data.order import Fractions, split
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.samples import SAMPLES
 from hogbatch.errors import DataError, UsageError
@@ -17,7 +17,11 @@ SVM = "".join(f"{i % 2 * 2 - 1} 1:{i + 1} 3:{i % 2 + 1}\n" for i in range(10))
 
 def test_the_sample_goes_by_its_name_and_brings_its_test_set_and_its_source():
     loaded = load("a9a")
-    assert (loaded.train.rows, loaded.test.rows, loaded.train.features) == (32561, 16281, 123)
+    assert (loaded.train.rows, loaded.sets["test"].rows, loaded.train.features) == (
+        32561,
+        16281,
+        123,
+    )
     assert loaded.encoding.classes == (-1.0, 1.0)
     assert loaded.train.labels.values.sum() == 7841
     assert read_for_model("a9a", 123, index_base=loaded.index_base).rows == 16281
@@ -39,19 +43,19 @@ def test_rows_are_split_in_one_fixed_order(write):
     path = write("a.csv", CSV)
     loaded = load(path, scale="none", loss="squared")
     order = np.random.default_rng(0).permutation(20)
-    parts = [each.inputs.dense[:, 0].tolist() for each in (loaded.train, loaded.test)]
+    parts = [each.inputs.dense[:, 0].tolist() for each in (loaded.train, loaded.sets["test"])]
     assert parts == [order[:16].tolist(), order[16:].tolist()]
     assert load(path, loss="squared", seed=1).fingerprint != loaded.fingerprint
-    whole = load(path, test_fraction=0, scale="none")
-    assert (whole.train.inputs.dense[:, 0].tolist(), whole.test) == (list(range(20)), None)
+    whole = load(path, fractions=Fractions(0), scale="none")
+    assert (whole.train.inputs.dense[:, 0].tolist(), len(whole.sets)) == (list(range(20)), 1)
 
 
 def test_a_split_keeps_the_shares_of_the_classes(write):
     text = "".join(f"{i},{i % 10 == 0:d}\n" for i in range(100))
     loaded = load(write("a.csv", text), scale="none")
-    assert (loaded.train.labels.values.sum(), loaded.test.labels.values.sum()) == (8, 2)
-    rows = loaded.test.inputs.dense[:, 0]
-    assert loaded.test.labels.values.tolist() == (rows % 10 == 0).tolist()
+    assert (loaded.train.labels.values.sum(), loaded.sets["test"].labels.values.sum()) == (8, 2)
+    rows = loaded.sets["test"].inputs.dense[:, 0]
+    assert loaded.sets["test"].labels.values.tolist() == (rows % 10 == 0).tolist()
 
 
 def test_what_whole_numbers_were_taken_for_is_said(write):
@@ -68,31 +72,31 @@ def test_what_whole_numbers_were_taken_for_is_said(write):
 @pytest.mark.parametrize("fraction", [-0.1, 1, float("nan")])
 def test_a_fraction_outside_its_range_is_refused(write, fraction):
     with pytest.raises(UsageError, match="test fraction must be at least 0 and below 1"):
-        load(write("a.csv", CSV), test_fraction=fraction)
+        load(write("a.csv", CSV), fractions=Fractions(fraction))
 
 
 def test_a_narrower_test_file_is_widened_and_features_that_training_never_saw_are_ignored(write):
     test = write("t.svm", "1 1:5\n-1 2:1\n\n1 1:1 4:1\n1 2:3 3:2 4:1 9:1\n1 9:1\n")
-    loaded = load(write("a.svm", SVM), test=test)
-    assert (loaded.test.rows, loaded.test.features) == (5, 3)
-    dense = to_dense(loaded.test.inputs, 3).dense.tolist()
+    loaded = load(write("a.svm", SVM), files={"test": test})
+    assert (loaded.sets["test"].rows, loaded.sets["test"].features) == (5, 3)
+    dense = to_dense(loaded.sets["test"].inputs, 3).dense.tolist()
     assert dense == [[5, 0, 0], [0, 1, 0], [1, 0, 0], [0, 3, 2], [0, 0, 0]]
     (note,) = loaded.notes
     ignored = "4 values of 2 features that the training data lack are ignored"
     assert note.startswith(f"{test}: {ignored}")
     raw = read_for_model(test, 3, index_base=1)
     assert raw.messages == loaded.notes
-    assert raw.inputs.indptr.tolist() == loaded.test.inputs.indptr.tolist()
-    narrow = load(write("a.svm", SVM), test=write("u.svm", "1 1:5\n-1 2:1\n"))
-    assert (narrow.test.features, narrow.notes) == (3, ())
+    assert raw.inputs.indptr.tolist() == loaded.sets["test"].inputs.indptr.tolist()
+    narrow = load(write("a.svm", SVM), files={"test": write("u.svm", "1 1:5\n-1 2:1\n")})
+    assert (narrow.sets["test"].features, narrow.notes) == (3, ())
 
 
 def test_the_number_of_features_can_be_given(write):
     wide = ReadOptions(declared=9)
     train, lists = write("a.svm", SVM), write("a.xmc", "2 3 2\n0 0:1\n1 1:1\n")
-    loaded = load(train, test=write("t.svm", "1 9:1\n-1 2:1\n"), options=wide)
-    assert (loaded.train.features, loaded.test.features, loaded.notes) == (9, 9, ())
-    assert loaded.test.inputs.indices.tolist() == [8, 1]
+    loaded = load(train, files={"test": write("t.svm", "1 9:1\n-1 2:1\n")}, options=wide)
+    assert (loaded.train.features, loaded.sets["test"].features, loaded.notes) == (9, 9, ())
+    assert loaded.sets["test"].inputs.indices.tolist() == [8, 1]
     assert load(lists, options=wide).train.features == 9
     for path, declared, complaint in (
         (train, 2, r"a\.svm:1:8: feature index 3; expected at most 2 \(--feat"),
@@ -109,17 +113,19 @@ def test_the_number_of_features_counts_from_the_index_base(write):
     for base in (None, 0):
         with pytest.raises(DataError, match=r"z\.svm:4(:3)?: feature index 3; expected at most 2 "):
             load(from_zero, options=ReadOptions(declared=3, index_base=base))
-    loaded = load(from_zero, options=ReadOptions(declared=3, bad_lines=0.5), test_fraction=0)
+    loaded = load(from_zero, options=ReadOptions(declared=3, bad_lines=0.5), fractions=Fractions(0))
     assert (loaded.train.rows, loaded.train.features, loaded.skipped) == (3, 3, 1)
 
 
 def test_a_label_given_by_number_is_found_by_its_name(write):
     first = write("a.csv", "y,a,b\n0,1,2\n1,3,4\n2,5,6\n")
-    loaded = load(first, test=write("t.csv", CSV), options=ReadOptions(label="0"), scale="none")
-    assert loaded.test.inputs.dense[:, 0].tolist() == list(range(20))
+    loaded = load(
+        first, files={"test": write("t.csv", CSV)}, options=ReadOptions(label="0"), scale="none"
+    )
+    assert loaded.sets["test"].inputs.dense[:, 0].tolist() == list(range(20))
     svm, other = write("a.svm", SVM), write("u.csv", "y,u,v,w\n1,5,0,1\n-1,4,1,1\n")
-    loaded = load(svm, test=other, options=ReadOptions(label="y"))
-    assert loaded.test.labels.values.tolist() == [1, 0]
+    loaded = load(svm, files={"test": other}, options=ReadOptions(label="y"))
+    assert loaded.sets["test"].labels.values.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -136,25 +142,25 @@ def test_a_test_file_without_the_label_or_with_other_features_is_an_error(
     write, train, test, complaint
 ):
     with pytest.raises(DataError, match=complaint):
-        load(write("a.csv", train), test=write("t.csv", test))
+        load(write("a.csv", train), files={"test": write("t.csv", test)})
 
 
 def test_a_test_file_counts_features_and_names_labels_as_its_training_file_does(write):
     from_zero = write("a.svm", "1 0:1 2:1\n-1 1:1\n")
-    loaded = load(from_zero, test=write("t.svm", "1 1:5\n"))
-    assert (loaded.index_base, loaded.test.inputs.indices.tolist()) == (0, [1])
+    loaded = load(from_zero, files={"test": write("t.svm", "1 1:5\n")})
+    assert (loaded.index_base, loaded.sets["test"].inputs.indices.tolist()) == (0, [1])
     with pytest.raises(DataError, match=r"a\.svm:1:3: feature index 0"):
-        load(write("b.svm", SVM), test=from_zero)
+        load(write("b.svm", SVM), files={"test": from_zero})
     with pytest.raises(DataError, match=r"t\.svm:2: label 0 does not occur"):
-        load(write("b.svm", SVM), test=write("t.svm", "1 1:5\n0 2:1\n"))
+        load(write("b.svm", SVM), files={"test": write("t.svm", "1 1:5\n0 2:1\n")})
 
 
 def test_a_test_set_takes_the_form_of_its_training_set(write):
     files = write("a.csv", "1,0,3,1\n2,3,0,-1\n"), write("a.svm", "1 1:1 3:3\n-1 1:2 2:3\n")
     for train, test in (files, files[::-1]):
-        loaded = load(train, test=test)
-        assert loaded.train.sparse == loaded.test.sparse == (train.suffix == ".svm")
-        for one, other in zip(loaded.train.inputs, loaded.test.inputs, strict=True):
+        loaded = load(train, files={"test": test})
+        assert loaded.train.sparse == loaded.sets["test"].sparse == (train.suffix == ".svm")
+        for one, other in zip(loaded.train.inputs, loaded.sets["test"].inputs, strict=True):
             np.testing.assert_array_equal(one, other, strict=True)
 
 
@@ -164,9 +170,9 @@ def test_large_offsets_are_scaled_exactly_by_the_training_rows(write, tmp_path):
     text = "".join(f"{s},{label}\n" for s, label in zip(seconds, y, strict=True))
     for path in (write("a.csv", text), tmp_path / "a.npz"):
         loaded = load(path)
-        order = split(40, 0.2, 0, y)
-        for rows, examples in zip(order, (loaded.train, loaded.test), strict=True):
-            expected = (rows - order[0].mean()) / order[0].std()
+        order = split(40, Fractions(), 0, y)
+        for name, examples in loaded.sets.items():
+            expected = (order[name] - order["train"].mean()) / order["train"].std()
             assert examples.inputs.dense.dtype == np.float32
             np.testing.assert_allclose(examples.inputs.dense[:, 0], expected, rtol=1e-5)
     assert len(loaded.notes) == 1 and loaded.scaler is not None
@@ -178,7 +184,7 @@ def test_the_fingerprint_tells_data_apart_but_not_names_and_compression(write):
     assert len(fingerprint) == 32
     changed = [SVM.replace("1:5", "1:6"), SVM.replace("1:9", "2:9"), SVM.replace("-1 ", "0 ")]
     others = [load(write("c.svm", content)).fingerprint for content in changed]
-    settings = ({"loss": "softmax"}, {"scale": "max"}, {"test_fraction": 0})
+    settings = ({"loss": "softmax"}, {"scale": "max"}, {"fractions": Fractions(0)})
     others += [load(same[0], **each).fingerprint for each in settings]
     assert len({fingerprint, *others}) == 7
     named, bare = write("a.csv", CSV), write("b.csv", CSV.split("\n", 1)[1])
@@ -192,8 +198,8 @@ def test_a_file_without_features_cannot_be_trained_on(write):
 
 def test_bad_lines_of_both_files_are_counted_and_said(write):
     train, test = write("a.svm", SVM + "1 1:x\n"), write("t.svm", "1 1:5\n-1 0:1\n")
-    loaded = load(train, test=test, options=ReadOptions(bad_lines=0.5))
-    assert (loaded.train.rows, loaded.test.rows, loaded.skipped) == (10, 1, 2)
+    loaded = load(train, files={"test": test}, options=ReadOptions(bad_lines=0.5))
+    assert (loaded.train.rows, loaded.sets["test"].rows, loaded.skipped) == (10, 1, 2)
     assert loaded.notes[:3] == (
         f"{train}: 1 of 11 lines skipped (9.09%):",
         f"  {train}:11:5: expected a number; got 'x'",

@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_one_clear_error(x, y, message):
 def test_the_test_rows_are_named():
     other = raw_set(X, ["a", "b", "c"], suffix="_test")
     with pytest.raises(DataError, match=r"X_test, y_test: row 2: label 'c' does not occur"):
-        prepare(raw_set(X, ["a", "b", "a"]), lambda _: other)
+        prepare(raw_set(X, ["a", "b", "a"]), {"test": lambda _: other})
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,11 @@ def test_weights_that_cannot_be_used_are_refused(weights, message):
 
 def test_weights_follow_their_rows_and_are_part_of_the_fingerprint():
     x, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
-    loaded = prepare(raw_set(x, y, pandas.Series(np.arange(20))), None, scale="none")
-    assert loaded.train.rows + loaded.test.rows == 19
+    loaded = prepare(raw_set(x, y, pandas.Series(np.arange(20))), scale="none")
+    assert sum(part.rows for part in loaded.sets.values()) == 19
     mean = loaded.train.inputs.dense[:, 0].mean()
-    for part in (loaded.train, loaded.test):
+    for part in loaded.sets.values():
         np.testing.assert_allclose(part.labels.weights, part.inputs.dense[:, 0] / mean, rtol=1e-6)
-    plain, equal = (
-        prepare(raw_set(x, y, each), None, scale="none") for each in (None, np.ones(20))
-    )
+    plain, equal = (prepare(raw_set(x, y, each), scale="none") for each in (None, np.ones(20)))
     assert not len(plain.train.labels.weights) and not len(equal.train.labels.weights)
     assert loaded.fingerprint != plain.fingerprint == equal.fingerprint

@@ -2,36 +2,65 @@ import numpy as np
 import pytest
 
 from hogbatch.data.batch import multi_labels, single_labels
-from hogbatch.data.order import epoch_order, order_of_parts, split, take
+from hogbatch.data.order import (
+    Fractions,
+    epoch_order,
+    order_of_parts,
+    split,
+    take,
+    validation_rows,
+)
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.99])
 @pytest.mark.parametrize("sizes", [[900, 100], [5, 5, 5], [1, 1, 98], [997, 2, 1], [33] * 7, [6]])
-def test_each_class_gives_its_share_of_the_test_rows(sizes, fraction):
+def test_each_class_gives_its_share_of_the_rows_that_are_held_out(sizes, fraction):
     classes = np.random.default_rng(3).permutation(np.repeat(np.arange(len(sizes)), sizes))
     for seed in range(3):
-        train, test = split(len(classes), fraction, seed, classes.astype(np.float32))
-        assert sorted([*train, *test]) == list(range(len(classes)))
-        tested = np.bincount(classes[test], minlength=len(sizes))
-        exact = np.array(sizes) * int(len(classes) * fraction) / len(classes)
-        assert (np.abs(tested - exact) < 1).all()
-        assert (np.bincount(classes[train], minlength=len(sizes)) >= 1).all()
-        if min(sizes) * (1 - fraction) > 1:  # no class is too small to round up
-            assert len(test) == int(len(classes) * fraction)
+        sets = split(len(classes), Fractions(fraction, fraction), seed, classes.astype(np.float32))
+        assert sorted(np.concatenate([*sets.values()])) == list(range(len(classes)))
+        rest, present = len(classes), np.array(sizes)
+        for name in ("test", "validation"):
+            held_out = np.bincount(classes[sets.get(name, [])], minlength=len(sizes))
+            exact = present * int(rest * fraction) / rest
+            assert (np.abs(held_out - exact) < 1).all()
+            if present.min() * (1 - fraction) > 1:  # no class is too small to round up
+                assert held_out.sum() == int(rest * fraction)
+            rest, present = rest - held_out.sum(), present - held_out
+        assert (np.bincount(classes[sets["train"]], minlength=len(sizes)) >= 1).all()
 
 
 def test_a_stratified_split_keeps_the_order_of_the_permutation():
-    order = np.random.default_rng(4).permutation(50)
-    one = split(50, 0.3, 4, np.zeros(50, np.float32))
-    np.testing.assert_array_equal(np.concatenate(one), order, strict=True)
-    for part in split(50, 0.3, 4, (np.arange(50) % 4).astype(np.float32)):
+    order, fractions = np.random.default_rng(4).permutation(50), Fractions(0.3, 0.2)
+    one = split(50, fractions, 4, np.zeros(50, np.float32))
+    assert list(one) == ["train", "validation", "test"]
+    np.testing.assert_array_equal(np.concatenate([*one.values()]), order, strict=True)
+    for part in split(50, fractions, 4, (np.arange(50) % 4).astype(np.float32)).values():
         assert (np.diff(np.argsort(order)[part]) > 0).all()
+
+
+def test_validation_rows_leave_the_test_rows_as_they_are():
+    known, fewer = (split(90, Fractions(0.2, each), 1) for each in (0.0, None))
+    np.testing.assert_array_equal(known["test"], fewer["test"])
+    assert set(known["train"]) == {*fewer["train"], *fewer["validation"]}
+    as_validation = split(90, Fractions(0, 0.2), 1)  # as benchmarks are measured
+    np.testing.assert_array_equal(as_validation["validation"], known["test"])
+    np.testing.assert_array_equal(as_validation["train"], known["train"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [(1, 0), (7, 3), (60, 30), (100, 50), (249, 50), (300, 60), (9999, 1999), (10_000, 1000)],
+)
+def test_validation_rows_are_a_tenth_but_not_too_few_and_at_most_half(rows, expected):
+    assert validation_rows(rows) == expected
+    assert len(split(rows, Fractions(0, None)).get("validation", ())) == expected
 
 
 def test_of_equal_classes_chance_decides_which_is_rounded_up():
     classes = np.repeat(np.arange(10), 3).astype(np.float32)
-    found = {tuple(sorted(classes[split(30, 0.2, seed, classes)[1]])) for seed in range(20)}
-    assert len(found) > 10
+    splits = [split(30, Fractions(0.2), seed, classes) for seed in range(20)]
+    assert len({tuple(sorted(classes[each["test"]])) for each in splits}) > 10
 
 
 def test_an_epochs_order_is_a_permutation_that_only_seed_and_epoch_decide():
@@ -41,7 +70,9 @@ def test_an_epochs_order_is_a_permutation_that_only_seed_and_epoch_decide():
     again = epoch_order(50, 1, 2)
     np.testing.assert_array_equal(again, orders[1, 2], strict=True)
     assert again.dtype == np.int64
-    assert epoch_order(50, 0, 0).tolist() != split(50, 0.0)[0].tolist()  # streams of their own
+    assert (
+        epoch_order(50, 0, 0).tolist() != split(50, Fractions(0))["train"].tolist()
+    )  # streams of their own
 
 
 def test_labels_are_copied_in_the_order_asked_for():

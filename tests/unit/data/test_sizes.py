@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hogbatch.data.load import load
+from hogbatch.data.order import Fractions
 from hogbatch.data.sizes import SetSizes
 from tests.support.assignments import examples
 
@@ -35,10 +36,10 @@ def test_the_sum_of_parts_has_the_longest_row_of_all():
 
 def test_loaded_data_have_the_sizes_of_their_sets(write):
     path = write("lists.svm", "0,2 1:1\n2 2:1 3:2\n0,1,2 1:3\n1 4:1\n" * 5)
-    loaded = load(path, test_fraction=0.5)
-    assert (loaded.train_sizes, loaded.test_sizes) == (loaded.train.sizes, loaded.test.sizes)
+    loaded = load(path, fractions=Fractions(0.5))
+    assert tuple(loaded.set_sizes.values()) == (loaded.train.sizes, loaded.sets["test"].sizes)
     assert loaded.mean_square == pytest.approx(np.square(loaded.train.inputs.values).sum() / 10)
     frequencies = np.bincount(loaded.train.labels.indices)
     assert loaded.label_frequencies.tolist() == frequencies.tolist()
-    assert load(path, test_fraction=0).test_sizes is None
-    assert load(write("a.svm", "1 1:1\n-1 1:2\n"), test_fraction=0).label_frequencies is None
+    assert load(path, fractions=Fractions(0)).set_sizes.keys() == {"train"}
+    assert load(write("a.svm", "1 1:1\n-1 1:2\n"), fractions=Fractions(0)).label_frequencies is None

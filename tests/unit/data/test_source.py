@@ -61,8 +61,8 @@ def test_a_stream_without_an_end_is_refused_when_memory_is_short(pipe, monkeypat
 
 @pytest.mark.parametrize("test", ["-", "/dev/stdin"])
 def test_standard_input_cannot_be_both_sets(test):
-    with pytest.raises(UsageError, match="are both standard input, which can be read only once"):
-        load("-", test=test)
+    with pytest.raises(UsageError, match="are standard input, which can be read only once"):
+        load("-", files={"test": test})
 
 
 def test_names_in_messages_are_printable(write):

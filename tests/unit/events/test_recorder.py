@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from hogbatch.events import event as events_module
 from hogbatch.events.event import EpochEnded, Evaluated, WorkerGivenUp, read_event
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
@@ -96,17 +97,31 @@ def test_the_copy_is_reused_unless_a_checkpoint_uses_it(recorder, shared):
     assert recorder.params.ctypes.data == memory and set(recorder.params) == {8}
 
 
+def test_the_kept_parameters_are_exchanged_with_the_shared_ones_and_back(recorder, shared):
+    recorder.show_kept(True)  # none are kept
+    assert shared.tolist() == [0, 1, 2, 3]
+    recorder.keep(FIRST)
+    shared[:] = 9
+    lent = recorder.kept_params  # a checkpoint of it is being written
+    recorder.show_kept(True)
+    assert shared.tolist() == lent.tolist() == [0, 1, 2, 3]
+    recorder.show_kept(False)
+    assert set(shared) == {9} and recorder.params.tolist() == [0, 1, 2, 3]
+
+
 def test_the_summary_has_the_final_totals(recorder):
     for evaluation in (FIRST, SECOND):
         recorder.report(evaluation, TOTALS)
     recorder.keep(FIRST)
+    recorder.record(events_module.Tested(0.35, {"P@1": 0.55}))
     summary = json.loads(json.dumps(recorder.summary("finished", "", TOTALS, RefusalCounts(3, 2))))
     history = summary.pop("history")
-    assert history[0] == asdict(FIRST) | {"test_value": 0.6}
-    assert [entry["test_value"] for entry in history] == [0.6, 0.5]
+    assert history[0] == asdict(FIRST) | {"validation_value": 0.6}
+    assert [entry["validation_value"] for entry in history] == [0.6, 0.5]
     (worker,) = summary.pop("workers")
     assert worker["batch_trace"] == [[0.0, 16]] and worker["staleness"] is None
     faults = asdict(Faults(messages_refused=5, workers_lost=1, connections_refused=2))
+    values = {"P@1": 0.6, "P@3": 0.5}
     assert summary == {
         "status": "finished",
         "reason": "",
@@ -114,7 +129,8 @@ def test_the_summary_has_the_final_totals(recorder):
         "epochs": 1.0,
         "rows": 200,
         "train_loss": 0.2,
-        "test": {"loss": 0.3, "metric": "P@1", "value": 0.6, "values": {"P@1": 0.6, "P@3": 0.5}},
+        "validation": {"loss": 0.3, "metric": "P@1", "value": 0.6, "values": values},
+        "test": {"loss": 0.35, "metric": "P@1", "value": 0.55, "values": {"P@1": 0.55}},
         "saved": {"seconds": 1.5, "epochs": 0.5},
         "faults": faults,
     }
@@ -122,10 +138,10 @@ def test_the_summary_has_the_final_totals(recorder):
 
 def test_a_summary_has_null_for_what_is_unknown(recorder):
     summary = recorder.summary("failed", "no worker", RunTotals(0.0, 0.0, 0, [], Faults()), NONE)
-    found = [summary[key] for key in ("history", "train_loss", "saved", "test")]
-    assert found == [[], None, None, None]
+    found = [summary[key] for key in ("history", "train_loss", "saved", "validation", "test")]
+    assert found == [[], None, None, None, None]
     untested = Evaluation(1.5, 0.5, 100, 0.4, None)
     recorder.report(untested, TOTALS)
     recorder.keep(untested)
     summary = recorder.summary("stopped", "interrupted", TOTALS, NONE)
-    assert summary["test"] is None and summary["history"][0]["test_value"] is None
+    assert summary["validation"] is None and summary["history"][0]["validation_value"] is None

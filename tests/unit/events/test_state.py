@@ -78,15 +78,17 @@ def test_the_epoch_is_measured():
 def test_the_best_model_has_the_lowest_test_loss_and_patience_counts_from_it():
     worse = evaluation(3, 1500, 0.45), evaluation(5, 2500, 0.41)
     state = state_after(started(patience=4), *TRAINING[1:], *worse)
-    assert [each.test_loss for each in state.history] == [0.4, 0.45, 0.41]
+    assert [each.validation_loss for each in state.history] == [0.4, 0.45, 0.41]
     assert (state.best.rows, state.patience_left()) == (1000, 2.5)
-    assert state_after(started(), evaluation(1, 500, None, test_values={})).best is None
+    assert state_after(started(), evaluation(1, 500, None, validation_values={})).best is None
 
 
 def test_with_hashed_outputs_the_best_model_has_the_highest_metric():
-    values = [evaluation(n, n * 500, n, test_values={"P@1": p}) for n, p in ((1, 0.5), (2, 0.6))]
+    values = [
+        evaluation(n, n * 500, n, validation_values={"P@1": p}) for n, p in ((1, 0.5), (2, 0.6))
+    ]
     state = state_after(started(by_metric=True, loss="softmax"), *values)
-    assert state.best.test_values == {"P@1": 0.6}
+    assert state.best.validation_values == {"P@1": 0.6}
 
 
 def test_workers_that_leave_are_kept_with_the_reason():
@@ -127,7 +129,7 @@ def test_work_after_the_checkpoint_of_a_resumed_run_is_forgotten():
     assert state.notices[-1].seconds == 3.0
     state.apply(started())
     state.apply(Resumed("c/1", 1, [[0, 1000]], 1000, 2.0))
-    assert (state.rows.value, state.seconds, state.best.test_loss) == (1000, 2.0, 0.4)
+    assert (state.rows.value, state.seconds, state.best.validation_loss) == (1000, 2.0, 0.4)
     (worker,) = state.workers
     assert (worker.name, worker.rows.value, worker.updates.value) == ("cpu-0", 1000, 8)
     assert worker.left_at == 2.0 and worker.utilization == [(2.0, 0.5)]

@@ -6,7 +6,7 @@ import pytest
 
 import hogbatch
 
-USUAL = {"test_fraction": 0, "deterministic": True, "verbose": False}
+USUAL = {"test_fraction": 0, "validation_fraction": 0, "deterministic": True, "verbose": False}
 RANDOM = np.random.default_rng(0)
 
 

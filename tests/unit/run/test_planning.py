@@ -22,7 +22,10 @@ def planned(kind="binary", outputs=1, sizes=DENSE, **flags):
     """The settings, the data, the network and the plan of a run."""
     encoding = SimpleNamespace(kind=kind, outputs=outputs, scale=1.0)
     data = SimpleNamespace(
-        fingerprint="abc", train_sizes=sizes, test_sizes=sizes, encoding=encoding
+        fingerprint="abc",
+        train_sizes=sizes,
+        set_sizes={"train": sizes, "validation": sizes},
+        encoding=encoding,
     )
     network = network_for(config(**flags), data)
     return config(**flags), data, network, plan_for(config(**flags), data, network)

@@ -43,8 +43,9 @@ def test_nothing_is_written_and_the_run_has_its_results(folders, capsys):
     assert str(folders[1]) not in printed and "directory" not in printed
     *before, last = printed.splitlines()
     assert len(before) < 7, "a file or a pipe gets no line for each evaluation of small data"
-    rmse = run.metrics["test_rmse"]
-    assert last.startswith("finished") and last.endswith(f": rmse {rmse:.4f}")
+    validated, tested = (run.metrics[f"{name}_rmse"] for name in ("validation", "test"))
+    assert last.startswith("finished")
+    assert last.endswith(f": validation rmse {validated:.4f}; test rmse {tested:.4f}")
 
 
 def test_nothing_is_printed_unless_that_is_wanted(capfd):

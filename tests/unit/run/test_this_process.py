@@ -42,7 +42,7 @@ def logs(run):
 def test_small_data_start_no_process_and_leave_no_thread(train):
     before, others, seen = set(threading.enumerate()), children(), []
     run = train(on_evaluation=lambda _: seen.append(children() - others))
-    assert run.status == "finished" and run.summary["workers"][0]["rows"] == 4 * ROWS * 0.8
+    assert run.status == "finished" and run.summary["workers"][0]["rows"] == 4 * (ROWS - 24 - 48)
     assert seen and not any(seen) and not logs(run)
     assert set(threading.enumerate()) <= before
 
@@ -74,8 +74,8 @@ def test_evaluations_events_of_workers_and_the_end_are_reported(train):
         on_end=ended.append,
     )
     assert [each.epochs for each in evaluations] == [1, 2, 3, 4] and ended == [run]
-    losses = [each["test_loss"] for each in run.summary["history"]]
-    assert [each.test_loss for each in evaluations] == losses
+    losses = [each["validation_loss"] for each in run.summary["history"]]
+    assert [each.validation_loss for each in evaluations] == losses
     assert events == [("worker_joined", "cpu-0"), ("worker_ready", "cpu-0")]
 
 

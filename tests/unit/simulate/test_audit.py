@@ -13,7 +13,7 @@ class AuditedStage(Stage):
     """Two workers, each with leases; a revoked worker stays alive until it is killed."""
 
     def __init__(self):
-        plan = {"train_rows": 100, "test_rows": 20}
+        plan = {"train_rows": 100, "validation_rows": 20}
         self.audit = Audit(make_plan(**plan))
         self.fences = [0, 0]
         self.alive = {"a", "b"}
@@ -88,7 +88,7 @@ def test_rows_of_a_worker_that_may_still_write_are_found(stage, killed):
         (lease((90, 91), batch_size=11), "beyond the limits"),
         (lease((79, 90)), "batches of different sizes"),
         (lease((90, 91), learning_rate=0.2), "another learning rate"),
-        (lease((0, 20), task="evaluate"), "while others train"),
+        (lease((0, 20), task="validation"), "while others train"),
     ],
 )
 def test_a_wrong_lease_is_found(stage, work, found):

@@ -127,7 +127,7 @@ def test_a_lease_belongs_to_the_change_when_it_is_done():
     cluster = Cluster()
     engine = cluster.engines[0]
     engine.submit(Lease(3, "train", 1, 50, 60, 10, 0.1, 7))
-    engine.submit(Lease(4, "evaluate", 1, 0, 9, 10, 0.1, 7))
+    engine.submit(Lease(4, "validation", 1, 0, 9, 10, 0.1, 7))
     cluster.serve(Collect(1), 0)
     assert engine.change == [ONE]
     cluster.run(5.0)

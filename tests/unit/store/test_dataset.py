@@ -25,10 +25,18 @@ def sparse(rows):
     return Examples(inputs, multi_labels(indptr, indices)._replace(weights=weights), 3)
 
 
-def stored(train, test):
-    segment = Segment.create("data", arrange(dataset.fields(train, test)))
-    dataset.fill(segment, train, test)
+def stored(**sets):
+    segment = Segment.create("data", arrange(dataset.fields(sets)))
+    dataset.fill(segment, sets)
     return segment
+
+
+def expect_sets(segment, **sets):
+    """The segment has just these sets."""
+    found = dataset.sets_of(segment, 3)
+    assert found.keys() == sets.keys()
+    assert all(same(found[name], rows) for name, rows in sets.items())
+    assert same(dataset.train_of(segment, 3), sets["train"])
 
 
 def same(left, right):
@@ -39,17 +47,11 @@ def same(left, right):
 
 
 @pytest.mark.parametrize("examples", [dense, sparse])
-def test_both_sets_come_back_as_they_went_in(examples):
-    train, test = examples(5), examples(2)
-    segment = stored(train, test)
-    assert same(dataset.train_of(segment, 3), train)
-    assert same(dataset.test_of(segment, 3), test)
-    segment.close()
-
-
-def test_without_a_test_set_there_is_none():
-    segment = stored(dense(5), None)
-    assert dataset.test_of(segment, 3) is None
+@pytest.mark.parametrize("held_out", [(), ("test",), ("validation", "test")])
+def test_sets_come_back_as_they_went_in(examples, held_out):
+    sets = {"train": examples(5), **{name: examples(n + 2) for n, name in enumerate(held_out)}}
+    segment = stored(**sets)
+    expect_sets(segment, **sets)
     segment.close()
 
 
@@ -68,12 +70,12 @@ def test_neighbouring_epochs_have_orders_of_their_own():
 @pytest.mark.parametrize("examples", [dense, sparse])
 def test_sets_that_are_filled_in_turn_are_those_of_all_rows(examples):
     train, test = examples(7), examples(3)
-    pieces = [(rows(train, 0, 4), rows(test, 0, 3)), (rows(train, 4, 5), None)]
-    pieces += [(None, None), (rows(train, 5, 7), None)]
-    segment = Segment.create("data", arrange(dataset.fields(train, test)))
+    pieces = [{"train": rows(train, 0, 4), "test": rows(test, 0, 3)}, {"train": rows(train, 4, 5)}]
+    pieces += [{}, {"train": rows(train, 5, 7)}]
+    sets = {"train": train, "test": test}
+    segment = Segment.create("data", arrange(dataset.fields(sets)))
     dataset.fill_in_turn(segment, pieces)
-    assert same(dataset.train_of(segment, 3), train)
-    assert same(dataset.test_of(segment, 3), test)
+    expect_sets(segment, **sets)
     segment.close()
 
 
@@ -91,12 +93,12 @@ def test_a_piece_is_released_before_the_next_one_is_read():
             assert not any(reference() for reference in alive)
             piece = dense(4)
             alive.append(ref(piece.inputs.dense))
-            pair = (piece, None)
+            sets = {"train": piece}
             del piece
-            yield pair
-            del pair
+            yield sets
+            del sets
 
-    segment = Segment.create("data", arrange(dataset.fields(dense(8), None)))
+    segment = Segment.create("data", arrange(dataset.fields({"train": dense(8)})))
     dataset.fill_in_turn(segment, pieces())
     assert len(alive) == 2
     segment.close()

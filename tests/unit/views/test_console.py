@@ -8,8 +8,8 @@ from tests.support import tracked_runs
 from tests.support.run_events import started
 from tests.support.tracked_runs import totals, worker
 
-FIELDS = {"seconds": 12.345, "epochs": 1.5, "train_loss": 0.4, "test_loss": 0.3}
-FIELDS["test_values"] = {"accuracy": 0.8512}
+FIELDS = {"seconds": 12.345, "epochs": 1.5, "train_loss": 0.4, "validation_loss": 0.3}
+FIELDS["validation_values"] = {"accuracy": 0.8512}
 WORKERS = [
     worker(batch_size=16, update_share=0.251),
     worker("gpu-0", batch_size=4096, update_share=0.749),
@@ -26,10 +26,10 @@ def evaluation(**changes):
         (
             {"utilization": {"gpu-0": 0.527, "cpu-1": 0.5}},
             WORKERS,
-            "accuracy 0.8512  test 0.3000  train 0.4000  cpu-0 batch 16 updates 25%  "
+            "accuracy 0.8512  validation 0.3000  train 0.4000  cpu-0 batch 16 updates 25%  "
             "gpu-0 batch 4096 updates 75% utilization 53%",
         ),
-        ({"train_loss": None, "test_loss": None, "test_values": {}}, [], "train -"),
+        ({"train_loss": None, "validation_loss": None, "validation_values": {}}, [], "train -"),
     ],
 )
 def test_a_line_has_progress_speed_and_what_was_measured(changes, workers, shown):
@@ -96,10 +96,12 @@ def test_a_figure_has_sensible_digits_in_any_unit(value, shown):
 
 
 def test_losses_of_a_regression_are_errors_in_the_unit_of_the_labels():
-    found = evaluation(train_loss=200e6, test_loss=180e6, test_values={"rmse": 18973.67})
+    found = evaluation(
+        train_loss=200e6, validation_loss=180e6, validation_values={"rmse": 18973.67}
+    )
     assert result_parts(found, "squared") == ["rmse 18,974", "train rmse 20,000"]
     assert result_parts(found, "of another version")[1:] == [
-        "test 180,000,000",
+        "validation 180,000,000",
         "train 200,000,000",
     ]
     stream = io.StringIO()

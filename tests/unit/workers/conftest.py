@@ -96,10 +96,10 @@ def segments():
     train = Examples(inputs, single_labels(np.ones(ROWS, np.float32)), FEATURES)
     shared = SharedModel.fields(PARAMETERS, 0), EpochOrders.fields(ROWS), Fences.fields()
     made = {
-        "data": Segment.create("data", arrange(dataset.fields(train, None))),
+        "data": Segment.create("data", arrange(dataset.fields({"train": train}))),
         "shared": Segment.create("shared", arrange(*shared)),
     }
-    dataset.fill(made["data"], train, None)
+    dataset.fill(made["data"], {"train": train})
     yield made
     for segment in made.values():
         segment.close()

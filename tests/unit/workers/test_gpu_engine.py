@@ -84,7 +84,7 @@ def test_evaluation_includes_all_previous_leases(data, merge):
     given = assignment(train_rows, test, merge=merge)
     rig, losses = Rehearsal(given), []
     for epoch in range(3):
-        one = lease(0, TEST_ROWS, 40, task="evaluate", number=2, rate=0.0)
+        one = lease(0, TEST_ROWS, 40, task="test", number=2, rate=0.0)
         _, report = rig.do(lease(epoch=epoch), one)
         totals = evaluated(given)
         assert (report.lease, report.rows, report.updates) == (2, TEST_ROWS, 0)

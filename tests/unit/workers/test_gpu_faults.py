@@ -46,7 +46,7 @@ def test_no_row_is_lost_with_any_amount_of_memory(memory):
             assert done.rows == ROWS - start or done.too_large == batch
             rows, start = rows + done.rows, start + done.rows
             batch = batch // 2 if done.too_large else batch
-        (done,) = rig.do(lease(0, TEST_ROWS, TEST_ROWS, task="evaluate"))
+        (done,) = rig.do(lease(0, TEST_ROWS, TEST_ROWS, task="test"))
         assert done.rows == TEST_ROWS
     assert rows == 4 * ROWS
 
@@ -241,5 +241,5 @@ def test_a_device_failure_during_measurement_fails_preparation():
 
 def test_an_unexpected_exception_is_reported_unchanged():
     rig = Rehearsal(assigned())
-    (error,) = rig.do(lease(task="evaluate"))  # there is no test set
+    (error,) = rig.do(lease(task="test"))  # there is no test set
     assert isinstance(error, AssertionError)

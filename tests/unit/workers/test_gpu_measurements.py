@@ -119,6 +119,6 @@ def test_an_evaluation_reports_its_pull():
     given = assignment(examples(ROWS), examples(ROWS))
     rig = Rehearsal(given, device=HostDevice())
     train(rig)
-    (report,) = rig.do(lease(task="evaluate"))
+    (report,) = rig.do(lease(task="test"))
     assert report.transferred == given.model.params.nbytes and report.transfer_seconds > 0
     assert train(rig).transferred % given.model.params.nbytes == 0

@@ -176,8 +176,8 @@ def test_an_engine_trains_and_evaluates_exactly(background):
 
     engine = CpuEngine(1 + background)
     engine.prepare(wide(background=background), posts.put)
-    (before,), trained = work_on("evaluate", 1), work_on("train", 12)
-    (after,) = work_on("evaluate", 1)
+    (before,), trained = work_on("test", 1), work_on("train", 12)
+    (after,) = work_on("test", 1)
     assert after.loss < 0.8 * before.loss
     assert all(0 < each.active <= NEURONS for each in trained)
 

@@ -49,7 +49,7 @@ def test_the_engine_gets_the_contents_of_catalog_and_welcome(started, segments):
     assert assignment.welcome == given
     expected = Network.build(FEATURES, (4,), 2, "relu", "squared", output_major=True)
     assert assignment.network == expected
-    assert assignment.train.rows == ROWS and assignment.test is None
+    assert assignment.train.rows == ROWS and not assignment.held_out
     assert assignment.data is segments["data"]
     segments["shared"].array("fences")[4] = 7
     assert assignment.fence.tolist() == [7] * 8

@@ -71,7 +71,7 @@ def test_batches_of_several_sizes_are_measured_on_a_copy_of_the_model(threads, m
 
 @kinds_of_data
 def test_a_team_evaluates_as_one_thread_does(sparse):
-    one, other = (Rig(count, sparse=sparse).do(0, 70, task="evaluate") for count in (1, 3))
+    one, other = (Rig(count, sparse=sparse).do(0, 70, task="test") for count in (1, 3))
     assert other.rows == one.rows == 70 and other.updates == 0
     assert other.loss == pytest.approx(one.loss, rel=1e-5)
     assert_allclose(other.metric_sums, one.metric_sums, rtol=1e-5)

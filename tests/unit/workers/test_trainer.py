@@ -47,7 +47,7 @@ def test_steps_are_recorded_again_for_larger_batches(staged):
     rows, test = examples(ROWS), examples(TEST_ROWS, seed=1)
     steps = [(0, 15, 5), (15, 27, 12), (27, 42, 5), (42, 52, 10), (52, 60, 3)]
     trainer, _ = make(rows, test, staged=staged)
-    trainer.evaluate(Lease(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0))  # largest of all
+    trainer.evaluate(Lease(0, "test", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0))  # largest of all
     trained = train(trainer, *steps)
     expected, _ = make(rows, staged=staged)
     for start, stop, batch in steps:
@@ -81,7 +81,7 @@ def test_evaluation_gives_the_sums_over_the_test_set(staged, several):
     trainer, given = make(rows, test, staged=staged)
     totals = np.zeros(TOTALS)
     for start, stop in ((0, 9), (9, TEST_ROWS)):
-        totals += trainer.evaluate(Lease(0, "evaluate", 0, start, stop, 4, 0.0, 0))
+        totals += trainer.evaluate(Lease(0, "test", 0, start, stop, 4, 0.0, 0))
     assert_allclose(totals, evaluated(given), rtol=1e-6)
     assert totals[LOSS] > 0 and totals[METRIC_SUMS] > 0
 
@@ -89,11 +89,11 @@ def test_evaluation_gives_the_sums_over_the_test_set(staged, several):
 def test_evaluation_uses_smaller_batches_when_memory_is_short():
     test = examples(TEST_ROWS, seed=1)
     trainer, given = make(examples(ROWS), test)
-    one = Lease(0, "evaluate", 0, 0, TEST_ROWS, 3, 0.0, 0)
+    one = Lease(0, "test", 0, 0, TEST_ROWS, 3, 0.0, 0)
     trainer.evaluate(one)
     device = trainer.device
     device.xp.limit -= device.free_bytes() - 100  # enough for three rows
-    all_at_once = Lease(0, "evaluate", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0)
+    all_at_once = Lease(0, "test", 0, 0, TEST_ROWS, TEST_ROWS, 0.0, 0)
     assert_allclose(trainer.evaluate(all_at_once), evaluated(given), rtol=1e-6)
     trainer, _ = make(examples(ROWS), test)
     trainer.device.xp.limit -= trainer.device.free_bytes() - 100  # not enough for one

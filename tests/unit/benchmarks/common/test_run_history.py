@@ -63,10 +63,10 @@ def test_a_summary_is_held_against_the_events():
     good = {
         "rows": 20,
         "workers": [{"rows": 12}, {"rows": 8}],
-        "history": [{"test_loss": 0.7}, {"test_loss": 0.5}],
+        "history": [{"validation_loss": 0.7}, {"validation_loss": 0.5}],
     }
     life = Life(events, rows=15, epoch=1)
     assert check_summary(good, life) == []
-    for key, value in (("rows", 19), ("workers", []), ("history", [{"test_loss": 0.7}])):
+    for key, value in (("rows", 19), ("workers", []), ("history", [{"validation_loss": 0.7}])):
         bad = copy.deepcopy(good) | {key: value}
         assert check_summary(bad, life), key

@@ -37,7 +37,12 @@ def test_merges_wait_for_the_end_of_leases_only_to_count_updates(rule, waits):
 
 def test_no_merge_begins_shortly_before_one_that_training_waits_for():
     stage = ServersStage(
-        train_rows=6000, test_rows=10, epochs=3, start_with=2, eval_seconds=1.7, lease_seconds=0.5
+        train_rows=6000,
+        validation_rows=10,
+        epochs=3,
+        start_with=2,
+        eval_seconds=1.7,
+        lease_seconds=0.5,
     )
     stage.join("a"), stage.join("b", row_seconds=3e-3)
     waited = Counter()
@@ -67,7 +72,7 @@ def test_the_next_tick_comes_when_a_merge_is_due():
 
 def test_evaluations_wait_for_the_merge_and_are_divided_among_the_servers():
     stage, *_ = two_servers(
-        train_rows=4000, test_rows=1000, epochs=2, eval_seconds=0.5, merge_rows=500
+        train_rows=4000, validation_rows=1000, epochs=2, eval_seconds=0.5, merge_rows=500
     )
     evaluated = []
 
@@ -144,7 +149,7 @@ def test_no_model_is_kept_if_all_servers_are_lost_before_it_was_copied():
 
 
 def test_a_copy_of_the_model_that_fails_is_repeated():
-    stage, one, two = two_servers(test_rows=10)
+    stage, one, two = two_servers(validation_rows=10)
     stage.failing_copies = 1
     stage.run(lambda stage: stage.state.phase == "evaluate")
     assert stage.failing_copies == 0 and stage.model == one.merged
@@ -230,7 +235,7 @@ def test_a_message_of_a_server_from_a_worker_that_is_none_is_counted_and_ignored
 )
 def test_every_row_is_merged_exactly_once_as_servers_join_and_die(acts, rows, epochs):
     stage = ServersStage(
-        train_rows=rows, test_rows=100, epochs=epochs, merge_rows=max(1, rows // 10)
+        train_rows=rows, validation_rows=100, epochs=epochs, merge_rows=max(1, rows // 10)
     )
     joined = 0
     stage.join("s0")

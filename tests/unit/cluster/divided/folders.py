@@ -11,6 +11,7 @@ from hogbatch.cluster.divided.decide import decide
 from hogbatch.cluster.divided.reading import read_in_turn
 from hogbatch.cluster.divided.survey import survey
 from hogbatch.cluster.surveys import list_parts
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
 
 
@@ -19,26 +20,26 @@ def sent(record):
     return msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=type(record))
 
 
-def surveys_of(folder, options=ReadOptions(), test_fraction=0.0, seed=0):  # noqa: B008 (frozen)
+def surveys_of(folder, options=ReadOptions(), fractions=Fractions(0), seed=0):  # noqa: B008 (frozen)
     """Surveys of all files of a folder."""
     files = list_parts(Path(folder))
 
     return [
-        sent(survey(files[number], number, options, test_fraction=test_fraction, seed=seed))
+        sent(survey(files[number], number, options, fractions=fractions, seed=seed))
         for number in range(len(files))
     ]
 
 
-def divided(folder, options=ReadOptions(), test_fraction=0.0, seed=0, **settings):  # noqa: B008
+def divided(folder, options=ReadOptions(), fractions=Fractions(0), seed=0, **settings):  # noqa: B008
     """The divided data of a folder."""
-    surveys = surveys_of(folder, options, test_fraction, seed)
-    settings |= {"test_fraction": test_fraction, "seed": seed}
+    surveys = surveys_of(folder, options, fractions, seed)
+    settings |= {"fractions": fractions, "seed": seed}
     return decide(Path(folder), surveys, options, **settings)
 
 
 def pieces_of(data):
     """The rows of all parts, as a server reads them."""
-    return list(read_in_turn(sent_all(data.parts), data.test, sent(data.reading)))
+    return list(read_in_turn(sent_all(data.parts), data.held_out, sent(data.reading)))
 
 
 def sent_all(records):

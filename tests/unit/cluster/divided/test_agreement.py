@@ -11,6 +11,7 @@ from hogbatch.cluster.divided.decide import decide
 from hogbatch.cluster.divided.reading import read_part
 from hogbatch.cluster.divided.survey import survey
 from hogbatch.data.cache import DataCache
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
 from hogbatch.errors import DataError, UsageError
 from tests.unit.cluster.divided.folders import divided, pieces_of, surveys_of
@@ -111,14 +112,14 @@ def test_settings_that_do_not_fit_are_refused(write_files):
     with pytest.raises(UsageError, match="--scale quantile needs a table:"):
         divided(folder, scale="quantile")
     with pytest.raises(UsageError, match="test fraction must be at least 0 and below 1; got 1"):
-        survey(folder / "a.csv", 0, ReadOptions(), test_fraction=1.0, seed=0)
+        survey(folder / "a.csv", 0, ReadOptions(), fractions=Fractions(1.0), seed=0)
 
 
 def test_a_changed_file_is_noticed(write_files):
     folder = write_files(a_csv="1,2,3\n4,5,6\n", b_csv="1,2,3\n7,8,9\n")
     data = divided(folder)
     write_files(b_csv="1,2,3\n7,8,8\n")
-    assert read_part(data.parts[0], data.reading).train.rows == 2
+    assert read_part(data.parts[0], data.reading)["train"].rows == 2
     with pytest.raises(DataError, match=re.escape(f"{folder}/b.csv has changed since this run")):
         pieces_of(data)
 
@@ -128,7 +129,7 @@ def test_malformed_lines_are_skipped_and_counted(write_files):
     data = divided(folder, ReadOptions(bad_lines=0.5))
     assert (data.skipped, data.train_sizes.rows) == (2, 4)
     assert sum("1 of 3 lines skipped" in note for note in data.notes) == 2
-    assert [piece.train.rows for piece in pieces_of(data)] == [2, 2]
+    assert [piece["train"].rows for piece in pieces_of(data)] == [2, 2]
 
 
 def test_a_note_about_all_files_is_shown_once(write_files):
@@ -142,7 +143,7 @@ def test_a_note_about_all_files_is_shown_once(write_files):
 
 def test_surveys_may_come_in_any_order(write_files):
     folder = write_files(a_csv="1,2,0\n", b_csv="4,5,1\n", c_csv="6,5,1\n")
-    surveys, settings = surveys_of(folder), {"test_fraction": 0.0, "seed": 0}
+    surveys, settings = surveys_of(folder), {"fractions": Fractions(0), "seed": 0}
     data = decide(folder, surveys[::-1], ReadOptions(), **settings)
     assert [part.number for part in data.parts] == [0, 1, 2]
     assert data.fingerprint == decide(folder, surveys, ReadOptions(), **settings).fingerprint
@@ -153,8 +154,8 @@ def test_a_part_is_parsed_once_for_its_survey_and_for_training(write_files):
     path = folder / "a.svm"
     os.utime(path, (1_000_000_000, 1_000_000_000))  # a file of the last seconds is not cached
     cache = DataCache(folder / "cache", messages.append, min_parse_s=0.0)
-    found = survey(path, 0, ReadOptions(), test_fraction=0, seed=0, cache=cache)
-    data = decide(folder, [found], ReadOptions(), test_fraction=0, seed=0)
+    found = survey(path, 0, ReadOptions(), fractions=Fractions(0), seed=0, cache=cache)
+    data = decide(folder, [found], ReadOptions(), fractions=Fractions(0), seed=0)
     messages.clear()
-    assert read_part(data.parts[0], data.reading, cache).train.rows == 2
+    assert read_part(data.parts[0], data.reading, cache)["train"].rows == 2
     assert len(messages) == 1 and "read from the cache" in messages[0]

@@ -11,6 +11,7 @@ from hogbatch.cluster.divided import reading
 from hogbatch.cluster.divided.reading import read_in_turn, read_part, sizes_of
 from hogbatch.cluster.divided.survey import split_part
 from hogbatch.data.load import load
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.sizes import SetSizes
 from hogbatch.store import dataset
@@ -71,7 +72,7 @@ def test_parts_have_the_rows_of_one_file(tmp_path, form, kind, scale):
     seed = len(form) + len(kind) + len(scale)
     values, labels = rows_of(kind, seed)
     folder, whole = write_parts(WRITERS[form], tmp_path, values, labels, seed)
-    expected, data = load(whole, test_fraction=0, scale=scale), divided(folder, scale=scale)
+    expected, data = load(whole, fractions=Fractions(0), scale=scale), divided(folder, scale=scale)
     assert data.encoding.kind == kind
     assert data.encoding.classes == expected.encoding.classes
     assert data.encoding.outputs == expected.encoding.outputs
@@ -83,14 +84,14 @@ def test_parts_have_the_rows_of_one_file(tmp_path, form, kind, scale):
         assert_allclose(data.scaler.scale, expected.scaler.scale, rtol=1e-12)
     assert (data.index_base, data.columns) == (expected.index_base, expected.columns)
     assert data.train_sizes == expected.train_sizes
-    assert data.test_sizes is None
+    assert "test" not in data.set_sizes
     assert data.mean_square == pytest.approx(expected.mean_square, rel=1e-5)
     if kind == "multilabel":
         assert data.label_frequencies.tolist() == expected.label_frequencies.tolist()
     else:
         assert data.label_frequencies is None
     assert data.notes[-1:] == expected.notes[-1:]
-    found = sorted_rows([piece.train for piece in pieces_of(data)])
+    found = sorted_rows([piece["train"] for piece in pieces_of(data)])
     known = sorted_rows([expected.train])
     assert_allclose(found[0], known[0], rtol=1e-5, atol=1e-6)
     assert found[1] == known[1]
@@ -115,30 +116,29 @@ def test_a_segment_is_filled_part_by_part(tmp_path, form, kind, test_fraction):
 
     values, labels = rows_of(kind, 2)
     folder, _ = write_parts(WRITERS[form], tmp_path, values, labels, 2)
-    data = divided(folder, test_fraction=test_fraction)
+    data = divided(folder, fractions=Fractions(test_fraction, test_fraction))
     own = (data.parts[3], data.parts[0])  # of one server
-    sizes = sizes_of(own, None)
-    segment = Segment.create("data", arrange(dataset.fields_of(*sizes)))
+    sizes = sizes_of(own, {})
+    segment = Segment.create("data", arrange(dataset.fields_of(sizes)))
     pieces = [pieces_of(data)[number] for number in (3, 0)]
     dataset.fill_in_turn(segment, iter(pieces))
-    expect_joined(dataset.train_of(segment, FEATURES), sizes[0], [each.train for each in pieces])
-    test = dataset.test_of(segment, FEATURES)
-    if test_fraction:
-        expect_joined(test, sizes[1], [each.test for each in pieces])
-    else:
-        assert test is None
+    found = dataset.sets_of(segment, FEATURES)
+    assert found.keys() == sizes.keys() == pieces[0].keys()
+    assert ("test" in sizes) == ("validation" in sizes) == (test_fraction > 0)
+    for name in found:
+        expect_joined(found[name], sizes[name], [each[name] for each in pieces])
     segment.close()
 
 
 def test_statistics_and_frequencies_are_those_of_the_training_rows(tmp_path):
     values, labels = rows_of("multilabel", 3)
     folder, _ = write_parts(write_svm, tmp_path, values, labels, 3)
-    data = divided(folder, test_fraction=0.4, scale="max")
-    assert data.train_sizes.rows + data.test_sizes.rows == ROWS
-    assert data.test_sizes.rows == sum(int(0.4 * part.rows) for part in data.parts)
-    first, second = (split_part(100, 0.4, 5, part)[1].tolist() for part in (0, 1))
+    data = divided(folder, fractions=Fractions(0.4), scale="max")
+    assert data.train_sizes.rows + data.set_sizes["test"].rows == ROWS
+    assert data.set_sizes["test"].rows == sum(int(0.4 * part.rows) for part in data.parts)
+    first, second = (split_part(100, Fractions(0.4), 5, part)["test"].tolist() for part in (0, 1))
     assert first != second, "each part is split in its own way"
-    trained = [piece.train for piece in pieces_of(data)]
+    trained = [piece["train"] for piece in pieces_of(data)]
     largest = max(np.abs(contents(each)[0]).max(axis=0).max() for each in trained)
     assert largest == pytest.approx(1)
     listed = np.concatenate([each.labels.indices for each in trained])
@@ -157,15 +157,15 @@ def test_a_file_whose_rows_have_one_label_each_belongs_to_lists_of_labels(tmp_pa
     assert (data.encoding.kind, data.encoding.outputs) == ("multilabel", 4)
     assert data.label_frequencies.tolist() == [2, 1, 1, 2]
     pieces = pieces_of(data)
-    assert [contents(piece.train)[1] for piece in pieces] == [[[0, 2], [1]], [[3], [3], [0]]]
-    assert data.train_sizes == SetSizes.sum((piece.train.sizes for piece in pieces), 3)
+    assert [contents(piece["train"])[1] for piece in pieces] == [[[0, 2], [1]], [[3], [3], [0]]]
+    assert data.train_sizes == SetSizes.sum((piece["train"].sizes for piece in pieces), 3)
 
 
 def test_single_labels_become_lists_if_the_loss_needs_them(tmp_path):
     (tmp_path / "a.svm").write_text("0 1:1\n1 2:1\n2 2:1\n3 1:1\n")
     (tmp_path / "b.svm").write_text("4 1:1\n3 3:1\n")
-    data = divided(tmp_path, loss="multilabel", test_fraction=0.5)
-    trained = [piece.train for piece in pieces_of(data)]
+    data = divided(tmp_path, loss="multilabel", fractions=Fractions(0.5))
+    trained = [piece["train"] for piece in pieces_of(data)]
     assert data.train_sizes == SetSizes.sum((each.sizes for each in trained), 3)
     listed = np.concatenate([each.labels.indices for each in trained])
     assert data.label_frequencies.tolist() == np.bincount(listed, minlength=5).tolist()
@@ -176,7 +176,7 @@ def test_the_features_of_sparse_rows_may_be_declared(tmp_path):
     (tmp_path / "b.svm").write_text("1 3:5\n-1 2:1\n")
     data = divided(tmp_path, ReadOptions(declared=9), scale="max")
     assert data.train_sizes.features == len(data.scaler.mean) == 9
-    assert [piece.train.features for piece in pieces_of(data)] == [9, 9]
+    assert [piece["train"].features for piece in pieces_of(data)] == [9, 9]
 
 
 def test_one_class_in_each_file_is_enough(tmp_path):
@@ -184,7 +184,7 @@ def test_one_class_in_each_file_is_enough(tmp_path):
     (tmp_path / "b.svm").write_text("-1 1:1\n")
     data = divided(tmp_path)
     assert (data.encoding.kind, data.encoding.classes) == ("binary", (-1.0, 1.0))
-    assert [piece.train.labels.values.tolist() for piece in pieces_of(data)] == [[1, 1], [0]]
+    assert [piece["train"].labels.values.tolist() for piece in pieces_of(data)] == [[1, 1], [0]]
 
 
 def test_text_labels_of_files_are_numbered_together(tmp_path):
@@ -192,7 +192,7 @@ def test_text_labels_of_files_are_numbered_together(tmp_path):
         np.savez(tmp_path / f"{name}.npz", X=np.eye(2, 3), y=np.array(labels))
     data = divided(tmp_path)
     assert data.encoding.classes == ("elm", "fir", "oak", "pine")
-    found = [piece.train.labels.values.tolist() for piece in pieces_of(data)]
+    found = [piece["train"].labels.values.tolist() for piece in pieces_of(data)]
     assert found == [[2, 1], [3, 2], [0, 0]]
 
 
@@ -213,8 +213,8 @@ def test_the_fingerprint_depends_on_rows_and_options_but_not_on_the_folder(tmp_p
     changed[30, 2] += 1
     others = [
         fingerprint("changed", changed),
-        fingerprint("split", values, test_fraction=0.2),
-        fingerprint("seed", values, test_fraction=0.2, seed=1),
+        fingerprint("split", values, fractions=Fractions(0.2)),
+        fingerprint("seed", values, fractions=Fractions(0.2), seed=1),
         fingerprint("scale", values, scale="none"),
     ]
     assert len({first, *others}) == 5
@@ -228,11 +228,11 @@ def test_only_one_part_is_in_memory_while_a_segment_is_filled(tmp_path, monkeypa
     def watched(*arguments):
         assert not any(reference() for reference in alive)
         piece = read_part(*arguments)
-        alive.append(ref(piece.train.inputs.dense))
+        alive.append(ref(piece["train"].inputs.dense))
         return piece
 
     monkeypatch.setattr(reading, "read_part", watched)
-    segment = Segment.create("data", arrange(dataset.fields_of(*sizes_of(data.parts, None))))
-    dataset.fill_in_turn(segment, read_in_turn(data.parts, None, data.reading))
+    segment = Segment.create("data", arrange(dataset.fields_of(sizes_of(data.parts, {}))))
+    dataset.fill_in_turn(segment, read_in_turn(data.parts, {}, data.reading))
     assert len(alive) == 4
     segment.close()

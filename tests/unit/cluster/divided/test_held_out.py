@@ -13,7 +13,7 @@ from tests.unit.cluster.divided.folders import contents, divided, pieces_of, sen
 def held_out(folder, test, options=ReadOptions(), **settings):  # noqa: B008 (frozen)
     """Divided data with a test file."""
     data = divided(folder, options, **settings)
-    return with_held_out(data, survey_held_out(test, sent(data.reading)))
+    return with_held_out(data, "test", survey_held_out(test, sent(data.reading)))
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_test_rows_are_read_as_by_load(tmp_path, parts, name, test):
     headed = parts[0].startswith("a")
     whole.write_text(parts[0] + (parts[1].partition("\n")[2] if headed else parts[1]))
     (tmp_path / name).write_text(test)
-    data, expected = held_out(folder, tmp_path / name), load(whole, test=tmp_path / name)
+    data, expected = held_out(folder, tmp_path / name), load(whole, files={"test": tmp_path / name})
     found = pieces_of(data)[-1]
-    assert found.train is None
-    values, labels = contents(found.test)
-    known, known_labels = contents(expected.test)
+    assert found.keys() == {"test"}
+    values, labels = contents(found["test"])
+    known, known_labels = contents(expected.sets["test"])
     assert values == pytest.approx(known)
     assert labels == known_labels
-    assert data.test_sizes == found.test.sizes == expected.test_sizes
+    assert data.set_sizes["test"] == found["test"].sizes == expected.set_sizes["test"]
     assert data.skipped == 0
     ignored = [note for note in expected.notes if "are ignored" in note]
     assert [note for note in data.notes if "are ignored" in note] == ignored
@@ -60,7 +60,7 @@ def test_a_changed_test_file_is_noticed(tmp_path, folder):
     test = tmp_path / "test.csv"
     test.write_text("a,b,y\n1,2,0\n")
     data = held_out(folder, test)
-    assert read_held_out(data.test, data.reading).rows == 1
+    assert read_held_out(data.held_out["test"], data.reading).rows == 1
     test.write_text("a,b,y\n1,3,0\n")
     with pytest.raises(DataError, match=r"test\.csv has changed since this run read it first"):
         pieces_of(data)
@@ -93,5 +93,5 @@ def test_a_test_file_without_the_labels_of_training_is_refused(
 def test_skipped_lines_of_the_test_file_are_counted(tmp_path, folder):
     (tmp_path / "test.csv").write_text("a,b,y\n1,2,0\nx,y,z\n")
     data = held_out(folder, tmp_path / "test.csv", ReadOptions(bad_lines=0.5))
-    assert (data.skipped, data.test_sizes.rows) == (1, 1)
+    assert (data.skipped, data.set_sizes["test"].rows) == (1, 1)
     assert any("test.csv: 1 of 2 lines skipped" in note for note in data.notes)

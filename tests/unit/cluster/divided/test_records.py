@@ -5,6 +5,7 @@ import pytest
 
 from hogbatch.cluster.divided.records import PartReading, StoredMoments, StoredScaler
 from hogbatch.data.encode import Encoding
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import ColumnMoments, Scaler
 from tests.unit.cluster.divided.folders import sent
@@ -35,7 +36,7 @@ def test_a_reading_is_sent_as_it_is(encoding):
         sparse=False,
         encoding=encoding,
         stored_scaler=StoredScaler.of(scaler),
-        test_fraction=0.2,
+        fractions=Fractions(0.2, 0.1),
         seed=3,
     )
     found = sent(reading)

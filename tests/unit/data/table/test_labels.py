@@ -52,7 +52,7 @@ def read(tmp_path, labels, container):
     ],
 )
 def test_classes_have_the_type_of_the_labels(tmp_path, labels, classes, container):
-    found = prepare(read(tmp_path, labels, container), None, loss="auto").encoding.classes
+    found = prepare(read(tmp_path, labels, container), loss="auto").encoding.classes
     assert found == classes and list(map(type, found)) == list(map(type, classes))
 
 
@@ -62,7 +62,7 @@ def test_classes_have_the_type_of_the_labels(tmp_path, labels, classes, containe
 )
 def test_words_for_missing_values_are_labels_among_other_words(tmp_path, labels, container):
     raw = read(tmp_path, labels, container)
-    loaded = prepare(raw, None)
+    loaded = prepare(raw)
     assert loaded.encoding.classes == tuple(sorted(labels)) and raw.rows == ROWS
     if container == "frame":
         return
@@ -85,7 +85,7 @@ def test_cells_that_programs_leave_empty_have_no_label(tmp_path):
 
 
 def test_words_that_are_no_labels_in_training_are_missing_later(tmp_path):
-    loaded = prepare(read(tmp_path, ["u", "v"], "csv"), None)
+    loaded = prepare(read(tmp_path, ["u", "v"], "csv"))
     later = tmp_path / "later.csv"
     later.write_text("a,y\n1,u\n2,none\n3,v\n")
     raw = read_for_model(later, loaded.train.features, encoding=loaded.table)

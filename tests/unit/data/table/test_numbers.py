@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from hogbatch.data.load import load
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import Columns
 from hogbatch.errors import DataError
 from tests.support.reading import read_for_model
@@ -19,10 +20,10 @@ def train(write):
 
 @pytest.mark.parametrize("form", ["to_parquet", "to_feather"])
 def test_columns_are_matched_by_name_for_a_model_and_for_a_test_set(tmp_path, train, form):
-    path, columns = tmp_path / "later", load(train, test_fraction=0).columns
+    path, columns = tmp_path / "later", load(train, fractions=Fractions(0)).columns
     getattr(FRAME, form)(path)
     raw = read_for_model(path, 2, columns=columns)
-    test = load(train, test=path, scale="none").test
+    test = load(train, files={"test": path}, scale="none").sets["test"]
     assert raw.inputs.dense.tolist() == test.inputs.dense.tolist() == [[1, 2], [3, 4.5]]
     assert raw.labels.tolist() == [0, 1]
     getattr(FRAME.drop(columns="y"), form)(path)
@@ -49,4 +50,4 @@ def test_cells_that_are_not_numbers_and_missing_features_are_named(
     path = tmp_path / "later.parquet"
     frame.to_parquet(path)
     with pytest.raises(DataError, match=complaint):
-        read_for_model(path, 2, columns=load(train, test_fraction=0).columns)
+        read_for_model(path, 2, columns=load(train, fractions=Fractions(0)).columns)

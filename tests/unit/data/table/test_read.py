@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from hogbatch.data.load import load
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.table.kinds import TableOptions
@@ -142,7 +143,7 @@ def test_the_index_of_a_data_frame_is_not_a_feature_and_booleans_are_labels(read
 
 def test_a_column_that_is_constant_in_training_is_not_a_feature(write):
     rows = "".join(f"{n},{n % 7 + 1},0,{n % 2}\n" for n in range(20))
-    loaded = load(write("a.csv", "a,b,c,y\n" + rows), options=TABLE, test_fraction=0)
+    loaded = load(write("a.csv", "a,b,c,y\n" + rows), options=TABLE, fractions=Fractions(0))
     assert loaded.train.features == 2 and "not used: c (constant)" in loaded.notes[0]
     later = write("b.csv", "a,b,c,y\n" + rows.replace(",0,", ",100,"))
     raw = read_for_model(later, 2, encoding=loaded.table)
@@ -151,7 +152,7 @@ def test_a_column_that_is_constant_in_training_is_not_a_feature(write):
 
 def test_each_column_has_its_features_beside_those_of_the_others(write):
     content = "a,color,b,y\n" + "1,red,5,0\n,blue,6,1\n3,red,7,1\n" * 10
-    loaded = load(write("a.csv", content), options=TABLE, scale="none", test_fraction=0)
+    loaded = load(write("a.csv", content), options=TABLE, scale="none", fractions=Fractions(0))
     # a, whether it is missing, blue, red, another color, b
     expected = [[1, 0, 0, 1, 0, 5], [0, 1, 1, 0, 0, 6], [3, 0, 0, 1, 0, 7]]
     assert loaded.train.inputs.dense.tolist() == expected * 10
@@ -171,7 +172,7 @@ def test_columns_of_all_kinds_come_from_the_cache_as_they_were_stored(old_file, 
 
 def test_sparse_rows_with_few_features_are_rows_of_a_table(write):
     path = write("a.csv", "y,a,b,c\n0,1,0,2\n1,0,3,4\n0,5,6,0\n")
-    loaded = load(path, options=replace(TABLE, label="y"), test_fraction=0)
+    loaded = load(path, options=replace(TABLE, label="y"), fractions=Fractions(0))
     later = write("a.svm", "0 1:5 2:6\n1 2:3\n")
     raw = read_for_model(later, 3, encoding=loaded.table, index_base=1)
     expected = read_for_model(write("b.csv", "a,b,c\n5,6,0\n0,3,0\n"), 3, encoding=loaded.table)
@@ -218,7 +219,7 @@ def test_all_files_give_the_same_features(tmp_path, kind):
     other = load(save(frame(), tmp_path / "other.parquet"), options=TABLE)
     loaded = load(stored, options=TABLE)
     assert loaded.encoding.classes == ("u", "v")
-    numbers = [examples.inputs.dense[:, 2] for examples in (loaded.train, loaded.test)]
+    numbers = [examples.inputs.dense[:, 2] for examples in (loaded.train, loaded.sets["test"])]
     assert abs(numbers[0].mean()) < 1e-6 < 1e-3 < abs(numbers[1].mean())  # of the training rows
     np.testing.assert_array_equal(loaded.train.inputs.dense, other.train.inputs.dense)
     shuffled = frame()[["day", "color", "n", "grade", "flag", "whole"]]
@@ -249,7 +250,7 @@ def test_a_folder_has_files_of_one_format_and_hidden_ones_are_ignored(tmp_path):
 
 def test_tables_without_names_are_matched_by_position(write):
     options = ReadOptions(table=TableOptions(), label="1", header="no")
-    loaded = load(write("a.csv", "x,u,1.5\ny,v,3\n" * 5), options=options, test_fraction=0)
+    loaded = load(write("a.csv", "x,u,1.5\ny,v,3\n" * 5), options=options, fractions=Fractions(0))
     features, encoding = loaded.train.features, loaded.table
     for content in ("y,v,3\nx,u,1.5\n", "y,3\nx,1.5\n"):  # with the label, and without
         path = write("later.csv", content)

@@ -5,6 +5,7 @@ import pyarrow
 import pytest
 
 from hogbatch.data.load import load, prepare
+from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.table.columns import CategoryColumn
@@ -142,7 +143,7 @@ def test_later_rows_are_read_like_the_training_rows(write):
     cents = chance.integers(0, 10**7, 40)
     written = [f"{n // 100:,}.{n % 100:02}".translate({44: ".", 46: ","}) for n in cents]
     days = [f"{d}/03/2020" for d in range(1, 21)] * 2
-    loaded = load(write("a.csv", table(";", written, days)), options=TABLE, test_fraction=0)
+    loaded = load(write("a.csv", table(";", written, days)), options=TABLE, fractions=Fractions(0))
     rows = {
         "b.csv": table(";", ["1.234"], ["02/03/2020"]),  # one row shows neither mark nor order
         "c.csv": table(",", ["1.234"], ["02/03/2020"]),
@@ -176,7 +177,7 @@ def test_whole_numbers_that_float64_cannot_hold_are_text(tmp_path, save):
         getattr(frame, save)(path, **({"index": False} if save == "to_csv" else {}))
         raw = read_as(path, TABLE)
     assert raw.table.kinds == {0: "category", 1: "number"}
-    assert prepare(raw, None).encoding.classes == tuple(map(str, LARGE[:3]))
+    assert prepare(raw).encoding.classes == tuple(map(str, LARGE[:3]))
 
 
 def test_whole_numbers_beyond_the_integers_of_a_machine_are_text(write):

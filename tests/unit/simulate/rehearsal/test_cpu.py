@@ -49,7 +49,9 @@ class Driver:
 
     def __init__(self, kind="dense", threads=2, cores=4, background=False, members=1, alone=False):
         self.assignment = given(kind)
-        self.assignment = replace(self.assignment, test=self.assignment.train)
+        self.assignment = replace(
+            self.assignment, sets={"train": self.assignment.train, "test": self.assignment.train}
+        )
         if background:
             self.assignment = wide(sparse=True, optimizer="sgd", background=True)
         self.host = SimulatedHost(self.assignment)
@@ -191,7 +193,7 @@ def test_a_team_waits_for_a_thread_that_shares_its_core():
 def test_all_threads_evaluate_and_leave_the_model_as_it_is(kind, members):
     driver = Driver(kind, threads=4, members=members)
     before = driver.params.copy()
-    driver.submit(0, 60, batch=15, task="evaluate", learning_rate=0.0)
+    driver.submit(0, 60, batch=15, task="test", learning_rate=0.0)
     driver.host.run()
     ((at, done),) = driver.host.posted
     assert (done.rows, len(done.metric_sums)) == (60, 3)

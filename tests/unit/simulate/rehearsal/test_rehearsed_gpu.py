@@ -183,7 +183,7 @@ def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
 
 def test_evaluation_waits_for_the_merge(monkeypatch):
     rig = Rig(monkeypatch, dense())
-    rig.submit(0.0, lease(0, 0, 32), lease(1, 0, 20, task="evaluate", batch_size=6))
+    rig.submit(0.0, lease(0, 0, 32), lease(1, 0, 20, task="test", batch_size=6))
     rig.host.run()
     assert [time for time, _ in rig.host.posted] == [5.25, 5.25 + FETCH_S + 20 * EVALUATE_S]
     done = rig.done[1]

@@ -30,7 +30,7 @@ def test_the_last_frame_has_all_events_and_is_followed_by_the_result(stream, con
     assert stream.lines == shown, "nothing is drawn after the end"
     assert shown[:2] == ["a note", "finished: all epochs"]
     assert shown[-1] == "finished: test loss 0.4"
-    assert any(line.startswith("test      0.4000") for line in shown)
+    assert any(line.startswith("validated 0.4000") for line in shown)
     assert sum(line.startswith("cpu-0") for line in shown) == 1
 
 

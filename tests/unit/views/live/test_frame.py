@@ -91,7 +91,7 @@ def test_a_frame_fits_and_has_its_parts(long_run, size, encoding):
     assert "accuracy  0." in text and "trains" in text
     assert text.isascii() == (encoding != "utf-8")
     assert ("▁▁▁" in text) == (encoding == "utf-8")
-    assert ("target    test loss 0.303  best 0.3067" in text) == (size[1] > 10)
+    assert ("target    validation loss 0.303  best 0.3067" in text) == (size[1] > 10)
 
 
 def test_columns_without_room_or_values_are_left_out(long_run, short_run):
@@ -149,7 +149,7 @@ def test_workers_of_servers_have_the_colours_of_workers():
         ((), "waiting for workers"),
         ((joined(),), "workers start"),
         ((joined(), COMPILES), "once per installation"),
-        ((EvaluationBegins(rows=100),), "evaluating the model on 100 test rows"),
+        ((EvaluationBegins(rows=100),), "evaluating the model on 100 validation rows"),
         (
             (joined(), ready(), lease(1.0, 0, 400), CheckpointBegins(0, 400, 1.0)),
             "saving a checkpoint",
@@ -179,7 +179,7 @@ def test_the_last_frame_says_how_the_run_has_ended(long_run):
 
 def test_the_latest_losses_are_shown_if_there_are_any(short_run):
     last = short_run.history[-1]
-    short_run.history.append(replace(last, test_loss=None, test_values={}, seconds=3.0))
+    short_run.history.append(replace(last, validation_loss=None, validation_values={}, seconds=3.0))
     text = "\n".join(shown(short_run, (80, 24)))
     assert "train     0.5000" in text and "test      0" not in text
 
@@ -200,9 +200,9 @@ def test_a_curve_ends_with_the_last_value(values, drawn):
 
 
 def test_the_errors_of_a_regression_are_in_the_unit_of_the_labels():
-    values = {"test_values": {"rmse": 18973.67}}
+    values = {"validation_values": {"rmse": 18973.67}}
     found = evaluation(2.0, 1000, 180e6, train_loss=200e6, **values)
     run = state_after(started(loss="squared"), joined(), ready(), lease(2.0, 0, 1000), found)
     lines = [line.split()[:2] for line in shown(run, (80, 24))]
     assert ["rmse", "18,974"] in lines and ["train", "20,000"] in lines
-    assert not any(line[:1] == ["test"] for line in lines)
+    assert not any(line[:1] == ["validated"] for line in lines)

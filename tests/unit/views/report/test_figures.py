@@ -30,8 +30,8 @@ def rows(chart):
 
 def test_the_figures_of_a_run(two_workers):
     by_time, by_epochs, used, shares, sizes, stale = run_figures(two_workers)
-    values = {"test": [(1.5, 0.4), (3.0, 0.3)], "training": [(1.5, 0.5), (3.0, 0.5)]}
-    assert points(by_time) == values and points(by_epochs)["test"] == [(1.0, 0.4), (2.0, 0.3)]
+    values = {"validation": [(1.5, 0.4), (3.0, 0.3)], "training": [(1.5, 0.5), (3.0, 0.5)]}
+    assert points(by_time) == values and points(by_epochs)["validation"] == [(1.0, 0.4), (2.0, 0.3)]
     utilization = {"cpu-0": [(1.5, 0.5), (3.0, 0.1)], "gpu-0": [(1.5, 0.25), (3.0, 0.5)]}
     assert points(used) == utilization
     assert rows(shares) == ["cpu-0 (cpu:2)", "gpu-0 (gpu:0)"]
@@ -109,16 +109,20 @@ def test_only_settings_that_differ_are_listed(three_runs):
 def test_runs_have_one_colour_each_and_of_many_runs_one_loss_is_drawn(three_runs):
     drawn = losses(three_runs, "epochs").axes.lines
     assert len(drawn) == 6 and len({line.get_color() for line in drawn}) == 3
-    assert drawn[0].get_label() == " run 1, test" and drawn[1].get_label() == " run 1, training"
+    assert (
+        drawn[0].get_label() == " run 1, validation" and drawn[1].get_label() == " run 1, training"
+    )
     assert drawn[0].get_color() == drawn[1].get_color()
     assert drawn[0].get_linestyle() != drawn[1].get_linestyle()
     of_many = losses(three_runs * 2, "epochs").axes.lines
-    assert len(of_many) == 6 and all(line.get_label().endswith(", test") for line in of_many)
+    assert len(of_many) == 6 and all(line.get_label().endswith(", validation") for line in of_many)
 
 
 def test_runs_without_a_test_set_are_compared_by_their_training_loss():
     runs = [
-        reported(started(test_rows=0), evaluation(2.0, 1000, None, train_loss=loss), name=str(loss))
+        reported(
+            started(validation_rows=0), evaluation(2.0, 1000, None, train_loss=loss), name=str(loss)
+        )
         for loss in (0.5, 0.25)
     ]
     assert common_loss(runs) == 0.5
@@ -129,4 +133,4 @@ def test_runs_without_a_test_set_are_compared_by_their_training_loss():
 def test_a_run_without_evaluation_is_compared_without_its_loss(three_runs):
     runs = [*three_runs, reported(started(data="w8a"), name="new")]
     assert common_loss(runs) is None and "different data" in results_table(runs).note
-    assert results_table(runs).rows[-1][2:] == ("0.00", "0.00", *["-"] * 6)
+    assert results_table(runs).rows[-1][2:] == ("0.00", "0.00", *["-"] * 7)

@@ -81,7 +81,7 @@ def test_everything_from_a_run_is_escaped():
     events = (
         started(data=HOSTILE, network=HOSTILE, environment=dict.fromkeys(FACTS, HOSTILE)),
         *(joined(HOSTILE, HOSTILE), ready(HOSTILE)),
-        evaluation(1.0, 1000, 0.5, utilization={HOSTILE: 0.5}, test_values={HOSTILE: 0.5}),
+        evaluation(1.0, 1000, 0.5, utilization={HOSTILE: 0.5}, validation_values={HOSTILE: 0.5}),
         *(WorkerLost(HOSTILE, HOSTILE), ended("failed", HOSTILE)),
     )
     texts = {"name": HOSTILE, "settings": {HOSTILE: HOSTILE, "list": [HOSTILE]}}
@@ -102,7 +102,7 @@ def test_workers_of_servers_are_indented():
     [
         ((), "preparing"),
         ((started(),), "There is no evaluation yet."),
-        ((started(test_rows=0), evaluation(0.0, 0, None)), "no test set"),
+        ((started(validation_rows=0, test_rows=0), evaluation(0.0, 0, None)), "no test rows"),
         ((started(rehearsed="h100"), evaluation(1.0, 10, 0.5)), "all times are simulated"),
         ((started(), evaluation(1.0, 10, None, train_loss=None)), "There is no evaluation yet."),
         ((started(), ended("failed", "no worker is left")), "failed: no worker is left"),

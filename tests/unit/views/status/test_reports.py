@@ -92,11 +92,11 @@ def test_the_whole_report(look):
     assert text(report, width=1000).splitlines()[0].endswith("/run")
     at = lines.index("state     training")
     assert lines[at + 1 : -1] == [
-        "data      a9a: 1,000 training rows, 100 test rows, sparse",
+        "data      a9a: 1,000 training rows, 100 validation rows, 50 test rows, sparse",
         "network   123-32-1, loss logistic",
         "progress  3.00 s  epoch 1.70 of 10  567 rows/s  at most 15 s left",
-        "last      2.00 s  epoch 1.00  accuracy 0.8000  test 0.4000  train 0.5000",
-        "best      2.00 s  epoch 1.00  accuracy 0.8000  test 0.4000  train 0.5000",
+        "last      2.00 s  epoch 1.00  accuracy 0.8000  validation 0.4000  train 0.5000",
+        "best      2.00 s  epoch 1.00  accuracy 0.8000  validation 0.4000  train 0.5000",
         "",
         "worker  device  batch  updates  share  rows/s  util.  stale",
         "cpu-0   cpu:2      16       12   100%     567    50%      -  trains",
@@ -176,7 +176,7 @@ def test_results_that_were_saved_elsewhere_are_found(write_run, tmp_path):
 
 def test_json_has_the_content_of_the_report(look):
     fields = json.loads(json.dumps(report_fields(look(*TRAINING))))
-    assert fields["state"] == "training" and fields["best"]["test_loss"] == 0.4
+    assert fields["state"] == "training" and fields["best"]["validation_loss"] == 0.4
     assert fields["elsewhere"] is None
     assert fields["rows"] == 1000 and fields["epochs"] == 1.0 and fields["seconds_left"] == 18.0
     assert fields["started"]["at"] == START and fields["started"]["data"] == "a9a"

@@ -15,7 +15,12 @@ OTHERS = 'data = "w 8a"\nhidden = []\npin = false\nquiet = true\n'
 
 def summary(loss, seconds, rows=1000):
     values = {"seconds": seconds, "epochs": 1.0, "rows": rows, "train_loss": 0.5}
-    entry = {**values, "test_loss": loss, "test_values": {"accuracy": 0.8}, "utilization": {}}
+    entry = {
+        **values,
+        "validation_loss": loss,
+        "validation_values": {"accuracy": 0.8},
+        "utilization": {},
+    }
     ended = {"status": "finished", "reason": "", "train_seconds": seconds, "epochs": 1.0}
     return json.dumps({**ended, "rows": rows, "history": [entry], "saved": values, "workers": []})
 
@@ -47,7 +52,7 @@ def test_the_order_of_runs(three, order, names):
 
 def test_equal_settings_are_not_shown(three):
     lines = table_lines(listed_runs(three, "newest", None), 80)
-    assert lines[0].split() == ["run", "state", "metric", "test", "loss", "seconds", "rows/s"]
+    assert lines[0].split() == ["run", "state", "metric", "validation", "seconds", "rows/s"]
     assert lines[1].split() == ["c", "killed?", "accuracy", "0.8000", "0.3500", "2.00", "500"]
     assert lines[2].endswith("  cpu:2  a9a  --hidden 512,512  --pin  --lr 0.1")
     assert lines[3].split() == ["b", "finished", "accuracy", "0.8000", "0.4000", "1.00", "1,000"]
@@ -62,7 +67,7 @@ def test_a_summary_that_is_older_than_the_run_is_not_used(write_run, tmp_path):
     write_run(started(), end(), started(), *TRAINING[1:], name="resumed", summary=summary(0.1, 1.0))
     write_run(started(), *TRAINING[1:], end(2000), name="unsaved", summary=summary(0.1, 1.0))
     found = listed_runs(tmp_path, "newest", None)
-    assert {run["run_dir"]: (run["state"], run["test_loss"]) for run in found} == {
+    assert {run["run_dir"]: (run["state"], run["validation_loss"]) for run in found} == {
         str(tmp_path / "resumed"): ("training", 0.4),
         str(tmp_path / "unsaved"): ("finished", 0.4),
     }

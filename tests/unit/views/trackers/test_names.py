@@ -6,13 +6,13 @@ from tests.support.tracked_runs import evaluation, worker
 
 def test_an_evaluation_has_these_names():
     metrics = {"P@1": 0.5, "P@3": 0.25}
-    result = evaluation(test_values=metrics, utilization={"gpu-0": 0.6})
+    result = evaluation(validation_values=metrics, utilization={"gpu-0": 0.6})
     workers = [worker(), worker("gpu-0", staleness=1.5, batch_size=512, update_share=0.25)]
     assert evaluation_values(result, workers, 40.0) == {
         "loss/train": 0.5,
-        "loss/test": 0.25,
-        "metric/test/P@1": 0.5,
-        "metric/test/P@3": 0.25,
+        "loss/validation": 0.25,
+        "metric/validation/P@1": 0.5,
+        "metric/validation/P@3": 0.25,
         "progress/epochs": 0.5,
         "progress/rows": 100,
         "progress/rows_per_second": 40.0,
@@ -27,7 +27,7 @@ def test_an_evaluation_has_these_names():
 
 
 def test_what_was_not_measured_and_workers_that_left_have_no_value():
-    result = evaluation(train_loss=None, test_loss=None)
+    result = evaluation(train_loss=None, validation_loss=None)
     values = evaluation_values(result, [worker(left_at=1.0)], 0.0)
     assert {name.partition("/")[0] for name in values} == {"progress"}
 
@@ -49,5 +49,5 @@ def test_settings_are_flat_and_those_of_the_run():
 
 
 def test_characters_that_mlflow_refuses_are_replaced():
-    assert mlflow_name("metric/test/P@1 (top)") == "metric/test/P_1 _top_"
+    assert mlflow_name("metric/validation/P@1 (top)") == "metric/validation/P_1 _top_"
     assert mlflow_name("worker/cpu-0/batch_size") == "worker/cpu-0/batch_size"

@@ -10,7 +10,8 @@ from hogbatch.views.trackers import tracking
 from hogbatch.views.trackers.tracking import Tracking, run_result
 from tests.support.tracked_runs import described, evaluation, totals, worker
 
-SUMMARY = {"status": "stopped", "reason": "interrupted", "test": {"loss": 0.25}}
+SUMMARY = {"status": "stopped", "reason": "interrupted"}
+SUMMARY |= {"validation": {"loss": 0.2}, "test": {"loss": 0.25}}
 
 
 class ToldTracker:
@@ -72,6 +73,7 @@ def test_a_tracker_is_told_everything_in_order(track):
     assert tracker.calls[-1][1] == {
         "result/status": "stopped",
         "result/reason": "interrupted",
+        "result/validation_loss": 0.2,
         "result/test_loss": 0.25,
     }
 

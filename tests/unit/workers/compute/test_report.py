@@ -9,7 +9,7 @@ from hogbatch.wire.messages import Done, Failed, Lease
 from hogbatch.workers.compute.report import MergeReport, report
 
 TRAIN = Lease(7, "train", 2, 100, 160, 16, 0.1, 3)
-EVALUATE = Lease(8, "evaluate", 2, 0, 60, 256, 0.0, 3)
+EVALUATE = Lease(8, "test", 2, 0, 60, 256, 0.0, 3)
 
 
 def totals(**cells):
