@@ -25,8 +25,9 @@ from benchmarks.common import arguments, report
 from benchmarks.common.peak import aligned, fraction_of_peak
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import brgemm
-from hogbatch.kernels.cpu.brgemm import address, matrix, submatrix
+from hogbatch.kernels.cpu.brgemm import matrix, submatrix
 from hogbatch.kernels.cpu.dense import BLOCK_ROWS
+from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.tiles import ADD, STORE, Epilogue, Matrix
 from hogbatch.store.layout import stored_width
 

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import library
-from hogbatch.kernels.cpu.brgemm import address
+from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.simd import (
     INT,
     POINTER,

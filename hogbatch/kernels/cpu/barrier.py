@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.cpu.brgemm import address
+from hogbatch.kernels.cpu.intrinsics import address
 
 SPINS = 40_000  # some 50 microseconds
 LINE = 8  # int64 in a cache line

@@ -6,10 +6,8 @@ registers (Georganas et al. 2020, "Harnessing Deep Learning via a Single Buildin
 or written. Layers aligned to 64 bytes are fastest.
 """
 
-import numpy as np
-
 from hogbatch.jit import kernel
-from hogbatch.kernels.cpu.intrinsics import dot, outer, transpose_square
+from hogbatch.kernels.cpu.intrinsics import address, dot, outer, transpose_square
 from hogbatch.kernels.cpu.simd import WIDTH
 from hogbatch.kernels.cpu.tiles import (
     MAX_ACCUMULATORS,
@@ -27,12 +25,6 @@ MAX_CACHED_FLOATS = 64 * 512
 # stays in the L1 cache, but not below a depth at which the horizontal sums become noticeable.
 L1_FLOATS = 16 * 512
 MIN_DEPTH = 256
-
-
-@kernel
-def address(array):
-    """The address of array[0], as an int64 for address arithmetic."""
-    return np.int64(array.ctypes.data)
 
 
 @kernel
@@ -76,15 +68,15 @@ def multiply(m, n, k, a, b, c, epilogue):
     widest = best_tile_width(m)
     row_by_row = k * n <= MAX_CACHED_FLOATS
     remaining, column = n // WIDTH, 0
-    while remaining > 0:
-        panels = -(-remaining // widest)
-        vectors = -(-remaining // panels)  # split evenly
-        same = panels if row_by_row and vectors * panels == remaining else 1
-        _panel(m, vectors, WIDTH, same, k, a, b, c, epilogue, column)
+    while column < n:  # one call, because a call with other constants would be compiled again
+        vectors, lanes, same = 1, n - column, 1
+        if remaining > 0:
+            panels = -(-remaining // widest)
+            vectors, lanes = -(-remaining // panels), WIDTH  # split evenly
+            same = panels if row_by_row and vectors * panels == remaining else 1
+        _panel(m, vectors, lanes, same, k, a, b, c, epilogue, column)
         column += same * vectors * WIDTH
         remaining -= same * vectors
-    if column < n:
-        _panel(m, 1, n - column, 1, k, a, b, c, epilogue, column)
 
 
 @kernel

@@ -18,7 +18,6 @@ from hogbatch.kernels.contract import (
     Floats,
 )
 from hogbatch.kernels.cpu.brgemm import (
-    address,
     matrix,
     multiply,
     multiply_transposed,
@@ -28,6 +27,7 @@ from hogbatch.kernels.cpu.brgemm import (
     transposed,
 )
 from hogbatch.kernels.cpu.elementary import sigmoid, tanh
+from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.losses import finite
 from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Epilogue, Matrix

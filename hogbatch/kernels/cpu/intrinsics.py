@@ -1,11 +1,11 @@
-"""Numba intrinsics for the micro-kernels of `tiles`."""
+"""Numba intrinsics: the address of an array, and the micro-kernels of `tiles`."""
 
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hogbatch.kernels.cpu import library
-from hogbatch.kernels.cpu.simd import FLOAT, POINTER, WIDTH, number
+from hogbatch.kernels.cpu.simd import FLOAT, INT, POINTER, WIDTH, number
 from hogbatch.kernels.cpu.tiles import DOT, OUTER, TRANSPOSE, write
 
 library.load("brgemm", write)
@@ -13,10 +13,22 @@ library.load("brgemm", write)
 _WHOLE = types.intp
 
 
+@intrinsic
+def address(typing, array):
+    """The address of array[0], as an int64 for address arithmetic."""
+
+    def generate(context, builder, signature, arguments):
+        proxy = cgutils.create_struct_proxy(signature.args[0])
+        data = proxy(context, builder, value=arguments[0]).data
+        return builder.ptrtoint(data, INT)
+
+    return types.int64(array), generate
+
+
 def _matrix(builder, value):
     """Unpack a `Matrix` in generated code into pointer, row stride and column stride."""
-    address, row_stride, column_stride = cgutils.unpack_tuple(builder, value)
-    return builder.inttoptr(address, POINTER), row_stride, column_stride
+    start, row_stride, column_stride = cgutils.unpack_tuple(builder, value)
+    return builder.inttoptr(start, POINTER), row_stride, column_stride
 
 
 @intrinsic

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import Inputs
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import ADDITIVE, BOUNDED, ROWS, UPDATES, Floats, Hyper, Rows
-from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import held
 from hogbatch.kernels.cpu.dots import dot_row, prefetch_line
+from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.losses import add_loss, finite, scaled_gradient, skip, weight_of
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, max_values, vector
 from hogbatch.kernels.cpu.rows import LINE

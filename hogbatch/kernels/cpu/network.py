@@ -189,7 +189,7 @@ def step_layer(model, layer, optimizer, hyper, x, used, grad, below, space):
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     offset = model.table[layer, WEIGHTS]
     weights = matrix(model.params, offset, fan_in, fan_out)
-    scaled = matrix(space.dense.scaled, 0, grad.shape[0], fan_out)
+    scaled = matrix(space.dense.scaled, np.int64(0), grad.shape[0], fan_out)  # no literal type
     slots = slots_at(model.own_first, model.own_second, offset, fan_in, fan_out)
     dense.scale_rows(optimizer, hyper, x, grad, scaled)
     dense.dense_step(optimizer, hyper, x, used, scaled, grad, slots, weights, below, space.dense)
@@ -208,7 +208,8 @@ def step_inputs(model, inputs, rows, optimizer, hyper, grad, links, scratch):
     slots = slots_at(model.first, model.second, offset, fan_in, fan_out)
     csr_bound_rows(optimizer, hyper, rows.shape[0], inputs, rows, grad)
     step_linked(optimizer, hyper, inputs, rows, grad, links, slots, weights)
-    step_bias(model, 0, optimizer, hyper, grad, model.first, model.second, scratch)
+    first = np.int64(0)  # no literal type
+    step_bias(model, first, optimizer, hyper, grad, model.first, model.second, scratch)
 
 
 @kernel

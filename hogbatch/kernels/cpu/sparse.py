@@ -4,8 +4,8 @@ import numpy as np
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import BOUNDED
-from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dense import activate_rest, floor_of, held
+from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.rows import MAX_VECTORS, Chains, Csr, Weights, forward_rows, step_touched
 from hogbatch.kernels.cpu.simd import WIDTH
 

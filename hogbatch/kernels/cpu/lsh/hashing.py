@@ -7,8 +7,9 @@ row in each SIMD lane.
 import numpy as np
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.cpu.brgemm import address, matrix, multiply, submatrix
+from hogbatch.kernels.cpu.brgemm import matrix, multiply, submatrix
 from hogbatch.kernels.cpu.dense import aligned
+from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.lsh.functions import SIMHASH
 from hogbatch.kernels.cpu.tiles import STORE, Epilogue, Matrix
 

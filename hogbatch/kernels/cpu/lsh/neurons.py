@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import LINEAR, Floats, Hyper
 from hogbatch.kernels.cpu import dense
-from hogbatch.kernels.cpu.brgemm import address
 from hogbatch.kernels.cpu.dots import prefetch_line
+from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, vector
