@@ -10,14 +10,16 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal
+from threading import Lock
+from typing import Any, Final
 
 from hogbatch.machine.cachedir import cache_root, exposure, make_directory
 
 COMPILED_SOURCES = (  # with the tables that compiled constants are derived from
+    "jit.py",
     "config/layers.py",
     "config/losses.py",
     "config/optimizers.py",
@@ -49,36 +51,76 @@ def cache_directory() -> Path:
 # Full fastmath would let LLVM assume that no value is NaN and delete every isfinite().
 FASTMATH: Final = {"contract", "reassoc", "arcp", "afn", "nsz"}
 
-_kernels: list[Any] = []  # all kernels defined in this process
+_kernels: list[Any] = []  # all that is compiled or loaded in this process
+_lock = Lock()
+
+
+class Kernel:
+    """A compiled function that Python and other kernels can call.
+
+    A call from Python needs code that converts the arguments. Compiling that for every kernel would
+    take a seventh of the time, so there are two versions, each compiled when it is first called.
+    Without that code, Numba's own functions end the process when Python calls them.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self.py_func = function
+        self._options = options
+        self.for_kernels = _compiled(function, "inner", no_cpython_wrapper=True, **options)
+
+    @cached_property
+    def for_python(self) -> Any:
+        return _compiled(self.py_func, "outer", **self._options)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.for_python(*arguments)
+
+
+@cache
+def _register_type() -> None:
+    """Tell Numba which compiled function a kernel calls when it calls a `Kernel`."""
+    from numba import types
+    from numba.extending import typeof_impl
+
+    @typeof_impl.register(Kernel)
+    def type_of(called: Kernel, _context: Any) -> Any:
+        return types.Dispatcher(called.for_kernels)
+
+
+def _compiled(function: Callable[..., Any], folder: str, **options: Any) -> Any:
+    """Compile `function` on its first call in a process, or load it from a folder of the cache.
+
+    The files of both versions of a kernel have the same names.
+    """
+    import numba  # here, because callers that only need the cache directory do not need Numba
+
+    settings: Any = numba.config
+    with _lock:  # threads may be the first to call a kernel
+        previous = settings.CACHE_DIR
+        settings.CACHE_DIR = str(cache_directory() / folder)  # not for other packages
+        try:
+            njit: Any = numba.njit  # its annotations lack no_cfunc_wrapper
+            compiled = njit(
+                nogil=True,
+                cache=_cache_usable(),
+                error_model="numpy",
+                no_cfunc_wrapper=True,  # nothing calls kernels by pointers; it takes a tenth
+                **options,
+            )(function)
+        finally:
+            settings.CACHE_DIR = previous
+    _kernels.append(compiled)
+    return compiled
 
 
 def kernel(
     function: Callable[..., Any],
     fastmath: set[str] | bool = FASTMATH,
-    inline: Literal["never", "always"] = "never",
     forceinline: bool = False,
 ) -> Any:
     """Compile `function` on its first call in a process, or load it from the cache."""
-    import numba  # here, because callers that only need the cache directory do not need Numba
-
-    settings: Any = numba.config
-    previous = settings.CACHE_DIR
-    settings.CACHE_DIR = str(cache_directory())  # for this function only, not for other packages
-    try:
-        njit: Any = numba.njit  # its annotations lack no_cfunc_wrapper
-        compiled: Any = njit(
-            nogil=True,
-            cache=_cache_usable(),
-            fastmath=fastmath,
-            error_model="numpy",
-            inline=inline,
-            forceinline=forceinline,
-            no_cfunc_wrapper=True,  # nothing calls kernels by pointers; compiling it takes a tenth
-        )(function)
-    finally:
-        settings.CACHE_DIR = previous
-    _kernels.append(compiled)
-    return compiled
+    _register_type()
+    return Kernel(function, {"fastmath": fastmath, "forceinline": forceinline})
 
 
 def compiles() -> bool:
@@ -131,7 +173,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 
     A call with dozens of arrays takes up to half a microsecond, for their reference counts.
     """
-    return kernel(function, inline="always")
+    return _compiled(function, "inner", fastmath=FASTMATH, inline="always")
 
 
 def reduction(function: Callable[..., Any]) -> Any:

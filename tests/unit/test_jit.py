@@ -25,8 +25,14 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 def double(x):
     return 2 * x
 
+@kernel
+def quadruple(x):
+    return double(double(x))
+
 assert not compiles()
-assert double(4) == 8
+assert quadruple(4) == 16
+assert not double.for_python.signatures
+assert double(4) == 8  # other code than that in `quadruple`, also in the cache
 assert double(4.0) == 8.0
 print(compiles())
 """

@@ -146,4 +146,5 @@ def test_each_kernel_is_compiled_once_for_dense_and_sparse_leases():
     for sparse in (False, True):
         for optimizer in OPTIMIZERS:
             assert case(optimizer=optimizer, sparse=sparse).train().evaluate()[LOSS] > 0
-    assert len(compiled.train.signatures) == len(compiled.evaluate.signatures) == 1
+    for loop in (compiled.train, compiled.evaluate):
+        assert len(loop.for_python.signatures) == 1
