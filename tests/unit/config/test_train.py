@@ -123,6 +123,7 @@ def test_a_former_setting_that_would_change_the_model_is_refused(toml):
         ("alpha", "1", "alpha must be above 1; got 1.0"),
         ("test-fraction", "1", "test-fraction must be at least 0 and below 1; got 1.0"),
         ("loss", "quantile:95", "absolute, quantile:0.5, poisson; got 'quantile:95'"),
+        ("loss", "quantile:0.0", "absolute, quantile:0.5, poisson; got 'quantile:0.0'"),
         ("seed", str(2**63), "seed must be from 0 to 2^63 - 1; got 9223372036854775808"),
         ("quiet", "yes", "quiet: expected true or false; got 'yes'"),
         ("scale", "yes", "scale must be one of auto, none, standard, max, quantile; got 'yes'"),
