@@ -105,7 +105,7 @@ def multilabel_gradient(positives, width, fraction, scores, grad):
     return loss
 
 
-@reduction
+@kernel
 def poisson_gradient(label, z, fraction, grad):
     """grad[0] = fraction * (exp(z) - label); return the loss of config.losses.Poisson."""
     farthest = np.log(label + np.float32(STEEPEST))
