@@ -15,7 +15,7 @@ from hogbatch.kernels.contract import ADDITIVE, BOUNDED, ROWS, UPDATES, Floats, 
 from hogbatch.kernels.cpu.dense import held
 from hogbatch.kernels.cpu.dots import dot_row, prefetch_line
 from hogbatch.kernels.cpu.intrinsics import address
-from hogbatch.kernels.cpu.losses import add_loss, finite, scaled_gradient, skip, weight_of
+from hogbatch.kernels.cpu.losses import Targets, add_loss, finite, scaled_gradient, skip
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, max_values, vector
 from hogbatch.kernels.cpu.rows import LINE
 from hogbatch.kernels.cpu.rules import step_cell
@@ -77,7 +77,7 @@ class Row(NamedTuple):
 
 
 @kernel
-def set_slopes(work, labels, current, start, stop, loss, weights, bias, totals):
+def set_slopes(work, targets, row_weights, current, start, stop, loss, weights, bias, totals):
     """work.slopes of rows[start:stop]; `totals` as `contract.Kernels.loss_gradient` does."""
     inputs, rows = work.inputs, work.rows
     indices, values = address(inputs.indices), address(inputs.values)
@@ -88,9 +88,9 @@ def set_slopes(work, labels, current, start, stop, loss, weights, bias, totals):
         current.score[0] = bias
         dot_row(indices, values, begin, end, address(weights), address(current.score))
         score, slope = current
-        row_loss = scaled_gradient(loss, labels, rows[b], 1, np.float32(1.0), score, slope)
+        row_loss = scaled_gradient(loss, targets, rows[b], 1, np.float32(1.0), score, slope)
         if finite(row_loss) and finite(current.score[0]):
-            weight = weight_of(labels, rows[b])
+            weight = row_weights[rows[b]] if row_weights.shape[0] > 0 else np.float32(1.0)
             add_loss(row_loss, weight, totals)
             work.slopes[b - start] = weight * current.slope[0] * fraction
         else:
@@ -196,11 +196,14 @@ def steps_by_values(kind, hyper, size):
 def run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, stop, down):
     """Compute the stages first : stop of a batch: slopes, then the update."""
     kind, size, work = lease.optimizer, rows.shape[0], LeaseRows(inputs, rows, space.slopes)
+    targets, row_weights = Targets(labels.values, labels.indptr, labels.indices), labels.weights
     weights = cells_of(model, model.table[0, WEIGHTS], model.table[0, FAN_IN])
     bias = cells_of(model, model.table[0, BIAS], 1)
     if first == 0:
         cells, shift = weights.weights, bias.weights[0]
-        set_slopes(work, labels, space.current, 0, size, lease.loss, cells, shift, totals)
+        set_slopes(
+            work, targets, row_weights, space.current, 0, size, lease.loss, cells, shift, totals
+        )
         model.steps[0] += 1
         space.number[0] = model.steps[0]
         totals[ROWS] += size
@@ -235,12 +238,22 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     by_values = steps_by_values(kind, hyper, size)
     space = workspace(size, head, 0 if by_values else max_values(inputs, rows, size))
     work, current, sums = LeaseRows(inputs, rows, space.slopes), space.current, space.sums
+    targets, row_weights = Targets(labels.values, labels.indptr, labels.indices), labels.weights
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         stop = min(start + size, rows.shape[0])
         set_slopes(
-            work, labels, current, start, stop, lease.loss, weights.weights, bias.weights[0], totals
+            work,
+            targets,
+            row_weights,
+            current,
+            start,
+            stop,
+            lease.loss,
+            weights.weights,
+            bias.weights[0],
+            totals,
         )
         model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
         exact = corrected(kind, hyper, model.steps[0])

@@ -1,6 +1,9 @@
 """Losses with their gradients, and the metrics of an evaluation."""
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.jit import kernel, reduction
 from hogbatch.kernels.contract import (
@@ -21,6 +24,7 @@ from hogbatch.kernels.contract import (
     SKIPPED_ROW,
     SQUARED,
     STEEPEST,
+    Floats,
 )
 from hogbatch.kernels.cpu.elementary import exp_negative, sigmoid, softplus
 
@@ -28,6 +32,14 @@ TOP = 5  # the most labels that a metric counts
 BLOCK = 128  # columns that are skipped together if none of them is among the best
 # Bits of a float32: all but its sign, those of inf, and those of -inf as `in_order` has it.
 MAGNITUDE, INFINITE, LOWEST = np.int32(0x7FFFFFFF), np.int32(0x7F800000), np.int32(-0x7F800001)
+
+
+class Targets(NamedTuple):
+    """`Labels` without weights, for calls for each row: each array of a call takes time."""
+
+    values: Floats
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
 
 
 @kernel
