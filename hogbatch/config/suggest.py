@@ -25,9 +25,10 @@ OTHER_NAMES: Final[dict[str, str]] = {  # of settings, in other libraries
     "run-dir": "checkpoint-dir log-dir model-dir output-dir save-dir",
     "scale": "normalize scaler scaling standardize",
     "seed": "random-seed random-state",
-    "test": "eval-set test-data test-file valid valid-data validation-data",
-    "test-fraction": "test-size test-split val-fraction val-split validation-fraction "
-    "validation-split",
+    "test": "test-data test-file",
+    "test-fraction": "test-size test-split",
+    "validation": "eval-set valid valid-data validation-data",
+    "validation-fraction": "val-fraction val-split validation-split",
     "workers": "device devices n-jobs n-threads nthread num-threads num-workers threads",
     "cpu-batch": "batch batch-size minibatch-size",
 }

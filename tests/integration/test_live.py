@@ -48,7 +48,9 @@ def long_dir(tmp_path):
 def expect_one_frame(shown, *, starts, result):
     """The terminal has one frame, and below it only the result, which may wrap."""
     lines = shown.everything
-    first_words = [line.split()[0] for line in lines if re.match("(epoch|run|worker|test) ", line)]
+    first_words = [
+        line.split()[0] for line in lines if re.match("(epoch|run|worker|validated) ", line)
+    ]
     assert sorted(first_words) == ["epoch", "run", "validated", "worker"], "one of each line"
     tables = [line.split()[0] for line in lines if line.startswith("cpu-")]
     assert sorted(tables) == ["cpu-0", "cpu-1"]
@@ -67,7 +69,7 @@ def test_the_bundled_sample_ends_with_one_frame_and_the_result(terminal, long_di
     flags = (*NETWORK, *flags)
     shown = terminal("train", "a9a", *flags, columns=size[0], lines=size[1], **outdated)
     assert shown.finish() == 0
-    expect_one_frame(shown, starts="finished: all epochs", result="finished: accuracy")
+    expect_one_frame(shown, starts="finished: all epochs", result="finished: validation accuracy")
     assert any(line.startswith("epoch     2.00 of 2") for line in shown.everything)
     assert COLOURS.search(shown.raw)
 
@@ -78,11 +80,11 @@ def test_a_run_has_one_frame_with_a_curve(terminal, long_dir):
     shown = terminal("train", "a9a", *NETWORK, *limits, columns=60, lines=20)
     shown.wait_for("training", "epoch ", "cpu-0", "cpu-1", "trains")
     scrolled = len(shown.history)
-    shown.wait_for("test      0.", CURVE)
+    shown.wait_for("validated 0.", CURVE)
     assert not any("cpu-" in line for line in shown.history[scrolled:])
     shown.type(b"\x03")
     assert shown.finish() == 130
-    expect_one_frame(shown, starts="stopped: interrupted", result="stopped: accuracy")
+    expect_one_frame(shown, starts="stopped: interrupted", result="stopped: validation accuracy")
 
 
 def test_a_terminal_that_is_resized_has_one_frame(terminal, tmp_path):
@@ -138,16 +140,16 @@ def test_no_color_and_ascii_and_plain_lines(terminal, small, tmp_path):
     assert "epoch     3.00 of 3" in shown.text and "####" in shown.text
     shown = terminal("train", small, *flags, "--overwrite", "--plain")
     assert shown.finish() == 0
-    assert b"\x1b" not in shown.raw and "finished: accuracy" in shown.text
+    assert b"\x1b" not in shown.raw and "finished: validation accuracy" in shown.text
 
 
 def test_a_killed_worker_appears_and_another_process_follows(terminal, tmp_path):
     flags = (*ENDLESS, "--eval-seconds", 0.2, "--run-dir", tmp_path / "run")
     shown = terminal("train", "a9a", *NETWORK, *flags, lines=30)
-    shown.wait_for("test      0.", "cpu-1")
+    shown.wait_for("validated 0.", "cpu-1")
     follower = terminal("status", tmp_path / "run", "--follow", columns=60, lines=20)
     plain = terminal("status", tmp_path / "run", "--follow", "--plain")
-    follower.wait_for("training", "test      0.", "cpu-0", "trains")
+    follower.wait_for("training", "validated 0.", "cpu-0", "trains")
     plain.wait_for("state     training")
     victim = events_in(tmp_path / "run", WorkerJoined)[0]
     os.kill(victim.pid, signal.SIGKILL)

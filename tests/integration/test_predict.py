@@ -92,7 +92,7 @@ def test_label_lists_are_measured_as_in_training_and_by_propensity(tagged, main)
     assert {name: found[name] for name in test["values"]} == pytest.approx(test["values"], abs=1e-4)
     assert found["P@1"] > 0.5 and 0 < found["PSP@1"] <= 1
     model = load_model(path)
-    assert model.frequencies.rows == 600 and model.frequencies.of_label.sum() == 1200
+    assert model.frequencies.rows == 480 and model.frequencies.of_label.sum() == 960
     assert not model.frequencies.of_label[40:].any()
     assert model.about["lsh"] == "simhash:K=3,L=30"
 

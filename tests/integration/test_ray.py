@@ -77,10 +77,10 @@ SHOW_RESULTS = """
 import json
 
 trials = [
-    [each.metrics["test_loss"], str(each.error or ""), len(each.metrics_dataframe)]
+    [each.metrics["validation_loss"], str(each.error or ""), len(each.metrics_dataframe)]
     for each in tuner.get_results()
 ]
-print("RESULTS", json.dumps([best.metrics["test_loss"], model.network.features, trials]))
+print("RESULTS", json.dumps([best.metrics["validation_loss"], model.network.features, trials]))
 """
 
 
@@ -126,7 +126,7 @@ def test_ray_tune_searches_for_settings(search, cluster, tmp_path):
     assert len(trials) == 2
     assert all(error == "" and reports >= 2 for _, error, reports in trials)
     losses = [
-        json.loads(path.read_text())["test"]["loss"]
+        json.loads(path.read_text())["validation"]["loss"]
         for path in (tmp_path / "tune").glob("*/*/*/summary.json")
     ]
     assert sorted(losses) == sorted(loss for loss, _, _ in trials)

@@ -34,7 +34,8 @@ def test_a_finished_run_has_a_complete_report(finished_job, report):
     run_dir = finished_job.run_dir
     page = report(run_dir, path=run_dir / "report.html")
     summary = json.loads((run_dir / "summary.json").read_text())
-    assert f"test {summary['test']['loss']:.4f}" in page.text
+    assert f"validation {summary['validation']['loss']:.4f}" in page.text
+    assert f"loss {summary['test']['loss']:.4f}" in page.text
     assert "finished: all epochs" in page.text and "cpu-0 is ready" in page.text
     assert "of 16,281 test rows are predicted correctly" in page.text
     correct = page.text.partition(" of 16,281 test rows are")[0].split()[-1].replace(",", "")

@@ -24,7 +24,7 @@ QUIET = {  # nothing is reported to the makers of the trackers
     "no_proxy": "127.0.0.1",
 }
 TAGS = {
-    *("loss/train", "loss/test", "metric/test/accuracy"),
+    *("loss/train", "loss/validation", "metric/validation/accuracy"),
     *("progress/epochs", "progress/rows", "progress/rows_per_second", "progress/seconds"),
     *("worker/cpu-0/batch_size", "worker/cpu-0/update_share"),
 }
@@ -85,7 +85,7 @@ def accumulated(run_dir):
     return EventAccumulator(str(run_dir / "tensorboard")).Reload()
 
 
-def steps(run_dir, tag="loss/test"):
+def steps(run_dir, tag="loss/validation"):
     return [event.step for event in accumulated(run_dir).Scalars(tag)]
 
 
@@ -122,8 +122,8 @@ def test_a_run_is_in_the_files_of_every_tracker(plane, tmp_path):
     assert set(table) >= TAGS
     assert table["progress/rows"] == steps(run_dir) == history(summary, "rows")
     assert table["loss/validation"] == history(summary, "validation_loss")
-    logged = [event.value for event in events.Scalars("loss/test")]
-    assert logged == pytest.approx(table["loss/test"])  # TensorBoard stores float32
+    logged = [event.value for event in events.Scalars("loss/validation")]
+    assert logged == pytest.approx(table["loss/validation"])  # TensorBoard stores float32
     settings = events.Tensors("settings")[0].tensor_proto.string_val[0].decode()
     assert "| hidden | 8 |" in settings and "| network | 5-8-1 |" in settings
     run_id = (run_dir / "wandb-run-id").read_text().strip()
@@ -144,8 +144,8 @@ client = MlflowClient(sys.argv[1])
 run = client.get_run(sys.argv[2])
 found = run.to_dictionary()
 found["experiment"] = client.get_experiment(run.info.experiment_id).name
-history = client.get_metric_history(run.info.run_id, "loss/test")
-found["loss/test"] = sorted((point.step, point.value) for point in history)
+history = client.get_metric_history(run.info.run_id, "loss/validation")
+found["loss/validation"] = sorted((point.step, point.value) for point in history)
 print(json.dumps(found))
 """
 
@@ -177,4 +177,4 @@ def test_mlflow_has_the_run_and_its_continuation(plane, tmp_path):
     summary = json.loads((run_dir / "summary.json").read_text())
     assert metrics["result/test_loss"] == summary["test"]["loss"]
     rows, losses = history(summary, "rows"), history(summary, "validation_loss")
-    assert run["loss/test"] == [list(point) for point in zip(rows, losses, strict=True)]
+    assert run["loss/validation"] == [list(point) for point in zip(rows, losses, strict=True)]

@@ -44,7 +44,7 @@ def test_flags_are_converted_to_their_types():
     )
     assert config == TrainConfig(
         "x.svm",
-        "y.svm",
+        test="y.svm",
         hidden=(512, 512),
         lr=0.001,
         seed=7,
