@@ -1,6 +1,7 @@
 """Training from Python: `hogbatch.train`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def train(
     X_test: Any = None,
     y_test: Any = None,
     sample_weight: Any = None,
+    class_weight: Any = None,
     on_evaluation: OnEvaluation | None = None,
     on_worker: OnWorker | None = None,
     on_end: Callable[[Run], object] | None = None,
@@ -39,8 +41,9 @@ def train(
     `y` has the labels: numbers, text or booleans [N], or 0 and 1 [N, C], or a list of label numbers
     per row. `X_test` and `y_test` replace the test set that is split off X, `X_validation` and
     `y_validation` the validation set, which chooses the kept model. `sample_weight` [N] multiplies
-    the losses of the rows. Arrays are copied. A frame may contain the labels:
-    ``train(frame, label="churn")``.
+    the losses of the rows, and `class_weight`, "balanced" or a dict, those of the rows of a class.
+    Arrays are copied. A frame may contain the labels and weights:
+    ``train(frame, label="churn", sample_weight="times")``.
 
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
     ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``, or for several servers
@@ -67,9 +70,12 @@ def train(
         from hogbatch.cluster.ray.dataset import read_dataset  # here: Ray is optional
 
         data, y = read_dataset(data, settings.pop("label", None))
-    config, read = _prepared(
-        GivenArrays(data, y, X_test, y_test, X_validation, y_validation, sample_weight), settings
+    given = GivenArrays(
+        *(data, y, X_test, y_test, X_validation, y_validation),
+        sample_weight=sample_weight,
+        class_weight=class_weight,
     )
+    config, read = _prepared(given, settings)
     callbacks = Callbacks(on_evaluation, on_worker)
     platform = choose_platform(config, launch=True, callbacks=callbacks)
     console = console_in_python(quiet=config.quiet, plain=config.plain)
@@ -87,15 +93,25 @@ def _prepared(given: GivenArrays, settings: dict[str, Any]) -> tuple[TrainConfig
 
     UsageError for arguments and settings that contradict each other.
     """
+    if isinstance(given.class_weight, str):
+        settings["class_weight"], given = given.class_weight, replace(given, class_weight=None)
     if is_frame(given.X) and settings.get("label") is not None:
         given = given.with_labels(settings.pop("label"))
     if not isinstance(given.X, str | Path):
+        if isinstance(given.sample_weight, str):
+            given = given.with_weights(given.sample_weight)
         return settings_for_arrays(settings), given.load
+    if isinstance(given.sample_weight, str):
+        settings["sample_weight"], given = given.sample_weight, replace(given, sample_weight=None)
+    if given.class_weight is not None:
+        raise UsageError(
+            "class_weight: with a file as data, expected 'balanced' or a file; got a dict"
+        )
     held_out = given.X_validation, given.y_validation, given.X_test, given.y_test
     if any(each is not None for each in (given.y, given.sample_weight, *held_out)):
         raise UsageError(
-            "y, X_validation, y_validation, X_test, y_test and sample_weight need an array X; a "
-            "file contains its labels, and `validation` and `test` name files"
+            "y, X_validation, y_validation, X_test, y_test and weights of rows need an array X; a "
+            "file contains its labels, `validation` and `test` name files, sample_weight a column"
         )
     return merge_settings({"data": str(given.X), **settings}), None
 

@@ -7,6 +7,7 @@ from hogbatch.cluster.platform import SeveralServers
 from hogbatch.cluster.ray.remote import RemoteCluster
 from hogbatch.cluster.servers import Cluster, PerServer
 from hogbatch.config.effect import expect_effect, without_policy, without_servers
+from hogbatch.config.flags import dashed
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.run.callbacks import Callbacks
@@ -52,11 +53,11 @@ def _check_division(config: TrainConfig) -> None:
             "--scale quantile needs a table, but with --data-copies only numbers are read; use "
             "another --scale, or train without --data-copies"
         )
-    for name in ("drop", "categorical", "numeric", "text"):
+    for name in ("drop", "categorical", "numeric", "text", "sample_weight", "class_weight"):
         if getattr(config, name):
             raise UsageError(
-                f"--{name} has no meaning with --data-copies, with which only numbers are read; "
-                "remove one of them"
+                f"--{dashed(name)} has no meaning with --data-copies, with which only numbers are "
+                "read; remove one of them"
             )
 
 

@@ -74,6 +74,20 @@ class LearningConfig:
     label: str | None = Group.DATA.flag(
         None, TEXT, "label column of a table: name, or number from 0 (default: last column)", "NAME"
     )
+    sample_weight: str | None = Group.DATA.flag(
+        None,
+        TEXT,
+        "column of a table, or array of a .npz file, with the weights of the rows, which multiply "
+        "their losses; it is not a feature",
+        "NAME",
+    )
+    class_weight: str | None = Group.DATA.flag(
+        None,
+        PATH,
+        "weights of the classes, which multiply those of their rows: balanced (all classes have "
+        "the same total), or a file with lines such as spam,2.5",
+        "balanced|FILE",
+    )
     drop: tuple[str, ...] = Group.DATA.flag(
         (), NAMES, "columns of a table that are not used", "NAME,..."
     )

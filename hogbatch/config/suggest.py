@@ -20,6 +20,7 @@ OTHER_NAMES: Final[dict[str, str]] = {  # of settings, in other libraries
     "lr": "eta eta0 learning-rate learning-rate-init step-size",
     "max-seconds": "max-time time-budget time-limit timeout",
     "optimizer": "momentum optim solver",
+    "sample-weight": "weight weight-column weights",
     "patience": "early-stopping early-stopping-rounds n-iter-no-change",
     "quiet": "silent verbose verbosity",
     "run-dir": "checkpoint-dir log-dir model-dir output-dir save-dir",

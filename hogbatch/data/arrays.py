@@ -47,12 +47,13 @@ def read(path: Source, options: ReadOptions) -> RawSet:
     labels = partial(_labels, arrays if options.labels else {})
     try:
         features = _features(arrays)
+        weights = _weights(arrays, options.weight)
         if isinstance(features, CsrMatrix) or options.table is None:
             if options.table is not None and options.table.given:
                 raise ValueError("--drop, --categorical, --numeric and --text need a dense matrix")
-            raw = raw_set(features, labels=labels)
+            raw = raw_set(features, weights=weights, labels=labels)
         else:
-            raw = training_set(features, None, None, options.table, labels_of_rows=labels)
+            raw = training_set(features, None, weights, options.table, labels_of_rows=labels)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
     return replace(raw, source=str(path))
@@ -136,6 +137,16 @@ def _csr(arrays: Arrays) -> CsrMatrix:
         row = csr.row_of(indptr, repeated[0])
         raise ValueError(f"row {row} has feature {indices[repeated[0]]} twice (sum_duplicates())")
     return CsrMatrix(indptr, indices, values, (rows, features))
+
+
+def _weights(arrays: Arrays, name: str | None) -> NDArray[Any] | None:
+    """The array `name` with the weights of the rows; None without a name."""
+    if name is None:
+        return None
+    if name not in arrays:
+        known = ", ".join(arrays)
+        raise ValueError(f"expected an array {name!r} with the weights of the rows; got {known}")
+    return arrays[name]
 
 
 def _labels(arrays: Arrays, rows: int) -> RowLabels:

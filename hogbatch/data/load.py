@@ -26,7 +26,7 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import ColumnSummary, shown_names
-from hogbatch.data.weights import relative_weights
+from hogbatch.data.weights import ClassWeights, weighted, weights_of_classes
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.budget import require
 from hogbatch.machine.printable import plural, printable
@@ -115,6 +115,7 @@ def load(
     loss: str = "auto",
     scale: str | Fitted = "auto",
     seed: int = 0,
+    class_weight: ClassWeights | None = None,
     cache: DataCache | None = None,
 ) -> LoadedData:
     """Read DATA (a path or the name of a sample) and the sets in `files` with `options`.
@@ -152,6 +153,7 @@ def load(
         loss=loss,
         scale=scale,
         seed=seed,
+        class_weight=class_weight,
     )
 
 
@@ -164,13 +166,15 @@ def prepare(
     scale: str | Fitted = "auto",
     seed: int = 0,
     encoding: Encoding | None = None,
+    class_weight: ClassWeights | None = None,
     drop_constant: bool = True,
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
     No rows are split off for the sets in `held_out`. Arguments and errors are those of `load`. An
     `encoding` of the labels is used as it is, and so is what was `Fitted` on earlier rows, by whose
-    table `raw` is encoded. For `drop_constant` see `scale.fit` and `TableEncoding.fit`.
+    table `raw` is encoded. `class_weight` multiplies the weights of all rows. For `drop_constant`
+    see `scale.fit` and `TableEncoding.fit`.
     """
     kind = None
     if isinstance(scale, Fitted):
@@ -185,7 +189,10 @@ def prepare(
         0 if "validation" in held_out else fractions.validation,
     )
     parts = split_rows(raw.rows, split_off, seed, classes)
-    labels = labels._replace(weights=relative_weights(raw.weights, parts["train"]))
+    of_class, training = None, parts["train"]
+    if class_weight is not None:
+        of_class = weights_of_classes(class_weight, encoding, labels, raw.weights, training)
+    labels = weighted(labels, raw.weights, of_class, training)
     fitted = _scale if raw.table is None else _encode_table
     features = fitted(raw, parts, scale, drop_constant)
     sets = {
@@ -197,7 +204,8 @@ def prepare(
         read.append(other := get(features))
         expect_labels(other, raw.columns)
         scaler, width = features.scaler, features.width
-        sets[name] = examples_of_held_out(other, encoding, scaler, width, sparse=sparse)
+        rows = examples_of_held_out(other, encoding, scaler, width, sparse=sparse)
+        sets[name] = replace(rows, labels=weighted(rows.labels, other.weights, of_class, None))
     sets = {name: sets[name] for name in SET_NAMES if name in sets}
     messages = (message for each in read for message in each.messages)
     summaries = _summaries(raw, features.table)
@@ -293,8 +301,7 @@ def examples_of_held_out(
     """The rows of a held-out file, in the form of the training rows with F = `features`."""
     inputs = _to_form(raw.inputs, features, sparse=sparse)
     require_memory_for_copy(inputs)
-    labels = encode(raw, encoding)._replace(weights=relative_weights(raw.weights, None))
-    return Examples(scaled(inputs, scaler), labels, features)
+    return Examples(scaled(inputs, scaler), encode(raw, encoding), features)
 
 
 def with_declared(raw: RawSet, features: int | None) -> RawSet:

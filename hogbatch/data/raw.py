@@ -54,6 +54,7 @@ class ReadOptions:
     encoding: "TableEncoding | None" = None  # of the training table, for later tables
     labels: bool = True  # whether the labels of later rows are read
     lists: bool = False  # libsvm labels are lists, even if most rows have one label
+    weight: str | None = None  # column of a table, or array of a .npz file, with weights of rows
     progress: ReadProgress | None = None  # is told how far reading is
 
 

@@ -82,6 +82,12 @@ def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawS
             "Parquet, Arrow or Feather file with these columns"
         )
 
+    if options.weight is not None and reader is not arrays.read:
+        raise DataError(
+            f"{source}: --sample-weight names a column of a table, or an array of a .npz file; "
+            "expected one of these"
+        )
+
     def parse() -> RawSet:
         source.begin_reading()
         return reader(source, options)

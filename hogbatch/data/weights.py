@@ -1,13 +1,20 @@
 """Weights of rows: a row's weight multiplies its loss, and so its gradient and its metrics."""
 
-from typing import Any
+import csv
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import NO_WEIGHTS
+from hogbatch.data.batch import NO_WEIGHTS, Labels
+from hogbatch.data.encode import Encoding, label_text
 from hogbatch.data.order import RowNumbers
-from hogbatch.errors import UsageError
+from hogbatch.errors import DataError, UsageError
+from hogbatch.machine.printable import printable
+
+BALANCED: Final = "balanced"  # weights with which all classes have the same total
+ClassWeights: TypeAlias = str | Mapping[Any, float]  # BALANCED, or by class; 1 for others
 
 
 def used_rows(weights: Any, rows: int) -> tuple[RowNumbers | None, NDArray[np.float64] | None]:
@@ -57,3 +64,82 @@ def relative_weights(
     mean = (fractions if rows is None else fractions[rows]).mean()
     relative: NDArray[np.float32] = (fractions / mean).astype(np.float32)
     return relative
+
+
+def weighted(
+    labels: Labels,
+    own: NDArray[np.float64] | None,
+    of_class: NDArray[np.float64] | None,
+    rows: RowNumbers | None,
+) -> Labels:
+    """`labels` of N rows with their `own` weights [N], times the weights of their classes [C].
+
+    None: all are 1. For `rows` see `relative_weights`.
+    """
+    if of_class is not None:
+        factors = of_class[labels.values.astype(np.intp)]
+        own = factors if own is None else own * factors
+    return labels._replace(weights=relative_weights(own, rows))
+
+
+def weights_of_classes(
+    given: ClassWeights,
+    encoding: Encoding,
+    labels: Labels,
+    own: NDArray[np.float64] | None,
+    rows: RowNumbers | None,
+) -> NDArray[np.float64]:
+    """The weight of each class [C]; balanced: over the training `rows`, with their `own` weights.
+
+    UsageError for labels that are not classes, unknown classes, and weights that are not above 0.
+    """
+    if encoding.kind not in ("binary", "classes"):
+        raise UsageError("class_weight: expected labels that are classes; got numbers or lists")
+    classes = [label_text(each) for each in encoding.classes]
+    if given == BALANCED:
+        places = labels.values.astype(np.intp)
+        totals: NDArray[np.float64] = np.bincount(
+            places if rows is None else places[rows],
+            own if own is None or rows is None else own[rows],
+            len(classes),
+        ).astype(np.float64)
+        totals[totals == 0] = np.inf  # no training row has the class
+        return np.reciprocal(totals)
+    if not isinstance(given, Mapping):
+        raise UsageError(f"class_weight: expected 'balanced' or weights by class; got {given!r}")
+    weights = np.ones(len(classes))
+    for name, weight in given.items():
+        if (text := label_text(name)) not in classes:
+            known = ", ".join(map(printable, classes[:20]))
+            raise UsageError(f"class_weight: no row has the class {text!r}; classes are {known}")
+        if not (0 < weight < np.inf):
+            raise UsageError(f"class_weight: expected weights above 0; got {weight} of {text!r}")
+        weights[classes.index(text)] = weight
+    return weights
+
+
+def read_class_weights(setting: str | None) -> ClassWeights | None:
+    """The weights of classes of --class-weight, if any: BALANCED, or from a file.
+
+    Its lines have a class and a weight, separated by a comma. DataError for other lines.
+    """
+    if setting is None or setting == BALANCED:
+        return setting
+    weights: dict[str, float] = {}
+    try:
+        with open(setting, encoding="utf-8", errors="replace", newline="") as file:
+            for number, cells in enumerate(csv.reader(file), 1):
+                try:
+                    name, weight = cells or ("", "1")
+                    weights |= {name.strip(): float(weight)} if cells else {}
+                except ValueError:
+                    raise DataError(
+                        f"{printable(setting)}:{number}: expected a class and its weight, such as "
+                        f"spam,2.5; got {printable(','.join(cells))}"
+                    ) from None
+    except OSError as error:
+        raise DataError(
+            f"--class-weight {printable(setting)}: expected {BALANCED}, or a file with lines such "
+            f"as spam,2.5, which cannot be read: {error.strerror}"
+        ) from None
+    return weights

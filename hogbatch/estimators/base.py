@@ -191,6 +191,7 @@ class HogbatchEstimator(BaseEstimator):
             X,
             y,
             sample_weight=sample_weight,
+            class_weight=getattr(self, "class_weight", None),
             encoding=encoding,
             model=None if earlier is None else earlier.model,
             part=part,
@@ -209,6 +210,7 @@ class HogbatchEstimator(BaseEstimator):
     def _settings(self, rows: int, earlier: Trained | None) -> dict[str, Any]:
         parameters = self.get_params(deep=False)
         settings = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
+        settings.pop("class_weight", None)  # it may be a dict, which is not a setting
         settings["hidden"] = _widths(self.hidden, earlier)
         settings["test_fraction"] = 0.0
         settings["seed"] = int(

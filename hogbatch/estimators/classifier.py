@@ -5,11 +5,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from hogbatch.data.encode import Encoding
-from hogbatch.data.weights import weights_of
 from hogbatch.errors import UsageError
 from hogbatch.estimators.base import HogbatchEstimator
 
@@ -103,10 +101,6 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise UsageError(f"y: expected classes {self.classes_}; got {unknown[0]!r}")
-        if self.class_weight is not None:
-            of_class = compute_sample_weight(self.class_weight, y)
-            weights = 1.0 if sample_weight is None else weights_of(sample_weight, len(y))
-            sample_weight = weights * of_class
         two = len(self.classes_) == 2
         encoding = Encoding(
             "binary" if two else "classes",

@@ -21,7 +21,7 @@ from hogbatch.data.scale import scaled
 from hogbatch.data.table.given import later_set
 from hogbatch.errors import UsageError
 from hogbatch.kernels.blocks import NUMPY_KERNELS
-from hogbatch.kernels.contract import LOSS, TOTALS
+from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
 from hogbatch.model.prediction import measure_numbers
 from hogbatch.model.trained import Model
 
@@ -92,14 +92,16 @@ def _mean_loss(model: Model, rows: Examples) -> float:
     if isinstance(model.loss, OfNumbers):
         true = labels.values.astype(np.float64) * model.encoding.scale + model.encoding.offset
         predicted = model.predict(rows.inputs)
-        return measure_numbers(model.loss, model.encoding, predicted, true)["loss"]
+        measured = measure_numbers(model.loss, model.encoding, predicted, true, labels.weights)
+        return measured["loss"]
     if outputs > 1:
         lists = labels.indptr, labels.indices
         if not model.loss.label_lists:
             lists = np.arange(rows.rows + 1), labels.values.astype(np.int32)
         parts = model.summaries(rows.inputs, 1, model.loss.kind, lists)
-        return float(np.concatenate([part.losses() for part in parts]).mean())
+        losses = np.concatenate([part.losses() for part in parts])
+        return float(np.average(losses, weights=labels.weights if len(labels.weights) else None))
     scores, totals = model.scores(rows.inputs), np.zeros(TOTALS)
     every = np.arange(rows.rows)
     NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, every, outputs, scores, totals)
-    return float(totals[LOSS] / rows.rows)
+    return float(totals[LOSS] / (rows.rows + totals[EXTRA_WEIGHT]))

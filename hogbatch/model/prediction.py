@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import OfNumbers
 from hogbatch.config.metrics import CUTOFFS
-from hogbatch.data.batch import Labels, RawInputs, multi_labels, single_labels
+from hogbatch.data.batch import NO_WEIGHTS, Labels, RawInputs, multi_labels, single_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, label_text
 from hogbatch.data.load import expect_labels, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels.blocks import NUMPY_KERNELS, between, count
-from hogbatch.kernels.contract import LOSS, TOTALS
+from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import load_model
 from hogbatch.model.metrics import MAX_SCORES, Scored, measure
@@ -68,8 +68,11 @@ def measure_numbers(
     encoding: Encoding,
     predicted: NDArray[np.float64],
     labels: NDArray[np.float64],
+    weights: NDArray[np.float32] = NO_WEIGHTS,
 ) -> dict[str, float]:
     """Loss and metrics of predictions [N] of numbers [N], in the unit of the labels.
+
+    The rows have `weights` [N], or are equal.
 
     They are of the predictions rather than of the scores, which are more precise.
     """
@@ -78,9 +81,11 @@ def measure_numbers(
     targets, true = (  # float64, because no compiled kernel reads them
         single_labels(cast(Any, each)) for each in ((labels - offset) / unit, labels)
     )
+    targets = targets._replace(weights=weights)
     NUMPY_KERNELS.loss_and_metrics(loss.kind, targets, np.arange(rows), 1, scores, totals)
-    mean_loss, _ = loss.in_units(totals[LOSS] / rows, {}, unit)
-    return {"loss": mean_loss, **measure(Scored(loss, true, predicted[:, np.newaxis]))}
+    mean_loss, _ = loss.in_units(totals[LOSS] / (rows + totals[EXTRA_WEIGHT]), {}, unit)
+    scored = Scored(loss, true, predicted[:, np.newaxis], weights=weights if len(weights) else None)
+    return {"loss": mean_loss, **measure(scored)}
 
 
 def _from_scores(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:

@@ -18,6 +18,7 @@ from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
 from hogbatch.data.table.given import later_set, training_set
 from hogbatch.data.table.kinds import TableOptions
+from hogbatch.data.weights import ClassWeights, read_class_weights
 from hogbatch.errors import UsageError
 from hogbatch.model.trained import Model
 from hogbatch.run.initial import fitted, initial_model
@@ -37,7 +38,10 @@ class GivenArrays:
     y_test: Any = None
     X_validation: Any = None
     y_validation: Any = None
-    sample_weight: Any = None  # [N]
+    sample_weight: Any = None  # [N], or the name of a column of the frames
+    weight_validation: Any = None  # of the held-out rows, if it is a column
+    weight_test: Any = None
+    class_weight: ClassWeights | None = None
     label: str | None = None  # name of the labels, if they are a column of a frame
     encoding: Encoding | None = None  # of the labels; None: chosen from them
     model: Model | None = None  # that training continues from: rows and labels are encoded as by it
@@ -54,6 +58,18 @@ class GivenArrays:
                 named[rows], named[labels] = without(getattr(self, rows), name, rows)
         return replace(self, **named)
 
+    def with_weights(self, name: str) -> "GivenArrays":
+        """The same rows with the column `name` of the frames as weights."""
+        named: dict[str, Any] = {}
+        for rows, weights in (
+            ("X", "sample_weight"),
+            ("X_validation", "weight_validation"),
+            ("X_test", "weight_test"),
+        ):
+            if getattr(self, rows) is not None:
+                named[rows], named[weights] = without(getattr(self, rows), name, rows)
+        return replace(self, **named)
+
     def load(self, config: TrainConfig, console: Console) -> LoadedData:
         """Check, split and scale the rows; print notes about them. UsageError or DataError."""
         given: dict[SetName, tuple[Any, Any]] = {
@@ -65,8 +81,9 @@ class GivenArrays:
                 raise UsageError(f"y_{name} needs X_{name}, the rows with these labels")
 
         def read(name: SetName, features: Features) -> RawSet:
-            table, width = features.table, features.width
-            return labelled(later_set(*given[name], table, width, suffix=f"_{name}"))
+            known = features.table, features.width
+            weights = getattr(self, f"weight_{name}")
+            return labelled(later_set(*given[name], *known, weights=weights, suffix=f"_{name}"))
 
         model = self.model or initial_model(config)
         data = prepare(
@@ -78,6 +95,7 @@ class GivenArrays:
             seed=config.seed,
             encoding=self.encoding,
             drop_constant=not self.part,
+            class_weight=self.class_weight or read_class_weights(config.class_weight),
         )
         for note in data.notes:
             console.say(note)

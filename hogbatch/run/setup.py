@@ -20,6 +20,7 @@ from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import ARRAYS, plain_name, shown
 from hogbatch.data.table.kinds import TableOptions
+from hogbatch.data.weights import read_class_weights
 from hogbatch.errors import UsageError
 from hogbatch.events.event import Started
 from hogbatch.machine.allocator import return_freed_memory
@@ -202,6 +203,7 @@ def read_options(config: TrainConfig) -> ReadOptions:
         header=config.header,
         declared=config.features,
         lists=config.loss == "multilabel",
+        weight=config.sample_weight,
     )
 
 
@@ -234,6 +236,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
         loss=config.loss,
         scale=config.scale if start is None else fitted(start),
         seed=config.seed,
+        class_weight=read_class_weights(config.class_weight),
         cache=DataCache.of(config.data_cache, console.say),
     )
     for note in data.notes:

@@ -77,3 +77,24 @@ def test_raw_files_and_data_frames_are_predicted_with_the_labels_of_the_training
     results = main("evaluate", "run/model.safetensors", "test.csv", cwd=folder).stdout
     accuracy = dict(line.split() for line in results.splitlines())["accuracy"]
     assert float(accuracy) == pytest.approx(np.mean(predicted == true))
+
+
+def test_losses_are_multiplied_by_the_weights_of_rows_and_classes(tmp_path):
+    tables = []
+    for seed, name in enumerate(("train.csv", "test.csv")):
+        times = np.random.default_rng(seed).integers(0, 4, ROWS)
+        tables.append(frame(seed).assign(times=times)[["times", "size", "color", "outcome"]])
+        tables[-1].to_csv(tmp_path / name, index=False)
+    settings = {"label": "outcome", "sample_weight": "times", "class_weight": "balanced"}
+    settings |= {"hidden": (), "epochs": 2, "deterministic": True, "quiet": True}
+    settings |= {"validation_fraction": 0.0}  # all rows of the file have a part in the totals
+    run = hogbatch.train(tmp_path / "train.csv", test=tmp_path / "test.csv", **settings)
+    train, test = tables
+    likely = run.model.predict_proba(test)
+    names = list(run.model.encoding.classes)
+    losses = -np.log(likely[np.arange(ROWS), [names.index(each) for each in test.outcome]])
+    totals = train.groupby("outcome").times.sum()
+    weights = test.times / totals[test.outcome].to_numpy()
+    assert run.test_loss == pytest.approx(np.average(losses, weights=weights), rel=1e-4)
+    again = hogbatch.train(train, X_test=test, **settings)
+    assert again.test_loss == pytest.approx(run.test_loss, rel=1e-5)

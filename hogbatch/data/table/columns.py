@@ -213,6 +213,15 @@ class Table:
             return np.arange(self.rows) if self.kept is None else self.kept
         return rows if self.kept is None else self.kept[rows]
 
+    def of_rows(self, rows: NDArray[np.int64]) -> "Table":
+        """A table with some ascending rows of the columns of this one, all of which it uses."""
+        places = self.places
+        return replace(
+            self,
+            columns={position: taken(column, rows) for position, column in self.columns.items()},
+            places=None if places is None else lambda own: places([int(rows[n]) for n in own]),
+        )
+
     def locator(self) -> Callable[[int], str]:
         """The function that returns the location of a row; it does not need the columns."""
         table = replace(self, columns={})

@@ -19,7 +19,6 @@ from hogbatch.data.table.columns import (
     Column,
     NumberColumn,
     Table,
-    taken,
 )
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import TableOptions, inspect, requested
@@ -50,8 +49,7 @@ def training_set(
     labels = labels_of(y, rows, "y") if labels_of_rows is None else labels_of_rows(rows)
     kept, own_weights = used_rows(weights, rows)
     if kept is not None:
-        columns = {n: taken(column, kept) for n, column in table.columns.items()}
-        table, labels = replace(table, columns=columns), labels.of_rows(kept)
+        table, labels = table.of_rows(kept), labels.of_rows(kept)
     name, label = _label_name(label_name or getattr(y, "name", None), table.names), len(table.names)
     columns = {**table.columns, label: _label_column(labels, table.rows)}
     inspected = inspect(replace(table, names=(*table.names, name), columns=columns), options, label)

@@ -40,7 +40,7 @@ from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits, printable, quoted
 
 Kind = Literal["number", "category", "date", "text"]
-Requested = Kind | Literal["drop"]
+Requested = Kind | Literal["drop", "weight"]
 
 MOSTLY_DISTINCT: Final = 0.95  # text with this fraction of distinct values identifies rows,
 MIN_DISTINCT_ROWS: Final = 20  # if there are this many rows
@@ -52,6 +52,7 @@ TRUTHS: Final = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 MAX_SHOWN_NAMES: Final = 12  # in the summary
+OTHER_USES: Final[dict[str | None, str]] = {"drop": "--drop", "weight": "--sample-weight"}
 COUNTED: Final[dict[Kind, tuple[str, str]]] = {
     "number": ("numeric column", "numeric columns"),
     "category": ("categorical column", "categorical columns"),
@@ -71,6 +72,7 @@ class TableOptions:
     scale: str = "auto"
     decimal: str | None = None  # decimal mark of columns with two readings
     constant: bool = False  # whether columns with one value are used
+    weight: str | None = None  # the column with the weights of the rows
 
     @property
     def given(self) -> bool:
@@ -107,7 +109,7 @@ class Inspected(NamedTuple):
 
 
 def requested(form: TableForm, options: TableOptions, label: int | None) -> dict[int, Requested]:
-    """The kind that the user requests for each column, or "drop", by position.
+    """The kind that the user requests for each column, or what else it is for, by position.
 
     DataError for an unknown column, two kinds for one column, or the label column.
     """
@@ -117,6 +119,7 @@ def requested(form: TableForm, options: TableOptions, label: int | None) -> dict
         "category": options.categorical,
         "number": options.numeric,
         "text": options.text,
+        "weight": () if options.weight is None else (options.weight,),
     }
     for kind, names in flags.items():
         for name in names:
@@ -129,7 +132,7 @@ def requested(form: TableForm, options: TableOptions, label: int | None) -> dict
             if kinds.setdefault(position, kind) != kind:
                 raise DataError(
                     f"{form.source}: column {quoted(name)} is named in two of --drop, "
-                    "--categorical, --numeric and --text; expected it in one of them"
+                    "--categorical, --numeric, --text and --sample-weight; expected it in one"
                 )
     return kinds
 
@@ -144,8 +147,8 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
     for position, name in enumerate(table.names):
         if position == label:
             continue
-        if wanted.get(position) == "drop":
-            unused[position] = "--drop"
+        if (other := wanted.get(position)) in OTHER_USES:
+            unused[position] = OTHER_USES[other]
             continue
         column, wrong = typed(table, position, wanted.get(position))
         used = position in wanted or (options.constant and not varies(column, table.numbers()))

@@ -40,6 +40,7 @@ from hogbatch.data.table.kinds import (
 from hogbatch.data.table.labels import table_labels
 from hogbatch.data.table.stored import CsvColumns, csv_columns
 from hogbatch.data.table.usable import usable_rows
+from hogbatch.data.table.weights import weighted_rows
 from hogbatch.data.table.written import COMMA, POINT
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
@@ -114,6 +115,7 @@ def _for_training(
     label = form.last if options.label is None else find(form, options.label, "label")
     if width < 2:
         raise one_column(file.source)
+    table_options = replace(table_options, weight=options.weight)
     wanted = requested(form, table_options, label)
     kinds = {
         n: kind if kind in ("category", "text") else None
@@ -123,6 +125,7 @@ def _for_training(
     table, skipped = read_columns(file, kinds, options, cache)
     if not table.rows:
         _expect_rows(file, skipped, 0, options)
+    table, weights = weighted_rows(table, options.weight)
     inspected = inspect(table, table_options, label)
     if not inspected.kinds:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")
@@ -145,6 +148,7 @@ def _for_training(
         notes=notes,
         label_names=labels.names,
         table=inspected,
+        weights=None if weights is None else weights[inspected.table.numbers()],
         locator=inspected.table.locator(),
     )
 
@@ -179,7 +183,10 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
         kinds[label] = None
         if encoding is not None:
             kinds[label] = _cells(file, encoding.label_kind, encoding.label_form)
+    if options.weight is not None:
+        kinds[find(form, options.weight, "weight")] = None
     table, skipped = read_columns(file, kinds, options, cache)
+    table, weights = weighted_rows(table, options.weight)
     if encoding is None:
         adapted, unexpected = _numbers(table, features)
     else:
@@ -199,6 +206,7 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
         columns=columns,
         notes=(*_notes(file), *filter(None, [note]), *usable.notes),
         label_names=() if labels is None else labels.names,
+        weights=None if weights is None else weights[table.numbers()],
         locator=table.locator(),
     )
 

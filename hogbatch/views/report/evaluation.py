@@ -22,7 +22,7 @@ from hogbatch.data.samples import SAMPLES
 from hogbatch.data.source import ARRAYS
 from hogbatch.events.names import CONFIG, MODEL
 from hogbatch.kernels.blocks import NUMPY_KERNELS, count
-from hogbatch.kernels.contract import LOSS, SKIPPED, TOTALS
+from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, SKIPPED, TOTALS
 from hogbatch.model.file import load_model
 from hogbatch.model.importances import Importance, importances_of
 from hogbatch.model.prediction import measure_numbers
@@ -107,20 +107,20 @@ def importances(model: Model, held_out: Examples, weights: int) -> tuple[Importa
 
 def _assessed(model: Model, test: Examples) -> tuple[float, Quality | ManyClasses | Numbers]:
     """The loss per row of a model without scaling and encoding, and its predictions."""
-    values = test.labels.values
+    values, weights = test.labels.values, test.labels.weights if len(test.labels.weights) else None
     if isinstance(model.loss, OfNumbers):
         true = values.astype(np.float64) * model.encoding.scale + model.encoding.offset
         predicted = model.predict(test.inputs)
-        measured = measure_numbers(model.loss, model.encoding, predicted, true)
+        measured = measure_numbers(model.loss, model.encoding, predicted, true, test.labels.weights)
         return measured["loss"], numbers_of(predicted, true)
     if model.encoding.outputs > MAX_LABELS:
-        return _of_many_classes(model, test.inputs, values.astype(np.int64))
+        return _of_many_classes(model, test.inputs, values.astype(np.int64), weights)
     scores: Floats = model.scores(test.inputs)
     return _loss(model, test, scores), quality_of(model, scores, values.astype(np.int64))
 
 
 def _of_many_classes(
-    model: Model, inputs: Inputs, true: NDArray[np.int64]
+    model: Model, inputs: Inputs, true: NDArray[np.int64], weights: NDArray[np.float32] | None
 ) -> tuple[float, ManyClasses]:
     """As `_assessed`, part by part, because the scores of all classes may not fit into memory."""
     places = np.arange(len(true) + 1)
@@ -130,7 +130,7 @@ def _of_many_classes(
     ]
     predicted, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
     names = list(map(label_text, model.encoding.classes))
-    return float(losses.mean()), classes_of(names, predicted, true)
+    return float(np.average(losses, weights=weights)), classes_of(names, predicted, true)
 
 
 def _unreadable(config: TrainConfig) -> str | None:
@@ -167,8 +167,8 @@ def _loss(model: Model, test: Examples, scores: Floats) -> float:
     totals, rows = np.zeros(TOTALS), len(scores)
     labels, width = test.labels, scores.shape[1]
     NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, np.arange(rows), width, scores, totals)
-    counted = rows - int(totals[SKIPPED])
-    return float(totals[LOSS] / counted) if counted else math.nan
+    counted = rows - totals[SKIPPED] + totals[EXTRA_WEIGHT]
+    return float(totals[LOSS] / counted) if counted > 0 else math.nan
 
 
 def quality_of(model: Model, scores: Floats, true: NDArray[np.int64]) -> Quality:

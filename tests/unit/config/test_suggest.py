@@ -20,7 +20,7 @@ KEYS = [dashed(name) for name in FLAGS]
         ("lr-scalling", "lr-scaling"),
         ("epoch", "epochs"),
         ("metric", None),
-        ("class-weight", None),
+        ("class-prior", None),
         ("dropout", None),
         ("min-seconds", None),
         ("", None),

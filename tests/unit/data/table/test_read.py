@@ -304,3 +304,25 @@ def test_a_csv_file_is_read_when_the_threads_of_pyarrow_have_released_it(read_ta
     monkeypatch.setattr(pyarrow.csv, "read_csv", held)
     read_table("a.csv", PLAIN)
     assert ended
+
+
+def test_a_column_may_contain_the_weights_of_the_rows(read_table):
+    content = "a,w,y\n1,2,u\n5,0,v\n2,0.5,v\n3,7,\n4,1,v\n"  # a row of weight 0, one unlabelled
+    raw = read_table("w.csv", content, weight="w")
+    assert (raw.rows, raw.weights.tolist(), raw.label_names) == (3, [2, 0.5, 1], ("u", "v"))
+    assert [*raw.table.kinds] == [0] and "not used: w (--sample-weight)" in raw.messages[0]
+    assert [raw.locate(row).rpartition(":")[2] for row in range(3)] == ["2", "4", "6"]
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ("-1", r"w\.csv:3: column 'w': expected a weight of at least 0; got -1"),
+        ("", r"w\.csv:3: column 'w': expected a weight of at least 0; got a missing value"),
+        ("x", r"w\.csv:3: column 'w': expected a number; got 'x', the row's weight"),
+        ("0", r"w\.csv: column 'w': expected a weight above 0; got only zeros"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_refused(read_table, weight, message):
+    with pytest.raises(DataError, match=message):
+        read_table("w.csv", f"a,w,y\n1,0,u\n5,{weight},v\n2,0,v\n", weight="w")
