@@ -288,7 +288,9 @@ def find_resume_point(resume: str, run_dir: Path) -> ResumePoint | None:
 def _described(checkpoint: Checkpoint) -> Description:
     """The description of a checkpoint; DataError if the run cannot continue from it."""
     history = checkpoint.description.get("history")
-    if isinstance(history, list) and any("test_loss" in each for each in history):
+    if isinstance(history, list) and any(
+        isinstance(each, dict) and "test_loss" in each for each in history
+    ):
         raise DataError(
             f"{checkpoint.path}: written by an earlier version, which chose the model to keep on "
             "the test rows; continue with that version, or start a new run"

@@ -29,6 +29,6 @@ def test_hogbatch_train_with_a_gpu_worker(cuda, tmp_path):
     rows = summary["rows"] // 2
     assert audit([life], rows) + check_summary(summary, life) == []
     assert not any(summary["faults"].values())
-    losses = [point["test_loss"] for point in summary["history"]]
+    losses = [point["validation_loss"] for point in summary["history"]]
     assert losses[-1] < 0.5  # the entropy of its labels is 0.55
     assert "cannot be pinned" not in (run_dir / "worker-0.log").read_text()

@@ -30,7 +30,8 @@ def data(tmp_path_factory):
     prototypes = random.integers(0, FEATURES, (LABELS, 12))
     write_rows(folder / "train.xmc", ROWS, prototypes, random)
     write_rows(folder / "test.xmc", 500, prototypes, random)
-    return folder / "train.xmc", "--test", folder / "test.xmc"
+    test = folder / "test.xmc"
+    return folder / "train.xmc", "--validation", test, "--test", test
 
 
 def test_it_learns_about_as_much_as_a_dense_layer_from_the_same_rows(data, main, tmp_path):

@@ -25,7 +25,7 @@ ALTERNATING, TWO_AND_TWO = (1e4, 3e4, 1e4, 3e4), (1e4, 1e4, 3e4, 3e4)  # rows/s
 def world_of(speeds, copies, parts=4, rows=ROWS, wait=math.inf, restarts=0, epochs=1):
     """Part p is on the servers p, p + 1, ...: as many as there are copies, modulo all."""
     stopping = StoppingCriteria(epochs, None, None, math.inf, "last", wait)
-    plan = simulated_plan(stopping, Limits(None, None), (rows, 1000), 0.1, 1.0, len(speeds))
+    plan = simulated_plan(stopping, Limits(None, None), (rows, 1000, 0), 0.1, 1.0, len(speeds))
     plan = replace(plan, train_parts=(rows // parts,) * parts)
     world = ServersWorld(plan, merge_settings(rows, 100_000), LINK, 0, restarts)
     for place, peak in enumerate(speeds):

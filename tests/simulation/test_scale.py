@@ -31,7 +31,7 @@ def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
     plan = simulated_plan(
         StoppingCriteria(None, math.inf, None, math.inf, "last", math.inf),
         Limits((1, 64), None),
-        (10**12, 0),
+        (10**12, 0, 0),
         lease_seconds=0.001,
         beta=1.0,
         start_with=workers,

@@ -27,7 +27,7 @@ def world_of(
     servers=SERVERS, *, parameters=1_000_000, rows=ROWS, speed=SPEED, seed=0, restarts=0, **merging
 ):
     stopping = StoppingCriteria(EPOCHS, None, None, math.inf, "last", math.inf)
-    plan = simulated_plan(stopping, Limits(None, None), (rows, 1000), 0.1, 1.0, servers)
+    plan = simulated_plan(stopping, Limits(None, None), (rows, 1000, 0), 0.1, 1.0, servers)
     settings = merge_settings(rows, parameters, **merging)
     world = ServersWorld(plan, settings, LINK, seed, restarts)
     for _ in range(servers):

@@ -128,7 +128,11 @@ class TestClassifier:
             ({"hidden": "wide"}, [0, 1], "hidden"),
             ({"activation": "gelu"}, [0, 1], "activation"),
             ({"epochs": 0}, [0, 1], "epochs must be above 0; got 0"),
-            ({"validation_fraction": 1.0}, [0, 1], "validation-fraction must be at least 0 and below 1"),
+            (
+                {"validation_fraction": 1.0},
+                [0, 1],
+                "validation-fraction must be at least 0 and below 1",
+            ),
             ({}, [1, 1], "expected at least two classes; got one class: 1"),
             ({}, [0, 1, 2], "inconsistent numbers of samples"),
         ],

@@ -242,4 +242,4 @@ def test_a_device_failure_during_measurement_fails_preparation():
 def test_an_unexpected_exception_is_reported_unchanged():
     rig = Rehearsal(assigned())
     (error,) = rig.do(lease(task="test"))  # there is no test set
-    assert isinstance(error, AssertionError)
+    assert isinstance(error, KeyError)
