@@ -46,14 +46,14 @@ class Scored:
     labels: Labels
     scores: NDArray[Any] | None
     best: NDArray[np.integer] | None = None
-    weights: NDArray[Any] | None = None  # [N], at least 0; None: all equal
     frequencies: Frequencies | None = None  # of label lists, if known
 
     @cached_property
     def shares(self) -> Doubles:
         """The weights of the rows, with the sum 1: float64[N]."""
         rows = max(len(self.labels.values), len(self.labels.indptr) - 1)
-        weights = np.ones(rows) if self.weights is None else self.weights.astype(np.float64)
+        given = self.labels.weights.astype(np.float64)
+        weights = given if len(given) else np.ones(rows)
         shares: Doubles = weights / (weights.sum() or 1.0)
         return shares
 

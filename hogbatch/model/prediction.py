@@ -79,13 +79,12 @@ def measure_numbers(
     offset, unit, rows, totals = encoding.offset, encoding.scale, len(labels), np.zeros(TOTALS)
     scores: Any = loss.scores_of((predicted - offset) / unit)[:, np.newaxis]
     targets, true = (  # float64, because no compiled kernel reads them
-        single_labels(cast(Any, each)) for each in ((labels - offset) / unit, labels)
+        single_labels(cast(Any, each))._replace(weights=weights)
+        for each in ((labels - offset) / unit, labels)
     )
-    targets = targets._replace(weights=weights)
     NUMPY_KERNELS.loss_and_metrics(loss.kind, targets, np.arange(rows), 1, scores, totals)
     mean_loss, _ = loss.in_units(totals[LOSS] / (rows + totals[EXTRA_WEIGHT]), {}, unit)
-    scored = Scored(loss, true, predicted[:, np.newaxis], weights=weights if len(weights) else None)
-    return {"loss": mean_loss, **measure(scored)}
+    return {"loss": mean_loss, **measure(Scored(loss, true, predicted[:, np.newaxis]))}
 
 
 def _from_scores(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:

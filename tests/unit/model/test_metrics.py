@@ -64,6 +64,10 @@ def drawn_weights(random, weighted):
     return random.integers(0, 4, ROWS) * 0.7 if weighted else None
 
 
+def with_weights(labels, weights):
+    return labels if weights is None else labels._replace(weights=weights)
+
+
 @pytest.mark.parametrize(
     ("loss", "width", "weighted"),
     [
@@ -79,14 +83,15 @@ def test_metrics_of_classes_are_those_of_scikit_learn(loss, width, weighted):
     scores = random.standard_normal((ROWS, width)).round(1).astype(np.float32)  # with equal ones
     true = (random.random(ROWS) * max(2, width) * random.random(ROWS)).astype(np.int64)
     weights = drawn_weights(random, weighted)
-    rows = Scored(LOSSES[loss], single_labels(true.astype(np.float32)), scores, weights=weights)
+    labels = with_weights(single_labels(true.astype(np.float32)), weights)
+    rows = Scored(LOSSES[loss], labels, scores)
     found = measure(rows)
     expected = of_classes(true, scores, np.ones(ROWS) if weights is None else weights)
     assert {*found} == {each.name for each in fitting(LOSSES[loss])}
     assert found == pytest.approx({name: expected[name] for name in found}, abs=1e-9)
     if width > 1:
         best = np.argsort(-scores, axis=1, kind="stable")[:, :2]
-        few = measure(Scored(rows.loss, rows.labels, None, best, weights))
+        few = measure(Scored(rows.loss, labels, None, best))
         assert few == {name: found[name] for name in ("accuracy", "balanced_accuracy", "f1_macro")}
 
 
@@ -96,7 +101,8 @@ def test_metrics_of_numbers_are_those_of_scikit_learn(weighted):
     true = random.standard_normal(ROWS) + 1e6
     predicted = true + random.standard_normal(ROWS)
     w = {"sample_weight": drawn_weights(random, weighted)}
-    rows = Scored(LOSSES["squared"], single_labels(true), predicted[:, None], None, *w.values())
+    labels = with_weights(single_labels(true), w["sample_weight"])
+    rows = Scored(LOSSES["squared"], labels, predicted[:, None])
     assert measure(rows) == pytest.approx(
         {
             "rmse": sk.root_mean_squared_error(true, predicted, **w),
@@ -118,7 +124,8 @@ def test_metrics_of_label_lists_are_those_of_scikit_learn(loss, weighted):
     weights = drawn_weights(random, weighted)
     w = {"sample_weight": weights}
     rows = [np.flatnonzero(row).tolist() for row in marks]
-    found = measure(Scored(LOSSES[loss], lists_of(rows), scores, weights=weights))
+    labels = with_weights(lists_of(rows), weights)
+    found = measure(Scored(LOSSES[loss], labels, scores))
     ranked = softmax(scores) if loss == "multilabel-softmax" else scores
     occurs = marks.any(axis=0)
     expected = {
@@ -133,7 +140,7 @@ def test_metrics_of_label_lists_are_those_of_scikit_learn(loss, weighted):
         expected[f"P@{k}"] = np.average(correct, weights=weights)
         expected[f"nDCG@{k}"] = sk.ndcg_score(marks, scores, k=k, **w)
     assert found == pytest.approx(expected, abs=1e-9)
-    few = measure(Scored(LOSSES[loss], lists_of(rows), None, best, weights))
+    few = measure(Scored(LOSSES[loss], labels, None, best))
     assert few == {name: found[name] for name in found if "@" in name}
 
 
@@ -199,7 +206,8 @@ def test_psp_is_its_definition(seed, width):
     for chosen in (rows, [[], []], []):  # without labels there is none
         top = np.array([random.permutation(width)[:5] for _ in chosen], np.int32).reshape(-1, 5)
         weights = random.uniform(0.1, 1, len(chosen))
-        scored = Scored(LOSSES["multilabel"], lists_of(chosen), None, top, weights, counts)
+        labels = with_weights(lists_of(chosen), weights)
+        scored = Scored(LOSSES["multilabel"], labels, None, top, counts)
         for k in CUTOFFS:
             expected = by_definition(k, top, chosen, propensities(counts), weights)
             assert measure(scored)[f"PSP@{k}"] == pytest.approx(expected, nan_ok=True)
