@@ -25,7 +25,7 @@ PREDICT: Final = Usage(
 
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
-    parser = _model_parser(EVALUATE, "bad_lines")
+    parser = _model_parser(EVALUATE, "bad_lines", "sample_weight")
     output = parser.add_argument_group(Group.OUTPUT.value)
     output.add_argument("--json", action="store_true", help="all results as one JSON object")
     options = parser.read(arguments)
@@ -83,7 +83,7 @@ def _model_parser(usage: Usage, *flags: str) -> Parser:
         help="data: file, - for standard input, or name of the bundled sample",
     )
     groups = add_flags(parser, ["header", "data_cache", *flags])
-    parser.set_defaults(header="auto", data_cache="auto", bad_lines="0")
+    parser.set_defaults(header="auto", data_cache="auto", bad_lines="0", sample_weight=None)
     groups[Group.DATA].add_argument(
         "--label", metavar="NAME", help="label column of a CSV file (default: as in training)"
     )
@@ -101,4 +101,12 @@ def _data_file(options: argparse.Namespace) -> "DataFile":
 
     bad_lines = flag_value("bad_lines", options.bad_lines)
     cache = DataCache.of(options.data_cache)
-    return DataFile(options.data, options.label, options.header, cache, print_note, bad_lines)
+    return DataFile(
+        options.data,
+        options.label,
+        options.header,
+        cache,
+        print_note,
+        bad_lines,
+        options.sample_weight,
+    )

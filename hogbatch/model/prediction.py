@@ -19,6 +19,7 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, label_text
 from hogbatch.data.load import expect_labels, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
+from hogbatch.data.weights import weighted
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels.blocks import NUMPY_KERNELS, between, count
 from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
@@ -41,22 +42,24 @@ class DataFile:
     cache: DataCache | None = None
     report: Callable[[str], object] = lambda line: None
     bad_lines: float = 0.0  # maximum fraction of malformed lines to skip
+    weight: str | None = None  # column or array with the weights of the rows; None: equal
 
 
 def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
     """The number of rows, loss per row, and metrics of a model on a file with labels.
 
-    The labels are read like those of the training file; DataError for a label that did not occur
-    there.
+    Loss and metrics are means weighted by the weights of the rows. The labels are read like those
+    of the training file; DataError for a label that did not occur there.
     """
     model = load_model(model_path)
     raw = _rows(model, data, labels=True)
     expect_labels(raw, model.columns)
-    labels = encode(raw, model.encoding)
+    labels = weighted(encode(raw, model.encoding), raw.weights, None, None)
     if isinstance(model.loss, OfNumbers):
         assert raw.labels is not None  # encode() requires them
         predicted = model.predict(raw.inputs)
-        measured = measure_numbers(model.loss, model.encoding, predicted, raw.labels)
+        known = model.loss, model.encoding
+        measured = measure_numbers(*known, predicted, raw.labels, labels.weights)
         return {"rows": raw.rows, **measured}
     few = raw.rows * model.network.outputs <= MAX_SCORES or model.network.outputs == 1
     measured = (_from_scores if few else _from_best)(model, raw.inputs, labels)
@@ -94,7 +97,7 @@ def _from_scores(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, f
     exact: Any = scores.astype(np.float64)
     NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, rows, scores.shape[1], exact, totals)
     scored = Scored(model.loss, labels, scores, frequencies=model.frequencies)
-    return {"loss": totals[LOSS] / len(rows), **measure(scored)}
+    return {"loss": totals[LOSS] / (len(rows) + totals[EXTRA_WEIGHT]), **measure(scored)}
 
 
 def _from_best(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
@@ -108,7 +111,7 @@ def _from_best(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, flo
     parts = [(part.columns, part.losses()) for part in summaries]
     best, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
     scored = Scored(model.loss, labels, None, best, frequencies=model.frequencies)
-    return {"loss": float(losses.mean()), **measure(scored)}
+    return {"loss": scored.mean(losses), **measure(scored)}
 
 
 def predict_file(
@@ -209,6 +212,7 @@ def _rows(model: Model, data: DataFile, *, labels: bool) -> RawSet:
         labels=labels,
         lists=model.encoding.kind == "multilabel",
         bad_lines=data.bad_lines,
+        weight=data.weight,
     )
     raw = rows_as(data.path, options, data.cache)
     for message in raw.messages:

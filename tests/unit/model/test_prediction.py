@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn import metrics
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.metrics import fitting
@@ -127,6 +128,39 @@ def test_what_evaluate_measures_is_what_predict_prints(tmp_path):
 
 
 class TestEvaluate:
+    @pytest.mark.parametrize("loss", ["logistic", "softmax", "squared"])
+    def test_weights_are_those_of_scikit_learn(self, loss, tmp_path, monkeypatch):
+        random = np.random.default_rng(4)
+        rows, times = random.standard_normal((ROWS, FEATURES)), np.arange(ROWS) % 4
+        classes, kind = {"logistic": (2, "binary"), "softmax": (3, "classes")}.get(
+            loss, (0, "real")
+        )
+        network = Network.build(FEATURES, (), classes if classes > 2 else 1, "relu", loss)
+        encoding = Encoding(kind, tuple(range(classes)), network.outputs)
+        model = Model(network, random_tensors(network), encoding, None, None, {})
+        save_model(model, tmp_path / "model")
+        y = random.integers(0, classes, ROWS) if classes else random.standard_normal(ROWS)
+        np.savez(tmp_path / "data.npz", X=rows, y=y, times=times)
+        monkeypatch.setattr("hogbatch.model.prediction.MAX_SCORES", 0)  # for softmax
+        found = evaluate_file(
+            tmp_path / "model", DataFile(str(tmp_path / "data.npz"), weight="times")
+        )
+        assert found["rows"] == np.count_nonzero(times)
+        predicted, weights = model.predict(rows), {"sample_weight": times}
+        if classes:
+            fractions = model.predict_proba(rows).astype(float)
+            fractions /= fractions.sum(axis=1, keepdims=True)  # float32 is too coarse for a warning
+            expected = metrics.log_loss(y, fractions, **weights)
+            assert found["accuracy"] == pytest.approx(
+                metrics.accuracy_score(y, predicted, **weights)
+            )
+        else:
+            expected = metrics.mean_squared_error(y, predicted, **weights) / 2
+            assert found["mae"] == pytest.approx(
+                metrics.mean_absolute_error(y, predicted, **weights)
+            )
+        assert found["loss"] == pytest.approx(expected, rel=1e-5)
+
     @pytest.mark.parametrize("loss", ["multilabel", "multilabel-softmax"])
     def test_results_are_the_definitions(self, loss, tmp_path, monkeypatch):
         case = Case(tmp_path, model_for(loss, output_major=loss == "multilabel"))
