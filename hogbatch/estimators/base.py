@@ -1,12 +1,13 @@
 """The common part of the three estimators."""
 
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -23,6 +24,7 @@ from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.defaults import weight_decay
 
 SMALL_ROWS: Final = 10_000  # up to here, one thread trains
+NOT_HELD_OUT: Final = {"test_fraction": 0.0, "validation_fraction": 0.0, "patience": None}
 
 
 class HogbatchEstimator(BaseEstimator):
@@ -40,8 +42,6 @@ class HogbatchEstimator(BaseEstimator):
         L2 penalty; None: decreases with the number of rows.
     epochs : int or None
         Maximum number of passes over the training rows; None: 10, more for small data.
-    patience : int or None
-        Epochs without a lower validation loss after which training stops.
     max_seconds : float or None
         Maximum training time.
     cpu_batch, gpu_batch : str or None
@@ -58,9 +58,14 @@ class HogbatchEstimator(BaseEstimator):
         thread, and the result depends only on data, parameters and `random_state`.
     policy : str
         Batch policy.
+    early_stopping : bool
+        Whether a part of the rows is held out for validation: training stops when the loss on them
+        no longer decreases, and the model with the lowest one is kept. False: all rows are trained
+        on, for `epochs` epochs. It does not apply to `partial_fit`.
     validation_fraction : float
-        Fraction of the rows on which the loss is measured during training; the model with the
-        lowest loss is kept. 0: all rows are trained on.
+        Fraction of the rows that `early_stopping` holds out, above 0 and below 1.
+    n_iter_no_change : int
+        Epochs without a lower validation loss after which `early_stopping` ends the training.
     warm_start : bool
         Whether `fit` continues from the model of an earlier `fit`.
     random_state : int, RandomState or None
@@ -72,6 +77,7 @@ class HogbatchEstimator(BaseEstimator):
     n_features_in_: int  # F
     trained_: Trained
     loss_curve_: list[float]  # training loss at each evaluation, about once per epoch
+    validation_scores_: list[float]  # validation loss at each of them; [] without early stopping
     n_iter_: int  # epochs
 
     def __init__(
@@ -83,7 +89,6 @@ class HogbatchEstimator(BaseEstimator):
         lr: float | None = None,
         l2: float | None = None,
         epochs: int | None = None,
-        patience: int | None = None,
         max_seconds: float | None = None,
         cpu_batch: str | None = None,
         gpu_batch: str | None = None,
@@ -95,7 +100,9 @@ class HogbatchEstimator(BaseEstimator):
         decimal: str | None = None,
         workers: str = "auto",
         policy: str = "adaptive",
-        validation_fraction: float = 0.0,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
@@ -197,9 +204,11 @@ class HogbatchEstimator(BaseEstimator):
             part=part,
         )
         trained = train_rows(given, settings, earlier)
-        losses_before = self.loss_curve_ if continues else []
-        self.loss_curve_ = [*losses_before, *trained.losses]
-        self.n_iter_ = round(trained.epochs) + (self.n_iter_ if continues else 0)
+        if not continues:
+            self.loss_curve_, self.validation_scores_, self.n_iter_ = [], [], 0
+        self.loss_curve_ = self.loss_curve_ + trained.losses
+        self.validation_scores_ = self.validation_scores_ + trained.validation_losses
+        self.n_iter_ += round(trained.epochs)
         self.trained_ = trained
         return self
 
@@ -212,7 +221,7 @@ class HogbatchEstimator(BaseEstimator):
         settings = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
         settings.pop("class_weight", None)  # it may be a dict, which is not a setting
         settings["hidden"] = _widths(self.hidden, earlier)
-        settings["test_fraction"] = 0.0
+        settings |= self._held_out()
         settings["seed"] = int(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         )
@@ -222,19 +231,22 @@ class HogbatchEstimator(BaseEstimator):
         )
         return settings
 
+    def _held_out(self) -> dict[str, Any]:
+        """The settings for the rows that are held out, and for what they decide."""
+        if not self.early_stopping:
+            return NOT_HELD_OUT
+        check_scalar(self.n_iter_no_change, "n_iter_no_change", Integral, min_val=1)
+        fraction, name = self.validation_fraction, "validation_fraction"
+        check_scalar(fraction, name, Real, min_val=0, max_val=1, include_boundaries="neither")
+        return NOT_HELD_OUT | {name: _plain(fraction), "patience": _plain(self.n_iter_no_change)}
+
     def _part(self, rows: int) -> dict[str, Any]:
         """The settings of one `partial_fit` with `rows` rows: one epoch, on all rows."""
         self._parts = getattr(self, "_parts", 0) + 1
         self._rows_seen = getattr(self, "_rows_seen", 0) + rows
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         l2 = weight_decay(self._rows_seen) if self.l2 is None else self.l2
-        return {
-            "epochs": 1,
-            "patience": None,
-            "validation_fraction": 0.0,
-            "l2": l2,
-            "seed": int(seed) + self._parts,
-        }
+        return NOT_HELD_OUT | {"epochs": 1, "l2": l2, "seed": int(seed) + self._parts}
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Decision values [N, C] of the rows `X`."""

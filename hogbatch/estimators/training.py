@@ -25,6 +25,7 @@ class Trained:
     model: Model
     state: ModelCopy  # parameters, optimizer slots and counters at the end
     losses: list[float]  # training loss at each evaluation
+    validation_losses: list[float]  # at each evaluation; [] without validation rows
     epochs: float
 
 
@@ -59,5 +60,7 @@ def train_rows(
     platform = EstimatorCall(start=None if earlier is None else earlier.state)
     console = console_in_python(quiet=config.quiet, plain=config.plain)
     run = execute(config, platform, given.load, console, temporary=True)
-    losses = [each["train_loss"] for each in run.summary["history"]]
-    return Trained(run.model, platform.states[-1], losses, run.summary["epochs"])
+    history = run.summary["history"]
+    losses = [each["train_loss"] for each in history]
+    validated = [each["validation_loss"] for each in history] if config.validation_fraction else []
+    return Trained(run.model, platform.states[-1], losses, validated, run.summary["epochs"])

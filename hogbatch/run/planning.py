@@ -181,6 +181,12 @@ def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
 def _stopping_criteria(config: TrainConfig, data: DataFacts, *, hashed: bool) -> StoppingCriteria:
     """Return when to stop. Patience applies by default only if the user sets no other limit."""
     rows, patience = data.train_sizes.rows, config.patience
+    validated = _rows(data, "validation")
+    if patience and not validated:
+        raise UsageError(
+            "stopping early (patience) needs validation rows, but there are none: expected a "
+            "validation-fraction of at least one row, or validation data"
+        )
     if patience is None:
         limited = config.epochs is not None or config.max_seconds is not None
         patience = 0 if limited else recommend.patience(rows)
@@ -191,7 +197,7 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, *, hashed: bool) ->
         eval_seconds=config.eval_seconds,
         keep="best" if config.keep == "best" else "last",
         wait_for_workers=config.wait_for_workers,
-        patience=patience if _rows(data, "validation") else 0,
+        patience=patience if validated else 0,
         by_epoch=config.deterministic,
         average=config.average == "on" or (config.average == "auto" and hashed),
     )

@@ -27,6 +27,7 @@ from hogbatch.model.file import save_model
 from tests.support.descriptors import open_descriptors
 
 ROWS, FEATURES = 300, 6
+EARLY = {"early_stopping": True}
 FAST = {"hidden": (16,), "epochs": 40, "lr": 0.05, "random_state": 0}
 
 
@@ -108,11 +109,22 @@ class TestClassifier:
         assert means[0] == pytest.approx(0.2, abs=0.06)
         assert means[1:] == pytest.approx([0.5, 0.5], abs=0.08)
 
-    def test_validation_rows_stop_the_training(self, X, classes):
-        model = HogbatchClassifier(
-            hidden=(16,), epochs=500, lr=0.2, patience=5, validation_fraction=0.3, random_state=0
-        ).fit(X, classes)
-        assert model.n_iter_ < 500
+    def test_early_stopping_keeps_the_best_model(self, X):
+        y = X[:, 0] + np.random.default_rng(0).normal(size=ROWS) > 0  # noise, to overfit
+        settings = {"hidden": (16,), "epochs": 500, "lr": 0.2, "random_state": 0}
+        early = {"early_stopping": True, "n_iter_no_change": 5, "validation_fraction": 0.3}
+        model = HogbatchClassifier(**settings | early).fit(X, y)
+        losses = model.validation_scores_
+        assert model.n_iter_ == len(model.loss_curve_) == len(losses) < 500
+        assert min(losses) == losses[-6] < losses[-1]
+        best = HogbatchClassifier(**settings | early | {"epochs": model.n_iter_ - 5}).fit(X, y)
+        np.testing.assert_array_equal(model.predict_proba(X), best.predict_proba(X))
+
+    def test_without_early_stopping_all_rows_are_trained_on(self, fitted, X, classes):
+        assert fitted.validation_scores_ == []
+        unused = {"n_iter_no_change": 1, "validation_fraction": 0.5}
+        model = HogbatchClassifier(**FAST | unused).fit(X, classes)
+        np.testing.assert_array_equal(model.predict_proba(X), fitted.predict_proba(X))
 
     def test_the_model_is_one_of_hogbatch(self, X, classes, tmp_path):
         frame = pandas.DataFrame(X, columns=[*"abcdef"])
@@ -129,10 +141,12 @@ class TestClassifier:
             ({"activation": "gelu"}, [0, 1], "activation"),
             ({"epochs": 0}, [0, 1], "epochs must be above 0; got 0"),
             (
-                {"validation_fraction": 1.0},
+                {**EARLY, "validation_fraction": 1.0},
                 [0, 1],
-                "validation-fraction must be at least 0 and below 1",
+                "validation_fraction == 1.0, must be <",
             ),
+            ({**EARLY, "n_iter_no_change": 0}, [0, 1], "n_iter_no_change == 0, must be >= 1"),
+            ({**EARLY}, [0, 1], "needs validation rows, but there are none"),
             ({}, [1, 1], "expected at least two classes; got one class: 1"),
             ({}, [0, 1, 2], "inconsistent numbers of samples"),
         ],
