@@ -226,7 +226,7 @@ class CpuEngine:
         if lease.task != "train":
             chosen, rows = self._assignment.sets[lease.task], np.arange(start, stop)
             arrays = thread.model, chosen.inputs, chosen.labels, rows
-            loop.evaluate(*arrays, batches, self._line, totals)
+            loop.evaluate(*arrays, batches, self._line, totals, self._assignment.scores)
             return totals
         train, hyper = self._assignment.train, self._assignment.hyper(lease.learning_rate)
         rows = self._assignment.orders.row_order(lease.epoch)[start:stop]

@@ -21,6 +21,7 @@ from hogbatch.store.attach import AttachedSegments
 from hogbatch.store.dataset import EpochOrders, sets_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
+from hogbatch.store.row_scores import row_scores
 from hogbatch.version import version
 from hogbatch.wire.messages import (
     Failed,
@@ -178,4 +179,5 @@ def assign(received: AttachedSegments, welcome: Welcome) -> Assignment:
         model=SharedModel.of(shared),
         fence=Fences.of(shared).line(welcome.worker),
         data=data,
+        scores=row_scores(shared),
     )

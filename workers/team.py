@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import TOTALS, add_totals
+from hogbatch.kernels.contract import TOTALS, RowScores, add_totals
 from hogbatch.kernels.cpu import team as compiled
 from hogbatch.kernels.cpu.barrier import abandon, new_barrier, own_lines
 from hogbatch.kernels.cpu.dense import aligned
@@ -90,14 +90,19 @@ class ThreadTeam:
         lease: Any,
         fence: NDArray[np.int64],
         totals: NDArray[np.float64],
+        stored: RowScores,
     ) -> None:
-        """Add the losses and metrics of `rows` to `totals`; each member has some of the batches."""
+        """Add the losses and metrics of `rows` to `totals`, and store their scores.
+
+        Each member evaluates some of the batches.
+        """
         ranges = cut(len(rows), lease.batch_size, self._members)
 
         def part(member: int) -> None:
             if member < len(ranges):
                 own = rows[slice(*ranges[member])]
-                self._loop.evaluate(model, inputs, labels, own, lease, fence, self._totals[member])
+                sums = self._totals[member]
+                self._loop.evaluate(model, inputs, labels, own, lease, fence, sums, stored)
 
         self._run(part, totals)
 

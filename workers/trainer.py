@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hogbatch.config.sets import SetName
-from hogbatch.kernels.contract import IGNORES_ZEROS, TOTALS
+from hogbatch.kernels.contract import IGNORES_ZEROS, TOTALS, RowScores
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device, memory_shortage
 from hogbatch.kernels.gpu.graph import CapturedSteps
@@ -132,7 +132,12 @@ class Trainer:
     def _evaluate(self, feed: Feed, start: int, stop: int) -> None:
         if feed.reserve(stop - start):  # training steps were captured with the old buffers
             self._steps.clear()
-        self._steps.evaluate(*feed.batch(start, stop)[1:4], self._evaluated)
+        xp, shared = self.device.xp, [array[start:stop] for array in self._assignment.scores]
+        stored = RowScores(*(xp.empty(array.shape, array.dtype) for array in shared))
+        self._steps.evaluate(*feed.batch(start, stop)[1:4], self._evaluated, stored)
+        for array, out in zip(stored, shared, strict=True):
+            if array.size:
+                self.device.to_host(array, out)
 
     def seconds(self, batch: int) -> float:
         """Measure the seconds of one batch. Overwrites the replica; may run out of memory."""

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from hogbatch.config.losses import Loss
 
 CUTOFFS: Final = (1, 3, 5)  # values of k of the metrics at k
+MAX_SCORES: Final = 1 << 24  # of a set of rows whose scores are kept for all outputs
 
 Need = Literal["scores", "probabilities", "decisions", "frequencies"]
 
@@ -45,6 +46,11 @@ METRICS: Final = (
     Metric("brier", CLASSES, "probabilities", higher_is_better=False),
     Metric("calibration_error", CLASSES, "probabilities", higher_is_better=False),
 )
+
+
+def keeps_all_scores(rows: int, outputs: int) -> bool:
+    """Whether the scores of all outputs are kept for a set, and not only the best columns."""
+    return rows * outputs <= MAX_SCORES or outputs <= max(CUTOFFS)
 
 
 def fitting(loss: Loss, *, scores: bool = True, frequencies: bool = True) -> tuple[Metric, ...]:

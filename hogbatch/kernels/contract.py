@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config import losses, optimizers
+from hogbatch.config import losses, metrics, optimizers
 from hogbatch.data.batch import Inputs, Labels
 
 Floats = NDArray[np.float32]
@@ -75,6 +75,8 @@ FURTHEST: Final = 10.0
 # in their slots and stay there; one feature of 1e38 is enough for that.
 LARGEST: Final = 1e15
 
+TOP: Final = max(metrics.CUTOFFS)  # the best columns of a row, which metrics count
+
 # Cells of `totals`, a float64[TOTALS] that kernels add to; `add_totals` adds several.
 LOSS: Final = 0  # summed over rows
 SKIPPED: Final = 1  # rows with a loss or a score that was not finite
@@ -85,6 +87,19 @@ SKIPPED_ROW: Final = 5  # not a sum: 1 + the highest number of a row skipped in 
 EXTRA_WEIGHT: Final = 6  # weight - 1, summed over the rows that were not skipped
 METRIC_SUMS: Final = 7  # and the next two: sums of the metrics (see hogbatch.config.losses)
 TOTALS: Final = 10
+
+
+class RowScores(NamedTuple):
+    """What an evaluation stores for each of N rows: all scores, or the best columns.
+
+    The array that is not stored is [0, 0].
+    """
+
+    scores: Floats  # [N, C]
+    best: NDArray[np.int32]  # [N, TOP]: the columns with the highest scores, best first, or -1
+
+
+NO_SCORES: Final = RowScores(np.empty((0, 0), np.float32), np.empty((0, 0), np.int32))
 
 
 def add_totals(part: NDArray[np.float64], totals: NDArray[np.float64]) -> None:

@@ -16,11 +16,14 @@ from hogbatch.data.batch import Inputs, Labels
 from hogbatch.kernels.contract import (
     BIAS_CORRECTED,
     LINEAR,
+    NO_SCORES,
+    TOP,
     Floats,
     Hyper,
     Kernels,
     Operands,
     Rows,
+    RowScores,
     Slots,
 )
 from hogbatch.kernels.layers import LayerView
@@ -132,14 +135,39 @@ class Executor:
             self._kernels.step(optimizer, exact, gradient, slots, weights)
 
     def evaluate_batch(
-        self, inputs: Inputs, labels: Labels, rows: Rows, loss: int, totals: NDArray[np.float64]
+        self,
+        inputs: Inputs,
+        labels: Labels,
+        rows: Rows,
+        loss: int,
+        totals: NDArray[np.float64],
+        stored: RowScores = NO_SCORES,
     ) -> None:
-        """Add loss and metrics of `rows`[B] to `totals`."""
-        last = len(self._views) - 1
+        """Add loss and metrics of `rows`[B] to `totals`, and store their scores.
+
+        `stored` are arrays of the backend for the B rows of the batch, or NO_SCORES.
+        """
+        last, start = len(self._views) - 1, 0
         for part, members, _ in self._parts(self._forward(inputs, rows), rows, rows):
             self._apply(last, part, inputs, members)
             scores, width = part.activated[last], self._views[last].width
             self._kernels.loss_and_metrics(loss, labels, members, width, scores, totals)
+            self._store(scores[:, :width], start, stored)
+            start += len(members)
+
+    def _store(self, scores: Floats, start: int, stored: RowScores) -> None:
+        """Store scores[B, C] of the rows from `start` on; may overwrite them."""
+        part = slice(start, start + len(scores))
+        if stored.scores.size:
+            stored.scores[part] = scores
+        if not stored.best.size:
+            return
+        stored.best[part] = -1
+        each = self._xp.arange(len(scores))
+        for rank in range(min(TOP, scores.shape[1])):
+            best = scores.argmax(axis=1)
+            stored.best[part, rank] = best
+            scores[each, best] = -np.inf
 
     def scores(self, inputs: Inputs, rows: Rows) -> Floats:
         """Return scores[B, H] of any number of `rows`[B]; valid until the next call."""

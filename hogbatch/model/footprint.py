@@ -13,8 +13,9 @@ from hogbatch.config.lsh import Lsh
 from hogbatch.config.values import WorkerRequest
 from hogbatch.machine.budget import byte_size, require
 from hogbatch.model.network import Network
+from hogbatch.store import row_scores
 from hogbatch.store.fence import Fences
-from hogbatch.store.layout import stored_width
+from hogbatch.store.layout import arrange, stored_width
 
 Parts = Mapping[str, int]
 
@@ -45,6 +46,7 @@ class RunSizes:
     stored: int = 0  # maximum stored values of such a batch; 0 for dense inputs
     labels: int = 0  # maximum labels of such a batch
     lsh: Lsh | None = None  # settings of a hashed output layer
+    evaluated: int = 0  # rows of the largest set whose scores are kept
 
     @property
     def model(self) -> int:
@@ -86,6 +88,7 @@ def segments(sizes: RunSizes) -> Parts:
         "model": sizes.model,
         "optimizer state": sizes.state,
         "row orders": 16 * sizes.rows + 8 * lines * words,
+        "scores": arrange(row_scores.fields(sizes.evaluated, sizes.network.outputs)).size,
     }
 
 

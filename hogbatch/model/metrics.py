@@ -21,7 +21,6 @@ from hogbatch.kernels.blocks import ScoreSummary
 
 Doubles = NDArray[np.float64]
 
-MAX_SCORES: Final = 1 << 24  # of a set of rows whose scores are kept for all outputs
 BINS: Final = 15  # of the calibration error
 A, B = 0.55, 1.5  # constants of propensities, for data sets without values of their own
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.losses import OfNumbers
-from hogbatch.config.metrics import CUTOFFS
+from hogbatch.config.metrics import CUTOFFS, keeps_all_scores
 from hogbatch.data.batch import NO_WEIGHTS, Labels, RawInputs, multi_labels, single_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, label_text
@@ -25,7 +25,7 @@ from hogbatch.kernels.blocks import NUMPY_KERNELS, between, count
 from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import load_model
-from hogbatch.model.metrics import MAX_SCORES, Scored, measure
+from hogbatch.model.metrics import Scored, measure
 from hogbatch.model.trained import Floats, Model, expect_finite_scores
 
 MAX_CLASSES = 100  # whose probabilities are in a CSV file without --proba
@@ -61,8 +61,8 @@ def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
         known = model.loss, model.encoding
         measured = measure_numbers(*known, predicted, raw.labels, labels.weights)
         return {"rows": raw.rows, **measured}
-    few = raw.rows * model.network.outputs <= MAX_SCORES or model.network.outputs == 1
-    measured = (_from_scores if few else _from_best)(model, raw.inputs, labels)
+    whole = keeps_all_scores(raw.rows, model.network.outputs)
+    measured = (_from_scores if whole else _from_best)(model, raw.inputs, labels)
     return {"rows": raw.rows, **measured}
 
 

@@ -90,6 +90,7 @@ class RunComponents:
             orders=segments.orders,
             model=segments.model,
             fence=segments.fences.line(welcome.worker),
+            scores=segments.scores,
         )
 
     def adapters(

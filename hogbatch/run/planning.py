@@ -231,6 +231,7 @@ def memory_for(
         train.stored_in(batch),
         train.listed_in(batch),
         plan.training.lsh,
+        0 if config.cluster is not None else max(plan.validation_rows, plan.test_rows),
     )
     checkpoints = not math.isinf(plan.checkpoint_seconds)
     return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.stopping.average)

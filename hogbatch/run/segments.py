@@ -12,7 +12,7 @@ from hogbatch.data.order import epoch_order, order_of_parts
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
 from hogbatch.run.checkpoint.snapshots import Arrays, ModelCopy
-from hogbatch.store import dataset
+from hogbatch.store import dataset, row_scores
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.fence import Fences
 from hogbatch.store.layout import arrange
@@ -41,12 +41,21 @@ class TrainingRows:
     seed: int  # of the epoch orders and of the initial weights
     mean_square: float = 1.0  # of the inputs, summed over the features
     parts: tuple[tuple[int, int], ...] | None = None  # (number, rows) of each, of divided rows
+    evaluated: int = 0  # rows of the largest set whose scores are kept
 
     @classmethod
     def of(cls, config: TrainConfig, data: DataFacts) -> Self:
         """The rows of `data`."""
         train = data.train_sizes
-        return cls(train.rows, train.features, data.fingerprint, config.seed, data.mean_square)
+        held_out = data.set_sizes.keys() - {"train"} if config.cluster is None else ()
+        return cls(
+            train.rows,
+            train.features,
+            data.fingerprint,
+            config.seed,
+            data.mean_square,
+            evaluated=max((data.set_sizes[name].rows for name in held_out), default=0),
+        )
 
 
 class RunSegments:
@@ -61,10 +70,12 @@ class RunSegments:
             SharedModel.fields(network.parameters, slots),
             EpochOrders.fields(training.rows),
             Fences.fields(),
+            row_scores.fields(training.evaluated, network.outputs),
         )
         self.shared = Segment.create("shared", layout)
         self.model = SharedModel.of(self.shared)
         self.fences = Fences.of(self.shared)
+        self.scores = row_scores.row_scores(self.shared)
         self.quarantined = QuarantinedRows(run_dir)
         self._network, self._training = network, training
         self.orders = EpochOrders.attach(self.shared)

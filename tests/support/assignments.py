@@ -11,7 +11,7 @@ from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.data.order import epoch_order
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import LOSSES, TOTALS
+from hogbatch.kernels.contract import LOSSES, NO_SCORES, TOTALS
 from hogbatch.kernels.executor import Executor
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
@@ -19,6 +19,7 @@ from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.wire.messages import Optimizer, Welcome
 from hogbatch.workers.compute.assignment import Assignment
+from tests.support.stored_scores import both_forms
 
 FEATURES, LABELS = 12, 4
 NEURONS, WIDE_ROWS = 40, 60  # of an assignment whose outputs are hashed
@@ -81,7 +82,9 @@ def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **fiel
     model = shared_model(network.parameters, spec.slots)
     network.initialise(model.params, seed=0)
     sets = {"train": train} if test is None else {"train": train, "test": test}
-    return Assignment(welcome, network, sets, orders, model, np.zeros(8, np.int64))
+    scores = NO_SCORES if test is None else both_forms(test.rows, outputs)[0]
+    fence = np.zeros(8, np.int64)
+    return Assignment(welcome, network, sets, orders, model, fence, scores=scores)
 
 
 def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
@@ -100,7 +103,8 @@ def wide(*, sparse=False, hidden=(8,), optimizer="adam", **settings):
     welcome = msgspec.structs.replace(
         given.welcome, layers=network.layers, loss=network.loss, lsh=lsh
     )
-    return replace(given, network=network, model=model, welcome=welcome)
+    scores = both_forms(WIDE_ROWS, NEURONS)[1]
+    return replace(given, network=network, model=model, welcome=welcome, scores=scores)
 
 
 def evaluated(given):
@@ -110,6 +114,14 @@ def evaluated(given):
     executor = Executor(reference, np, layers, given.model.params, none, none)
     executor.evaluate_batch(test.inputs, test.labels, np.arange(test.rows), loss, totals)
     return totals
+
+
+def evaluated_scores(given):
+    """The scores of the test set, directly from the shared parameters."""
+    none, layers = np.zeros(0, np.float32), given.network.layer_views()
+    test = given.sets["test"]
+    executor = Executor(reference, np, layers, given.model.params, none, none)
+    return executor.scores(test.inputs, np.arange(test.rows))
 
 
 def shared_model(parameters, slots=0):

@@ -4,7 +4,7 @@ import numpy as np
 
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import LOSSES, ROWS, TOTALS, UPDATES, Hyper
+from hogbatch.kernels.contract import LOSSES, NO_SCORES, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.kernels.executor import Executor, corrected
@@ -96,10 +96,10 @@ class Case:
         assert (self.head == -1).all()
         return self
 
-    def evaluate(self):
+    def evaluate(self, stored=NO_SCORES):
         """The totals of an evaluation by the compiled loop."""
         arguments = self.model(), *self.rows, self.order, self.lease()
-        self.loop.evaluate(*arguments, self.fence, self.totals)
+        self.loop.evaluate(*arguments, self.fence, self.totals, stored)
         return self.totals
 
     def interpret(self, batch=None):

@@ -74,6 +74,14 @@ class Run:
         self._batch("evaluate_batch", rows, self.loss)
         return self.totals
 
+    def store(self, rows, stored):
+        """Evaluate `rows`[B], and store their scores."""
+        there = [self.backend.move(each) for each in (self.inputs, self.labels, rows, self.totals)]
+        scores = self.backend.move(stored)
+        executor = self.executor(*map(self.backend.move, (self.params, *self.slots)))
+        executor.evaluate_batch(*there[:3], self.loss, there[3], scores)
+        self.backend.fetch(scores, stored)
+
     def mean_loss(self, params, rows):
         self.params = params
         return self.evaluate(rows)[LOSS] / len(rows)

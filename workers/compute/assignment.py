@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.sets import SetName
 from hogbatch.data.batch import Examples
-from hogbatch.kernels.contract import OPTIMIZERS, Hyper
+from hogbatch.kernels.contract import NO_SCORES, OPTIMIZERS, Hyper, RowScores
 from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
@@ -29,6 +29,7 @@ class Assignment:
     model: SharedModel
     fence: NDArray[np.int64]  # [8], the line of this worker: it may write while [0] is Lease.fence
     data: Segment | None = None  # contains `sets`; None if no segment does
+    scores: RowScores = NO_SCORES  # of the rows that are evaluated
 
     @property
     def kinds(self) -> tuple[int, int]:

@@ -12,11 +12,12 @@ from hogbatch.kernels.contract import (
     NORMALISED,
     ROWS,
     SKIPPED,
+    TOP,
     Floats,
 )
 from hogbatch.kernels.cpu.dense import aligned, backward_scratch, pass_all_down
 from hogbatch.kernels.cpu.elementary import exp_negative, softplus
-from hogbatch.kernels.cpu.losses import TOP, add_loss, count_hits, keep_best, weight_of
+from hogbatch.kernels.cpu.losses import add_loss, count_hits, keep_best, weight_of
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, WIDTH, vector
 from hogbatch.kernels.cpu.network import forward, matrix, workspace
 
@@ -36,8 +37,8 @@ class RowStatistics(NamedTuple):
 
 
 @kernel
-def evaluate(model, inputs, labels, rows, lease, fence, totals):
-    """Add the losses and metrics of `rows` to `totals`, as `kernels.cpu.network.evaluate` does."""
+def evaluate(model, inputs, labels, rows, lease, fence, totals, stored):
+    """Do what `kernels.cpu.network.evaluate` does."""
     hidden = model.table.shape[0] - 1
     size = min(TOGETHER, rows.shape[0])
     space = workspace(model.table[:hidden], inputs.indptr.shape[0] > 0, size)
@@ -66,8 +67,12 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals):
             pass_all_down(x, weights[first : first + count], products, block)
             for b in range(part.shape[0]):
                 add_scores(lease.loss, labels, part[b], block[b], bias, first, stats, b)
+                if stored.scores.shape[0] > 0:
+                    stored.scores[part[b], first : first + count] = block[b]
         for b in range(part.shape[0]):
             count_row(lease.loss, labels, part[b], stats, b, totals)
+            if stored.best.shape[0] > 0:
+                stored.best[part[b], :] = stats.top[b]
         totals[ROWS] += part.shape[0]
 
 

@@ -32,7 +32,7 @@ class CompiledLoop(NamedTuple):
     """The compiled functions of a loop.
 
     train(model, inputs, labels, rows, lease, hyper, head, fence, totals) and
-    evaluate(model, inputs, labels, rows, lease, fence, totals) process the rows of a lease.
+    evaluate(model, inputs, labels, rows, lease, fence, totals, stored) process the rows of a lease.
     `model` of the hashed loop are two arguments, with its NeuronFinder, except in `evaluate`, and
     its `head` is the HashedThread.
 

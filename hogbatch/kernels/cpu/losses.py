@@ -24,11 +24,11 @@ from hogbatch.kernels.contract import (
     SKIPPED_ROW,
     SQUARED,
     STEEPEST,
+    TOP,
     Floats,
 )
 from hogbatch.kernels.cpu.elementary import exp_negative, sigmoid, softplus
 
-TOP = 5  # the most labels that a metric counts
 BLOCK = 128  # columns that are skipped together if none of them is among the best
 # Bits of a float32: all but its sign, those of inf, and those of -inf as `in_order` has it.
 MAGNITUDE, INFINITE, LOWEST = np.int32(0x7FFFFFFF), np.int32(0x7F800000), np.int32(-0x7F800001)
@@ -236,14 +236,32 @@ def count_hits(positives, weight, top, totals):
 
 
 @kernel
-def count_metrics(positives, width, weight, scores, totals):
-    """`count_hits` of the best columns of scores[:width]."""
-    top, best = np.full(TOP, -1), np.full(TOP, -np.inf, np.float32)
+def find_best(width, scores, top):
+    """Set top[TOP] to the best columns of scores[:width], -1 if there are fewer."""
+    best = np.full(TOP, -np.inf, np.float32)
+    top[:] = -1
     for start in range(0, width, BLOCK):
         block = scores[start : min(start + BLOCK, width)]
         if greatest(block) > best[TOP - 1]:
             keep_best(block, start, top, best)
+
+
+@kernel
+def count_metrics(positives, width, weight, scores, totals):
+    """`count_hits` of the best columns of scores[:width]."""
+    top = np.empty(TOP, np.int32)
+    find_best(width, scores, top)
     count_hits(positives, weight, top, totals)
+
+
+@kernel
+def store_scores(rows, width, scores, stored):
+    """Store scores[B, :width] of `rows` in a `contract.RowScores`."""
+    for b in range(rows.shape[0]):
+        if stored.scores.shape[0] > 0:
+            stored.scores[rows[b], :] = scores[b, :width]
+        elif stored.best.shape[0] > 0:
+            find_best(width, scores[b], stored.best[rows[b]])
 
 
 @kernel

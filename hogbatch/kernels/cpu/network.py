@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import ADDITIVE, ROWS, UPDATES, Floats, Hyper, Links, Slots
 from hogbatch.kernels.cpu import dense
-from hogbatch.kernels.cpu.losses import loss_and_metrics, loss_gradient
+from hogbatch.kernels.cpu.losses import loss_and_metrics, loss_gradient, store_scores
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
     BIAS,
@@ -301,8 +301,11 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
 
 
 @kernel
-def evaluate(model, inputs, labels, rows, lease, fence, totals):
-    """Add the losses and metrics of `rows` to `totals`, without changing the model."""
+def evaluate(model, inputs, labels, rows, lease, fence, totals, stored):
+    """Add the losses and metrics of `rows` to `totals`, and store their scores.
+
+    `stored` is a `contract.RowScores`. The model is not changed.
+    """
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
     first, layers = np.int64(0), model.table.shape[0]
     space, width = workspace(model.table, sparse, size), model.table[layers - 1, WIDTH]
@@ -312,4 +315,5 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals):
         part = rows[start : min(start + size, rows.shape[0])]
         scores = forward(model, first, layers, inputs, part, space)
         loss_and_metrics(lease.loss, labels, part, width, scores, totals)
+        store_scores(part, width, scores, stored)
         totals[ROWS] += part.shape[0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hogbatch.data.batch import Inputs, Labels
-from hogbatch.kernels.contract import Hyper
+from hogbatch.kernels.contract import NO_SCORES, Hyper, RowScores
 from hogbatch.kernels.executor import Executor
 from hogbatch.kernels.gpu.device import Device
 
@@ -75,10 +75,17 @@ class CapturedSteps:
             self._rate.fill(rate)
             self._rate_set = rate
 
-    def evaluate(self, inputs: Inputs, labels: Labels, rows: Any, totals: Any) -> None:
-        """Add the loss and metrics of `rows`[B] to `totals`."""
+    def evaluate(
+        self,
+        inputs: Inputs,
+        labels: Labels,
+        rows: Any,
+        totals: Any,
+        stored: RowScores = NO_SCORES,
+    ) -> None:
+        """Do what `Executor.evaluate_batch` does."""
         self.reserve(len(rows), sparse=len(inputs.indptr) > 0)
-        self._network.evaluate_batch(inputs, labels, rows, self._kinds[0], totals)
+        self._network.evaluate_batch(inputs, labels, rows, self._kinds[0], totals, stored)
 
     def _store(self, key: tuple[int, int], step: Callable[[], None] | None) -> None:
         self._captured[key] = step

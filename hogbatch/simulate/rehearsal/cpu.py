@@ -237,7 +237,7 @@ class RehearsedCpu(SimulatedEngine):
         chosen = self._assignment.sets[lease.task]
         rows = np.arange(part.start, part.stop)
         arrays = team.own.state.model, chosen.inputs, chosen.labels, rows
-        rest = self._settings(lease), self._assignment.fence, part.totals
+        rest = self._settings(lease), self._assignment.fence, part.totals, self._assignment.scores
         self._model.loop.evaluate(*arrays, *rest)
         stored, members = 0, self._teams.members  # each of which evaluates its own rows
         if chosen.sparse:

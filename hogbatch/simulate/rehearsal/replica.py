@@ -163,7 +163,8 @@ class RehearsedTrainer:
         chosen, totals = self._assignment.sets[lease.task], np.zeros(TOTALS)
         rows = np.arange(lease.start, lease.stop)
         arrays = self._view, chosen.inputs, chosen.labels, rows
-        self._loop.evaluate(*arrays, self._settings(lease.batch_size), self._line, totals)
+        settings, scores = self._settings(lease.batch_size), self._assignment.scores
+        self._loop.evaluate(*arrays, settings, self._line, totals, scores)
         self.device.evaluate(len(rows), lease.batch_size)
         return totals
 

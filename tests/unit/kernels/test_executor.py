@@ -19,10 +19,18 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
-from tests.support.executor_runs import FEATURES, PLAIN, ROWS, Run, assert_same_model
+from tests.support.executor_runs import (
+    CLASSES,
+    FEATURES,
+    PLAIN,
+    ROWS,
+    Run,
+    assert_same_model,
+)
 from tests.support.kernel_backends import DEVICES, Backend
 from tests.support.kernel_cases import FORMS, HYPER, toarray
 from tests.support.pairs import pairs
+from tests.support.stored_scores import assert_stored, both_forms
 
 ACTIVATIONS = ["relu", "sigmoid", "tanh"]
 FULL = ROWS - 1  # the last row of a sparse set stores all features
@@ -118,6 +126,14 @@ def test_sparse_rows_made_dense_train_as_dense_rows(device_kernels, optimizer):
     assert_same_model(run, expected, rtol=1e-6, atol=1e-7)
     rows = np.arange(ROWS)
     assert_allclose(run.evaluate(rows), expected.evaluate(rows), rtol=1e-6)
+
+
+@pytest.mark.parametrize("max_scores", [3 * 32, 1 << 20], ids=["in parts", "together"])
+def test_an_evaluation_stores_the_scores_of_its_rows(device_kernels, max_scores):
+    run, rows = Run(device_kernels, max_scores=max_scores), np.array([7, 0, 3, 9])
+    for stored in both_forms(len(rows), CLASSES):
+        run.store(rows, stored)
+        assert_stored(stored, np.arange(len(rows)), run.scores(rows)[:, :CLASSES])
 
 
 @pytest.mark.parametrize("densify", [False, True])

@@ -169,7 +169,7 @@ class TestEvaluate:
         whole = case.evaluate()
         assert {name: whole[name] for name in expected} == pytest.approx(expected, rel=1e-5)
         assert {*whole} == {"rows", "loss", *(each.name for each in fitting(LOSSES[loss]))}
-        monkeypatch.setattr("hogbatch.model.prediction.MAX_SCORES", 0)
+        monkeypatch.setattr("hogbatch.config.metrics.MAX_SCORES", 0)
         assert case.evaluate() == pytest.approx(
             {
                 name: value
@@ -185,7 +185,7 @@ class TestEvaluate:
         case = Case(tmp_path, model_for("softmax"))
         case.label_with_classes()
         whole = case.evaluate()
-        monkeypatch.setattr("hogbatch.model.prediction.MAX_SCORES", 0)
+        monkeypatch.setattr("hogbatch.config.metrics.MAX_SCORES", 0)
         best = ("rows", "loss", "accuracy", "balanced_accuracy", "f1_macro")
         assert case.evaluate() == pytest.approx({name: whole[name] for name in best}, rel=1e-5)
 

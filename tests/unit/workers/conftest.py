@@ -9,7 +9,7 @@ import pytest
 from benchmarks.common.job import WITHIN_S
 from hogbatch.config.layers import DenseLayer
 from hogbatch.data.batch import Examples, dense_inputs, single_labels
-from hogbatch.store import dataset
+from hogbatch.store import dataset, row_scores
 from hogbatch.store.attach import AttachedSegments, SegmentManifest
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.fence import Fences
@@ -94,7 +94,8 @@ def nothing_measured(tmp_path, monkeypatch):
 def segments():
     inputs = dense_inputs(np.ones((ROWS, FEATURES), np.float32))
     train = Examples(inputs, single_labels(np.ones(ROWS, np.float32)), FEATURES)
-    shared = SharedModel.fields(PARAMETERS, 0), EpochOrders.fields(ROWS), Fences.fields()
+    model, scores = SharedModel.fields(PARAMETERS, 0), row_scores.fields(0, 1)
+    shared = model, EpochOrders.fields(ROWS), Fences.fields(), scores
     made = {
         "data": Segment.create("data", arrange(dataset.fields({"train": train}))),
         "shared": Segment.create("shared", arrange(*shared)),

@@ -17,8 +17,15 @@ from hogbatch.workers.trainer import (
     SPARSEST_DENSE,
     Trainer,
 )
-from tests.support.assignments import FEATURES, assignment, evaluated, examples
+from tests.support.assignments import (
+    FEATURES,
+    assignment,
+    evaluated,
+    evaluated_scores,
+    examples,
+)
 from tests.support.limited_devices import Clocked
+from tests.support.stored_scores import assert_stored
 
 ROWS, TEST_ROWS = 60, 25
 either_feed = pytest.mark.parametrize("staged", [False, True], ids=["cached", "staged"])
@@ -84,6 +91,7 @@ def test_evaluation_gives_the_sums_over_the_test_set(staged, several):
         totals += trainer.evaluate(Lease(0, "test", 0, start, stop, 4, 0.0, 0))
     assert_allclose(totals, evaluated(given), rtol=1e-6)
     assert totals[LOSS] > 0 and totals[METRIC_SUMS] > 0
+    assert_stored(given.scores, np.arange(TEST_ROWS), evaluated_scores(given))
 
 
 def test_evaluation_uses_smaller_batches_when_memory_is_short():

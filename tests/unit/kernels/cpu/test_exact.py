@@ -9,6 +9,7 @@ from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, TOTALS
 from hogbatch.kernels.cpu.exact import BLOCK, TOGETHER
 from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
+from tests.support.stored_scores import assert_stored, both_forms
 from tests.support.wide_networks import WIDE_LOSSES, WideCase
 
 losses = pytest.mark.parametrize("loss", WIDE_LOSSES)
@@ -50,8 +51,11 @@ def test_losses_and_metrics_are_those_of_all_scores(loss, sparse, size):
     classes, rows = SIZES[size]
     case = WideCase(loss, sparse=sparse, hidden=(20, 33), classes=classes)
     case.order = np.random.default_rng(1).integers(0, 30, rows)
-    before = case.params.copy()
-    assert_allclose(case.evaluate(), expected(case), rtol=1e-5)
+    before, scores = case.params.copy(), case.executor().scores(case.inputs, case.order)
+    for stored in both_forms(len(case.inputs.dense) or len(case.inputs.indptr) - 1, classes):
+        case.totals[:] = 0
+        assert_allclose(case.evaluate(stored), expected(case), rtol=1e-5)
+        assert_stored(stored, case.order, scores[:, :classes])
     assert_array_equal(case.params, before)
 
 

@@ -15,6 +15,7 @@ from tests.support import plain_sgd
 from tests.support.compiled_networks import FEATURES, HIDDEN, RATES, Case
 from tests.support.kernel_cases import FORMS, toarray
 from tests.support.pairs import pairs
+from tests.support.stored_scores import assert_stored, both_forms
 
 SET, BATCH, RAGGED = 40, 4, 3  # rows of the set, of a batch, and of the last
 STEPS = 60
@@ -50,7 +51,11 @@ def test_a_lease_evaluates_as_the_reference(loss, sparse):
     start, totals = fast.params.copy(), slow.totals
     slow.executor().evaluate_batch(slow.inputs, slow.labels, slow.order, slow.loss, totals)
     totals[ROWS] = len(slow.order)
-    assert_allclose(fast.evaluate(), totals, rtol=1e-5)
+    scores = slow.executor().scores(slow.inputs, slow.order)
+    for stored in both_forms(SET, slow.classes):
+        fast.totals[:] = 0
+        assert_allclose(fast.evaluate(stored), totals, rtol=1e-5)
+        assert_stored(stored, slow.order, scores[:, : slow.classes])
     assert totals[METRIC_SUMS] > 0
     assert_array_equal(fast.params, start)
 
