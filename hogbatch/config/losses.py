@@ -54,7 +54,6 @@ class Loss(ABC):
     # Class attributes, set by subclasses.
     encoding: ClassVar[str]  # kind of labels, as in `hogbatch.data.encode.Encoding.kind`
     metrics: ClassVar[tuple[str, ...]]  # the first one is the main metric in reports
-    higher_is_better: ClassVar[bool] = True  # of the metrics
     bounded_gradient: ClassVar[bool] = True  # the derivative by each score, for any label
     has_probabilities: ClassVar[bool] = True
     has_predictions: ClassVar[bool] = True  # the scores determine which labels a row has
@@ -76,11 +75,6 @@ class Loss(ABC):
     def readable(self, mean_loss: float) -> tuple[str, float]:
         """The name and the value by which people read a mean loss, in the unit of the labels."""
         return "loss", mean_loss
-
-    def ranking(self, metrics: dict[str, float]) -> float:
-        """The main metric as a number that is lower for better models."""
-        leading = next(iter(metrics.values()))
-        return 1.0 - leading if self.higher_is_better else leading
 
     def probabilities(self, scores: "Floats") -> "Floats":
         """float32 probabilities of scores[B, C], in the shape of scikit-learn's predict_proba.
@@ -194,9 +188,13 @@ class OfNumbers(Loss):
 
     encoding = "real"
     metrics = ("rmse",)
-    higher_is_better = False
     has_probabilities = False
     unit_power: ClassVar[int] = 1  # the loss is proportional to this power of the labels' unit
+
+    @property
+    def level(self) -> float | None:
+        """The quantile of the labels that is the best prediction for all rows; None: the mean."""
+        return None
 
     def metric_values(self, metric_sums: Sequence[float], rows: float) -> dict[str, float]:
         """The root of the mean squared error."""
@@ -239,6 +237,11 @@ class Huber(OfNumbers):
 class Absolute(OfNumbers):
     """|z - y|; the slope at the kink is 0. The prediction is the median."""
 
+    @property
+    def level(self) -> float | None:
+        """0.5."""
+        return 0.5
+
 
 class Quantile(OfNumbers):
     """max(q (y - z), (1 - q) (z - y)), 0 < q < 1; the slope at the kink is 0.
@@ -246,6 +249,11 @@ class Quantile(OfNumbers):
     The prediction is the quantile q (Koenker & Bassett 1978, "Regression Quantiles"). `kind` is
     -1,000,000 q, so that kernels need no other argument.
     """
+
+    @property
+    def level(self) -> float | None:
+        """The quantile q."""
+        return -self.kind / 1e6
 
 
 class Poisson(OfNumbers):

@@ -3,7 +3,7 @@
 The formulas are in `hogbatch.model.metrics`.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -46,6 +46,20 @@ METRICS: Final = (
     Metric("brier", CLASSES, "probabilities", higher_is_better=False),
     Metric("calibration_error", CLASSES, "probabilities", higher_is_better=False),
 )
+
+
+METRIC_NAMES: Final = tuple(dict.fromkeys(each.name for each in METRICS))
+
+
+def ranking(name: str, metrics: Mapping[str, float]) -> float | None:
+    """The metric called `name` as a number that is lower for better models, None if it is missing.
+
+    It is at least 0: no metric whose higher values are better exceeds 1.
+    """
+    if (value := metrics.get(name)) is None:
+        return None
+    higher = next(each.higher_is_better for each in METRICS if each.name == name)
+    return 1.0 - value if higher else value
 
 
 def keeps_all_scores(rows: int, outputs: int) -> bool:

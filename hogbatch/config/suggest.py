@@ -19,6 +19,7 @@ OTHER_NAMES: Final[dict[str, str]] = {  # of settings, in other libraries
     "loss": "criterion loss-fn loss-function objective",
     "lr": "eta eta0 learning-rate learning-rate-init step-size",
     "max-seconds": "max-time time-budget time-limit timeout",
+    "metric": "eval-metric metrics scoring",
     "optimizer": "momentum optim solver",
     "sample-weight": "weight weight-column weights",
     "patience": "early-stopping early-stopping-rounds n-iter-no-change",

@@ -10,6 +10,7 @@ from typing import Final
 
 from hogbatch.config.flags import Flag, Group
 from hogbatch.config.learning import LearningConfig
+from hogbatch.config.metrics import METRIC_NAMES
 from hogbatch.config.values import (
     ABOVE_ONE,
     BATCH_LIMITS,
@@ -33,6 +34,8 @@ from hogbatch.config.values import (
 TRACKERS: Final = ("csv", "tensorboard", "mlflow", "wandb")
 RUNS: Final = "runs"  # directory of the run directories that are named by hogbatch
 MAX_SERVERS: Final = 128
+COMPARED_BY: Final = ("auto", "loss", *METRIC_NAMES)
+METRIC: Final = Constraint(f"one of {', '.join(COMPARED_BY)}", lambda name: name in COMPARED_BY)
 SERVERS: Final = Constraint(f"from 1 to {MAX_SERVERS}", lambda value: 1 <= value <= MAX_SERVERS)
 PER_SERVER: Final = Constraint(
     "workers as in cpu:8,gpu:all",
@@ -220,13 +223,22 @@ class TrainConfig(LearningConfig):
     patience: int | None = Group.STOPPING.flag(
         None,
         INTEGER,
-        "number of epochs without a lower validation loss after which training stops; 0: no such "
-        "limit (default: 0 with --epochs or --max-seconds, else 10 or more)",
+        "number of epochs without a better model after which training stops; 0: no such limit "
+        "(default: 0 with --epochs or --max-seconds, else 10 or more)",
         "N",
         NON_NEGATIVE,
     )
     max_seconds: float | None = Group.STOPPING.flag(
         None, NUMBER, "maximum training time in seconds, evaluations not included", "S", POSITIVE
+    )
+    metric: str = Group.STOPPING.flag(
+        "auto",
+        TEXT,
+        "metric of the validation rows by which the kept model is chosen, and which --patience "
+        "watches: loss, or a name of docs/metrics.md; auto: loss, but P@1 or accuracy if the "
+        "output layer is hashed",
+        "NAME",
+        METRIC,
     )
     target_loss: float | None = Group.STOPPING.flag(
         None, NUMBER, "validation loss at which training stops", "X", POSITIVE

@@ -13,6 +13,7 @@ from hogbatch.coordinator.commands import (
     Command,
     Keep,
     LoadServer,
+    Measure,
     Report,
     RollBack,
     ShowKept,
@@ -49,12 +50,16 @@ def model_actions(
             adapters.record(draft.about)
         return state.checkpoint_written(failure, now)
 
+    def measure(command: Measure) -> Event:
+        return partial(state.measured, adapters.measure(command.set, command.metric))
+
     return {
         Snapshot: snapshot,
         RollBack: lambda _: snapshots.roll_back(),
         Report: lambda it: adapters.report(it.evaluation, state.totals(time.monotonic())),
         ShowMean: lambda it: adapters.show_mean(it.shown),
         ShowKept: lambda it: adapters.show_kept(it.shown),
+        Measure: lambda it: background.copies.submit(measure, it),
         Keep: lambda it: adapters.keep(it.evaluation),
     }
 

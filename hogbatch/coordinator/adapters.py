@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hogbatch.config.sets import SetName
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.events.event import AnyEvent, CheckpointWritten, WorkerGivenUp, WorkerRestarted
 from hogbatch.events.records import Evaluation, RunTotals
@@ -92,4 +93,5 @@ class RunAdapters(Adapters):
     show_mean: Callable[[bool], None]
     show_kept: Callable[[bool], None]
     keep: Callable[[Evaluation | None], None]
+    measure: Callable[[SetName, str | None], dict[str, float]]
     servers: ServersAdapter | None = None  # None: the workers share one model

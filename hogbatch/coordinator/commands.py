@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hogbatch.config.sets import SetName
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.events.event import AnyEvent
 from hogbatch.events.records import Evaluation
@@ -103,6 +104,18 @@ class ShowKept:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """Compute a metric of a set from the scores of its rows, in the background; answered by
+    `Coordinator.measured`.
+
+    Without `metric`, compute all metrics.
+    """
+
+    set: SetName
+    metric: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Keep:
     """Copy the parameters in their current state; no worker writes them at this moment."""
 
@@ -165,6 +178,7 @@ Command = (
     | Report
     | ShowMean
     | ShowKept
+    | Measure
     | Keep
     | LoadServer
     | Answer

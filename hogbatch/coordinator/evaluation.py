@@ -2,12 +2,21 @@
 
 from dataclasses import dataclass
 
+from hogbatch.config.losses import LOSSES
 from hogbatch.config.sets import SetName
-from hogbatch.coordinator.commands import Command, Keep, Record, Report, ShowKept, ShowMean
+from hogbatch.coordinator.commands import (
+    Command,
+    Keep,
+    Measure,
+    Record,
+    Report,
+    ShowKept,
+    ShowMean,
+)
 from hogbatch.coordinator.ending import Ending
 from hogbatch.coordinator.leases import Leases
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.progress import Progress
+from hogbatch.coordinator.progress import Metrics, Progress
 from hogbatch.coordinator.recovery import Recovery, too_many_skipped
 from hogbatch.events.event import EvaluationBegins
 
@@ -21,6 +30,7 @@ class Evaluator:
     recovery: Recovery
     leases: Leases
     ending: Ending
+    measuring: bool = False  # metrics are computed from the scores of all rows
 
     def is_due(self, now: float) -> bool:
         """Whether training must pause for an evaluation, including the last one."""
@@ -39,8 +49,25 @@ class Evaluator:
         """Give up the evaluation; workers may write the model."""
         return self._show_mean(False)
 
-    def end(self, now: float) -> tuple[list[Command], str | None]:
+    def measure(self) -> list[Command]:
+        """Compute the metrics that are needed besides those of the sums, if there are any.
+
+        Of the validation rows, this is the metric by which models are compared.
+        """
+        name, evaluated = self.leases.evaluated_set, self.progress.evaluated
+        if not self.plan.keeps_scores or not evaluated.rows or evaluated.skipped:
+            return []
+        metric = self.plan.stopping.metric if name == "validation" else None
+        summed = metric is None or metric in LOSSES[self.plan.training.loss].metrics
+        if name == "validation" and summed:
+            return []
+        self.measuring = True
+        return [Measure(name, metric)]
+
+    def end(self, measured: Metrics, now: float) -> tuple[list[Command], str | None]:
         """Commands that follow from the result, and why training has diverged, if it has.
+
+        `measured` are the metrics that were computed from scores.
 
         Decides the end of the run where the target is met or the validation loss has stalled.
         """
@@ -54,7 +81,7 @@ class Evaluator:
         utilization = {}
         if progress.may_measure(now):
             utilization = roster.interval_utilization(progress.evaluated_at, seconds)
-        evaluation = progress.end_evaluation(now, utilization)
+        evaluation = progress.end_evaluation(now, utilization, measured)
         roster.end_interval(seconds)
         if progress.target_is_met(evaluation):
             ending.status = "target"  # even if the end was decided for another reason
@@ -73,9 +100,9 @@ class Evaluator:
         self.progress.begin_evaluation(now)
         return [ShowKept(True), *self._begin("test")]
 
-    def end_test(self) -> list[Command]:
+    def end_test(self, measured: Metrics) -> list[Command]:
         """Record the result on the test rows."""
-        return [Record(self.progress.test_result())]
+        return [Record(self.progress.test_result(measured))]
 
     def _begin(self, name: SetName) -> list[Command]:
         self.leases.begin_evaluation(name)

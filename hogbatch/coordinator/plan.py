@@ -68,7 +68,10 @@ class StoppingCriteria:
     eval_seconds: float | None  # training seconds between evaluations; None: automatic
     keep: Literal["best", "last"]
     wait_for_workers: float  # seconds without any worker after which the run fails
-    patience: float = 0  # epochs without a lower validation loss after which the run ends; 0: never
+    patience: float = 0  # epochs without a better model after which the run ends; 0: never
+    metric: str | None = (
+        None  # of the validation rows, by which models are compared; None: the loss
+    )
     by_epoch: bool = False  # evaluate after each epoch, regardless of the time
     average: bool = False  # evaluate and keep the moving mean of the model
 
@@ -90,6 +93,7 @@ class Plan:
     start_with: int = 1  # workers that must be ready before training starts
     checkpoint_seconds: float = math.inf  # between two checkpoints
     merging: MergesFactory | None = None  # None: the workers share one model
+    keeps_scores: bool = False  # workers store the scores of evaluated rows, for metrics
     # Rows of each part of divided data, in the order of an epoch; (): all workers have all rows.
     # The numbers of the parts in Hello.parts hold for all sets.
     train_parts: tuple[int, ...] = ()

@@ -1,9 +1,11 @@
 """Progress of a run: rows, losses, training seconds, and when the next evaluation is due."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hogbatch.config.losses import LOSSES, LossAndMetrics
+from hogbatch.config.metrics import ranking
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.events.event import Tested
@@ -12,8 +14,11 @@ from hogbatch.policy.progress import best_interval
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.wire.messages import Done
 
+Metrics = Mapping[str, float]  # by name
+
 EVALUATION_FRACTION = 5.0  # default training time between evaluations over the last one's duration
 FIRST_EVALUATION_S = 0.2
+IMPROVEMENT = 0.001  # of the loss between two evaluations, as a fraction of it, that counts
 TARGET_FRACTION = 1.0  # the same with a target loss: the run should end soon after it is met
 
 
@@ -88,16 +93,17 @@ class LossSums:
 
 @dataclass(slots=True)
 class Best:
-    """The lowest validation loss so far; for hashed outputs 1 - the first metric."""
+    """The lowest validation loss so far, or the `ranking` of the best metric."""
 
     loss: float = math.inf
     rows: int = 0  # trained on when it was measured
+    before: float = math.inf  # the best one before it
 
     def beaten_by(self, loss: float | None, rows: int) -> bool:
         """Whether `loss`, measured after `rows` rows, is lower; if so, it becomes the best."""
         if loss is None or not loss < self.loss:
             return False
-        self.loss, self.rows = loss, rows
+        self.before, self.loss, self.rows = self.loss, loss, rows
         return True
 
 
@@ -201,10 +207,13 @@ class Progress:
         self._began = now
         self.evaluated = LossSums()
 
-    def end_evaluation(self, now: float, utilization: dict[str, float]) -> Evaluation:
+    def end_evaluation(
+        self, now: float, utilization: dict[str, float], measured: Metrics
+    ) -> Evaluation:
         """The result, with the `utilization` of all workers since the last one.
 
-        Resets the sums of training losses.
+        `measured` are the metrics that were computed from scores. The sums of training losses are
+        reset.
         """
         loss, unit = self.plan.training.loss, self.plan.unit
         trained = self.trained.measured(loss, unit)
@@ -215,7 +224,7 @@ class Progress:
             rows=self.rows,
             train_loss=trained and trained.loss,
             validation_loss=validated and validated.loss,
-            validation_values=validated.metrics if validated else {},
+            validation_values=self._values(validated, measured),
             utilization=utilization,
         )
         self.evaluation_seconds = now - self._began
@@ -225,10 +234,18 @@ class Progress:
         self.epoch_ended = False
         return evaluation
 
-    def test_result(self) -> Tested:
-        """The result on the test rows."""
+    def test_result(self, measured: Metrics) -> Tested:
+        """The result on the test rows, with the metrics that were computed from scores."""
         tested = self._measured()
-        return Tested(tested and tested.loss, tested.metrics if tested else {})
+        return Tested(tested and tested.loss, self._values(tested, measured))
+
+    def _values(self, summed: LossAndMetrics | None, measured: Metrics) -> dict[str, float]:
+        """All metrics, first the one by which models are compared."""
+        if summed is None:
+            return {}
+        values = {**summed.metrics, **measured}
+        metric = self.plan.stopping.metric
+        return {metric: values[metric], **values} if metric in values else values
 
     def _measured(self) -> LossAndMetrics | None:
         """The means over the rows that were evaluated; None without rows, or if one is infinite."""
@@ -244,15 +261,11 @@ class Progress:
         return target is not None and loss is not None and loss <= target
 
     def is_best(self, evaluation: Evaluation) -> bool:
-        """Whether the validation loss is the lowest so far.
-
-        With a hashed output layer the first metric decides instead. Only the active outputs are
-        trained, so the loss over all outputs falls long after the metric is at its best.
-        """
-        if self.plan.training.lsh is None or not evaluation.validation_values:
-            return self.best.beaten_by(evaluation.validation_loss, evaluation.rows)
-        ranking = LOSSES[self.plan.training.loss].ranking(evaluation.validation_values)
-        return self.best.beaten_by(ranking, evaluation.rows)
+        """Whether the validation loss, or the chosen metric, is the best so far."""
+        value, metric = evaluation.validation_loss, self.plan.stopping.metric
+        if metric is not None:
+            value = ranking(metric, evaluation.validation_values)
+        return self.best.beaten_by(value, evaluation.rows)
 
     @property
     def _epochs_since_best(self) -> float:
@@ -264,6 +277,13 @@ class Progress:
         patience = self.plan.stopping.patience
         return patience > 0 and self._epochs_since_best >= patience
 
+    @property
+    def still_improves(self) -> bool:
+        """Whether the last evaluation has found a model that is better by more than chance."""
+        best = self.best
+        step = best.before - best.loss
+        return best.rows == self.evaluated_rows > 0 and math.inf > step > IMPROVEMENT * best.before
+
     def why_finished(self) -> str | None:
         """Why a run ended before its target or its planned length; None otherwise."""
         reasons = []
@@ -271,7 +291,8 @@ class Progress:
             reasons.append(f"the target loss {self.plan.stopping.target_loss:g} was not reached")
         if self.has_stalled():
             since = self._epochs_since_best
-            reasons.append(f"the validation loss has not improved for {since:.0f} epochs")
+            judge = self.plan.stopping.metric or "loss"
+            reasons.append(f"the validation {judge} has not improved for {since:.0f} epochs")
         elif reasons:
             reasons.append(f"training ended after {self.epochs:.0f} epochs")
         return "; ".join(reasons) or None

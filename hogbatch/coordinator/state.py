@@ -49,9 +49,10 @@ from hogbatch.coordinator.commands import (
     Status,
 )
 from hogbatch.coordinator.evaluation import Evaluator
+from hogbatch.coordinator.leases import EVALUATING
 from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.progress import LossSums
+from hogbatch.coordinator.progress import LossSums, Metrics
 from hogbatch.coordinator.saved_state import SavedState, restore, save
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import TICK_S, Workforce
@@ -186,8 +187,9 @@ class Coordinator(Workforce):
            rows are left. A new server gets the model; if training pauses, only if it is needed.
         6. A checkpoint is taken in the background while training continues.
         7. Once the last training lease is back and merged, the model is inspected.
-        8. Evaluation ends, immediately if there are no validation rows.
-        9. The test rows are evaluated, or cannot be.
+        8. All validation or test rows are evaluated, immediately if there are none. If metrics
+           are computed from their scores, the evaluation ends with `measured`, else now.
+        9. The test rows cannot be evaluated.
         10. Leases of the phase and epoch reached by now are handed out.
         """
         if self.decisions.failure and self.phase not in ("test", "finished"):
@@ -212,14 +214,12 @@ class Coordinator(Workforce):
             self.phase = "inspect"
             self.progress.begin_evaluation(now)
             commands += self._snapshot(with_checkpoint=self._checkpoint_is_due(now), now=now)
-        if self.phase == "evaluate" and self.leases.evaluated.finished:
-            commands += self._end_evaluation(now)
+        if self.phase in EVALUATING and self.leases.evaluated.finished:
+            commands += self._all_rows_evaluated(now)
         elif self.phase == "evaluate" and self.leases.evaluation_is_stuck:
             self.phase = "drain"
             commands += self.evaluator.interrupt()
-        if self.phase == "test" and self.leases.evaluated.finished:
-            commands += [*self.evaluator.end_test(), *self._end_run(now)]
-        elif self.phase == "test" and self.leases.evaluation_is_stuck:
+        if self.phase == "test" and self.leases.evaluation_is_stuck:
             commands += self._end_run(now)
         if (self.phase, self.epoch) != before:
             to = None
@@ -341,9 +341,23 @@ class Coordinator(Workforce):
         self.phase = "evaluate"
         return self.evaluator.begin()
 
-    def _end_evaluation(self, now: float) -> list[Command]:
+    def _all_rows_evaluated(self, now: float) -> list[Command]:
+        if self.evaluator.measuring:
+            return []
+        return self.evaluator.measure() or self._end_evaluation({}, now)
+
+    def measured(self, metrics: Metrics, now: float) -> list[Command]:
+        """Metrics of the rows that were evaluated are known."""
+        self.evaluator.measuring = False
+        if self.phase not in EVALUATING:
+            return []
+        return self._end_evaluation(metrics, now) + self._advance(now)
+
+    def _end_evaluation(self, metrics: Metrics, now: float) -> list[Command]:
+        if self.phase == "test":
+            return [*self.evaluator.end_test(metrics), *self._end_run(now)]
         self.phase = "train"
-        commands, diverged = self.evaluator.end(now)
+        commands, diverged = self.evaluator.end(metrics, now)
         if diverged:
             return commands + self._diverge(diverged, now)
         if self.ending.status:

@@ -55,7 +55,8 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     sparse: bool
     network: str
     loss: str
-    by_metric: bool = False  # the best model is that with the highest metric
+    metric: str | None = None  # by which models are compared; None: the loss
+    by_metric: bool = False  # of version 0.1.0: models are compared by the first metric
     epochs: int | None = None
     max_seconds: float | None = None
     patience: float = 0
@@ -304,6 +305,22 @@ class Tested(Event, frozen=True, tag="tested"):
     values: dict[str, float] = {}  # metric name → value
 
 
+class BaselineMeasured(Event, frozen=True, tag="baseline"):
+    """The result of a prediction that ignores the features, on the rows of a set."""
+
+    set: str
+    prediction: str  # what is always predicted, in words
+    loss: float
+    values: dict[str, float] = {}  # metric name → value
+
+
+class Assessed(Event, frozen=True, tag="assessed"):
+    """What is to be known about the result besides its figures."""
+
+    TEXT: ClassVar[str] = "{text}"
+    text: str
+
+
 class Reached(Event, frozen=True):
     """Base of the events about a checkpoint."""
 
@@ -380,8 +397,9 @@ AnyEvent = (
     | WorkerLeft | WorkerRestarted | WorkerGivenUp | WorkerParked | WorkerUnparked | OutOfMemory
     | PolicyStopped | LeaseDone | LeasesDone | MergeRefused | RowsSkipped | RowsOftenSkipped
     | Quarantined
-    | EpochEnded | EvaluationBegins | Evaluated | Tested | CheckpointBegins | CheckpointWritten
-    | CheckpointFailed | Poisoned | Recovered | WorkersOfServer | ServersMerged | PlaneChosen
+    | EpochEnded | EvaluationBegins | Evaluated | Tested | BaselineMeasured | Assessed
+    | CheckpointBegins | CheckpointWritten | CheckpointFailed | Poisoned | Recovered
+    | WorkersOfServer | ServersMerged | PlaneChosen
 )  # fmt: skip
 NAMES = frozenset(kind.__struct_config__.tag for kind in get_args(AnyEvent))
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.events.event import AnyEvent, Evaluated, Tested
+from hogbatch.config.sets import SetName
+from hogbatch.events.event import AnyEvent, BaselineMeasured, Evaluated, Tested
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.records import Evaluation, Observer, RunTotals
 
@@ -39,6 +40,7 @@ class RunRecorder:
         self.history: list[Evaluation] = []
         self.kept: Evaluation | None = None  # of the kept parameters
         self.tested: Tested | None = None  # the result of the kept parameters on the test rows
+        self.baselines: dict[str, BaselineMeasured] = {}  # by set
         self._observers = observers
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
@@ -57,6 +59,8 @@ class RunRecorder:
         """Log an event, and tell the observers."""
         if isinstance(event, Tested):
             self.tested = event
+        if isinstance(event, BaselineMeasured):
+            self.baselines[event.set] = event
         logged = self.log.write(event)
         for observer in self._observers:
             observer.event(logged)
@@ -113,6 +117,17 @@ class RunRecorder:
         """The parameters to save: those kept, or the current shared ones if none were kept."""
         return self._shared if self._copy is None else self._copy
 
+    @property
+    def results(self) -> dict[SetName, tuple[float, Mapping[str, float]]]:
+        """Loss and metrics of the kept model by set, where the loss is known and finite."""
+        kept, tested = self.kept, self.tested
+        found: dict[SetName, tuple[float, Mapping[str, float]]] = {}
+        if kept is not None and kept.validation_loss is not None:
+            found["validation"] = kept.validation_loss, kept.validation_values
+        if tested is not None and tested.loss is not None:
+            found["test"] = tested.loss, tested.values
+        return found
+
     def summary(
         self, status: str, reason: str, totals: RunTotals, refused: RefusalCounts
     ) -> dict[str, Any]:
@@ -123,6 +138,7 @@ class RunRecorder:
             connections_refused=refused.connections,
         )
         kept = self.kept
+        results = {name: _result(*each) for name, each in self.results.items()}
         return {
             **self.marks,
             "status": status,
@@ -131,8 +147,9 @@ class RunRecorder:
             "epochs": totals.epochs,
             "rows": totals.rows,
             "train_loss": self.history[-1].train_loss if self.history else None,
-            "validation": _result(kept.validation_loss, kept.validation_values) if kept else None,
-            "test": _result(self.tested.loss, self.tested.values) if self.tested else None,
+            "validation": results.get("validation"),
+            "test": results.get("test"),
+            "baselines": {name: each.fields for name, each in self.baselines.items()},
             "saved": {"seconds": kept.seconds, "epochs": kept.epochs} if kept else None,
             "history": [_entry(evaluation) for evaluation in self.history],
             "workers": [asdict(worker) for worker in totals.workers],
@@ -146,9 +163,6 @@ def _entry(evaluation: Evaluation) -> dict[str, Any]:
     return {**asdict(evaluation), "validation_value": value}
 
 
-def _result(loss: float | None, values: Mapping[str, float]) -> dict[str, Any] | None:
-    """Loss and metrics of the kept model on a set; None if the loss is not known or not finite."""
-    if loss is None:
-        return None
+def _result(loss: float, values: Mapping[str, float]) -> dict[str, Any]:
     metric, value = next(iter(values.items()))
     return {"loss": loss, "metric": metric, "value": value, "values": dict(values)}

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Protocol
 
 from msgspec import Meta
 
-from hogbatch.config.losses import LOSSES
+from hogbatch.config.metrics import ranking
 from hogbatch.events.event import AnyEvent, Evaluated, Started
 
 # In files, other numbers are invalid.
@@ -68,9 +68,10 @@ class IntervalSpeed:
 
 def rank(evaluation: Evaluation | Evaluated, started: Started | None) -> float:
     """A number that is the lowest for the best model, by the rule of the coordinator."""
-    if started is not None and started.by_metric and evaluation.validation_values:
-        return LOSSES[started.loss].ranking(evaluation.validation_values)
-    return math.inf if evaluation.validation_loss is None else evaluation.validation_loss
+    value, metrics = evaluation.validation_loss, evaluation.validation_values
+    if started is not None and (started.metric or (started.by_metric and metrics)):
+        value = ranking(started.metric or next(iter(metrics)), metrics)
+    return math.inf if value is None else value
 
 
 @dataclass(frozen=True, slots=True)

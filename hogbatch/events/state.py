@@ -51,6 +51,7 @@ class RunState:
     occurrences: dict[str, list[float]] = field(default_factory=dict)  # of TIMED: training seconds
     checkpoint_at: float | None = None  # training seconds of the state that the last one has
     tested: events.Tested | None = None  # the result of the kept model on the test rows
+    baselines: dict[str, events.BaselineMeasured] = field(default_factory=dict)  # by set
     evaluates: events.EvaluationBegins | None = None  # an evaluation has begun and not ended
     saves: bool = False  # a checkpoint is being written
     damaged: int = 0  # events of workers that are not known, and lines that are not events
@@ -159,6 +160,8 @@ class RunState:
                 self.evaluates = event
             case events.Tested():
                 self.tested, self.evaluates = event, None
+            case events.BaselineMeasured():
+                self.baselines[event.set] = event
             case events.CheckpointBegins():
                 self.saves = True
             case events.CheckpointWritten():

@@ -125,13 +125,14 @@ def _sums(places: NDArray[Any], weights: Doubles, length: int = 0) -> Doubles:
     return np.bincount(places, weights, length).astype(np.float64, copy=False)
 
 
-def measure(rows: Scored) -> dict[str, float]:
-    """All metrics that can be computed, by name; nan where one is not defined."""
+def measure(rows: Scored, only: str | None = None) -> dict[str, float]:
+    """All metrics that can be computed, by name, or `only` one; nan where one is not defined."""
     known = fitting(
         rows.loss, scores=rows.scores is not None, frequencies=rows.frequencies is not None
     )
     counts = rows.shares.any()
-    return {each.name: FORMULAS[each.name](rows) if counts else math.nan for each in known}
+    names = [each.name for each in known if only in (None, each.name)]
+    return {name: FORMULAS[name](rows) if counts else math.nan for name in names}
 
 
 def _log_loss(rows: Scored) -> float:

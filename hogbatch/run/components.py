@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
 
+from hogbatch.config.sets import SetName
 from hogbatch.coordinator.adapters import ProcessAdapter, RunAdapters
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.state import Coordinator
@@ -14,6 +15,7 @@ from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import RunTotals
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.run.checkpoint.snapshots import Snapshots
+from hogbatch.run.measure import measure_set
 from hogbatch.run.policy_limit import limited
 from hogbatch.run.resume import describe_checkpoint
 from hogbatch.run.rundir import RunDirectory
@@ -114,6 +116,13 @@ class RunComponents:
             show_mean=self.moving_mean.show,
             show_kept=self.recorder.show_kept,
             keep=self.recorder.keep,
+            measure=self.measure,
+        )
+
+    def measure(self, name: SetName, metric: str | None) -> dict[str, float]:
+        """Compute `metric`, or all metrics, of the set that was evaluated last."""
+        return measure_set(
+            self.setup.loaded, self.setup.network, name, self.segments.scores, metric
         )
 
     def save_checkpoint(self) -> None:

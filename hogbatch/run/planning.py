@@ -1,12 +1,14 @@
 """The network and the plan of a run, derived from its settings and its data."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import structs
 
-from hogbatch.config.losses import can_hash, choose_loss
+from hogbatch.config.losses import LOSSES, can_hash, choose_loss
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
+from hogbatch.config.metrics import fitting, keeps_all_scores
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
@@ -98,7 +100,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
             cpu_teams=config.cpu_teams or 0,
         ),
         limits=limits_for(config, rows),
-        stopping=_stopping_criteria(config, data, hashed=_hashes(config, network.outputs)),
+        stopping=_stopping_criteria(config, data, network),
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, data, network),
             scaling,
@@ -113,6 +115,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
         train_rows=rows,
         validation_rows=_rows(data, "validation"),
         test_rows=_rows(data, "test"),
+        keeps_scores=config.cluster is None,
     )
 
 
@@ -178,10 +181,10 @@ def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
     return None if limits is None else (limits.smallest, limits.largest)
 
 
-def _stopping_criteria(config: TrainConfig, data: DataFacts, *, hashed: bool) -> StoppingCriteria:
+def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -> StoppingCriteria:
     """Return when to stop. Patience applies by default only if the user sets no other limit."""
     rows, patience = data.train_sizes.rows, config.patience
-    validated = _rows(data, "validation")
+    validated, hashed = _rows(data, "validation"), _hashes(config, network.outputs)
     if patience and not validated:
         raise UsageError(
             "stopping early (patience) needs validation rows, but there are none: expected a "
@@ -200,7 +203,34 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, *, hashed: bool) ->
         patience=patience if validated else 0,
         by_epoch=config.deterministic,
         average=config.average == "on" or (config.average == "auto" and hashed),
+        metric=_metric(config, data, network),
     )
+
+
+def _metric(config: TrainConfig, data: DataFacts, network: Network) -> str | None:
+    """Return the metric by which models are compared; None: the loss.
+
+    The default with a hashed output layer is the first metric. Only the active outputs are trained
+    there, so the loss over all outputs falls long after the metric is at its best.
+    """
+    loss, rows = LOSSES[network.loss], _rows(data, "validation")
+    if config.metric == "auto":
+        return loss.metrics[0] if _hashes(config, network.outputs) else None
+    if not rows:
+        raise UsageError(f"--metric {config.metric} needs validation rows; there are none")
+    if config.metric == "loss":
+        return None
+    names: Sequence[str] = loss.metrics  # which servers report, too
+    if config.cluster is None:
+        scores = keeps_all_scores(rows, network.outputs)
+        names = [each.name for each in fitting(loss, scores=scores)]
+    if config.metric not in names:
+        where = "" if config.cluster is None else " on several servers"
+        raise UsageError(
+            f"--metric {config.metric} cannot be computed for loss {loss.name}{where}; expected "
+            f"one of loss, {', '.join(names)}"
+        )
+    return config.metric
 
 
 def _rows(data: DataFacts, name: SetName) -> int:

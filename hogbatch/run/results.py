@@ -210,7 +210,7 @@ def _print_error(line: str) -> None:
 
 
 def results_in_words(summary: Mapping[str, Any], components: RunComponents) -> str:
-    """The results of the kept model: those that chose it, and those on the test set."""
+    """The results of the kept model: those that chose it, those on the test set, and a baseline."""
     loss, plan = components.setup.network.loss, components.setup.plan
     results = []
     if summary["validation"]:
@@ -224,6 +224,10 @@ def results_in_words(summary: Mapping[str, Any], components: RunComponents) -> s
         results.append("the test loss is not finite")
     elif plan.test_rows and summary["rows"]:
         results.append("the test set was not evaluated")
+    for baseline in list(components.recorder.baselines.values())[-1:]:
+        metric, value = next(iter(baseline.values.items()))
+        result = _result({"metric": metric, "value": value, "loss": baseline.loss}, loss)
+        results.append(f"always predicting {baseline.prediction}: {result}")
     return "; ".join(results)
 
 

@@ -91,7 +91,7 @@ class RunSetup:
             sparse=self.data.train_sizes.sparse,
             network=self.network.widths,
             loss=self.network.loss,
-            by_metric=plan.training.lsh is not None,
+            metric=stopping.metric,
             epochs=stopping.epochs,
             max_seconds=stopping.max_seconds,
             patience=stopping.patience,

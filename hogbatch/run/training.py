@@ -18,6 +18,7 @@ from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import Observer
 from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.policy.choose import find
+from hogbatch.run.assessment import assess
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.initial import start_from
 from hogbatch.run.launch.local import log_name
@@ -136,6 +137,8 @@ def _outcome(
         record(Ended("failed", str(error)))
         raise
     finish, totals = outcome.finish, outcome.totals
+    for event in assess(components, finish):
+        record(event)
     reached = totals.seconds, totals.epochs, totals.rows
     record(Ended(finish.status, finish.reason or "", *reached))
     return outcome

@@ -84,10 +84,11 @@ def test_a_run_has_its_figures_by_name(train):
         "rows": summary["rows"],
         "train_loss": history[-1]["train_loss"],
         "validation_loss": run.validation_loss,
-        "validation_accuracy": validation["values"]["accuracy"],
         "test_loss": run.test_loss,
-        "test_accuracy": test["values"]["accuracy"],
+        **{f"validation_{name}": value for name, value in validation["values"].items()},
+        **{f"test_{name}": value for name, value in test["values"].items()},
     }
+    assert {"validation_accuracy", "test_accuracy"} < {*run.metrics}
     assert given == run.metrics_history and len(given) >= 1
     for name in ("rows", "validation_loss"):
         assert [each[name] for each in given] == [each[name] for each in history]

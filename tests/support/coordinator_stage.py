@@ -38,6 +38,7 @@ def make_plan(
     start_with=1,
     lsh=None,
     checkpoint_seconds=math.inf,
+    keeps_scores=False,
     **ending,
 ):
     """A plan for one epoch of `train_rows` rows, unless the arguments change that."""
@@ -70,6 +71,7 @@ def make_plan(
         train_rows=train_rows,
         validation_rows=validation_rows,
         test_rows=test_rows,
+        keeps_scores=keeps_scores,
         beta=beta,
         start_with=start_with,
         checkpoint_seconds=checkpoint_seconds,
@@ -173,6 +175,10 @@ class Stage:
             if snapshot.saved is not None and not self.bad:
                 commands += self._note(self.state.checkpoint_written(self.unwritable, self.now))
         return commands
+
+    def measured(self, **metrics):
+        """Answer the last Measure."""
+        return self._note(self.state.measured(metrics, self.now))
 
     def later(self, seconds, silent=()):
         """Let time pass in steps of up to 1 s; all workers except `silent` send heartbeats."""

@@ -15,6 +15,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.commands import (
     Keep,
+    Measure,
     Quarantine,
     Record,
     Report,
@@ -79,8 +80,13 @@ class RehearsedWorld(World):
             Report: lambda it: recorder.report(it.evaluation, self.state.totals(self.queue.now)),
             ShowMean: lambda it: components.moving_mean.show(it.shown),
             ShowKept: lambda it: recorder.show_kept(it.shown),
+            Measure: self._measure,
             Keep: lambda it: recorder.keep(it.evaluation),
         }
+
+    def _measure(self, command: Measure) -> None:
+        metrics = self._components.measure(command.set, command.metric)
+        self.background("copy", 0.0, partial(self.state.measured, metrics))
 
     def fence(self, number: int) -> int:
         return self._components.segments.fences.current(number)

@@ -57,6 +57,12 @@ def report_parts(report: RunReport) -> dict[str, list[str]]:
     if (tested := run.tested) is not None:
         loss = started.loss if started is not None else None
         parts["test"] = measured_parts(tested.values, tested.loss, loss, "loss")
+    for baseline in list(run.baselines.values())[-1:]:
+        loss = started.loss if started is not None else None
+        parts["baseline"] = [
+            f"always predicting {baseline.prediction}:",
+            *measured_parts(baseline.values, baseline.loss, loss, "loss"),
+        ]
     if run.checkpoint_at is not None:
         parts["saved"] = [f"checkpoint of {run.checkpoint_at:.2f} s"]
     if report.elsewhere is not None:

@@ -112,12 +112,10 @@ def test_metrics_are_means_over_rows(names, sums, values):
 
 
 @losses
-def test_a_better_leading_metric_ranks_lower_and_metrics_of_no_rows_are_nan(loss):
+def test_metrics_of_no_rows_are_nan(loss):
     values = loss.metric_values((0.0, 0.0, 0.0), 0)
     assert tuple(values) == loss.metrics
     assert all(math.isnan(value) for value in values.values())
-    worse, better = sorted((0.2, 0.4), reverse=not loss.higher_is_better)
-    assert loss.ranking({loss.metrics[0]: better}) < loss.ranking({loss.metrics[0]: worse})
 
 
 @losses

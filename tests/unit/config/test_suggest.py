@@ -19,7 +19,7 @@ KEYS = [dashed(name) for name in FLAGS]
         ("hiden", "hidden"),
         ("lr-scalling", "lr-scaling"),
         ("epoch", "epochs"),
-        ("metric", None),
+        ("eval-metric", "metric"),
         ("class-prior", None),
         ("dropout", None),
         ("min-seconds", None),

@@ -109,7 +109,7 @@ def test_a_former_setting_that_would_change_the_model_is_refused(toml):
         ("hiden", 1, "unknown key 'hiden'; the nearest is 'hidden'"),
         ("lr_scalling", "x", "unknown key 'lr_scalling'; the nearest is 'lr-scaling'"),
         ("learning_rate", 1, "unknown key 'learning_rate'; the nearest is 'lr'"),
-        ("metric", "auc", "unknown key 'metric'; hogbatch train --help lists all keys"),
+        ("colour", "red", "unknown key 'colour'; hogbatch train --help lists all keys"),
         ("test", b"x", "test: expected text in UTF-8; got b'x'"),
         ("epochs", "many", "epochs: expected a whole number; got 'many'"),
         ("epochs", 1.5, "epochs: expected a whole number; got 1.5"),

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hogbatch.coordinator.commands import Finish, Keep, Report, Send, ShowMean
+from hogbatch.coordinator.commands import Finish, Keep, Measure, Report, Send, ShowMean
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.events.event import EpochEnded, LeaseDone
+from hogbatch.events.event import EpochEnded, LeaseDone, Tested as FinalResult
 from hogbatch.wire.messages import Stop
 from tests.support.coordinator_stage import is_send, of_kind, records, works
 
@@ -75,6 +75,50 @@ def test_the_training_clock_stops_during_an_evaluation(tested):
     assert report.evaluation.seconds == seconds
     play.later(0.5)
     assert play.state.totals(play.now).seconds == pytest.approx(seconds + 0.5)
+
+
+def until_measured(play):
+    """Let the workers evaluate rows until metrics are computed; return the command."""
+    while not (commands := of_kind(play.said, Measure)):
+        play.shuffle()
+        play.later(0.1)
+        for key in [key for key, held in play.work.items() if held]:
+            play.done(key, metric_sums=(0.0,))
+    play.said.clear()
+    return commands
+
+
+def test_models_are_compared_by_a_metric_that_is_computed_from_scores(tested):
+    play, kept = tested(metric="auc", keeps_scores=True), []
+    for auc in (0.7, 0.9, 0.8):
+        assert until_measured(play) == [Measure("validation", "auc")]
+        play.later(1.0)
+        assert play.state.phase == "evaluate"
+        commands = play.measured(auc=auc)
+        (report,) = of_kind(commands, Report)
+        assert report.evaluation.validation_values == {"auc": auc, "accuracy": 0.0}
+        assert play.state.phase == "train"
+        kept.append(len(of_kind(commands, Keep)))
+    assert kept == [1, 1, 0]
+
+
+def test_all_metrics_of_the_test_rows_are_computed_and_none_of_others(tested):
+    play = tested(test_rows=300, epochs=1, keeps_scores=True)
+    assert until_measured(play) == [Measure("test", None)]
+    play.later(1.0)
+    commands = play.measured(auc=0.8)
+    (result,) = records(commands, FinalResult)
+    assert result.values == {"accuracy": 0.0, "auc": 0.8}
+    assert play.finish.status == "finished"
+
+
+def test_metrics_that_come_after_the_end_are_ignored(tested):
+    play = tested(metric="auc", keeps_scores=True)
+    until_measured(play)
+    play.interrupt()
+    play.later(6.0)
+    assert play.finish.status == "stopped"
+    assert play.measured(auc=0.7) == []
 
 
 def test_keep_best_keeps_improvements_only(tested):

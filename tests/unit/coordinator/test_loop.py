@@ -52,6 +52,7 @@ def adapters(shuffle, children, record=None):
         show_mean=None,
         show_kept=None,
         keep=None,
+        measure=lambda name, metric: {},
     )
 
 

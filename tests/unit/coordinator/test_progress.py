@@ -1,7 +1,6 @@
 import pytest
 from msgspec.structs import replace
 
-from hogbatch.config.lsh import defaults
 from hogbatch.coordinator.progress import Best, LossSums, Progress, TrainingClock
 from hogbatch.wire.messages import Done
 from tests.support.coordinator_stage import make_plan
@@ -19,7 +18,7 @@ def progress(**plan):
 
 def evaluate(made, now, took=0.0):
     made.begin_evaluation(now)
-    evaluation = made.end_evaluation(now + took, {})
+    evaluation = made.end_evaluation(now + took, {}, {})
     made.clock.start(now + took)
     return evaluation
 
@@ -73,7 +72,7 @@ def test_an_evaluation_reports_the_losses_since_the_last_one():
     made.clock.start(101.5)
     made.begin_evaluation(102.0)
     made.evaluated.add(done(rows=10, loss=3.0, metric_sums=(9.0,)))
-    evaluation = made.end_evaluation(105.0, {})
+    evaluation = made.end_evaluation(105.0, {}, {})
     assert (evaluation.seconds, evaluation.epochs, evaluation.rows) == (2.0, 0.5, 100)
     assert (evaluation.train_loss, evaluation.validation_loss) == (0.5, 0.3)
     assert evaluation.validation_values == {"accuracy": 0.9}
@@ -162,7 +161,7 @@ def test_the_target_applies_to_the_test_loss_or_without_one_to_the_training_loss
     made.begin_evaluation(101.0)
     if validation_rows:
         made.evaluated.add(done(rows=10, loss=3.0))
-    assert made.target_is_met(made.end_evaluation(101.0, {})) is met
+    assert made.target_is_met(made.end_evaluation(101.0, {}, {})) is met
     assert not made.target_is_met(evaluate(made, 102.0)), "without a loss"
 
 
@@ -172,20 +171,45 @@ def test_the_current_model_is_wanted_until_there_is_a_best_one(keep, after):
     assert made.wants_current_model
     made.begin_evaluation(101.0)
     made.evaluated.add(done(rows=10, loss=3.0))
-    assert made.is_best(made.end_evaluation(101.0, {}))
+    assert made.is_best(made.end_evaluation(101.0, {}, {}))
     assert made.wants_current_model is after
 
 
 @pytest.mark.parametrize(
-    ("lsh", "best"), [(None, [True, True]), (defaults("dwta", 99, 0), [True, False])]
+    ("metric", "best"),
+    [
+        (None, [True, True, True]),
+        ("accuracy", [True, False, False]),
+        ("brier", [True, False, True]),  # lower is better
+        ("auc", [False, False, True]),  # it is not defined for the first two
+    ],
 )
-def test_a_hashed_output_layer_is_judged_by_its_metric(lsh, best):
-    made, found = progress(validation_rows=10, lsh=lsh), []
-    for loss, right in ((3.0, 8.0), (2.0, 7.0)):
+def test_models_are_compared_by_the_loss_or_by_a_metric(metric, best):
+    made, found = progress(validation_rows=10, metric=metric), []
+    measured = [{"brier": 0.2}, {"brier": 0.3}, {"brier": 0.1, "auc": 0.6}]
+    for loss, right, values in zip((3.0, 2.0, 1.0), (8.0, 7.0, 6.0), measured, strict=True):
         made.begin_evaluation(101.0)
         made.evaluated.add(done(rows=10, loss=loss, metric_sums=(right, 0.0, 0.0)))
-        found.append(made.is_best(made.end_evaluation(102.0, {})))
+        evaluation = made.end_evaluation(102.0, {}, values)
+        assert evaluation.validation_values == {"accuracy": right / 10, **values}
+        if metric in evaluation.validation_values:
+            assert next(iter(evaluation.validation_values)) == metric
+        found.append(made.is_best(evaluation))
     assert found == best
+
+
+@pytest.mark.parametrize(
+    ("losses", "improves"),
+    [((0.5,), False), ((0.5, 0.4), True), ((0.5, 0.4999), False), ((0.5, 0.4, 0.45), False)],
+)
+def test_a_run_still_improves_if_its_last_evaluation_is_clearly_the_best(losses, improves):
+    made = progress(validation_rows=10)
+    for now, loss in enumerate(losses, 101):
+        made.add(done())
+        made.begin_evaluation(now)
+        made.evaluated.add(done(rows=10, loss=10 * loss))
+        made.is_best(made.end_evaluation(now, {}, {}))
+    assert made.still_improves == improves
 
 
 def test_a_clock_never_skips_more_than_it_has_run():

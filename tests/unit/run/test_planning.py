@@ -109,6 +109,12 @@ def test_workers_receive_the_hashing_settings(flags, sent):
     assert values(welcome("multilabel", 20, output="lsh", **flags).lsh, sent) == sent
 
 
+def test_models_of_servers_are_compared_only_by_sums_over_rows():
+    assert planned(cluster="local", metric="accuracy")[-1].stopping.metric == "accuracy"
+    with pytest.raises(UsageError, match=r"auc .* logistic on several servers; .* loss, accuracy$"):
+        planned(cluster="local", metric="auc")
+
+
 @pytest.mark.parametrize(
     ("flags", "average"),
     [

@@ -1,0 +1,134 @@
+"""The best model that ignores the features: what it predicts, and how good that is."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.config.losses import Loss, OfNumbers
+from hogbatch.config.metrics import CUTOFFS
+from hogbatch.data import csr
+from hogbatch.data.batch import Labels
+from hogbatch.data.encode import Encoding, label_text
+from hogbatch.kernels.blocks import NUMPY_KERNELS, ScoreSummary
+from hogbatch.kernels.contract import LOSS, TOTALS
+from hogbatch.machine.printable import rounded
+from hogbatch.model.metrics import Doubles, Scored, measure
+
+MAX_CONSTANTS = 1 << 20  # scores of a set from which metrics are computed
+
+
+class Baseline(NamedTuple):
+    """Scores of every row, from the training labels alone."""
+
+    scores: Doubles  # [C]
+    prediction: str  # in words, for "always predicting ..."
+
+
+class BaselineResult(NamedTuple):
+    """The results of a baseline on a set."""
+
+    loss: float  # mean per row
+    values: dict[str, float]  # metric name → value
+
+
+def baseline_of(loss: Loss, encoding: Encoding, labels: Labels) -> Baseline:
+    """The baseline for the training `labels`: frequencies of classes, the mean, or a quantile.
+
+    Without probabilities, it is the most frequent class.
+    """
+    weights = _weights(labels)
+    if isinstance(loss, OfNumbers):
+        constant, name = _constant(loss.level, labels.values.astype(np.float64), weights)
+        number = rounded(constant * encoding.scale + encoding.offset)
+        return Baseline(loss.scores_of(np.array([constant])), f"the {name}, {number}")
+    classes = max(2, encoding.outputs) if encoding.classes else encoding.outputs
+    rows, columns = _cells(labels)
+    own = weights[rows]
+    if loss.label_lists and loss.normalised:  # the labels of a row share its weight
+        own = own / np.bincount(rows)[rows]
+    counts = np.bincount(columns, own, classes)
+    total = counts.sum() if loss.normalised else weights.sum()
+    shares = np.maximum(counts, 0.5) / total  # of a class without rows, half a row
+    if loss.normalised:
+        scores = np.log(shares)
+    else:
+        shares = np.minimum(shares, 1 - 0.5 / total)
+        scores = np.log(shares / (1 - shares))
+    if encoding.kind == "binary":
+        scores = scores[1:] if loss.has_probabilities else np.sign(scores[1:])
+    if loss.label_lists:
+        return Baseline(scores, "the most frequent labels")
+    return Baseline(scores, label_text(encoding.classes[int(counts.argmax())]))
+
+
+def evaluate_baseline(
+    baseline: Baseline, loss: Loss, encoding: Encoding, labels: Labels
+) -> BaselineResult:
+    """Loss and metrics on rows with these labels, in the unit of the labels.
+
+    Metrics that need all scores are left out if there are many.
+    """
+    rows, width = _rows(labels), len(baseline.scores)
+    scores = np.broadcast_to(baseline.scores, (rows, width))
+    mean = _mean_loss(loss, labels, scores)
+    if isinstance(loss, OfNumbers):
+        exact: Any = scores
+        scores = loss.predict(exact)[:, np.newaxis] * encoding.scale
+        in_unit: Any = labels.values * np.float64(encoding.scale)
+        labels = labels._replace(values=in_unit)
+    if width > 1 and rows * width > MAX_CONSTANTS:
+        best = np.argsort(-baseline.scores, kind="stable")[: max(CUTOFFS)]
+        scored = Scored(loss, labels, None, np.broadcast_to(best, (rows, len(best))))
+    else:
+        scored = Scored(loss, labels, scores)
+    values = {name: value for name, value in measure(scored).items() if np.isfinite(value)}
+    return BaselineResult(loss.in_units(mean, {}, encoding.scale).loss, values)
+
+
+def _mean_loss(loss: Loss, labels: Labels, scores: NDArray[Any]) -> float:
+    """The mean loss of rows with the same scores [C]."""
+    rows, weights = len(scores), _weights(labels)
+    if scores.shape[1] == 1:
+        totals = np.zeros(TOTALS)
+        NUMPY_KERNELS.loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
+        return float(totals[LOSS] / weights.sum())
+    constant = scores[0]
+    owners, columns = _cells(labels)
+    summary = ScoreSummary(1, 1, loss.kind)
+    summary.add(0, constant[np.newaxis].copy())
+    sums = np.bincount(owners, constant[columns], rows)
+    if not loss.normalised:
+        return float(summary.total[0] - np.average(sums, weights=weights))
+    labels_of_row = np.bincount(owners, minlength=rows)
+    whole = np.log(summary.total[0]) + summary.highest[0]
+    losses = np.where(labels_of_row, whole - sums / np.maximum(labels_of_row, 1), 0.0)
+    return float(np.average(losses, weights=weights))
+
+
+def _constant(level: float | None, values: Doubles, weights: Doubles) -> tuple[float, str]:
+    """The mean of values[N], or their quantile, and its name."""
+    if level is None:
+        return float(np.average(values, weights=weights)), "mean"
+    order = np.argsort(values)
+    sums = np.cumsum(weights[order])
+    place = min(int(np.searchsorted(sums, level * sums[-1])), len(order) - 1)
+    name = "median" if level == 0.5 else f"quantile {level:g}"
+    return float(values[order[place]]), name
+
+
+def _weights(labels: Labels) -> Doubles:
+    """The weights of the rows: float64[N]."""
+    given = labels.weights.astype(np.float64)
+    return given if len(given) else np.ones(_rows(labels))
+
+
+def _rows(labels: Labels) -> int:
+    return max(len(labels.values), len(labels.indptr) - 1)
+
+
+def _cells(labels: Labels) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The row and the class of each label: intp[n] each."""
+    if len(labels.indptr):
+        return csr.rows_of(labels.indptr), labels.indices.astype(np.intp)
+    return np.arange(len(labels.values)), labels.values.astype(np.intp)

@@ -1,0 +1,52 @@
+"""What is to be known about the result of a run: a baseline, and whether more epochs would help."""
+
+from collections.abc import Iterator, Mapping
+
+from hogbatch.config.losses import LOSSES
+from hogbatch.config.metrics import ranking
+from hogbatch.coordinator.commands import Finish
+from hogbatch.data.load import LoadedData
+from hogbatch.events.event import Assessed, BaselineMeasured
+from hogbatch.model.baseline import baseline_of, evaluate_baseline
+from hogbatch.run.components import RunComponents
+
+
+def assess(components: RunComponents, finish: Finish) -> Iterator[BaselineMeasured | Assessed]:
+    """Measure the baseline on the sets on which the kept model was evaluated, and compare them.
+
+    There is no baseline of data that are divided among servers.
+    """
+    setup, recorder, progress = (
+        components.setup,
+        components.recorder,
+        components.coordinator.progress,
+    )
+    data, network, results = setup.data, setup.network, recorder.results
+    if isinstance(data, LoadedData) and results:
+        loss, encoding = LOSSES[network.loss], data.encoding
+        baseline = baseline_of(loss, encoding, data.train.labels)
+        for name, (_, values) in results.items():
+            found = evaluate_baseline(baseline, loss, encoding, data.sets[name].labels)
+            shown = {each: found.values[each] for each in values if each in found.values}
+            measured = BaselineMeasured(name, baseline.prediction, found.loss, shown)
+            yield measured
+        if text := no_better(*results[name], measured):  # on the test rows, if there are any
+            yield Assessed(text)
+    if finish.status == "finished" and not progress.has_stalled() and progress.still_improves:
+        judge = setup.plan.stopping.metric or "loss"
+        yield Assessed(
+            f"the validation {judge} was still improving at the last epoch: raise --epochs"
+        )
+
+
+def no_better(loss: float, values: Mapping[str, float], baseline: BaselineMeasured) -> str | None:
+    """A sentence if the loss or the first metric of a model is no better than the baseline's."""
+    main = next(iter(values))
+    own, other = ranking(main, values), ranking(main, baseline.values)
+    metric = own is not None and other is not None and own >= other
+    worse = [*([main] if metric else []), *(["loss"] if loss >= baseline.loss else [])]
+    if not worse:
+        return None
+    are, those = ("is", "that") if len(worse) == 1 else ("are", "those")
+    what = f"{baseline.set} {' and '.join(worse)}"
+    return f"the {what} {are} no better than {those} of always predicting {baseline.prediction}"

@@ -1,0 +1,77 @@
+"""The metrics of runs are those of scikit-learn on the scores of the saved model."""
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+import hogbatch
+from hogbatch.config.losses import LOSSES
+from hogbatch.config.metrics import fitting
+from hogbatch.errors import UsageError
+
+FEATURES, ROWS, LABELS = 6, 400, 4
+QUICK = {"hidden": (8,), "epochs": 2, "seed": 0, "verbose": False, "scale": "none"}
+
+
+def rows(seed):
+    """Rows with noisy sums of their features, of which labels are made."""
+    random = np.random.default_rng(seed)
+    X = random.standard_normal((ROWS, FEATURES)).astype(np.float32)
+    weights = np.random.default_rng(9).standard_normal((FEATURES, LABELS))
+    return X, X @ weights + random.standard_normal((ROWS, LABELS))
+
+
+def softmax(scores):
+    fractions = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return fractions / fractions.sum(axis=1, keepdims=True)
+
+
+CASES = {  # loss: labels from sums, a metric, scikit-learn's value from labels and scores
+    "logistic": (lambda z: z[:, 0] > 0, "auc", sk.roc_auc_score),
+    "softmax": (
+        lambda z: z.argmax(axis=1),
+        "average_precision",
+        lambda y, scores: sk.average_precision_score(y, softmax(scores)),
+    ),
+    "squared": (lambda z: 3 + 20 * z[:, 0], "mae", sk.mean_absolute_error),
+    "multilabel": (
+        lambda z: (z > 0).astype(np.uint8),
+        "nDCG@3",
+        lambda y, scores: sk.ndcg_score(y, scores, k=3),
+    ),
+}
+
+
+def check(loss, **settings):
+    """Train, and compare the metric of the validation and of the test rows."""
+    labels, metric, value = CASES[loss]
+    (X, z), (X_test, z_test) = rows(0), rows(1)
+    data = {"X_validation": X_test, "y_validation": labels(z_test), "metric": metric}
+    test = {"X_test": X_test, "y_test": labels(z_test)}
+    run = hogbatch.train(X, labels(z), **data, **test, **QUICK, **settings)
+    scores = run.model.scores(X_test, np.float64)
+    if loss == "squared":
+        scores = scores * run.model.encoding.scale + run.model.encoding.offset
+    expected = value(labels(z_test), scores[:, 0] if scores.shape[1] == 1 else scores)
+    for name in ("validation", "test"):
+        assert run.summary[name]["value"] == pytest.approx(expected, abs=1e-5)
+        assert run.summary[name]["metric"] == metric
+    assert {*run.summary["test"]["values"]} == {each.name for each in fitting(LOSSES[loss])}
+
+
+@pytest.mark.parametrize("loss", CASES)
+def test_metrics_of_runs_in_this_process(loss):
+    check(loss)
+
+
+@pytest.mark.slow
+def test_metrics_of_a_cpu_and_a_gpu_that_evaluate_together():
+    check("softmax", workers="cpu:2,gpu:host", policy="fixed", cpu_batch="16", gpu_batch="50")
+
+
+def test_a_metric_that_does_not_fit_is_refused():
+    X, z = rows(0)
+    with pytest.raises(UsageError, match=r"--metric auc cannot .* squared; .* loss, rmse, mae, r2"):
+        hogbatch.train(X, z[:, 0], metric="auc", **QUICK)
+    with pytest.raises(UsageError, match="needs validation rows"):
+        hogbatch.train(X, z[:, 0] > 0, metric="auc", validation_fraction=0.0, **QUICK)
