@@ -203,11 +203,11 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -
         patience=patience if validated else 0,
         by_epoch=config.deterministic,
         average=config.average == "on" or (config.average == "auto" and hashed),
-        metric=_metric(config, data, network),
+        metric=metric_for(config, data, network),
     )
 
 
-def _metric(config: TrainConfig, data: DataFacts, network: Network) -> str | None:
+def metric_for(config: TrainConfig, data: DataFacts, network: Network) -> str | None:
     """Return the metric by which models are compared; None: the loss.
 
     The default with a hashed output layer is the first metric. Only the active outputs are trained

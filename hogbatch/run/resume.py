@@ -90,11 +90,12 @@ class ResumePoint:
     def check(
         self, identity: Mapping[str, object], config: TrainConfig, network: Network, rows: int
     ) -> None:
-        """UsageError if the data, network, loss, optimizer or seed differ from the checkpoint's.
+        """UsageError if the data, network, loss, optimizer, seed or metric differ from the
+        checkpoint's.
 
         DataError if it does not fit the `network`, the optimizer and the training `rows`.
         """
-        saved = self.described.identity
+        saved = {"metric": "loss", **self.described.identity}  # missing in earlier versions
         for key, value in identity.items():
             was: object = saved.get(key)
             if was != value:

@@ -32,7 +32,7 @@ from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint.snapshots import checkpoints_kept
 from hogbatch.run.initial import fitted, initial_model, network_of
-from hogbatch.run.planning import memory_for, network_for, plan_for
+from hogbatch.run.planning import memory_for, metric_for, network_for, plan_for
 from hogbatch.run.resume import (
     ResumePoint,
     expect_checkpoints,
@@ -158,7 +158,8 @@ def prepare(
     return_freed_memory()  # of the file's contents, before the data are copied to shared memory
     start = initial_model(config)
     network = network_for(config, data) if start is None else network_of(config, start)
-    identity = identity_of(config, data, network)
+    metric = metric_for(config, data, network) or "loss"
+    identity = {**identity_of(config, data, network), "metric": metric}
     if resume_point:
         resume_point.check(identity, config, network, data.train_sizes.rows)
     plan = plan_for(config, data, network)

@@ -112,6 +112,8 @@ def test_a_run_that_differs_is_refused_and_the_difference_named(tmp_path):
     point.check(IDENTITY, *SIZES)
     with pytest.raises(UsageError, match="its seed is 0, but this run's is 1"):
         point.check({**IDENTITY, "seed": 1}, *SIZES)
+    with pytest.raises(UsageError, match="its metric is 'loss', but this run's is 'auc'"):
+        point.check({**IDENTITY, "metric": "auc"}, *SIZES)
 
 
 STATES = {  # changes of the state, by the reason why a run cannot continue from it
