@@ -87,6 +87,12 @@ class RunRecorder:
             np.copyto(self._copy, self._shared)
         self.kept = evaluation
 
+    def add_metrics(self, values: Mapping[str, float]) -> None:
+        """Add metrics of the kept parameters on the validation rows."""
+        if self.kept is not None:
+            known = {**self.kept.validation_values, **values}
+            self.kept = replace(self.kept, validation_values=known)
+
     def show_kept(self, shown: bool) -> None:
         """Exchange the shared and the kept parameters, to evaluate these; with False, once more."""
         if self._copy is None:

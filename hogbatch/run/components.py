@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
 
-from hogbatch.config.sets import SetName
 from hogbatch.coordinator.adapters import ProcessAdapter, RunAdapters
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import Resumed
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
-from hogbatch.events.records import RunTotals
+from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.run.checkpoint.snapshots import Snapshots
-from hogbatch.run.measure import measure_set
+from hogbatch.run.measure import SetMetrics
 from hogbatch.run.policy_limit import limited
 from hogbatch.run.resume import describe_checkpoint
 from hogbatch.run.rundir import RunDirectory
@@ -48,6 +47,7 @@ class RunComponents:
     coordinator: Coordinator
     moving_mean: MovingMean
     snapshots: Snapshots
+    metrics: SetMetrics
 
     @classmethod
     def build(
@@ -79,7 +79,15 @@ class RunComponents:
             directory.expect_in_place,
         )
         return cls(
-            setup, segments, directory, console, recorder, coordinator, moving_mean, snapshots
+            setup,
+            segments,
+            directory,
+            console,
+            recorder,
+            coordinator,
+            moving_mean,
+            snapshots,
+            SetMetrics(setup, segments.scores),
         )
 
     def assign(self, welcome: Welcome) -> Assignment:
@@ -115,15 +123,14 @@ class RunComponents:
             report=self.recorder.report,
             show_mean=self.moving_mean.show,
             show_kept=self.recorder.show_kept,
-            keep=self.recorder.keep,
-            measure=self.measure,
+            keep=self.keep,
+            measure=self.metrics.measure,
         )
 
-    def measure(self, name: SetName, metric: str | None) -> dict[str, float]:
-        """Compute `metric`, or all metrics, of the set that was evaluated last."""
-        return measure_set(
-            self.setup.loaded, self.setup.network, name, self.segments.scores, metric
-        )
+    def keep(self, evaluation: Evaluation | None) -> None:
+        """Copy the parameters, and what their metrics at the end are computed from."""
+        self.recorder.keep(evaluation)
+        self.metrics.keep(evaluation)
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint of the finished run, from which it can be continued."""

@@ -8,9 +8,41 @@ import numpy as np
 from hogbatch.config.losses import LOSSES, OfNumbers
 from hogbatch.config.sets import SetName
 from hogbatch.data.load import LoadedData
+from hogbatch.events.records import Evaluation
 from hogbatch.kernels.contract import RowScores
 from hogbatch.model.metrics import Frequencies, Scored, measure
 from hogbatch.model.network import Network
+from hogbatch.run.setup import RunSetup
+
+
+class SetMetrics:
+    """Metrics of the sets of a run, from the scores that workers have `stored`."""
+
+    def __init__(self, setup: RunSetup, stored: RowScores) -> None:
+        self._setup, self._stored = setup, stored
+        self._kept: RowScores | None = None
+
+    def measure(self, name: SetName, metric: str | None) -> dict[str, float]:
+        """Compute `metric`, or all metrics, of set `name`, which was evaluated last."""
+        return self._measure(name, self._stored, metric)
+
+    def keep(self, evaluation: Evaluation | None) -> None:
+        """Copy the scores of the kept model, if nothing but the validation rows describes it.
+
+        `evaluation`, the last one, is that of the kept model; None if it was not evaluated.
+        """
+        plan = self._setup.plan
+        if plan.keeps_scores and not plan.test_rows:
+            known = evaluation is not None and evaluation.validation_values
+            stored = self._stored
+            self._kept = RowScores(stored.scores.copy(), stored.best.copy()) if known else None
+
+    def of_kept(self) -> dict[str, float]:
+        """All metrics of the validation rows, if the scores of the kept model are known."""
+        return {} if self._kept is None else self._measure("validation", self._kept, None)
+
+    def _measure(self, name: SetName, scores: RowScores, metric: str | None) -> dict[str, float]:
+        return measure_set(self._setup.loaded, self._setup.network, name, scores, metric)
 
 
 def measure_set(

@@ -137,6 +137,7 @@ def _outcome(
         record(Ended("failed", str(error)))
         raise
     finish, totals = outcome.finish, outcome.totals
+    components.recorder.add_metrics(components.metrics.of_kept())
     for event in assess(components, finish):
         record(event)
     reached = totals.seconds, totals.epochs, totals.rows

@@ -69,6 +69,20 @@ def test_metrics_of_a_cpu_and_a_gpu_that_evaluate_together():
     check("softmax", workers="cpu:2,gpu:host", policy="fixed", cpu_batch="16", gpu_batch="50")
 
 
+def test_without_test_rows_all_metrics_of_the_kept_model_are_those_of_the_validation_rows():
+    (X, z), (X_held, z_held) = rows(0), rows(1)
+    labels, metric, value = CASES["softmax"]
+    held = {"X_validation": X_held, "y_validation": labels(z_held), "test_fraction": 0.0}
+    overfits = {"hidden": (64,), "epochs": 40, "lr": 0.3, "deterministic": True}
+    run = hogbatch.train(X[:40], labels(z)[:40], **held, **{**QUICK, **overfits})
+    assert run.summary["saved"]["epochs"] < run.summary["epochs"]
+    values = run.summary["validation"]["values"]
+    assert {*values} == {each.name for each in fitting(LOSSES["softmax"])}
+    expected = value(labels(z_held), run.model.scores(X_held, np.float64))
+    assert values[metric] == pytest.approx(expected, abs=1e-5)
+    assert {*run.summary["history"][-1]["validation_values"]} == {"accuracy"}
+
+
 def test_a_metric_that_does_not_fit_is_refused():
     X, z = rows(0)
     with pytest.raises(UsageError, match=r"--metric auc cannot .* squared; .* loss, rmse, mae, r2"):

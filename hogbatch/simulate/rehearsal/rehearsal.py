@@ -81,11 +81,11 @@ class RehearsedWorld(World):
             ShowMean: lambda it: components.moving_mean.show(it.shown),
             ShowKept: lambda it: recorder.show_kept(it.shown),
             Measure: self._measure,
-            Keep: lambda it: recorder.keep(it.evaluation),
+            Keep: lambda it: components.keep(it.evaluation),
         }
 
     def _measure(self, command: Measure) -> None:
-        metrics = self._components.measure(command.set, command.metric)
+        metrics = self._components.metrics.measure(command.set, command.metric)
         self.background("copy", 0.0, partial(self.state.measured, metrics))
 
     def fence(self, number: int) -> int:

@@ -141,7 +141,7 @@ class TestEvaluate:
         save_model(model, tmp_path / "model")
         y = random.integers(0, classes, ROWS) if classes else random.standard_normal(ROWS)
         np.savez(tmp_path / "data.npz", X=rows, y=y, times=times)
-        monkeypatch.setattr("hogbatch.model.prediction.MAX_SCORES", 0)  # for softmax
+        monkeypatch.setattr("hogbatch.config.metrics.MAX_SCORES", 0)  # for softmax
         found = evaluate_file(
             tmp_path / "model", DataFile(str(tmp_path / "data.npz"), weight="times")
         )

@@ -14,7 +14,7 @@ CALLS = {
     Quarantine(1, 20, 30): call.segments.quarantine(1, 20, 30),
     RollBack(): call.snapshots.roll_back(),
     ShowMean(True): call.moving_mean.show(True),
-    Keep(None): call.recorder.keep(None),
+    Keep(None): call.keep(None),
 }
 
 
