@@ -14,6 +14,7 @@ from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits
 
 NO_VALUE: Final = -1  # the code of a missing category
+FIRST_ROWS: Final = 1000  # most columns that vary do so in these
 ENCODING: Final = "utf-8"
 # Words for missing values, in lower case. Programs write the first; the others may be labels.
 NO_CELL: Final = frozenset(("", "nan", "-nan", "#n/a", "<na>", "null"))
@@ -147,7 +148,7 @@ def taken(column: Column, rows: NDArray[np.int64]) -> Column:
     """Some rows of a column, in the order of `rows`."""
     match column:
         case NumberColumn():
-            return replace(column, values=column.values[rows])
+            return replace(column, values=column.values.take(rows))  # faster than [rows]
         case CategoryColumn():
             return replace(column, codes=column.codes[rows])
         case DateColumn():
@@ -161,16 +162,19 @@ def varies(column: Column, rows: NDArray[np.int64]) -> bool:
     """Whether the `rows` of a column differ; a missing value differs from the others."""
     if isinstance(column, TextColumn):
         return True
-    missing = column.missing[rows]
+    if len(rows) > FIRST_ROWS and varies(column, rows[:FIRST_ROWS]):
+        return True  # as in most columns, whose other rows need not be read
+    own = taken(column, rows)
+    missing = own.missing
     if missing.any():
         return not missing.all()
-    match column:
+    match own:
         case NumberColumn():
-            cells: NDArray[Any] = column.values[rows]
+            cells: NDArray[Any] = own.values
         case CategoryColumn():
-            cells = column.codes[rows]
+            cells = own.codes
         case DateColumn():
-            cells = column.seconds[rows]
+            cells = own.seconds
     return bool((cells != cells[:1]).any())
 
 

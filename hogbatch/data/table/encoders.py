@@ -113,7 +113,7 @@ class NumericEncoder(StoredByField):
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "NumericEncoder":
         """Fit the statistics; `scaling` is standard, max, none or quantile."""
         assert isinstance(column, NumberColumn)
-        present = found = column.values[rows].astype(np.float64, copy=False)
+        present = found = column.values.take(rows).astype(np.float64, copy=False)
         if indicator := bool((missing := np.isnan(found)).any()):
             present = found[~missing]
         if not len(present):
@@ -139,13 +139,15 @@ class NumericEncoder(StoredByField):
     def encode(self, column: Column, rows: RowNumbers) -> Block:
         """The features of some rows of a column."""
         assert isinstance(column, NumberColumn)
-        cells = column.values[rows].astype(np.float64, copy=False)
+        cells = column.values.take(rows).astype(np.float64, copy=False)
         missing = np.isnan(cells)
         cells[missing] = self.fill
         if self.quantiles is not None:
             places = np.linspace(0, 1, len(self.quantiles))
             cells = np.interp(cells, self.quantiles, places)
-        values = ((cells - self.mean) / self.scale).astype(np.float32)
+        cells -= self.mean
+        cells /= self.scale
+        values = cells.astype(np.float32)
         features = np.zeros(len(rows), np.int32)
         if self.indicator:
             features[missing] = 1

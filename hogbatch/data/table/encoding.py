@@ -43,6 +43,7 @@ from hogbatch.machine.budget import require
 MAX_EMPTY: Final = 4  # dense rows have at most this many features for each stored value
 ADVICE: Final = "use fewer rows or columns"
 FLOAT32 = INT32 = 4  # bytes
+BLOCK_ROWS: Final = 1 << 12  # encoded at a time: they stay in the cache of a core
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +212,21 @@ class TableEncoding:
 
     def _dense(self, table: Table, rows: RowNumbers) -> Inputs:
         require(FLOAT32 * len(rows) * self.features, f"the rows of {table.source}", ADVICE)
+        dense = np.empty((len(rows), self.features), np.float32)
+        size, order = _block_rows(table), np.argsort(rows)  # cells in their order in memory
+        for start in range(0, len(rows), size):
+            places = order[start : start + size]
+            dense[places] = self._dense_block(table, rows[places])
+        return dense_inputs(dense)
+
+    def _dense_block(self, table: Table, rows: RowNumbers) -> NDArray[np.float32]:
         dense, numbers = np.zeros((len(rows), self.features), np.float32), np.arange(len(rows))
         for feature, (features, values) in self._blocks(table, rows):
             if features.any():
                 dense[numbers[:, np.newaxis], features + feature] = values
             else:  # of plain numbers; faster
                 dense[:, feature] = values[:, 0]
-        return dense_inputs(dense)
+        return dense
 
     def _csr(self, table: Table, rows: RowNumbers) -> Inputs:
         stored = sum(column.encoder.stored for column in self.columns)
@@ -316,3 +325,9 @@ class TableEncoding:
             known.label_form,
             known.label_words,
         )
+
+
+def _block_rows(table: Table) -> int:
+    """The rows to encode at a time: more than values of a category, which each block looks up."""
+    categories = (each for each in table.columns.values() if isinstance(each, CategoryColumn))
+    return max(BLOCK_ROWS, *(8 * len(each.values) for each in categories), 0)
