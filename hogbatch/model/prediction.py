@@ -17,7 +17,7 @@ from hogbatch.config.metrics import CUTOFFS, keeps_all_scores
 from hogbatch.data.batch import NO_WEIGHTS, Labels, RawInputs, multi_labels, single_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, label_text
-from hogbatch.data.load import expect_labels, rows_as
+from hogbatch.data.later import expect_labels, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.weights import weighted
 from hogbatch.errors import SaveError, UsageError

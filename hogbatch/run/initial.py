@@ -5,7 +5,7 @@ from typing import Final
 from hogbatch.config.effect import changed, expect_effect
 from hogbatch.config.flags import as_text, dashed
 from hogbatch.config.train import TrainConfig
-from hogbatch.data.load import Fitted
+from hogbatch.data.later import Fitted
 from hogbatch.errors import UsageError
 from hogbatch.model.file import load_model
 from hogbatch.model.network import Network

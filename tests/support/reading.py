@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from hogbatch.data.load import rows_as
+from hogbatch.data.later import rows_as
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.errors import DataError

@@ -10,7 +10,7 @@ from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.data.batch import Examples
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import encode
-from hogbatch.data.load import (
+from hogbatch.data.later import (
     examples_of_held_out,
     expect_labels,
     options_for_held_out,

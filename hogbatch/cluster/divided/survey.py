@@ -17,13 +17,8 @@ from hogbatch.data import csr
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import expect_labelled
-from hogbatch.data.load import (
-    SplitRows,
-    expect_fractions,
-    require_memory_for_copy,
-    split_rows,
-    with_declared,
-)
+from hogbatch.data.later import require_memory_for_copy
+from hogbatch.data.load import SplitRows, expect_fractions, split_rows, with_declared
 from hogbatch.data.order import Fractions, RowNumbers
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.readers import read_as

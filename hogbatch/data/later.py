@@ -1,0 +1,152 @@
+"""Reading files of later rows in the same way as the training rows."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hogbatch.data import csr
+from hogbatch.data.batch import Examples, RawInputs
+from hogbatch.data.cache import DataCache
+from hogbatch.data.encode import Encoding, encode
+from hogbatch.data.raw import Columns, RawSet, ReadOptions
+from hogbatch.data.readers import read_as
+from hogbatch.data.samples import SAMPLES
+from hogbatch.data.scale import Scaler, scaled
+from hogbatch.data.source import is_standard_input
+from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.errors import DataError
+from hogbatch.machine.budget import require
+from hogbatch.machine.printable import plural, printable
+
+INT32 = FLOAT32 = 4  # bytes
+SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see csr.positions)
+
+
+class Fitted(NamedTuple):
+    """How earlier training rows were prepared, so that later rows can be prepared alike."""
+
+    labels: Encoding
+    scaler: Scaler | None
+    table: TableEncoding | None
+    columns: Columns
+    index_base: int | None
+    features: int  # F
+
+
+def rows_like(
+    fitted: Fitted, path: str | Path, options: ReadOptions, cache: DataCache | None
+) -> RawSet:
+    """Read training rows like those on which a model was fitted."""
+    columns, lists = fitted.columns, fitted.labels.kind == "multilabel"
+    alike = options_for_held_out(options, columns, fitted.index_base, fitted.features)
+    alike = replace(alike, encoding=fitted.table, lists=lists)
+    raw = rows_as(path, alike, cache, part="train")
+    expect_labels(raw, columns)
+    return replace(raw, features=fitted.features, columns=columns, index_base=fitted.index_base)
+
+
+def rows_as(
+    path: str | Path, options: ReadOptions, cache: DataCache | None, part: str = "test"
+) -> RawSet:
+    """Read rows for a model of `options.features` inputs: checked and not yet scaled.
+
+    The columns of a CSV file are matched to `options.columns`, and those of a table to its
+    encoding. The name of a sample means its file `part`.
+    """
+    raw = read_as(file_of(path, part), options, cache)
+    assert options.features is not None
+    return _match_features(raw, options.features)
+
+
+def is_sample(path: str | Path) -> bool:
+    return str(path) in SAMPLES and not os.path.exists(path)
+
+
+def file_of(path: str | Path, part: str) -> Path:
+    """The file of DATA; `part` selects "train" or "test" of a sample."""
+    if is_sample(path):
+        sample = SAMPLES[str(path)]
+        return sample.train if part == "train" else sample.test
+    if not is_standard_input(path) and not os.path.exists(path):
+        raise DataError(
+            f"no such file: {printable(str(path))}; bundled samples are {', '.join(SAMPLES)}"
+        )
+    return Path(path)
+
+
+def _match_features(raw: RawSet, features: int) -> RawSet:
+    """Remove values of unknown features from sparse rows.
+
+    DataError if dense rows do not have `features` features.
+
+    Sparse rows may have fewer features than the model, because features that are not stored are 0.
+    """
+    if not len(raw.inputs.indptr):
+        if raw.features == features:
+            return raw
+        relation = "more" if raw.features > features else "fewer"
+        raise DataError(
+            f"{raw.locate(0)}: {relation} features than the training data: "
+            f"{raw.features} here, {features} there"
+        )
+    unknown = raw.inputs.indices[raw.inputs.indices >= features]
+    if not len(unknown):
+        return raw
+    distinct = len(np.unique(unknown))
+    note = (
+        f"{plural(len(unknown), 'value')} of {plural(distinct, 'feature')} that the training data "
+        f"lack are ignored; the training data have {plural(features, 'feature')} (train with "
+        "--features N for more)"
+    )
+    inputs = csr.below(raw.inputs, features)
+    return replace(raw, inputs=inputs, features=features, notes=(*raw.notes, note))
+
+
+def _to_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
+    """Convert a held-out set to the dense or sparse form of its training set."""
+    if sparse == bool(len(inputs.indptr)):
+        return inputs
+    return csr.to_csr(inputs) if sparse else csr.to_dense(inputs, features)
+
+
+def expect_labels(raw: RawSet, columns: Columns) -> None:
+    """DataError if a file lacks the named label column of the training file."""
+    if columns.label is not None and raw.labels is None and raw.label_lists is None:
+        raise DataError(
+            f"{raw.source} has no labels: expected the label column {columns.label!r} of the "
+            "training data; if it has a different name, give it with --label"
+        )
+
+
+def options_for_held_out(
+    options: ReadOptions, columns: Columns, index_base: int | None, features: int
+) -> ReadOptions:
+    """Options for reading a held-out file of training rows that were read with `options`."""
+    return replace(
+        options,
+        label=options.label if columns.position is None else None,  # else `columns` contains it
+        index_base=index_base,
+        features=features,
+        columns=columns,
+        declared=None,
+        table=None,
+    )
+
+
+def examples_of_held_out(
+    raw: RawSet, encoding: Encoding, scaler: Scaler | None, features: int, *, sparse: bool
+) -> Examples:
+    """The rows of a held-out file, in the form of the training rows with F = `features`."""
+    inputs = _to_form(raw.inputs, features, sparse=sparse)
+    require_memory_for_copy(inputs)
+    return Examples(scaled(inputs, scaler), encode(raw, encoding), features)
+
+
+def require_memory_for_copy(inputs: RawInputs) -> None:
+    """UsageError if there is no memory for a split and scaled float32 copy of `inputs`."""
+    stored = len(inputs.values)
+    size = FLOAT32 * inputs.dense.size + inputs.indptr.nbytes + (INT32 + FLOAT32 + SCRATCH) * stored
+    require(size, "the scaled rows", "use fewer rows")
