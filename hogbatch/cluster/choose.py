@@ -53,7 +53,8 @@ def _check_division(config: TrainConfig) -> None:
             "--scale quantile needs a table, but with --data-copies only numbers are read; use "
             "another --scale, or train without --data-copies"
         )
-    for name in ("drop", "categorical", "numeric", "text", "sample_weight", "class_weight"):
+    columns = "drop", "categorical", "numeric", "text", "sample_weight", "group", "time"
+    for name in (*columns, "class_weight"):
         if getattr(config, name):
             raise UsageError(
                 f"--{dashed(name)} has no meaning with --data-copies, with which only numbers are "

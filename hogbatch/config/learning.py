@@ -71,6 +71,20 @@ class LearningConfig:
         "FRACTION",
         FRACTION,
     )
+    group: str | None = Group.DATA.flag(
+        None,
+        TEXT,
+        "column of a table by whose values the rows are split into training, validation and test "
+        "sets: no value is in two of them; it is not a feature",
+        "NAME",
+    )
+    time: str | None = Group.DATA.flag(
+        None,
+        TEXT,
+        "column of a table with numbers or dates: the test rows are the last ones by it, and the "
+        "validation rows the last ones before them",
+        "NAME",
+    )
     label: str | None = Group.DATA.flag(
         None, TEXT, "label column of a table: name, or number from 0 (default: last column)", "NAME"
     )

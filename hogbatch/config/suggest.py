@@ -10,6 +10,7 @@ OTHER_NAMES: Final[dict[str, str]] = {  # of settings, in other libraries
     "categorical": "cat-features categorical-columns categorical-features",
     "drop": "drop-columns ignore-columns",
     "epochs": "iterations max-epochs max-iter n-epochs n-iter num-epochs",
+    "group": "group-column group-id groups",
     "hidden": "hidden-dim hidden-dims hidden-layer-sizes hidden-layers hidden-sizes hidden-units "
     "layers",
     "activation": "activation-function nonlinearity",
@@ -29,6 +30,7 @@ OTHER_NAMES: Final[dict[str, str]] = {  # of settings, in other libraries
     "seed": "random-seed random-state",
     "test": "test-data test-file",
     "test-fraction": "test-size test-split",
+    "time": "date-column time-column times timestamp",
     "validation": "eval-set valid valid-data validation-data",
     "validation-fraction": "val-fraction val-split validation-split",
     "workers": "device devices n-jobs n-threads nthread num-threads num-workers threads",

@@ -27,6 +27,7 @@ def labelled(raw: RawSet) -> RawSet:
         labels=raw.labels[rows],
         lines=None if raw.lines is None else raw.lines[rows],
         weights=None if raw.weights is None else raw.weights[rows],
+        groups=None if raw.groups is None else raw.groups.of_rows(rows),
         notes=(*raw.notes, f"left out: {left_out} without a label"),
         table=table,
         locator=lambda row: raw.locate(int(rows[row])),

@@ -26,7 +26,7 @@ from hogbatch.data.later import (
     rows_as,
     rows_like,
 )
-from hogbatch.data.order import Fractions, RowNumbers, split, take
+from hogbatch.data.order import Fractions, Groups, RowNumbers, split, take
 from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, RawSet, ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.scale import Scaler, fit, scaled
@@ -135,7 +135,8 @@ def load(
         raise DataError(f"{raw.source}: no row has a feature")
 
     def read(file: str | Path, features: Features) -> RawSet:
-        alike = options_for_held_out(options, raw.columns, raw.index_base, features.width)
+        own = replace(options, group=None, time=None)  # a file is one set
+        alike = options_for_held_out(own, raw.columns, raw.index_base, features.width)
         lists = options.lists or raw.label_lists is not None
         return rows_as(file, replace(alike, encoding=features.table, lists=lists), cache)
 
@@ -181,7 +182,7 @@ def prepare(
         0 if "test" in held_out else fractions.test,
         0 if "validation" in held_out else fractions.validation,
     )
-    parts = split_rows(raw.rows, split_off, seed, classes)
+    parts = split_rows(raw.rows, split_off, seed, classes, raw.groups)
     of_class, training = None, parts["train"]
     if class_weight is not None:
         of_class = weights_of_classes(class_weight, encoding, labels, raw.weights, training)
@@ -280,9 +281,10 @@ def split_rows(
     fractions: Fractions,
     seed: int | tuple[int, ...],
     classes: NDArray[np.float32] | None = None,
+    groups: Groups | None = None,
 ) -> SplitRows:
     """The rows of each set; if none are held out, the training rows are those of the file."""
-    sets = split(rows, fractions, seed, classes)
+    sets = split(rows, fractions, seed, classes, groups)
     return sets if len(sets) > 1 else {"train": None}
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from hogbatch.config.sets import SetName
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels
+from hogbatch.errors import DataError
 
 RowNumbers = NDArray[np.int64]
 
@@ -21,6 +22,18 @@ class Fractions(NamedTuple):
 
     test: float = 0.2
     validation: float | None = 0.0  # of the rest; None: by `validation_rows`
+
+
+class Groups(NamedTuple):
+    """Groups of rows; all rows of a group are in the same set."""
+
+    numbers: RowNumbers  # [N], the group of each row, from 0
+    column: str  # in messages
+    ordered: bool = False  # groups are times: the last ones are held out
+
+    def of_rows(self, rows: RowNumbers) -> "Groups":
+        """The groups of `rows`."""
+        return self._replace(numbers=self.numbers[rows])
 
 
 def validation_rows(rows: int) -> int:
@@ -37,31 +50,48 @@ def split(
     fractions: Fractions,
     seed: int | tuple[int, ...] = 0,
     classes: NDArray[np.float32] | None = None,
+    groups: Groups | None = None,
 ) -> dict[SetName, RowNumbers]:
     """Permute `rows` with `seed`, and use the last ones for testing, those before for validation.
 
     With `classes`[rows], numbered from 0, the split is stratified: each class contributes its
     fraction of the rows that are held out, rounded up or down to keep the sum, and keeps at least
-    one training row. If too few classes can be rounded up, fewer rows are held out. The result has
-    no empty sets besides the training rows.
+    one training row. If too few classes can be rounded up, fewer rows are held out. With `groups`,
+    whole groups are held out, and classes do not matter. The result has no empty sets besides the
+    training rows. DataError for too few groups.
     """
-    order = np.random.default_rng(seed).permutation(rows)
-    order, testing = _hold_out(order, int(rows * fractions.test), classes)
+    random = np.random.default_rng(seed)
+    order = random.permutation(rows)
+    by_group = None
+    if groups is not None:
+        sequence = np.arange(groups.numbers.max(initial=-1) + 1)
+        by_group = groups, sequence if groups.ordered else random.permutation(sequence)
+    order, testing = _hold_out(order, int(rows * fractions.test), classes, by_group)
     rest = len(order)
     if fractions.validation is None:
         validating = validation_rows(rest)
     else:
         validating = int(rest * fractions.validation)
-    order, validation = _hold_out(order, validating, classes)
+    order, validation = _hold_out(order, validating, classes, by_group)
     sets: dict[SetName, RowNumbers] = {"train": order, "validation": validation, "test": testing}
     return {name: own for name, own in sets.items() if name == "train" or len(own)}
 
 
 def _hold_out(
-    order: RowNumbers, count: int, classes: NDArray[np.float32] | None
+    order: RowNumbers,
+    count: int,
+    classes: NDArray[np.float32] | None,
+    by_group: tuple[Groups, RowNumbers] | None,
 ) -> tuple[RowNumbers, RowNumbers]:
-    """Divide the rows `order` into all but the last `count`, and those, as `split` does."""
+    """Divide the rows `order` into all but the last `count`, and those, as `split` does.
+
+    With groups, the last ones of their sequence are held out.
+    """
     rows = len(order)
+    if by_group is not None and count:
+        groups, sequence = by_group
+        held_out = np.isin(groups.numbers[order], _last_groups(groups, order, count, sequence))
+        return order[~held_out], order[held_out]
     if classes is None:
         return order[: rows - count], order[rows - count :]
     own = classes[order].astype(np.int64)
@@ -72,6 +102,26 @@ def _hold_out(
     from_end[by_class] = np.repeat(ends, sizes) - np.arange(rows)
     chosen = from_end <= _counts(sizes, count, own)[own]
     return order[~chosen], order[chosen]
+
+
+def _last_groups(groups: Groups, order: RowNumbers, count: int, sequence: RowNumbers) -> RowNumbers:
+    """The last groups of the `sequence`, with nearly `count` of the rows `order`, at least one.
+
+    Random groups of more than 2 `count` rows, without which the number of rows would be closer to
+    `count`, come first.
+    """
+    sizes = np.bincount(groups.numbers[order], minlength=len(sequence))
+    sequence = sequence[sizes[sequence] > 0]
+    if not groups.ordered:
+        sequence = sequence[np.argsort(sizes[sequence] <= 2 * count, kind="stable")]
+    ends = np.cumsum(sizes[sequence])[:-1]
+    if not len(ends):
+        raise DataError(
+            f"{groups.column}: expected different values in the training, validation and test "
+            f"rows; got {len(np.unique(groups.numbers))} in all rows: use another column, or hold "
+            "out fewer sets with --test-fraction 0 or --validation-fraction 0"
+        )
+    return sequence[1 + np.argmin(np.abs(ends - (len(order) - count))) :]
 
 
 def _counts(sizes: RowNumbers, held_out: int, own: RowNumbers) -> RowNumbers:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import RawInputs
+from hogbatch.data.order import Groups
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
 
@@ -55,6 +56,8 @@ class ReadOptions:
     labels: bool = True  # whether the labels of later rows are read
     lists: bool = False  # libsvm labels are lists, even if most rows have one label
     weight: str | None = None  # column of a table, or array of a .npz file, with weights of rows
+    group: str | None = None  # column of a training table; a set contains all rows of a value
+    time: str | None = None  # column of a training table; the last rows are held out
     progress: ReadProgress | None = None  # is told how far reading is
 
 
@@ -78,6 +81,7 @@ class RawSet:
     columns: Columns = NO_COLUMNS  # of a CSV file
     notes: tuple[str, ...] = ()  # decisions that are not obvious, one sentence each
     weights: NDArray[np.float64] | None = None  # [N], above 0; None: equal
+    groups: Groups | None = None  # of the rows of training data, if they are to be split by them
     label_names: LabelNames = ()  # of text or boolean labels; `labels` are then indices into it
     table: "Inspected | None" = None  # of a training table, which is encoded after the split
     # returns the location of a row of a table

@@ -82,6 +82,11 @@ def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawS
             "Parquet, Arrow or Feather file with these columns"
         )
 
+    if options.group is not None or options.time is not None:
+        raise DataError(
+            f"{source}: --group and --time name a column of a table; expected a CSV, Parquet, "
+            "Arrow or Feather file with this column"
+        )
     if options.weight is not None and reader is not arrays.read:
         raise DataError(
             f"{source}: --sample-weight names a column of a table, or an array of a .npz file; "

@@ -8,8 +8,9 @@ from typing import Any, Final
 from hogbatch.config.flags import dashed
 from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.config.train import TrainConfig
+from hogbatch.data.columns import find
 from hogbatch.data.encode import Encoding
-from hogbatch.data.frames import without
+from hogbatch.data.frames import table_of, without
 from hogbatch.data.labelled import labelled
 from hogbatch.data.load import Features, LoadedData, prepare
 from hogbatch.data.memory import is_sparse, raw_set
@@ -17,8 +18,9 @@ from hogbatch.data.order import Fractions
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
 from hogbatch.data.table.given import later_set, training_set
+from hogbatch.data.table.groups import grouped_rows
 from hogbatch.data.table.kinds import TableOptions
-from hogbatch.data.weights import ClassWeights, read_class_weights
+from hogbatch.data.weights import ClassWeights, read_class_weights, used_rows
 from hogbatch.errors import UsageError
 from hogbatch.model.trained import Model
 from hogbatch.run.initial import fitted, initial_model
@@ -87,7 +89,7 @@ class GivenArrays:
 
         model = self.model or initial_model(config)
         data = prepare(
-            labelled(self._rows(config, model)),
+            labelled(self._grouped(self._rows(config, model), config)),
             {name: partial(read, name) for name, (X, _) in given.items() if X is not None},
             fractions=Fractions(config.test_fraction, config.validation_fraction),
             loss=config.loss,
@@ -100,6 +102,17 @@ class GivenArrays:
         for note in data.notes:
             console.say(note)
         return data
+
+    def _grouped(self, raw: RawSet, config: TrainConfig) -> RawSet:
+        """The rows `raw`, which are those of weight above 0, with their groups or times in X."""
+        name = config.group or config.time
+        if name is None:
+            return raw
+        table = table_of(self.X, lambda form: [find(form, name, "")], "X")
+        groups = grouped_rows(table, config.group, config.time)
+        kept, _ = used_rows(self.sample_weight, table.rows)
+        assert groups is not None
+        return replace(raw, groups=groups if kept is None else groups.of_rows(kept))
 
     def _rows(self, config: TrainConfig, model: Model | None) -> RawSet:
         """The training rows: a table that is not yet encoded, a matrix, or rows as of `model`."""
@@ -114,7 +127,9 @@ class GivenArrays:
             )
             return replace(raw, columns=model.columns)
         columns = (config.drop, config.categorical, config.numeric, config.text)
-        options = TableOptions(*columns, config.scale, config.decimal, constant=self.part)
+        options = TableOptions(
+            *columns, config.scale, config.decimal, constant=self.part, group=config.group
+        )
         if not is_sparse(self.X):
             return training_set(self.X, self.y, self.sample_weight, options, label_name=self.label)
         if options.given:

@@ -205,6 +205,8 @@ def read_options(config: TrainConfig) -> ReadOptions:
         declared=config.features,
         lists=config.loss == "multilabel",
         weight=config.sample_weight,
+        group=config.group,
+        time=config.time,
     )
 
 

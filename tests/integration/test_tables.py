@@ -98,3 +98,17 @@ def test_losses_are_multiplied_by_the_weights_of_rows_and_classes(tmp_path):
     assert run.test_loss == pytest.approx(np.average(losses, weights=weights), rel=1e-4)
     again = hogbatch.train(train, X_test=test, **settings)
     assert again.test_loss == pytest.approx(run.test_loss, rel=1e-5)
+
+
+def test_the_last_rows_by_time_are_the_test_rows_of_files_and_frames(tmp_path):
+    when = np.random.default_rng(7).permutation(ROWS) / 10
+    rows = frame(0).assign(when=when)[["when", "size", "color", "outcome"]]
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    settings = {"label": "outcome", "time": "when", "hidden": (), "epochs": 1, "quiet": True}
+    run = hogbatch.train(tmp_path / "rows.csv", deterministic=True, **settings)
+    test = rows.sort_values("when").tail(ROWS // 5)
+    places = [list(run.model.encoding.classes).index(each) for each in test.outcome]
+    losses = -np.log(run.model.predict_proba(test)[np.arange(len(test)), places])
+    assert run.test_loss == pytest.approx(losses.mean(), rel=1e-4)
+    again = hogbatch.train(rows, deterministic=True, **settings)
+    assert again.test_loss == pytest.approx(run.test_loss, rel=1e-5)

@@ -40,7 +40,7 @@ from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits, printable, quoted
 
 Kind = Literal["number", "category", "date", "text"]
-Requested = Kind | Literal["drop", "weight"]
+Requested = Kind | Literal["drop", "weight", "group"]
 
 MOSTLY_DISTINCT: Final = 0.95  # text with this fraction of distinct values identifies rows,
 MIN_DISTINCT_ROWS: Final = 20  # if there are this many rows
@@ -52,7 +52,11 @@ TRUTHS: Final = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 MAX_SHOWN_NAMES: Final = 12  # in the summary
-OTHER_USES: Final[dict[str | None, str]] = {"drop": "--drop", "weight": "--sample-weight"}
+OTHER_USES: Final[dict[str | None, str]] = {
+    "drop": "--drop",
+    "weight": "--sample-weight",
+    "group": "--group",
+}
 COUNTED: Final[dict[Kind, tuple[str, str]]] = {
     "number": ("numeric column", "numeric columns"),
     "category": ("categorical column", "categorical columns"),
@@ -73,6 +77,7 @@ class TableOptions:
     decimal: str | None = None  # decimal mark of columns with two readings
     constant: bool = False  # whether columns with one value are used
     weight: str | None = None  # the column with the weights of the rows
+    group: str | None = None  # the column with the groups of the rows
 
     @property
     def given(self) -> bool:
@@ -120,6 +125,7 @@ def requested(form: TableForm, options: TableOptions, label: int | None) -> dict
         "number": options.numeric,
         "text": options.text,
         "weight": () if options.weight is None else (options.weight,),
+        "group": () if options.group is None else (options.group,),
     }
     for kind, names in flags.items():
         for name in names:
@@ -132,7 +138,8 @@ def requested(form: TableForm, options: TableOptions, label: int | None) -> dict
             if kinds.setdefault(position, kind) != kind:
                 raise DataError(
                     f"{form.source}: column {quoted(name)} is named in two of --drop, "
-                    "--categorical, --numeric, --text and --sample-weight; expected it in one"
+                    "--categorical, --numeric, --text, --sample-weight and --group; expected it in "
+                    "one"
                 )
     return kinds
 

@@ -29,6 +29,7 @@ from hogbatch.data.source import Source, files_in
 from hogbatch.data.table.columns import Column, NumberColumn, Place, Table, joined
 from hogbatch.data.table.dialect import Dialect, examine, lines_of
 from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.data.table.groups import grouped_rows
 from hogbatch.data.table.kinds import (
     Kind,
     TableOptions,
@@ -115,17 +116,20 @@ def _for_training(
     label = form.last if options.label is None else find(form, options.label, "label")
     if width < 2:
         raise one_column(file.source)
-    table_options = replace(table_options, weight=options.weight)
+    table_options = replace(table_options, weight=options.weight, group=options.group)
     wanted = requested(form, table_options, label)
     kinds = {
         n: kind if kind in ("category", "text") else None
         for n in range(width)
         if (kind := wanted.get(n)) != "drop"
     }
+    if options.time is not None:
+        kinds.setdefault(find(form, options.time, "time"), None)
     table, skipped = read_columns(file, kinds, options, cache)
     if not table.rows:
         _expect_rows(file, skipped, 0, options)
     table, weights = weighted_rows(table, options.weight)
+    groups = grouped_rows(table, options.group, options.time)
     inspected = inspect(table, table_options, label)
     if not inspected.kinds:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")
@@ -149,6 +153,7 @@ def _for_training(
         label_names=labels.names,
         table=inspected,
         weights=None if weights is None else weights[inspected.table.numbers()],
+        groups=None if groups is None else groups.of_rows(inspected.table.numbers()),
         locator=inspected.table.locator(),
     )
 
@@ -183,10 +188,13 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
         kinds[label] = None
         if encoding is not None:
             kinds[label] = _cells(file, encoding.label_kind, encoding.label_form)
-    if options.weight is not None:
-        kinds[find(form, options.weight, "weight")] = None
+    uses = {"weight": options.weight, "group": options.group, "time": options.time}
+    for use, name in uses.items():
+        if name is not None:
+            kinds.setdefault(find(form, name, use), None)
     table, skipped = read_columns(file, kinds, options, cache)
     table, weights = weighted_rows(table, options.weight)
+    groups = grouped_rows(table, options.group, options.time)
     if encoding is None:
         adapted, unexpected = _numbers(table, features)
     else:
@@ -207,6 +215,7 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
         notes=(*_notes(file), *filter(None, [note]), *usable.notes),
         label_names=() if labels is None else labels.names,
         weights=None if weights is None else weights[table.numbers()],
+        groups=None if groups is None else groups.of_rows(table.numbers()),
         locator=table.locator(),
     )
 

@@ -4,12 +4,14 @@ import pytest
 from hogbatch.data.batch import multi_labels, single_labels
 from hogbatch.data.order import (
     Fractions,
+    Groups,
     epoch_order,
     order_of_parts,
     split,
     take,
     validation_rows,
 )
+from hogbatch.errors import DataError
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.99])
@@ -61,6 +63,28 @@ def test_of_equal_classes_chance_decides_which_is_rounded_up():
     classes = np.repeat(np.arange(10), 3).astype(np.float32)
     splits = [split(30, Fractions(0.2), seed, classes) for seed in range(20)]
     assert len({tuple(sorted(classes[each["test"]])) for each in splits}) > 10
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("sizes", [[1] * 200, [500, *[1] * 300], [6, 70, 12, 40, 3, 30, 25, 9, 5]])
+def test_no_group_has_rows_in_two_sets(sizes, ordered):
+    numbers = np.random.default_rng(3).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    sets = split(len(numbers), Fractions(0.2, 0.2), 1, groups=Groups(numbers, "g", ordered))
+    assert sorted(np.concatenate([*sets.values()])) == list(range(len(numbers)))
+    train, validation, test = (set(numbers[own]) for own in sets.values())
+    assert len(train) + len(validation) + len(test) == len(sizes)
+    assert abs(len(sets["test"]) / len(numbers) - 0.2) < 0.1
+    if ordered:
+        assert max(train) < min(validation) <= max(validation) < min(test)
+    else:
+        assert max(train) > min(test) and (max(sizes) < 500 or 0 in train)
+
+
+def test_a_split_by_groups_needs_a_group_for_each_set():
+    groups = Groups(np.arange(10) % 2, "a.csv: column 'g'")
+    assert [len(each) for each in split(10, Fractions(0.5), groups=groups).values()] == [5, 5]
+    with pytest.raises(DataError, match=r"a\.csv: column 'g': expected different .* got 2 in all"):
+        split(10, Fractions(0.2, None), groups=groups)
 
 
 def test_an_epochs_order_is_a_permutation_that_only_seed_and_epoch_decide():
