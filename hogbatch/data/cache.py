@@ -28,8 +28,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
@@ -230,13 +231,29 @@ def _load(entry: Path, origin: Origin, form: CacheForm[ContentT]) -> ContentT | 
         return None
 
 
-def _stored(file: BinaryIO) -> Iterator[NDArray[Any]]:
-    """Yield the header and the arrays of an entry; ValueError if one is damaged."""
-    for checksum in npy.read_array(file, allow_pickle=False):
-        array = npy.read_array(file, allow_pickle=False)
-        if _checksum(array) != checksum:
-            raise ValueError("a damaged array")
-        yield array
+def _stored(file: BufferedReader) -> Iterator[NDArray[Any]]:
+    """Yield the header and the arrays of an entry; ValueError if one is damaged.
+
+    The arrays are parts of one allocation: most pages of arrays of a few MB would be small ones.
+    """
+    header, *checksums = npy.read_array(file, allow_pickle=False)
+    yield _checked(npy.read_array(file, allow_pickle=False), header)
+    first = file.tell()
+    memory = np.empty(os.fstat(file.fileno()).st_size - first, np.uint8)
+    for checksum in checksums:
+        npy.read_magic(file)
+        shape, _, dtype = npy.read_array_header_1_0(file)
+        # aligned, and behind the array before: the header of this one took more bytes
+        start = (file.tell() - first) // npy.ARRAY_ALIGN * npy.ARRAY_ALIGN
+        array: NDArray[Any] = np.ndarray(shape, dtype, memory.data, start)
+        file.readinto(memory[start : start + array.nbytes].data)
+        yield _checked(array, checksum)
+
+
+def _checked(array: NDArray[Any], checksum: int) -> NDArray[Any]:
+    if _checksum(array) != checksum:
+        raise ValueError("a damaged array")
+    return array
 
 
 def _checksum(array: NDArray[Any]) -> int:

@@ -175,6 +175,8 @@ def damages(content):
     for size in {0, 1, 8, 9, 100, content.index(b"\n") + 1, len(content) - 1}:
         yield content[:size]
     yield content[:-40] + bytes(40)  # as after a power cut
+    assert b"'<f8'" in content
+    yield content.replace(b"'<f8'", b"'|O' ")  # bytes as pointers to objects
     yield b"\xff" * 200_000
     yield b"{}\n"
 
