@@ -166,4 +166,4 @@ def test_a_killed_worker_appears_and_another_process_follows(terminal, tmp_path)
     assert shown.finish() == 130
     assert again.finish() == 0 and plain.finish() == 0
     assert again.text.startswith("stopped: interrupted") and again.shows_cursor
-    assert b"\x1b" not in plain.raw and "state     stopped: interrupted" in plain.text
+    assert b"\x1b" not in plain.raw and "state     stopped: interrupted" in plain.everything
