@@ -63,7 +63,7 @@ def test_a_run_that_was_interrupted_has_its_best_model_still(job):
             np.array_equal(again.tensors[name], model.tensors[name]) for name in model.tensors
         )
     else:
-        assert after["test"]["loss"] < before["test"]["loss"]
+        assert after["validation"]["loss"] < before["validation"]["loss"]
 
 
 def test_a_deterministic_run_that_is_prolonged_is_the_same_to_the_bit(main, tmp_path):
