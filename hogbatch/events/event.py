@@ -116,7 +116,7 @@ class WorkerJoined(OfWorker, frozen=True, tag="worker_joined"):
 
 class WorkerCompiles(OfWorker, frozen=True, tag="worker_compiles"):
     TEXT: ClassVar[str] = (
-        "{worker} is compiling its kernels, which takes about 30 s; this happens "
+        "{worker} is compiling its kernels, which takes about 15 s; this happens "
         "once per installation and kind of network"
     )
 
@@ -315,7 +315,7 @@ class BaselineMeasured(Event, frozen=True, tag="baseline"):
 
 
 class Assessed(Event, frozen=True, tag="assessed"):
-    """What is to be known about the result besides its figures."""
+    """A remark about the result of a run, for the user."""
 
     TEXT: ClassVar[str] = "{text}"
     text: str

@@ -1,4 +1,4 @@
-"""What is to be known about the result of a run: a baseline, and whether more epochs would help."""
+"""Remarks about the result of a run: its baseline, and whether more epochs would help."""
 
 from collections.abc import Iterator, Mapping
 

@@ -8,7 +8,7 @@ from hogbatch.events.state import Condition, RunState
 from hogbatch.machine.budget import byte_size
 
 COMPILING: Final = (
-    "compiling kernels: about 30 s, once per installation and kind of network; the next run loads "
+    "compiling kernels: about 15 s, once per installation and kind of network; the next run loads "
     "them"
 )
 
