@@ -178,10 +178,7 @@ def prepare(
         kind = explain(raw, encoding) if loss == "auto" else None
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
-    split_off = Fractions(
-        0 if "test" in held_out else fractions.test,
-        0 if "validation" in held_out else fractions.validation,
-    )
+    split_off = fractions._replace(**dict.fromkeys(held_out, 0))
     parts = split_rows(raw.rows, split_off, seed, classes, raw.groups)
     of_class, training = None, parts["train"]
     if class_weight is not None:
@@ -193,15 +190,15 @@ def prepare(
         name: Examples(inputs, take(labels, parts[name]), features.width)
         for name, inputs in features.sets.items()
     }
-    read, sparse = [raw], sets["train"].sparse
-    for name, get in held_out.items():
-        read.append(other := get(features))
+    others = {name: read(features) for name, read in held_out.items()}
+    for name, other in others.items():
         expect_labels(other, raw.columns)
-        scaler, width = features.scaler, features.width
+        scaler, width, sparse = features.scaler, features.width, sets["train"].sparse
         rows = examples_of_held_out(other, encoding, scaler, width, sparse=sparse)
         sets[name] = replace(rows, labels=weighted(rows.labels, other.weights, of_class, None))
     sets = {name: sets[name] for name in SET_NAMES if name in sets}
-    messages = (message for each in read for message in each.messages)
+    every = (raw, *others.values())
+    messages = (message for each in every for message in each.messages)
     summaries = _summaries(raw, features.table)
     if unused := [each.name for each in summaries if each.unused == CONSTANT]:
         features = features._replace(note=f"not used, {CONSTANT}: {shown_names(unused)}")
@@ -211,7 +208,7 @@ def prepare(
         features.scaler,
         raw.index_base,
         _fingerprint(sets, encoding, features.table),
-        skipped=sum(each.skipped.total for each in read),
+        skipped=sum(each.skipped.total for each in every),
         notes=(*messages, *filter(None, [kind, features.note])),
         columns=raw.columns,
         table=features.table,
