@@ -36,9 +36,18 @@ def pinning(requests: Sequence[WorkerRequest]) -> Iterator[list[Cores]]:
     topology = read_topology()
     with ExitStack() as undo:
         claims, of_others = _claim(topology.cores)
+        # Some of these claims may have been those of a run that has ended since.
+        released, ignored = _claim(_unused(of_others))
+        claims |= released
         for claim in claims.values():
             undo.callback(claim.close)
-        free = claims.keys() | _unused(of_others)
+        if ignored:
+            log.warning(
+                "cores %s: another user claims them, but has pinned no thread to them; the claims "
+                "are ignored",
+                show_cores(ignored),
+            )
+        free = claims.keys() | ignored
         assigned = _assign(topology, requests, topology.cores - free)
         for core in claims.keys() - {core for cores in assigned for core in cores}:
             claims[core].close()
@@ -80,17 +89,10 @@ def _claim(cores: Iterable[int]) -> tuple[dict[int, socket.socket], set[int]]:
 def _unused(claimed: Iterable[int]) -> set[int]:
     """The cores of those `claimed` by another user to which none of that user's threads is pinned.
 
-    Their claims are ignored, which is logged.
+    A core whose claim was released meanwhile is one of them.
     """
     foreign = {core for core in claimed if _owner(core) not in (0, os.getuid())}
-    ignored = foreign - pinned_cores() if foreign else set()
-    if ignored:
-        log.warning(
-            "cores %s: another user claims them, but has pinned no thread to them; the claims are "
-            "ignored",
-            show_cores(ignored),
-        )
-    return ignored
+    return foreign - pinned_cores() if foreign else set()
 
 
 def _owner(core: int) -> int | None:

@@ -1,6 +1,7 @@
 import os
 import secrets
 import subprocess
+from contextlib import ExitStack
 
 import pytest
 
@@ -85,3 +86,16 @@ def test_a_claim_of_another_user_counts_if_a_thread_is_pinned(caplog, pinned, so
     assert cores == ([()] * 4 if pinned else [(0,), (1,), (2,), (3,)])
     warned = f"cores {core}: another user claims them, but has pinned no thread to them"
     assert (warned in caplog.text) is not pinned
+
+
+def test_a_core_of_a_run_that_ends_meanwhile_is_claimed_without_a_warning(monkeypatch, caplog):
+    owner, earlier = claims._owner, ExitStack()
+    earlier.enter_context(pinning([ONE]))
+
+    def owner_after_the_end(core):
+        earlier.close()
+        return owner(core)
+
+    monkeypatch.setattr(claims, "_owner", owner_after_the_end)
+    with pinning([TWO]) as cores, pinning([TWO, ONE]) as unpinned:
+        assert (cores, unpinned, caplog.text) == ([(0, 1)], [(), ()], "")
