@@ -11,6 +11,7 @@ from hogbatch.data.frames import is_frame
 from hogbatch.errors import UsageError
 from hogbatch.run.arrays import GivenArrays, settings_for_arrays
 from hogbatch.run.callbacks import Callbacks, OnEvaluation, OnWorker
+from hogbatch.run.refit import execute_with_refit
 from hogbatch.run.results import Run
 from hogbatch.run.resume import merge_settings
 from hogbatch.run.setup import ReadData
@@ -76,15 +77,26 @@ def train(
         class_weight=class_weight,
     )
     config, read = _prepared(given, settings)
-    callbacks = Callbacks(on_evaluation, on_worker)
+    if config.refit and X_validation is not None:
+        raise UsageError("refit trains on the rows of X: append X_validation, y_validation to X, y")
+
+    def once(settings: TrainConfig) -> Run:
+        finds_rows = settings.precedes_refit or not settings.refit
+        return _execute(settings, read, Callbacks(on_evaluation if finds_rows else None, on_worker))
+
+    run = execute_with_refit(config, once)
+    if on_end is not None:
+        on_end(run)
+    return run
+
+
+def _execute(config: TrainConfig, read: ReadData | None, callbacks: Callbacks) -> Run:
     platform = choose_platform(config, launch=True, callbacks=callbacks)
     console = console_in_python(quiet=config.quiet, plain=config.plain)
     temporary = not _keeps_files(config)
     run = execute(config, platform, read or reader(config, platform), console, temporary=temporary)
     if callbacks.error is not None:
         raise callbacks.error
-    if on_end is not None:
-        on_end(run)
     return run
 
 

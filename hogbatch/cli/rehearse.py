@@ -26,13 +26,14 @@ NOT_REHEARSED: Final = (
     "checkpoint_seconds",
     "resume",
     "deterministic",
+    "refit",
     "plain",
     "cluster",
     "per_server",
     "data_copies",
     "plane",
 )
-REFUSED: Final = ("resume", "deterministic", "init")
+REFUSED: Final = ("resume", "deterministic", "init", "refit")
 PROGRESS_S: Final = 10.0  # of real time between two progress lines
 
 REHEARSE: Final = Usage(

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.parser import Parser, Usage, add_config
@@ -14,11 +15,13 @@ from hogbatch.errors import SaveError, UsageError
 from hogbatch.machine.process import worker_environment
 
 if TYPE_CHECKING:
+    from hogbatch.config.train import TrainConfig
     from hogbatch.run.results import Run
 
 ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
     "workers",
     "pin",
+    "refit",
     "cluster",
     "servers",
     "per_server",
@@ -76,27 +79,33 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     to_stdout = options.pop("save") is not None
     if to_stdout and sys.stdout.isatty():
         raise UsageError("--save - writes binary data: redirect standard output to a file or pipe")
-    if not launch:  # also if it resumes a run of several servers
-        options["cluster"] = "none"
+    if not launch:  # also if it resumes a run of several servers, or one with a second run
+        options |= {"cluster": "none", "refit": False}
     from hogbatch.run.resume import merge_settings  # here and below: help does not need these
 
     config = merge_settings(options, options.pop("config"))
+    from hogbatch.run.refit import execute_with_refit
+
+    config = replace(config, quiet=config.quiet or to_stdout)
+    try:
+        run = execute_with_refit(config, partial(_execute, launch=launch))
+    except SaveError as error:
+        if to_stdout and _write_to_stdout(error.run):
+            raise SaveError(f"{error}; it was written to standard output") from None
+        raise
+    if to_stdout:
+        _write_to_stdout(run)
+    return run.exit_code
+
+
+def _execute(config: "TrainConfig", *, launch: bool) -> "Run":
     from hogbatch.cluster.choose import choose_platform, reader
     from hogbatch.run.training import execute
     from hogbatch.views.live.choose import console_for
 
-    config = replace(config, quiet=config.quiet or to_stdout)
     platform = choose_platform(config, launch=launch)
     with console_for(quiet=config.quiet, plain=config.plain) as console:
-        try:
-            run = execute(config, platform, reader(config, platform), console)
-        except SaveError as error:
-            if to_stdout and _write_to_stdout(error.run):
-                raise SaveError(f"{error}; it was written to standard output") from None
-            raise
-    if to_stdout:
-        _write_to_stdout(run)
-    return run.exit_code
+        return execute(config, platform, reader(config, platform), console)
 
 
 def _write_to_stdout(run: "Run | None") -> bool:

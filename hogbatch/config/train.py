@@ -224,12 +224,19 @@ class TrainConfig(LearningConfig):
         None,
         INTEGER,
         "number of epochs without a better model after which training stops; 0: no such limit "
-        "(default: 0 with --epochs or --max-seconds, else 10 or more)",
+        "(default: 0 with --epochs, --max-seconds or --max-rows, else 10 or more)",
         "N",
         NON_NEGATIVE,
     )
     max_seconds: float | None = Group.STOPPING.flag(
         None, NUMBER, "maximum training time in seconds, evaluations not included", "S", POSITIVE
+    )
+    max_rows: int | None = Group.STOPPING.flag(
+        None,
+        INTEGER,
+        "maximum number of rows trained on; a row counts once per epoch",
+        "N",
+        POSITIVE,
     )
     metric: str = Group.STOPPING.flag(
         "auto",
@@ -260,6 +267,13 @@ class TrainConfig(LearningConfig):
         "best",
         "model to save: the one with the best validation results, or the last one",
         ("best", "last"),
+    )
+    refit: bool = Group.STOPPING.flag(
+        False,
+        BOOLEAN,
+        "a second run, on training and validation rows, for as many rows as the kept model of the "
+        "first one, which is moved to previous-run/ of the run directory; with --max-rows N: only "
+        "this run, for N rows",
     )
 
     checkpoint_seconds: float = Group.CHECKPOINTS.flag(
@@ -304,6 +318,11 @@ class TrainConfig(LearningConfig):
         "plain lines on a terminal, in place of a view that is updated, see docs/live.md",
     )
     quiet: bool = Group.OUTPUT.flag(False, BOOLEAN, "no progress output")
+
+    @property
+    def precedes_refit(self) -> bool:
+        """Whether the run finds for how many rows a second one trains; see `run.refit`."""
+        return self.refit and self.max_rows is None
 
 
 FLAGS: Final[dict[str, Flag]] = {f.name: f.metadata["flag"] for f in fields(TrainConfig)}

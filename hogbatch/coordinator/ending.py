@@ -38,10 +38,13 @@ class Ending:
         if epochs.rows.finished or (limit is not None and epochs.number >= limit):
             self.decide("finished")
 
-    def check_time(self, now: float) -> None:
-        """End the run after its maximum training time."""
+    def check_limits(self, now: float) -> None:
+        """End the run after its maximum training time or number of rows."""
         if self.progress.time_is_up(now):
             self.decide("time")
+        limit = self.stopping.max_rows
+        if limit is not None and self.progress.rows >= limit:
+            self.decide("finished")
 
     def interrupt(self, now: float, reason: str) -> None:
         """End the run at the user's request; the first interrupt starts the timeout."""

@@ -34,7 +34,7 @@ class Evaluator:
 
     def is_due(self, now: float) -> bool:
         """Whether training must pause for an evaluation, including the last one."""
-        self.ending.check_time(now)
+        self.ending.check_limits(now)
         pause = self.leases.roster.pause_seconds
         return self.ending.status is not None or self.progress.evaluation_is_due(now, pause)
 

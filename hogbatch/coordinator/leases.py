@@ -123,8 +123,18 @@ class Leases:
             new = worker.rows == 0
             if not worker.trains or (new and self.roster.handing_over(self.progress.seconds(now))):
                 return False
+            if self._available(part) <= 0:
+                return False
         conflict = part.deaths >= SUSPECT_DEATHS and worker.leases
         return not conflict and not worker.holds_suspect_rows
+
+    def _available(self, part: PartQueue) -> int:
+        """Training rows of the first range of `part` within the maximum number of rows."""
+        limit = self.plan.stopping.max_rows
+        if limit is None:
+            return part.next_rows
+        held = sum(stop - start for start, stop, _ in self.epochs.rows.held.values())
+        return min(part.next_rows, limit - self.progress.rows - held)
 
     def _delays(self, worker: Worker, ledger: Ledger, part: PartQueue) -> bool:
         """Whether others would finish the rows that are left for it before its next batch."""
@@ -146,10 +156,11 @@ class Leases:
         Those of an evaluation may be more than `part` has: the length of leases depends on all rows
         that are left for the worker.
         """
-        if part.deaths >= SUSPECT_DEATHS:
-            return self._batch(worker, ledger)  # a single one, to find the rows that kill workers
-        shared = part.number if ledger.divided else None
         training, usual = ledger is self.epochs.rows, self.plan.lease_seconds
+        available = self._available(part) if training else part.next_rows
+        if part.deaths >= SUSPECT_DEATHS:  # a single batch, to find the rows that kill workers
+            return min(self._batch(worker, ledger), available)
+        shared = part.number if ledger.divided else None
         left = max(self._left(worker, now), SHORTEST * usual) if training else usual
         sizing = LeaseSizing(
             batch_size=self._batch(worker, ledger),
@@ -163,7 +174,7 @@ class Leases:
             turn=worker.turn,
         )
         rows = lease_rows(sizing)
-        return rows_of_range(rows, worker.batch_size, part.next_rows) if training else rows
+        return rows_of_range(rows, worker.batch_size, available) if training else rows
 
     def _batch(self, worker: Worker, ledger: Ledger) -> int:
         return worker.batch_size if ledger is self.epochs.rows else worker.evaluation_batch

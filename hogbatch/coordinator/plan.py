@@ -74,6 +74,7 @@ class StoppingCriteria:
     )
     by_epoch: bool = False  # evaluate after each epoch, regardless of the time
     average: bool = False  # evaluate and keep the moving mean of the model
+    max_rows: int | None = None  # trained on; a row counts once per epoch
 
 
 @dataclass(frozen=True, slots=True)

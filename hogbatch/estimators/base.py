@@ -24,7 +24,12 @@ from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.defaults import weight_decay
 
 SMALL_ROWS: Final = 10_000  # up to here, one thread trains
-NOT_HELD_OUT: Final = {"test_fraction": 0.0, "validation_fraction": 0.0, "patience": None}
+NOT_HELD_OUT: Final = {
+    "test_fraction": 0.0,
+    "validation_fraction": 0.0,
+    "patience": None,
+    "refit": False,
+}
 
 
 class HogbatchEstimator(BaseEstimator):
@@ -66,6 +71,9 @@ class HogbatchEstimator(BaseEstimator):
         Fraction of the rows that `early_stopping` holds out, above 0 and below 1.
     n_iter_no_change : int
         Epochs without a lower validation loss after which `early_stopping` ends the training.
+    refit : bool
+        Whether `early_stopping` is followed by a second training, on all rows, for as many rows as
+        gave the lowest validation loss.
     warm_start : bool
         Whether `fit` continues from the model of an earlier `fit`.
     random_state : int, RandomState or None
@@ -76,7 +84,7 @@ class HogbatchEstimator(BaseEstimator):
 
     n_features_in_: int  # F
     trained_: Trained
-    loss_curve_: list[float]  # training loss at each evaluation, about once per epoch
+    loss_curve_: list[float]  # training loss at each evaluation, about once per epoch, before refit
     validation_scores_: list[float]  # validation loss at each of them; [] without early stopping
     n_iter_: int  # epochs
 
@@ -103,6 +111,7 @@ class HogbatchEstimator(BaseEstimator):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
+        refit: bool = False,
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
@@ -238,7 +247,8 @@ class HogbatchEstimator(BaseEstimator):
         check_scalar(self.n_iter_no_change, "n_iter_no_change", Integral, min_val=1)
         fraction, name = self.validation_fraction, "validation_fraction"
         check_scalar(fraction, name, Real, min_val=0, max_val=1, include_boundaries="neither")
-        return NOT_HELD_OUT | {name: _plain(fraction), "patience": _plain(self.n_iter_no_change)}
+        patience, refit = _plain(self.n_iter_no_change), _plain(self.refit)
+        return NOT_HELD_OUT | {name: _plain(fraction), "patience": patience, "refit": refit}
 
     def _part(self, rows: int) -> dict[str, Any]:
         """The settings of one `partial_fit` with `rows` rows: one epoch, on all rows."""

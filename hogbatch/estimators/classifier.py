@@ -42,6 +42,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
+        refit: bool = False,
         class_weight: Any = None,
         warm_start: bool = False,
         random_state: Any = None,

@@ -43,6 +43,7 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
+        refit: bool = False,
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hogbatch.config.sources import merge_sources
+from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.data.source import ARRAYS
@@ -13,6 +14,8 @@ from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.checkpoint.snapshots import ModelCopy
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.refit import execute_with_refit
+from hogbatch.run.results import Run
 from hogbatch.run.this_server import ThisServer
 from hogbatch.run.training import execute
 from hogbatch.views.live.choose import console_in_python
@@ -24,7 +27,7 @@ class Trained:
 
     model: Model
     state: ModelCopy  # parameters, optimizer slots and counters at the end
-    losses: list[float]  # training loss at each evaluation
+    losses: list[float]  # training loss at each evaluation; with `refit`, of the first run
     validation_losses: list[float]  # at each evaluation; [] without validation rows
     epochs: float
 
@@ -57,10 +60,16 @@ def train_rows(
     With an `earlier` result, training continues from it.
     """
     config = merge_sources({"data": ARRAYS, **settings})
-    platform = EstimatorCall(start=None if earlier is None else earlier.state)
-    console = console_in_python(quiet=config.quiet, plain=config.plain)
-    run = execute(config, platform, given.load, console, temporary=True)
-    history = run.summary["history"]
-    losses = [each["train_loss"] for each in history]
-    validated = [each["validation_loss"] for each in history] if config.validation_fraction else []
-    return Trained(run.model, platform.states[-1], losses, validated, run.summary["epochs"])
+    start, histories, states = None if earlier is None else earlier.state, [], list[ModelCopy]()
+
+    def once(config: TrainConfig) -> Run:
+        console = console_in_python(quiet=config.quiet, plain=config.plain)
+        platform = EstimatorCall(start=start, states=states)
+        run = execute(config, platform, given.load, console, temporary=True)
+        histories.append(run.summary["history"])
+        return run
+
+    run = execute_with_refit(config, once)
+    losses = [each["train_loss"] for each in histories[0]]
+    validated = [each["validation_loss"] for each in histories[0] if config.validation_fraction]
+    return Trained(run.model, states[-1], losses, validated, run.summary["epochs"])

@@ -156,7 +156,7 @@ class RunRecorder:
             "validation": results.get("validation"),
             "test": results.get("test"),
             "baselines": {name: each.fields for name, each in self.baselines.items()},
-            "saved": {"seconds": kept.seconds, "epochs": kept.epochs} if kept else None,
+            "saved": kept and {name: getattr(kept, name) for name in ("seconds", "epochs", "rows")},
             "history": [_entry(evaluation) for evaluation in self.history],
             "workers": [asdict(worker) for worker in totals.workers],
             "faults": asdict(faults),

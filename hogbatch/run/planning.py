@@ -114,7 +114,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
         unit=data.encoding.scale,
         train_rows=rows,
         validation_rows=_rows(data, "validation"),
-        test_rows=_rows(data, "test"),
+        test_rows=0 if config.precedes_refit else _rows(data, "test"),
         keeps_scores=config.cluster is None,
     )
 
@@ -156,6 +156,8 @@ def _rows_between_pauses(config: TrainConfig, data: DataFacts) -> tuple[int, int
 
 def epochs_for(config: TrainConfig, rows: int) -> int | None:
     """Return the maximum number of epochs for `rows` training rows; None if only time limits it."""
+    if config.epochs is None and config.max_rows is not None:
+        return math.ceil(config.max_rows / rows)
     if config.epochs is not None or config.max_seconds is not None:
         return config.epochs
     target = config.target_loss is not None
@@ -185,13 +187,15 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -
     """Return when to stop. Patience applies by default only if the user sets no other limit."""
     rows, patience = data.train_sizes.rows, config.patience
     validated, hashed = _rows(data, "validation"), _hashes(config, network.outputs)
-    if patience and not validated:
+    if (patience or config.precedes_refit) and not validated:
+        what = "refit" if config.precedes_refit else "stopping early (patience)"
         raise UsageError(
-            "stopping early (patience) needs validation rows, but there are none: expected a "
-            "validation-fraction of at least one row, or validation data"
+            f"{what} needs validation rows, but there are none: expected a validation-fraction of "
+            "at least one row, or validation data"
         )
     if patience is None:
-        limited = config.epochs is not None or config.max_seconds is not None
+        limits = config.epochs, config.max_seconds, config.max_rows
+        limited = any(limit is not None for limit in limits)
         patience = 0 if limited else recommend.patience(rows)
     return StoppingCriteria(
         epochs=epochs_for(config, rows),
@@ -204,6 +208,7 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -
         by_epoch=config.deterministic,
         average=config.average == "on" or (config.average == "auto" and hashed),
         metric=metric_for(config, data, network),
+        max_rows=config.max_rows,
     )
 
 
@@ -216,7 +221,7 @@ def metric_for(config: TrainConfig, data: DataFacts, network: Network) -> str | 
     loss, rows = LOSSES[network.loss], _rows(data, "validation")
     if config.metric == "auto":
         return loss.metrics[0] if _hashes(config, network.outputs) else None
-    if not rows:
+    if not rows and not config.refit:  # a second run only shows the metric of the first one
         raise UsageError(f"--metric {config.metric} needs validation rows; there are none")
     if config.metric == "loss":
         return None

@@ -166,6 +166,10 @@ def prepare(
     setup = RunSetup(config, run_dir, data, network, start, plan, identity, resume_point, continues)
     where = "" if directory.temporary else f"; run directory {run_dir}"
     console.say(f"{setup.started().description}{where}")
+    if config.precedes_refit:
+        console.say("refit: a second run follows, on training and validation rows")
+    elif config.refit:
+        console.say(f"refit: training ends after {config.max_rows:,} rows")
     size = (
         FLOAT * network.parameters * (2 + OPTIMIZERS[config.optimizer].slots)
     )  # with the best one

@@ -167,7 +167,16 @@ class Audit:
         for revoked in self._revoked:
             check(not _overlap(lease, revoked.lease), f"{lease}: {revoked} may still be written")
         self._held[lease.number] = hold
+        check(lease.task != "train" or self._rows_left >= 0, f"{lease} exceeds the rows of the run")
         insort(self._order, (lease.start, lease.number))
+
+    @property
+    def _rows_left(self) -> float:
+        """Rows that may still be handed out, if the run has a maximum number of rows."""
+        if (limit := self.plan.stopping.max_rows) is None:
+            return math.inf
+        held = (hold.lease for hold in self._held.values() if hold.lease.task == "train")
+        return limit - self.rows - sum(lease.stop - lease.start for lease in held)
 
     def _check_parts(self, key: str, lease: Lease) -> None:
         """Check that the rows of divided data are of one part, which the server has."""
@@ -260,7 +269,8 @@ class Audit:
     def check(self, state: Coordinator, now: float) -> None:
         """Check the state's invariants, and that no worker waits for work while there is some."""
         state.validate()
-        free = state.phase == "train" and state.epochs.ready and bool(state.epochs.rows.remaining)
+        may_train = state.phase == "train" and state.epochs.ready and self._rows_left > 0
+        free = may_train and bool(state.epochs.rows.remaining)
         self._free_since = min(self._free_since, now) if free else math.inf
         ready = [worker for worker in state.workers.values() if worker.ready]
         check(not ready or any(w.trains for w in ready), "all workers are parked")

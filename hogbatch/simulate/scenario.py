@@ -123,6 +123,7 @@ def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
             wait_for_workers=rng.choice([5.0, 60.0]),
             by_epoch=rng.random() < 0.3,
             average=rng.random() < 0.2,
+            max_rows=rng.choice([None, None, None, rng.randint(1, epochs * train_rows)]),
         ),
         Limits((smallest, smallest * rng.randint(1, 16)), rng.choice([None, None, (32, 512)])),
         (train_rows, *_draw_held_out(rng)),
@@ -251,7 +252,9 @@ def _check_end(world: SimulatedWorld, scenario: Scenario, injector: FaultInjecto
         check(excused, f"failed: {finish.reason}")
     if finish.status == "finished" and world.audit is not None:
         epochs, every_row_bad = world.audit.epoch, not world.state.epochs.rows.rows
-        enough = epochs == scenario.plan.stopping.epochs or every_row_bad
+        stopping = scenario.plan.stopping
+        all_rows = epochs == stopping.epochs or world.audit.rows == stopping.max_rows
+        enough = all_rows or every_row_bad
         check(enough, f"finished after {epochs} epochs")
     crashed = any(fault.name == "kill coordinator" for fault in scenario.faults)
     if injector.interrupted_at is not None and not crashed and world.coordinator_stopped_for == 0.0:

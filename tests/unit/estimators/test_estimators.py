@@ -120,6 +120,21 @@ class TestClassifier:
         best = HogbatchClassifier(**settings | early | {"epochs": model.n_iter_ - 5}).fit(X, y)
         np.testing.assert_array_equal(model.predict_proba(X), best.predict_proba(X))
 
+    def test_refit_trains_on_all_rows_for_the_number_of_rows_of_the_best_model(self, X):
+        y = X[:, 0] + np.random.default_rng(0).normal(size=ROWS) > 0
+        settings = {"hidden": (16,), "lr": 0.2}
+        early = EARLY | {"epochs": 30, "validation_fraction": 0.3}
+        model = HogbatchClassifier(**settings, **early, refit=True, random_state=0).fit(X, y)
+        losses = model.validation_scores_
+        assert len(model.loss_curve_) == len(losses) > np.argmin(losses) + 1
+        best = int(0.7 * ROWS) * (int(np.argmin(losses)) + 1)
+        assert model.n_iter_ == round(best / ROWS)
+        all_rows = {"test_fraction": 0, "validation_fraction": 0, "deterministic": True}
+        seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
+        run = hogbatch.train(X, y, max_rows=best, seed=seed, **all_rows, **settings, verbose=False)
+        found = model.model_.predict_proba(X)
+        np.testing.assert_array_equal(found, run.model.predict_proba(X))
+
     def test_without_early_stopping_all_rows_are_trained_on(self, fitted, X, classes):
         assert fitted.validation_scores_ == []
         unused = {"n_iter_no_change": 1, "validation_fraction": 0.5}

@@ -134,6 +134,7 @@ def test_the_mean_of_a_hashed_model_is_saved(flags, average):
         ({}, 240, 60),
         ({"epochs": 3}, 3, 0),
         ({"max_seconds": 9.0}, None, 0),
+        ({"max_rows": 3 * DENSE.rows + 1}, 4, 0),
         ({"target_loss": 0.1}, 2400, 60),
         ({"target_loss": 0.1, "max_seconds": 9.0}, None, 0),
         ({"epochs": 3, "target_loss": 0.1}, 3, 0),
