@@ -2,6 +2,7 @@
 
 import queue
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
@@ -14,6 +15,7 @@ from hogbatch.cluster.servers import Cluster, ServerHandle
 from hogbatch.coordinator.background import Wakeup
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
+from hogbatch.kernels.contract import NO_SCORES, RowScores
 from hogbatch.run.launch.restarts import Restarts
 from hogbatch.wire.channel import CoordinatorChannel
 from hogbatch.wire.codec import encode
@@ -21,6 +23,7 @@ from hogbatch.wire.messages import (
     Done,
     Failed,
     Goodbye,
+    Lease,
     Loaded,
     Servers,
     ToCoordinator,
@@ -45,6 +48,7 @@ class ServerPlace:
     restarts: Restarts = field(default_factory=Restarts)
     worked: bool = False  # its server has trained since it was started
     ended: bool = False  # its server has ended; `start_due` decides what follows
+    evaluates: dict[int, Lease] = field(default_factory=dict)  # by number, if scores are kept
 
 
 class ServerFiles(NamedTuple):
@@ -59,18 +63,24 @@ class ServersChannel:
     """The coordinator's channel to all servers, which it starts, and starts again if they fail.
 
     It is a CoordinatorChannel and a ProcessAdapter. Used by the thread of the coordinator's loop,
-    except `failed`, `read_model`, `read_mean` and `handle`.
+    except `failed`, `_read_scores`, `read_model`, `read_mean` and `handle`.
     """
 
     def __init__(
-        self, cluster: Cluster, router: CoordinatorChannel, start: Callable[[int, str], bytes]
+        self,
+        cluster: Cluster,
+        router: CoordinatorChannel,
+        start: Callable[[int, str], bytes],
+        scores: RowScores = NO_SCORES,
     ) -> None:
         """`start` returns the encoded ServerStart of the server at a place, given its key.
 
-        `router` has the connections with all servers; it is not closed here.
+        `router` has the connections with all servers; it is not closed here. `scores` get those of
+        the rows that servers evaluate.
         """
         self._cluster, self._router, self._start = cluster, router, start
-        self._failures: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._reported: queue.SimpleQueue[tuple[str, ToCoordinator]] = queue.SimpleQueue()
+        self._scores, self._reader = scores.stored, ThreadPoolExecutor(1)
         self._wakeup = Wakeup()
         router.watch(self._wakeup.fd)
         self._places = [ServerPlace(number, f"server {number}") for number in range(cluster.size)]
@@ -85,7 +95,10 @@ class ServersChannel:
 
     def failed(self, key: str, reason: str) -> None:
         """Server `key` has failed or ended; may be called on any thread."""
-        self._failures.put((key, reason))
+        self._report(key, Failed(reason[:MAX_REASON]))
+
+    def _report(self, key: str, message: ToCoordinator) -> None:
+        self._reported.put((key, message))
         self._wakeup.set()
 
     # The channel ------------------------------------------------------------------------------
@@ -101,29 +114,46 @@ class ServersChannel:
         self._router.unwatch(fd)
 
     def wait(self, timeout_s: float) -> list[int]:
-        return self._router.wait(timeout_s if self._failures.empty() else 0.0)
+        return self._router.wait(timeout_s if self._reported.empty() else 0.0)
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
         for key, message in self._router.receive():
             if (place := self._by_key.get(key)) is None:
                 continue  # it was killed
-            place.worked |= isinstance(message, Done)
+            if isinstance(message, Done) and (server := place.handle):
+                place.worked = True
+                if lease := place.evaluates.pop(message.lease, None):
+                    self._reader.submit(self._read_scores, server, lease, message)
+                    continue
             if isinstance(message, Loaded) and key not in self._loaded:
                 self._loaded.append(key)
             if isinstance(message, Failed | Goodbye):
                 self._forget(key)
             yield key, message
         self._wakeup.clear()
-        while not self._failures.empty():
-            key, reason = self._failures.get_nowait()
+        while not self._reported.empty():
+            key, message = self._reported.get_nowait()
             if key in self._by_key:
-                self._forget(key)
-                yield key, Failed(reason[:MAX_REASON])
+                if isinstance(message, Failed):
+                    self._forget(key)
+                yield key, message
+
+    def _read_scores(self, server: ServerHandle, lease: Lease, done: Done) -> None:
+        """Copy the scores of the rows of `lease`, which is done only then."""
+        try:
+            rows = lease.start, lease.stop
+            self._scores[slice(*rows)] = server.read_scores(*rows)
+        except LOST as error:
+            self.failed(server.key, f"its scores could not be read: {error}")
+        else:
+            self._report(server.key, done)
 
     def send(self, worker: str, message: ToWorker) -> bool:
         place = self._by_key.get(worker)
         if place is None or place.handle is None:
             return False
+        if isinstance(message, Lease) and message.task != "train" and self._scores.size:
+            place.evaluates[message.number] = message
         if isinstance(message, Welcome):
             self._numbers[message.worker], place.name = worker, message.name
         if isinstance(message, Servers):
@@ -142,6 +172,7 @@ class ServersChannel:
         """Kill all servers."""
         for key in list(self._by_key):
             self.kill(key)
+        self._reader.shutdown(wait=False)
         self._router.unwatch(self._wakeup.fd)
         self._wakeup.close()
 
@@ -164,6 +195,7 @@ class ServersChannel:
             with suppress(*LOST):
                 place.handle.kill()
         place.handle, place.ended = None, True
+        place.evaluates.clear()
 
     def pids(self) -> list[int]:
         return []

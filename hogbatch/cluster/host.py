@@ -28,8 +28,10 @@ from hogbatch.cluster.server_figures import FIGURES_FILE
 from hogbatch.cluster.start import ServerMemory, decode_start
 from hogbatch.errors import HogbatchError
 from hogbatch.events.names import EVENTS, SUMMARY
+from hogbatch.kernels.contract import NO_SCORES
 from hogbatch.machine.temporary import TemporaryDirectory
 from hogbatch.store.model import SharedModel
+from hogbatch.store.row_scores import row_scores
 from hogbatch.store.segment import Segment
 from hogbatch.wire.codec import MAGIC, decode_to_coordinator
 from hogbatch.wire.messages import Failed
@@ -66,6 +68,7 @@ class ServerHost:
         self._membership = threading.Lock()  # held while others write to the buffers
         self._mapped = threading.Event()
         self._model: SharedModel | None = None
+        self._scores = NO_SCORES
         self._buffers: ExchangeBuffers | None = None
         self._stopping = False
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
@@ -114,6 +117,11 @@ class ServerHost:
                 raise HogbatchError(f"no moving mean was shown within {SHOWN_WITHIN_S:.0f} s")
             time.sleep(POLL_S)
         return model.params.copy()
+
+    def read_scores(self, start: int, stop: int) -> NDArray[Any]:
+        """Copy the scores of rows [start, stop), which the server has evaluated."""
+        self._memory()
+        return self._scores.stored[start:stop].copy()
 
     def write_model(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
         """Overwrite the model; the server trains on it after a Load."""
@@ -226,7 +234,8 @@ class ServerHost:
             os.open(f"/proc/{self._process.pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
             for fd in (memory.shared, memory.exchange)
         )
-        self._model = SharedModel.of(Segment.attach(shared, memory.layout, writable=True))
+        segment = Segment.attach(shared, memory.layout, writable=True)
+        self._model, self._scores = SharedModel.of(segment), row_scores(segment)
         self._buffers = ExchangeBuffers.attach(exchange, memory.exchange_layout)
 
     def _failure(self, code: int) -> str:

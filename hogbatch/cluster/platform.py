@@ -118,7 +118,7 @@ class SeveralServers(Platform):
             to = UpstreamAddress(router.address, router.keys, bytes.fromhex(key))
             return self._start(components, index, to)
 
-        channel = ServersChannel(self.cluster, router, start)
+        channel = ServersChannel(self.cluster, router, start, segments.scores)
         self.cluster.begin(segments.data, channel.failed)
         model = ModelOfServers(segments.model, channel)
         mean = MeanOfServers(components.recorder.keep, channel)

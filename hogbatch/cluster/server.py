@@ -165,7 +165,9 @@ def _rows(start: ServerStart, config: TrainConfig, own: ServerRows | None) -> Tr
     known = start.features, start.fingerprint, config.seed
     if own is not None:
         return TrainingRows(own.train_rows, *known, mean_square=start.mean_square, parts=own.parts)
-    return TrainingRows(start.plan.train_rows, *known, start.mean_square)
+    plan = start.plan
+    evaluated = max(plan.validation_rows, plan.test_rows)
+    return TrainingRows(plan.train_rows, *known, start.mean_square, evaluated=evaluated)
 
 
 def _workers(start: ServerStart) -> tuple[WorkerRequest, ...]:

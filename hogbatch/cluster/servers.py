@@ -5,7 +5,7 @@ A :class:`Cluster` starts servers, and a :class:`ServerHandle` is the way to one
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class PerServer:
 
 
 class ServerHandle(Protocol):
-    """One server that was started. Methods that read or write a model wait; the others do not."""
+    """One server that was started. Methods that read or write wait; the others do not."""
 
     key: str
 
@@ -62,6 +62,9 @@ class ServerHandle(Protocol):
 
     def read_mean(self) -> NDArray[np.float32]:
         """The moving mean, once it is shown. OSError if the server is lost."""
+
+    def read_scores(self, start: int, stop: int) -> NDArray[Any]:
+        """`RowScores.stored` of rows [start, stop), which it has evaluated; OSError if lost."""
 
     def write_model(self, arrays: ModelArrays) -> None:
         """Overwrite its model. OSError if it is lost."""

@@ -98,6 +98,11 @@ class RowScores(NamedTuple):
     scores: Floats  # [N, C]
     best: NDArray[np.int32]  # [N, TOP]: the columns with the highest scores, best first, or -1
 
+    @property
+    def stored(self) -> NDArray[Any]:
+        """The array that is stored."""
+        return self.scores if self.scores.size else self.best
+
 
 NO_SCORES: Final = RowScores(np.empty((0, 0), np.float32), np.empty((0, 0), np.int32))
 

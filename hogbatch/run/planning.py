@@ -115,7 +115,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
         train_rows=rows,
         validation_rows=_rows(data, "validation"),
         test_rows=0 if config.precedes_refit else _rows(data, "test"),
-        keeps_scores=config.cluster is None,
+        keeps_scores=config.data_copies is None,
     )
 
 
@@ -225,12 +225,12 @@ def metric_for(config: TrainConfig, data: DataFacts, network: Network) -> str | 
         raise UsageError(f"--metric {config.metric} needs validation rows; there are none")
     if config.metric == "loss":
         return None
-    names: Sequence[str] = loss.metrics  # which servers report, too
-    if config.cluster is None:
+    names: Sequence[str] = loss.metrics  # sums over rows
+    if config.data_copies is None:
         scores = keeps_all_scores(rows, network.outputs)
         names = [each.name for each in fitting(loss, scores=scores)]
     if config.metric not in names:
-        where = "" if config.cluster is None else " on several servers"
+        where = "" if config.data_copies is None else " with --data-copies"
         raise UsageError(
             f"--metric {config.metric} cannot be computed for loss {loss.name}{where}; expected "
             f"one of loss, {', '.join(names)}"
@@ -266,7 +266,7 @@ def memory_for(
         train.stored_in(batch),
         train.listed_in(batch),
         plan.training.lsh,
-        0 if config.cluster is not None else max(plan.validation_rows, plan.test_rows),
+        max(plan.validation_rows, plan.test_rows) if plan.keeps_scores else 0,
     )
     checkpoints = not math.isinf(plan.checkpoint_seconds)
     return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.stopping.average)

@@ -47,7 +47,7 @@ class TrainingRows:
     def of(cls, config: TrainConfig, data: DataFacts) -> Self:
         """The rows of `data`."""
         train = data.train_sizes
-        held_out = data.set_sizes.keys() - {"train"} if config.cluster is None else ()
+        held_out = data.set_sizes.keys() - {"train"} if config.data_copies is None else ()
         return cls(
             train.rows,
             train.features,

@@ -24,6 +24,7 @@ from hogbatch.events.event import (
     WorkerReady,
     WorkersOfServer,
 )
+from hogbatch.events.names import MODEL
 from tests.support.fault_injection import ENDLESS, ROWS, wait_for
 
 LOCAL = ("--cluster", "local", "--servers", 2, "--per-server", "cpu:1", "--hidden", 32)
@@ -62,12 +63,17 @@ def train(job):
 
 
 @pytest.mark.parametrize("plane", ["relay", "nixl"])
-def test_two_servers_train_one_model(job, train, plane, missing):
+def test_two_servers_train_one_model(job, train, main, plane, missing):
     if plane == "nixl" and (why := nixl.unavailable()):
         missing("nixl", why)
-    train("--epochs", 3, "--plane", plane)
+    train("--epochs", 3, "--plane", plane, "--metric", "auc")
     assert job.finish() == 0
     summary = job.summary()
+    found = json.loads(main("evaluate", job.run_dir / MODEL, "a9a", "--json").stdout)
+    for name in ("auc", "average_precision", "f1", "brier"):
+        tested = summary["test"]["values"][name]
+        assert tested == pytest.approx(found[name], abs=1e-5), "from the scores of both"
+    assert summary["validation"]["metric"] == "auc"
     assert summary["rows"] == 3 * ROWS and summary["servers"] == 2
     assert summary["test"]["loss"] < 0.40
     assert {each["device"] for each in summary["workers"]} == {"server"}

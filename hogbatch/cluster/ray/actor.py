@@ -74,7 +74,7 @@ class ServerActor:
 
     @_method("memory")
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of `ServerHost` that reads or writes its model, or stops it."""
+        """Call a method of `ServerHost` that reads or writes its memory, or stops it."""
         return getattr(self._hosted, method)(*arguments)
 
     @property

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import ray
+from numpy.typing import NDArray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -72,6 +73,9 @@ class RayServer:
 
     def read_mean(self) -> ModelArrays:
         return {"mean": self._call(MODEL_WITHIN_S, "read_mean")}
+
+    def read_scores(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
+        return {"scores": self._call(MODEL_WITHIN_S, "read_scores", start, stop)}
 
     def write_model(self, arrays: Segment) -> None:
         self._call(MODEL_WITHIN_S, "write_model", unpacked(arrays))

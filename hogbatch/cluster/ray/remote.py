@@ -133,6 +133,12 @@ class RemoteServer:
         arrays: ModelArrays = self._process.call(self._method("read_mean"))
         return arrays["mean"]
 
+    def read_scores(self, start: int, stop: int) -> NDArray[Any]:
+        arrays: dict[str, NDArray[Any]] = self._process.call(
+            self._method("read_scores", start, stop)
+        )
+        return arrays["scores"]
+
     def write_model(self, arrays: ModelArrays) -> None:
         with closing(calls.packed(arrays)) as segment:
             self._process.call(self._method("write_model"), segment)

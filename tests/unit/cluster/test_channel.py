@@ -10,8 +10,9 @@ from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.channel import ServersChannel
 from hogbatch.errors import HogbatchError
 from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
+from hogbatch.kernels.contract import NO_SCORES
 from hogbatch.wire.codec import decode_to_worker
-from hogbatch.wire.messages import Collect, Done, Failed, Heartbeat, Loaded, Servers
+from hogbatch.wire.messages import Collect, Done, Failed, Heartbeat, Lease, Loaded, Servers
 from tests.support.wire_messages import WELCOME
 
 DONE = Done(1, 10, 1, 0.1, 1.0, 0, ())
@@ -51,6 +52,11 @@ class FakeServer:
             raise OSError("gone")
         return {"params": np.array([float(self.place)])}
 
+    def read_scores(self, start, stop):
+        if not self.alive:
+            raise OSError("gone")
+        return np.arange(start, stop, dtype=np.float32)[:, np.newaxis]
+
     def stop(self):
         return {"server.log": self.key.encode()}
 
@@ -65,7 +71,9 @@ class FakeCluster:
 
     def __init__(self):
         self.started, self.broken, self.router = [], False, FakeRouter()
-        self.channel = ServersChannel(self, self.router, lambda place, key: b"start")
+        self.scores = np.full((4, 1), -1, np.float32)
+        stored = NO_SCORES._replace(scores=self.scores)
+        self.channel = ServersChannel(self, self.router, lambda place, key: b"start", stored)
         self.channel.begin()
 
     def start(self, place, key, start):
@@ -130,6 +138,21 @@ def test_the_model_is_read_from_a_server_that_has_it(channel, cluster):
     assert channel.read_model()["params"] == [0.0]
     one.alive = False
     assert channel.read_model()["params"] == [1.0], "the first one cannot be reached"
+
+
+def test_rows_are_evaluated_once_their_scores_were_read(channel, cluster):
+    one, two = cluster.started
+    for number, server in enumerate((one, two)):
+        channel.send(server.key, Lease(number, "test", 0, 2 * number, 2 * number + 2, 1, 0.0, 0))
+    two.alive = False
+    done = [msgspec.structs.replace(DONE, lease=number) for number in range(2)]
+    received = cluster.tell(one, done[0]) + cluster.tell(two, done[1])
+    while len(received) < 2:
+        assert channel.wait(WITHIN_S) != []
+        received += channel.receive()
+    lost = Failed("its scores could not be read: gone")
+    assert received == [(one.key, done[0]), (two.key, lost)]
+    assert cluster.scores.tolist() == [[0.0], [1.0], [-1.0], [-1.0]]
 
 
 def test_a_server_that_has_trained_is_started_again_at_once(channel, cluster):

@@ -109,10 +109,12 @@ def test_workers_receive_the_hashing_settings(flags, sent):
     assert values(welcome("multilabel", 20, output="lsh", **flags).lsh, sent) == sent
 
 
-def test_models_of_servers_are_compared_only_by_sums_over_rows():
-    assert planned(cluster="local", metric="accuracy")[-1].stopping.metric == "accuracy"
-    with pytest.raises(UsageError, match=r"auc .* logistic on several servers; .* loss, accuracy$"):
-        planned(cluster="local", metric="auc")
+def test_models_trained_on_divided_data_are_compared_only_by_sums_over_rows():
+    assert planned(cluster="local", metric="auc")[-1].stopping.metric == "auc"
+    divided = {"cluster": "local", "data_copies": 1}
+    assert planned(**divided, metric="accuracy")[-1].stopping.metric == "accuracy"
+    with pytest.raises(UsageError, match=r"auc .* logistic with --data-copies; .* loss, accuracy$"):
+        planned(**divided, metric="auc")
 
 
 @pytest.mark.parametrize(
