@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,8 +151,13 @@ def build_model(
     )
 
 
-def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
+def conclude(
+    trained: Model | None, assessed: Callable[[], Run], finish: Finish, components: RunComponents
+) -> Run:
     """Save the model and the summary, unless the files are not kept, and print the final line.
+
+    `assessed` assesses the results and returns the run; it is called when the model is saved, and
+    returns the same run if it is called again.
 
     Once the files are written, raises NoWorkers if no worker was left, and UsageError if there is
     no model or the model is not finite. Raises SaveError, with the run, if a file cannot be
@@ -160,7 +165,7 @@ def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
     """
     recorder, config = components.recorder, components.setup.config
     failed = finish.status == "failed"
-    model = None if failed and recorder.kept_params is None else run.trained
+    model = None if failed and recorder.kept_params is None else trained
     finite = model is None or first_not_finite(recorder.params) is None
     directory = components.directory
     kept = failed or not directory.temporary
@@ -169,16 +174,18 @@ def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
             save_results(
                 directory,
                 model if finite else None,
-                run.summary,
+                lambda: assessed().summary,
                 other_places(config.data),
                 _print_error if config.quiet else components.console.say,
             )
     except SaveError as error:
+        run = assessed()
         if failed and model is None:
             raise _failure(finish, f"no model was saved; {error}", run.checkpoint) from None
         unsaved = SaveError(f"{finish.reason}; {error}" if failed else str(error))
         unsaved.run = run
         raise unsaved from None
+    run = assessed()
     which = "the model kept so far" if finish.model_lost else "the model"
     saved = f"{which} is in {directory.path / MODEL}" if kept else ""
     if model is None or not finite:
@@ -191,6 +198,7 @@ def conclude(run: Run, finish: Finish, components: RunComponents) -> None:
     if untrained and finish.status != "stopped":
         raise UsageError(f"the run ended ({run.status}){untrained}; {saved}; let it run longer")
     _print_conclusion(run, finish, components, untrained, saved)
+    return run
 
 
 def _print_conclusion(

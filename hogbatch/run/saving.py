@@ -20,6 +20,7 @@ RETRY_S: Final = 5.0  # between two attempts to save a model that cannot be save
 MAX_ATTEMPTS: Final = 120
 
 Summary = Mapping[str, object]
+Summarise = Callable[[], Summary]
 Place = str | None  # a directory; None: the one for temporary files
 
 
@@ -35,11 +36,13 @@ def other_places(data: str) -> list[Place]:
 def save_results(
     directory: RunDirectory,
     model: Model | None,
-    summary: Summary,
+    summarise: Summarise,
     places: Sequence[Place],
     say: Callable[[str], None],
 ) -> None:
-    """Write `model`, unless it is None, and summary.json into the run directory.
+    """Write `model`, unless it is None, and then summary.json into the run directory.
+
+    `summarise` returns the contents of summary.json. Errors in it do not cost the model.
 
     If that fails, what is missing is written to a new directory of mode 0700 in the first of
     `places` that can take it, and SaveError says where the model is. A model that cannot be saved
@@ -47,7 +50,7 @@ def save_results(
     """
     for attempt in range(1, MAX_ATTEMPTS):
         try:
-            return _save(directory, model, summary, places)
+            return _save(directory, model, summarise, places)
         except NowhereSaved as error:
             if attempt == 1:
                 say(
@@ -58,11 +61,11 @@ def save_results(
             time.sleep(RETRY_S)
         except KeyboardInterrupt:
             break
-    _save(directory, model, summary, places)
+    _save(directory, model, summarise, places)
 
 
 def _save(
-    directory: RunDirectory, model: Model | None, summary: Summary, places: Sequence[Place]
+    directory: RunDirectory, model: Model | None, summarise: Summarise, places: Sequence[Place]
 ) -> None:
     path, missing = directory.path, model
     try:
@@ -70,11 +73,11 @@ def _save(
         if model is not None:
             save_model(model, path / MODEL)
             missing = None
-        _write_summary(path, summary)
+        _write_summary(path, summarise())
     except SaveError as error:
         saved = "" if missing is model else f"; the model is in {path / MODEL}"
         label, name = ("summary", SUMMARY) if missing is None else ("model", MODEL)
-        folder, refused = _save_elsewhere(missing, summary, places)
+        folder, refused = _save_elsewhere(missing, summarise, places)
         if folder is None:
             kind = SaveError if missing is None else NowhereSaved
             raise kind(
@@ -85,13 +88,13 @@ def _save(
 
 
 def _save_elsewhere(
-    model: Model | None, summary: Summary, places: Sequence[Place]
+    model: Model | None, summarise: Summarise, places: Sequence[Place]
 ) -> tuple[Path | None, list[str]]:
     """Write the results to a new directory in one of `places`; return it, and why not others."""
     refused: list[str] = []
     for place in dict.fromkeys(places):
         try:
-            return _save_in(place, model, summary), refused
+            return _save_in(place, model, summarise), refused
         except SaveError as error:
             refused.append(str(error))
         except OSError as error:
@@ -99,13 +102,13 @@ def _save_elsewhere(
     return None, refused
 
 
-def _save_in(place: Place, model: Model | None, summary: Summary) -> Path:
+def _save_in(place: Place, model: Model | None, summarise: Summarise) -> Path:
     """Write the results to a new directory in `place`; OSError or SaveError, then none is left."""
     folder = Path(tempfile.mkdtemp(prefix="hogbatch-run-", dir=place))  # mode 0700
     try:
-        _write_summary(folder, summary)
         if model is not None:
             save_model(model, folder / MODEL)
+        _write_summary(folder, summarise())
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

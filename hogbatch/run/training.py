@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from msgspec import UNSET, structs
@@ -68,7 +69,12 @@ def execute(
         open_run(config, platform, read, console, temporary=temporary) as opened,
     ):
         components, workers, tracking = opened
-        outcome = _outcome(platform, components, workers)
+        try:
+            outcome = platform.run(components, workers)
+        except HogbatchError as error:
+            components.recorder.record(Ended("failed", str(error)))
+            raise
+        components.recorder.add_metrics(components.metrics.of_kept())
         finish, rows = outcome.finish, outcome.totals.rows
         if config.checkpoint_seconds and rows and not (finish.diverged or finish.model_lost):
             components.save_checkpoint()
@@ -126,25 +132,6 @@ def open_run(
         yield OpenRun(components, workers, tracking)
 
 
-def _outcome(
-    platform: Platform, components: RunComponents, workers: tuple[WorkerRequest, ...]
-) -> Outcome:
-    """Train until the run ends, also if it ends with an error; record how it has ended."""
-    record = components.recorder.record
-    try:
-        outcome = platform.run(components, workers)
-    except HogbatchError as error:
-        record(Ended("failed", str(error)))
-        raise
-    finish, totals = outcome.finish, outcome.totals
-    components.recorder.add_metrics(components.metrics.of_kept())
-    for event in assess(components, finish):
-        record(event)
-    reached = totals.seconds, totals.epochs, totals.rows
-    record(Ended(finish.status, finish.reason or "", *reached))
-    return outcome
-
-
 def _finished_run(components: RunComponents, outcome: Outcome, tracking: Tracking) -> Run:
     """Save the results, print the final line and return the run; errors as in `conclude`."""
     setup, recorder, (finish, totals, refused) = components.setup, components.recorder, outcome
@@ -152,10 +139,17 @@ def _finished_run(components: RunComponents, outcome: Outcome, tracking: Trackin
     if totals.rows:
         params, marks = recorder.params, recorder.marks
         trained = build_model(setup.config, setup.data, setup.network, params, marks)
-    summary = recorder.summary(finish.status, finish.reason or "", totals, refused)
-    recorder.log.close()
-    tracking.conclude(summary)
-    run_dir = None if components.directory.temporary else setup.run_dir
-    run = Run(run_dir, trained, summary, exit_code(finish))
-    conclude(run, finish, components)
-    return run
+
+    @cache
+    def assessed() -> Run:
+        for event in assess(components, finish):
+            recorder.record(event)
+        reached = totals.seconds, totals.epochs, totals.rows
+        recorder.record(Ended(finish.status, finish.reason or "", *reached))
+        summary = recorder.summary(finish.status, finish.reason or "", totals, refused)
+        recorder.log.close()
+        tracking.conclude(summary)
+        run_dir = None if components.directory.temporary else setup.run_dir
+        return Run(run_dir, trained, summary, exit_code(finish))
+
+    return conclude(trained, assessed, finish, components)

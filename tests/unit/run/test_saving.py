@@ -45,7 +45,7 @@ def full(*_, **__):
 def save(directory, model=None, places=(None,), summary=SUMMARY):
     """Save the results; return what was said."""
     said = []
-    save_results(directory, model, summary, places, said.append)
+    save_results(directory, model, lambda: summary, places, said.append)
     return said
 
 
