@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
+from hogbatch.config.losses import LOSSES
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.facts import DataFacts
@@ -11,6 +12,7 @@ from hogbatch.data.load import LoadedData
 from hogbatch.data.order import epoch_order, order_of_parts
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
+from hogbatch.model.prior import prior_scores
 from hogbatch.run.checkpoint.snapshots import Arrays, ModelCopy
 from hogbatch.store import dataset, row_scores
 from hogbatch.store.dataset import EpochOrders
@@ -107,10 +109,14 @@ class RunSegments:
             array[:] = 0
         training, network, params = self._training, self._network, self.model.params
         network.initialise(params, training.seed, training.mean_square)
-        if training.parts is None and len(network.layers) > 1:
+        if training.parts is not None:  # no server has all rows
+            return
+        train, tensors = dataset.train_of(self.data, self.features), network.from_stored(params)
+        if len(network.layers) > 1:
             # Random weights of a feature that no training row has would only disturb later rows.
-            absent = dataset.train_of(self.data, self.features).absent_features
-            network.from_stored(params)["layers.0.weight"][absent] = 0
+            tensors["layers.0.weight"][train.absent_features] = 0
+        bias = tensors[f"layers.{len(network.layers) - 1}.bias"]
+        bias[:] = prior_scores(LOSSES[network.loss], train.labels, network.outputs)
 
     def start_from(self, model: ModelCopy) -> None:
         """Begin with `model` in place of initial weights; UsageError if its size differs."""

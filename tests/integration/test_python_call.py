@@ -237,6 +237,8 @@ class TestArrays:
         def trained(data, rows, **weights):
             settings = {"lr": 0.1, "lr_scaling": "none", "scale": "none", "l2": 0.0, "epochs": 30}
             settings |= {"cpu_batch": f"{rows}:{rows}", "deterministic": True}
+            # The first gradients of the biases are 0 up to rounding; Adagrad divides by their size.
+            settings["optimizer"] = "sgd"
             settings |= {"test_fraction": 0.0, "validation_fraction": 0.0}
             return hogbatch.train(*data, hidden=(), quiet=True, **settings, **weights)
 
