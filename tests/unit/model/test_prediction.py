@@ -151,6 +151,7 @@ class TestEvaluate:
             fractions = model.predict_proba(rows).astype(float)
             fractions /= fractions.sum(axis=1, keepdims=True)  # float32 is too coarse for a warning
             expected = metrics.log_loss(y, fractions, **weights)
+            assert "log_loss" not in found, "it is the loss"
             assert found["accuracy"] == pytest.approx(
                 metrics.accuracy_score(y, predicted, **weights)
             )
