@@ -180,6 +180,7 @@ def prepare(
     classes = labels.values if encoding.kind in ("binary", "classes") else None
     split_off = fractions._replace(**dict.fromkeys(held_out, 0))
     parts = split_rows(raw.rows, split_off, seed, classes, raw.groups)
+    by_group = _about_groups(raw.groups, parts, encoding, classes)
     of_class, training = None, parts["train"]
     if class_weight is not None:
         of_class = weights_of_classes(class_weight, encoding, labels, raw.weights, training)
@@ -209,7 +210,7 @@ def prepare(
         raw.index_base,
         _fingerprint(sets, encoding, features.table),
         skipped=sum(each.skipped.total for each in every),
-        notes=(*messages, *filter(None, [kind, features.note])),
+        notes=(*messages, *filter(None, [kind, features.note, by_group])),
         columns=raw.columns,
         table=features.table,
         summaries=summaries,
@@ -283,6 +284,32 @@ def split_rows(
     """The rows of each set; if none are held out, the training rows are those of the file."""
     sets = split(rows, fractions, seed, classes, groups)
     return sets if len(sets) > 1 else {"train": None}
+
+
+def _about_groups(
+    groups: Groups | None,
+    parts: SplitRows,
+    encoding: Encoding,
+    classes: NDArray[np.float32] | None,
+) -> str | None:
+    """A note if no rows are split off by groups, or all rows of some classes are."""
+    if groups is None:
+        return None
+    if (training := parts["train"]) is None:
+        return (
+            f"{groups.column} does not split the rows: no validation or test rows are taken from "
+            "these data"
+        )
+    if classes is None:
+        return None
+    rows = np.bincount(classes[training].astype(np.intp), minlength=len(encoding.classes))
+    absent = [str(each) for each, own in zip(encoding.classes, rows, strict=True) if not own]
+    if not absent:
+        return None
+    return (
+        f"{groups.column}: all rows of some classes are validation or test rows, so the model "
+        f"cannot learn these classes: {shown_names(absent)}"
+    )
 
 
 def _fingerprint(

@@ -36,6 +36,22 @@ def test_rows_for_a_model_are_split_too_and_files_of_one_set_need_no_times(write
 
 
 @pytest.mark.parametrize(
+    ("fractions", "note"),
+    [
+        (Fractions(0.3), "cannot learn these classes: late"),
+        (Fractions(0, 0), "does not split the rows: "),
+        (Fractions(0.1), None),
+    ],
+)
+def test_what_a_split_by_times_lacks_is_noted(write, fractions, note):
+    rows = (f"{n % 7},{n},{'late' if n >= 8 else 'ab'[n % 2]}\n" for n in range(10))
+    path = write("a.csv", f"x,t,y\n{''.join(rows)}")
+    loaded = load(path, options=ReadOptions(time="t", table=TableOptions()), fractions=fractions)
+    said = [each for each in loaded.notes if "column 't'" in each]
+    assert len(said) == bool(note) and all(note in each for each in said)
+
+
+@pytest.mark.parametrize(
     ("use", "cell", "message"),
     [
         ("group", "", r"g\.csv:3: column 'g': expected a group in each row; got a missing value"),
