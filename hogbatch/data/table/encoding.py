@@ -34,7 +34,8 @@ from hogbatch.data.table.encoders import (
     NumericEncoder,
     TextEncoder,
 )
-from hogbatch.data.table.kinds import Inspected, Kind, UnexpectedCells, kind_of, typed
+from hogbatch.data.table.kinds import Inspected, Kind, kind_of
+from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.words import terms
 from hogbatch.data.table.written import DECIMALS
 from hogbatch.errors import DataError

@@ -5,7 +5,7 @@ import numpy as np
 from hogbatch.data.columns import find
 from hogbatch.data.order import Groups
 from hogbatch.data.table.columns import DateColumn, NumberColumn, Table, to_categories
-from hogbatch.data.table.kinds import typed
+from hogbatch.data.table.typed import typed
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.printable import quoted
 

@@ -20,7 +20,8 @@ from hogbatch.data.table.columns import (
     to_categories,
 )
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.kinds import UnexpectedCells, example, typed
+from hogbatch.data.table.kinds import example
+from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.written import number_of
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import plural, quoted

@@ -30,16 +30,10 @@ from hogbatch.data.table.columns import Column, NumberColumn, Place, Table, join
 from hogbatch.data.table.dialect import Dialect, examine, lines_of
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.groups import grouped_rows
-from hogbatch.data.table.kinds import (
-    Kind,
-    TableOptions,
-    UnexpectedCells,
-    inspect,
-    requested,
-    typed,
-)
+from hogbatch.data.table.kinds import Kind, TableOptions, inspect, requested
 from hogbatch.data.table.labels import table_labels
 from hogbatch.data.table.stored import CsvColumns, csv_columns
+from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.usable import usable_rows
 from hogbatch.data.table.weights import weighted_rows
 from hogbatch.data.table.written import COMMA, POINT

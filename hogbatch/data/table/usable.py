@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.skipped import MAX_REPORTED, NONE_SKIPPED, LineError, SkippedLines
 from hogbatch.data.table.columns import Table
-from hogbatch.data.table.kinds import UnexpectedCells
 from hogbatch.data.table.labels import TableLabels
+from hogbatch.data.table.typed import UnexpectedCells
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.columns import find
 from hogbatch.data.table.columns import NumberColumn, Table
-from hogbatch.data.table.kinds import typed
+from hogbatch.data.table.typed import typed
 from hogbatch.data.weights import used_rows
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits, quoted

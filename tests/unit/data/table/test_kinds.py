@@ -5,7 +5,8 @@ import pytest
 
 from hogbatch.data.table.columns import CategoryColumn, DateColumn, NumberColumn, Table, TextColumn
 from hogbatch.data.table.dates import format_of, seconds_in
-from hogbatch.data.table.kinds import TableOptions, inspect, typed
+from hogbatch.data.table.kinds import TableOptions, inspect
+from hogbatch.data.table.typed import typed
 from hogbatch.errors import DataError
 
 ROWS = 30
