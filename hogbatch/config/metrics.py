@@ -48,6 +48,7 @@ METRICS: Final = (
 )
 
 
+TUNED: Final = ("f1", "balanced_accuracy")  # metrics by which a decision threshold is chosen
 METRIC_NAMES: Final = tuple(dict.fromkeys(each.name for each in METRICS))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from hogbatch.config.flags import Flag, Group
 from hogbatch.config.learning import LearningConfig
-from hogbatch.config.metrics import METRIC_NAMES
+from hogbatch.config.metrics import METRIC_NAMES, TUNED
 from hogbatch.config.values import (
     ABOVE_ONE,
     BATCH_LIMITS,
@@ -36,6 +36,7 @@ RUNS: Final = "runs"  # directory of the run directories that are named by hogba
 MAX_SERVERS: Final = 128
 COMPARED_BY: Final = ("auto", "loss", *METRIC_NAMES)
 METRIC: Final = Constraint(f"one of {', '.join(COMPARED_BY)}", lambda name: name in COMPARED_BY)
+THRESHOLD: Final = Constraint(f"one of {', '.join(TUNED)}", lambda name: name in TUNED)
 SERVERS: Final = Constraint(f"from 1 to {MAX_SERVERS}", lambda value: 1 <= value <= MAX_SERVERS)
 PER_SERVER: Final = Constraint(
     "workers as in cpu:8,gpu:all",
@@ -274,6 +275,14 @@ class TrainConfig(LearningConfig):
         "a second run, on training and validation rows, for as many rows as the kept model of the "
         "first one, which is moved to previous-run/ of the run directory; with --max-rows N: only "
         "this run, for N rows",
+    )
+    threshold: str | None = Group.STOPPING.flag(
+        None,
+        TEXT,
+        "metric that is highest on the validation rows at the decision threshold of the saved "
+        "model, for two classes (default: a probability of 0.5)",
+        "|".join(TUNED),
+        THRESHOLD,
     )
 
     checkpoint_seconds: float = Group.CHECKPOINTS.flag(

@@ -15,8 +15,11 @@ from hogbatch.estimators.base import HogbatchEstimator
 class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
     """A network, or linear model, for classes: numbers, text or booleans.
 
-    The parameters are those of :class:`HogbatchEstimator`, and `class_weight`: None, "balanced" or
-    a dict of the weights of classes, by which the `sample_weight` is multiplied.
+    The parameters are those of :class:`HogbatchEstimator`, and
+    `class_weight`: None, "balanced" or a dict of the weights of classes, by which the
+    `sample_weight` is multiplied;
+    `threshold`: None, "f1" or "balanced_accuracy", which is highest on the rows of `early_stopping`
+    at the probability above which `predict` gives the second of two classes. None: 0.5.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         n_iter_no_change: int = 10,
         refit: bool = False,
         class_weight: Any = None,
+        threshold: str | None = None,
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
@@ -79,10 +83,11 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely class of each row: [N]."""
+        """The most likely class of each row, or the one by the `threshold`: [N]."""
         scores = self._scores(X)
         two = scores.shape[1] == 1
-        places = (scores[:, 0] > 0).astype(np.intp) if two else scores.argmax(axis=1)
+        second = scores[:, 0] > self.trained_.model.score_threshold
+        places = second.astype(np.intp) if two else scores.argmax(axis=1)
         likely: NDArray[Any] = self.classes_[places]
         return likely
 

@@ -39,6 +39,7 @@ class RunRecorder:
         self.marks = marks
         self.history: list[Evaluation] = []
         self.kept: Evaluation | None = None  # of the kept parameters
+        self.threshold: float | None = None  # of the kept parameters, if one was chosen
         self.tested: Tested | None = None  # the result of the kept parameters on the test rows
         self.baselines: dict[str, BaselineMeasured] = {}  # by set
         self._observers = observers
@@ -51,9 +52,10 @@ class RunRecorder:
         history: list[Evaluation],
         kept: Evaluation | None,
         params: NDArray[np.float32] | None,
+        threshold: float | None,
     ) -> None:
         """Continue with the history and the kept parameters of a resumed run."""
-        self.history, self.kept, self._copy = history, kept, params
+        self.history, self.kept, self._copy, self.threshold = history, kept, params, threshold
 
     def record(self, event: AnyEvent) -> None:
         """Log an event, and tell the observers."""
@@ -85,7 +87,7 @@ class RunRecorder:
             self._copy = self._shared.copy()  # a checkpoint of the previous copy is being written
         else:
             np.copyto(self._copy, self._shared)
-        self.kept = evaluation
+        self.kept, self.threshold = evaluation, None
 
     def add_metrics(self, values: Mapping[str, float]) -> None:
         """Add metrics of the kept parameters on the validation rows."""
@@ -155,6 +157,7 @@ class RunRecorder:
             "train_loss": self.history[-1].train_loss if self.history else None,
             "validation": results.get("validation"),
             "test": results.get("test"),
+            "threshold": self.threshold,
             "baselines": {name: each.fields for name, each in self.baselines.items()},
             "saved": kept and {name: getattr(kept, name) for name in ("seconds", "epochs", "rows")},
             "history": [_entry(evaluation) for evaluation in self.history],

@@ -51,7 +51,8 @@ class Description:
     about: dict[str, str]
     crc32: dict[str, Annotated[int, Range(0, 2**32 - 1)]]  # by tensor
     table: dict[str, Any] | None = None  # missing in files of versions without tables,
-    train_rows: Count | None = None  # and in those of versions without frequencies
+    train_rows: Count | None = None  # and in those of versions without frequencies,
+    threshold: float = 0.5  # and in those of versions that did not choose it
 
 
 def save_model(model: Model, path: str | Path) -> None:
@@ -99,6 +100,7 @@ def _content(model: Model) -> Iterator[bytes]:
         {name: crc32_of(array) for name, array in arrays.items()},
         None if model.table is None else model.table.description(),
         None if model.frequencies is None else model.frequencies.rows,
+        model.threshold,
     )
     text = json.dumps(asdict(description))
     yield header(arrays, {FORMAT: _checksum(text) + text})
@@ -160,6 +162,10 @@ def _model(described: Any, arrays: Arrays) -> Model:
         f"encoding: expected {labels} labels and {network.outputs} outputs; got {encoding.kind} "
         f"labels and {encoding.outputs}",
     )
+    expect(
+        0 < known.threshold < 1 and (known.threshold == 0.5 or labels == "binary"),
+        f"threshold: expected 0.5, or between 0 and 1 of two labels; got {known.threshold}",
+    )
     position = known.about.get("label_column", "0")
     expect(POSITION.fullmatch(position) is not None, "about.label_column: expected a number")
     return Model(
@@ -172,6 +178,7 @@ def _model(described: Any, arrays: Arrays) -> Model:
         _frequencies(arrays, known.train_rows, network.outputs),
         _feature_names(arrays, network.features),
         _table(known.table, arrays, network.features),
+        known.threshold,
     )
 
 

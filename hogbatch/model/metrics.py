@@ -22,6 +22,7 @@ from hogbatch.kernels.blocks import ScoreSummary
 Doubles = NDArray[np.float64]
 
 BINS: Final = 15  # of the calibration error
+LARGEST_SCORE: Final = 30.0  # of a threshold; float64 tells its probability from 1
 A, B = 0.55, 1.5  # constants of propensities, for data sets without values of their own
 
 
@@ -46,6 +47,7 @@ class Scored:
     scores: NDArray[Any] | None
     best: NDArray[np.integer] | None = None
     frequencies: Frequencies | None = None  # of label lists, if known
+    threshold: float = 0.5  # probability above which a row has the second of two classes
 
     @cached_property
     def shares(self) -> Doubles:
@@ -96,7 +98,7 @@ class Scored:
             return owners, columns
         classes: NDArray[Any]
         if self.binary:
-            classes = self.all_scores[:, 0] > 0
+            classes = self.all_scores[:, 0] > log_odds(self.threshold)
         elif self.scores is not None:  # faster than `top`
             classes = self.scores.argmax(axis=1)
         else:
@@ -118,6 +120,11 @@ class Scored:
         """Whether each of the best columns is a label of its row: bool[N, k]."""
         cells = _cells(np.arange(len(self.top))[:, np.newaxis], self.top)
         return np.isin(cells, _cells(*self.true))
+
+
+def log_odds(probability: float) -> float:
+    """The score of two classes at which the second one has this probability."""
+    return math.log(probability / (1 - probability))
 
 
 def _cells(rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[np.int64]:
@@ -164,7 +171,7 @@ def _calibration_error(rows: Scored) -> float:
     Rows are in BINS intervals [a, b) of equal width by the probability of the predicted class. The
     error is the absolute difference of its mean to the accuracy, averaged over all rows.
     """
-    confidence = np.exp(rows.log_probabilities.max(axis=1))
+    confidence = np.exp(rows.log_probabilities[rows.predicted])
     excess = confidence - (rows.true[1] == rows.predicted[1])
     bins = np.minimum((confidence * BINS).astype(np.intp), BINS - 1)
     return float(np.abs(_sums(bins, rows.shares * excess)).sum())
@@ -241,6 +248,28 @@ def average_precision(scores: NDArray[Any], positive: NDArray[np.bool_], shares:
     found = np.cumsum(true)
     precision = found / np.maximum(found + np.cumsum(false), np.finfo(float).tiny)
     return float(true @ precision / found[-1]) if found[-1] else math.nan
+
+
+def best_threshold(metric: str, rows: Scored) -> float | None:
+    """The threshold with the highest `metric` of `config.metrics.TUNED`, for two classes.
+
+    It is in the middle between two scores that occur, or below all of them. None unless both
+    classes occur.
+    """
+    scores = rows.all_scores[:, 0].astype(np.float64).clip(-LARGEST_SCORE, LARGEST_SCORE)
+    positive, shares = rows.labels.values > 0, rows.shares
+    if not shares @ positive or not shares @ ~positive:
+        return None
+    # The weights of true and of false positive rows, if those with the highest scores are positive.
+    true, false = (np.cumsum(each) for each in _weights_by_score(scores, positive, shares))
+    if metric == "f1":
+        values = 2 * true / (true + false + true[-1])
+    else:  # balanced accuracy, which is a linear function of this difference
+        values = true / true[-1] - false / false[-1]
+    distinct = np.unique(scores)[::-1]
+    lower = np.append(distinct[1:], distinct[-1] - 1)
+    place = values.argmax()
+    return float(1 / (1 + np.exp(-(distinct[place] + lower[place]) / 2)))
 
 
 def _errors(rows: Scored) -> Doubles:

@@ -96,7 +96,8 @@ def _from_scores(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, f
     expect_finite_scores(np.isfinite(scores).all(axis=1))
     exact: Any = scores.astype(np.float64)
     NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, rows, scores.shape[1], exact, totals)
-    measured = measure(Scored(model.loss, labels, scores, frequencies=model.frequencies))
+    scored = Scored(model.loss, labels, scores, None, model.frequencies, model.threshold)
+    measured = measure(scored)
     measured.pop("log_loss", None)  # models that have it are trained on it: it is the loss
     return {"loss": totals[LOSS] / (len(rows) + totals[EXTRA_WEIGHT]), **measured}
 

@@ -28,7 +28,7 @@ from hogbatch.kernels.blocks import (
 )
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.machine.budget import require
-from hogbatch.model.metrics import Frequencies
+from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
 
 Floats = NDArray[np.float32]
@@ -64,6 +64,12 @@ class Model:
     frequencies: Frequencies | None = field(default=None, repr=False)  # of label lists, if known
     feature_names: tuple[str, ...] | None = field(default=None, repr=False)  # [F]
     table: TableEncoding | None = field(default=None, repr=False)  # of a model of a table
+    threshold: float = 0.5  # probability above which `predict` gives the second of two labels
+
+    @property
+    def score_threshold(self) -> np.float32:
+        """The score above which `predict` gives the second of two labels."""
+        return np.float32(log_odds(self.threshold))
 
     @property
     def columns(self) -> Columns:
@@ -119,7 +125,7 @@ class Model:
             return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
         scores = self.scores(inputs)
         expect_finite_scores(np.isfinite(scores[:, 0]), 0)
-        labels = self.loss.predict(scores)
+        labels = self.loss.predict(scores - self.score_threshold)
         if not self.encoding.classes:
             numbers: NDArray[np.float64] = labels.astype(np.float64)
             numbers = numbers * self.encoding.scale + self.encoding.offset

@@ -32,11 +32,20 @@ def assess(components: RunComponents, finish: Finish) -> Iterator[BaselineMeasur
             yield measured
         if text := no_better(*results[name], measured):  # on the test rows, if there are any
             yield Assessed(text)
+    if (chosen := setup.config.threshold) and progress.rows:
+        yield Assessed(threshold_in_words(chosen, recorder.threshold))
     if finish.status == "finished" and not progress.has_stalled() and progress.still_improves:
         judge = setup.plan.stopping.metric or "loss"
         yield Assessed(
             f"the validation {judge} was still improving at the last epoch: raise --epochs"
         )
+
+
+def threshold_in_words(metric: str, threshold: float | None) -> str:
+    """A sentence about the decision threshold of the kept model."""
+    if threshold is None:
+        return "the decision threshold is 0.5: no validation rows of both classes were evaluated"
+    return f"the validation {metric} is highest at the decision threshold {threshold:.4g}"
 
 
 def no_better(loss: float, values: Mapping[str, float], baseline: BaselineMeasured) -> str | None:

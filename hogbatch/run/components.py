@@ -87,7 +87,7 @@ class RunComponents:
             coordinator,
             moving_mean,
             snapshots,
-            SetMetrics(setup, segments.scores),
+            SetMetrics(setup, segments.scores, recorder),
         )
 
     def assign(self, welcome: Welcome) -> Assignment:
@@ -149,7 +149,7 @@ def _coordinator(
     arrays, described = resume_point.checkpoint.arrays, resume_point.described
     saved = described.state
     segments.restore(arrays)
-    recorder.resume(described.history, described.kept, arrays.get("kept"))
+    recorder.resume(described.history, described.kept, arrays.get("kept"), described.threshold)
     arrays.clear()  # they take as much memory as the model with its optimizer slots
     recorder.record(
         Resumed(

@@ -1,48 +1,64 @@
 """Metrics of the sets of a run, from the scores that workers have stored in shared memory."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hogbatch.config.losses import LOSSES, OfNumbers
 from hogbatch.config.sets import SetName
+from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import Evaluation
 from hogbatch.kernels.contract import RowScores
-from hogbatch.model.metrics import Frequencies, Scored, measure
+from hogbatch.model.metrics import Frequencies, Scored, best_threshold, measure
 from hogbatch.run.setup import RunSetup
 
 
 class SetMetrics:
-    """Computes metrics of the sets of a run."""
+    """Computes metrics of the sets of a run, and the decision threshold of the kept model."""
 
-    def __init__(self, setup: RunSetup, stored: RowScores) -> None:
+    def __init__(self, setup: RunSetup, stored: RowScores, recorder: RunRecorder) -> None:
         """`stored` are the scores of the set that was evaluated last."""
-        self._setup, self._stored = setup, stored
+        self._setup, self._stored, self._recorder = setup, stored, recorder
         self._kept: RowScores | None = None  # of the validation rows, by the kept model
 
     def measure(self, name: SetName, metric: str | None) -> dict[str, float]:
         """Compute `metric`, or all metrics, of set `name`, which was evaluated last.
 
-        Metrics that are not defined are left out.
+        Metrics that are not defined are left out. Those of the test rows are of the kept model.
         """
-        return self._measure(name, self._stored, metric)
+        scored = self._scored(name, self._stored)
+        return _defined(self._by_threshold(scored) if name == "test" else scored, metric)
 
     def keep(self, evaluation: Evaluation | None) -> None:
-        """Copy the scores of the model that is kept, if there are no test rows to measure it on.
+        """Choose the decision threshold of the model that is kept.
 
-        `evaluation` is the last one, of this model; None if it was not evaluated.
+        Copy its scores, if there are no test rows to measure it on. `evaluation` is the last one,
+        of this model; None if it was not evaluated.
         """
-        plan, stored = self._setup.plan, self._stored
+        plan, stored, chosen_by = self._setup.plan, self._stored, self._setup.config.threshold
+        known = {} if evaluation is None else evaluation.validation_values
         if plan.keeps_scores and not plan.test_rows:
-            known = evaluation is not None and evaluation.validation_values
             self._kept = RowScores(stored.scores.copy(), stored.best.copy()) if known else None
+        if chosen_by is not None and known:
+            scored = self._scored("validation", stored)
+            self._recorder.threshold = best_threshold(chosen_by, scored)
+            scored = self._by_threshold(scored)
+            for metric in (*known, chosen_by):
+                self._recorder.add_metrics(_defined(scored, metric))
 
     def of_kept(self) -> dict[str, float]:
         """All metrics of the kept model on the validation rows, if its scores were copied."""
-        return {} if self._kept is None else self._measure("validation", self._kept, None)
+        if self._kept is None:
+            return {}
+        return _defined(self._by_threshold(self._scored("validation", self._kept)), None)
 
-    def _measure(self, name: SetName, stored: RowScores, metric: str | None) -> dict[str, float]:
+    def _by_threshold(self, rows: Scored) -> Scored:
+        """`rows` with the decision threshold of the kept model."""
+        return replace(rows, threshold=self._recorder.threshold or 0.5)
+
+    def _scored(self, name: SetName, stored: RowScores) -> Scored:
         data, loss = self._setup.loaded, LOSSES[self._setup.network.loss]
         labels, encoding, rows = data.sets[name].labels, data.encoding, data.set_sizes[name].rows
         scores: Any = stored.scores[:rows] if stored.scores.size else None
@@ -55,5 +71,10 @@ class SetMetrics:
         if (of_label := data.label_frequencies) is not None:
             frequencies = Frequencies(data.train_sizes.rows, of_label)
         best = stored.best[:rows] if scores is None else None
-        metrics = measure(Scored(loss, labels, scores, best, frequencies=frequencies), metric)
-        return {each: value for each, value in metrics.items() if math.isfinite(value)}
+        return Scored(loss, labels, scores, best, frequencies)
+
+
+def _defined(rows: Scored, metric: str | None) -> dict[str, float]:
+    """`metric`, or all metrics, that are defined."""
+    values = measure(rows, metric)
+    return {name: value for name, value in values.items() if math.isfinite(value)}

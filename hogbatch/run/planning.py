@@ -77,7 +77,8 @@ def _hashes(config: TrainConfig, outputs: int) -> bool:
 
 
 def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
-    """Return the plan by which the coordinator decides."""
+    """Return the plan by which the coordinator decides; UsageError for unsuitable settings."""
+    _expect_threshold(config, data, network)
     spec, rows = OPTIMIZERS[config.optimizer], data.train_sizes.rows
     l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
     # The rate grows linearly with the batch for optimizers whose steps are proportional to the
@@ -236,6 +237,19 @@ def metric_for(config: TrainConfig, data: DataFacts, network: Network) -> str | 
             f"one of loss, {', '.join(names)}"
         )
     return config.metric
+
+
+def _expect_threshold(config: TrainConfig, data: DataFacts, network: Network) -> None:
+    """UsageError if the decision threshold is to be chosen, but cannot be."""
+    loss, need = LOSSES[network.loss], None
+    if loss.encoding != "binary" or not loss.has_probabilities:
+        need = f"two classes with probabilities (loss logistic); got loss {loss.name}"
+    elif not _rows(data, "validation"):
+        need = "validation rows; there are none"
+    elif config.data_copies is not None:
+        need = "the labels of all validation rows, which are divided with --data-copies"
+    if config.threshold is not None and need is not None:
+        raise UsageError(f"--threshold {config.threshold} needs {need}")
 
 
 def _rows(data: DataFacts, name: SetName) -> int:

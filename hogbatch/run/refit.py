@@ -33,7 +33,7 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
 
 
 def _expect_refittable(config: TrainConfig) -> None:
-    """UsageError if the rows of a run with `refit` cannot be read again and divided anew."""
+    """UsageError if the rows cannot be read again and divided anew, or a threshold be chosen."""
     if config.validation is not None:
         raise UsageError(
             "--refit trains on the rows of DATA, to which those of a validation file do not "
@@ -42,4 +42,9 @@ def _expect_refittable(config: TrainConfig) -> None:
     if any(name and is_standard_input(name) for name in (config.data, config.test)):
         raise UsageError(
             "--refit reads the data twice, but standard input can be read only once; give a file"
+        )
+    if config.threshold is not None:
+        raise UsageError(
+            "--refit leaves no validation rows on which --threshold could be chosen for the final "
+            "model; remove one of them"
         )

@@ -122,6 +122,7 @@ def build_model(
     network: Network,
     params: NDArray[np.float32],
     marks: Mapping[str, object],
+    threshold: float | None,
 ) -> Model:
     """Return the contents of the model file, with the parameters `params` [P] and `marks`."""
     columns = data.columns
@@ -148,6 +149,7 @@ def build_model(
         frequencies=frequencies,
         feature_names=columns.names or None,
         table=data.table,
+        threshold=0.5 if threshold is None else threshold,
     )
 
 

@@ -5,10 +5,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from hogbatch.config.effect import without_policy, without_servers
@@ -45,6 +46,7 @@ class Description:
     history: list[Evaluation]
     kept: Evaluation | None  # of the kept model
     config: str = ""  # settings, as TOML
+    threshold: Annotated[float, Meta(gt=0, lt=1)] | None = None  # of the kept model, if chosen
 
     def validate(self) -> None:
         """ValueError if it contradicts itself, which no description does that was saved."""
@@ -90,12 +92,12 @@ class ResumePoint:
     def check(
         self, identity: Mapping[str, object], config: TrainConfig, network: Network, rows: int
     ) -> None:
-        """UsageError if the data, network, loss, optimizer, seed or metric differ from the
-        checkpoint's.
+        """UsageError if the data, network, loss, optimizer, seed, metric or threshold differ.
 
         DataError if it does not fit the `network`, the optimizer and the training `rows`.
         """
-        saved = {"metric": "loss", **self.described.identity}  # missing in earlier versions
+        # The first two are missing in earlier versions.
+        saved = {"metric": "loss", "threshold": "none", **self.described.identity}
         for key, value in identity.items():
             was: object = saved.get(key)
             if was != value:
@@ -180,6 +182,7 @@ def describe_checkpoint(
         "config": settings,
         "history": [asdict(evaluation) for evaluation in recorder.history],
         "kept": None if recorder.kept is None else asdict(recorder.kept),
+        "threshold": recorder.threshold,
     }
     return description, arrays
 

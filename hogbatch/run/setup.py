@@ -159,7 +159,8 @@ def prepare(
     start = initial_model(config)
     network = network_for(config, data) if start is None else network_of(config, start)
     metric = metric_for(config, data, network) or "loss"
-    identity = {**identity_of(config, data, network), "metric": metric}
+    chosen = {"metric": metric, "threshold": config.threshold or "none"}
+    identity = {**identity_of(config, data, network), **chosen}
     if resume_point:
         resume_point.check(identity, config, network, data.train_sizes.rows)
     plan = plan_for(config, data, network)

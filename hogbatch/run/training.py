@@ -137,8 +137,8 @@ def _finished_run(components: RunComponents, outcome: Outcome, tracking: Trackin
     setup, recorder, (finish, totals, refused) = components.setup, components.recorder, outcome
     trained = None
     if totals.rows:
-        params, marks = recorder.params, recorder.marks
-        trained = build_model(setup.config, setup.data, setup.network, params, marks)
+        kept = recorder.params, recorder.marks, recorder.threshold
+        trained = build_model(setup.config, setup.data, setup.network, *kept)
 
     @cache
     def assessed() -> Run:

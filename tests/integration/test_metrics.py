@@ -8,6 +8,7 @@ import hogbatch
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.metrics import fitting
 from hogbatch.errors import UsageError
+from hogbatch.model.prediction import DataFile, evaluate_file
 
 FEATURES, ROWS, LABELS = 6, 400, 4
 QUICK = {"hidden": (8,), "epochs": 2, "seed": 0, "verbose": False, "scale": "none"}
@@ -89,3 +90,31 @@ def test_a_metric_that_does_not_fit_is_refused():
         hogbatch.train(X, z[:, 0], metric="auc", **QUICK)
     with pytest.raises(UsageError, match="needs validation rows"):
         hogbatch.train(X, z[:, 0] > 0, metric="auc", validation_fraction=0.0, **QUICK)
+
+
+def test_the_decision_threshold_is_the_best_one_of_the_validation_rows(tmp_path):
+    run_dir = tmp_path / "run"
+    (X, y), *held = ((each, z[:, 0] > 3) for each, z in map(rows, range(3)))
+    (X_validation, y_validation), (X_test, y_test) = held
+    data = {"X_validation": X_validation, "y_validation": y_validation}
+    data |= {"X_test": X_test, "y_test": y_test}
+    settings = QUICK | {"threshold": "f1", "deterministic": True}
+    run = hogbatch.train(X, y, **data, **settings, run_dir=str(run_dir))
+    model, summary = hogbatch.load_model(run_dir / "model.safetensors"), run.summary
+    likely = model.predict_proba(X_validation)[:, 1]
+    best = max(sk.f1_score(y_validation, likely > each) for each in likely)
+    assert summary["validation"]["values"]["f1"] == pytest.approx(best, abs=1e-9)
+    assert model.threshold == run.model.threshold == summary["threshold"] != 0.5
+    predicted = model.predict(X_test)
+    assert (predicted == (model.predict_proba(X_test)[:, 1] > model.threshold)).all()
+    expected = {"f1": sk.f1_score(y_test, predicted), "accuracy": (predicted == y_test).mean()}
+    np.savez(tmp_path / "test.npz", X=X_test, y=y_test)
+    evaluated = evaluate_file(str(run_dir / "model.safetensors"), DataFile(tmp_path / "test.npz"))
+    for values in (summary["test"]["values"], evaluated):
+        assert {each: values[each] for each in expected} == pytest.approx(expected)
+    text = f"the validation f1 is highest at the decision threshold {model.threshold:.4g}"
+    assert text in (run_dir / "events.jsonl").read_text()
+
+    resumed = hogbatch.train(X, y, **data, resume=str(run_dir), verbose=False)
+    assert resumed.summary["threshold"] == model.threshold
+    assert resumed.summary["validation"] == summary["validation"]

@@ -60,6 +60,7 @@ def test_a_refit_that_is_stopped_in_one_of_its_runs_goes_on(rows, refitted, seco
         ({"validation": "more.csv"}, "append them to DATA and remove --validation"),
         ({"test": "-"}, "standard input can be read only once"),
         ({"cluster": "local", "servers": 2}, "--refit has no meaning with --cluster"),
+        ({"threshold": "f1"}, "leaves no validation rows"),
     ],
 )
 def test_a_refit_needs_data_that_can_be_split_again(settings, message):

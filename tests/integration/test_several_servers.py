@@ -66,14 +66,14 @@ def train(job):
 def test_two_servers_train_one_model(job, train, main, plane, missing):
     if plane == "nixl" and (why := nixl.unavailable()):
         missing("nixl", why)
-    train("--epochs", 3, "--plane", plane, "--metric", "auc")
+    train("--epochs", 3, "--plane", plane, "--metric", "auc", "--threshold", "f1")
     assert job.finish() == 0
     summary = job.summary()
     found = json.loads(main("evaluate", job.run_dir / MODEL, "a9a", "--json").stdout)
     for name in ("auc", "average_precision", "f1", "brier"):
         tested = summary["test"]["values"][name]
         assert tested == pytest.approx(found[name], abs=1e-5), "from the scores of both"
-    assert summary["validation"]["metric"] == "auc"
+    assert summary["validation"]["metric"] == "auc" and summary["threshold"] != 0.5
     assert summary["rows"] == 3 * ROWS and summary["servers"] == 2
     assert summary["test"]["loss"] < 0.40
     assert {each["device"] for each in summary["workers"]} == {"server"}

@@ -174,7 +174,7 @@ def _loss(model: Model, test: Examples, scores: Floats) -> float:
 def quality_of(model: Model, scores: Floats, true: NDArray[np.int64]) -> Quality:
     """The confusion matrix of scores[N, C] of rows with labels true[N], and the calibration."""
     labels = model.encoding.classes
-    predicted: NDArray[Any] = model.loss.predict(scores)
+    predicted: NDArray[Any] = model.loss.predict(scores - model.score_threshold)
     size = len(labels)
     counts = np.bincount(true * size + predicted, minlength=size * size).reshape(size, size)
     bins: tuple[Bin, ...] = ()

@@ -23,6 +23,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hogbatch
 from hogbatch import HogbatchClassifier, HogbatchMultilabel, HogbatchRegressor
+from hogbatch.errors import UsageError
 from hogbatch.model.file import save_model
 from tests.support.descriptors import open_descriptors
 
@@ -134,6 +135,15 @@ class TestClassifier:
         run = hogbatch.train(X, y, max_rows=best, seed=seed, **all_rows, **settings, verbose=False)
         found = model.model_.predict_proba(X)
         np.testing.assert_array_equal(found, run.model.predict_proba(X))
+
+    def test_the_threshold_is_chosen_on_the_rows_of_early_stopping(self, X):
+        y, settings = X[:, 0] > 1, FAST | {"hidden": (), "epochs": 2, "threshold": "f1"}
+        model = HogbatchClassifier(**settings, **EARLY).fit(X, y)
+        assert model.model_.threshold != 0.5
+        likely = model.predict_proba(X)[:, 1]
+        np.testing.assert_array_equal(model.predict(X), likely > model.model_.threshold)
+        with pytest.raises(UsageError, match="--threshold f1 needs validation rows; there are no"):
+            HogbatchClassifier(**settings).fit(X, y)
 
     def test_without_early_stopping_all_rows_are_trained_on(self, fitted, X, classes):
         assert fitted.validation_scores_ == []

@@ -131,6 +131,7 @@ def test_the_summary_has_the_final_totals(recorder):
         "train_loss": 0.2,
         "validation": {"loss": 0.3, "metric": "P@1", "value": 0.6, "values": values},
         "test": {"loss": 0.35, "metric": "P@1", "value": 0.55, "values": {"P@1": 0.55}},
+        "threshold": None,
         "baselines": {},
         "saved": {"seconds": 1.5, "epochs": 0.5, "rows": 100},
         "faults": faults,

@@ -39,6 +39,7 @@ def same(one, other):
     return (
         (one.network, one.encoding, one.index_base, one.about, one.columns)
         == (other.network, other.encoding, other.index_base, other.about, other.columns)
+        and one.threshold == other.threshold
         and scale[0] == scale[1]
         and frequencies[0] == frequencies[1]
         and list(one.tensors) == list(other.tensors)
@@ -72,8 +73,9 @@ def expect_refusal(path, message):
         model_for(output_major=False),
         replace(model_for(scaler=SCALER), index_base=None),
         COUNTED,
+        replace(model_for("logistic"), threshold=0.1),
     ],
-    ids=[*ENCODINGS, "input-major", "scaler", "frequencies"],
+    ids=[*ENCODINGS, "input-major", "scaler", "frequencies", "threshold"],
 )
 def test_a_model_survives_its_file_which_is_equal_for_equal_models(model, path):
     save_model(model, path)
@@ -84,13 +86,13 @@ def test_a_model_survives_its_file_which_is_equal_for_equal_models(model, path):
     assert path.read_bytes() == content
 
 
-def test_a_file_from_before_frequencies_has_none(path):
+def test_a_file_from_before_frequencies_and_thresholds_has_none(path):
     save_model(model_for("multilabel"), path)
     with safe_open(path, framework="np") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         description = json.loads(file.metadata()[FORMAT][8:])
     assert tensors["layers.0.weight"].shape == (5, 3)  # without padding
-    del description["train_rows"]
+    del description["train_rows"], description["threshold"]
     path.write_bytes(save(tensors, described(json.dumps(description))))
     assert same(load_model(path), model_for("multilabel"))
 
@@ -221,6 +223,7 @@ CHANGES = {  # of the description of a model, by the message of the refusal
     "about.data: expected text; got 1": {"about": {"data": 1}},
     "about.label_column: expected a number": {"about": {"label_column": "-1"}},
     "train_rows: expected a whole number from 0": {"train_rows": -1},
+    "threshold: expected 0.5, or between 0 and 1 of two labels; got 0.4": {"threshold": 0.4},
     "crc32.layers.0.bias: expected a whole number from 0": {"crc32": {"layers.0.bias": -1}},
     "expected one checksum for each tensor": {"crc32": {"layers.9.bias": 1}},
     "network.features: expected a whole number": {"network": {"features": 5.0}},

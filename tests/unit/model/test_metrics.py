@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,17 @@ from hypothesis import given, strategies as st
 from sklearn import metrics as sk
 
 from hogbatch.config.losses import LOSSES
-from hogbatch.config.metrics import CUTOFFS, METRICS, fitting
+from hogbatch.config.metrics import CUTOFFS, METRICS, TUNED, fitting
 from hogbatch.data.batch import multi_labels, single_labels
-from hogbatch.model.metrics import FORMULAS, Frequencies, Scored, measure, propensities
+from hogbatch.model.metrics import (
+    FORMULAS,
+    Frequencies,
+    Scored,
+    best_threshold,
+    log_odds,
+    measure,
+    propensities,
+)
 
 ROWS = 300
 
@@ -26,9 +35,9 @@ def softmax(scores):
     return fractions / fractions.sum(axis=1, keepdims=True)
 
 
-def calibration_error(fractions, true, weights):
+def calibration_error(fractions, predicted, true, weights):
     """The expected calibration error, bin by bin."""
-    confidence, correct = fractions.max(axis=1), fractions.argmax(axis=1) == true
+    confidence, correct = fractions[np.arange(len(true)), predicted], predicted == true
     total = 0.0
     for low in np.arange(15) / 15:
         inside = (confidence >= low) & ((confidence < low + 1 / 15) | (low == 14 / 15))
@@ -36,11 +45,13 @@ def calibration_error(fractions, true, weights):
     return total / weights.sum()
 
 
-def of_classes(true, scores, weights):
+def of_classes(true, scores, weights, threshold=0.5):
     """scikit-learn's metrics of classes, from scores [N, C] or [N, 1]."""
     binary, w = scores.shape[1] == 1, {"sample_weight": weights}
     columns = np.hstack([np.zeros_like(scores), scores]) if binary else scores
     predicted, fractions = columns.argmax(axis=1), softmax(columns)
+    if threshold != 0.5:
+        predicted = (fractions[:, 1] > threshold).astype(int)
     second = {"labels": [1], "average": "macro"} if binary else {}
     found = {
         "log_loss": sk.log_loss(true, fractions, **w),
@@ -48,7 +59,7 @@ def of_classes(true, scores, weights):
         "balanced_accuracy": sk.balanced_accuracy_score(true, predicted, **w),
         "f1_macro": sk.f1_score(true, predicted, average="macro", **w),
         "brier": sk.brier_score_loss(true, fractions, **w),
-        "calibration_error": calibration_error(fractions, true, weights),
+        "calibration_error": calibration_error(fractions, predicted, true, weights),
     }
     if binary:
         found["f1"] = sk.f1_score(true, predicted, **second, **w)
@@ -93,6 +104,34 @@ def test_metrics_of_classes_are_those_of_scikit_learn(loss, width, weighted):
         best = np.argsort(-scores, axis=1, kind="stable")[:, :2]
         few = measure(Scored(rows.loss, labels, None, best))
         assert few == {name: found[name] for name in ("accuracy", "balanced_accuracy", "f1_macro")}
+
+
+@pytest.mark.parametrize(("metric", "weighted"), [("f1", False), ("balanced_accuracy", True)])
+def test_no_threshold_is_better_than_the_best_one(metric, weighted):
+    random = np.random.default_rng(6)
+    true = (random.random(ROWS) < 0.1).astype(np.int64)
+    scores = (random.standard_normal((ROWS, 1)) + 2 * true[:, np.newaxis] - 9).round(1)
+    weights = drawn_weights(random, weighted)
+    rows = Scored(LOSSES["logistic"], with_weights(single_labels(true), weights), scores)
+    rows = replace(rows, threshold=best_threshold(metric, rows))
+    given = np.ones(ROWS) if weights is None else weights
+    likely = softmax(np.hstack([np.zeros_like(scores), scores]))[:, 1]
+    thresholds = [0.0, *np.unique(likely)]
+    expected = [of_classes(true, scores, given, each)[metric] for each in thresholds]
+    found = measure(rows)
+    assert found[metric] == pytest.approx(max(expected))
+    assert found[metric] > measure(replace(rows, threshold=0.5))[metric]
+    assert found == pytest.approx(of_classes(true, scores, given, rows.threshold), abs=1e-9)
+
+
+def test_a_threshold_may_be_below_all_scores_and_needs_both_classes():
+    scores = np.array([[-40.0], [-3.0], [99.0]])
+    rows = Scored(LOSSES["logistic"], single_labels(np.array([1.0, 0.0, 1.0])), scores)
+    for metric in TUNED:
+        assert 0 < best_threshold(metric, rows) < 1
+    assert log_odds(best_threshold("f1", rows)) == pytest.approx(-30.5)
+    for label in (0.0, 1.0):
+        assert best_threshold("f1", replace(rows, labels=single_labels(np.full(3, label)))) is None
 
 
 @pytest.mark.parametrize("weighted", [False, True])

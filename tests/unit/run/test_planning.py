@@ -117,6 +117,17 @@ def test_models_trained_on_divided_data_are_compared_only_by_sums_over_rows():
         planned(**divided, metric="auc")
 
 
+def test_what_has_no_decision_threshold_is_refused():
+    planned("binary", 1, threshold="f1")
+    for given, need in (
+        ({"kind": "classes", "outputs": 3}, "two classes with .*; got loss softmax"),
+        ({"kind": "binary", "loss": "hinge"}, "two classes with .*; got loss hinge"),
+        ({"kind": "binary", "cluster": "local", "data_copies": 1}, "the labels of all validation"),
+    ):
+        with pytest.raises(UsageError, match=f"^--threshold f1 needs {need}"):
+            planned(**given, threshold="f1")
+
+
 @pytest.mark.parametrize(
     ("flags", "average"),
     [
