@@ -3,7 +3,7 @@
 This is the only list of losses. The numbers and sets of numbers that kernels compare
 (`hogbatch.kernels.contract`), the choices of `--loss` and the labels that each accepts are derived
 from it, and no other module compares a loss's name. Kernels compute the losses and gradients; their
-formulas are in `kernels/reference.py`.
+formulas are in `kernels/reference_losses.py`.
 
 The command line reads this table to describe its flags, so NumPy is imported only where it is used.
 """

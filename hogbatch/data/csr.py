@@ -54,9 +54,15 @@ def ascends(indptr: Pointers, indices: NDArray[np.int32]) -> bool:
 
 def positions(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:
     """The indptr of `rows` alone, and the positions at which their values are stored."""
-    lengths = np.diff(indptr)[rows]
+    lengths = indptr[rows + 1] - indptr[rows]
     taken = np.concatenate(([0], np.cumsum(lengths)))
     return taken, np.arange(taken[-1]) + np.repeat(indptr[rows] - taken[:-1], lengths)
+
+
+def cells(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:
+    """The place in `rows` of each value of these rows, and the position at which it is stored."""
+    taken, places = positions(indptr, rows)
+    return rows_of(taken), places
 
 
 def rows(inputs: RawInputs, chosen: Pointers) -> RawInputs:

@@ -2,23 +2,11 @@
 
 `HostDevice` and predictions use it, too. The dtype of the arrays decides the precision: float32 in
 use, float64 for checks by finite differences.
-
-Losses of one row, z its scores and y its label:
-    logistic    log(1 + exp(-m))     m = (2y - 1) z, y in {0, 1}, z the score in column 0
-    hinge       max(0, 1 - m)        with slope 0 at the kink
-    softmax     -log(exp(z_y) / sum_c exp(z_c)); with label lists, its mean over the labels y
-    multilabel  sum_c log(1 + exp(z_c)) - y_c z_c
-    squared     (z - y)² / 2         z the score in column 0
-    huber       (z - y)² / 2         where |z - y| <= 1, else |z - y| - 1/2
-    absolute    |z - y|              with slope 0 at the kink
-    quantile    max(q (y - z), (1 - q) (z - y))    with slope 0 at the kink
-    poisson     exp(z) - y + y (log y - z)    where exp(z) - y <= STEEPEST, then a straight line
 """
-
-from functools import partial
 
 import numpy as np
 
+from hogbatch.data import csr
 from hogbatch.kernels import contract
 from hogbatch.kernels.contract import (
     EXTRA_WEIGHT,
@@ -28,6 +16,7 @@ from hogbatch.kernels.contract import (
     SKIPPED_ROW,
     Slots,
 )
+from hogbatch.kernels.reference_losses import functions_of, sigmoid
 
 
 def _quiet(function):
@@ -46,7 +35,7 @@ def to_operands(values, out):
 def gather(inputs, rows, out):
     out[:] = 0
     if len(inputs.indptr):
-        members, positions = _cells(inputs.indptr, rows)
+        members, positions = csr.cells(inputs.indptr, rows)
         np.add.at(out, (members, inputs.indices[positions]), inputs.values[positions])
     else:
         out[:, : inputs.dense.shape[1]] = inputs.dense[rows]
@@ -60,26 +49,9 @@ def dense_forward(x, weights, bias, activation, width, out):
 
 @_quiet
 def csr_forward(inputs, rows, weights, bias, activation, width, out):
-    indptr, positions = _select(inputs.indptr, rows)
+    indptr, positions = csr.positions(inputs.indptr, rows)
     _csr_product(indptr, inputs.indices[positions], inputs.values[positions], weights, out)
     _activate(activation, width, bias, out)
-
-
-def _select(indptr, rows):
-    """The CSR of only `rows`: its indptr[B + 1], and the positions of its n values in the whole."""
-    local = np.concatenate(([0], np.cumsum(indptr[rows + 1] - indptr[rows])))
-    return local, _positions(indptr[rows], local)
-
-
-def _positions(starts, indptr):
-    """The positions of the n cells of rows from `starts` on; indptr[B + 1] has their lengths."""
-    return np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
-
-
-def _cells(indptr, rows):
-    """The place in `rows` of each stored value of these rows, and its position in the whole."""
-    local, positions = _select(indptr, rows)
-    return np.repeat(np.arange(len(rows)), np.diff(local)), positions
 
 
 def _csr_product(indptr, indices, values, dense, out):
@@ -95,7 +67,7 @@ def _activate(kind, width, bias, out):
     if kind == contract.RELU:
         np.maximum(real, 0, out=real)
     elif kind == contract.SIGMOID:
-        real[:] = _sigmoid(real)
+        real[:] = sigmoid(real)
     elif kind == contract.TANH:
         np.tanh(real, out=real)
     out[:, width:] = 0
@@ -104,12 +76,6 @@ def _activate(kind, width, bias, out):
 @_quiet
 def add_bias(bias, width, out):
     _activate(contract.LINEAR, width, bias, out)
-
-
-def _sigmoid(z):
-    """1 / (1 + exp(-z)), without an overflow for z far below zero."""
-    small = np.exp(-np.abs(z))
-    return np.where(z < 0, small, 1) / (1 + small)
 
 
 @_quiet
@@ -124,7 +90,7 @@ def activate_backward(kind, activated, grad):
 
 @_quiet
 def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
-    loss, slope = _functions(kind)[0](labels, rows, scores[:, :width])
+    loss, slope = functions_of(kind)[0](labels, rows, scores[:, :width])
     weights = _weights(labels, rows)
     good = _count(loss, weights, scores[:, :width], totals)
     grad[:] = 0
@@ -140,7 +106,7 @@ def forget_not_finite(totals, values):
 
 @_quiet
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
-    real, (loss_of, metrics_of) = scores[:, :width], _functions(kind)
+    real, (loss_of, metrics_of) = scores[:, :width], functions_of(kind)
     weights = _weights(labels, rows)
     good = _count(loss_of(labels, rows, real)[0], weights, real, totals)
     for metric, terms in enumerate(metrics_of(labels, rows, real)):
@@ -158,131 +124,6 @@ def _count(loss, weights, scores, totals):
     totals[EXTRA_WEIGHT] += (weights[good] - 1).sum(dtype=np.float64)
     totals[SKIPPED] += np.count_nonzero(~good)
     return good
-
-
-# The functions of losses take the labels of the whole set, rows[B] and the real scores z[B, C], and
-# return the loss[B] with its slope[B, C], or [B, 1] for losses of one score.
-def _logistic(labels, rows, z):
-    sign = 2 * labels.values[rows, None] - 1
-    margin = sign * z[:, :1]
-    return np.logaddexp(0, -margin)[:, 0], -sign * _sigmoid(-margin)
-
-
-def _hinge(labels, rows, z):
-    sign = 2 * labels.values[rows, None] - 1
-    margin = sign * z[:, :1]
-    return np.maximum(0, 1 - margin)[:, 0], np.where(margin < 1, -sign, 0)
-
-
-def _softmax(labels, rows, z):
-    """The target of a row is its label, or even over its labels."""
-    if len(labels.indptr):
-        indptr, positions = _select(labels.indptr, rows)
-        true = labels.indices[positions]
-    else:
-        indptr, true = np.arange(len(rows) + 1), labels.values[rows].astype(np.intp)
-    counts = np.diff(indptr)
-    cells = np.repeat(np.arange(len(z)), counts), true
-    target = (1 / np.repeat(counts, counts)).astype(z.dtype)
-    shifted = z - z.max(axis=1, keepdims=True)
-    probabilities = np.exp(shifted)
-    total = probabilities.sum(axis=1, keepdims=True)
-    any_true = (counts > 0).astype(z.dtype)  # a factor: 0 times nan or inf is nan
-    loss = any_true * np.log(total[:, 0])
-    np.subtract.at(loss, cells[0], target * shifted[cells])
-    probabilities *= any_true[:, None] / total
-    probabilities[cells] -= target
-    return loss, probabilities
-
-
-def _multilabel(labels, rows, z):
-    present = _indicators(labels, rows, z)
-    losses = np.maximum(z, 0) - present * z + np.log1p(np.exp(-np.abs(z)))
-    return losses.sum(axis=1), _sigmoid(z) - present
-
-
-def _indicators(labels, rows, z):
-    """[B, C] with 1 where the row has the label, else 0."""
-    members, positions = _cells(labels.indptr, rows)
-    present = np.zeros(z.shape, z.dtype)
-    present[members, labels.indices[positions]] = 1
-    return present
-
-
-def _squared(labels, rows, z):
-    error = z[:, :1] - labels.values[rows, None]
-    return (error * error / 2)[:, 0], error
-
-
-def _huber(labels, rows, z):
-    error = z[:, :1] - labels.values[rows, None]
-    slope = np.clip(error, -1, 1)
-    return (slope * (error - slope / 2))[:, 0], slope
-
-
-def _absolute(labels, rows, z):
-    loss, slope = _quantile(0.5, labels, rows, z)
-    return 2 * loss, 2 * slope
-
-
-def _quantile(q, labels, rows, z):
-    error = z[:, :1] - labels.values[rows, None]
-    slope = np.where(error > 0, 1 - q, np.where(error < 0, -q, 0)).astype(z.dtype)
-    return (slope * error)[:, 0], slope
-
-
-def _poisson(labels, rows, z):
-    score, y = z[:, :1], labels.values[rows, None]
-    near = np.minimum(score, np.log(y + contract.STEEPEST))
-    slope = np.exp(near) - y
-    constant = y * np.log(np.where(y > 0, y, 1))
-    return (slope + constant - y * near + slope * (score - near))[:, 0], slope
-
-
-# The functions of metrics take the same arguments and return a list of terms [B], one per sum.
-def _right_signs(labels, rows, z):
-    return [(z[:, 0] > 0) == (labels.values[rows] > 0)]
-
-
-def _right_classes(labels, rows, z):
-    return [z.argmax(axis=1) == labels.values[rows]]
-
-
-def _precisions(labels, rows, z):
-    """Precision at 1, 3 and 5; of equal scores the one of the lower label counts as higher."""
-    present, left, batch = _indicators(labels, rows, z), z.copy(), np.arange(len(rows))
-    hits = np.zeros((len(rows), 5), z.dtype)
-    for rank in range(min(5, z.shape[1])):
-        best = left.argmax(axis=1)
-        hits[:, rank] = present[batch, best]
-        left[batch, best] = -np.inf
-    return [hits[:, :k].sum(axis=1) / k for k in (1, 3, 5)]
-
-
-def _squared_errors(labels, rows, z):
-    return [np.square(z[:, 0] - labels.values[rows])]
-
-
-def _squared_errors_of_means(labels, rows, z):
-    means = np.exp(np.minimum(z[:, 0], contract.LARGEST_LOG))
-    return [np.square(means - labels.values[rows], dtype=np.float64)]
-
-
-_LOSSES = {  # the functions of loss and metrics
-    contract.LOGISTIC: (_logistic, _right_signs),
-    contract.HINGE: (_hinge, _right_signs),
-    contract.SOFTMAX: (_softmax, _right_classes),
-    contract.MULTILABEL: (_multilabel, _precisions),
-    contract.SOFTMAX_MANY: (_softmax, _precisions),
-    contract.SQUARED: (_squared, _squared_errors),
-    contract.HUBER: (_huber, _squared_errors),
-    contract.ABSOLUTE: (_absolute, _squared_errors),
-    contract.POISSON: (_poisson, _squared_errors_of_means),
-}
-
-
-def _functions(kind):
-    return _LOSSES[kind] if kind >= 0 else (partial(_quantile, -1e-6 * kind), _squared_errors)
 
 
 @_quiet
@@ -307,7 +148,7 @@ def bound_layers(kind, hyper, batch, x, grads):
 
 @_quiet
 def csr_bound_rows(kind, hyper, inputs, rows, grad):
-    members, positions = _cells(inputs.indptr, rows)
+    members, positions = csr.cells(inputs.indptr, rows)
     squares = np.bincount(members, np.square(inputs.values[positions]), len(rows))
     _bound(kind, hyper, len(rows), squares, grad)
 
@@ -370,7 +211,7 @@ def csr_scratch(features, width):
 
 @_quiet
 def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
-    members, positions = _cells(inputs.indptr, rows)
+    members, positions = csr.cells(inputs.indptr, rows)
     by_feature = np.argsort(inputs.indices[positions], kind="stable")
     positions, members = positions[by_feature], members[by_feature]
     touched, starts = np.unique(inputs.indices[positions], return_index=True)
@@ -411,7 +252,7 @@ def add_damped(scale, fraction, seen, change, shared):
 
 
 def find_rows(inputs, rows, head, touched, found):
-    distinct = np.unique(inputs.indices[_select(inputs.indptr, rows)[1]])
+    distinct = np.unique(inputs.indices[csr.positions(inputs.indptr, rows)[1]])
     touched[: len(distinct)] = distinct
     found[0] = len(distinct)
 
@@ -443,7 +284,8 @@ def copy_rows(source, rows, out):
 
 
 def copy_cells(source, starts, indptr, out):
-    out[: indptr[-1]] = source[_positions(starts, indptr)]
+    places = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+    out[: indptr[-1]] = source[places]
 
 
 def select_rows(indptr, rows, starts, out, stored):

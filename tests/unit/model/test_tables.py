@@ -15,6 +15,7 @@ TABLES = {"hogbatch/config/losses.py", "hogbatch/config/optimizers.py"}
 FORMULAS = {  # of losses and of update rules: they compare the numbers of single ones
     "hogbatch/kernels/contract.py",
     "hogbatch/kernels/reference.py",
+    "hogbatch/kernels/reference_losses.py",
     "hogbatch/kernels/cpu/losses.py",
     "hogbatch/kernels/cpu/rules.py",
 }
