@@ -44,15 +44,16 @@ NO_WEIGHTS: Final = np.empty(0, np.float32)
 
 
 class Labels(NamedTuple):
-    """The labels of N rows: one number per row, or CSR lists of label indices (multi-label).
+    """The labels of N rows: numbers, or CSR lists of label indices (multi-label).
 
-    `values` holds the target for squared loss, 0 or 1 for binary losses, and the class index for
-    softmax (exact in float32 up to 2^24 classes). `weights` multiply the loss of each row, and so
-    its gradient and metrics; their mean over the training rows is 1.
+    `values` holds the T targets of a row one after another for losses of numbers; 0 or 1 for binary
+    losses, and the class index for softmax (exact in float32 up to 2^24 classes), with T = 1.
+    `weights` multiply the loss of each row, and so its gradient and metrics; their mean over the
+    training rows is 1.
     """
 
-    values: NDArray[np.float32]  # [N], or [0] when multi-label
-    indptr: NDArray[np.int64]  # [N + 1], or [0] for one label per row
+    values: NDArray[np.float32]  # [N * T], or [0] when multi-label
+    indptr: NDArray[np.int64]  # [N + 1], or [0] unless multi-label
     indices: NDArray[np.int32]  # [n], ascending within a row
     weights: NDArray[np.float32] = NO_WEIGHTS  # [N], above 0; [0]: all are 1
 

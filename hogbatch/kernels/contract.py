@@ -215,7 +215,8 @@ class Kernels(Protocol):
         number, if that is higher. `numbers`[B] are the numbers of the `rows`, which differ from
         them if `rows` are positions in gathered labels. (The loss of an infinite score may be 0,
         but 0 times a value that overflowed is nan.) A row without labels has loss and gradient 0
-        if the loss is a softmax over label lists.
+        if the loss is a softmax over label lists. A loss of numbers is the sum over the C targets
+        of a row.
         """
 
     def forget_not_finite(self, totals: NDArray[np.float64], values: Operands) -> None:
@@ -237,9 +238,9 @@ class Kernels(Protocol):
 
         LABEL_LISTS: precision at 1, 3, 5. Of the other losses, NORMALISED: rows whose class has the
         highest score; BINARY: rows whose score has the sign of the label; else squared errors of
-        the prediction, which is the score, or for POISSON exp(min(score, LARGEST_LOG)). A row with
-        a score that is not finite is counted in totals[SKIPPED]. Losses and metrics are multiplied
-        by the weights of the rows.
+        the predictions, which are the scores, or for POISSON exp(min(score, LARGEST_LOG)), summed
+        over the targets. A row with a score that is not finite is counted in totals[SKIPPED].
+        Losses and metrics are multiplied by the weights of the rows.
         """
 
     def dense_backward(

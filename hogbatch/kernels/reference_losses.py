@@ -5,7 +5,7 @@ Losses of one row, z its scores and y its label:
     hinge       max(0, 1 - m)        with slope 0 at the kink
     softmax     -log(exp(z_y) / sum_c exp(z_c)); with label lists, its mean over the labels y
     multilabel  sum_c log(1 + exp(z_c)) - y_c z_c
-    squared     (z - y)² / 2         z the score in column 0
+    squared     (z - y)² / 2         summed over the targets, as in all rows below
     huber       (z - y)² / 2         where |z - y| <= 1, else |z - y| - 1/2
     absolute    |z - y|              with slope 0 at the kink
     quantile    max(q (y - z), (1 - q) (z - y))    with slope 0 at the kink
@@ -75,15 +75,20 @@ def _indicators(labels, rows, z):
     return present
 
 
+def _numbers(labels, rows, z):
+    """The labels [B, C] of a loss of numbers, one for each score."""
+    return labels.values.reshape(-1, z.shape[1])[rows]
+
+
 def _squared(labels, rows, z):
-    error = z[:, :1] - labels.values[rows, None]
-    return (error * error / 2)[:, 0], error
+    error = z - _numbers(labels, rows, z)
+    return (error * error / 2).sum(axis=1), error
 
 
 def _huber(labels, rows, z):
-    error = z[:, :1] - labels.values[rows, None]
+    error = z - _numbers(labels, rows, z)
     slope = np.clip(error, -1, 1)
-    return (slope * (error - slope / 2))[:, 0], slope
+    return (slope * (error - slope / 2)).sum(axis=1), slope
 
 
 def _absolute(labels, rows, z):
@@ -92,17 +97,17 @@ def _absolute(labels, rows, z):
 
 
 def _quantile(q, labels, rows, z):
-    error = z[:, :1] - labels.values[rows, None]
+    error = z - _numbers(labels, rows, z)
     slope = np.where(error > 0, 1 - q, np.where(error < 0, -q, 0)).astype(z.dtype)
-    return (slope * error)[:, 0], slope
+    return (slope * error).sum(axis=1), slope
 
 
 def _poisson(labels, rows, z):
-    score, y = z[:, :1], labels.values[rows, None]
-    near = np.minimum(score, np.log(y + contract.STEEPEST))
+    y = _numbers(labels, rows, z)
+    near = np.minimum(z, np.log(y + contract.STEEPEST))
     slope = np.exp(near) - y
     constant = y * np.log(np.where(y > 0, y, 1))
-    return (slope + constant - y * near + slope * (score - near))[:, 0], slope
+    return (slope + constant - y * near + slope * (z - near)).sum(axis=1), slope
 
 
 # The functions of metrics take the same arguments and return a list of terms [B], one per sum.
@@ -126,12 +131,12 @@ def _precisions(labels, rows, z):
 
 
 def _squared_errors(labels, rows, z):
-    return [np.square(z[:, 0] - labels.values[rows])]
+    return [np.square(z - _numbers(labels, rows, z)).sum(axis=1)]
 
 
 def _squared_errors_of_means(labels, rows, z):
-    means = np.exp(np.minimum(z[:, 0], contract.LARGEST_LOG))
-    return [np.square(means - labels.values[rows], dtype=np.float64)]
+    means = np.exp(np.minimum(z, contract.LARGEST_LOG))
+    return [np.square(means - _numbers(labels, rows, z), dtype=np.float64).sum(axis=1)]
 
 
 _LOSSES = {  # the functions of loss and metrics

@@ -77,8 +77,10 @@ class Case:
 
     @property
     def row_labels(self):
-        """Labels [N] and, if there are any, weights [N]."""
-        return [each for each in (self.labels.values, self.labels.weights) if len(each)]
+        """Labels [N] or [N, C] and, if there are any, weights [N]."""
+        rows = max(len(self.inputs.dense), len(self.inputs.indptr) - 1)
+        labels = self.labels.values.reshape(rows, -1).squeeze()
+        return [each for each in (labels, self.labels.weights) if len(each)]
 
     def model(self, own=None):
         """`own`: one thread's slots of the dense layers."""

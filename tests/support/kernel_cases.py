@@ -108,7 +108,7 @@ def toarray(inputs, features):
 
 def score_width(loss, width):
     """Real columns of the scores of a loss, given that of a layer."""
-    return width if loss in (*NORMALISED, *LABEL_LISTS) else 1
+    return 1 if loss in BINARY else width
 
 
 def labels_for(random, loss, width, rows=SET, *, weighted=False):
@@ -120,7 +120,7 @@ def labels_for(random, loss, width, rows=SET, *, weighted=False):
         lists = csr_set(random, width, rows)
         return multi_labels(lists.indptr, lists.indices)
     if loss not in (*BINARY, *NORMALISED):
-        targets = numbers(random, rows)
+        targets = numbers(random, rows * width)
         return single_labels(abs(targets) if loss == POISSON else targets)
     classes = width if loss in NORMALISED else 2
     return single_labels(random.integers(0, classes, rows).astype(np.float32))

@@ -23,7 +23,7 @@ def softmax_gradient(scores, labels):
 
 
 def squared_gradient(scores, labels):
-    return scores - labels[:, None]
+    return scores - labels.reshape(scores.shape)
 
 
 GRADIENTS = {

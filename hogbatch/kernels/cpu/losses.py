@@ -118,14 +118,31 @@ def multilabel_gradient(positives, width, fraction, scores, grad):
 
 
 @kernel
-def poisson_gradient(label, z, fraction, grad):
-    """grad[0] = fraction * (exp(z) - label); return the loss of config.losses.Poisson."""
+def poisson_loss(label, z):
+    """The loss of config.losses.Poisson, and its derivative by z."""
     farthest = np.log(label + np.float32(STEEPEST))
     near = farthest if z > farthest else z
     slope = np.exp(near) - label
-    grad[0] = fraction * slope
     constant = label * np.log(label) if label > 0.0 else np.float32(0.0)
-    return slope + constant - label * near + slope * (z - near)
+    return slope + constant - label * near + slope * (z - near), slope
+
+
+@kernel
+def loss_of_number(kind, label, z):
+    """The loss of a predicted number, and its derivative by the score z."""
+    difference = z - label
+    if kind == SQUARED:
+        return np.float32(0.5) * difference * difference, difference
+    if kind == HUBER:
+        slope = min(max(difference, np.float32(-1.0)), np.float32(1.0))
+        return slope * (difference - np.float32(0.5) * slope), slope
+    if kind == POISSON:
+        return poisson_loss(label, z)
+    # ABSOLUTE, or a quantile
+    above = np.float32(1.0 if kind == ABSOLUTE else 1.0 + 1e-6 * kind)
+    below = np.float32(-1.0 if kind == ABSOLUTE else 1e-6 * kind)
+    slope = above if difference > 0.0 else (below if difference < 0.0 else np.float32(0.0))
+    return slope * difference, slope
 
 
 @reduction
@@ -151,22 +168,12 @@ def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
         grad[0] = -fraction * sign if margin > 0.0 else np.float32(0.0)
         # not max(): NaN must reach the check of the loss
         return np.float32(0.0) if margin <= 0.0 else margin
-    difference = z - label
-    if kind == SQUARED:
-        grad[0] = fraction * difference
-        return np.float32(0.5) * difference * difference
-    if kind == HUBER:
-        slope = min(max(difference, np.float32(-1.0)), np.float32(1.0))
-        grad[0] = fraction * slope
-        return slope * (difference - np.float32(0.5) * slope)
-    if kind == POISSON:
-        return poisson_gradient(label, z, fraction, grad)
-    # ABSOLUTE, or a quantile
-    above = np.float32(1.0 if kind == ABSOLUTE else 1.0 + 1e-6 * kind)
-    below = np.float32(-1.0 if kind == ABSOLUTE else 1e-6 * kind)
-    slope = above if difference > 0.0 else (below if difference < 0.0 else np.float32(0.0))
-    grad[0] = fraction * slope
-    return slope * difference
+    loss = np.float32(0.0)
+    for c in range(width):
+        own, slope = loss_of_number(kind, labels.values[row * width + c], scores[c])
+        grad[c] = fraction * slope
+        loss += own
+    return loss
 
 
 @kernel
@@ -271,19 +278,19 @@ def row_metrics(kind, labels, row, width, weight, scores, totals):
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
         count_metrics(positives, width, weight, scores, totals)
         return
-    label = labels.values[row]
     if kind in NORMALISED:
-        true = int(label)
+        true = int(labels.values[row])
         before, after = greatest(scores[:true]), greatest(scores[true + 1 : width])
         totals[METRIC_SUMS] += weight if before < scores[true] and after <= scores[true] else 0.0
     elif kind in BINARY:
-        totals[METRIC_SUMS] += weight if (scores[0] > 0.0) == (label > 0.5) else 0.0
+        totals[METRIC_SUMS] += weight if (scores[0] > 0.0) == (labels.values[row] > 0.5) else 0.0
     else:
-        predicted = np.float64(scores[0])
-        if kind == POISSON:
-            predicted = np.exp(min(predicted, LARGEST_LOG))
-        difference = predicted - np.float64(label)
-        totals[METRIC_SUMS] += weight * difference * difference
+        for c in range(width):
+            predicted = np.float64(scores[c])
+            if kind == POISSON:
+                predicted = np.exp(min(predicted, LARGEST_LOG))
+            difference = predicted - np.float64(labels.values[row * width + c])
+            totals[METRIC_SUMS] += weight * difference * difference
 
 
 @reduction

@@ -41,6 +41,7 @@ from tests.support.pairs import pairs
 
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 ONE = np.array([0], np.int64)
+TWO = single_labels(np.array([1, 3], np.float32))  # targets of one row
 NO, YES = single_labels(np.array([0], np.float32)), single_labels(np.array([1], np.float32))
 WIDE = 1000  # columns; more than any kernel takes at once
 
@@ -74,6 +75,8 @@ BY_HAND = {
     ),
     "multilabel-softmax, no label": (SOFTMAX_MANY, lists(), [3, -1, 2], 0, [0, 0, 0]),
     "squared": (SQUARED, YES, [4], 4.5, [3]),
+    "squared, of two targets": (SQUARED, TWO, [4, 2], 4.5 + 0.5, [3, -1]),
+    "quantile, of two targets": (-900_000, TWO, [0, 4], 0.9 + 0.1, [-0.9, 0.1]),
     "huber, near": (HUBER, YES, [1.5], 0.125, [0.5]),
     "huber, far": (HUBER, YES, [-2], 2.5, [-1]),
     "absolute": (ABSOLUTE, YES, [-2], 3, [-1]),
@@ -241,6 +244,7 @@ def test_the_highest_number_of_a_skipped_row_is_kept(kernels, loss):
         (SOFTMAX, YES, [1, 2, 3], 0),
         (SQUARED, YES, [4], 9),
         (HUBER, YES, [4], 9),
+        (SQUARED, TWO, [4, 2], 9 + 1),
         (-900_000, YES, [4], 9),
         (POISSON, YES, [math.log(4)], pytest.approx(9)),
         (POISSON, NO, [200], pytest.approx(math.exp(160), rel=1e-4)),  # of the largest mean

@@ -1,6 +1,6 @@
 // Losses with their gradients and metrics. A row has a list of labels if LABEL_LISTS(kind), else one
-// label in `targets`, and the weight 1 unless `weighted`. One block per row of the batch, except for
-// narrow layers.
+// label in `targets`, or one number for each score, and the weight 1 unless `weighted`. One block per
+// row of the batch, except for narrow layers.
 
 // The column that follows (value, column) in z[0, width), sorted by descending value and then by
 // ascending column; `width` if there is none. Start with (inf, -1).
@@ -37,7 +37,7 @@ __device__ int block_next_best(const float* z, int width, float value, int colum
 // NaN stays NaN: fmaxf drops it, but the second term keeps it.
 __device__ float softplus(float z) { return fmaxf(z, 0.0f) + log1pf(expf(-fabsf(z))); }
 
-// Losses of a single score, for one thread. Returns the loss; *slope is its derivative.
+// The loss of one score and its label, for one thread. Returns the loss; *slope is its derivative.
 __device__ float scalar_loss(long long kind, float y, float z, float* slope)
 {
     if (kind == SQUARED) {
@@ -112,6 +112,18 @@ __device__ float multilabel_loss(const int* present, long long count, int width,
     return block_sum(mine);
 }
 
+// The sum of `scalar_loss` over the scores of a row.
+__device__ float scalar_losses(long long kind, const float* y, int width, const float* z,
+                               float scale, Operand* slopes)
+{
+    float mine = 0, slope;
+    for (int c = threadIdx.x; c < width; c += blockDim.x) {
+        mine += scalar_loss(kind, y[c], z[c], &slope);
+        if (slopes) slopes[c] = operand_of(slope * scale);
+    }
+    return block_sum(mine);
+}
+
 // cell = max(cell, value) for nonnegative values: nonnegative doubles compare like their bits.
 __device__ void raise_to(double* cell, double value)
 {
@@ -137,9 +149,7 @@ extern "C" __global__ void loss_gradient(
     } else if (kind == MULTILABEL) {
         loss = multilabel_loss(present, count, width, z, scale, slopes);
     } else {
-        float slope;
-        loss = scalar_loss(kind, targets[row], z[0], &slope);
-        if (threadIdx.x == 0) slopes[0] = operand_of(slope * scale);
+        loss = scalar_losses(kind, targets + row * width, width, z, scale, slopes);
     }
     __syncthreads();
     int bad = !isfinite(loss);
@@ -153,16 +163,21 @@ extern "C" __global__ void loss_gradient(
     if (bad) raise_to(&totals[SKIPPED_ROW], numbers[blockIdx.x] + 1.0);
 }
 
-// The loss of a row with at most NARROW scores and one label, for one thread. Sets slopes[width] to
-// its derivatives.
-__device__ float narrow_loss(long long kind, float y, const float* z, int width, float* slopes)
+// The loss of a row with at most NARROW scores and no label list, for one thread. Sets slopes[width]
+// to its derivatives.
+__device__ float narrow_loss(long long kind, const float* targets, long long row, const float* z,
+                             int width, float* slopes)
 {
-    if (!NORMALISED(kind)) return scalar_loss(kind, y, z[0], slopes);
     float top = -INF, sum = 0, mine = 0;
+    if (!NORMALISED(kind)) {
+        const float* y = targets + row * width;
+        EACH_OUTPUT(h, width) sum += scalar_loss(kind, y[h], z[h], &slopes[h]);
+        return sum;
+    }
     EACH_OUTPUT(h, width) top = fmaxf(top, z[h]);
     EACH_OUTPUT(h, width) sum += expf(z[h] - top);
     EACH_OUTPUT(h, width) {
-        bool present = h == (int)y;
+        bool present = h == (int)targets[row];
         if (present) mine = z[h] - top;
         slopes[h] = expf(z[h] - top) / sum - present;
     }
@@ -182,7 +197,7 @@ extern "C" __global__ void narrow_loss_gradient(
         float weight = weighted ? weights[rows[b]] : 1.0f;
         float z[NARROW], slopes[NARROW] = {0}, scale = weight / B;
         EACH_OUTPUT(h, width) z[h] = scores[b * H + h];
-        loss = narrow_loss(kind, targets[rows[b]], z, width, slopes);
+        loss = narrow_loss(kind, targets, rows[b], z, width, slopes);
         bool bad = !isfinite(loss);
         EACH_OUTPUT(h, width) bad |= !isfinite(z[h]);
         EACH_OUTPUT(h, H)
@@ -226,15 +241,14 @@ extern "C" __global__ void loss_and_metrics(
 {
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
-    float y = LABEL_LISTS(kind) ? 0.0f : targets[row];
-    const int own = (int)y;
-    const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &own;
+    const int y = LABEL_LISTS(kind) ? 0 : (int)targets[row];
+    const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &y;
     long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
-    float loss, slope;
+    float loss;
     double metric_sums = 0, weight = weighted ? weights[row] : 1.0f;
     if (NORMALISED(kind)) loss = softmax_loss(present, count, width, z, 0, 0);
     else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
-    else loss = scalar_loss(kind, y, z[0], &slope);
+    else loss = scalar_losses(kind, targets + row * width, width, z, 0, 0);
     int bad = !isfinite(loss);
     for (int h = threadIdx.x; h < width; h += blockDim.x) bad |= !isfinite(z[h]);
     if (__syncthreads_or(bad)) {
@@ -242,11 +256,12 @@ extern "C" __global__ void loss_and_metrics(
         return;
     }
     if (LABEL_LISTS(kind)) add_precisions(present, count, width, z, weight, totals);
-    else if (NORMALISED(kind)) metric_sums = block_next_best(z, width, INF, -1) == (int)y;
+    else if (NORMALISED(kind)) metric_sums = block_next_best(z, width, INF, -1) == y;
     else if (BINARY(kind)) metric_sums = (z[0] > 0) == (y > 0);
-    else {
-        double error = (kind == POISSON ? expf(fminf(z[0], (float)LARGEST_LOG)) : z[0]) - (double)y;
-        metric_sums = error * error;
+    else for (int c = 0; c < width; c++) {
+        float predicted = kind == POISSON ? expf(fminf(z[c], (float)LARGEST_LOG)) : z[c];
+        double error = predicted - (double)targets[row * width + c];
+        metric_sums += error * error;
     }
     if (threadIdx.x == 0) {
         atomicAdd(&totals[LOSS], weight * loss);

@@ -15,7 +15,7 @@ SET = 60
 
 
 def case(loss="logistic", optimizer="sgd", l2=0.01, rows=300):
-    sizes = {"features": 50, "rows": SET, "leased": rows, "batch": 7}
+    sizes = {"features": 50, "outputs": 1, "rows": SET, "leased": rows, "batch": 7}
     return Case(loss, optimizer, sparse=True, hidden=(), l2=l2, **sizes)
 
 

@@ -138,7 +138,7 @@ def test_any_batch_size_covers_every_row(sparse, batch):
 
 @forms
 def test_rows_without_a_stored_value_train_the_bias(sparse):
-    found = case("squared", sparse=sparse, hidden=())
+    found = case("squared", sparse=sparse, hidden=(), outputs=1)
     if not sparse:
         found.inputs = dense_inputs(found.inputs.dense * 0)
     found.order = np.zeros(8, np.int64)  # of a sparse set the row without values
