@@ -44,8 +44,11 @@ class RowSet:
     """The arrays of a set on the host, and the shapes of the arrays of its batches."""
 
     def __init__(self, examples: Examples) -> None:
-        self.arrays = Arrays(examples.inputs, examples.labels)
-        self.flat: tuple[NDArray[Any], ...] = (*examples.inputs, *examples.labels)
+        labels, self.targets = examples.labels, examples.targets
+        if self.targets > 1:  # as the rows of a matrix; kernels take either form
+            labels = labels._replace(values=labels.values.reshape(-1, self.targets))
+        self.arrays = Arrays(examples.inputs, labels)
+        self.flat: tuple[NDArray[Any], ...] = (*examples.inputs, *labels)
         self.rows = examples.rows
         self._longest = [
             int(np.diff(indptr).max(initial=0)) if len(indptr) else 0
@@ -109,7 +112,7 @@ class DeviceGathering:
             sum(itertools.compress(sizes, over_link))
             for sizes in (
                 # start and end of each list
-                (CELL * width, 2 * NUMBER, 0, 0, CELL, 2 * NUMBER, 0, CELL),
+                (CELL * width, 2 * NUMBER, 0, 0, CELL * rows.targets, 2 * NUMBER, 0, CELL),
                 (0, 0, CELL, CELL, 0, 0, 0, 0),
                 (0, 0, 0, 0, 0, 0, CELL, 0),
             )

@@ -100,7 +100,13 @@ class Examples:
             len(labels.indices),
             longest(labels.indptr),
             len(labels.weights) > 0,
+            self.targets,
         )
+
+    @property
+    def targets(self) -> int:
+        """T, the labels of a row that are not in lists; 1 for lists."""
+        return max(len(self.labels.values) // max(self.rows, 1), 1)
 
     @property
     def absent_features(self) -> NDArray[np.intp]:

@@ -168,12 +168,16 @@ def order_of_parts(parts: Iterable[tuple[int, int]], seed: int, epoch: int) -> R
     return np.concatenate(orders)
 
 
-def take(labels: Labels, rows: RowNumbers | None) -> Labels:
-    """Copy the labels of `rows`, in that order; None: all of them, not copied."""
+def take(labels: Labels, rows: RowNumbers | None, targets: int = 1) -> Labels:
+    """Copy the labels of `rows`, in that order; None: all of them, not copied.
+
+    `targets`: the numbers of a row, as in `Labels.values`.
+    """
     if rows is None:
         return labels
     weights = labels.weights[rows] if len(labels.weights) else labels.weights
     if not len(labels.indptr):
-        return labels._replace(values=labels.values[rows], weights=weights)
+        values = labels.values.reshape(-1, targets)[rows].reshape(-1)
+        return labels._replace(values=values, weights=weights)
     indptr, positions = csr.positions(labels.indptr, rows)
     return Labels(labels.values, indptr, labels.indices[positions], weights)

@@ -21,12 +21,13 @@ class SetSizes:
     listed: int = 0  # labels in all lists
     max_listed: int = 0  # of one row
     weighted: bool = False  # rows have weights
+    targets: int = 1  # labels of a row that are not in lists
 
     @classmethod
     def sum(cls, parts: Iterable["SetSizes"], features: int) -> Self:
         """The sizes of the rows of all `parts` (at least one) together, with F = `features`.
 
-        All must have inputs of the same form, labels of the same form, and weights or none.
+        All must have inputs and labels of the same form, as many targets, and weights or none.
         """
         each = list(parts)
         return cls(
@@ -39,6 +40,7 @@ class SetSizes:
             sum(part.listed for part in each),
             max(part.max_listed for part in each),
             each[0].weighted,
+            each[0].targets,
         )
 
     @property

@@ -204,5 +204,6 @@ class RehearsalOfServers(Rehearsal):
         assert self._data is not None, "read comes first"
         whole, count = self._data.train, self._servers.count
         rows = np.arange(number, whole.rows, count)
-        train = Examples(scaled(whole.inputs, None, rows), take(whole.labels, rows), whole.features)
+        labels = take(whole.labels, rows, whole.targets)
+        train = Examples(scaled(whole.inputs, None, rows), labels, whole.features)
         return replace(self._data, sets={**self._data.sets, "train": train})

@@ -102,6 +102,7 @@ def test_an_epochs_order_is_a_permutation_that_only_seed_and_epoch_decide():
 def test_labels_are_copied_in_the_order_asked_for():
     single = single_labels(np.arange(4, dtype=np.float32))
     assert take(single, np.array([3, 0, 1])).values.tolist() == [3, 0, 1]
+    assert take(single, np.array([1, 0]), targets=2).values.tolist() == [2, 3, 0, 1]
     lists = multi_labels(np.array([0, 1, 3, 3, 4]), np.array([5, 6, 7, 8], np.int32))
     lists = lists._replace(weights=np.array([1.5, 0.5, 1.0, 2.0], np.float32))
     part = take(lists, np.array([3, 0, 1]))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hogbatch.data.batch import single_labels
 from hogbatch.data.load import load
 from hogbatch.data.order import Fractions
 from hogbatch.data.sizes import SetSizes
@@ -20,17 +21,20 @@ def test_the_sizes_of_a_set_bound_those_of_its_batches():
     assert sizes.values == stored.sum()
     assert (sizes.stored_in(1), sizes.stored_in(100)) == (stored.max(), stored.sum())
     assert (sizes.listed_in(1), sizes.listed_in(100)) == (listed.max(), listed.sum())
+    assert sizes.targets == 1
     dense = examples(4, sparse=False, several=False)
     assert dense.sizes == SetSizes(4, dense.features, False)
     assert dense.sizes.values == 4 * dense.features
     assert dense.sizes.stored_in(5) == dense.sizes.listed_in(5) == 0
+    targets = single_labels(np.zeros(8, np.float32))
+    assert replace(dense, labels=targets).sizes == replace(dense.sizes, targets=2)
 
 
 def test_the_sum_of_parts_has_the_longest_row_of_all():
-    sizes = SetSizes(4, 11, True, 11, 7, True, 3, 2, weighted=True)
+    sizes = SetSizes(4, 11, True, 11, 7, True, 3, 2, weighted=True, targets=2)
     other = replace(sizes, rows=1, stored=9, max_stored=9, listed=1, max_listed=1)
     assert SetSizes.sum([sizes, other], 20) == SetSizes(
-        5, 20, True, 20, 9, True, 4, 2, weighted=True
+        5, 20, True, 20, 9, True, 4, 2, weighted=True, targets=2
     )
 
 

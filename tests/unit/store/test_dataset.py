@@ -14,7 +14,7 @@ from hogbatch.store.segment import Segment
 
 def dense(rows):
     values = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
-    return Examples(dense_inputs(values), single_labels(values[:, 0].copy()), 3)
+    return Examples(dense_inputs(values), single_labels(values[:, :2].flatten()), 3)
 
 
 def sparse(rows):
@@ -82,7 +82,8 @@ def test_sets_that_are_filled_in_turn_are_those_of_all_rows(examples):
 def rows(examples, start, stop):
     """The rows [start, stop) of `examples`."""
     own = np.arange(start, stop)
-    return Examples(scaled(examples.inputs, None, own), take(examples.labels, own), 3)
+    labels = take(examples.labels, own, examples.targets)
+    return Examples(scaled(examples.inputs, None, own), labels, 3)
 
 
 def test_a_piece_is_released_before_the_next_one_is_read():

@@ -1,10 +1,13 @@
 """Cached and staged sets provide the same rows on the device."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
+from hogbatch.data.batch import single_labels
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store import dataset
 from hogbatch.workers import feed as feeds, gathering, staged
@@ -36,6 +39,20 @@ every_staged = pytest.mark.parametrize("kind", STAGED)
 
 def of(batch):
     return contents(batch.inputs, batch.labels, batch.rows)
+
+
+@every_feed
+def test_a_batch_has_all_targets_of_its_rows(kind):
+    targets = np.arange(3 * ROWS, dtype=np.float32).reshape(ROWS, 3)
+    train = replace(SETS["dense labels"], labels=single_labels(targets.reshape(-1)))
+    with feed_of(kind, train) as feed:
+        feed.set_order(0, order_of())
+        batch = feed.batch(2, 9)
+        found = batch.labels.values.reshape(-1, 3)[batch.rows]
+        assert_array_equal(found, targets[order_of()[2:9]])
+        if kind in ("by the host", "by the device"):
+            feed.finish()
+            assert feed.transfers.bytes == 7 * (8 + 4 * train.features + 4 * 3)
 
 
 @every_set
