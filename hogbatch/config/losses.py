@@ -68,6 +68,10 @@ class Loss(ABC):
         means = [total / rows if rows else math.nan for total in metric_sums]
         return dict(zip(self.metrics, means, strict=False))  # unused sums are 0
 
+    def summed_metrics(self, targets: int) -> tuple[str, ...]:
+        """The names of `metric_values`; none of several targets per row, whose units differ."""
+        return self.metrics if targets == 1 else ()
+
     def in_units(self, mean_loss: float, metrics: dict[str, float], unit: float) -> LossAndMetrics:
         """Mean loss and metrics in the unit of the labels, if targets were labels / `unit`."""
         return LossAndMetrics(mean_loss, metrics)
@@ -180,7 +184,7 @@ class IndependentLabels(Loss):
 
 
 class OfNumbers(Loss):
-    """A loss whose single score predicts a number.
+    """A loss whose scores predict one number each; it is the sum over these targets.
 
     Labels are standardised, so a constant of a loss, such as the 1 of `Huber`, is a number of
     standard deviations of the training labels.
@@ -206,11 +210,11 @@ class OfNumbers(Loss):
         return LossAndMetrics(mean_loss * unit**self.unit_power, scaled)
 
     def predict(self, scores: "Floats") -> "NDArray[Any]":
-        """The score itself, float32[B]."""
-        return scores[:, 0]
+        """The scores themselves: float32[B], or [B, C] of several targets."""
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def scores_of(self, predictions: "NDArray[np.float64]") -> "NDArray[np.float64]":
-        """The scores [B] of these predictions [B]: the inverse of `predict`."""
+        """The scores of these predictions, in their shape: the inverse of `predict`."""
         return predictions
 
 
@@ -269,10 +273,11 @@ class Poisson(OfNumbers):
     bounded_gradient = False
 
     def predict(self, scores: "Floats") -> "NDArray[Any]":
-        """exp(score), at most exp(LARGEST_LOG): float64[B]."""
+        """exp(score), at most exp(LARGEST_LOG): float64[B], or [B, C] of several targets."""
         import numpy as np
 
-        means: NDArray[np.float64] = np.exp(np.minimum(scores[:, 0], LARGEST_LOG, dtype=float))
+        logs = super().predict(scores)
+        means: NDArray[np.float64] = np.exp(np.minimum(logs, LARGEST_LOG, dtype=float))
         return means
 
     def scores_of(self, predictions: "NDArray[np.float64]") -> "NDArray[np.float64]":

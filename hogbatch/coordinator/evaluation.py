@@ -58,7 +58,8 @@ class Evaluator:
         if not self.plan.keeps_scores or not evaluated.rows or evaluated.skipped:
             return []
         metric = self.plan.stopping.metric if name == "validation" else None
-        summed = metric is None or metric in LOSSES[self.plan.training.loss].metrics
+        loss = LOSSES[self.plan.training.loss]
+        summed = metric is None or metric in loss.summed_metrics(self.plan.targets)
         if name == "validation" and summed:
             return []
         self.measuring = True

@@ -102,6 +102,7 @@ class Plan:
     test_parts: tuple[int, ...] = ()
     part_names: tuple[str, ...] = ()  # of the files that are the parts, for messages; (): unknown
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
+    targets: int = 1  # numbers per row, over which losses and squared errors are averaged
 
     def rows_of(self, name: SetName) -> int:
         """The number of rows of a set."""

@@ -82,12 +82,13 @@ class LossSums:
         """Skipped rows over all rows."""
         return self.skipped / max(1, self.rows + self.skipped)
 
-    def measured(self, loss: str, unit: float) -> LossAndMetrics | None:
-        """Mean loss and metrics, for labels that were divided by `unit`; None without rows."""
-        weight = self.rows + self.extra_weight
+    def measured(self, loss: str, unit: float, targets: int = 1) -> LossAndMetrics | None:
+        """Mean loss and metrics of `targets` per row, in their `unit`; None without rows."""
+        weight = (self.rows + self.extra_weight) * targets
         if not weight > 0.0:
             return None
-        metrics = LOSSES[loss].metric_values(self.metric_sums, weight)
+        known = LOSSES[loss].summed_metrics(targets)
+        metrics = LOSSES[loss].metric_values(self.metric_sums, weight) if known else {}
         return LOSSES[loss].in_units(self.loss / weight, metrics, unit)
 
 
@@ -215,8 +216,8 @@ class Progress:
         `measured` are the metrics that were computed from scores. The sums of training losses are
         reset.
         """
-        loss, unit = self.plan.training.loss, self.plan.unit
-        trained = self.trained.measured(loss, unit)
+        plan = self.plan
+        trained = self.trained.measured(plan.training.loss, plan.unit, plan.targets)
         validated = self._measured()
         evaluation = Evaluation(
             seconds=self.seconds(now),
@@ -252,7 +253,7 @@ class Progress:
         # A single row whose score overflows makes the true loss infinite.
         if self.evaluated.skipped:
             return None
-        return self.evaluated.measured(self.plan.training.loss, self.plan.unit)
+        return self.evaluated.measured(self.plan.training.loss, self.plan.unit, self.plan.targets)
 
     def target_is_met(self, evaluation: Evaluation) -> bool:
         """Whether the validation loss has met the target; without such rows, the training loss."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.losses import LOSSES, encodings_for
+from hogbatch.config.metrics import NUMBERS
 from hogbatch.data.batch import Labels, multi_labels, single_labels
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
 from hogbatch.data.schema import expect
@@ -30,14 +31,16 @@ class Encoding:
 
     kind: LabelKind
     classes: ClassLabels  # sorted labels of binary and classes, all of one type, else empty
-    outputs: int  # C: the number of classes or labels; 1 for the other kinds
-    offset: float = 0.0  # of real and counts: a target is (label - offset) / scale, so that the
-    scale: float = 1.0  # learning rate does not depend on the labels' unit
+    outputs: int  # C: the number of classes or labels, or of numbers per row; 1 for binary
+    # Of real and counts: a target is (label - offset) / scale, so that the learning rate does not
+    # depend on the labels' unit. Of several targets, each has its own.
+    offset: float | tuple[float, ...] = 0.0
+    scale: float | tuple[float, ...] = 1.0
 
     def validate(self) -> None:
         """ValueError if the fields contradict each other."""
         classes = {"binary": 2, "classes": self.outputs}.get(self.kind, 0)
-        outputs = self.outputs if self.kind in ("classes", "multilabel") else 1
+        outputs = 1 if self.kind == "binary" else self.outputs
         expect(
             len(self.classes) == classes and self.outputs == max(outputs, 1),
             f"encoding: expected {classes} classes and {max(outputs, 1)} outputs of {self.kind} "
@@ -46,7 +49,33 @@ class Encoding:
         kinds = {type(label) if isinstance(label, str | bool) else float for label in self.classes}
         distinct = len(kinds) < 2 and [*self.classes] == sorted({*self.classes})
         expect(distinct, "encoding: expected classes of one type, ascending and distinct")
-        expect(self.scale > 0, f"encoding: expected a scale above 0; got {self.scale}")
+        expect(np.min(self.scale) > 0, f"encoding: expected a scale above 0; got {self.scale}")
+        shape = (self.targets,) if self.targets > 1 else ()
+        expect(
+            np.shape(self.offset) == np.shape(self.scale) == shape,
+            f"encoding: expected an offset and a scale of each of {self.targets} targets",
+        )
+
+    @property
+    def targets(self) -> int:
+        """T, the numbers of a row; 1 for other kinds of labels."""
+        return self.outputs if self.kind in NUMBERS else 1
+
+    @property
+    def unit(self) -> float:
+        """The unit of losses and metrics; 1 for several targets, of which each has its own."""
+        return 1.0 if isinstance(self.scale, tuple) else self.scale
+
+    def targets_of(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """The targets of labels that are numbers: [N], or [N, T] if T > 1."""
+        targets: NDArray[Any] = (numbers - np.array(self.offset)) / np.array(self.scale)
+        return targets
+
+    def numbers_of(self, targets: NDArray[Any]) -> NDArray[np.float64]:
+        """The inverse of `targets_of`, float64."""
+        numbers: NDArray[np.float64] = targets.astype(np.float64) * np.array(self.scale)
+        numbers += np.array(self.offset)
+        return numbers
 
 
 def comparable(encoding: Encoding) -> Encoding:
@@ -75,6 +104,8 @@ def infer_encoding(raw: RawSet, loss: str) -> Encoding:
 def _auto(raw: RawSet, loss: str) -> Encoding:
     if raw.labels is None:
         return _multilabel(raw, loss)
+    if raw.labels.ndim > 1:
+        return _real(raw, loss)
     distinct = _distinct(raw, raw.labels)
     if len(distinct) == 1:
         raise DataError(
@@ -118,7 +149,7 @@ def explain(raw: RawSet, encoding: Encoding) -> str | None:
         return None
     if encoding.kind == "classes":
         return f"labels: {encoding.outputs} classes (--loss squared for numbers)"
-    if encoding.kind != "real" or raw.labels is None:
+    if encoding.kind != "real" or raw.labels is None or encoding.targets > 1:
         return None
     if (raw.labels != np.floor(raw.labels)).any():
         return None
@@ -162,14 +193,22 @@ def _multilabel(raw: RawSet, loss: str) -> Encoding:
 
 def _real(raw: RawSet, loss: str) -> Encoding:
     labels = _numbers(raw, f"loss {loss} needs")
-    return Encoding("real", (), 1, float(labels.mean()), float(labels.std()) or 1.0)
+    deviation = labels.std(axis=0)
+    return _of_numbers("real", labels.mean(axis=0), np.where(deviation, deviation, 1.0))
 
 
 def _counts(raw: RawSet, loss: str) -> Encoding:
-    mean = float(_amounts(raw, f"loss {loss} needs").mean())
-    if not mean:
+    mean = _amounts(raw, f"loss {loss} needs").mean(axis=0)
+    if not mean.all():
         raise DataError(f"{raw.source}: loss {loss} needs a label above 0; every label is 0")
-    return Encoding("counts", (), 1, scale=mean)
+    return _of_numbers("counts", np.zeros_like(mean), mean)
+
+
+def _of_numbers(kind: LabelKind, offset: NDArray[Any], scale: NDArray[Any]) -> Encoding:
+    """The encoding of numbers with these offsets and scales: [], or [T] of several targets."""
+    if not scale.ndim:
+        return Encoding(kind, (), 1, float(offset), float(scale))
+    return Encoding(kind, (), len(scale), tuple(offset.tolist()), tuple(scale.tolist()))
 
 
 ENCODERS: Final[dict[str, Callable[[RawSet, str], Encoding]]] = {  # by kind of labels
@@ -187,15 +226,20 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     binary: the larger raw label becomes 1. classes: the index among the sorted raw labels. Labels
     are matched to those of the training data as text, so that "1" in one file is 1 in another.
     multilabel: lists, unchanged. real: standardised with the training labels' mean and deviation.
-    counts: divided by the training labels' mean.
+    counts: divided by the training labels' mean. Each target has its own mean and deviation.
     """
     expect_labelled(raw)
     if encoding.kind == "multilabel":
         return _encode_lists(raw, encoding.outputs)
-    if encoding.kind in ("real", "counts"):
+    if encoding.kind in NUMBERS:
         numbers = _numbers if encoding.kind == "real" else _amounts
-        targets = (numbers(raw, "the training data has") - encoding.offset) / encoding.scale
-        return single_labels(targets.astype(np.float32))
+        labels = numbers(raw, "the training data has")
+        if (got := labels[:1].size) != encoding.targets:
+            raise DataError(
+                f"{raw.source}: expected {encoding.targets} numbers per row as labels, as in the "
+                f"training data; got {got}"
+            )
+        return single_labels(encoding.targets_of(labels).astype(np.float32).reshape(-1))
     labels = _single(raw, "the training data has")
     places = _places(raw, labels, encoding.classes)
     unseen = np.flatnonzero(places < 0)
@@ -245,6 +289,14 @@ def _encode_lists(raw: RawSet, outputs: int) -> Labels:
 
 def _single(raw: RawSet, subject: str) -> NDArray[Any]:
     """The labels of a set with one label per row; `subject` starts the error message."""
+    labels = _given(raw, subject)
+    if labels.ndim > 1:
+        raise DataError(f"{raw.source}: {subject} one label per row; got {labels.shape[1]}")
+    return labels
+
+
+def _given(raw: RawSet, subject: str) -> NDArray[Any]:
+    """The labels of a set without label lists."""
     if raw.labels is not None:
         return raw.labels
     assert raw.label_lists is not None
@@ -254,8 +306,8 @@ def _single(raw: RawSet, subject: str) -> NDArray[Any]:
 
 
 def _numbers(raw: RawSet, subject: str) -> NDArray[Any]:
-    """The labels of a set with one number per row; `subject` starts the error message."""
-    labels = _single(raw, subject)
+    """The labels of a set whose labels are numbers, [N] or [N, T]."""
+    labels = _given(raw, subject)
     if raw.label_names:
         label = _shown([raw.label_names[int(labels[0])]])
         raise DataError(f"{raw.locate(0)}: {subject} numbers as labels; got {label}")
@@ -263,11 +315,11 @@ def _numbers(raw: RawSet, subject: str) -> NDArray[Any]:
 
 
 def _amounts(raw: RawSet, subject: str) -> NDArray[Any]:
-    """The labels of a set with one number of at least 0 per row."""
+    """The labels of a set whose labels are numbers of at least 0, [N] or [N, T]."""
     labels = _numbers(raw, subject)
-    negative = np.flatnonzero(labels < 0)
+    negative = np.argwhere(labels < 0)
     if len(negative):
-        location, label = raw.locate(int(negative[0])), labels[negative[0]]
+        location, label = raw.locate(int(negative[0, 0])), labels[tuple(negative[0])]
         raise DataError(f"{location}: {subject} labels of at least 0; got {digits(label)}")
     return labels
 
@@ -276,6 +328,7 @@ def label_lists(raw: RawSet) -> LabelLists:
     """Label lists; whole numbers, one per row, become lists of one."""
     if raw.label_lists is not None:
         return raw.label_lists
+    _single(raw, "multi-label losses need")
     labels = _numbers(raw, "multi-label losses need")
     bad = np.flatnonzero((labels < 0) | (labels > MAX_INDEX) | (labels != np.floor(labels)))
     if len(bad):

@@ -188,7 +188,7 @@ def prepare(
     fitted = _scale if raw.table is None else _encode_table
     features = fitted(raw, parts, scale, drop_constant)
     sets = {
-        name: Examples(inputs, take(labels, parts[name]), features.width)
+        name: Examples(inputs, take(labels, parts[name], encoding.targets), features.width)
         for name, inputs in features.sets.items()
     }
     others = {name: read(features) for name, read in held_out.items()}

@@ -71,7 +71,8 @@ class RawSet:
 
     inputs: RawInputs
     features: int  # F
-    labels: NDArray[Any] | None  # [N] int64 or float64, as in the file; see `label_names`
+    # [N] int64 or float64, as in the file; see `label_names`; [N, T] float64 of several numbers
+    labels: NDArray[Any] | None
     label_lists: LabelLists | None
     source: str  # path of the file
     classes_hint: int = 0  # number of labels if stated in the file, else 0
@@ -114,9 +115,10 @@ def named_labels(values: NDArray[Any]) -> tuple[NDArray[np.float64], LabelNames]
 
 
 def unlabelled(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each row has no label: bool[N]."""
+    """Whether each row has no label, or lacks one of several: bool[N]."""
     whole = labels.dtype == np.int64
-    missing: NDArray[np.bool_] = labels == NO_LABEL if whole else np.isnan(labels)
+    cells = labels.reshape(len(labels), -1)
+    missing: NDArray[np.bool_] = (cells == NO_LABEL if whole else np.isnan(cells)).any(axis=1)
     return missing
 
 

@@ -2,6 +2,7 @@
 
 y    [N] or [N, 1]: numbers, text or booleans; missing ones become NaN or NO_LABEL
      [N, C] of 0 and 1, dense or sparse; or N lists of label numbers
+     [N, T] of other numbers, T for each row
 """
 
 from decimal import Decimal
@@ -70,11 +71,14 @@ def labels_of(values: Any, rows: int, name: str) -> RowLabels:
         indptr = np.searchsorted(marked, np.arange(rows + 1))
         lists = LabelLists(indptr, columns.astype(np.int32))
         return RowLabels(lists=lists, outputs=labels.shape[1])
-    if labels.ndim == 1 or isinstance(values, list | tuple):
+    given = isinstance(values, list | tuple)
+    if labels.ndim == 2 and labels.dtype.kind in ("f" if given else "iuf"):
+        return RowLabels(_finite(labels.astype(np.float64), name))
+    if labels.ndim == 1 or given:
         return _of_lists(values, rows, name)
     raise UsageError(
-        f"{name}: expected one label per row, lists of labels, or a matrix of 0 and 1; got an "
-        f"array of shape {labels.shape}"
+        f"{name}: expected one label per row, lists of labels, or a matrix of numbers; got an "
+        f"array of {labels.dtype} and shape {labels.shape}"
     )
 
 
@@ -101,12 +105,17 @@ def _of_values(labels: NDArray[Any], name: str) -> RowLabels:
     if values.dtype.kind != "f":
         raise UsageError(f"{name}: expected numbers, text or booleans; got {values.dtype}")
     found[rows] = values
-    if np.isinf(found).any():
-        row = int(np.argmax(np.isinf(found)))
+    return RowLabels(_finite(found, name))
+
+
+def _finite(labels: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+    """`labels`[N, ...]; UsageError for infinite ones."""
+    if len(infinite := np.argwhere(np.isinf(labels))):
+        row, label = infinite[0, 0], labels[tuple(infinite[0])]
         raise UsageError(
-            f"{name}: expected finite labels; got {found[row]:g} in row {row} (counted from 0)"
+            f"{name}: expected finite labels; got {label:g} in row {row} (counted from 0)"
         )
-    return RowLabels(found)
+    return labels
 
 
 def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:

@@ -38,8 +38,8 @@ def coefficients(model: Model, columns: int) -> Coefficients:
         intercept = bias - weights @ scaler.mean
     found[:, positions] = weights
     if model.encoding.kind == "real":
-        unit, offset = model.encoding.scale, model.encoding.offset
-        return Coefficients(found * unit, intercept * unit + offset)
+        unit = np.reshape(model.encoding.scale, (-1, 1))  # [C, 1]
+        return Coefficients(found * unit, model.encoding.numbers_of(intercept))
     if model.encoding.kind == "counts":
         intercept = intercept + np.log(model.encoding.scale)
     return Coefficients(found, intercept)

@@ -63,8 +63,7 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         check_is_fitted(self)
         model = self.trained_.model
         scores: Any = self._scores(X)  # float64
-        targets: NDArray[np.float64] = model.loss.predict(scores)
-        return targets * model.encoding.scale + model.encoding.offset
+        return model.encoding.numbers_of(model.loss.predict(scores))
 
     @property
     def coef_(self) -> NDArray[np.float64]:

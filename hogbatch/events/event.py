@@ -55,6 +55,7 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     sparse: bool
     network: str
     loss: str
+    targets: int = 1  # numbers per row
     metric: str | None = None  # by which models are compared; None: the loss
     by_metric: bool = False  # of version 0.1.0: models are compared by the first metric
     epochs: int | None = None

@@ -173,5 +173,5 @@ def _entry(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _result(loss: float, values: Mapping[str, float]) -> dict[str, Any]:
-    metric, value = next(iter(values.items()))
+    metric, value = next(iter(values.items()), ("loss", loss))
     return {"loss": loss, "metric": metric, "value": value, "values": dict(values)}

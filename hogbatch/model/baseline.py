@@ -37,11 +37,14 @@ def baseline_of(loss: Loss, encoding: Encoding, labels: Labels) -> Baseline:
 
     Without probabilities, it is the most frequent class.
     """
-    weights = _weights(labels)
+    weights = _weights(labels, _rows(labels) // encoding.targets)
     if isinstance(loss, OfNumbers):
-        constant, name = _constant(loss.level, labels.values.astype(np.float64), weights)
-        number = rounded(constant * encoding.scale + encoding.offset)
-        return Baseline(loss.scores_of(np.array([constant])), f"the {name}, {number}")
+        targets = labels.values.reshape(-1, encoding.targets).astype(np.float64)
+        constants = np.array([_constant(loss.level, each, weights) for each in targets.T])
+        name = {None: "mean", 0.5: "median"}.get(loss.level, f"quantile {loss.level}")
+        one = len(constants) == 1
+        which = rounded(encoding.numbers_of(constants)[0]) if one else "of each target"
+        return Baseline(loss.scores_of(constants), f"the {name}{', ' if one else ' '}{which}")
     classes = max(2, encoding.outputs) if encoding.classes else encoding.outputs
     rows, columns = _cells(labels)
     own = weights[rows]
@@ -69,30 +72,31 @@ def evaluate_baseline(
 
     Metrics that need all scores are left out if there are many.
     """
-    rows, width = _rows(labels), len(baseline.scores)
+    width = len(baseline.scores)
+    rows = _rows(labels) // encoding.targets
     scores = np.broadcast_to(baseline.scores, (rows, width))
     mean = _mean_loss(loss, labels, scores)
     if isinstance(loss, OfNumbers):
-        exact: Any = scores
-        scores = loss.predict(exact)[:, np.newaxis] * encoding.scale
-        in_unit: Any = labels.values * np.float64(encoding.scale)
-        labels = labels._replace(values=in_unit)
-    if width > 1 and rows * width > MAX_CONSTANTS:
+        exact: Any = baseline.scores[np.newaxis]
+        scores = np.broadcast_to(encoding.numbers_of(loss.predict(exact)), (rows, width))
+        true: Any = encoding.numbers_of(labels.values.reshape(rows, width))
+        scored = Scored(loss, labels._replace(values=true.reshape(-1)), scores)
+    elif width > 1 and rows * width > MAX_CONSTANTS:
         best = np.argsort(-baseline.scores, kind="stable")[: max(CUTOFFS)]
         scored = Scored(loss, labels, None, np.broadcast_to(best, (rows, len(best))))
     else:
         scored = Scored(loss, labels, scores)
     values = {name: value for name, value in measure(scored).items() if np.isfinite(value)}
-    return BaselineResult(loss.in_units(mean, {}, encoding.scale).loss, values)
+    return BaselineResult(loss.in_units(mean, {}, encoding.unit).loss, values)
 
 
 def _mean_loss(loss: Loss, labels: Labels, scores: NDArray[Any]) -> float:
     """The mean loss of rows with the same scores [C]."""
-    rows, weights = len(scores), _weights(labels)
-    if scores.shape[1] == 1:
-        totals = np.zeros(TOTALS)
-        NUMPY_KERNELS.loss_and_metrics(loss.kind, labels, np.arange(rows), 1, scores, totals)
-        return float(totals[LOSS] / weights.sum())
+    (rows, width), totals = scores.shape, np.zeros(TOTALS)
+    weights = _weights(labels, rows)
+    if width == 1 or isinstance(loss, OfNumbers):
+        NUMPY_KERNELS.loss_and_metrics(loss.kind, labels, np.arange(rows), width, scores, totals)
+        return float(totals[LOSS] / weights.sum() / width)
     constant = scores[0]
     owners, columns = _cells(labels)
     summary = ScoreSummary(1, 1, loss.kind)
@@ -106,21 +110,20 @@ def _mean_loss(loss: Loss, labels: Labels, scores: NDArray[Any]) -> float:
     return float(np.average(losses, weights=weights))
 
 
-def _constant(level: float | None, values: Doubles, weights: Doubles) -> tuple[float, str]:
-    """The mean of values[N], or their quantile, and its name."""
+def _constant(level: float | None, values: Doubles, weights: Doubles) -> float:
+    """The mean of values[N], or their quantile."""
     if level is None:
-        return float(np.average(values, weights=weights)), "mean"
+        return float(np.average(values, weights=weights))
     order = np.argsort(values)
     sums = np.cumsum(weights[order])
     place = min(int(np.searchsorted(sums, level * sums[-1])), len(order) - 1)
-    name = "median" if level == 0.5 else f"quantile {level:g}"
-    return float(values[order[place]]), name
+    return float(values[order[place]])
 
 
-def _weights(labels: Labels) -> Doubles:
-    """The weights of the rows: float64[N]."""
+def _weights(labels: Labels, rows: int) -> Doubles:
+    """The weights of N = `rows` rows: float64[N]."""
     given = labels.weights.astype(np.float64)
-    return given if len(given) else np.ones(_rows(labels))
+    return given if len(given) else np.ones(rows)
 
 
 def _rows(labels: Labels) -> int:

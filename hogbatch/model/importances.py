@@ -90,8 +90,8 @@ def _mean_loss(model: Model, rows: Examples) -> float:
     """The loss per row of a model without scaling and encoding, in the unit of the labels."""
     labels, outputs = rows.labels, model.network.outputs
     if isinstance(model.loss, OfNumbers):
-        true = labels.values.astype(np.float64) * model.encoding.scale + model.encoding.offset
         predicted = model.predict(rows.inputs)
+        true = model.encoding.numbers_of(labels.values.reshape(predicted.shape))
         measured = measure_numbers(model.loss, model.encoding, predicted, true, labels.weights)
         return measured["loss"]
     if outputs > 1:

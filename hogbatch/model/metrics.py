@@ -39,7 +39,7 @@ class Scored:
 
     `labels` are encoded for kernels. `scores` [N, C] are float32 or float64, or None if only the
     `best` columns [N, k] of each row are known, best first. Real labels and their scores (the
-    predictions) are in one unit, which is the unit of rmse and mae.
+    predictions) are in one unit, which is the unit of rmse and mae; each of C targets has its own.
     """
 
     loss: Loss
@@ -52,7 +52,7 @@ class Scored:
     @cached_property
     def shares(self) -> Doubles:
         """The weights of the rows, with the sum 1: float64[N]."""
-        rows = max(len(self.labels.values), len(self.labels.indptr) - 1)
+        rows = len(self.top if self.scores is None else self.scores)
         given = self.labels.weights.astype(np.float64)
         weights = given if len(given) else np.ones(rows)
         shares: Doubles = weights / (weights.sum() or 1.0)
@@ -272,25 +272,27 @@ def best_threshold(metric: str, rows: Scored) -> float | None:
     return float(1 / (1 + np.exp(-(distinct[place] + lower[place]) / 2)))
 
 
-def _errors(rows: Scored) -> Doubles:
-    errors: Doubles = rows.all_scores[:, 0].astype(np.float64) - rows.labels.values
-    return errors
+def _of_targets(measure_target: Callable[..., float], rows: Scored) -> float:
+    """The mean over the targets of a metric of labels [N] and errors [N] of one."""
+    labels = rows.labels.values.reshape(rows.all_scores.shape).astype(np.float64)
+    errors = rows.all_scores.astype(np.float64) - labels
+    targets = zip(labels.T, errors.T, strict=True)
+    return float(np.mean([measure_target(rows.mean, *each) for each in targets]))
 
 
-def _rmse(rows: Scored) -> float:
+def _rmse(mean: Callable[[Doubles], float], labels: Doubles, errors: Doubles) -> float:
     """The root of the mean squared error."""
-    return math.sqrt(rows.mean(_errors(rows) ** 2))
+    return math.sqrt(mean(errors**2))
 
 
-def _mae(rows: Scored) -> float:
+def _mae(mean: Callable[[Doubles], float], labels: Doubles, errors: Doubles) -> float:
     """The mean absolute error."""
-    return rows.mean(np.abs(_errors(rows)))
+    return mean(np.abs(errors))
 
 
-def _r2(rows: Scored) -> float:
+def _r2(mean: Callable[[Doubles], float], labels: Doubles, errors: Doubles) -> float:
     """1 - squared error / squared error of the mean label; 0, or 1 if exact, without variance."""
-    labels, error = rows.labels.values.astype(np.float64), rows.mean(_errors(rows) ** 2)
-    variance = rows.mean((labels - rows.mean(labels)) ** 2)
+    error, variance = mean(errors**2), mean((labels - mean(labels)) ** 2)
     return 1 - error / variance if variance else float(error == 0)
 
 
@@ -351,9 +353,9 @@ FORMULAS: Final[dict[str, Callable[[Scored], float]]] = {
     "average_precision": partial(_macro, average_precision),
     "brier": _brier,
     "calibration_error": _calibration_error,
-    "rmse": _rmse,
-    "mae": _mae,
-    "r2": _r2,
+    "rmse": partial(_of_targets, _rmse),
+    "mae": partial(_of_targets, _mae),
+    "r2": partial(_of_targets, _r2),
     **{f"P@{k}": partial(_precision, k) for k in CUTOFFS},
     **{f"nDCG@{k}": partial(_ndcg, k) for k in CUTOFFS},
     **{f"PSP@{k}": partial(_psp, k) for k in CUTOFFS},

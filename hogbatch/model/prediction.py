@@ -75,19 +75,21 @@ def measure_numbers(
 ) -> dict[str, float]:
     """Loss and metrics of predictions [N] of numbers [N], in the unit of the labels.
 
-    The rows have `weights` [N], or are equal.
+    The rows have `weights` [N], or are equal. Of [N, T], they are means over the T targets; the
+    loss is that of standardised targets, and the metrics of each target are in its own unit.
 
     They are of the predictions rather than of the scores, which are more precise.
     """
-    offset, unit, rows, totals = encoding.offset, encoding.scale, len(labels), np.zeros(TOTALS)
-    scores: Any = loss.scores_of((predicted - offset) / unit)[:, np.newaxis]
+    shape, totals = (rows := len(labels), width := encoding.targets), np.zeros(TOTALS)
+    scores: Any = loss.scores_of(encoding.targets_of(predicted)).reshape(shape)
     targets, true = (  # float64, because no compiled kernel reads them
-        single_labels(cast(Any, each))._replace(weights=weights)
-        for each in ((labels - offset) / unit, labels)
+        single_labels(cast(Any, each.reshape(-1)))._replace(weights=weights)
+        for each in (encoding.targets_of(labels), labels)
     )
-    NUMPY_KERNELS.loss_and_metrics(loss.kind, targets, np.arange(rows), 1, scores, totals)
-    mean_loss, _ = loss.in_units(totals[LOSS] / (rows + totals[EXTRA_WEIGHT]), {}, unit)
-    return {"loss": mean_loss, **measure(Scored(loss, true, predicted[:, np.newaxis]))}
+    NUMPY_KERNELS.loss_and_metrics(loss.kind, targets, np.arange(rows), width, scores, totals)
+    mean = totals[LOSS] / width / (rows + totals[EXTRA_WEIGHT])
+    measured = measure(Scored(loss, true, predicted.reshape(shape)))
+    return {"loss": loss.in_units(mean, {}, encoding.unit).loss, **measured}
 
 
 def _from_scores(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
@@ -130,14 +132,16 @@ def predict_file(
     Classification Repository.
     """
     model = load_model(model_path)
-    if top is not None and model.network.outputs == 1:
-        raise UsageError("--top needs a model with several classes or labels; this has one output")
+    if top is not None and model.encoding.kind not in ("classes", "multilabel"):
+        raise UsageError("--top needs a model with several classes or labels; this has none")
     inputs = _rows(model, data, labels=False).inputs
     if top is not None:
         return _top_lines(model, inputs, top)
     compute, line = (model.predict_proba, _numbers) if proba else (model.predict, _label)
     if model.encoding.kind == "multilabel" and not proba:
         line = _chosen
+    elif model.encoding.targets > 1:
+        line = _several
     compute(between(inputs, 0, 0))  # raises errors before the first line is written
     return (line(row) for part in _parts(inputs, model) for row in compute(part))
 
@@ -151,7 +155,7 @@ def predict_table(
     lists and of more than MAX_CLASSES classes, there are probabilities only with `proba`.
     """
     model = load_model(model_path)
-    if top is not None and (model.encoding.kind == "multilabel" or model.network.outputs == 1):
+    if top is not None and model.encoding.kind != "classes":
         return predict_file(model_path, data, top=top)
     inputs, columns = _rows(model, data, labels=False).inputs, _columns(model, proba, top)
     for each in columns:
@@ -186,6 +190,11 @@ def _columns(model: Model, proba: bool, top: int | None) -> list[PredictedColumn
     predicted = PredictedColumns(
         ["prediction"], lambda rows: [[cell(value)] for value in model.predict(rows)]
     )
+    if (targets := model.encoding.targets) > 1:
+        predicted = PredictedColumns(
+            [f"prediction_{n}" for n in range(targets)],
+            lambda rows: [[*map(label_text, row)] for row in model.predict(rows)],
+        )
     fractions = PredictedColumns(
         [f"probability_{name}" for name in classes or range(model.network.outputs)],
         lambda rows: [[f"{value:.6g}" for value in row] for row in model.predict_proba(rows)],
@@ -224,6 +233,10 @@ def _rows(model: Model, data: DataFile, *, labels: bool) -> RawSet:
 
 def _numbers(row: Any) -> str:
     return " ".join(f"{value:.6g}" for value in row)
+
+
+def _several(row: Any) -> str:
+    return " ".join(map(label_text, row))
 
 
 def _label(value: Any) -> str:

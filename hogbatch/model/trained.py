@@ -111,7 +111,7 @@ class Model:
 
         binary, classes: numbers, text or booleans [N]. multilabel: uint8[N, C], 1 where a label
         has a probability above 0.5; UsageError if the loss only ranks labels. real, counts:
-        float64[N].
+        float64[N], or [N, T] of several targets.
         """
         self.loss.expect_predictions()
         if self.encoding.kind == "multilabel":
@@ -121,15 +121,13 @@ class Model:
                 expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
                 likely[where] = self.loss.predict(scores)
             return likely
-        if self.network.outputs > 1:
+        if self.encoding.kind == "classes":
             return np.array(self.encoding.classes)[self.top(inputs, 1)[:, 0]]
         scores = self.scores(inputs)
-        expect_finite_scores(np.isfinite(scores[:, 0]), 0)
+        expect_finite_scores(np.isfinite(scores).all(axis=1), 0)
         labels = self.loss.predict(scores - self.score_threshold)
         if not self.encoding.classes:
-            numbers: NDArray[np.float64] = labels.astype(np.float64)
-            numbers = numbers * self.encoding.scale + self.encoding.offset
-            return numbers
+            return self.encoding.numbers_of(labels)
         classes: NDArray[Any] = np.array(self.encoding.classes)[labels]
         return classes
 

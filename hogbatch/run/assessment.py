@@ -50,7 +50,7 @@ def threshold_in_words(metric: str, threshold: float | None) -> str:
 
 def no_better(loss: float, values: Mapping[str, float], baseline: BaselineMeasured) -> str | None:
     """A sentence if the loss or the first metric of a model is no better than the baseline's."""
-    main = next(iter(values))
+    main = next(iter(values), "loss")
     own, other = ranking(main, values), ranking(main, baseline.values)
     metric = own is not None and other is not None and own >= other
     worse = [*([main] if metric else []), *(["loss"] if loss >= baseline.loss else [])]

@@ -4,8 +4,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from hogbatch.config.losses import LOSSES, OfNumbers
 from hogbatch.config.sets import SetName
 from hogbatch.events.recorder import RunRecorder
@@ -63,10 +61,10 @@ class SetMetrics:
         labels, encoding, rows = data.sets[name].labels, data.encoding, data.set_sizes[name].rows
         scores: Any = stored.scores[:rows] if stored.scores.size else None
         if isinstance(loss, OfNumbers):  # in the unit of the labels
-            predicted = loss.predict(scores).astype(np.float64)
-            scores = (predicted * encoding.scale + encoding.offset)[:, np.newaxis]
-            true: Any = labels.values.astype(np.float64) * encoding.scale + encoding.offset
-            labels = labels._replace(values=true)
+            shape = scores.shape
+            scores = encoding.numbers_of(loss.predict(scores)).reshape(shape)
+            true: Any = encoding.numbers_of(labels.values.reshape(shape))
+            labels = labels._replace(values=true.reshape(-1))
         frequencies = None
         if (of_label := data.label_frequencies) is not None:
             frequencies = Frequencies(data.train_sizes.rows, of_label)

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from hogbatch.config.losses import LOSSES, can_hash, choose_loss
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
-from hogbatch.config.metrics import fitting, keeps_all_scores
+from hogbatch.config.metrics import NUMBERS, fitting, keeps_all_scores
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
@@ -56,23 +56,31 @@ def is_small(config: TrainConfig, plan: Plan, network: Network, train: SetSizes)
 
 
 def network_for(config: TrainConfig, data: DataFacts) -> Network:
-    """Return the network. Its output layer is output-major if it is hashed or has many outputs."""
+    """Return the network.
+
+    Its output layer is output-major if it is hashed, or has many outputs of which each row has few.
+    """
     features, outputs = data.train_sizes.features, data.encoding.outputs
-    hashed = _hashes(config, outputs)
-    if hashed and outputs == 1:
-        raise UsageError("output lsh needs several classes or labels; these data have one output")
+    hashed = _hashes(config, data)
+    if hashed and _choices(data) == 1:
+        raise UsageError("output lsh needs several classes or labels; these data have none")
     if hashed and not config.hidden:
         raise UsageError("output lsh needs a hidden layer, whose activations are hashed; got none")
     loss = choose_loss(config.loss, data.encoding.kind, hashed=hashed)
-    output_major = hashed or (outputs >= MANY and len(config.hidden) > 0)
+    output_major = hashed or (_choices(data) >= MANY and len(config.hidden) > 0)
     return Network.build(
         features, config.hidden, outputs, config.activation, loss.name, output_major=output_major
     )
 
 
-def _hashes(config: TrainConfig, outputs: int) -> bool:
+def _choices(data: DataFacts) -> int:
+    """The outputs among which the labels of a row choose; 1 if they are numbers."""
+    return 1 if data.encoding.kind in NUMBERS else data.encoding.outputs
+
+
+def _hashes(config: TrainConfig, data: DataFacts) -> bool:
     if config.output == "auto":
-        return outputs >= MANY and len(config.hidden) > 0 and can_hash(config.loss)
+        return _choices(data) >= MANY and len(config.hidden) > 0 and can_hash(config.loss)
     return config.output == "lsh"
 
 
@@ -97,7 +105,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
             merge_every=config.merge_every or 0,
             staleness_damping=_staleness_damping(config, data, network),
             precision=config.precision,
-            lsh=_lsh(config, network),
+            lsh=_lsh(config, data),
             cpu_teams=config.cpu_teams or 0,
         ),
         limits=limits_for(config, rows),
@@ -112,7 +120,8 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
         beta=config.beta,
         start_with=config.start_with,
         checkpoint_seconds=config.checkpoint_seconds or math.inf,
-        unit=data.encoding.scale,
+        unit=data.encoding.unit,
+        targets=data.encoding.targets,
         train_rows=rows,
         validation_rows=_rows(data, "validation"),
         test_rows=0 if config.precedes_refit else _rows(data, "test"),
@@ -187,7 +196,7 @@ def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
 def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -> StoppingCriteria:
     """Return when to stop. Patience applies by default only if the user sets no other limit."""
     rows, patience = data.train_sizes.rows, config.patience
-    validated, hashed = _rows(data, "validation"), _hashes(config, network.outputs)
+    validated, hashed = _rows(data, "validation"), _hashes(config, data)
     if (patience or config.precedes_refit) and not validated:
         what = "refit" if config.precedes_refit else "stopping early (patience)"
         raise UsageError(
@@ -221,12 +230,12 @@ def metric_for(config: TrainConfig, data: DataFacts, network: Network) -> str | 
     """
     loss, rows = LOSSES[network.loss], _rows(data, "validation")
     if config.metric == "auto":
-        return loss.metrics[0] if _hashes(config, network.outputs) else None
+        return loss.metrics[0] if _hashes(config, data) else None
     if not rows and not config.refit:  # a second run only shows the metric of the first one
         raise UsageError(f"--metric {config.metric} needs validation rows; there are none")
     if config.metric == "loss":
         return None
-    names: Sequence[str] = loss.metrics  # sums over rows
+    names: Sequence[str] = loss.summed_metrics(data.encoding.targets)  # sums over rows
     if config.data_copies is None:
         scores = keeps_all_scores(rows, network.outputs)
         names = [each.name for each in fitting(loss, scores=scores)]
@@ -286,12 +295,12 @@ def memory_for(
     return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.stopping.average)
 
 
-def _lsh(config: TrainConfig, network: Network) -> Lsh | None:
+def _lsh(config: TrainConfig, data: DataFacts) -> Lsh | None:
     """Return the hashing settings of the output layer; None if it is not hashed."""
-    if not _hashes(config, network.outputs):
+    if not _hashes(config, data):
         return None
     rehash = REHASH if config.cluster is None else REHASH_OF_SERVERS
-    settings = parse(config.lsh, network.outputs, config.seed, rehash)
+    settings = parse(config.lsh, data.encoding.outputs, config.seed, rehash)
     return structs.replace(settings, background=not config.deterministic)
 
 

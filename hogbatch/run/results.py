@@ -30,7 +30,7 @@ from hogbatch.run.components import RunComponents
 from hogbatch.run.saving import other_places, save_results
 from hogbatch.store.scan import first_not_finite
 from hogbatch.version import version
-from hogbatch.views.console import figure, readable
+from hogbatch.views.console import figure, loss_of, readable
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _print_error(line: str) -> None:
 
 def results_in_words(summary: Mapping[str, Any], components: RunComponents) -> str:
     """The results of the kept model: those that chose it, those on the test set, and a baseline."""
-    loss, plan = components.setup.network.loss, components.setup.plan
+    loss, plan = loss_of(components.setup.started()), components.setup.plan
     results = []
     if summary["validation"]:
         results.append(f"validation {_result(summary['validation'], loss)}")
@@ -235,13 +235,13 @@ def results_in_words(summary: Mapping[str, Any], components: RunComponents) -> s
     elif plan.test_rows and summary["rows"]:
         results.append("the test set was not evaluated")
     for baseline in list(components.recorder.baselines.values())[-1:]:
-        metric, value = next(iter(baseline.values.items()))
+        metric, value = next(iter(baseline.values.items()), ("loss", baseline.loss))
         result = _result({"metric": metric, "value": value, "loss": baseline.loss}, loss)
         results.append(f"always predicting {baseline.prediction}: {result}")
     return "; ".join(results)
 
 
-def _result(result: Mapping[str, Any], loss: str) -> str:
+def _result(result: Mapping[str, Any], loss: str | None) -> str:
     metric = f"{result['metric']} {figure(result['value'])}"
     name, value = readable(loss, result["loss"])
     return metric if name == result["metric"] else f"{metric}, {name} {figure(value)}"

@@ -91,6 +91,7 @@ class RunSetup:
             sparse=self.data.train_sizes.sparse,
             network=self.network.widths,
             loss=self.network.loss,
+            targets=plan.targets,
             metric=stopping.metric,
             epochs=stopping.epochs,
             max_seconds=stopping.max_seconds,

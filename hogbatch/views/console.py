@@ -60,7 +60,7 @@ class PlainConsole(Console):
 
     def event(self, event: AnyEvent) -> None:
         if isinstance(event, Started):
-            self._loss = event.loss
+            self._loss = loss_of(event)
         if event.TEXT:
             self.say(event.text)
 
@@ -116,6 +116,11 @@ def measured_parts(
         name, value = readable(loss, mean)
         parts += [f"{label} {figure(value)}"] if name not in values else []
     return parts
+
+
+def loss_of(started: Started | None) -> str | None:
+    """The name of a run's loss; None if it is unknown, or has no unit because targets differ."""
+    return started.loss if started is not None and started.targets == 1 else None
 
 
 def readable(loss: str | None, mean: float) -> tuple[str, float]:

@@ -113,6 +113,11 @@ def _entries(indptr: NDArray[np.int64], rows: RowNumbers | None) -> tuple[int, i
 
 
 def _labels(raw: RawSet, training: RowNumbers | None) -> SingleLabels | ListedLabels:
+    if raw.labels is not None and raw.labels.ndim > 1:
+        raise DataError(
+            f"{raw.source}: data that are divided among servers have one label per row; got "
+            f"{raw.labels.shape[1]}"
+        )
     if raw.labels is not None:
         return SingleLabels(raw.labels.tobytes(), raw.labels.dtype.str, raw.label_names)
     assert raw.label_lists is not None

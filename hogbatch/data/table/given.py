@@ -153,8 +153,8 @@ def _label_name(own: Any, names: tuple[str, ...]) -> str:
 
 
 def _label_column(labels: RowLabels, rows: int) -> Column:
-    """The labels as a column; label lists, which a column cannot hold, as zeros."""
-    if labels.labels is None:
+    """The labels as a column; those that a column cannot hold, as zeros."""
+    if labels.labels is None or labels.labels.ndim > 1:
         return NumberColumn(np.zeros(rows))
     if labels.names and isinstance(labels.names[0], str):
         codes = np.where(unlabelled(labels.labels), NO_VALUE, labels.labels).astype(np.int32)

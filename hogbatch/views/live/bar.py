@@ -8,7 +8,7 @@ from hogbatch.events.event import AnyEvent, WorkerJoined, WorkerReady
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.events.state import RunState
 from hogbatch.machine.printable import encodable, printable
-from hogbatch.views.console import PlainConsole, result_parts, speed_text
+from hogbatch.views.console import PlainConsole, loss_of, result_parts, speed_text
 
 BAR: Final = 20  # columns
 INTERVAL_S: Final = 0.2  # between two bars
@@ -66,5 +66,5 @@ def bar(run: RunState, columns: int) -> str:
     if run.rows_per_second is not None:
         parts.append(speed_text(run.rows_per_second))
     if run.history:
-        parts += result_parts(run.history[-1], started.loss if started is not None else None)
+        parts += result_parts(run.history[-1], loss_of(started))
     return printable("  ".join(parts))[:columns]

@@ -11,7 +11,7 @@ from rich.text import Text
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import Condition, RunState
 from hogbatch.machine.printable import printable, rounded
-from hogbatch.views.console import figure, readable, speed_text
+from hogbatch.views.console import figure, loss_of, readable, speed_text
 from hogbatch.views.live.activity import Activity
 from hogbatch.views.status.text import (
     HEADER,
@@ -189,7 +189,7 @@ class Drawing(NamedTuple):
         history, started = self.view.run.history, self.view.run.started
         if not history:
             return []
-        loss = started.loss if started is not None else None
+        loss = loss_of(started)
         values = [each._replace(get=partial(_read, each.get, loss)) for each in LOSSES]
         if metric := next(iter(history[-1].validation_values), None):
             first = ShownValue(metric, lambda each: each.validation_values.get(metric), "yellow")

@@ -73,6 +73,8 @@ def measure(
     if model.encoding.kind == "multilabel":
         return None, ()
     config = merge_sources({"quiet": True}, run_dir / CONFIG)
+    if model.encoding.targets > 1:
+        return LeftOut("each row has several numbers; hogbatch evaluate computes the metrics."), ()
     if problem := _unreadable(config):
         return LeftOut(problem), ()
     weights = sum(tensor.size for tensor in model.tensors.values())
@@ -101,7 +103,8 @@ def importances(model: Model, held_out: Examples, weights: int) -> tuple[Importa
         return ()
     chosen = np.linspace(0, held_out.rows - 1, rows).astype(np.int64)
     inputs: Any = csr.rows(held_out.inputs, chosen)
-    some = Examples(inputs, take(held_out.labels, chosen), held_out.features)
+    labels = take(held_out.labels, chosen, held_out.targets)
+    some = Examples(inputs, labels, held_out.features)
     return tuple(importances_of(model, some, REPEATS))
 
 
@@ -109,8 +112,8 @@ def _assessed(model: Model, test: Examples) -> tuple[float, Quality | ManyClasse
     """The loss per row of a model without scaling and encoding, and its predictions."""
     values, weights = test.labels.values, test.labels.weights if len(test.labels.weights) else None
     if isinstance(model.loss, OfNumbers):
-        true = values.astype(np.float64) * model.encoding.scale + model.encoding.offset
         predicted = model.predict(test.inputs)
+        true = model.encoding.numbers_of(values.reshape(predicted.shape))
         measured = measure_numbers(model.loss, model.encoding, predicted, true, test.labels.weights)
         return measured["loss"], numbers_of(predicted, true)
     if model.encoding.outputs > MAX_LABELS:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from hogbatch.events.state import Notice, RunState
 from hogbatch.events.worker_figures import ObservedWorker
 from hogbatch.machine.printable import printable
-from hogbatch.views.console import measured_parts, result_parts, speed_text
+from hogbatch.views.console import loss_of, measured_parts, result_parts, speed_text
 from hogbatch.views.status.run_files import RunReport
 
 WIDTH: Final = 80  # columns
@@ -50,18 +50,13 @@ def report_parts(report: RunReport) -> dict[str, list[str]]:
     for label, each in (("last", run.history[-1] if run.history else None), ("best", run.best)):
         if each is not None:
             when = [f"{each.seconds:.2f} s", f"epoch {each.epochs:.2f}"]
-            parts[label] = [
-                *when,
-                *result_parts(each, started.loss if started is not None else None),
-            ]
+            parts[label] = [*when, *result_parts(each, loss_of(started))]
     if (tested := run.tested) is not None:
-        loss = started.loss if started is not None else None
-        parts["test"] = measured_parts(tested.values, tested.loss, loss, "loss")
+        parts["test"] = measured_parts(tested.values, tested.loss, loss_of(started), "loss")
     for baseline in list(run.baselines.values())[-1:]:
-        loss = started.loss if started is not None else None
         parts["baseline"] = [
             f"always predicting {baseline.prediction}:",
-            *measured_parts(baseline.values, baseline.loss, loss, "loss"),
+            *measured_parts(baseline.values, baseline.loss, loss_of(started), "loss"),
         ]
     if run.checkpoint_at is not None:
         parts["saved"] = [f"checkpoint of {run.checkpoint_at:.2f} s"]

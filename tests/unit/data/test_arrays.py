@@ -87,7 +87,7 @@ def test_labels_may_be_text_or_booleans_or_a_column_or_missing(save, y):
         ({"X": X, "y": [1, np.inf]}, "y: expected finite labels; got inf in row 1"),
         ({"X": X, "y": [b"a", b"b"]}, "y: expected numbers, text or booleans"),
         (
-            {"X": X, "y": [[1, 2], [3, 4]]},
+            {"X": X, "y": [["a", "b"], ["c", "d"]]},
             "y: expected one label per row, lists of la",
         ),
         ({"X": X, "y": np.zeros((2, 1, 2))}, "y: expected one label per row"),

@@ -161,3 +161,29 @@ def test_a_label_that_training_never_saw_is_named(encoding, raw, complaint):
 def test_labels_of_other_files_are_matched_by_what_they_say(classes, labels, places):
     encoding = Encoding("classes", classes, len(classes))
     assert encode(rows_with(labels), encoding).values.tolist() == places
+
+
+def test_each_of_several_targets_has_a_mean_and_a_deviation_of_its_own():
+    numbers = np.array([[1.0, 50.0], [3.0, 50.0]])
+    raw = replace(rows_with([0, 0]), labels=numbers)
+    for loss in ("auto", "huber"):
+        assert infer_encoding(raw, loss) == Encoding("real", (), 2, (2.0, 50.0), (1.0, 1.0))
+    encoding = infer_encoding(raw, "auto")
+    targets = encode(raw, encoding).values
+    assert targets.tolist() == [-1, 0, 1, 0]
+    assert encoding.numbers_of(targets.reshape(2, 2)).tolist() == numbers.tolist()
+    assert encode(raw, infer_encoding(raw, "poisson")).values.tolist() == [0.5, 1, 1.5, 1]
+    assert explain(replace(raw, labels=numbers), encoding) is None
+
+
+def test_several_targets_that_do_not_fit_are_named():
+    raw = replace(rows_with([0, 0]), labels=np.array([[1.0, 2.0], [3.0, -1.0]]))
+    for loss, message in (
+        ("softmax", "a.svm: loss softmax needs one label per row; got 2"),
+        ("multilabel", "a.svm: multi-label losses need one label per row; got 2"),
+        ("poisson", "a.svm:11: loss poisson needs labels of at least 0; got -1"),
+    ):
+        with pytest.raises(DataError, match=message):
+            infer_encoding(raw, loss)
+    with pytest.raises(DataError, match=r"expected 1 numbers per row as labels, .*; got 2"):
+        encode(raw, Encoding("real", (), 1))

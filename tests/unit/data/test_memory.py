@@ -130,7 +130,12 @@ def test_lists_of_one_length_are_lists_unless_they_are_marks():
         (X, [None, "a", 1], "got 'a' in row 1 and 1 in row 2"),
         (X, np.array(["a", 1, "b"], object), "labels of one kind; got 'a' in row 0 and 1 in row 1"),
         (X, [1j, 0, 1], "y: expected numbers, text or booleans; got complex128"),
-        (X, np.ones((3, 2)) * 2, r"or a matrix of 0 and 1; got an array of shape \(3, 2\)"),
+        (X, np.full((3, 2), "a"), r"or a matrix of numbers; got an array of <U1 and shape"),
+        (
+            X,
+            np.array([[0.5, 1], [2, np.inf], [1, 1]]),
+            "y: expected finite labels; got inf in row 1",
+        ),
         (X, [[0], [-1], [1, 0]], r"whole numbers from 0; got \[-1\] in row 1"),
         (X, [[0], [1, 1], []], r"different whole numbers from 0; got \[1, 1\] in row 1"),
         (X, [["a"], [], ["b", "c"]], r"whole numbers from 0; got \['a'\] in row 0"),

@@ -86,6 +86,27 @@ def test_predictions_are_named_and_have_metrics():
     assert values["r2"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize("loss", ["squared", "quantile:0.8"])
+def test_the_baseline_of_several_targets_is_the_mean_of_those_of_each(loss):
+    random = np.random.default_rng(4)
+    targets, weights = random.standard_normal((ROWS, 2)), random.random(ROWS)
+    offset, scale = (10.0, -3.0), (4.0, 0.1)
+
+    def result(encoding, values):
+        labels = single_labels(values.flatten().astype(np.float32))
+        labels = labels._replace(weights=weights.astype(np.float32))
+        found = baseline_of(LOSSES[loss], encoding, labels)
+        return evaluate_baseline(found, LOSSES[loss], encoding, labels)
+
+    together = result(Encoding("real", (), 2, offset, scale), targets)
+    each = [result(Encoding("real", (), 1, offset[n], scale[n]), targets[:, n]) for n in range(2)]
+    power = LOSSES[loss].unit_power
+    losses = [own.loss / scale[n] ** power for n, own in enumerate(each)]
+    assert together.loss == pytest.approx(np.mean(losses))
+    for name, value in together.values.items():
+        assert value == pytest.approx(np.mean([own.values[name] for own in each]), abs=1e-9)
+
+
 def test_of_many_scores_the_metrics_are_those_of_the_best_columns(monkeypatch):
     labels, encoding = labels_for("softmax")
     found, loss = baseline_of(LOSSES["softmax"], encoding, labels), LOSSES["softmax"]

@@ -218,7 +218,10 @@ CHANGES = {  # of the description of a model, by the message of the refusal
     "expected classes of one type, ascending": {"encoding": {"classes": [5.0, 2.0, 7.5]}},
     r"encoding.outputs: expected a whole number; got 3.0": {"encoding": {"outputs": 3.0}},
     "encoding: expected a scale above 0; got 0.0": {"encoding": {"scale": 0}},
-    "encoding.offset: expected a finite number; got nan": {"encoding": {"offset": np.nan}},
+    "encoding.offset: expected a finite number or a list; got nan": {
+        "encoding": {"offset": np.nan}
+    },
+    "encoding: expected an offset and a scale of each of 1": {"encoding": {"scale": [1.0, 2.0]}},
     "index_base: expected a whole number from 0 to 1 or null; got 2": {"index_base": 2},
     "about.data: expected text; got 1": {"about": {"data": 1}},
     "about.label_column: expected a number": {"about": {"label_column": "-1"}},

@@ -7,6 +7,7 @@ import pytest
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.values import WorkerRequest
+from hogbatch.data.encode import Encoding
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
 from hogbatch.run.planning import is_small, limits_for, memory_for, network_for, plan_for
@@ -20,7 +21,7 @@ def config(**flags):
 
 def planned(kind="binary", outputs=1, sizes=DENSE, **flags):
     """The settings, the data, the network and the plan of a run."""
-    encoding = SimpleNamespace(kind=kind, outputs=outputs, scale=1.0)
+    encoding = Encoding(kind, (), outputs)
     data = SimpleNamespace(
         fingerprint="abc",
         train_sizes=sizes,
@@ -89,8 +90,9 @@ def test_many_outputs_are_hashed_and_use_the_softmax_loss(flags, kind, outputs, 
 
 
 def test_what_cannot_be_hashed_is_refused():
-    with pytest.raises(UsageError, match="these data have one output"):
-        planned("binary", 1, output="lsh")
+    for kind, outputs in (("binary", 1), ("real", 20)):
+        with pytest.raises(UsageError, match="these data have none"):
+            planned(kind, outputs, output="lsh")
     with pytest.raises(UsageError, match="needs a hidden layer"):
         planned("multilabel", 20, output="lsh", hidden="")
 
