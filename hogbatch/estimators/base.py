@@ -177,12 +177,15 @@ class HogbatchEstimator(BaseEstimator):
         )
 
     def _rows_to_fit(self, X: Any, y: Any, *, part: bool) -> tuple[Any, NDArray[Any]]:
-        """Training rows and labels: one number, text or boolean per row."""
+        """Training rows and labels: one number, text or boolean per row, or several numbers."""
         X = self._rows(X, reset=not self._continues(part), least=1 if part else 2)
-        y = column_or_1d(y, warn=True)
-        y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        y = check_array(self._labels(y), ensure_2d=False, dtype=None, input_name="y")
         check_consistent_length(X, y)
         return X, y
+
+    def _labels(self, y: Any) -> Any:
+        """`y` in the shape in which it is trained on."""
+        return column_or_1d(y, warn=True)
 
     def _train(
         self,

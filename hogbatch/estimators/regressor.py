@@ -13,7 +13,7 @@ from hogbatch.estimators.base import HogbatchEstimator
 
 
 class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
-    """A network, or linear model, for one number per row.
+    """A network, or linear model, for one or more numbers per row.
 
     The parameters are those of :class:`HogbatchEstimator`, and `loss`: "squared", "huber",
     "absolute", "quantile:Q" with Q between 0 and 1, or "poisson" for numbers of at least 0.
@@ -50,8 +50,13 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
     ) -> None:
         self._keep(locals())
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows `X` [N, F] with numbers `y` [N]; see docs/python.md."""
+        """Train on rows `X` [N, F] with numbers `y` [N] or [N, T]; see docs/python.md."""
         return self._fit(X, y, sample_weight, part=False)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -59,7 +64,10 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         return self._fit(X, y, sample_weight, part=True)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The numbers predicted for rows `X`: float64[N], means, medians or quantiles by `loss`."""
+        """The numbers predicted for rows `X`: means, medians or quantiles by `loss`.
+
+        float64[N], or [N, T] of several targets.
+        """
         check_is_fitted(self)
         model = self.trained_.model
         scores: Any = self._scores(X)  # float64
@@ -67,14 +75,19 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
 
     @property
     def coef_(self) -> NDArray[np.float64]:
-        """Coefficients of a linear model: float64[F]; see :class:`HogbatchEstimator`."""
-        found: NDArray[np.float64] = super().coef_[0]
-        return found
+        """Coefficients of a linear model: float64[F], or [T, F]; see :class:`HogbatchEstimator`."""
+        found: NDArray[np.float64] = super().coef_
+        return found[0] if len(found) == 1 else found
 
     @property
-    def intercept_(self) -> float:
-        """What a linear model predicts for a row of zeros; errors as of `coef_`."""
-        return float(super().intercept_[0])
+    def intercept_(self) -> Any:
+        """What a linear model predicts for a row of zeros, float or [T]; errors as of `coef_`."""
+        found: NDArray[np.float64] = super().intercept_
+        return float(found[0]) if len(found) == 1 else found
+
+    def _labels(self, y: Any) -> Any:
+        shape = np.asarray(y).shape
+        return y if len(shape) == 2 and shape[1] > 1 else super()._labels(y)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, *, part: bool) -> Self:
         known = [name for name, each in LOSSES.items() if isinstance(each, OfNumbers)]

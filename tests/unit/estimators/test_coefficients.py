@@ -21,6 +21,7 @@ SCORE = X[:, 0] + X[:, 1] / 10 + X[:, 2] / 100
         (HogbatchClassifier, np.digitize(SCORE, [-3.5, -1.5])),
         (HogbatchMultilabel, np.c_[SCORE > -2.5, SCORE < -3]),
         (HogbatchRegressor, SCORE * 1e3),
+        (HogbatchRegressor, np.c_[SCORE * 1e3, 5 - X[:, 0]]),
     ],
 )
 def test_they_give_the_scores(kind, y, form):
@@ -29,7 +30,8 @@ def test_they_give_the_scores(kind, y, form):
     scores = model.predict(rows) if kind is HogbatchRegressor else model.decision_function(rows)
     found = np.squeeze(rows @ model.coef_.T + model.intercept_)
     np.testing.assert_allclose(found, scores, rtol=1e-4, atol=1e-4 * np.abs(scores).max())
-    outputs = () if kind is HogbatchRegressor else (1 if scores.ndim == 1 else scores.shape[1],)
+    one = () if kind is HogbatchRegressor else (1,)
+    outputs = one if scores.ndim == 1 else scores.shape[1:]
     assert model.coef_.shape == (*outputs, 4) and np.shape(model.intercept_) == outputs
     assert not np.any(model.coef_[..., 3]) and model.feature_importances_.shape == (4,)
 
