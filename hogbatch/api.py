@@ -40,11 +40,11 @@ def train(
     `data` is the path of a file, the name of the bundled sample, or X [N, F]: a matrix of numbers,
     a SciPy sparse matrix, a data frame (pandas, Polars, Arrow) or a dictionary of columns. With X,
     `y` has the labels: numbers, text or booleans [N], or 0 and 1 [N, C], or a list of label numbers
-    per row. `X_test` and `y_test` replace the test set that is split off X, `X_validation` and
-    `y_validation` the validation set, which chooses the kept model. `sample_weight` [N] multiplies
-    the losses of the rows, and `class_weight`, "balanced" or a dict, those of the rows of a class.
-    Arrays are copied. A frame may contain the labels and weights:
-    ``train(frame, label="churn", sample_weight="times")``.
+    per row, or several numbers per row [N, T]. `X_test` and `y_test` replace the test set that is
+    split off X, `X_validation` and `y_validation` the validation set, which chooses the kept model.
+    `sample_weight` [N] multiplies the losses of the rows, and `class_weight`, "balanced" or a dict,
+    those of the rows of a class. Arrays are copied. A frame may contain the labels and weights:
+    ``train(frame, label="churn", sample_weight="times")``, or ``label=["width", "height"]``.
 
     Settings are the flags of `hogbatch train` with underscores, e.g. ``hidden=(512, 512)``,
     ``workers="cpu:2,gpu:0"``, ``policy="adaptive"``, ``max_seconds=60``, or for several servers
@@ -107,8 +107,9 @@ def _prepared(given: GivenArrays, settings: dict[str, Any]) -> tuple[TrainConfig
     """
     if isinstance(given.class_weight, str):
         settings["class_weight"], given = given.class_weight, replace(given, class_weight=None)
-    if is_frame(given.X) and settings.get("label") is not None:
-        given = given.with_labels(settings.pop("label"))
+    if is_frame(given.X) and settings.get("label"):
+        label = settings.pop("label")
+        given = given.with_labels(label if isinstance(label, list | tuple) else [label])
     if not isinstance(given.X, str | Path):
         if isinstance(given.sample_weight, str):
             given = given.with_weights(given.sample_weight)

@@ -85,7 +85,10 @@ def _model_parser(usage: Usage, *flags: str) -> Parser:
     groups = add_flags(parser, ["header", "data_cache", *flags])
     parser.set_defaults(header="auto", data_cache="auto", bad_lines="0", sample_weight=None)
     groups[Group.DATA].add_argument(
-        "--label", metavar="NAME", help="label column of a CSV file (default: as in training)"
+        "--label",
+        metavar="NAME,...",
+        default="",
+        help="label columns of a table (default: as in training)",
     )
     return parser
 
@@ -103,7 +106,7 @@ def _data_file(options: argparse.Namespace) -> "DataFile":
     cache = DataCache.of(options.data_cache)
     return DataFile(
         options.data,
-        options.label,
+        flag_value("label", options.label),
         options.header,
         cache,
         print_note,

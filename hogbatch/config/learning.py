@@ -85,8 +85,12 @@ class LearningConfig:
         "validation rows the last ones before them",
         "NAME",
     )
-    label: str | None = Group.DATA.flag(
-        None, TEXT, "label column of a table: name, or number from 0 (default: last column)", "NAME"
+    label: tuple[str, ...] = Group.DATA.flag(
+        (),
+        NAMES,
+        "label column of a table: name, or number from 0 (default: last column); several columns "
+        "with numbers are predicted together",
+        "NAME,...",
     )
     sample_weight: str | None = Group.DATA.flag(
         None,

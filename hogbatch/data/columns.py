@@ -68,8 +68,8 @@ def number_columns(form: TableForm, options: ReadOptions) -> NumberColumns:
         label = label_of_known(form, options.label, known)
         features = find_features(form.names, known.names, form.source, label)
         return NumberColumns(features, label, None)
-    if options.label is not None:
-        label = find(form, options.label, "label")
+    if options.label:
+        label = find_label(form, options.label)
     elif options.features == width - len(indexes):
         label = None
     else:
@@ -84,10 +84,10 @@ def number_columns(form: TableForm, options: ReadOptions) -> NumberColumns:
     return NumberColumns(features, label, note)
 
 
-def label_of_known(form: TableForm, label: str | None, known: Columns) -> int | None:
+def label_of_known(form: TableForm, label: Sequence[str], known: Columns) -> int | None:
     """The label column of a table with names, or None; a feature may have the same name."""
-    if label is not None:
-        return find(form, label, "label")
+    if label:
+        return find_label(form, label)
     if known.label is None or known.position is None or form.names == known.names:
         return None
     before, after = known.names[: known.position], known.names[known.position :]
@@ -134,6 +134,29 @@ def find(form: TableForm, name: str, what: str) -> int:
     names = ", ".join(form.names[:MAX_SHOWN_COLUMNS])
     what = f"{what} " if what else ""
     raise DataError(f"{form.source} has no {what}column {name!r}: its columns are {names}{more}")
+
+
+def find_labels(form: TableForm, names: Sequence[str]) -> tuple[int, ...]:
+    """The positions of the label columns; DataError like `find`, or for one that is named twice."""
+    found = tuple(find(form, name, "label") for name in names)
+    for n, position in enumerate(found):
+        if position in found[:n]:
+            raise DataError(
+                f"{form.source}: column {quoted(form.names[position])} is given twice as a label "
+                "column; expected each once"
+            )
+    return found
+
+
+def find_label(form: TableForm, names: Sequence[str]) -> int:
+    """The position of the only label column; DataError for several, which need an encoding."""
+    first, *more = find_labels(form, names)
+    if more:
+        raise DataError(
+            f"{form.source}: expected one label column, because these rows are read as numbers "
+            f"without a table encoding; got {len(names)}"
+        )
+    return first
 
 
 def find_features(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import LOSSES, encodings_for
 from hogbatch.config.metrics import NUMBERS
+from hogbatch.data import csr
 from hogbatch.data.batch import Labels, multi_labels, single_labels
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
 from hogbatch.data.schema import expect
@@ -192,7 +193,7 @@ def _multilabel(raw: RawSet, loss: str) -> Encoding:
 
 
 def _real(raw: RawSet, loss: str) -> Encoding:
-    labels = _numbers(raw, f"loss {loss} needs")
+    labels = number_labels(raw, f"loss {loss} needs")
     deviation = labels.std(axis=0)
     return _of_numbers("real", labels.mean(axis=0), np.where(deviation, deviation, 1.0))
 
@@ -232,7 +233,7 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     if encoding.kind == "multilabel":
         return _encode_lists(raw, encoding.outputs)
     if encoding.kind in NUMBERS:
-        numbers = _numbers if encoding.kind == "real" else _amounts
+        numbers = number_labels if encoding.kind == "real" else _amounts
         labels = numbers(raw, "the training data has")
         if (got := labels[:1].size) != encoding.targets:
             raise DataError(
@@ -305,8 +306,13 @@ def _given(raw: RawSet, subject: str) -> NDArray[Any]:
     raise DataError(f"{raw.locate(odd)}: {subject} one label per row; got a list of {counts[odd]}")
 
 
-def _numbers(raw: RawSet, subject: str) -> NDArray[Any]:
-    """The labels of a set whose labels are numbers, [N] or [N, T]."""
+def number_labels(raw: RawSet, subject: str) -> NDArray[Any]:
+    """The labels of a set whose labels are numbers, [N] or [N, T]; `subject` starts the error."""
+    lists = raw.label_lists
+    if lists is not None and raw.classes_hint and raw.lines is None:  # a matrix of 0 and 1
+        marks = np.zeros((raw.rows, raw.classes_hint))
+        marks[csr.rows_of(lists.indptr), lists.indices] = 1
+        return marks
     labels = _given(raw, subject)
     if raw.label_names:
         label = _shown([raw.label_names[int(labels[0])]])
@@ -316,7 +322,7 @@ def _numbers(raw: RawSet, subject: str) -> NDArray[Any]:
 
 def _amounts(raw: RawSet, subject: str) -> NDArray[Any]:
     """The labels of a set whose labels are numbers of at least 0, [N] or [N, T]."""
-    labels = _numbers(raw, subject)
+    labels = number_labels(raw, subject)
     negative = np.argwhere(labels < 0)
     if len(negative):
         location, label = raw.locate(int(negative[0, 0])), labels[tuple(negative[0])]
@@ -329,7 +335,7 @@ def label_lists(raw: RawSet) -> LabelLists:
     if raw.label_lists is not None:
         return raw.label_lists
     _single(raw, "multi-label losses need")
-    labels = _numbers(raw, "multi-label losses need")
+    labels = number_labels(raw, "multi-label losses need")
     bad = np.flatnonzero((labels < 0) | (labels > MAX_INDEX) | (labels != np.floor(labels)))
     if len(bad):
         location, label = raw.locate(int(bad[0])), labels[bad[0]]

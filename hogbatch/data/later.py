@@ -127,7 +127,7 @@ def options_for_held_out(
     """Options for reading a held-out file of training rows that were read with `options`."""
     return replace(
         options,
-        label=options.label if columns.position is None else None,  # else `columns` contains it
+        label=options.label if columns.position is None else (),  # else `columns` contains it
         index_base=index_base,
         features=features,
         columns=columns,

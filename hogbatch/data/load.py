@@ -233,11 +233,8 @@ def _encode_table(
     raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: bool
 ) -> Features:
     """Encode the columns of a table, fitted on the training rows."""
-    assert raw.table is not None and raw.columns.position is not None
-    assert isinstance(setting, str)
-    encoding = TableEncoding.fit(
-        raw.table, raw.columns.position, parts["train"], setting, drop_constant=drop_constant
-    )
+    assert raw.table is not None and isinstance(setting, str)
+    encoding = TableEncoding.fit(raw.table, parts["train"], setting, drop_constant=drop_constant)
     table = encoding.select(raw.table.table)
     sets = {name: encoding.transform(table, rows) for name, rows in parts.items()}
     return Features(sets, encoding.features, None, encoding, None)

@@ -43,7 +43,7 @@ class Columns(NamedTuple):
 class ReadOptions:
     """Options for readers; each format uses those that apply to it."""
 
-    label: str | None = None  # label column of a CSV file: a name, or a number from 0
+    label: tuple[str, ...] = ()  # label columns of a table: names, or numbers from 0
     index_base: int | None = None  # 0 or 1: first feature index of libsvm; None: detect
     features: int | None = None  # inputs of the model, if rows are read for one
     threads: int | None = None  # for parsing text; None: all cores of this process

@@ -31,7 +31,7 @@ def coefficients(model: Model, columns: int) -> Coefficients:
     weights, bias = _linear(model)
     positions, scaler = np.arange(model.network.features), model.scaler
     if model.table is not None:
-        positions, scaler = _positions(model.table), _scaler(model.table)
+        positions, scaler = model.table.positions_without_labels(), _scaler(model.table)
     found, intercept = np.zeros((model.network.outputs, columns)), bias
     if scaler is not None:
         weights = np.where(scaler.scale == TO_ZERO, 0.0, weights / scaler.scale)
@@ -56,7 +56,8 @@ def column_norms(model: Model, columns: int) -> Floats:
     if model.table is None:
         norms[:] = np.linalg.norm(weights, axis=0)
         return norms
-    owners = zip(_positions(model.table), model.table.features_by_column(), strict=True)
+    positions = model.table.positions_without_labels()
+    owners = zip(positions, model.table.features_by_column(), strict=True)
     for position, (own, features) in owners:
         part = weights[:, features]
         if isinstance(own.encoder, CategoryEncoder):  # rare values have smaller features
@@ -71,12 +72,6 @@ def _linear(model: Model) -> Coefficients:
         raise AttributeError("only linear models have coefficients: fit with hidden=()")
     (layer,) = model.layers
     return Coefficients(layer.weights.T.astype(np.float64), layer.bias.astype(np.float64))
-
-
-def _positions(table: TableEncoding) -> NDArray[np.intp]:
-    """The place of each used column among those given, which do not include the labels."""
-    positions = np.array([column.position for column in table.columns])
-    return positions - (positions > table.label)
 
 
 def _scaler(table: TableEncoding) -> Scaler:

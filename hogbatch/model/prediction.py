@@ -16,7 +16,7 @@ from hogbatch.config.losses import OfNumbers
 from hogbatch.config.metrics import CUTOFFS, keeps_all_scores
 from hogbatch.data.batch import NO_WEIGHTS, Labels, RawInputs, multi_labels, single_labels
 from hogbatch.data.cache import DataCache
-from hogbatch.data.encode import Encoding, encode, label_text
+from hogbatch.data.encode import Encoding, encode, label_text, number_labels
 from hogbatch.data.later import expect_labels, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.weights import weighted
@@ -37,7 +37,7 @@ class DataFile:
     """A data file and how to read it; `report` receives messages for the user about it."""
 
     path: str
-    label: str | None = None  # None: as in the training file
+    label: tuple[str, ...] = ()  # label columns; (): as in the training file
     header: str = "auto"  # whether a CSV file has a header: auto, yes or no
     cache: DataCache | None = None
     report: Callable[[str], object] = lambda line: None
@@ -56,10 +56,9 @@ def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
     expect_labels(raw, model.columns)
     labels = weighted(encode(raw, model.encoding), raw.weights, None, None)
     if isinstance(model.loss, OfNumbers):
-        assert raw.labels is not None  # encode() requires them
-        predicted = model.predict(raw.inputs)
+        numbers, predicted = number_labels(raw, "the training data has"), model.predict(raw.inputs)
         known = model.loss, model.encoding
-        measured = measure_numbers(*known, predicted, raw.labels, labels.weights)
+        measured = measure_numbers(*known, predicted, numbers, labels.weights)
         return {"rows": raw.rows, **measured}
     whole = keeps_all_scores(raw.rows, model.network.outputs)
     measured = (_from_scores if whole else _from_best)(model, raw.inputs, labels)
@@ -190,9 +189,9 @@ def _columns(model: Model, proba: bool, top: int | None) -> list[PredictedColumn
     predicted = PredictedColumns(
         ["prediction"], lambda rows: [[cell(value)] for value in model.predict(rows)]
     )
-    if (targets := model.encoding.targets) > 1:
+    if model.encoding.targets > 1:
         predicted = PredictedColumns(
-            [f"prediction_{n}" for n in range(targets)],
+            [f"prediction_{name}" for name in model.target_names],
             lambda rows: [[*map(label_text, row)] for row in model.predict(rows)],
         )
     fractions = PredictedColumns(

@@ -106,6 +106,13 @@ class Model:
             expect_finite_scores(finite, start)
         return self.loss.probabilities(scores)
 
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The names of the label columns that the T targets are from, else their numbers."""
+        named = () if self.table is None else tuple(each.name for each in self.table.labels)
+        targets = self.encoding.targets
+        return named if len(named) == targets else tuple(map(str, range(targets)))
+
     def predict(self, inputs: Any) -> NDArray[Any]:
         """The most likely labels, in the form of the training file.
 

@@ -1,6 +1,6 @@
 """Training data given as arrays or data frames in Python, in place of files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -44,20 +44,23 @@ class GivenArrays:
     weight_validation: Any = None  # of the held-out rows, if it is a column
     weight_test: Any = None
     class_weight: ClassWeights | None = None
-    label: str | None = None  # name of the labels, if they are a column of a frame
+    label: tuple[str, ...] = ()  # names of the labels, if they are columns of a frame
     encoding: Encoding | None = None  # of the labels; None: chosen from them
     model: Model | None = None  # that training continues from: rows and labels are encoded as by it
     part: bool = False  # columns with one value are used: they may vary in later rows
 
-    def with_labels(self, name: str) -> "GivenArrays":
-        """The same rows with the column `name` of the frames as labels."""
-        named: dict[str, Any] = {"label": name}
+    def with_labels(self, names: Sequence[str]) -> "GivenArrays":
+        """The same rows with the columns `names` of the frames as labels."""
+        named: dict[str, Any] = {"label": tuple(map(str, names))}
         for suffix in ("", "_validation", "_test"):
             rows, labels = f"X{suffix}", f"y{suffix}"
             if getattr(self, labels) is not None:
                 raise UsageError("expected `label`, the name of a column, or y; got both")
-            if getattr(self, rows) is not None:
-                named[rows], named[labels] = without(getattr(self, rows), name, rows)
+            if (frame := getattr(self, rows)) is not None:
+                found = dict[str, Any]()
+                for name in names:
+                    frame, found[name] = without(frame, name, rows)
+                named[rows], named[labels] = frame, found if len(found) > 1 else found[names[0]]
         return replace(self, **named)
 
     def with_weights(self, name: str) -> "GivenArrays":
@@ -131,7 +134,7 @@ class GivenArrays:
             *columns, config.scale, config.decimal, constant=self.part, group=config.group
         )
         if not is_sparse(self.X):
-            return training_set(self.X, self.y, self.sample_weight, options, label_name=self.label)
+            return training_set(self.X, self.y, self.sample_weight, options, label_names=self.label)
         if options.given:
             raise UsageError(
                 "drop, categorical, numeric and text name columns of a table; X is a sparse matrix"

@@ -1,8 +1,14 @@
 """Several numbers per row."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
+import pandas
 import pytest
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+from sklearn.model_selection import cross_val_score
 
 import hogbatch
 from hogbatch.model.file import load_model
@@ -49,3 +55,39 @@ def test_a_model_of_several_targets_is_saved_evaluated_and_predicts(tmp_path):
     np.testing.assert_allclose(table, predicted, rtol=1e-6)
     plain = np.array([line.split() for line in predict_file(path, DataFile(rows))], float)
     np.testing.assert_array_equal(plain, table)
+
+
+def table(tmp_path):
+    """A table with the columns size, a, colour, b, and a file of it."""
+    colours = np.array(["red", "green", "blue"])[np.arange(len(X)) % 3]
+    frame = pandas.DataFrame({"size": X[:, 0], "a": Y[:, 1], "colour": colours, "b": Y[:, 0]})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    return frame, str(tmp_path / "table.csv")
+
+
+def test_targets_are_columns_of_a_table_in_the_shell(tmp_path):
+    frame, path = table(tmp_path)
+    usual = ["--deterministic", "--seed", "1", "--epochs", "3", "--hidden", "8", "--quiet"]
+
+    def shell(*arguments):
+        command = [sys.executable, "-m", "hogbatch", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    shell("train", path, "--label", "b,a", *usual, "--run-dir", str(tmp_path / "run"))
+    model = str(tmp_path / "run" / "model.safetensors")
+    header, *lines = shell("predict", model, path, "--output", "/dev/stdout").splitlines()
+    assert header == "prediction_b,prediction_a"
+    predicted = np.array([line.split(",") for line in lines], float)
+    in_python = hogbatch.train(frame, label=["b", "a"], hidden=(8,), **USUAL).model
+    np.testing.assert_allclose(in_python.predict(frame[["size", "colour"]]), predicted, rtol=1e-6)
+    measured = json.loads(shell("evaluate", model, path, "--json"))
+    true = frame[["b", "a"]].to_numpy()
+    assert measured["rmse"] == pytest.approx(root_mean_squared_error(true, predicted), rel=1e-5)
+
+
+def test_estimators_are_cross_validated_with_several_targets():
+    model = hogbatch.HogbatchRegressor(hidden=(), epochs=20, random_state=1)
+    scores = cross_val_score(model, X, Y, cv=2)
+    assert min(scores) > 0.8
+    marks = (Y > 0).astype(float)  # 0 and 1 are numbers for a regressor
+    assert model.fit(X, marks).predict(X).shape == Y.shape

@@ -133,7 +133,7 @@ def test_the_features_do_not_depend_on_the_container(values, tmp_path):
         return prepare(training_set(rows, LABELS, None, TableOptions()))
 
     def read(path):
-        return load(path, options=ReadOptions(label="y", table=TableOptions()))
+        return load(path, options=ReadOptions(label=("y",), table=TableOptions()))
 
     expected = outcome(lambda: given(IN_MEMORY["arrow"](values)))
     for name, container in IN_MEMORY.items():

@@ -241,7 +241,7 @@ def originals(kind: str, folder: Path):
     data = folder / name
     if kind.startswith("cache"):
         columns = TableOptions(text=TABLE["text"]) if name == "table.csv" else TableOptions()
-        label = TABLE["label"] if name == "table.csv" else None
+        label = (TABLE["label"],) if name == "table.csv" else ()
         options = ReadOptions(label=label, table=columns)
         os.utime(data, (LONG_AGO, LONG_AGO))
         read_as(data, options, DataCache(folder / "cache", min_parse_s=0.0))

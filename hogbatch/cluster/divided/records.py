@@ -147,7 +147,7 @@ class HeldOutSurvey(NamedTuple):
 class PartReading(Struct, frozen=True, kw_only=True):
     """The rules for reading, encoding, scaling and splitting the rows of all parts."""
 
-    label: str | None  # these five are options, see `ReadOptions`
+    label: tuple[str, ...]  # these five are options, see `ReadOptions`
     header: str
     bad_lines: float
     declared: int | None

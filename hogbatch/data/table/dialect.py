@@ -123,7 +123,7 @@ def _records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, int, l
 
 def _known_names(options: ReadOptions) -> set[str]:
     """The names of columns that the user or the model knows."""
-    names = set() if options.label is None else {options.label}
+    names = set(options.label)
     if options.columns is not None:
         names |= set(options.columns.names)
     if options.encoding is not None:

@@ -58,6 +58,17 @@ class EncodedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelColumn:
+    """A label column of the training table. Each of several has numbers."""
+
+    name: str
+    position: Count
+    kind: Kind = "number"  # or category: text; number: also the values true and false
+    form: str = ""  # how its text was read, see `form_of`
+    words: tuple[str, ...] = ()  # labels that otherwise mean a missing value
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """The scalars of an encoding, without those of the encoders."""
 
@@ -71,6 +82,7 @@ class Description:
     forms: tuple[str, ...] = ()  # the same; missing in files of earlier versions,
     label_form: str = ""  # like these
     label_words: tuple[str, ...] = ()
+    more_labels: tuple[LabelColumn, ...] = ()  # after the first
 
 
 class DescribedColumn(NamedTuple):
@@ -86,17 +98,24 @@ class TableEncoding:
 
     columns: tuple[EncodedColumn, ...]
     width: int  # of the training table, with all columns
-    label: int  # position of the label column
+    labels: tuple[LabelColumn, ...]  # at least one
     named: bool  # whether the training table had names
-    label_name: str
-    label_kind: Kind  # category: text; number: also the values true and false
-    label_form: str = ""  # how the text of the labels was read, see `form_of`
-    label_words: tuple[str, ...] = ()  # labels that otherwise mean a missing value
 
     @property
     def features(self) -> int:
         """F."""
         return sum(column.encoder.width for column in self.columns)
+
+    @property
+    def width_without_labels(self) -> int:
+        """The number of columns of a table without the label columns."""
+        return self.width - len(self.labels)
+
+    def positions_without_labels(self) -> NDArray[np.intp]:
+        """The position of each column that is used in a table without the label columns."""
+        labels = sorted(each.position for each in self.labels)
+        positions = np.array([each.position for each in self.columns], np.intp)
+        return positions - np.searchsorted(labels, positions)
 
     def features_by_column(self) -> Iterator[tuple[EncodedColumn, slice]]:
         """The columns that are used, in order, with their features."""
@@ -118,7 +137,6 @@ class TableEncoding:
     def fit(
         cls,
         inspected: Inspected,
-        label: int,
         rows: RowNumbers | None,
         scaling: str,
         *,
@@ -143,18 +161,8 @@ class TableEncoding:
                 encoder = encoder.if_it_varies_later()
             name, form = table.names[position], form_of(column)
             columns.append(EncodedColumn(name, position, encoder, form))
-        labels = table.columns[label]
-        texts = labels.values if isinstance(labels, CategoryColumn) else ()
-        return cls(
-            tuple(columns),
-            len(table.names),
-            label,
-            table.named,
-            table.names[label],
-            kind_of(labels),
-            form_of(labels),
-            tuple(text for text in texts if text.lower() in MISSING),
-        )
+        labels = tuple(_label_column(table, position) for position in inspected.labels)
+        return cls(tuple(columns), len(table.names), labels, table.named)
 
     def match(self, form: TableForm) -> list[int]:
         """The position in a table of each column: by name if both tables have names.
@@ -166,8 +174,8 @@ class TableEncoding:
             return find_features(form.names, names, form.source)
         if len(form.names) == self.width:
             return [column.position for column in self.columns]
-        if len(form.names) == self.width - 1:
-            return [column.position - (column.position > self.label) for column in self.columns]
+        if len(form.names) == self.width_without_labels:
+            return [*map(int, self.positions_without_labels())]
         raise DataError(
             f"{form.source}: {len(form.names)} columns; expected the {self.width} columns of the "
             "training data, or all but the label column, because one of the tables has no names"
@@ -268,18 +276,20 @@ class TableEncoding:
 
     def description(self) -> dict[str, Any]:
         """The scalars, as JSON."""
+        first, *more = self.labels
         return asdict(
             Description(
                 self.width,
-                self.label,
+                first.position,
                 self.named,
-                self.label_name,
-                self.label_kind,
+                first.name,
+                first.kind,
                 tuple(column.encoder.kind for column in self.columns),
                 tuple(column.position for column in self.columns),
                 tuple(column.form for column in self.columns),
-                self.label_form,
-                self.label_words,
+                first.form,
+                first.words,
+                tuple(more),
             )
         )
 
@@ -302,30 +312,32 @@ class TableEncoding:
             tuple[DescribedColumn, ...],
             "table.columns",
         )
-        used = {*known.positions, known.label}
-        whole = len(used) == len(described) + 1 == len(known.positions) + 1 == len(known.kinds) + 1
+        words = known.label_form, known.label_words
+        first = LabelColumn(known.label_name, known.label, known.label_kind, *words)
+        labels = (first, *known.more_labels)
+        used = {*known.positions, *(each.position for each in labels)}
+        whole = len(described) == len(known.positions) == len(known.kinds)
+        whole = whole and len(used) == len(described) + len(labels)
         expect(whole, "table: expected a position and a kind for each column, and a label")
         expect(max(used) < known.width, f"table: expected positions below {known.width}")
         columns = []
         forms = known.forms or ("",) * len(described)
         expect(len(forms) == len(described), "table: expected a form for each column, or none")
-        odd = {*forms, known.label_form} - {"", *DECIMALS, *FORMATS}
+        odd = {*forms, *(each.form for each in labels)} - {"", *DECIMALS, *FORMATS}
         expect(not odd, f"table: expected forms of numbers and dates; got {sorted(odd)}")
         for n, (name, own) in enumerate(described):
             prefix = f"{n}."
             stored = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
             encoder = ENCODERS[known.kinds[n]].from_description(own, stored, f"table.columns[{n}]")
             columns.append(EncodedColumn(name, known.positions[n], encoder, forms[n]))
-        return cls(
-            tuple(columns),
-            known.width,
-            known.label,
-            known.named,
-            known.label_name,
-            known.label_kind,
-            known.label_form,
-            known.label_words,
-        )
+        return cls(tuple(columns), known.width, labels, known.named)
+
+
+def _label_column(table: Table, position: int) -> LabelColumn:
+    column = table.columns[position]
+    texts = column.values if isinstance(column, CategoryColumn) else ()
+    words = tuple(text for text in texts if text.lower() in MISSING)
+    return LabelColumn(table.names[position], position, kind_of(column), form_of(column), words)
 
 
 def _block_rows(table: Table) -> int:

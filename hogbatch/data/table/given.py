@@ -33,14 +33,14 @@ def training_set(
     options: TableOptions,
     *,
     source: str = "X",
-    label_name: str | None = None,
+    label_names: Sequence[str] = (),
     labels_of_rows: Callable[[int], RowLabels] | None = None,
 ) -> RawSet:
     """A training table `X` with labels `y`[N] and `weights`[N], to be encoded after the split.
 
-    `source` is the name of `X` in messages, and `label_name` that of the labels; None: that of `y`,
-    if it is a series with one. `labels_of_rows`, if given, returns the labels of N rows in place of
-    `y`. UsageError or DataError for columns, lengths and values that cannot be used.
+    `source` is the name of `X` in messages, and `label_names` are those of the labels; (): that of
+    `y`, if it is a series with one. `labels_of_rows`, if given, returns the labels of N rows in
+    place of `y`. UsageError or DataError for columns, lengths and values that cannot be used.
     """
     table = table_of(X, lambda form: _not_dropped(form, options), source)
     rows = table.rows
@@ -50,9 +50,12 @@ def training_set(
     kept, own_weights = used_rows(weights, rows)
     if kept is not None:
         table, labels = table.of_rows(kept), labels.of_rows(kept)
-    name, label = _label_name(label_name or getattr(y, "name", None), table.names), len(table.names)
-    columns = {**table.columns, label: _label_column(labels, table.rows)}
-    inspected = inspect(replace(table, names=(*table.names, name), columns=columns), options, label)
+    first, column = len(table.names), _label_column(labels, table.rows)
+    for each in label_names or (getattr(y, "name", None),):
+        columns = {**table.columns, len(table.names): column}
+        name = _label_name(each, table.names)
+        table = replace(table, names=(*table.names, name), columns=columns)
+    inspected = inspect(table, options, tuple(range(first, len(table.names))))
     if not inspected.kinds:
         raise DataError(f"{source}: no column can be used as a feature; {inspected.note}")
     for each in inspected.unexpected:
@@ -65,7 +68,7 @@ def training_set(
         label_lists=labels.lists,
         source=f"{source}, y",
         classes_hint=labels.outputs,
-        columns=Columns((), None, label),
+        columns=Columns((), None, first),
         notes=(inspected.note,),
         label_names=labels.names,
         table=inspected,
@@ -121,7 +124,7 @@ def encode(rows: Any, encoding: TableEncoding, name: str) -> Inputs:
     UsageError or DataError for columns and values that cannot be used.
     """
     if is_sparse(rows):
-        inputs, features = numbers_of(rows, encoding.width - 1, name)
+        inputs, features = numbers_of(rows, encoding.width_without_labels, name)
         return encode_numbers(inputs, features, encoding, name)
 
     def match(form: TableForm) -> list[int]:
@@ -133,14 +136,14 @@ def encode(rows: Any, encoding: TableEncoding, name: str) -> Inputs:
 
 
 def _expect_features(got: int, encoding: TableEncoding, source: str) -> None:
-    if got != (expected := encoding.width - 1):
+    if got != (expected := encoding.width_without_labels):
         raise UsageError(
             f"{source}: expected {expected} features, as in the training data; got {got}"
         )
 
 
 def _not_dropped(form: TableForm, options: TableOptions) -> list[int]:
-    wanted = requested(form, options, None)
+    wanted = requested(form, options, ())
     return [n for n in range(len(form.names)) if wanted.get(n) != "drop"]
 
 
@@ -170,7 +173,7 @@ def encode_numbers(
 
     UsageError for another F; DataError for a number where a column has dates or text.
     """
-    width, sparse = encoding.width - 1, len(inputs.indptr) > 0
+    width, sparse = encoding.width_without_labels, len(inputs.indptr) > 0
     if features > width or not sparse:
         _expect_features(features, encoding, source)
     dense = csr.to_dense(inputs, width).dense if sparse else inputs.dense

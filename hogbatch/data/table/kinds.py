@@ -93,12 +93,15 @@ class Inspected(NamedTuple):
     unexpected: tuple[UnexpectedCells, ...]
     note: str  # one line about the kinds of all columns
     summaries: tuple[ColumnSummary, ...]  # of all columns
+    labels: tuple[int, ...]  # the positions of the label columns
 
 
-def requested(form: TableForm, options: TableOptions, label: int | None) -> dict[int, Requested]:
+def requested(
+    form: TableForm, options: TableOptions, labels: Sequence[int]
+) -> dict[int, Requested]:
     """The kind that the user requests for each column, or what else it is for, by position.
 
-    DataError for an unknown column, two kinds for one column, or the label column.
+    DataError for an unknown column, two kinds for one column, or one of the `labels`.
     """
     kinds: dict[int, Requested] = {}
     flags: dict[Requested, tuple[str, ...]] = {
@@ -112,7 +115,7 @@ def requested(form: TableForm, options: TableOptions, label: int | None) -> dict
     for kind, names in flags.items():
         for name in names:
             position = find(form, name, "")
-            if position == label:
+            if position in labels:
                 raise DataError(
                     f"{form.source}: column {quoted(name)} is the label column; expected another "
                     "column here, or another label column with --label"
@@ -126,15 +129,15 @@ def requested(form: TableForm, options: TableOptions, label: int | None) -> dict
     return kinds
 
 
-def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
-    """Choose the kind of every column except the label column at position `label`."""
-    wanted = requested(table.form, options, label)
+def inspect(table: Table, options: TableOptions, labels: tuple[int, ...]) -> Inspected:
+    """Choose the kind of every column except the label columns at the positions `labels`."""
+    wanted = requested(table.form, options, labels)
     table = _with_decimals(table, wanted, options.decimal)
     columns, kinds, shown = dict(table.columns), dict[int, Kind](), list(table.names)
     index = table.form.frame_index
     unexpected, unused = list[UnexpectedCells](), dict[int, str]()
     for position, name in enumerate(table.names):
-        if position == label:
+        if position in labels:
             continue
         if (other := wanted.get(position)) in OTHER_USES:
             unused[position] = OTHER_USES[other]
@@ -152,13 +155,15 @@ def inspect(table: Table, options: TableOptions, label: int) -> Inspected:
     summaries = tuple(
         ColumnSummary(
             name,
-            "label" if position == label else kinds.get(position),
+            "label" if position in labels else kinds.get(position),
             _missing_cells(columns.get(position, table.columns.get(position))),
             unused.get(position, ""),
         )
         for position, name in enumerate(table.names)
     )
-    return Inspected(replace(table, columns=columns), kinds, tuple(unexpected), note, summaries)
+    return Inspected(
+        replace(table, columns=columns), kinds, tuple(unexpected), note, summaries, labels
+    )
 
 
 def _missing_cells(column: Column | None) -> int | None:

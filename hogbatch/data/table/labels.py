@@ -1,5 +1,6 @@
 """The labels of a table."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.encode import look_like_classes
 from hogbatch.data.raw import LabelNames
+from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.table.columns import (
     MISSING,
     NO_CELL,
@@ -19,7 +21,7 @@ from hogbatch.data.table.columns import (
     Table,
     to_categories,
 )
-from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.data.table.encoding import LabelColumn, TableEncoding
 from hogbatch.data.table.kinds import example
 from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.written import number_of
@@ -43,39 +45,75 @@ class TableLabels(NamedTuple):
         return self.values[rows].astype(np.int64 if whole else np.float64)
 
 
-def table_labels(table: Table, position: int, encoding: TableEncoding | None = None) -> TableLabels:
-    """The labels of a table: numbers, or places among the sorted texts, or among false and true.
+def table_labels(
+    table: Table, positions: Sequence[int], encoding: TableEncoding | None = None
+) -> tuple[TableLabels, ...]:
+    """The labels of a table in each of the columns at `positions`.
 
+    The labels of one column are numbers, or places among the sorted texts, or among false and true.
     A word that may also mean a missing value is a label among other words; in a later table, which
-    has an `encoding`, if it was a label in training.
+    has an `encoding`, if it was a label in training. In several columns, labels are numbers.
     """
+    if len(positions) == 1:
+        return (_of_column(table, positions[0], None if encoding is None else encoding.labels[0]),)
+    forms = () if encoding is None else (each.form for each in encoding.labels)
+    table = replace(table, forms={**table.forms, **dict(zip(positions, forms, strict=False))})
+    return tuple(_of_numbers(table, position) for position in positions)
+
+
+def rows_with_labels(labels: Sequence[TableLabels], rows: NDArray[np.int64]) -> RowLabels:
+    """The labels of some rows, all of which have them; of several columns as of a matrix."""
+    if not labels:
+        return RowLabels()
+    if len(labels) == 1:
+        return RowLabels(labels[0].of(rows), labels[0].names)
+    matrix = np.stack([each.values[rows] for each in labels], axis=1)
+    return labels_of(matrix, len(rows), "labels")
+
+
+def _of_numbers(table: Table, position: int) -> TableLabels:
+    """The numbers of one of several label columns."""
+    name, cells = table.names[position], table.columns[position]
+    if isinstance(cells, DateColumn):
+        raise _dates(table, name)
+    column, unexpected = typed(table, position, "number")
+    assert isinstance(column, NumberColumn)
+    return TableLabels(column.values.astype(np.float64), (), unexpected, name, column)
+
+
+def _of_column(table: Table, position: int, known: LabelColumn | None) -> TableLabels:
+    """The labels of the only label column, which is read like the `known` one of the encoding."""
     kind, name, cells = None, table.names[position], table.columns[position]
-    if encoding is not None:
-        kind = "category" if encoding.label_kind == "category" else None
-        table = replace(table, forms={**table.forms, position: encoding.label_form})
+    if known is not None:
+        kind = "category" if known.kind == "category" else None
+        table = replace(table, forms={**table.forms, position: known.form})
     column, unexpected = typed(table, position, kind)
     if isinstance(column, NumberColumn) and (
-        encoding is not None or unexpected is not None or not _are_written_classes(cells, column)
+        known is not None or unexpected is not None or not _are_written_classes(cells, column)
     ):
         names = (False, True) if column.boolean else ()
-        shown = example(cells, column) if encoding is None else ""
+        shown = example(cells, column) if known is None else ""
         notes: tuple[str, ...] = (f"column {quoted(name)}{shown}",) if shown else ()
         values = column.values.astype(np.float64, copy=False)
         return TableLabels(values, names, unexpected, name, column, notes)
     if isinstance(column, DateColumn):
-        raise DataError(
-            f"{table.source}: the label column {quoted(name)} contains dates; "
-            "expected numbers, text, or the values true and false"
-        )
-    missing = NO_CELL if encoding is None else MISSING - set(map(str.lower, encoding.label_words))
+        raise _dates(table, name)
+    missing = NO_CELL if known is None else MISSING - set(map(str.lower, known.words))
     words = to_categories(cells).without(missing)
     texts = sorted(value for value, rows in zip(words.values, words.rows, strict=True) if rows)
     places = {text: n for n, text in enumerate(texts)}
     lookup = np.array([places.get(value, NO_VALUE) for value in words.values] + [NO_VALUE])
     codes = lookup[words.codes].astype(np.int32)
     values = np.where(codes == NO_VALUE, np.nan, codes)
-    notes = () if encoding is not None else _notes(name, words)
+    notes = () if known is not None else _notes(name, words)
     return TableLabels(values, tuple(texts), unexpected, name, CategoryColumn(codes, texts), notes)
+
+
+def _dates(table: Table, name: str) -> DataError:
+    return DataError(
+        f"{table.source}: the label column {quoted(name)} contains dates; "
+        "expected numbers, text, or the values true and false"
+    )
 
 
 def _are_written_classes(cells: Column, numbers: NumberColumn) -> bool:

@@ -17,6 +17,7 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.columns import (
     TableForm,
     find,
+    find_labels,
     label_of_known,
     number_columns,
     one_column,
@@ -31,7 +32,7 @@ from hogbatch.data.table.dialect import Dialect, examine, lines_of
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.groups import grouped_rows
 from hogbatch.data.table.kinds import Kind, TableOptions, inspect, requested
-from hogbatch.data.table.labels import table_labels
+from hogbatch.data.table.labels import rows_with_labels, table_labels
 from hogbatch.data.table.stored import CsvColumns, csv_columns
 from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.usable import usable_rows
@@ -107,11 +108,11 @@ def _for_training(
     file: TableFile, options: ReadOptions, table_options: TableOptions, cache: DataCache | None
 ) -> RawSet:
     form, width = file.form, len(file.form.names)
-    label = form.last if options.label is None else find(form, options.label, "label")
+    targets = find_labels(form, options.label) or (form.last,)
     if width < 2:
         raise one_column(file.source)
     table_options = replace(table_options, weight=options.weight, group=options.group)
-    wanted = requested(form, table_options, label)
+    wanted = requested(form, table_options, targets)
     kinds = {
         n: kind if kind in ("category", "text") else None
         for n in range(width)
@@ -124,27 +125,31 @@ def _for_training(
         _expect_rows(file, skipped, 0, options)
     table, weights = weighted_rows(table, options.weight)
     groups = grouped_rows(table, options.group, options.time)
-    inspected = inspect(table, table_options, label)
+    inspected = inspect(table, table_options, targets)
     if not inspected.kinds:
         raise DataError(f"{file.source}: no column can be used as a feature; {inspected.note}")
-    labels = table_labels(inspected.table, label, None)
+    labels = table_labels(inspected.table, targets)
     usable = usable_rows(table, inspected.unexpected, labels, options)
     kept = usable.kept
-    columns = {**inspected.table.columns, label: labels.column}
+    read = {n: each.column for n, each in zip(targets, labels, strict=True)}
+    columns = {**inspected.table.columns, **read}
     inspected = inspected._replace(table=replace(inspected.table, columns=columns, kept=kept))
-    notes = (*_notes(file), inspected.note, *usable.notes, *labels.notes)
-    rows = inspected.table.rows
+    remarks = (note for each in labels for note in each.notes)
+    notes = (*_notes(file), inspected.note, *usable.notes, *remarks)
+    rows, first = inspected.table.rows, targets[0]
+    of_rows = rows_with_labels(labels, inspected.table.numbers())
     skipped = _expect_rows(file, SkippedLines.of_parts([skipped, usable.skipped]), rows, options)
     return RawSet(
         inputs=dense_inputs(np.empty((rows, 0), np.float32)),
         features=0,
-        labels=labels.of(inspected.table.numbers()),
-        label_lists=None,
+        labels=of_rows.labels,
+        label_lists=of_rows.lists,
         source=str(file.source),
+        classes_hint=of_rows.outputs,
         skipped=skipped,
-        columns=Columns((), form.names[label] if form.named else None, label),
+        columns=Columns((), form.names[first] if form.named else None, first),
         notes=notes,
-        label_names=labels.names,
+        label_names=of_rows.names,
         table=inspected,
         weights=None if weights is None else weights[inspected.table.numbers()],
         groups=None if groups is None else groups.of_rows(inspected.table.numbers()),
@@ -167,21 +172,24 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
     kinds: dict[int, Kind | None]
     if encoding is None:
         matched = number_columns(form, options)
-        label, note, columns = matched.label, matched.note, matched.names(form)
+        note, columns = matched.note, matched.names(form)
+        targets: tuple[int, ...] = () if matched.label is None else (matched.label,)
         kinds = dict.fromkeys(matched.features, "number")
     else:
-        label, note = _known_label(form, options.label, encoding), None
-        columns = Columns((), None if label is None else form.names[label], label)
+        targets = _known_labels(form, options.label, encoding)
+        first = targets[0] if targets else None
+        columns = Columns((), None if first is None else form.names[first], first)
         note = position_note(encoding.named, form.named)
         kinds = {
             position: _cells(file, column.encoder.kind, column.form)
             for position, column in zip(encoding.match(form), encoding.columns, strict=True)
         }
     features = list(kinds)
-    if label is not None and options.labels:
-        kinds[label] = None
-        if encoding is not None:
-            kinds[label] = _cells(file, encoding.label_kind, encoding.label_form)
+    targets = targets if options.labels else ()
+    kinds |= dict.fromkeys(targets)
+    if encoding is not None:
+        for n, known in zip(targets, encoding.labels, strict=False):
+            kinds[n] = _cells(file, known.kind, known.form)
     uses = {"weight": options.weight, "group": options.group, "time": options.time}
     for use, name in uses.items():
         if name is not None:
@@ -193,21 +201,23 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
         adapted, unexpected = _numbers(table, features)
     else:
         adapted, unexpected = encoding.converted(table)
-    labels = table_labels(table, label, encoding) if label in kinds else None
+    labels = table_labels(table, targets, encoding)
     usable = usable_rows(table, unexpected, labels, options)
     table, adapted = (replace(each, kept=usable.kept) for each in (table, adapted))
     skipped = SkippedLines.of_parts([skipped, usable.skipped])
     skipped = _expect_rows(file, skipped, table.rows, options)
+    of_rows = rows_with_labels(labels, table.numbers())
     return RawSet(
         inputs=_matrix(adapted) if encoding is None else encoding.transform(adapted),
         features=len(features) if encoding is None else encoding.features,
-        labels=None if labels is None else labels.of(table.numbers()),
-        label_lists=None,
+        labels=of_rows.labels,
+        label_lists=of_rows.lists,
         source=str(file.source),
+        classes_hint=of_rows.outputs,
         skipped=skipped,
         columns=columns,
         notes=(*_notes(file), *filter(None, [note]), *usable.notes),
-        label_names=() if labels is None else labels.names,
+        label_names=of_rows.names,
         weights=None if weights is None else weights[table.numbers()],
         groups=None if groups is None else groups.of_rows(table.numbers()),
         locator=table.locator(),
@@ -222,12 +232,22 @@ def _cells(file: TableFile, kind: Kind, form: str) -> Kind | None:
     return "category" if form and others else None
 
 
-def _known_label(form: TableForm, label: str | None, encoding: TableEncoding) -> int | None:
-    """The position of the label column of a later table; None if it has none."""
-    if label is not None or (encoding.named and form.named):
-        names = tuple(column.name for column in encoding.columns)
-        return label_of_known(form, label, Columns(names, encoding.label_name, encoding.label))
-    return encoding.label if len(form.names) == encoding.width else None
+def _known_labels(
+    form: TableForm, label: Sequence[str], encoding: TableEncoding
+) -> tuple[int, ...]:
+    """The positions of the label columns of a later table; () if it lacks any."""
+    if label:
+        return find_labels(form, label)
+    first, *more = encoding.labels
+    if not (encoding.named and form.named):
+        whole = len(form.names) == encoding.width
+        return tuple(each.position for each in encoding.labels) if whole else ()
+    if more:
+        targets = [each.name for each in encoding.labels]
+        return find_labels(form, targets) if {*targets} <= {*form.names} else ()
+    names = tuple(column.name for column in encoding.columns)
+    found = label_of_known(form, (), Columns(names, first.name, first.position))
+    return () if found is None else (found,)
 
 
 def _numbers(table: Table, features: Sequence[int]) -> tuple[Table, tuple[UnexpectedCells, ...]]:

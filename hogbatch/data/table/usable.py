@@ -30,34 +30,34 @@ class UsableRows(NamedTuple):
 def usable_rows(
     table: Table,
     unexpected: Sequence[UnexpectedCells],
-    labels: TableLabels | None,
+    labels: Sequence[TableLabels],
     options: ReadOptions,
 ) -> UsableRows:
-    """The rows without unexpected cells and, if there are `labels`, with a label.
+    """The rows without unexpected cells and with a label in each of the columns of `labels`.
 
     Rows without a label are left out: nothing can be learned from them. DataError for the first
     unexpected cell, unless --bad-lines permits them.
     """
-    if labels is not None:
-        unexpected = (*unexpected, *filter(None, [labels.unexpected]))
+    unexpected = (*unexpected, *filter(None, [each.unexpected for each in labels]))
     bad = [each for each in unexpected if len(each.rows)]
     rows = np.unique(np.concatenate([each.rows for each in bad])) if bad else np.empty(0, np.int64)
     if len(rows) and not options.bad_lines:
         raise _unexpected_error(table, bad, len(rows), options)
-    missing = rows[:0]
-    if labels is not None:
-        missing = np.setdiff1d(np.flatnonzero(np.isnan(labels.values)), rows)
+    lacking = [each for each in labels if np.isnan(each.values).any()]
+    absent = [np.flatnonzero(np.isnan(each.values)) for each in lacking]
+    missing = np.setdiff1d(np.concatenate([rows[:0], *absent]), rows)
     if not len(rows) and not len(missing):
         return UsableRows(None, NONE_SKIPPED, ())
     usable = np.setdiff1d(np.arange(table.rows), np.concatenate([rows, missing]))
     skipped = _skipped_rows(table, bad, rows)
-    if labels is None or not len(missing):
+    if not len(missing):
         return UsableRows(usable, skipped, ())
-    name = quoted(labels.name)
+    names = ", ".join(quoted(each.name) for each in lacking)
+    where = f"column{'s' if len(lacking) > 1 else ''} {names}"
     if not len(usable) and not len(rows):
-        raise DataError(f"{table.source}: expected labels in column {name}; got none in any row")
+        raise DataError(f"{table.source}: expected labels in {where}; got none in any row")
     some = f"{len(missing):,} rows without a label" if len(missing) > 1 else "a row without a label"
-    note = f"{some} (column {name}) {'are' if len(missing) > 1 else 'is'} left out"
+    note = f"{some} ({where}) {'are' if len(missing) > 1 else 'is'} left out"
     return UsableRows(usable, skipped, (note,))
 
 

@@ -12,7 +12,9 @@ UNNAMED = Columns(position=3)
 def matched(names, known=KNOWN, label=None, named=True):
     """Feature columns, label column and note of a table for a model of three features."""
     form = TableForm("t.csv", tuple(names.split(",")), named)
-    return number_columns(form, ReadOptions(label, features=3, columns=known))
+    return number_columns(
+        form, ReadOptions(label.split(",") if label else (), features=3, columns=known)
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,8 @@ WIDE = Columns(tuple(f"f{n}" for n in range(100_000)), "y", 0)
         ("a,y,a", TWICE, None, r"columns 0 and 2 .* are both named 'a'"),
         ("a,y,b", TWICE, "b", "the training data have two columns named 'a'"),
         ("a", UNNAMED, None, "expected features and a label; got one column"),
+        ("a,b,c,y", UNNAMED, "c,y", r"t\.csv: expected one label column, because .*; got 2$"),
+        ("a,b,c,y", UNNAMED, "y,3", r"t\.csv: column 'y' is given twice as a label column"),
         ("a,b,c,y", UNNAMED, "z", r"t\.csv has no label column 'z': its columns are a, b, c, y$"),
     ],
 )

@@ -118,7 +118,7 @@ def test_columns_that_cannot_be_read_are_named():
 def test_columns_that_are_not_used_may_contain_anything():
     frame = pandas.DataFrame({"a": [1, 2], "lists": [[1], [2]]})
     raw = training_set(frame, [0, 1], None, TableOptions(drop=("lists",)))
-    encoding = TableEncoding.fit(raw.table, 2, None, "none")
+    encoding = TableEncoding.fit(raw.table, None, "none")
     assert encode(frame, encoding, "X").dense.tolist() == [[1], [2]]
     assert matrix_of(frame, "X", ("a",)).tolist() == [[1], [2]]
 

@@ -69,16 +69,16 @@ def test_a_column_of_a_frame_has_the_labels(container, labels):
     columns = {name: X[:, n] for n, name in enumerate("ab")}
     columns |= {"churn": missing(labels, None).tolist(), "c": X[:, 2]}
     frame = CONTAINERS[container](columns)
-    data = loaded(frame, None, label="churn", X_test=frame)
+    data = loaded(frame, None, label=("churn",), X_test=frame)
     expect_rest(data, labels, notes=2)
     assert [column.name for column in data.table.columns] == ["a", "b", "c"]
     assert data.sets["test"].rows == ROWS - 2
     with pytest.raises(
         UsageError, match=r"expected one column 'no'; got no such column \(it has a, b"
     ):
-        loaded(frame, None, label="no")
+        loaded(frame, None, label=("no",))
     with pytest.raises(UsageError, match="expected `label`, the name of a column, or y; got both"):
-        loaded(frame, labels, label="churn")
+        loaded(frame, labels, label=("churn",))
 
 
 def test_files_and_sparse_rows_too(tmp_path):
@@ -108,5 +108,5 @@ def test_a_model_of_a_frame_with_labels_knows_their_name(tmp_path):
     frame = pandas.DataFrame({"a": X[:, 0], "churn": TEXTS})
     for given in (frame, polars.from_pandas(frame), pyarrow.Table.from_pandas(frame)):
         run = hogbatch.train(given, label="churn", epochs=1, hidden=(), verbose=False)
-        assert run.model.table.label_name == "churn"
+        assert run.model.table.labels[0].name == "churn"
         assert run.model.predict(given).shape == (ROWS,)

@@ -120,11 +120,11 @@ def test_the_number_of_features_counts_from_the_index_base(write):
 def test_a_label_given_by_number_is_found_by_its_name(write):
     first = write("a.csv", "y,a,b\n0,1,2\n1,3,4\n2,5,6\n")
     loaded = load(
-        first, files={"test": write("t.csv", CSV)}, options=ReadOptions(label="0"), scale="none"
+        first, files={"test": write("t.csv", CSV)}, options=ReadOptions(label=("0",)), scale="none"
     )
     assert loaded.sets["test"].inputs.dense[:, 0].tolist() == list(range(20))
     svm, other = write("a.svm", SVM), write("u.csv", "y,u,v,w\n1,5,0,1\n-1,4,1,1\n")
-    loaded = load(svm, files={"test": other}, options=ReadOptions(label="y"))
+    loaded = load(svm, files={"test": other}, options=ReadOptions(label=("y",)))
     assert loaded.sets["test"].labels.values.tolist() == [1, 0]
 
 

@@ -25,7 +25,7 @@ def test_a_reading_is_sent_as_it_is(encoding):
     random = np.random.default_rng(0)
     scaler = Scaler(random.normal(0, 1e9, 2), random.random(2))
     reading = PartReading(
-        label="y",
+        label=("y",),
         header="yes",
         bad_lines=0.25,
         declared=None,

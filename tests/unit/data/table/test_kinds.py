@@ -23,7 +23,7 @@ def kinds(options=TableOptions(), **columns):  # noqa: B008 (frozen)
         for n, cells in enumerate(columns.values())
     }
     names = tuple(columns)
-    inspected = inspect(Table("t", names, converted), options, len(names) - 1)
+    inspected = inspect(Table("t", names, converted), options, (len(names) - 1,))
     return {names[n]: kind for n, kind in inspected.kinds.items()}, inspected
 
 
@@ -86,8 +86,8 @@ def test_few_words_among_numbers_and_infinite_numbers_are_unexpected():
 def test_dates_may_be_numbers():
     columns = {0: DateColumn(np.array([0.0, 86400])), 1: NumberColumn(np.arange(2.0))}
     found = Table("t", ("a", "y"), columns)
-    assert inspect(found, TableOptions(), 1).kinds == {0: "date"}
-    inspected = inspect(found, TableOptions(numeric=("a",)), 1)
+    assert inspect(found, TableOptions(), (1,)).kinds == {0: "date"}
+    inspected = inspect(found, TableOptions(numeric=("a",)), (1,))
     assert inspected.table.columns[0].values.tolist() == [0, 86400]
 
 
@@ -103,7 +103,7 @@ def test_dates_may_be_numbers():
 def test_flags_that_do_not_fit_the_table(options, complaint):
     columns = {n: NumberColumn(np.arange(2.0)) for n in range(3)}
     with pytest.raises(DataError, match=complaint):
-        inspect(Table("t", ("a", "a", "label"), columns), options, 2)
+        inspect(Table("t", ("a", "a", "label"), columns), options, (2,))
 
 
 def test_cells_that_are_no_dates_are_reported_and_the_others_are_read():
@@ -160,7 +160,7 @@ def test_every_column_has_a_summary():
         4: NumberColumn(np.array([0.0, np.nan, np.nan])),
     }
     table = Table("t.csv", ("a", "b", "c", "d", "y"), columns)
-    assert inspect(table, TableOptions(drop=("d",)), 4).summaries == (
+    assert inspect(table, TableOptions(drop=("d",)), (4,)).summaries == (
         ("a", "number", 1, ""),
         ("b", None, 0, "constant"),
         ("c", "category", 1, ""),

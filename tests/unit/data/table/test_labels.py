@@ -1,3 +1,5 @@
+import json
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -8,7 +10,8 @@ import pytest
 from hogbatch.data.load import load, prepare
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.readers import read_as
-from hogbatch.data.table.given import training_set
+from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.data.table.given import encode, training_set
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import DataError
 from tests.support.reading import read_for_model
@@ -170,3 +173,67 @@ def test_a_wrong_date_is_reported_with_its_line(tmp_path):
         DataError, match=r"a\.csv:32: column 'day': expected a date; got '32.*--categ"
     ):
         load(path, options=TABLE)
+
+
+SEVERAL = "size,a,colour,b\n" + "".join(
+    f"{n * n},{n / 2},{'red' if n % 2 else 'blue'},{100 - n}\n" for n in range(12)
+)
+
+
+def test_several_label_columns_are_numbers_in_their_order(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(SEVERAL.replace("49,3.5,", "49,,").replace(",red,95", ",red,"))
+    raw = read_as(path, replace(TABLE, label=("b", "a")))
+    kept = [n for n in range(12) if n not in (5, 7)]
+    assert raw.labels.tolist() == [[100 - n, n / 2] for n in kept]
+    assert raw.notes[-1] == "2 rows without a label (columns 'b', 'a') are left out"
+    assert [raw.table.table.names[n] for n in raw.table.kinds] == ["size", "colour"]
+    encoding = prepare(raw, loss="auto").table
+    encoding = TableEncoding.from_description(
+        json.loads(json.dumps(encoding.description())), encoding.arrays()
+    )
+    later = tmp_path / "later.csv"
+    for text, known in (
+        ("colour,b,a,size\nred,1,2,3\n", [[1, 2]]),
+        ("3,2,red,1\n", [[1, 2]]),  # without names, the columns are in the order of training
+        ("3,red\n", None),
+        ("size,colour,a\n3,red,2\n", None),
+    ):
+        later.write_text(text)
+        rows = read_for_model(later, encoding.features, encoding=encoding, header="auto")
+        assert (rows.labels if known is None else rows.labels.tolist()) == known
+        np.testing.assert_array_equal(rows.inputs.dense, encoded(encoding, size=3, colour="red"))
+
+
+def encoded(encoding, **cells):
+    """One row of these cells."""
+    return encode({name: [value] for name, value in cells.items()}, encoding, "X").dense
+
+
+def test_columns_of_0_and_1_are_label_lists_unless_the_loss_is_one_of_numbers(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,x,y\n" + "".join(f"{n * n},{n % 2},{n % 3 // 2}\n" for n in range(12)))
+    raw = read_as(path, replace(TABLE, label=("x", "y")))
+    assert prepare(raw, loss="auto").encoding.kind == "multilabel"
+    numbers = prepare(raw, loss="squared")
+    assert numbers.encoding.targets == 2
+    targets = numbers.encoding.numbers_of(numbers.train.labels.values.reshape(-1, 2))
+    assert {*targets.round(6).ravel().tolist()} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("label", "complaint"),
+    [
+        (("a", "colour"), r"a\.csv:2: column 'colour': expected a number; got 'blue'"),
+        (("a", "2020"), r"a\.csv has no label column '2020'"),
+        (("a", "1"), r"a\.csv: column 'a' is given twice as a label column"),
+    ],
+)
+def test_label_columns_that_are_no_numbers_are_named(tmp_path, label, complaint):
+    path = tmp_path / "a.csv"
+    path.write_text(SEVERAL)
+    with pytest.raises(DataError, match=complaint):
+        read_as(path, replace(TABLE, label=label))
+    grouped = replace(TABLE, label=("a", "b"), group="b", table=TableOptions(group="b"))
+    with pytest.raises(DataError, match="column 'b' is the label column"):
+        read_as(path, grouped)

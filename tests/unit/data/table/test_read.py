@@ -172,7 +172,7 @@ def test_columns_of_all_kinds_come_from_the_cache_as_they_were_stored(old_file, 
 
 def test_sparse_rows_with_few_features_are_rows_of_a_table(write):
     path = write("a.csv", "y,a,b,c\n0,1,0,2\n1,0,3,4\n0,5,6,0\n")
-    loaded = load(path, options=replace(TABLE, label="y"), fractions=Fractions(0))
+    loaded = load(path, options=replace(TABLE, label=("y",)), fractions=Fractions(0))
     later = write("a.svm", "0 1:5 2:6\n1 2:3\n")
     raw = read_for_model(later, 3, encoding=loaded.table, index_base=1)
     expected = read_for_model(write("b.csv", "a,b,c\n5,6,0\n0,3,0\n"), 3, encoding=loaded.table)
@@ -249,7 +249,7 @@ def test_a_folder_has_files_of_one_format_and_hidden_ones_are_ignored(tmp_path):
 
 
 def test_tables_without_names_are_matched_by_position(write):
-    options = ReadOptions(table=TableOptions(), label="1", header="no")
+    options = ReadOptions(table=TableOptions(), label=("1",), header="no")
     loaded = load(write("a.csv", "x,u,1.5\ny,v,3\n" * 5), options=options, fractions=Fractions(0))
     features, encoding = loaded.train.features, loaded.table
     for content in ("y,v,3\nx,u,1.5\n", "y,3\nx,1.5\n"):  # with the label, and without
