@@ -83,6 +83,9 @@ def test_targets_are_columns_of_a_table_in_the_shell(tmp_path):
     measured = json.loads(shell("evaluate", model, path, "--json"))
     true = frame[["b", "a"]].to_numpy()
     assert measured["rmse"] == pytest.approx(root_mean_squared_error(true, predicted), rel=1e-5)
+    report = tmp_path / "report.html"
+    shell("report", str(tmp_path / "run"), "--output", str(report))
+    assert "b: mean absolute error" in report.read_text()
 
 
 def test_estimators_are_cross_validated_with_several_targets():

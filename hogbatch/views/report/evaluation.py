@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ from hogbatch.views.report.reported import (
     Residuals,
 )
 
-MAX_LABELS: Final = 20  # of a confusion matrix
+MAX_LABELS: Final = 20  # of a confusion matrix, or targets in a table
 MAX_BYTES: Final = 100_000_000  # of the data files
 MAX_MULTIPLICATIONS: Final = 1e11  # one or two seconds on a few cores
 REPEATS: Final = 5  # of each column that is shuffled
@@ -73,8 +74,6 @@ def measure(
     if model.encoding.kind == "multilabel":
         return None, ()
     config = merge_sources({"quiet": True}, run_dir / CONFIG)
-    if model.encoding.targets > 1:
-        return LeftOut("each row has several numbers; hogbatch evaluate computes the metrics."), ()
     if problem := _unreadable(config):
         return LeftOut(problem), ()
     weights = sum(tensor.size for tensor in model.tensors.values())
@@ -87,7 +86,7 @@ def measure(
         return LeftOut(CHANGED), ()
     # the rows are scaled and encoded already
     plain = replace(model, scaler=None, table=None, feature_names=None)
-    loss, predictions = _assessed(plain, held_out)
+    loss, predictions = _assessed(plain, held_out, model.target_names)
     if not math.isclose(loss, recorded, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
         return LeftOut(CHANGED), ()
     return replace(predictions, rows_of=name), importances(model, held_out, weights)
@@ -108,14 +107,17 @@ def importances(model: Model, held_out: Examples, weights: int) -> tuple[Importa
     return tuple(importances_of(model, some, REPEATS))
 
 
-def _assessed(model: Model, test: Examples) -> tuple[float, Quality | ManyClasses | Numbers]:
+def _assessed(
+    model: Model, test: Examples, targets: Sequence[str]
+) -> tuple[float, Quality | ManyClasses | Numbers]:
     """The loss per row of a model without scaling and encoding, and its predictions."""
     values, weights = test.labels.values, test.labels.weights if len(test.labels.weights) else None
     if isinstance(model.loss, OfNumbers):
         predicted = model.predict(test.inputs)
         true = model.encoding.numbers_of(values.reshape(predicted.shape))
         measured = measure_numbers(model.loss, model.encoding, predicted, true, test.labels.weights)
-        return measured["loss"], numbers_of(predicted, true)
+        numbers = numbers_of if len(targets) == 1 else partial(_of_targets, targets)
+        return measured["loss"], numbers(predicted, true)
     if model.encoding.outputs > MAX_LABELS:
         return _of_many_classes(model, test.inputs, values.astype(np.int64), weights)
     scores: Floats = model.scores(test.inputs)
@@ -214,8 +216,21 @@ def classes_of(
 def numbers_of(predicted: NDArray[np.float64], true: NDArray[np.float64]) -> Numbers:
     """Measures, some points and the distribution of the residuals of rows[N]."""
     residuals = predicted - true
-    sizes, spread = np.abs(residuals), float(true.std())
-    rmse = math.sqrt(float((residuals**2).mean()))
+    some = np.linspace(0, len(true) - 1, min(len(true), MAX_POINTS)).astype(np.int64)
+    low, high = np.quantile(residuals, OUTER)
+    counts, edges = np.histogram(residuals.clip(low, high), RESIDUAL_BINS)
+    bins = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
+    points = zip(true[some].tolist(), predicted[some].tolist(), strict=True)
+    return Numbers(
+        _measures(predicted, true), tuple(points), tuple(Residuals(*each) for each in bins)
+    )
+
+
+def _measures(
+    predicted: NDArray[np.float64], true: NDArray[np.float64]
+) -> tuple[tuple[str, float], ...]:
+    sizes, spread = np.abs(predicted - true), float(true.std())
+    rmse = math.sqrt(float((sizes**2).mean()))
     measures = [
         ("root mean squared error (rmse)", rmse),
         ("rmse of the mean of the true numbers", spread),
@@ -224,12 +239,20 @@ def numbers_of(predicted: NDArray[np.float64], true: NDArray[np.float64]) -> Num
     ]
     if spread:
         measures.append(("R²", 1.0 - (rmse / spread) ** 2))
-    some = np.linspace(0, len(true) - 1, min(len(true), MAX_POINTS)).astype(np.int64)
-    low, high = np.quantile(residuals, OUTER)
-    counts, edges = np.histogram(residuals.clip(low, high), RESIDUAL_BINS)
-    bins = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
-    points = zip(true[some].tolist(), predicted[some].tolist(), strict=True)
-    return Numbers(tuple(measures), tuple(points), tuple(Residuals(*each) for each in bins))
+    return tuple(measures)
+
+
+def _of_targets(
+    names: Sequence[str], predicted: NDArray[np.float64], true: NDArray[np.float64]
+) -> Numbers:
+    """The measures of the first targets of rows[N, T], each in its own unit."""
+    columns = zip(names, predicted.T[:MAX_LABELS], true.T[:MAX_LABELS], strict=False)
+    measures = [
+        (f"{name}: {measure}", value)
+        for name, *column in columns
+        for measure, value in _measures(*column)
+    ]
+    return Numbers(tuple(measures), (), ())
 
 
 def calibration_bins(probabilities: Floats, true: NDArray[np.int64]) -> tuple[Bin, ...]:

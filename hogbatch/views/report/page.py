@@ -109,7 +109,8 @@ def _quality(quality: Predictions | None) -> list[Markup]:
             return [table_html(class_table(quality))]
         case Numbers():
             parts = [table_html(number_table(quality))]
-            parts += [figure_html(predicted_numbers(quality)), figure_html(residuals(quality))]
+            if quality.points:
+                parts += [figure_html(predicted_numbers(quality)), figure_html(residuals(quality))]
         case Quality():
             parts = [table_html(confusion_table(quality))]
             if quality.bins:

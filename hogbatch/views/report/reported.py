@@ -64,7 +64,7 @@ class Residuals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The predicted numbers of the saved model on held-out rows."""
+    """The predicted numbers of the saved model on held-out rows; of several targets, measures."""
 
     measures: tuple[tuple[str, float], ...]
     points: tuple[tuple[float, float], ...]  # true and predicted number of some rows
