@@ -23,6 +23,7 @@ from hogbatch.config.losses import (
     encodings_for,
     kinds_where,
 )
+from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import ENCODERS, Encoding
 from hogbatch.errors import UsageError
@@ -181,8 +182,8 @@ PREDICTED = {  # of the scores below, by kind of labels
     "binary": [1, 0, 0],
     "classes": [0, 1, 0],
     "multilabel": [[1, 0], [0, 1], [0, 0]],
-    "real": [0.5, -1.0, 0.0],
-    "counts": [math.exp(0.5), math.exp(-1), 1],
+    "real": [[0.5, -2], [-1, 3], [0, 0]],
+    "counts": np.exp([[0.5, -2], [-1, 3], [0, 0]]),
 }
 
 
@@ -195,3 +196,5 @@ def test_predictions_are_labels_as_kernels_take_them(loss: Loss):
         return
     loss.expect_predictions()
     assert_allclose(loss.predict(scores), PREDICTED[loss.encoding])
+    if loss.encoding in NUMBERS:
+        assert loss.predict(scores[:, :1]).shape == (3,)

@@ -103,7 +103,7 @@ def test_a_changed_file_is_read_again_and_its_entry_replaced(
 @pytest.mark.parametrize(
     ("name", "options", "times"),
     [
-        ("a.csv", [{"label": "a"}, {"label": "b"}, {"label": None}, {"features": 3}], 4),
+        ("a.csv", [{"label": ("a",)}, {"label": ("b",)}, {}, {"features": 3}], 4),
         ("a.csv", [{"header": "yes"}, {}, {"columns": BY, "features": 2}], 2),
         ("a.csv", [{"columns": BY._replace(names=each), "features": 2} for each in ORDERS], 2),
         ("a.csv", [{"declared": 9}, {"index_base": 1}, {"threads": 2}, {}], 1),

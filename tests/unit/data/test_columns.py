@@ -83,7 +83,7 @@ def test_the_index_of_a_data_frame_is_not_a_feature():
         form = TableForm("t.csv", (name, "a", "y"), True)
         found = number_columns(form, ReadOptions())
         assert (found.features, found.label) == ([1], 2) and "index of a data frame" in found.note
-        assert number_columns(form, ReadOptions("0"))[:2] == ([1, 2], 0)
+        assert number_columns(form, ReadOptions(("0",)))[:2] == ([1, 2], 0)
 
 
 def test_column_numbers_are_no_names():
