@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 # Names in Linux's abstract socket namespace. A name can be bound once, so a claim is exclusive. It
 # disappears with its process and is visible to every user of this network namespace.
 NAME = "\0hogbatch-core-"
+# Connections of `_owner`, which nobody accepts: one for each run that is started beside this one.
+# Once they are as many, the kernel refuses to say whose claim it is.
+BACKLOG: Final = 1 << 16
 CREDENTIALS: Final = "iII"  # process, user, group: struct ucred of unix(7)
 
 
@@ -77,7 +80,7 @@ def _claim(cores: Iterable[int]) -> tuple[dict[int, socket.socket], set[int]]:
             break
         try:
             claim.bind(f"{NAME}{core}")
-            claim.listen()  # for `_owner`
+            claim.listen(BACKLOG)
             claims[core] = claim
         except OSError as error:  # in other cases it is not permitted: no pinning
             claim.close()

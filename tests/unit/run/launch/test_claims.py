@@ -99,3 +99,8 @@ def test_a_core_of_a_run_that_ends_meanwhile_is_claimed_without_a_warning(monkey
     monkeypatch.setattr(claims, "_owner", owner_after_the_end)
     with pinning([TWO]) as cores, pinning([TWO, ONE]) as unpinned:
         assert (cores, unpinned, caplog.text) == ([(0, 1)], [(), ()], "")
+
+
+def test_the_owner_of_a_claim_is_known_after_many_runs_were_started():
+    with pinning([ONE]):
+        assert {claims._owner(0) for _ in range(200)} == {os.getuid()}
