@@ -171,7 +171,8 @@ class SuppliedCoordinator(Workforce):
             self.leases.evaluated.extend(lease.start, lease.stop)
             return []
         # The plan is that of the other coordinator, so the rates differ by its roll-backs only.
-        usual = self.plan.learning_rate.at(min(lease.batch_size, lease.stop - lease.start))
+        batch = min(lease.batch_size, lease.stop - lease.start)
+        usual = self.plan.learning_rate.at(batch, lease.epoch)
         self.recovery.rollbacks.counted = round(math.log2(usual / lease.learning_rate))
         return self.epochs.supply(lease.epoch, lease.start, lease.stop)
 

@@ -217,6 +217,12 @@ class LearningConfig:
         "scaling of the learning rate with the batch size; auto: depends on the optimizer",
         ("auto", "none", "linear", "sqrt"),
     )
+    schedule: str = Group.OPTIMIZATION.choice(
+        "constant",
+        "factor of the learning rate, which changes after each epoch; all but constant need a "
+        "number of epochs",
+        ("constant", "cosine", "flat-cos", "one-cycle", "coslog4"),
+    )
     l2: float | None = Group.OPTIMIZATION.flag(
         None,
         NUMBER,

@@ -186,12 +186,13 @@ class Leases:
         start, stop = ledger.take(self.last, rows, worker.parts)
         if training:
             worker.assigned_at = now
-        rate = self.plan.learning_rate.at(min(size, stop - start)) if training else 0.0
+        batch, epoch = min(size, stop - start), self.epochs.number
+        rate = self.plan.learning_rate.at(batch, epoch) if training else 0.0
         rate *= self.recovery.rollbacks.rate_factor
         lease = Lease(
             number=self.last,
             task="train" if training else self.evaluated_set,
-            epoch=self.epochs.number,
+            epoch=epoch,
             start=start,
             stop=stop,
             batch_size=size,

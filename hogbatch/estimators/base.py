@@ -43,6 +43,8 @@ class HogbatchEstimator(BaseEstimator):
     optimizer : "sgd", "momentum", "adagrad" or "adam"
     lr : float or None
         Learning rate; None: depends on optimizer, loss and data.
+    schedule : "constant", "cosine", "flat-cos", "one-cycle" or "coslog4"
+        Factor of the learning rate over the epochs of `fit`.
     l2 : float or None
         L2 penalty; None: decreases with the number of rows.
     epochs : int or None
@@ -95,6 +97,7 @@ class HogbatchEstimator(BaseEstimator):
         activation: str = "relu",
         optimizer: str = "adagrad",
         lr: float | None = None,
+        schedule: str = "constant",
         l2: float | None = None,
         epochs: int | None = None,
         max_seconds: float | None = None,
@@ -259,7 +262,8 @@ class HogbatchEstimator(BaseEstimator):
         self._rows_seen = getattr(self, "_rows_seen", 0) + rows
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         l2 = weight_decay(self._rows_seen) if self.l2 is None else self.l2
-        return NOT_HELD_OUT | {"epochs": 1, "l2": l2, "seed": int(seed) + self._parts}
+        one = {"epochs": 1, "schedule": "constant"}
+        return NOT_HELD_OUT | one | {"l2": l2, "seed": int(seed) + self._parts}
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Decision values [N, C] of the rows `X`."""

@@ -29,6 +29,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         activation: str = "relu",
         optimizer: str = "adagrad",
         lr: float | None = None,
+        schedule: str = "constant",
         l2: float | None = None,
         epochs: int | None = None,
         max_seconds: float | None = None,

@@ -27,6 +27,7 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         activation: str = "relu",
         optimizer: str = "adagrad",
         lr: float | None = None,
+        schedule: str = "constant",
         l2: float | None = None,
         epochs: int | None = None,
         max_seconds: float | None = None,

@@ -95,6 +95,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
     # Gradient Algorithms").
     scaling = spec.scaling if config.lr_scaling == "auto" else config.lr_scaling
     optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
+    stopping = _stopping_criteria(config, data, network)
     return Plan(
         identity=Identity(version(), data.fingerprint),
         training=Welcome(
@@ -109,12 +110,14 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
             cpu_teams=config.cpu_teams or 0,
         ),
         limits=limits_for(config, rows),
-        stopping=_stopping_criteria(config, data, network),
+        stopping=stopping,
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, data, network),
             scaling,
             recommend.RATE_BATCH,
             recommend.RATE_CAP,
+            config.schedule,
+            stopping.epochs or 1,
         ),
         lease_seconds=config.lease_ms / 1000,
         beta=config.beta,
@@ -194,7 +197,11 @@ def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:
 
 
 def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -> StoppingCriteria:
-    """Return when to stop. Patience applies by default only if the user sets no other limit."""
+    """Return when to stop.
+
+    Patience applies by default only if the user sets no other limit, and no schedule, whose last
+    epochs improve the model most.
+    """
     rows, patience = data.train_sizes.rows, config.patience
     validated, hashed = _rows(data, "validation"), _hashes(config, data)
     if (patience or config.precedes_refit) and not validated:
@@ -203,12 +210,18 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -
             f"{what} needs validation rows, but there are none: expected a validation-fraction of "
             "at least one row, or validation data"
         )
+    epochs, scheduled = epochs_for(config, rows), config.schedule != "constant"
+    if scheduled and epochs is None:
+        raise UsageError(
+            f"--schedule {config.schedule} needs the number of epochs that the run takes; give "
+            "--epochs besides --max-seconds, or --schedule constant"
+        )
     if patience is None:
         limits = config.epochs, config.max_seconds, config.max_rows
         limited = any(limit is not None for limit in limits)
-        patience = 0 if limited else recommend.patience(rows)
+        patience = 0 if limited or scheduled else recommend.patience(rows)
     return StoppingCriteria(
-        epochs=epochs_for(config, rows),
+        epochs=epochs,
         max_seconds=config.max_seconds,
         target_loss=config.target_loss,
         eval_seconds=config.eval_seconds,

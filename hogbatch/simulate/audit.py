@@ -153,7 +153,7 @@ class Audit:
             leased = lease.stop - lease.start
             whole = leased % lease.batch_size == 0 or leased < lease.batch_size
             check(whole, f"{lease} has batches of different sizes")
-            usual = self.plan.learning_rate.at(min(lease.batch_size, leased))
+            usual = self.plan.learning_rate.at(min(lease.batch_size, leased), lease.epoch)
             halved = [usual / 2**times for times in range(MAX_ROLLBACKS + 1)]
             check(lease.learning_rate in halved, f"{lease} has another learning rate than {usual}")
         hold = HeldRows(key, self._pids[key], lease)

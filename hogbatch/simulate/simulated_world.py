@@ -71,7 +71,7 @@ def simulated_plan(
         training=Welcome(layers, "logistic", optimizer, "delta", 1, "root", "float32"),
         limits=limits,
         stopping=stopping,
-        learning_rate=LearningRate(0.1),
+        learning_rate=LearningRate(0.1, schedule="cosine", epochs=stopping.epochs or 1_000_000),
         lease_seconds=lease_seconds,
         train_rows=rows[0],
         validation_rows=rows[1],

@@ -12,7 +12,7 @@ from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.errors import UsageError
 from hogbatch.kernels.contract import ACTIVATIONS
-from hogbatch.policy.learning_rate import SCALINGS
+from hogbatch.policy.learning_rate import SCALINGS, SCHEDULES
 from tests.support.property_tests import max_examples
 
 ONE_THREAD = (WorkerRequest("cpu", threads=1),)
@@ -64,6 +64,7 @@ def test_data_alone_gives_the_defaults():
     assert from_command_line("a9a") == TrainConfig("a9a")
     assert list(FLAGS) == [field.name for field in fields(TrainConfig)]
     assert FLAGS["lr_scaling"].choices == ("auto", *SCALINGS)
+    assert FLAGS["schedule"].choices == (*SCHEDULES,)
     assert {"linear", *FLAGS["activation"].choices} == set(ACTIVATIONS)
 
 

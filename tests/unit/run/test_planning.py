@@ -155,11 +155,20 @@ def test_the_mean_of_a_hashed_model_is_saved(flags, average):
         ({"epochs": 3, "target_loss": 0.1}, 3, 0),
         ({"epochs": 300, "patience": 5}, 300, 5),
         ({"patience": 0}, 240, 0),
+        ({"schedule": "cosine"}, 240, 0),
+        ({"schedule": "cosine", "patience": 5, "target_loss": 0.1}, 2400, 5),
     ],
 )
 def test_patience_applies_unless_another_limit_is_given(flags, epochs, patience):
     ending = planned(**flags)[-1].stopping
     assert (ending.epochs, ending.patience) == (epochs, patience)
+
+
+def test_a_schedule_extends_over_the_epochs_of_the_run():
+    rate = planned(schedule="cosine", epochs=30, max_seconds=9.0)[-1].learning_rate
+    assert (rate.schedule, rate.epochs) == ("cosine", 30)
+    with pytest.raises(UsageError, match="--schedule cosine needs the number of epochs"):
+        planned(schedule="cosine", max_seconds=9.0)
 
 
 @pytest.mark.parametrize(
