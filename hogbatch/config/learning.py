@@ -226,7 +226,8 @@ class LearningConfig:
     l2: float | None = Group.OPTIMIZATION.flag(
         None,
         NUMBER,
-        "L2 penalty (default: decreases with the number of rows, 0 from 10,000 rows on)",
+        "L2 penalty, with --optimizer adam a decoupled weight decay (default: decreases with the "
+        "number of rows, 0 from 10,000 rows on)",
         "X",
         NON_NEGATIVE,
     )

@@ -7,7 +7,8 @@ nothing, so that every other module may import it.
 
 Each backend implements each rule once: `kernels/reference.py` (NumPy), `kernels/cpu/rules.py`
 (compiled) and `kernels/gpu/cuda/common.cuh` (CUDA). In the rules below, w is a weight, `rate` the
-learning rate, and g the gradient of the mean loss of a batch plus l2 * w.
+learning rate, and g the gradient of the mean loss of a batch plus l2 * w; of an optimizer with
+`decoupled` decay it is without l2 * w.
 """
 
 from collections.abc import Callable
@@ -44,6 +45,7 @@ class OptimizerSpec:
     velocity: bool = False  # each gradient counts 1 / (1 - momentum) times in total
     additive: bool = False  # no state: the step of a batch is the sum of the steps of its rows
     ignores_zeros: bool = False  # a gradient of 0 changes neither weight nor slots
+    decoupled: bool = False  # decays weights by rate l2 w, which is no part of the gradient
     # The first slot is a sum over all gradients, to which all workers add. A thread with slots of
     # its own sees 1 / threads of that sum and takes smaller steps.
     summed_slots: bool = False
@@ -71,9 +73,11 @@ _SPECS: Final = (
         ignores_zeros=True,
         summed_slots=True,
     ),
-    # m += (1 - momentum)(g - m);  v += (1 - beta2)(g² - v);  w -= rate m / (sqrt(v) + epsilon)
+    # m += (1 - momentum)(g - m);  v += (1 - beta2)(g² - v)
+    # w -= rate (m / (sqrt(v) + epsilon) + l2 w)
     # Kingma & Ba 2015, end of section 2: rate = lr sqrt(1 - beta2^t) / (1 - momentum^t) at step t.
-    # Slots: the moments m and v.
+    # Slots: the moments m and v. A decay that is divided by sqrt(v), too, would hardly change
+    # weights with large gradients (Loshchilov & Hutter 2019, "Decoupled Weight Decay").
     OptimizerSpec(
         "adam",
         kind=3,
@@ -87,6 +91,7 @@ _SPECS: Final = (
         adaptive=True,
         bias_corrected=True,
         bounded=False,
+        decoupled=True,
     ),
 )
 

@@ -64,6 +64,7 @@ BIAS_CORRECTED: Final = optimizers.kinds_where(lambda spec: spec.bias_corrected)
 BOUNDED: Final = optimizers.kinds_where(lambda spec: spec.bounded)
 VELOCITY: Final = optimizers.kinds_where(lambda spec: spec.velocity)
 ADDITIVE: Final = optimizers.kinds_where(lambda spec: spec.additive)
+DECOUPLED: Final = optimizers.kinds_where(lambda spec: spec.decoupled)
 IGNORES_ZEROS: Final = optimizers.kinds_where(lambda spec: spec.ignores_zeros)
 SUMMED_SLOTS: Final = optimizers.kinds_where(lambda spec: spec.summed_slots)
 
@@ -301,9 +302,10 @@ class Kernels(Protocol):
     def step(
         self, kind: int, hyper: Hyper, gradient: Floats, slots: Slots, weights: Floats
     ) -> None:
-        """One optimizer step on a tensor of any shape, in place; g = gradient + l2 * weights.
+        """One optimizer step on a tensor of any shape, in place.
 
-        The rules are stated in hogbatch.config.optimizers; the caller computes the bias correction.
+        g = gradient + l2 * weights, or the gradient if the optimizer is DECOUPLED. The rules are
+        stated in hogbatch.config.optimizers; the caller computes the bias correction.
         ADAPTIVE optimizers treat a `gradient` that is not below LARGEST, or not finite, as 0.
         """
 

@@ -189,7 +189,8 @@ def step(kind, hyper, gradient, slots, weights):
     (first, second), rate = slots, _rate(hyper)
     if kind in contract.ADAPTIVE:
         gradient = np.where(np.abs(gradient) < contract.LARGEST, gradient, 0)
-    g = gradient + hyper.l2 * weights if hyper.l2 else gradient
+    decay = hyper.l2 * weights if hyper.l2 else 0
+    g = gradient if kind in contract.DECOUPLED else gradient + decay
     if kind == contract.SGD:
         weights -= rate * g
     elif kind == contract.MOMENTUM:
@@ -202,7 +203,7 @@ def step(kind, hyper, gradient, slots, weights):
     elif kind == contract.ADAM:
         first += (1 - hyper.momentum) * (g - first)
         second += (1 - hyper.beta2) * (g * g - second)
-        weights -= rate * first / (np.sqrt(second) + hyper.epsilon)
+        weights -= rate * (first / (np.sqrt(second) + hyper.epsilon) + decay)
 
 
 def csr_scratch(features, width):

@@ -5,9 +5,10 @@
     RULES       traced with vectors by `kernels.cpu.rows`: touched rows of a sparse input layer
 
 A rule is a function of (numbers, g, slots...) that returns the step, which is subtracted from the
-weight, and the new slots; g is the gradient with weight decay. hogbatch.config.optimizers states
-the formulas. Compiled, a rule is inlined into the loops here. Called from Python with a `Vector`
-for each number, it writes the same operations, in the same order, into a micro-kernel.
+weight, and the new slots; g is the gradient with weight decay, unless that is decoupled.
+hogbatch.config.optimizers states the formulas. Compiled, a rule is inlined into the loops here.
+Called from Python with a `Vector` for each number, it writes the same operations, in the same
+order, into a micro-kernel.
 
 `step_row` has one loop per optimizer: each is vectorised, and reads no slots that its optimizer
 does not have. `step_cell` writes the weight in each branch, and its last branch is an `else`, on
@@ -22,7 +23,15 @@ import numpy as np
 from llvmlite import ir
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import ADAGRAD, ADAM, ADAPTIVE, LARGEST, MOMENTUM, SGD
+from hogbatch.kernels.contract import (
+    ADAGRAD,
+    ADAM,
+    ADAPTIVE,
+    DECOUPLED,
+    LARGEST,
+    MOMENTUM,
+    SGD,
+)
 from hogbatch.kernels.cpu.simd import FLOAT, ZERO, FunctionBuilder
 
 
@@ -117,9 +126,8 @@ def step_row(kind, hyper, gradient, first, second, weights):
             weights[i] -= step
     elif kind == ADAM:
         for i in range(weights.shape[0]):
-            g = sane(gradient[i]) + n.l2 * weights[i]
-            step, first[i], second[i] = adam(n, g, first[i], second[i])
-            weights[i] -= step
+            step, first[i], second[i] = adam(n, sane(gradient[i]), first[i], second[i])
+            weights[i] -= step + n.rate * n.l2 * weights[i]
 
 
 @kernel
@@ -137,9 +145,9 @@ def step_cell(kind, hyper, gradient, cells, f):
         step, cells.first[f] = adagrad(n, sane(gradient) + decay, cells.first[f])
         cells.weights[f] = w - step
     else:
-        g = sane(gradient) + decay
+        g = sane(gradient)
         step, cells.first[f], cells.second[f] = adam(n, g, cells.first[f], cells.second[f])
-        cells.weights[f] = w - step
+        cells.weights[f] = w - (step + n.rate * decay)
 
 
 # --- vectors --------------------------------------------------------------------------------------
@@ -212,7 +220,10 @@ def traced(
     def step(gradient: ir.Value, old: list[ir.Value]) -> list[ir.Value]:
         taken = _sane_vector(w, gradient) if kind in ADAPTIVE else gradient
         weights, *slots = (Vector(w, each) for each in old)
-        change, *slots = RULES[kind](n, Vector(w, taken) + n.l2 * weights, *slots)
+        decay, g = n.l2 * weights, Vector(w, taken)
+        change, *slots = RULES[kind](n, g if kind in DECOUPLED else g + decay, *slots)
+        if kind in DECOUPLED:
+            change = change + n.rate * decay
         return [each.value for each in (weights - change, *slots)]
 
     return step

@@ -18,12 +18,12 @@ RATE = 0.125
 class State:
     """Weights with slots, and a step on them."""
 
-    def __init__(self, spec, seen=True):
+    def __init__(self, spec, seen=True, l2=0.0):
         random = np.random.default_rng(0)
         self.weights = random.standard_normal(50)
         self.slots = Slots(*(np.zeros(50 if n < spec.slots else 0) for n in range(2)))
         self._kind = spec.kind
-        self._hyper = Hyper(RATE, 0.0, spec.momentum, spec.beta2, spec.epsilon)
+        self._hyper = Hyper(RATE, l2, spec.momentum, spec.beta2, spec.epsilon)
         if seen:
             self.step(random.standard_normal(50))
 
@@ -107,6 +107,16 @@ def test_whether_a_gradient_of_zero_changes_nothing(spec):
 
 
 @optimizers
+def test_decoupled_decay_changes_no_slots(spec):
+    gradient, before = gradients(1)[0], State(spec, seen=False).weights
+    decayed, same = (State(spec, seen=False, l2=l2).step(gradient) for l2 in (0.5, 0.0))
+    unchanged = [np.array_equal(a, b) for a, b in zip(decayed.slots, same.slots, strict=True)]
+    assert all(unchanged) == (spec.decoupled or not spec.slots)
+    if spec.decoupled:
+        assert_allclose(same.weights - decayed.weights, RATE * 0.5 * before)
+
+
+@optimizers
 def test_summed_slots_do_not_depend_on_the_worker_that_met_a_gradient(spec):
     if not spec.slots:
         assert not spec.summed_slots
@@ -120,7 +130,15 @@ def test_summed_slots_do_not_depend_on_the_worker_that_met_a_gradient(spec):
 
 
 def test_sets_of_numbers_follow_a_property():
-    for name in ("adaptive", "bias_corrected", "bounded", "velocity", "additive", "ignores_zeros"):
+    for name in (
+        "adaptive",
+        "bias_corrected",
+        "bounded",
+        "velocity",
+        "additive",
+        "ignores_zeros",
+        "decoupled",
+    ):
         kinds = [spec.kind for spec in OPTIMIZERS.values() if getattr(spec, name)]
         assert_array_equal(getattr(contract, name.upper()), kinds)
     assert (OPTIMIZERS["adagrad"].kind,) == contract.SUMMED_SLOTS

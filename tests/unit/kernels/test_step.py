@@ -28,7 +28,7 @@ def adagrad(h, g, w, state):
 def adam(h, g, w, state):
     state["m"] = h.momentum * state.get("m", 0) + (1 - h.momentum) * g
     state["v"] = h.beta2 * state.get("v", 0) + (1 - h.beta2) * g**2
-    return w - h.rate * state["m"] / (np.sqrt(state["v"]) + h.epsilon)
+    return w - h.rate * (state["m"] / (np.sqrt(state["v"]) + h.epsilon) + h.l2 * w)
 
 
 FORMULAS = {formula.__name__: formula for formula in (sgd, momentum, adagrad, adam)}
@@ -50,7 +50,8 @@ def test_steps_follow_the_formula(kernels, optimizer, l2, shape):
     for _ in range(5):
         gradient = padded(random, shape.fan_in, shape.width, len(weights))
         kernels.step(optimizer.kind, hyper, gradient, slots, weights)
-        expected = FORMULAS[optimizer.name](hyper, gradient + l2 * expected, expected, state)
+        g = gradient if optimizer.decoupled else gradient + l2 * expected
+        expected = FORMULAS[optimizer.name](hyper, g, expected, state)
     assert_allclose(weights, expected, rtol=1e-4, atol=1e-4)
     assert not weights[shape.fan_in :].any() and not weights[:, shape.width :].any()
 

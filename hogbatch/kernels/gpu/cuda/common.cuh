@@ -155,7 +155,8 @@ __device__ void step_cell(long long kind, const double* rate, double l2, double 
     float by = (float)*rate;
     float w = weights[cell];
     if (ADAPTIVE(kind) && !(fabsf(gradient) < (float)LARGEST)) gradient = 0;
-    float g = gradient + (float)l2 * w;
+    float decay = (float)l2 * w;
+    float g = DECOUPLED(kind) ? gradient : gradient + decay;
     if (kind == SGD) {
         w -= by * g;
     } else if (kind == MOMENTUM) {
@@ -167,7 +168,7 @@ __device__ void step_cell(long long kind, const double* rate, double l2, double 
     } else if (kind == ADAM) {
         first[cell] += (float)(1 - momentum) * (g - first[cell]);
         second[cell] += (float)(1 - beta2) * (g * g - second[cell]);
-        w -= by * first[cell] / (sqrtf(second[cell]) + (float)epsilon);
+        w -= by * (first[cell] / (sqrtf(second[cell]) + (float)epsilon) + decay);
     }
     weights[cell] = w;
 }
