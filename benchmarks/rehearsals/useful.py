@@ -20,7 +20,7 @@ from hogbatch.data.load import load
 from hogbatch.model.network import Network
 from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.policy.limits import useful_limits
-from hogbatch.run.planning import network_for, plan_for
+from hogbatch.run.planning import network_for, plan_for, with_recipe
 from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
@@ -88,6 +88,7 @@ def _problem(set_name: str, data: Path) -> _Problem:
         validation=str(files[1]) if len(files) > 1 else None,
         hidden=case.task.hidden,
         activation=case.activation,
+        recipe="fast",
     )
     loaded = load(
         config.data,
@@ -96,6 +97,7 @@ def _problem(set_name: str, data: Path) -> _Problem:
         cache=DataCache.of(config.data_cache, lambda note: None),
     )
     network = network_for(config, loaded)
+    config = with_recipe(config, loaded, network)
     plan, spec = plan_for(config, loaded, network), OPTIMIZERS[config.optimizer]
     workload = Workload.of(
         *(network, loaded.train, spec.slots, plan.training.lsh),

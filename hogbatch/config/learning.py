@@ -202,8 +202,15 @@ class LearningConfig:
         "MODEL",
     )
 
+    recipe: str = Group.OPTIMIZATION.choice(
+        "auto",
+        "defaults of optimizer, schedule and weight decay: tabular: the best model in the end; "
+        "fast: a good model early; auto: tabular for networks on dense data, unless --target-loss, "
+        "--optimizer, --lr or --cluster is given",
+        ("auto", "tabular", "fast"),
+    )
     optimizer: str = Group.OPTIMIZATION.choice(
-        "adagrad", "update rule (optimizer)", tuple(OPTIMIZERS)
+        "auto", "update rule; auto: adam with --recipe tabular, else adagrad", ("auto", *OPTIMIZERS)
     )
     lr: float | None = Group.OPTIMIZATION.flag(
         None,
@@ -218,16 +225,16 @@ class LearningConfig:
         ("auto", "none", "linear", "sqrt"),
     )
     schedule: str = Group.OPTIMIZATION.choice(
-        "constant",
+        "auto",
         "factor of the learning rate, which changes after each epoch; all but constant need a "
-        "number of epochs",
-        ("constant", "cosine", "flat-cos", "one-cycle", "coslog4"),
+        "number of epochs; auto: cosine with --recipe tabular, if only the epochs end the run",
+        ("auto", "constant", "cosine", "flat-cos", "one-cycle", "coslog4"),
     )
     l2: float | None = Group.OPTIMIZATION.flag(
         None,
         NUMBER,
-        "L2 penalty, with --optimizer adam a decoupled weight decay (default: decreases with the "
-        "number of rows, 0 from 10,000 rows on)",
+        "L2 penalty, with --optimizer adam a decoupled weight decay (default: by --recipe; with "
+        "fast it decreases with the number of rows, 0 from 10,000 rows on)",
         "X",
         NON_NEGATIVE,
     )

@@ -35,8 +35,8 @@ class OptimizerSpec:
     # Recommended learning rates (run/defaults.py).
     scaling: Scaling = "linear"  # growth of the learning rate with the batch
     hashed_learning_rate: float | None = None  # with a hashed output layer; None: as without one
-    # Adaptive optimizers: fraction of the learning rate for a loss with an unbounded gradient.
-    unbounded_loss_fraction: float = 1.0
+    # Adaptive optimizers: factor of the learning rate for a loss with an unbounded gradient.
+    unbounded_loss_factor: float = 1.0
 
     # What kernels and workers must know about the rule.
     adaptive: bool = False  # divides by the size of past gradients; skips those beyond LARGEST
@@ -67,7 +67,7 @@ _SPECS: Final = (
         epsilon=1e-8,
         scaling="sqrt",
         hashed_learning_rate=0.025,
-        unbounded_loss_fraction=0.4,  # finer steps overfit less
+        unbounded_loss_factor=0.4,  # finer steps overfit less
         adaptive=True,
         bounded=False,
         ignores_zeros=True,
@@ -88,6 +88,7 @@ _SPECS: Final = (
         epsilon=1e-8,
         scaling="sqrt",
         hashed_learning_rate=0.002,
+        unbounded_loss_factor=3.0,  # of standardised labels
         adaptive=True,
         bias_corrected=True,
         bounded=False,

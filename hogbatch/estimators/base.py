@@ -40,13 +40,15 @@ class HogbatchEstimator(BaseEstimator):
     hidden : tuple of int or int
         Widths of the hidden layers; () is a linear model.
     activation : "relu", "sigmoid" or "tanh"
-    optimizer : "sgd", "momentum", "adagrad" or "adam"
+    recipe : "auto", "tabular" or "fast"
+        Defaults of optimizer, schedule and weight decay (docs/batch-policy.md).
+    optimizer : "auto", "sgd", "momentum", "adagrad" or "adam"
     lr : float or None
         Learning rate; None: depends on optimizer, loss and data.
-    schedule : "constant", "cosine", "flat-cos", "one-cycle" or "coslog4"
+    schedule : "auto", "constant", "cosine", "flat-cos", "one-cycle" or "coslog4"
         Factor of the learning rate over the epochs of `fit`.
     l2 : float or None
-        L2 penalty; None: decreases with the number of rows.
+        L2 penalty, under Adam a decoupled weight decay; None: depends on the recipe.
     epochs : int or None
         Maximum number of passes over the training rows; None: 10, more for small data.
     max_seconds : float or None
@@ -95,9 +97,10 @@ class HogbatchEstimator(BaseEstimator):
         hidden: Any = (512, 512),
         *,
         activation: str = "relu",
-        optimizer: str = "adagrad",
+        recipe: str = "auto",
+        optimizer: str = "auto",
         lr: float | None = None,
-        schedule: str = "constant",
+        schedule: str = "auto",
         l2: float | None = None,
         epochs: int | None = None,
         max_seconds: float | None = None,

@@ -1,6 +1,8 @@
-"""Defaults of the learning rate, batch size, epochs and weight decay, derived from the data."""
+"""Defaults of the optimizer, learning rate, batch size, epochs and weight decay, from the data."""
 
 import math
+from dataclasses import dataclass
+from typing import Final
 
 from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.config.optimizers import OPTIMIZERS, OptimizerSpec
@@ -27,7 +29,29 @@ SPARSE_CRITICAL_BATCH = 1536  # if most of the work is in a sparse first layer
 EPOCHS = 10  # for large training sets; small ones get more epochs, for at least
 MIN_UPDATES = 3_000  # updates
 MAX_PER_DEFAULT = 10  # maximum epochs with a target loss, in default epochs
+DECAY_ROWS = 3_000  # training rows from which on the decay of a recipe falls
 SMALL_ROWS = 10_000  # training sets with fewer rows are regularised
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Defaults that were chosen together; docs/batch-policy.md has the measurements."""
+
+    optimizer: str
+    schedule: str  # of a run that ends after a known number of epochs
+    decay: float | None = None  # decoupled, for up to DECAY_ROWS rows; None: `weight_decay`
+    unbounded_loss_decay: float | None = None  # the same for a loss with an unbounded gradient
+
+    def decoupled_decay(self, loss: Loss, rows: int) -> float | None:
+        """The decay for `rows` training rows, which falls as 1 / rows; None: `weight_decay`."""
+        decay = self.decay if loss.bounded_gradient else self.unbounded_loss_decay
+        return None if decay is None else decay * min(1.0, DECAY_ROWS / rows)
+
+
+RECIPES: Final = {
+    "fast": Recipe("adagrad", "constant"),  # a good model early
+    "tabular": Recipe("adam", "cosine", 1.0, 0.2),  # the best model in the end
+}
 
 
 def critical_batch(rows: int, *, dense: bool) -> float:
@@ -66,7 +90,7 @@ def learning_rate(
     if hashed and spec.hashed_learning_rate is not None:
         return spec.hashed_learning_rate
     if not linear:
-        return spec.learning_rate * _fraction(spec, trained)
+        return spec.learning_rate * _factor(spec, trained)
     if spec.adaptive:
         steps = LINEAR_STEPS / max(value_square, 1e-12) ** 0.5
         if trained.bounded_gradient:
@@ -76,18 +100,18 @@ def learning_rate(
     return (
         stable
         * (1.0 - spec.momentum)
-        * (1.0 if trained.bounded_gradient else _fraction(spec, trained))
+        * (1.0 if trained.bounded_gradient else _factor(spec, trained))
     )
 
 
-def _fraction(spec: OptimizerSpec, loss: Loss) -> float:
-    """Fraction of the learning rate, for losses with large gradients.
+def _factor(spec: OptimizerSpec, loss: Loss) -> float:
+    """Factor of the learning rate, for losses with large gradients.
 
     Adaptive optimizers compensate for the size of a gradient.
     """
     if not spec.adaptive:
         return loss.rate_fraction
-    return 1.0 if loss.bounded_gradient else spec.unbounded_loss_fraction
+    return 1.0 if loss.bounded_gradient else spec.unbounded_loss_factor
 
 
 def epochs(rows: int) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
@@ -84,11 +85,31 @@ def _hashes(config: TrainConfig, data: DataFacts) -> bool:
     return config.output == "lsh"
 
 
+def with_recipe(config: TrainConfig, data: DataFacts, network: Network) -> TrainConfig:
+    """Return `config` with the recipe and the optimizer that `auto` stands for.
+
+    A network on dense data has the recipe "tabular", unless the user has chosen an optimizer or
+    its rate, or wants a certain loss as early as possible. With several servers it is not measured.
+    """
+    recipe = config.recipe
+    if recipe == "auto":
+        chosen = config.optimizer != "auto" or config.lr or config.target_loss or config.cluster
+        dense = not data.train_sizes.sparse and not network.output_major
+        recipe = "tabular" if dense and len(network.layers) > 1 and not chosen else "fast"
+    optimizer = config.optimizer
+    if optimizer == "auto":
+        optimizer = recommend.RECIPES[recipe].optimizer
+    return replace(config, recipe=recipe, optimizer=optimizer)
+
+
 def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
-    """Return the plan by which the coordinator decides; UsageError for unsuitable settings."""
+    """Return the plan by which the coordinator decides; UsageError for unsuitable settings.
+
+    `config` is a result of `with_recipe`.
+    """
     _expect_threshold(config, data, network)
     spec, rows = OPTIMIZERS[config.optimizer], data.train_sizes.rows
-    l2 = recommend.weight_decay(rows) if config.l2 is None else config.l2
+    l2 = _recommended_decay(config, network, rows) if config.l2 is None else config.l2
     # The rate grows linearly with the batch for optimizers whose steps are proportional to the
     # gradient. Adaptive ones divide by its size, so the step depends on its noise, which falls with
     # the root of the batch size (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive
@@ -116,7 +137,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
             scaling,
             recommend.RATE_BATCH,
             recommend.RATE_CAP,
-            config.schedule,
+            _schedule(config),
             stopping.epochs or 1,
         ),
         lease_seconds=config.lease_ms / 1000,
@@ -210,7 +231,7 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -
             f"{what} needs validation rows, but there are none: expected a validation-fraction of "
             "at least one row, or validation data"
         )
-    epochs, scheduled = epochs_for(config, rows), config.schedule != "constant"
+    epochs, scheduled = epochs_for(config, rows), _schedule(config) != "constant"
     if scheduled and epochs is None:
         raise UsageError(
             f"--schedule {config.schedule} needs the number of epochs that the run takes; give "
@@ -315,6 +336,25 @@ def _lsh(config: TrainConfig, data: DataFacts) -> Lsh | None:
     rehash = REHASH if config.cluster is None else REHASH_OF_SERVERS
     settings = parse(config.lsh, data.encoding.outputs, config.seed, rehash)
     return structs.replace(settings, background=not config.deterministic)
+
+
+def _schedule(config: TrainConfig) -> str:
+    """Return the schedule of the learning rate.
+
+    That of a recipe if the user sets no limit that may end the run earlier, and for its optimizer.
+    """
+    if config.schedule != "auto":
+        return config.schedule
+    recipe = recommend.RECIPES[config.recipe]
+    earlier = config.max_seconds or config.target_loss or config.patience
+    return "constant" if earlier or config.optimizer != recipe.optimizer else recipe.schedule
+
+
+def _recommended_decay(config: TrainConfig, network: Network, rows: int) -> float:
+    decay = recommend.RECIPES[config.recipe].decoupled_decay(LOSSES[network.loss], rows)
+    if decay is None or not OPTIMIZERS[config.optimizer].decoupled:
+        return recommend.weight_decay(rows)
+    return decay
 
 
 def _recommended_rate(config: TrainConfig, data: DataFacts, network: Network) -> float:

@@ -32,7 +32,7 @@ from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint.snapshots import checkpoints_kept
 from hogbatch.run.initial import fitted, initial_model, network_of
-from hogbatch.run.planning import memory_for, metric_for, network_for, plan_for
+from hogbatch.run.planning import memory_for, metric_for, network_for, plan_for, with_recipe
 from hogbatch.run.resume import (
     ResumePoint,
     expect_checkpoints,
@@ -159,6 +159,7 @@ def prepare(
     return_freed_memory()  # of the file's contents, before the data are copied to shared memory
     start = initial_model(config)
     network = network_for(config, data) if start is None else network_of(config, start)
+    config = with_recipe(config, data, network)
     metric = metric_for(config, data, network) or "loss"
     chosen = {"metric": metric, "threshold": config.threshold or "none"}
     identity = {**identity_of(config, data, network), **chosen}

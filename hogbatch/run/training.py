@@ -105,6 +105,7 @@ def open_run(
         run_dir = enter(temporary_directory()) if temporary else choose_run_dir(config)
         directory = enter(RunDirectory.hold(run_dir, files, temporary=temporary))
         setup = prepare(config, directory, platform.in_memory(workers), console, read)
+        config = setup.config
         setup = replace(setup, plan=platform.plan(config, setup.plan, setup.network))
         policy = make_policy(policy_settings(config, setup.data, setup.network))
         console.busy("copying the data to shared memory")

@@ -94,7 +94,7 @@ def classes_file(path, shift=0.0):
 def test_data_that_have_changed_are_not_evaluated(tmp_path, report):
     data, run_dir = tmp_path / "rows.csv", tmp_path / "run"
     classes_file(data)
-    settings = {"label": "label", "hidden": (4,), "epochs": 2, "quiet": True}
+    settings = {"label": "label", "hidden": (4,), "epochs": 2, "recipe": "fast", "quiet": True}
     hogbatch.train(data, run_dir=run_dir, **settings)
     path = run_dir / "report.html"
     assert "test rows are predicted correctly" in report(run_dir, path=path).text

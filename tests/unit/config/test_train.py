@@ -64,7 +64,7 @@ def test_data_alone_gives_the_defaults():
     assert from_command_line("a9a") == TrainConfig("a9a")
     assert list(FLAGS) == [field.name for field in fields(TrainConfig)]
     assert FLAGS["lr_scaling"].choices == ("auto", *SCALINGS)
-    assert FLAGS["schedule"].choices == (*SCHEDULES,)
+    assert FLAGS["schedule"].choices == ("auto", *SCHEDULES)
     assert {"linear", *FLAGS["activation"].choices} == set(ACTIVATIONS)
 
 

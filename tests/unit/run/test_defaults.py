@@ -22,7 +22,8 @@ def test_the_rate_of_a_deep_network_depends_on_its_loss_and_not_on_the_data():
     for name, loss in ((name, loss) for name in OPTIMIZERS for loss in LOSSES):
         fraction = fractions.get(loss, 1.0)
         if name in ADAPTIVE:
-            fraction = 0.4 if name == "adagrad" and loss in ("squared", "poisson") else 1.0
+            unbounded = {"adagrad": 0.4, "adam": 3.0}[name]
+            fraction = unbounded if loss in ("squared", "poisson") else 1.0
         for squares in ((0.1, 10.0), (100.0, 0.01)):
             assert rate(name, loss, False, *squares) == pytest.approx(fraction * RATES[name])
 
@@ -72,6 +73,13 @@ def test_fewer_rows_have_more_epochs_and_smaller_batches(rows, batch, epochs, pa
 def test_weight_decay_fades_out_as_rows_grow():
     penalties = [defaults.weight_decay(rows) for rows in (96, 1_000, 9_999, 10_000, 10**6)]
     assert penalties == pytest.approx([0.020633, 0.0018, 2e-8, 0.0, 0.0], rel=1e-3)
+
+
+def test_the_decay_of_a_recipe_falls_with_the_rows_of_large_sets():
+    squared, softmax, tabular = LOSSES["squared"], LOSSES["softmax"], defaults.RECIPES["tabular"]
+    assert [tabular.decoupled_decay(softmax, rows) for rows in (9, 3_000, 12_000)] == [1, 1, 0.25]
+    assert tabular.decoupled_decay(squared, 6_000) == pytest.approx(0.1)
+    assert defaults.RECIPES["fast"].decoupled_decay(squared, 9) is None
 
 
 def test_the_critical_batch_of_a_dense_network_follows_the_rows():

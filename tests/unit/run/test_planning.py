@@ -10,7 +10,14 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.data.encode import Encoding
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
-from hogbatch.run.planning import is_small, limits_for, memory_for, network_for, plan_for
+from hogbatch.run.planning import (
+    is_small,
+    limits_for,
+    memory_for,
+    network_for,
+    plan_for,
+    with_recipe,
+)
 
 DENSE = SetSizes(100, 30, sparse=False)
 
@@ -27,9 +34,11 @@ def planned(kind="binary", outputs=1, sizes=DENSE, **flags):
         train_sizes=sizes,
         set_sizes={"train": sizes, "validation": sizes},
         encoding=encoding,
+        mean_square=30.0,
     )
     network = network_for(config(**flags), data)
-    return config(**flags), data, network, plan_for(config(**flags), data, network)
+    chosen = with_recipe(config(**flags), data, network)
+    return chosen, data, network, plan_for(chosen, data, network)
 
 
 def welcome(*data, **flags):
@@ -162,6 +171,36 @@ def test_the_mean_of_a_hashed_model_is_saved(flags, average):
 def test_patience_applies_unless_another_limit_is_given(flags, epochs, patience):
     ending = planned(**flags)[-1].stopping
     assert (ending.epochs, ending.patience) == (epochs, patience)
+
+
+SPARSE = SetSizes(100, 30, sparse=True, stored=900, max_stored=9)
+TABULAR = "tabular", "adam", "cosine", 1.0
+FAST = "fast", "adagrad", "constant", pytest.approx(0.0198)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sizes", "chosen"),
+    [
+        ({}, DENSE, TABULAR),
+        ({"loss": "squared"}, DENSE, (*TABULAR[:3], 0.2)),
+        ({"loss": "squared"}, SPARSE, FAST),
+        ({"hidden": ""}, DENSE, FAST),
+        ({"target_loss": 0.1}, DENSE, FAST),
+        ({"lr": 0.1}, DENSE, FAST),
+        ({"optimizer": "adam"}, DENSE, ("fast", "adam", *FAST[2:])),
+        ({"recipe": "tabular", "optimizer": "sgd"}, DENSE, ("tabular", "sgd", *FAST[2:])),
+        ({"recipe": "tabular", "lr": 0.1, "l2": 0.5}, SPARSE, (*TABULAR[:3], 0.5)),
+        ({"max_seconds": 9.0}, DENSE, ("tabular", "adam", "constant", 1.0)),
+        ({"patience": 5}, DENSE, ("tabular", "adam", "constant", 1.0)),
+        ({"patience": 5, "schedule": "cosine"}, DENSE, TABULAR),
+    ],
+)
+def test_a_recipe_follows_from_the_data_and_what_the_user_has_chosen(flags, sizes, chosen):
+    kind = "real" if "loss" in flags else "binary"
+    given, _, _, plan = planned(kind, sizes=sizes, **{"lr": None} | flags)
+    optimizer = plan.training.optimizer
+    found = given.recipe, optimizer.name, plan.learning_rate.schedule, optimizer.l2
+    assert found == chosen
 
 
 def test_a_schedule_extends_over_the_epochs_of_the_run():

@@ -25,7 +25,7 @@ from tests.unit.run.checkpoint.test_snapshots import SAVED
 EVALUATION = Evaluation(1.5, 2.0, 180, 0.4, 0.5, {"accuracy": 0.75})
 IDENTITY = {"network": "5-4-1 relu", "seed": 0}
 NETWORK = Network.build(5, (4,), 1, "relu", "logistic")
-SIZES = TrainConfig(), NETWORK, 100  # training rows
+SIZES = TrainConfig(optimizer="adagrad"), NETWORK, 100  # training rows
 CELLS = np.zeros(NETWORK.parameters, np.float32)
 ARRAYS = {
     **dict.fromkeys(("params", "first", "kept"), CELLS),
@@ -164,7 +164,7 @@ def test_an_older_checkpoint_is_used_if_the_newest_is_not_valid(tmp_path, reason
             (TrainConfig(optimizer="adam"), NETWORK, 100),
             r"tensor second: expected \[\d+\] cells; got \[0\]",
         ),
-        ({}, (TrainConfig(), NETWORK, 80), "epoch_rows: expected at most 80 rows; got 90"),
+        ({}, (SIZES[0], NETWORK, 80), "epoch_rows: expected at most 80 rows; got 90"),
         (
             {"quarantined": np.arange(11)},
             SIZES,
@@ -267,7 +267,7 @@ def test_a_run_below_the_home_directory_is_found(tmp_path, monkeypatch):
     ],
 )
 def test_the_setting_is_named_by_which_data_differ(tmp_path, changes, message):
-    before = TrainConfig("a.csv")
+    before = TrainConfig("a.csv", optimizer="adagrad")
     write(tmp_path, identity={"data": "9 rows"}, config=to_toml(before))
     point, now = find_resume_point("auto", tmp_path), replace(before, **changes)
     point.check({"data": "9 rows"}, now, *SIZES[1:])
