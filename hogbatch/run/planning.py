@@ -103,9 +103,9 @@ def with_recipe(config: TrainConfig, data: DataFacts, network: Network) -> Train
 
 
 def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
-    """Return the plan by which the coordinator decides; UsageError for unsuitable settings.
+    """Return the plan by which the coordinator decides; `config` is a result of `with_recipe`.
 
-    `config` is a result of `with_recipe`.
+    UsageError for unsuitable settings.
     """
     _expect_threshold(config, data, network)
     spec, rows = OPTIMIZERS[config.optimizer], data.train_sizes.rows
@@ -223,6 +223,8 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -
     Patience applies by default only if the user sets no other limit, and no schedule, whose last
     epochs improve the model most.
     """
+    if config.refit and not config.precedes_refit:  # the rows alone end a second run
+        config = replace(config, epochs=None, patience=None, max_seconds=None, target_loss=None)
     rows, patience = data.train_sizes.rows, config.patience
     validated, hashed = _rows(data, "validation"), _hashes(config, data)
     if (patience or config.precedes_refit) and not validated:
@@ -239,8 +241,8 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -
         )
     if patience is None:
         limits = config.epochs, config.max_seconds, config.max_rows
-        limited = any(limit is not None for limit in limits)
-        patience = 0 if limited or scheduled else recommend.patience(rows)
+        limited = scheduled or any(limit is not None for limit in limits)
+        patience = 0 if limited else recommend.patience(rows)
     return StoppingCriteria(
         epochs=epochs,
         max_seconds=config.max_seconds,

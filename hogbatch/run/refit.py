@@ -27,10 +27,6 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         rows = (first.summary["saved"] or first.summary)["rows"]
         directory = None if first.run_dir is None else str(first.run_dir)
         config = replace(config, max_rows=rows, run_dir=directory, resume=None, overwrite=True)
-        if config.target_loss is not None and config.recipe == "auto":
-            config = replace(config, recipe="fast")  # that of the first run
-    # Also if the run is resumed with the flags of the first one.
-    config = replace(config, epochs=None, patience=None, max_seconds=None, target_loss=None)
     return execute(replace(config, validation_fraction=0.0))
 
 

@@ -159,6 +159,7 @@ def test_the_mean_of_a_hashed_model_is_saved(flags, average):
         ({"epochs": 3}, 3, 0),
         ({"max_seconds": 9.0}, None, 0),
         ({"max_rows": 3 * DENSE.rows + 1}, 4, 0),
+        ({"max_rows": 3 * DENSE.rows, "refit": True, "epochs": 9, "patience": 5}, 3, 0),
         ({"target_loss": 0.1}, 2400, 60),
         ({"target_loss": 0.1, "max_seconds": 9.0}, None, 0),
         ({"epochs": 3, "target_loss": 0.1}, 3, 0),
@@ -193,6 +194,7 @@ FAST = "fast", "adagrad", "constant", pytest.approx(0.0198)
         ({"max_seconds": 9.0}, DENSE, ("tabular", "adam", "constant", 1.0)),
         ({"patience": 5}, DENSE, ("tabular", "adam", "constant", 1.0)),
         ({"patience": 5, "schedule": "cosine"}, DENSE, TABULAR),
+        ({"refit": True, "max_rows": 9, "patience": 5}, DENSE, (*TABULAR[:2], "constant", 1.0)),
     ],
 )
 def test_a_recipe_follows_from_the_data_and_what_the_user_has_chosen(flags, sizes, chosen):
