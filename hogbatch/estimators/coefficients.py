@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from hogbatch.data.scale import Scaler
 from hogbatch.data.schema import TO_ZERO
-from hogbatch.data.table.encoders import CategoryEncoder, NumericEncoder
+from hogbatch.data.table.encoders import CategoryEncoder
 from hogbatch.data.table.encoding import TableEncoding
+from hogbatch.data.table.numeric import NumericEncoder
 from hogbatch.model.trained import Model
 
 Floats = NDArray[np.float64]

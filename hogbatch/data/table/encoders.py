@@ -5,14 +5,14 @@ An encoder is fitted on the training rows. It has `width` features, numbered fro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.order import RowNumbers
-from hogbatch.data.schema import FLOAT32_MAX, FLOAT64_MAX, TO_ZERO, convert, expect, within
+from hogbatch.data.schema import FLOAT32_MAX, convert, expect, within
 from hogbatch.data.table.columns import (
     NO_VALUE,
     CategoryColumn,
@@ -22,7 +22,9 @@ from hogbatch.data.table.columns import (
     TextColumn,
     to_categories,
 )
+from hogbatch.data.table.encoder import Arrays, Block, StoredByField
 from hogbatch.data.table.kinds import Kind
+from hogbatch.data.table.numeric import NumericEncoder
 from hogbatch.data.table.words import BUCKETS, Terms, hashes_of, terms
 
 FREQUENT: Final = 0.1  # values in this fraction of the rows weigh 1, rarer ones less
@@ -30,8 +32,6 @@ MAX_VALUES: Final = 10_000  # a column with more distinct values is hashed,
 HASH_BITS: Final = 14  # into 2^14 features
 RARE_ROWS: Final = 5  # a value in fewer training rows has no feature of its own,
 RARE_FRACTION: Final = 0.01  # unless that is this fraction of them
-QUANTILES: Final = 101
-UNIFORM_DEVIATION: Final = 12**-0.5  # of numbers spread evenly over [0, 1]
 DAY: Final = 86_400.0  # seconds
 CYCLES: Final = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
 MIN_YEAR: Final = 60 * DAY  # dates within a shorter span have no cycle of a year
@@ -39,120 +39,6 @@ MAX_TERMS: Final = 1 << 17  # features of a text column
 MIN_TERM_ROWS: Final = 2  # rarer words have no feature, in large training sets
 SMALL_ROWS: Final = 100
 UNFITTED: Final = np.empty(0, np.float32)  # weights
-
-Arrays: TypeAlias = dict[str, NDArray[Any]]
-
-
-class Block(NamedTuple):
-    """The features of B rows of a column: k stored values per row."""
-
-    features: NDArray[np.int32]  # [B, k]
-    values: NDArray[np.float32]  # [B, k]
-
-
-class StoredByField:
-    """Scalars and arrays of an encoder for the model file, by the names of its fields."""
-
-    __slots__ = ()
-
-    def description(self) -> dict[str, Any]:
-        """The scalars, as JSON."""
-        return {n: v for n, v in self._values() if not isinstance(v, np.ndarray | None)}
-
-    def arrays(self) -> Arrays:
-        """The arrays by name."""
-        return {name: value for name, value in self._values() if isinstance(value, np.ndarray)}
-
-    def _values(self) -> list[tuple[str, Any]]:
-        own: Any = self  # a dataclass
-        return [(field.name, getattr(self, field.name)) for field in fields(own)]
-
-    @classmethod
-    def from_description(cls, found: Mapping[str, Any], arrays: Arrays, name: str) -> Self:
-        """The encoder with these scalars and arrays; ValueError, with `name`, for others."""
-        encoder: Self = convert({**found, **arrays}, cls, name)
-        encoder.validate(name)
-        return encoder
-
-    def validate(self, name: str) -> None:
-        """ValueError, with `name`, for values that `fit` does not return."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NumericEncoder(StoredByField):
-    """A number as (x - mean) / scale, or as its place among the quantiles of the training rows.
-
-    A missing value is 0, and sets an indicator if the training rows have missing values. If they
-    have only one number, all numbers become 0.
-    """
-
-    kind: ClassVar[Kind] = "number"
-    stored: ClassVar[int] = 1
-
-    mean: float
-    scale: float
-    fill: float  # in place of a missing value, before scaling
-    indicator: bool
-    quantiles: NDArray[np.float64] | None = None  # ascending and distinct, at least two
-
-    @property
-    def width(self) -> int:
-        """The number of features."""
-        return 1 + self.indicator
-
-    def validate(self, name: str) -> None:
-        """ValueError, with `name`, for values that `fit` does not return."""
-        expect(self.scale > 0, f"{name}.scale: expected a number above 0; got {self.scale}")
-        if (places := self.quantiles) is not None:
-            ascend = len(places) > 1 and (places[1:] > places[:-1]).all()
-            finite = within(places, -FLOAT64_MAX, FLOAT64_MAX)
-            expect(ascend and finite, f"{name}.quantiles: expected ascending numbers")
-
-    @classmethod
-    def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "NumericEncoder":
-        """Fit the statistics; `scaling` is standard, max, none or quantile."""
-        assert isinstance(column, NumberColumn)
-        present = found = column.values.take(rows).astype(np.float64, copy=False)
-        if indicator := bool((missing := np.isnan(found)).any()):
-            present = found[~missing]
-        if not len(present):
-            return cls(0.0, TO_ZERO, 0.0, indicator)
-        mean, deviation = float(present.mean()), float(present.std())
-        if deviation <= 1e-12 * abs(mean):
-            return cls(mean, TO_ZERO, mean, indicator)
-        if scaling == "none":
-            return cls(0.0, 1.0, mean, indicator)
-        if scaling == "max":
-            return cls(0.0, float(np.abs(present).max()), mean, indicator)
-        if scaling == "quantile":
-            places = np.unique(np.quantile(present, np.linspace(0, 1, QUANTILES)))
-            if len(places) > 1:
-                return cls(0.5, UNIFORM_DEVIATION, mean, indicator, places)
-        return cls(mean, deviation, mean, indicator)
-
-    def if_it_varies_later(self) -> "NumericEncoder":
-        """This encoder; if all rows have one number, with a scale for other numbers."""
-        constant = self.scale == TO_ZERO and not self.indicator
-        return replace(self, scale=1.0) if constant else self
-
-    def encode(self, column: Column, rows: RowNumbers) -> Block:
-        """The features of some rows of a column."""
-        assert isinstance(column, NumberColumn)
-        cells = column.values.take(rows).astype(np.float64, copy=False)
-        missing = np.isnan(cells)
-        cells[missing] = self.fill
-        if self.quantiles is not None:
-            places = np.linspace(0, 1, len(self.quantiles))
-            cells = np.interp(cells, self.quantiles, places)
-        cells -= self.mean
-        cells /= self.scale
-        values = cells.astype(np.float32)
-        features = np.zeros(len(rows), np.int32)
-        if self.indicator:
-            features[missing] = 1
-            values[missing] = 1.0
-        return Block(features[:, np.newaxis], values[:, np.newaxis])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

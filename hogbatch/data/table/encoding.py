@@ -26,15 +26,10 @@ from hogbatch.data.table.columns import (
     varies,
 )
 from hogbatch.data.table.dates import FORMATS
-from hogbatch.data.table.encoders import (
-    ENCODERS,
-    Arrays,
-    Block,
-    Encoder,
-    NumericEncoder,
-    TextEncoder,
-)
+from hogbatch.data.table.encoder import Arrays, Block
+from hogbatch.data.table.encoders import ENCODERS, Encoder, TextEncoder
 from hogbatch.data.table.kinds import Inspected, Kind, kind_of
+from hogbatch.data.table.numeric import NumericEncoder
 from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.words import terms
 from hogbatch.data.table.written import DECIMALS

@@ -3,7 +3,8 @@ import pytest
 
 from hogbatch.data.table import encoders
 from hogbatch.data.table.columns import CategoryColumn, DateColumn, NumberColumn, TextColumn
-from hogbatch.data.table.encoders import CategoryEncoder, DateEncoder, NumericEncoder, TextEncoder
+from hogbatch.data.table.encoders import CategoryEncoder, DateEncoder, TextEncoder
+from hogbatch.data.table.numeric import NumericEncoder
 from hogbatch.data.table.words import terms
 from tests.support.pairs import pairs
 

@@ -1,0 +1,48 @@
+"""What encoders of columns have in common: the form of their features and of their contents."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.schema import convert
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+
+class Block(NamedTuple):
+    """The features of B rows of a column: k stored values per row."""
+
+    features: NDArray[np.int32]  # [B, k]
+    values: NDArray[np.float32]  # [B, k]
+
+
+class StoredByField:
+    """Scalars and arrays of an encoder for the model file, by the names of its fields."""
+
+    __slots__ = ()
+
+    def description(self) -> dict[str, Any]:
+        """The scalars, as JSON."""
+        return {n: v for n, v in self._values() if not isinstance(v, np.ndarray | None)}
+
+    def arrays(self) -> Arrays:
+        """The arrays by name."""
+        return {name: value for name, value in self._values() if isinstance(value, np.ndarray)}
+
+    def _values(self) -> list[tuple[str, Any]]:
+        own: Any = self  # a dataclass
+        return [(field.name, getattr(self, field.name)) for field in fields(own)]
+
+    @classmethod
+    def from_description(cls, found: Mapping[str, Any], arrays: Arrays, name: str) -> Self:
+        """The encoder with these scalars and arrays; ValueError, with `name`, for others."""
+        encoder: Self = convert({**found, **arrays}, cls, name)
+        encoder.validate(name)
+        return encoder
+
+    def validate(self, name: str) -> None:
+        """ValueError, with `name`, for values that `fit` does not return."""
+        raise NotImplementedError
