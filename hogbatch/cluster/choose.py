@@ -8,6 +8,7 @@ from hogbatch.cluster.ray.remote import RemoteCluster
 from hogbatch.cluster.servers import Cluster, PerServer
 from hogbatch.config.effect import expect_effect, without_policy, without_servers
 from hogbatch.config.flags import dashed
+from hogbatch.config.learning import TABLE_SCALES
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
 from hogbatch.run.callbacks import Callbacks
@@ -48,10 +49,10 @@ def _check_division(config: TrainConfig) -> None:
             f"--data-copies {config.data_copies}: expected at most as many as --servers, "
             f"{config.servers}"
         )
-    if config.scale == "quantile":
+    if config.scale in TABLE_SCALES:
         raise UsageError(
-            "--scale quantile needs a table, but with --data-copies only numbers are read; use "
-            "another --scale, or train without --data-copies"
+            f"--scale {config.scale} needs a table, but with --data-copies only numbers are read; "
+            "use another --scale, or train without --data-copies"
         )
     columns = "drop", "categorical", "numeric", "text", "sample_weight", "group", "time"
     for name in (*columns, "class_weight"):

@@ -23,7 +23,8 @@ from hogbatch.config.values import (
     Constraint,
 )
 
-SCALES: Final = ("auto", "none", "standard", "max", "quantile")
+TABLE_SCALES: Final = ("robust", "ple", "quantile")  # of the columns of tables
+SCALES: Final = ("auto", "none", "standard", "max", *TABLE_SCALES)
 
 
 def _parses_as_lsh(text: str) -> bool:
@@ -146,9 +147,10 @@ class LearningConfig:
     )
     scale: str = Group.DATA.choice(
         "auto",
-        "feature scaling: standard (mean 0, standard deviation 1), max (largest absolute value 1), "
-        "quantile (place among the quantiles; tables only); auto: standard for tables, else max "
-        "for sparse and standard for dense data, if any feature needs it",
+        "feature scaling: standard (mean 0, standard deviation 1), max (largest absolute value 1); "
+        "for tables also robust (median 0, distance of the quartiles 1, bounded by 3), ple (robust "
+        "and piecewise linear), quantile (place among the quantiles); auto: standard for "
+        "tables, else max for sparse and standard for dense data, if any feature needs it",
         SCALES,
     )
     bad_lines: float = Group.DATA.flag(

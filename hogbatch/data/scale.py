@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.learning import SCALES
+from hogbatch.config.learning import SCALES, TABLE_SCALES
 from hogbatch.data import csr
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, dense_inputs
 from hogbatch.data.order import RowNumbers
@@ -196,8 +196,8 @@ def fit(
 def _expect_setting(setting: str) -> None:
     if setting not in SCALES:
         raise UsageError(f"scale must be one of {', '.join(SCALES)}; got {setting!r}")
-    if setting == "quantile":
-        raise UsageError("--scale quantile needs a table: a CSV, Parquet, Arrow or Feather file")
+    if setting in TABLE_SCALES:
+        raise UsageError(f"--scale {setting} needs a table: a CSV, Parquet, Arrow or Feather file")
 
 
 def scaler_for(

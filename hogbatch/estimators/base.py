@@ -55,7 +55,7 @@ class HogbatchEstimator(BaseEstimator):
         Maximum training time.
     cpu_batch, gpu_batch : str or None
         Limits of the batch sizes, "MIN:MAX".
-    scale : "auto", "none", "standard", "max" or "quantile"
+    scale : "auto", "none", "standard", "max", "robust", "ple" or "quantile"
         Scaling of the features.
     drop, categorical, numeric, text : tuple of str
         Columns of a table that are not used, or used as categories, numbers or texts, by name, or

@@ -78,13 +78,11 @@ def _linear(model: Model) -> Coefficients:
 def _scaler(table: TableEncoding) -> Scaler:
     """The scaling of a table of numbers; AttributeError for other tables."""
     encoders = [column.encoder for column in table.columns]
-    numbers = [each for each in encoders if isinstance(each, NumericEncoder)]
-    if len(numbers) < len(encoders) or any(
-        each.indicator or each.quantiles is not None for each in numbers
-    ):
+    numbers = [each for each in encoders if isinstance(each, NumericEncoder) and each.linear]
+    if len(numbers) < len(encoders):
         raise AttributeError(
-            "coef_ needs columns of numbers without missing values, which are one feature each; "
-            "feature_importances_ has one number per column of any table"
+            "coef_ needs columns of numbers without missing values, with a scale that is linear, "
+            "such as standard; feature_importances_ has one number per column of any table"
         )
     return Scaler(
         np.array([each.mean for each in numbers]), np.array([each.scale for each in numbers])

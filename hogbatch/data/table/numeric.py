@@ -14,6 +14,8 @@ from hogbatch.data.table.kinds import Kind
 
 QUANTILES: Final = 101
 UNIFORM_DEVIATION: Final = 12**-0.5  # of numbers spread evenly over [0, 1]
+BOUND: Final = 3.0  # of robustly scaled numbers
+PIECES: Final = 16  # intervals of a piecewise linear encoding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,33 +24,51 @@ class NumericEncoder(StoredByField):
 
     A missing value is 0, and sets an indicator if the training rows have missing values. If they
     have only one number, all numbers become 0.
+
+    If `bounded`, z = (x - mean) / scale becomes z / sqrt(1 + (z / BOUND)^2), and mean and scale are
+    the median and the distance of the quartiles (Holzmüller, Grinsztajn & Steinwart 2024, "Better
+    by default"). With `edges`, those of T intervals, each interval has a feature in addition: the
+    fraction of it that lies below x (Gorishniy, Rubachev & Babenko 2022, "On embeddings for
+    numerical features in tabular deep learning").
     """
 
     kind: ClassVar[Kind] = "number"
-    stored: ClassVar[int] = 1
 
     mean: float
     scale: float
     fill: float  # in place of a missing value, before scaling
     indicator: bool
     quantiles: NDArray[np.float64] | None = None  # ascending and distinct, at least two
+    bounded: bool = False
+    edges: NDArray[np.float64] | None = None  # [T + 1], ascending and distinct
+
+    @property
+    def stored(self) -> int:
+        """The number of stored values per row."""
+        return 1 if self.edges is None else len(self.edges)
 
     @property
     def width(self) -> int:
         """The number of features."""
-        return 1 + self.indicator
+        return self.stored + self.indicator
+
+    @property
+    def linear(self) -> bool:
+        """Whether the only feature is a linear function of the number."""
+        return self.width == 1 and self.quantiles is None and not self.bounded
 
     def validate(self, name: str) -> None:
         """ValueError, with `name`, for values that `fit` does not return."""
         expect(self.scale > 0, f"{name}.scale: expected a number above 0; got {self.scale}")
-        if (places := self.quantiles) is not None:
-            ascend = len(places) > 1 and (places[1:] > places[:-1]).all()
-            finite = within(places, -FLOAT64_MAX, FLOAT64_MAX)
-            expect(ascend and finite, f"{name}.quantiles: expected ascending numbers")
+        for field, places in (("quantiles", self.quantiles), ("edges", self.edges)):
+            if places is not None:
+                ascend = len(places) > 1 and (places[1:] > places[:-1]).all()
+                finite = within(places, -FLOAT64_MAX, FLOAT64_MAX)
+                expect(ascend and finite, f"{name}.{field}: expected ascending numbers")
 
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "NumericEncoder":
-        """Fit the statistics; `scaling` is standard, max, none or quantile."""
+        """Fit the statistics; `scaling` is robust, ple, standard, max, none or quantile."""
         assert isinstance(column, NumberColumn)
         present = found = column.values.take(rows).astype(np.float64, copy=False)
         if indicator := bool((missing := np.isnan(found)).any()):
@@ -62,11 +82,25 @@ class NumericEncoder(StoredByField):
             return cls(0.0, 1.0, mean, indicator)
         if scaling == "max":
             return cls(0.0, float(np.abs(present).max()), mean, indicator)
-        if scaling == "quantile":
-            places = np.unique(np.quantile(present, np.linspace(0, 1, QUANTILES)))
-            if len(places) > 1:
-                return cls(0.5, UNIFORM_DEVIATION, mean, indicator, places)
+        if scaling == "quantile" and len(places := _quantiles(present, QUANTILES)) > 1:
+            return cls(0.5, UNIFORM_DEVIATION, mean, indicator, places)
+        if scaling in ("robust", "ple"):
+            return cls._robust(present, indicator, pieces=scaling == "ple")
         return cls(mean, deviation, mean, indicator)
+
+    @classmethod
+    def _robust(
+        cls, present: NDArray[np.float64], indicator: bool, *, pieces: bool
+    ) -> "NumericEncoder":
+        """Two numbers become -1 and 1. `pieces`: more are also encoded by intervals."""
+        low, high = float(present.min()), float(present.max())
+        half = high / 2 - low / 2
+        if ((present == low) | (present == high)).all():
+            return cls(low + half, half, low + half, indicator)
+        lower, median, upper = np.quantile(present, (0.25, 0.5, 0.75)).tolist()
+        scale = upper - lower if upper > lower else half
+        edges = _quantiles(present, PIECES + 1) if pieces else None
+        return cls(median, scale, median, indicator, bounded=True, edges=edges)
 
     def if_it_varies_later(self) -> "NumericEncoder":
         """This encoder; if all rows have one number, with a scale for other numbers."""
@@ -79,14 +113,28 @@ class NumericEncoder(StoredByField):
         cells = column.values.take(rows).astype(np.float64, copy=False)
         missing = np.isnan(cells)
         cells[missing] = self.fill
+        values = np.empty((len(rows), self.stored), np.float32)
+        features = np.empty(values.shape, np.int32)
+        features[:] = np.arange(self.stored)
+        if self.edges is not None:
+            low, high = self.edges[:-1], self.edges[1:]
+            values[:, 1:] = ((cells[:, np.newaxis] - low) / (high - low)).clip(0, 1)
+        values[:, 0] = self._scaled(cells)
+        if self.indicator:
+            features[missing, 0] = self.stored
+            values[missing, 0] = 1.0
+        return Block(features, values)
+
+    def _scaled(self, cells: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.quantiles is not None:
             places = np.linspace(0, 1, len(self.quantiles))
             cells = np.interp(cells, self.quantiles, places)
-        cells -= self.mean
-        cells /= self.scale
-        values = cells.astype(np.float32)
-        features = np.zeros(len(rows), np.int32)
-        if self.indicator:
-            features[missing] = 1
-            values[missing] = 1.0
-        return Block(features[:, np.newaxis], values[:, np.newaxis])
+        scaled = (cells - self.mean) / self.scale
+        if self.bounded:  # the same function without a square, which could overflow
+            scaled = BOUND * np.sin(np.arctan(scaled / BOUND))
+        return scaled
+
+
+def _quantiles(numbers: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """The distinct ones of `count` evenly spaced quantiles."""
+    return np.unique(np.quantile(numbers, np.linspace(0, 1, count)))

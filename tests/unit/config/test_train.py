@@ -127,7 +127,11 @@ def test_a_former_setting_that_would_change_the_model_is_refused(toml):
         ("loss", "quantile:0.0", "absolute, quantile:0.5, poisson; got 'quantile:0.0'"),
         ("seed", str(2**63), "seed must be from 0 to 2^63 - 1; got 9223372036854775808"),
         ("quiet", "yes", "quiet: expected true or false; got 'yes'"),
-        ("scale", "yes", "scale must be one of auto, none, standard, max, quantile; got 'yes'"),
+        (
+            "scale",
+            "yes",
+            "scale must be one of auto, none, standard, max, robust, ple, quantile; got 'yes'",
+        ),
         ("hidden", "512,", "hidden: expected whole numbers as in \"512,512\"; got '512,'"),
         ("hidden", "512,0", "hidden must be above 0; got 0"),
         ("hidden", [512.0], 'hidden: expected whole numbers as in "512,512"; got [512.0]'),

@@ -120,7 +120,7 @@ def test_what_is_done_is_said():
     ):
         assert fit(setting, inputs, 5)[1] == said
     assert fit("none", dense_inputs(DENSE[:, :3]), 3) == (None, None)
-    known = "auto, none, standard, max, quantile"
+    known = "auto, none, standard, max, robust, ple, quantile"
     with pytest.raises(UsageError, match=f"scale must be one of {known}; got 'x'"):
         fit("x", dense, 5)
 

@@ -4,7 +4,7 @@ import pytest
 from hogbatch.data.table import encoders
 from hogbatch.data.table.columns import CategoryColumn, DateColumn, NumberColumn, TextColumn
 from hogbatch.data.table.encoders import CategoryEncoder, DateEncoder, TextEncoder
-from hogbatch.data.table.numeric import NumericEncoder
+from hogbatch.data.table.numeric import PIECES, NumericEncoder
 from hogbatch.data.table.words import terms
 from tests.support.pairs import pairs
 
@@ -47,6 +47,8 @@ def matrix(encoder, column):
         ((-2, 4), "none", (-2, 4, NAN), [[-2], [4], [1]]),
         ((-2, 4), "max", (-2, 4, NAN), [[-0.5], [1], [0.25]]),
         ((1e9, 1e9 + 2), "standard", (1e9, 1e9 + 2), [[-1], [1]]),  # differences are kept
+        ((0, 5, 0, 0, 0, 0), "robust", (5, 0, NAN), [[1], [-1], [0]]),  # two numbers
+        (range(5), "robust", (2, NAN), [[0], [0]]),  # missing only later: the median
     ],
 )
 def test_numbers_are_scaled_with_the_training_rows(training, scaling, later, expected):
@@ -64,7 +66,41 @@ def test_quantiles_bound_extreme_numbers():
     assert found[:101].std() == pytest.approx(1, abs=0.02)
 
 
-@pairs(scaling=["standard", "max", "none", "quantile"], cells=[(0, 0), (7, 7), (NAN, NAN)])
+@pytest.mark.parametrize(
+    ("training", "scale"),
+    [(range(5), 2), ((0, 0, 0, 0, 0, 0, 0, 0, 7, 8), 4)],
+    ids=["quartiles", "range"],
+)
+def test_the_bounded_scale_is_the_distance_of_the_quartiles_or_half_the_range(training, scale):
+    later = np.array([*training, -1e300, 1e300])
+    z = (later - np.median(training)) / scale
+    with np.errstate(over="ignore"):
+        expected = np.where(np.abs(z) < 1e9, z / np.sqrt(1 + (z / 3) ** 2), 3 * np.sign(z))
+    encoder = fitted(NumericEncoder, numbers(*training), "robust")
+    np.testing.assert_allclose(matrix(encoder, numbers(*later))[:, 0], expected, rtol=1e-6)
+
+
+def test_pieces_are_the_fractions_of_intervals_below_a_number():
+    training = numbers(*range(PIECES * 3 + 1), NAN)
+    encoder = fitted(NumericEncoder, training, "ple")
+    found = matrix(encoder, numbers(7, -9, 1e9, NAN))
+    robust = matrix(fitted(NumericEncoder, training, "robust"), numbers(7, -9, 1e9, NAN))
+    np.testing.assert_array_equal(found[:, [0, -1]], robust)
+    assert found[0, 1:-1].tolist() == pytest.approx([1, 1, 1 / 3, *[0] * (PIECES - 3)])
+    assert not found[1, 1:-1].any() and (found[2, 1:-1] == 1).all()
+    assert fitted(NumericEncoder, numbers(0, 1, 1), "ple").width == 1, "two numbers need no more"
+
+
+def test_encoders_of_earlier_versions_are_read():
+    stored = {"mean": 1.0, "scale": 2.0, "fill": 1.0, "indicator": False}
+    encoder = NumericEncoder.from_description(stored, {}, "x")
+    assert matrix(encoder, numbers(5, NAN)).tolist() == [[2], [0]]
+
+
+@pairs(
+    scaling=["standard", "robust", "ple", "max", "none", "quantile"],
+    cells=[(0, 0), (7, 7), (NAN, NAN)],
+)
 def test_constant_and_empty_columns_are_finite(scaling, cells):
     encoder = fitted(NumericEncoder, numbers(*cells), scaling)
     assert np.isfinite(matrix(encoder, numbers(*cells, 5.0))).all()
