@@ -1,1 +1,1 @@
-"""Raw tables: scores, seconds and memory beside pandas and scikit-learn. See __main__.py."""
+"""Quality of models of tables, beside boosted trees and other networks. See __main__.py."""

