@@ -6,7 +6,7 @@ The errors are those of the second column: 1 - accuracy (error), root mean squar
 deviation (deviation), 1 - average precision (precision), or log loss. * marks one that is worse
 than the better one of linear model and scikit-learn's network by more than a standard error.
 
-    scripts/bench tables --data DIR --json FILE     all sets and models: a day on two cores
+    scripts/bench tables --data DIR --json FILE     all sets and models: many hours
     scripts/bench tables --small --json FILE        eight of the sets that may choose defaults
     ... --models hogbatch,linear --hogbatch 'scale=quantile epochs=100' --hogbatch 'hidden=()'
     scripts/bench tables --json FILE --table        prints the tables of FILE, measures nothing

@@ -151,6 +151,6 @@ REPORTED: Final = {
     "films": Case(_r("movies"), "rating", "deviation", VOTES, text="title", rows=20_000),
 }
 CASES: Final = CHOOSING | REPORTED
-SMALL: Final = (  # of CHOOSING: some ten seconds for a fit
+SMALL: Final = (  # of CHOOSING: few rows and columns
     *("titanic", "mortgages", "digits", "aggression", "rare", "wages", "computers", "hours"),
 )

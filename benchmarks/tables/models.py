@@ -65,7 +65,7 @@ def hogbatch(split: Split, **settings: Any) -> Predict:
     import hogbatch
 
     case, (X, y), held_out = split.case, split.train, split.valid
-    given = {"text": (case.text,)} if case.text else {}
+    given: dict[str, Any] = {"text": (case.text,)} if case.text else {}
     given |= {} if case.classes else {"loss": "squared"}
     given |= {"X_validation": held_out.X, "y_validation": held_out.y, "test_fraction": 0}
     model = hogbatch.train(X, y, verbose=False, **{**given, "seed": split.seed, **settings}).model
@@ -120,6 +120,7 @@ def lightgbm_tuned(split: Split) -> Predict:
     import lightgbm
 
     (X, y), encoder = split.train, categories(split)
+    settings: dict[str, Any]
     if split.case.classes:
         kind, settings = lightgbm.LGBMClassifier, FOR_CLASSES
         classes = "binary" if len(np.unique(y)) == 2 else "multi"
