@@ -207,8 +207,8 @@ class LearningConfig:
     recipe: str = Group.OPTIMIZATION.choice(
         "auto",
         "defaults of optimizer, schedule and weight decay: tabular: the best model in the end; "
-        "fast: a good model early; auto: tabular for networks on dense data, unless --target-loss, "
-        "--optimizer, --lr or --cluster is given",
+        "fast: a good model early; auto: tabular for networks on dense data from 2,000 "
+        "training rows on, unless --target-loss, --optimizer, --lr or --cluster is given",
         ("auto", "tabular", "fast"),
     )
     optimizer: str = Group.OPTIMIZATION.choice(

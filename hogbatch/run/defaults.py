@@ -29,6 +29,7 @@ SPARSE_CRITICAL_BATCH = 1536  # if most of the work is in a sparse first layer
 EPOCHS = 10  # for large training sets; small ones get more epochs, for at least
 MIN_UPDATES = 3_000  # updates
 MAX_PER_DEFAULT = 10  # maximum epochs with a target loss, in default epochs
+TABULAR_ROWS = 2_000  # training rows from which on the recipe "tabular" is chosen
 DECAY_ROWS = 3_000  # training rows from which on the decay of a recipe falls
 SMALL_ROWS = 10_000  # training sets with fewer rows are regularised
 

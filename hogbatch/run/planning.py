@@ -89,13 +89,15 @@ def with_recipe(config: TrainConfig, data: DataFacts, network: Network) -> Train
     """Return `config` with the recipe and the optimizer that `auto` stands for.
 
     A network on dense data has the recipe "tabular", unless the user has chosen an optimizer or
-    its rate, or wants a certain loss as early as possible. With several servers it is not measured.
+    its rate, or wants a certain loss as early as possible. With several servers it is not measured,
+    and with few rows the best model is one of the first, when the rate has not fallen yet.
     """
-    recipe = config.recipe
+    recipe, train = config.recipe, data.train_sizes
     if recipe == "auto":
         chosen = config.optimizer != "auto" or config.lr or config.target_loss or config.cluster
-        dense = not data.train_sizes.sparse and not network.output_major
-        recipe = "tabular" if dense and len(network.layers) > 1 and not chosen else "fast"
+        suits = not train.sparse and not network.output_major and len(network.layers) > 1
+        many = train.rows >= recommend.TABULAR_ROWS
+        recipe = "tabular" if suits and many and not chosen else "fast"
     optimizer = config.optimizer
     if optimizer == "auto":
         optimizer = recommend.RECIPES[recipe].optimizer

@@ -27,6 +27,7 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         rows = (first.summary["saved"] or first.summary)["rows"]
         directory = None if first.run_dir is None else str(first.run_dir)
         config = replace(config, max_rows=rows, run_dir=directory, resume=None, overwrite=True)
+        config = replace(config, recipe=first.recipe)  # also if more rows suggest another one
     return execute(replace(config, validation_fraction=0.0))
 
 

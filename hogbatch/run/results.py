@@ -44,6 +44,7 @@ class Run:
     trained: Model | None = field(repr=False)  # None if no row was trained on
     summary: dict[str, Any] = field(repr=False)  # as in summary.json
     exit_code: int
+    recipe: str  # "fast" or "tabular"
 
     @property
     def model(self) -> Model:

@@ -151,6 +151,6 @@ def _finished_run(components: RunComponents, outcome: Outcome, tracking: Trackin
         recorder.log.close()
         tracking.conclude(summary)
         run_dir = None if components.directory.temporary else setup.run_dir
-        return Run(run_dir, trained, summary, exit_code(finish))
+        return Run(run_dir, trained, summary, exit_code(finish), setup.config.recipe)
 
     return conclude(trained, assessed, finish, components)

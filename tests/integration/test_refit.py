@@ -78,3 +78,12 @@ def test_a_refit_needs_data_that_can_be_split_again(settings, message):
 def test_a_refit_needs_validation_rows_of_the_data(settings, message):
     with pytest.raises(UsageError, match=message):
         hogbatch.train([[0.0], [1.0]], [0, 1], refit=True, verbose=False, **settings)
+
+
+def test_the_second_run_has_the_recipe_of_the_first_one():
+    """Which is the one for fewer rows than training and validation rows together."""
+    X = np.random.default_rng(0).normal(size=(2_300, 3))
+    settings = {"hidden": (4,), "epochs": 2, "validation_fraction": 0.2, "test_fraction": 0.0}
+    run = hogbatch.train(X, X[:, 0], refit=True, **settings, verbose=False)
+    assert run.recipe == "fast" and run.summary["validation"] is None
+    assert hogbatch.train(X, X[:, 0], **settings | {"validation_fraction": 0.0}).recipe == "tabular"
