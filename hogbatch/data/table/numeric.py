@@ -114,13 +114,13 @@ class NumericEncoder(StoredByField):
         missing = np.isnan(cells)
         cells[missing] = self.fill
         values = np.empty((len(rows), self.stored), np.float32)
-        features = np.empty(values.shape, np.int32)
-        features[:] = np.arange(self.stored)
+        features = np.broadcast_to(np.arange(self.stored, dtype=np.int32), values.shape)
         if self.edges is not None:
             low, high = self.edges[:-1], self.edges[1:]
             values[:, 1:] = ((cells[:, np.newaxis] - low) / (high - low)).clip(0, 1)
         values[:, 0] = self._scaled(cells)
         if self.indicator:
+            features = features.copy()
             features[missing, 0] = self.stored
             values[missing, 0] = 1.0
         return Block(features, values)
