@@ -12,10 +12,11 @@ from hogbatch.run.results import Run
 def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run]) -> Run:
     """Execute the run `config`; with `refit`, a first one before it, which finds `max_rows`.
 
-    The second run begins anew with training and validation rows. It trains on as many rows as the
-    kept model of the first run, and so makes about as many updates (Goodfellow, Bengio & Courville
-    2016, Deep Learning, algorithm 7.2). In the run directory, it replaces the first run. If that is
-    stopped, there is no second one. UsageError if the rows cannot be read again and divided anew.
+    The second run starts from initial weights and has training and validation rows. It trains on as
+    many rows as the kept model of the first run, and so makes about as many updates (Goodfellow,
+    Bengio & Courville 2016, Deep Learning, algorithm 7.2). It replaces the first run in the run
+    directory. There is no second run if the first one is stopped. UsageError if the rows cannot be
+    read and split twice.
     """
     if not config.refit:
         return execute(config)
@@ -27,12 +28,12 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         rows = (first.summary["saved"] or first.summary)["rows"]
         directory = None if first.run_dir is None else str(first.run_dir)
         config = replace(config, max_rows=rows, run_dir=directory, resume=None, overwrite=True)
-        config = replace(config, recipe=first.recipe)  # also if more rows suggest another one
+        config = replace(config, recipe=first.recipe)  # "auto" may choose another one for more rows
     return execute(replace(config, validation_fraction=0.0))
 
 
 def _expect_refittable(config: TrainConfig) -> None:
-    """UsageError if the rows cannot be read again and divided anew, or a threshold be chosen."""
+    """UsageError if the rows cannot be read and split twice, or a threshold is to be chosen."""
     if config.validation is not None:
         raise UsageError(
             "--refit trains on the rows of DATA, to which those of a validation file do not "

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 # Names in Linux's abstract socket namespace. A name can be bound once, so a claim is exclusive. It
 # disappears with its process and is visible to every user of this network namespace.
 NAME = "\0hogbatch-core-"
-# Connections of `_owner`, which nobody accepts: one for each run that is started beside this one.
-# Once they are as many, the kernel refuses to say whose claim it is.
+# Each `_owner` of another run leaves a connection that is never accepted. When the queue is full,
+# the kernel refuses connections, and the owner is unknown. The limit is net.core.somaxconn.
 BACKLOG: Final = 1 << 16
 CREDENTIALS: Final = "iII"  # process, user, group: struct ucred of unix(7)
 
