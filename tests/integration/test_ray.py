@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from hogbatch.events.event import (
     WorkerLost,
     WorkerReady,
 )
-from tests.support.doc_references import ROOT
+from tests.support.doc_programs import program, write_table
 from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S, wait_for
 from tests.support.ray_cluster import add_machine, processes_that_call_ray, two_machines
 
@@ -66,10 +65,10 @@ def test_each_machine_reads_its_own_files_and_they_train_one_model(job, cluster)
         assert len(said) == 1 and expected in said[0]  # Ray may write other lines
 
 
-SMALL = {  # what the test replaces in the search of docs/cluster.md
-    'workers="cpu:2"': 'workers="cpu:1"',
+SMALL = {  # what the test replaces in the program of docs/tuning.md
+    '"workers": "cpu:2"': '"workers": "cpu:1"',
     '{"cpu": 2}': '{"cpu": 1}',
-    "max_seconds=30": "epochs=20",
+    '"max_seconds": 30': '"epochs": 20',
     "tune.loguniform(1e-3, 1)": "tune.grid_search([0.03, 0.1])",
     "num_samples=20": "num_samples=1",
 }
@@ -78,39 +77,20 @@ import json
 
 trials = [
     [each.metrics["validation_loss"], str(each.error or ""), len(each.metrics_dataframe)]
-    for each in tuner.get_results()
+    for each in results
 ]
 print("RESULTS", json.dumps([best.metrics["validation_loss"], model.network.features, trials]))
 """
 
 
-@pytest.fixture
-def search():
-    """The program of docs/cluster.md that searches for settings, with two short trials."""
+@pytest.mark.skipif(" " in sys.executable, reason="Ray cannot start trials in a path with a blank")
+def test_ray_tune_searches_for_settings(cluster, tmp_path):
     pytest.importorskip(
         "ray.tune", reason="Ray Tune is not installed; install ray[tune]", exc_type=ImportError
     )
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs" / "cluster.md").read_text(), re.M | re.S
-    )
-    (program,) = [block for block in blocks if "tune.Tuner" in block]
-    for usual, small in SMALL.items():
-        assert program.count(usual) == 1, f"docs/cluster.md: expected one {usual}"
-        program = program.replace(usual, small)
-    return program
-
-
-@pytest.mark.skipif(" " in sys.executable, reason="Ray cannot start trials in a path with a blank")
-def test_ray_tune_searches_for_settings(search, cluster, tmp_path):
-    random = np.random.default_rng(0)
-    rows = random.normal(size=(2000, 5)).round(3)
-    labels = rows[:, :3].argmax(axis=1)
-    with gzip.open(tmp_path / "covtype.csv.gz", "wt") as file:
-        file.write("a,b,c,d,e,label\n")
-        for row, label in zip(rows, labels, strict=True):
-            print(*row, label, sep=",", file=file)
+    write_table(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", search + SHOW_RESULTS],
+        [sys.executable, "-c", program("ray", SMALL) + SHOW_RESULTS],
         cwd=tmp_path,
         env={**os.environ, "RAY_ADDRESS": cluster.address},
         stdin=subprocess.DEVNULL,
