@@ -12,7 +12,6 @@ COLOURS = {
     "pytorch": "#1f77b4",
     "pytorch-hogwild": "#17becf",
     "tensorflow": "#ff7f0e",
-    "sklearn-mlp": "#2ca02c",
     "sklearn-sgd": "#9467bd",
     "vowpal-wabbit": "#8c564b",
 }

@@ -15,7 +15,6 @@ ON_CPU: Final = {  # in time_to_loss
     "pytorch": "pytorch",
     "pytorch-hogwild": "pytorch_hogwild",
     "tensorflow": "tensorflow_keras",
-    "sklearn-mlp": "sklearn_mlp",
     "sklearn-sgd": "sklearn_linear",
     "vowpal-wabbit": "vowpal_wabbit",
 }
