@@ -17,7 +17,7 @@ from hogbatch.run.checkpoint.snapshots import Snapshots
 from hogbatch.store.model import SharedModel
 from hogbatch.wire.messages import UseMean, UseModel
 
-Keep = Callable[[Evaluation | None, NDArray[np.float32] | None], None]
+Keep = Callable[[Evaluation | None, NDArray[np.float32] | None], object]
 
 
 class ModelOfServers:

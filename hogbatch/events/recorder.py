@@ -13,6 +13,7 @@ from hogbatch.config.sets import SetName
 from hogbatch.events.event import AnyEvent, BaselineMeasured, Evaluated, Tested
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.records import Evaluation, Observer, RunTotals
+from hogbatch.store.scan import first_not_finite
 
 BLOCK_VALUES = 1 << 18  # floats that are exchanged at a time
 
@@ -76,18 +77,22 @@ class RunRecorder:
 
     def keep(
         self, evaluation: Evaluation | None, params: NDArray[np.float32] | None = None
-    ) -> None:
+    ) -> bool:
         """Copy the shared parameters, or keep the array `params`, which is not copied.
 
-        `evaluation` is theirs, None if they were not evaluated.
+        `evaluation` is theirs, None if they were not evaluated. False, and nothing is kept, if
+        parameters that were evaluated have a NaN or Inf: something has overwritten them since.
         """
         if params is not None:
             self._copy = params
+        elif evaluation is not None and first_not_finite(self._shared) is not None:
+            return False
         elif self._copy is None or (self._lent is not None and self._lent() is not None):
             self._copy = self._shared.copy()  # a checkpoint of the previous copy is being written
         else:
             np.copyto(self._copy, self._shared)
         self.kept, self.threshold = evaluation, None
+        return True
 
     def add_metrics(self, values: Mapping[str, float]) -> None:
         """Add metrics of the kept parameters on the validation rows."""

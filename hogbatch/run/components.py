@@ -129,8 +129,8 @@ class RunComponents:
 
     def keep(self, evaluation: Evaluation | None) -> None:
         """Copy the parameters, and what their metrics at the end are computed from."""
-        self.recorder.keep(evaluation)
-        self.metrics.keep(evaluation)
+        if self.recorder.keep(evaluation):
+            self.metrics.keep(evaluation)
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint of the finished run, from which it can be continued."""

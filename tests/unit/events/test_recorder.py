@@ -84,6 +84,13 @@ def test_kept_parameters_do_not_change(recorder, shared):
     assert recorder.kept is SECOND
 
 
+def test_parameters_that_were_overwritten_after_their_evaluation_are_not_kept(recorder, shared):
+    assert recorder.keep(FIRST)
+    shared[2] = np.nan
+    assert not recorder.keep(SECOND)
+    assert recorder.params.tolist() == [0, 1, 2, 3] and recorder.kept is FIRST
+
+
 def test_the_copy_is_reused_unless_a_checkpoint_uses_it(recorder, shared):
     recorder.keep(FIRST)
     lent, before = recorder.kept_params, shared.copy()
