@@ -39,7 +39,8 @@ from hogbatch.machine.budget import require
 MAX_EMPTY: Final = 4  # dense rows have at most this many features for each stored value
 ADVICE: Final = "use fewer rows or columns"
 FLOAT32 = INT32 = 4  # bytes
-BLOCK_ROWS: Final = 1 << 12  # encoded at a time: they stay in the cache of a core
+BLOCK_ROWS: Final = 1 << 12  # encoded at a time, at least,
+BLOCK_VALUES: Final = 1 << 21  # and more, up to as many values
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,8 @@ class TableEncoding:
         With `drop_constant`, columns with one value in these rows are left out: nothing can be
         learned about other values. DataError if no column is left.
         """
-        table, kinds, numbers = inspected.table, inspected.kinds, inspected.table.numbers(rows)
+        table, kinds = inspected.table, inspected.kinds
+        numbers = np.sort(table.numbers(rows))  # cells in their order in memory
         setting = "standard" if scaling == "auto" else scaling
         used = [n for n in kinds if not drop_constant or varies(table.columns[n], numbers)]
         if not used:
@@ -217,7 +219,7 @@ class TableEncoding:
     def _dense(self, table: Table, rows: RowNumbers) -> Inputs:
         require(FLOAT32 * len(rows) * self.features, f"the rows of {table.source}", ADVICE)
         dense = np.empty((len(rows), self.features), np.float32)
-        size, order = _block_rows(table), np.argsort(rows)  # cells in their order in memory
+        size, order = _block_rows(table, self.features), np.argsort(rows)
         for start in range(0, len(rows), size):
             places = order[start : start + size]
             dense[places] = self._dense_block(table, rows[places])
@@ -335,7 +337,8 @@ def _label_column(table: Table, position: int) -> LabelColumn:
     return LabelColumn(table.names[position], position, kind_of(column), form_of(column), words)
 
 
-def _block_rows(table: Table) -> int:
+def _block_rows(table: Table, features: int) -> int:
     """The rows to encode at a time: more than values of a category, which each block looks up."""
     categories = (each for each in table.columns.values() if isinstance(each, CategoryColumn))
-    return max(BLOCK_ROWS, *(8 * len(each.values) for each in categories), 0)
+    least = max(BLOCK_ROWS, *(8 * len(each.values) for each in categories), 0)
+    return max(least, BLOCK_VALUES // features)

@@ -32,6 +32,7 @@ def test_a_row_does_not_depend_on_the_other_rows_of_its_block(monkeypatch):
     table, rows = fitted.select(table), random.integers(0, ROWS, 2 * ROWS)
     expected = fitted.transform(table).dense[rows]
     monkeypatch.setattr(encoding, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(encoding, "BLOCK_VALUES", 1)
     np.testing.assert_array_equal(fitted.transform(table, rows).dense, expected)
 
 
