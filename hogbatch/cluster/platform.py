@@ -121,7 +121,7 @@ class SeveralServers(Platform):
         channel = ServersChannel(self.cluster, router, start, segments.scores)
         self.cluster.begin(segments.data, channel.failed)
         model = ModelOfServers(segments.model, channel)
-        mean = MeanOfServers(components.recorder.keep, channel)
+        mean = MeanOfServers(components.keep, channel)
         try:
             channel.begin()
             adapters = replace(

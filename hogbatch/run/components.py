@@ -12,6 +12,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import Resumed
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import Evaluation, RunTotals
+from hogbatch.kernels.contract import Floats
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.run.checkpoint.snapshots import Snapshots
 from hogbatch.run.measure import SetMetrics
@@ -127,9 +128,9 @@ class RunComponents:
             measure=self.metrics.measure,
         )
 
-    def keep(self, evaluation: Evaluation | None) -> None:
-        """Copy the parameters, and what their metrics at the end are computed from."""
-        if self.recorder.keep(evaluation):
+    def keep(self, evaluation: Evaluation | None, params: Floats | None = None) -> None:
+        """Keep the parameters, and what their metrics at the end are computed from."""
+        if self.recorder.keep(evaluation, params):
             self.metrics.keep(evaluation)
 
     def save_checkpoint(self) -> None:

@@ -73,7 +73,7 @@ def test_two_servers_train_one_model(job, train, main, plane, missing):
     for name in ("auc", "average_precision", "f1", "brier"):
         tested = summary["test"]["values"][name]
         assert tested == pytest.approx(found[name], abs=1e-5), "from the scores of both"
-    assert summary["validation"]["metric"] == "auc" and summary["threshold"] != 0.5
+    assert summary["validation"]["metric"] == "auc" and 0 < summary["threshold"] != 0.5
     assert summary["rows"] == 3 * ROWS and summary["servers"] == 2
     assert summary["test"]["loss"] < 0.40
     assert {each["device"] for each in summary["workers"]} == {"server"}
