@@ -240,6 +240,14 @@ class LearningConfig:
         "X",
         NON_NEGATIVE,
     )
+    label_smoothing: float = Group.OPTIMIZATION.flag(
+        0.0,
+        NUMBER,
+        "fraction of the label of a training row that is distributed evenly over all classes, for "
+        "loss logistic or softmax of classes",
+        "FRACTION",
+        FRACTION,
+    )
     seed: int = Group.OPTIMIZATION.flag(
         0, INTEGER, "random seed for the split, row order and initial weights", "N", INT64
     )

@@ -19,7 +19,8 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
     `class_weight`: None, "balanced" or a dict of the weights of classes, by which the
     `sample_weight` is multiplied;
     `threshold`: None, "f1" or "balanced_accuracy", which is highest on the rows of `early_stopping`
-    at the probability above which `predict` gives the second of two classes. None: 0.5.
+    at the probability above which `predict` gives the second of two classes. None: 0.5;
+    `label_smoothing`: the fraction of each label that is distributed evenly over all classes.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         refit: bool = False,
         class_weight: Any = None,
         threshold: str | None = None,
+        label_smoothing: float = 0.0,
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,

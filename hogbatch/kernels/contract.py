@@ -52,6 +52,7 @@ LABEL_LISTS: Final = losses.kinds_where(lambda loss: loss.label_lists)
 NORMALISED: Final = losses.kinds_where(lambda loss: loss.normalised)
 BINARY: Final = losses.kinds_where(lambda loss: loss.encoding == "binary")
 STEEPEST: Final = losses.STEEPEST
+SMOOTHED: Final = 16  # from here on, the numbers of losses with label smoothing: `smoothed`
 LARGEST_LOG: Final = losses.LARGEST_LOG
 
 OPTIMIZERS: Final = {name: spec.kind for name, spec in optimizers.OPTIMIZERS.items()}
@@ -106,6 +107,21 @@ class RowScores(NamedTuple):
 
 
 NO_SCORES: Final = RowScores(np.empty((0, 0), np.float32), np.empty((0, 0), np.int32))
+
+
+def smoothed(kind: int, fraction: float) -> int:
+    """The number of loss `kind` with label smoothing, which is rounded to a multiple of 1e-6.
+
+    The target of a row is 1 - fraction for its class, and in addition fraction / C for each of the
+    C classes (Szegedy et al. 2016, "Rethinking the Inception Architecture for Computer Vision").
+    Only gradients differ: the losses that kernels report are those of `kind`.
+    """
+    return kind + SMOOTHED * round(1e6 * fraction)
+
+
+def unsmoothed(kind: int) -> tuple[int, float]:
+    """The number of the loss without label smoothing, and the fraction."""
+    return (kind % SMOOTHED, 1e-6 * (kind // SMOOTHED)) if kind >= SMOOTHED else (kind, 0.0)
 
 
 def add_totals(part: NDArray[np.float64], totals: NDArray[np.float64]) -> None:
@@ -208,7 +224,7 @@ class Kernels(Protocol):
         grad: Operands,
         totals: NDArray[np.float64],
     ) -> None:
-        """grad[B, H] = d(mean loss)/d(scores); totals[LOSS] += sum of losses.
+        """grad[B, H] = d(mean loss)/d(scores); totals[LOSS] += sum of losses; see `smoothed`.
 
         Each loss is multiplied by the weight of its row, and the mean is its sum over B.
         `width` = C real columns. A row with a loss or a score that is not finite is counted in

@@ -110,6 +110,14 @@ def _poisson(labels, rows, z):
     return (slope + constant - y * near + slope * (z - near)).sum(axis=1), slope
 
 
+def _smoothed(loss_of, smoothing, labels, rows, z):
+    """The loss of the labels, with the slope for smoothed ones; of softmax or logistic."""
+    loss, slope = loss_of(labels, rows, z)
+    values, classes = labels.values[rows, None], z.shape[1]
+    even = values - 0.5 if loss_of is _logistic else (values == np.arange(classes)) - 1 / classes
+    return loss, slope + np.asarray(smoothing * even, z.dtype)
+
+
 # The functions of metrics take the same arguments and return a list of terms [B], one per sum.
 def _right_signs(labels, rows, z):
     return [(z[:, 0] > 0) == (labels.values[rows] > 0)]
@@ -154,4 +162,8 @@ _LOSSES = {  # the functions of loss and metrics
 
 def functions_of(kind):
     """The functions of loss and metrics of the loss number `kind`."""
+    plain, smoothing = contract.unsmoothed(kind)
+    if smoothing:
+        loss, metrics = _LOSSES[plain]
+        return partial(_smoothed, loss, smoothing), metrics
     return _LOSSES[kind] if kind >= 0 else (partial(_quantile, -1e-6 * kind), _squared_errors)

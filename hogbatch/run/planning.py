@@ -7,6 +7,8 @@ from typing import Final
 
 from msgspec import structs
 
+from hogbatch.config.effect import changed
+from hogbatch.config.flags import dashed
 from hogbatch.config.losses import LOSSES, can_hash, choose_loss
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
 from hogbatch.config.metrics import NUMBERS, fitting, keeps_all_scores
@@ -109,7 +111,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
 
     UsageError for unsuitable settings.
     """
-    _expect_threshold(config, data, network)
+    _expect_suitable(config, data, network)
     spec, rows = OPTIMIZERS[config.optimizer], data.train_sizes.rows
     l2 = _recommended_decay(config, network, rows) if config.l2 is None else config.l2
     # The rate grows linearly with the batch for optimizers whose steps are proportional to the
@@ -131,6 +133,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
             precision=config.precision,
             lsh=_lsh(config, data),
             cpu_teams=config.cpu_teams or 0,
+            label_smoothing=config.label_smoothing,
         ),
         limits=limits_for(config, rows),
         stopping=stopping,
@@ -286,17 +289,28 @@ def metric_for(config: TrainConfig, data: DataFacts, network: Network) -> str | 
     return config.metric
 
 
-def _expect_threshold(config: TrainConfig, data: DataFacts, network: Network) -> None:
-    """UsageError if the decision threshold is to be chosen, but cannot be."""
-    loss, need = LOSSES[network.loss], None
-    if loss.encoding != "binary" or not loss.has_probabilities:
-        need = f"two classes with probabilities (loss logistic); got loss {loss.name}"
-    elif not _rows(data, "validation"):
-        need = "validation rows; there are none"
-    elif config.data_copies is not None:
-        need = "the labels of all validation rows, which are divided with --data-copies"
-    if config.threshold is not None and need is not None:
-        raise UsageError(f"--threshold {config.threshold} needs {need}")
+def _expect_suitable(config: TrainConfig, data: DataFacts, network: Network) -> None:
+    """UsageError for settings of classes that are changed and do not suit the loss or the data."""
+    loss, rows, scored = LOSSES[network.loss], _rows(data, "validation"), None
+    if config.data_copies is not None:
+        scored = "the labels of all validation rows, which are divided with --data-copies"
+    held_out = scored if rows else "validation rows; there are none"
+    classes = None
+    if not loss.has_probabilities or loss.label_lists:
+        classes = f"one class per row (loss logistic or softmax); got loss {loss.name}"
+    binary = None
+    if classes or loss.encoding != "binary":
+        binary = f"two classes with probabilities (loss logistic); got loss {loss.name}"
+    dense = None
+    if _hashes(config, data):
+        dense = "--output dense, because a hashed layer computes only some of the classes"
+    needs = {
+        "label_smoothing": classes or dense,
+        "threshold": binary or held_out,
+    }
+    for name in changed(config, needs):
+        if need := needs[name]:
+            raise UsageError(f"--{dashed(name)} {getattr(config, name)} needs {need}")
 
 
 def _rows(data: DataFacts, name: SetName) -> int:

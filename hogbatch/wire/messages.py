@@ -226,6 +226,7 @@ class Welcome(Message, frozen=True):
     lsh: Lsh | None = None  # how CPU workers select outputs of an output-major output layer
     beat_seconds: float = 1.0  # maximum time between two messages of a worker
     cpu_teams: int = 0  # teams of each CPU worker; 0: automatic
+    label_smoothing: float = 0.0  # see hogbatch.kernels.contract.smoothed
     worker: int = 0  # index of its fence line
     name: str = ""
 

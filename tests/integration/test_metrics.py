@@ -92,6 +92,18 @@ def test_a_metric_that_does_not_fit_is_refused():
         hogbatch.train(X, z[:, 0] > 0, metric="auc", validation_fraction=0.0, **QUICK)
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_model_of_smoothed_labels_is_as_uncertain_as_they_are(classes):
+    """Each column of X belongs to one class, so that the model can be certain."""
+    X, y = np.repeat(np.eye(classes), 60, axis=0), np.repeat(np.arange(classes), 60)
+    settings = QUICK | {"hidden": (), "epochs": 40, "l2": 0, "test_fraction": 0}
+    run = hogbatch.train(X, y, **settings, label_smoothing=0.4)
+    likely = 1 - 0.4 + 0.4 / classes
+    np.testing.assert_allclose(run.model.predict_proba(X)[np.arange(len(y)), y], likely, atol=0.03)
+    for loss in (run.summary["train_loss"], run.validation_loss):
+        assert loss == pytest.approx(-np.log(likely), abs=0.05), "of the labels themselves"
+
+
 def test_the_decision_threshold_is_the_best_one_of_the_validation_rows(tmp_path):
     run_dir = tmp_path / "run"
     (X, y), *held = ((each, z[:, 0] > 3) for each, z in map(rows, range(3)))

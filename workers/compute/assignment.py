@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.sets import SetName
 from hogbatch.data.batch import Examples
-from hogbatch.kernels.contract import NO_SCORES, OPTIMIZERS, Hyper, RowScores
+from hogbatch.kernels.contract import NO_SCORES, OPTIMIZERS, Hyper, RowScores, smoothed
 from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
@@ -34,7 +34,8 @@ class Assignment:
     @property
     def kinds(self) -> tuple[int, int]:
         """The numbers that kernels have for the loss and the optimizer."""
-        return LOSSES[self.network.loss].kind, OPTIMIZERS[self.welcome.optimizer.name]
+        loss = smoothed(LOSSES[self.network.loss].kind, self.welcome.label_smoothing)
+        return loss, OPTIMIZERS[self.welcome.optimizer.name]
 
     def hyper(self, rate: float) -> Hyper:
         """The settings of the optimizer, with learning rate `rate`."""

@@ -17,7 +17,7 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.kernels.cpu.dense import aligned, backward_scratch, pass_all_down
 from hogbatch.kernels.cpu.elementary import exp_negative, softplus
-from hogbatch.kernels.cpu.losses import add_loss, count_hits, keep_best, weight_of
+from hogbatch.kernels.cpu.losses import add_loss, count_hits, keep_best, parts_of, weight_of
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, WIDTH, vector
 from hogbatch.kernels.cpu.network import forward, matrix, workspace
 
@@ -39,7 +39,7 @@ class RowStatistics(NamedTuple):
 @kernel
 def evaluate(model, inputs, labels, rows, lease, fence, totals, stored):
     """Do what `kernels.cpu.network.evaluate` does."""
-    hidden = model.table.shape[0] - 1
+    hidden, (kind, _) = model.table.shape[0] - 1, parts_of(lease.loss)
     size = min(TOGETHER, rows.shape[0])
     space = workspace(model.table[:hidden], inputs.indptr.shape[0] > 0, size)
     fan_in, fan_out = model.table[hidden, FAN_IN], model.table[hidden, FAN_OUT]
@@ -66,11 +66,11 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals, stored):
             block = matrix(scores, 0, part.shape[0], count)
             pass_all_down(x, weights[first : first + count], products, block)
             for b in range(part.shape[0]):
-                add_scores(lease.loss, labels, part[b], block[b], bias, first, stats, b)
+                add_scores(kind, labels, part[b], block[b], bias, first, stats, b)
                 if stored.scores.shape[0] > 0:
                     stored.scores[part[b], first : first + count] = block[b]
         for b in range(part.shape[0]):
-            count_row(lease.loss, labels, part[b], stats, b, totals)
+            count_row(kind, labels, part[b], stats, b, totals)
             if stored.best.shape[0] > 0:
                 stored.best[part[b], :] = stats.top[b]
         totals[ROWS] += part.shape[0]

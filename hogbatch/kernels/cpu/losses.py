@@ -26,12 +26,15 @@ from hogbatch.kernels.contract import (
     STEEPEST,
     TOP,
     Floats,
+    unsmoothed,
 )
 from hogbatch.kernels.cpu.elementary import exp_negative, sigmoid, softplus
 
 BLOCK = 128  # columns that are skipped together if none of them is among the best
 # Bits of a float32: all but its sign, those of inf, and those of -inf as `in_order` has it.
 MAGNITUDE, INFINITE, LOWEST = np.int32(0x7FFFFFFF), np.int32(0x7F800000), np.int32(-0x7F800001)
+
+parts_of = kernel(unsmoothed)  # of the number of a loss
 
 
 class Targets(NamedTuple):
@@ -80,13 +83,15 @@ def greatest(scores):
 
 
 @reduction
-def softmax_gradient(positives, width, fraction, scores, grad):
+def softmax_gradient(positives, width, fraction, smoothing, scores, grad):
     """grad = fraction * (softmax(scores) - y / sum(y)); return -mean log p over the positives.
 
-    Without positives both are 0, unless a score is not finite.
+    Without positives both are 0, unless a score is not finite. The gradient is for smoothed labels
+    (`contract.smoothed`).
     """
     count = positives.shape[0]
     target = np.float32(1.0) / np.float32(max(count, 1))
+    even = fraction * smoothing / np.float32(width)
     any_true = np.float32(min(count, 1))
     top = greatest(scores[:width])
     total = np.float32(0.0)
@@ -95,12 +100,12 @@ def softmax_gradient(positives, width, fraction, scores, grad):
         total += grad[c]
     factor = any_true * fraction / total
     for c in range(width):
-        grad[c] *= factor
+        grad[c] = grad[c] * factor - even
     loss = any_true * np.log(total)
     for k in range(count):
         true = int(positives[k])
         loss += target * (top - scores[true])
-        grad[true] -= target * fraction
+        grad[true] -= target * (fraction - fraction * smoothing)
     return loss
 
 
@@ -155,13 +160,17 @@ def scaled_gradient(kind, labels, row, width, fraction, scores, grad):
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
         if kind == MULTILABEL:
             return multilabel_gradient(positives, width, fraction, scores, grad)
-        return softmax_gradient(positives, width, fraction, scores, grad)
+        return softmax_gradient(positives, width, fraction, np.float32(0.0), scores, grad)
+    kind, exact_smoothing = parts_of(kind)
+    smoothing = np.float32(exact_smoothing)
     if kind in NORMALISED:
-        return softmax_gradient(labels.values[row : row + 1], width, fraction, scores, grad)
+        true = labels.values[row : row + 1]
+        return softmax_gradient(true, width, fraction, smoothing, scores, grad)
     label, z = labels.values[row], scores[0]
     sign = np.float32(2.0) * label - np.float32(1.0)
     if kind == LOGISTIC:
-        grad[0] = fraction * (sigmoid(z) - label)
+        target = label - np.float32(0.5) * smoothing * sign
+        grad[0] = fraction * (sigmoid(z) - target)
         return softplus(-sign * z)
     if kind == HINGE:
         margin = np.float32(1.0) - sign * z
@@ -295,6 +304,7 @@ def row_metrics(kind, labels, row, width, weight, scores, totals):
 
 @reduction
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
+    kind, _ = parts_of(kind)
     grad = np.empty(scores.shape[1], np.float32)
     for b in range(rows.shape[0]):
         weight = weight_of(labels, rows[b])

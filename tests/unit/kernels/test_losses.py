@@ -24,6 +24,7 @@ from hogbatch.kernels.contract import (
     SOFTMAX_MANY,
     SQUARED,
     STEEPEST,
+    smoothed,
 )
 from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import (
@@ -56,10 +57,21 @@ BY_HAND = {
     "logistic, right": (LOGISTIC, YES, [2], math.log(1 + math.exp(-2)), [-1 / (1 + math.exp(2))]),
     "logistic, wrong": (LOGISTIC, NO, [2], math.log(1 + math.exp(2)), [1 / (1 + math.exp(-2))]),
     "logistic, far out": (LOGISTIC, YES, [-500], 500, [-1]),
+    "logistic, smoothed": (
+        *(smoothed(LOGISTIC, 0.2), YES, [2]),
+        *(math.log(1 + math.exp(-2)), [1 / (1 + math.exp(-2)) - 0.9]),
+    ),
     "hinge, inside": (HINGE, YES, [0.25], 0.75, [-1]),
     "hinge, inside, negative": (HINGE, NO, [0.25], 1.25, [1]),
     "hinge, outside": (HINGE, NO, [-1.5], 0, [0]),
     "softmax, even": (SOFTMAX, YES, [3, 3, 3, 3], math.log(4), [0.25, -0.75, 0.25, 0.25]),
+    "softmax, smoothed": (
+        smoothed(SOFTMAX, 0.2),
+        YES,
+        [3, 3, 3, 3],
+        math.log(4),
+        [0.2, -0.6, 0.2, 0.2],
+    ),
     "softmax, far out": (SOFTMAX, YES, [900, 0], 900, [1, -1]),
     "multilabel": (MULTILABEL, lists(1), [0, 0, -200, 80], 2 * math.log(2) + 80, [0.5, -0.5, 0, 1]),
     "multilabel-softmax, even": (
@@ -134,6 +146,25 @@ def test_losses_and_metrics_are_the_reference_in_double_precision(kernels, loss,
     kernels.loss_and_metrics(loss, labels, rows, width, scores, sums)
     reference.loss_and_metrics(loss, labels, rows, width, precise, exact_sums)
     assert_allclose(sums, exact_sums, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", [LOGISTIC, SOFTMAX])
+@examples
+@given(shape=shapes)
+def test_label_smoothing_changes_nothing_but_the_gradient(kernels, loss, shape):
+    labels, rows, width, scores = draw_scores(shape, loss)
+    kinds, found = (loss, smoothed(loss, 0.1)), []
+    for kind in kinds:
+        grad, sums = junk(*scores.shape), totals()
+        kernels.loss_gradient(kind, labels, rows, rows, width, scores, grad, sums)
+        kernels.loss_and_metrics(kind, labels, rows, width, scores, sums)
+        found.append((sums, grad))
+    assert_array_equal(found[0][0], found[1][0])
+    true, classes = labels.values[rows, None], width if loss == SOFTMAX else 2
+    target = true == np.arange(classes) if loss == SOFTMAX else true
+    weights = labels.weights[rows, None] if len(labels.weights) else 1
+    expected = 0.1 * (target - 1 / classes) * weights / len(rows)
+    assert_allclose((found[1][1] - found[0][1])[:, :width], expected, atol=1e-6)
 
 
 @every_loss

@@ -139,6 +139,18 @@ def test_what_has_no_decision_threshold_is_refused():
             planned(**given, threshold="f1")
 
 
+def test_label_smoothing_needs_one_class_per_row():
+    three, lists = {"kind": "classes", "outputs": 3}, {"kind": "multilabel", "outputs": 20}
+    smooth = {"label_smoothing": 0.1}
+    for given in ({}, three, {"kind": "classes", "outputs": MANY, "output": "dense"}):
+        assert welcome(**given, **smooth).label_smoothing == 0.1
+    for given in ({"kind": "real"}, {"loss": "hinge"}, lists, lists | {"loss": "softmax"}):
+        with pytest.raises(UsageError, match=r"needs one class per row .*; got loss"):
+            planned(**given, **smooth)
+    with pytest.raises(UsageError, match="needs --output dense, because a hashed"):
+        planned("classes", MANY, **smooth)
+
+
 @pytest.mark.parametrize(
     ("flags", "average"),
     [

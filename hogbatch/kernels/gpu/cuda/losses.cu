@@ -1,6 +1,6 @@
 // Losses with their gradients and metrics. A row has a list of labels if LABEL_LISTS(kind), else one
 // label in `targets`, or one number for each score, and the weight 1 unless `weighted`. One block per
-// row of the batch, except for narrow layers.
+// row of the batch, except for narrow layers. Only gradients depend on the label smoothing.
 
 // The column that follows (value, column) in z[0, width), sorted by descending value and then by
 // ascending column; `width` if there is none. Start with (inf, -1).
@@ -38,7 +38,7 @@ __device__ int block_next_best(const float* z, int width, float value, int colum
 __device__ float softplus(float z) { return fmaxf(z, 0.0f) + log1pf(expf(-fabsf(z))); }
 
 // The loss of one score and its label, for one thread. Returns the loss; *slope is its derivative.
-__device__ float scalar_loss(long long kind, float y, float z, float* slope)
+__device__ float scalar_loss(long long kind, float smoothing, float y, float z, float* slope)
 {
     if (kind == SQUARED) {
         *slope = z - y;
@@ -50,7 +50,7 @@ __device__ float scalar_loss(long long kind, float y, float z, float* slope)
         return margin >= 1 ? 0.0f : 1 - margin;
     }
     if (kind == LOGISTIC) {
-        *slope = -sign * sigmoid(-margin);
+        *slope = -sign * sigmoid(-margin) + 0.5f * smoothing * sign;
         return softplus(-margin);
     }
     float error = z - y;
@@ -74,23 +74,24 @@ __device__ float scalar_loss(long long kind, float y, float z, float* slope)
 // The target of softmax_loss is the uniform distribution over the `count` columns `present`. With
 // none the loss is 0, but still NaN if a score is not finite.
 __device__ float softmax_loss(const int* present, long long count, int width, const float* z,
-                              float scale, Operand* slopes)
+                              float smoothing, float scale, Operand* slopes)
 {
-    float any = count > 0, target = any / max(count, 1LL);
+    float any = count > 0, target = any / max(count, 1LL), even = smoothing / width;
     float top = z[block_next_best(z, width, INF, -1) % width];
     float mine = 0;
     for (int c = threadIdx.x; c < width; c += blockDim.x) mine += expf(z[c] - top);
     float sum = block_sum(mine);
     if (slopes)
         for (int c = threadIdx.x; c < width; c += blockDim.x)
-            slopes[c] = operand_of(any * expf(z[c] - top) / sum * scale);
+            slopes[c] = operand_of((any * expf(z[c] - top) / sum - even) * scale);
     __syncthreads();
     mine = 0;
+    float smoothed = target - smoothing * target;
     for (long long n = threadIdx.x; n < count; n += blockDim.x) {
         float below = z[present[n]] - top;
         mine -= target * below;
         // Not from the slope above, because a probability near 1 may have been rounded to 1.
-        if (slopes) slopes[present[n]] = operand_of((expf(below) / sum - target) * scale);
+        if (slopes) slopes[present[n]] = operand_of((expf(below) / sum - even - smoothed) * scale);
     }
     return any * logf(sum) + block_sum(mine);
 }
@@ -114,11 +115,11 @@ __device__ float multilabel_loss(const int* present, long long count, int width,
 
 // The sum of `scalar_loss` over the scores of a row.
 __device__ float scalar_losses(long long kind, const float* y, int width, const float* z,
-                               float scale, Operand* slopes)
+                               float smoothing, float scale, Operand* slopes)
 {
     float mine = 0, slope;
     for (int c = threadIdx.x; c < width; c += blockDim.x) {
-        mine += scalar_loss(kind, y[c], z[c], &slope);
+        mine += scalar_loss(kind, smoothing, y[c], z[c], &slope);
         if (slopes) slopes[c] = operand_of(slope * scale);
     }
     return block_sum(mine);
@@ -131,9 +132,10 @@ __device__ void raise_to(double* cell, double value)
 }
 
 extern "C" __global__ void loss_gradient(
-    long long kind, const float* targets, const long long* indptr, const int* indices,
-    const float* weights, long long weighted, const long long* rows, const long long* numbers,
-    long long B, long long width, long long H, const float* scores, Operand* grad, double* totals)
+    long long kind, double smoothing, const float* targets, const long long* indptr,
+    const int* indices, const float* weights, long long weighted, const long long* rows,
+    const long long* numbers, long long B, long long width, long long H, const float* scores,
+    Operand* grad, double* totals)
 {
     long long row = rows[blockIdx.x];
     const float* z = scores + blockIdx.x * H;
@@ -145,11 +147,11 @@ extern "C" __global__ void loss_gradient(
     for (int h = threadIdx.x; h < H; h += blockDim.x) slopes[h] = 0;
     __syncthreads();
     if (NORMALISED(kind)) {
-        loss = softmax_loss(present, count, width, z, scale, slopes);
+        loss = softmax_loss(present, count, width, z, smoothing, scale, slopes);
     } else if (kind == MULTILABEL) {
         loss = multilabel_loss(present, count, width, z, scale, slopes);
     } else {
-        loss = scalar_losses(kind, targets + row * width, width, z, scale, slopes);
+        loss = scalar_losses(kind, targets + row * width, width, z, smoothing, scale, slopes);
     }
     __syncthreads();
     int bad = !isfinite(loss);
@@ -165,13 +167,13 @@ extern "C" __global__ void loss_gradient(
 
 // The loss of a row with at most NARROW scores and no label list, for one thread. Sets slopes[width]
 // to its derivatives.
-__device__ float narrow_loss(long long kind, const float* targets, long long row, const float* z,
-                             int width, float* slopes)
+__device__ float narrow_loss(long long kind, float smoothing, const float* targets, long long row,
+                             const float* z, int width, float* slopes)
 {
-    float top = -INF, sum = 0, mine = 0;
+    float top = -INF, sum = 0, mine = 0, even = smoothing / width;
     if (!NORMALISED(kind)) {
         const float* y = targets + row * width;
-        EACH_OUTPUT(h, width) sum += scalar_loss(kind, y[h], z[h], &slopes[h]);
+        EACH_OUTPUT(h, width) sum += scalar_loss(kind, smoothing, y[h], z[h], &slopes[h]);
         return sum;
     }
     EACH_OUTPUT(h, width) top = fmaxf(top, z[h]);
@@ -179,7 +181,7 @@ __device__ float narrow_loss(long long kind, const float* targets, long long row
     EACH_OUTPUT(h, width) {
         bool present = h == (int)targets[row];
         if (present) mine = z[h] - top;
-        slopes[h] = expf(z[h] - top) / sum - present;
+        slopes[h] = expf(z[h] - top) / sum - even - (1 - smoothing) * present;
     }
     return logf(sum) - mine;
 }
@@ -187,9 +189,9 @@ __device__ float narrow_loss(long long kind, const float* targets, long long row
 // `loss_gradient` with a thread per row, for narrow layers and kinds without label lists. A warp adds
 // its losses up first: additions to one cell of `totals` are done one after another.
 extern "C" __global__ void narrow_loss_gradient(
-    long long kind, const float* targets, const float* weights, long long weighted,
-    const long long* rows, const long long* numbers, long long B, long long width, long long H,
-    const float* scores, Operand* grad, double* totals)
+    long long kind, double smoothing, const float* targets, const float* weights,
+    long long weighted, const long long* rows, const long long* numbers, long long B,
+    long long width, long long H, const float* scores, Operand* grad, double* totals)
 {
     long long b = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     float loss = 0, extra = 0;
@@ -197,7 +199,7 @@ extern "C" __global__ void narrow_loss_gradient(
         float weight = weighted ? weights[rows[b]] : 1.0f;
         float z[NARROW], slopes[NARROW] = {0}, scale = weight / B;
         EACH_OUTPUT(h, width) z[h] = scores[b * H + h];
-        loss = narrow_loss(kind, targets, rows[b], z, width, slopes);
+        loss = narrow_loss(kind, smoothing, targets, rows[b], z, width, slopes);
         bool bad = !isfinite(loss);
         EACH_OUTPUT(h, width) bad |= !isfinite(z[h]);
         EACH_OUTPUT(h, H)
@@ -246,9 +248,9 @@ extern "C" __global__ void loss_and_metrics(
     long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
     float loss;
     double metric_sums = 0, weight = weighted ? weights[row] : 1.0f;
-    if (NORMALISED(kind)) loss = softmax_loss(present, count, width, z, 0, 0);
+    if (NORMALISED(kind)) loss = softmax_loss(present, count, width, z, 0, 0, 0);
     else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
-    else loss = scalar_losses(kind, targets + row * width, width, z, 0, 0);
+    else loss = scalar_losses(kind, targets + row * width, width, z, 0, 0, 0);
     int bad = !isfinite(loss);
     for (int h = threadIdx.x; h < width; h += blockDim.x) bad |= !isfinite(z[h]);
     if (__syncthreads_or(bad)) {

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, TOTALS
+from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, SOFTMAX, TOTALS, smoothed
 from hogbatch.kernels.cpu.exact import BLOCK, TOGETHER
 from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
@@ -68,6 +68,13 @@ def test_of_equal_scores_the_lower_label_counts_as_the_better(loss, classes, all
     totals, theirs = case.evaluate(), expected(case)
     assert_allclose(totals[METRIC_SUMS:], theirs[METRIC_SUMS:], rtol=1e-6)
     assert_allclose(totals[LOSS], theirs[LOSS], rtol=1e-5)
+
+
+def test_label_smoothing_does_not_change_an_evaluation():
+    case = WideCase("softmax", classes=9)
+    totals = case.evaluate().copy()
+    case.loss, case.totals[:] = smoothed(SOFTMAX, 0.1), 0
+    assert_array_equal(case.evaluate(), totals)
 
 
 @losses
