@@ -284,6 +284,13 @@ class TrainConfig(LearningConfig):
         "|".join(TUNED),
         THRESHOLD,
     )
+    temperature: str = Group.STOPPING.choice(
+        "off",
+        "number by which the scores of the saved model are divided; auto: the one with the lowest "
+        "validation loss, for loss logistic or softmax of classes; off: 1; or a number",
+        ("auto", "off"),
+        others=r"0\.[1-9]\d{0,5}|[1-9]\d?(\.\d{1,6})?",  # for the second run of --refit
+    )
 
     checkpoint_seconds: float = Group.CHECKPOINTS.flag(
         60.0,

@@ -20,7 +20,9 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
     `sample_weight` is multiplied;
     `threshold`: None, "f1" or "balanced_accuracy", which is highest on the rows of `early_stopping`
     at the probability above which `predict` gives the second of two classes. None: 0.5;
-    `label_smoothing`: the fraction of each label that is distributed evenly over all classes.
+    `label_smoothing`: the fraction of each label that is distributed evenly over all classes;
+    `temperature`: "off" or "auto", by which the scores are divided so that the log loss of the rows
+    of `early_stopping` is lowest.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         class_weight: Any = None,
         threshold: str | None = None,
         label_smoothing: float = 0.0,
+        temperature: str = "off",
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,

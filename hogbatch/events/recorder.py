@@ -13,6 +13,7 @@ from hogbatch.config.sets import SetName
 from hogbatch.events.event import AnyEvent, BaselineMeasured, Evaluated, Tested
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.records import Evaluation, Observer, RunTotals
+from hogbatch.model.network import Tensor
 from hogbatch.store.scan import first_not_finite
 
 BLOCK_VALUES = 1 << 18  # floats that are exchanged at a time
@@ -41,6 +42,7 @@ class RunRecorder:
         self.history: list[Evaluation] = []
         self.kept: Evaluation | None = None  # of the kept parameters
         self.threshold: float | None = None  # of the kept parameters, if one was chosen
+        self.temperature: float | None = None  # the same
         self.tested: Tested | None = None  # the result of the kept parameters on the test rows
         self.baselines: dict[str, BaselineMeasured] = {}  # by set
         self._observers = observers
@@ -54,9 +56,11 @@ class RunRecorder:
         kept: Evaluation | None,
         params: NDArray[np.float32] | None,
         threshold: float | None,
+        temperature: float | None,
     ) -> None:
         """Continue with the history and the kept parameters of a resumed run."""
-        self.history, self.kept, self._copy, self.threshold = history, kept, params, threshold
+        self.history, self.kept, self._copy = history, kept, params
+        self.threshold, self.temperature = threshold, temperature
 
     def record(self, event: AnyEvent) -> None:
         """Log an event, and tell the observers."""
@@ -91,27 +95,40 @@ class RunRecorder:
             self._copy = self._shared.copy()  # a checkpoint of the previous copy is being written
         else:
             np.copyto(self._copy, self._shared)
-        self.kept, self.threshold = evaluation, None
+        self.kept, self.threshold, self.temperature = evaluation, None, None
         return True
 
-    def add_metrics(self, values: Mapping[str, float]) -> None:
-        """Add metrics of the kept parameters on the validation rows."""
+    def divide(self, layer: Sequence[Tensor], temperature: float) -> None:
+        """Divide the kept parameters of the last layer, and so the scores, by `temperature`."""
+        for tensor in layer:
+            tensor.view(self._changeable())[...] /= temperature
+        self.temperature = temperature
+
+    def add_metrics(self, values: Mapping[str, float], loss: float | None = None) -> None:
+        """Add metrics of the kept parameters on the validation rows, and replace their loss."""
         if self.kept is not None:
             known = {**self.kept.validation_values, **values}
-            self.kept = replace(self.kept, validation_values=known)
+            loss = self.kept.validation_loss if loss is None else loss
+            self.kept = replace(self.kept, validation_loss=loss, validation_values=known)
 
     def show_kept(self, shown: bool) -> None:
         """Exchange the shared and the kept parameters, to evaluate these; with False, once more."""
         if self._copy is None:
             return
-        lent = self._lent is not None and self._lent() is not None  # a checkpoint is being written
+        copy = self._changeable()
+        for start in range(0, len(copy), BLOCK_VALUES):
+            block = slice(start, start + BLOCK_VALUES)
+            kept = copy[block].copy()
+            copy[block] = self._shared[block]
+            self._shared[block] = kept
+
+    def _changeable(self) -> NDArray[np.float32]:
+        """The kept parameters[P], to be changed, which a checkpoint being written does not see."""
+        assert self._copy is not None
+        lent = self._lent is not None and self._lent() is not None
         if lent or not self._copy.flags.writeable:
             self._copy = self._copy.copy()
-        for start in range(0, len(self._copy), BLOCK_VALUES):
-            block = slice(start, start + BLOCK_VALUES)
-            kept = self._copy[block].copy()
-            self._copy[block] = self._shared[block]
-            self._shared[block] = kept
+        return self._copy
 
     @property
     def kept_params(self) -> NDArray[np.float32] | None:
@@ -163,6 +180,7 @@ class RunRecorder:
             "validation": results.get("validation"),
             "test": results.get("test"),
             "threshold": self.threshold,
+            "temperature": self.temperature,
             "baselines": {name: each.fields for name, each in self.baselines.items()},
             "saved": kept and {name: getattr(kept, name) for name in ("seconds", "epochs", "rows")},
             "history": [_entry(evaluation) for evaluation in self.history],

@@ -34,6 +34,8 @@ def assess(components: RunComponents, finish: Finish) -> Iterator[BaselineMeasur
             yield Assessed(text)
     if (chosen := setup.config.threshold) and progress.rows:
         yield Assessed(threshold_in_words(chosen, recorder.threshold))
+    if recorder.temperature is not None:
+        yield Assessed(f"the scores were divided by the temperature {recorder.temperature:.4g}")
     if finish.status == "finished" and not progress.has_stalled() and progress.still_improves:
         judge = setup.plan.stopping.metric or "loss"
         yield Assessed(

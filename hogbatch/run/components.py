@@ -150,7 +150,8 @@ def _coordinator(
     arrays, described = resume_point.checkpoint.arrays, resume_point.described
     saved = described.state
     segments.restore(arrays)
-    recorder.resume(described.history, described.kept, arrays.get("kept"), described.threshold)
+    chosen = described.threshold, described.temperature
+    recorder.resume(described.history, described.kept, arrays.get("kept"), *chosen)
     arrays.clear()  # they take as much memory as the model with its optimizer slots
     recorder.record(
         Resumed(

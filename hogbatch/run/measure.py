@@ -4,17 +4,20 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hogbatch.config.losses import LOSSES, OfNumbers
 from hogbatch.config.sets import SetName
 from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import Evaluation
 from hogbatch.kernels.contract import RowScores
 from hogbatch.model.metrics import Frequencies, Scored, best_threshold, measure
+from hogbatch.model.temperature import best_temperature
 from hogbatch.run.setup import RunSetup
 
 
 class SetMetrics:
-    """Computes metrics of the sets of a run, and the decision threshold of the kept model."""
+    """Computes metrics of the sets of a run; temperature and threshold of the kept model."""
 
     def __init__(self, setup: RunSetup, stored: RowScores, recorder: RunRecorder) -> None:
         """`stored` are the scores of the set that was evaluated last."""
@@ -30,21 +33,34 @@ class SetMetrics:
         return _defined(self._by_threshold(scored) if name == "test" else scored, metric)
 
     def keep(self, evaluation: Evaluation | None) -> None:
-        """Choose the decision threshold of the model that is kept.
+        """Choose temperature and decision threshold of the model that is kept.
 
         Copy its scores, if there are no test rows to measure it on. `evaluation` is the last one,
         of this model; None if it was not evaluated.
         """
         plan, stored, chosen_by = self._setup.plan, self._stored, self._setup.config.threshold
         known = {} if evaluation is None else evaluation.validation_values
+        if (temperature := self._temperature(evaluated=bool(known))) is not None:
+            stored = stored._replace(scores=stored.scores / np.float32(temperature))
+            self._recorder.divide(self._setup.network.tensors()[-2:], temperature)
         if plan.keeps_scores and not plan.test_rows:
             self._kept = RowScores(stored.scores.copy(), stored.best.copy()) if known else None
-        if chosen_by is not None and known:
+        if known and (temperature is not None or chosen_by is not None):
             scored = self._scored("validation", stored)
-            self._recorder.threshold = best_threshold(chosen_by, scored)
-            scored = self._by_threshold(scored)
-            for metric in (*known, chosen_by):
+            if temperature is not None:
+                self._recorder.add_metrics({}, _defined(scored, "log_loss").get("log_loss"))
+            if chosen_by is not None:
+                self._recorder.threshold = best_threshold(chosen_by, scored)
+                scored = self._by_threshold(scored)
+            for metric in filter(None, (*known, chosen_by)):
                 self._recorder.add_metrics(_defined(scored, metric))
+
+    def _temperature(self, *, evaluated: bool) -> float | None:
+        """The number by which the scores of the kept model are divided, if they are."""
+        setting = self._setup.config.temperature
+        if setting == "auto" and evaluated:
+            return best_temperature(self._scored("validation", self._stored))
+        return None if setting in ("auto", "off") else float(setting)
 
     def of_kept(self) -> dict[str, float]:
         """All metrics of the kept model on the validation rows, if its scores were copied."""

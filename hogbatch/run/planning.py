@@ -11,7 +11,7 @@ from hogbatch.config.effect import changed
 from hogbatch.config.flags import dashed
 from hogbatch.config.losses import LOSSES, can_hash, choose_loss
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
-from hogbatch.config.metrics import NUMBERS, fitting, keeps_all_scores
+from hogbatch.config.metrics import MAX_SCORES, NUMBERS, fitting, keeps_all_scores
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
@@ -294,6 +294,8 @@ def _expect_suitable(config: TrainConfig, data: DataFacts, network: Network) -> 
     loss, rows, scored = LOSSES[network.loss], _rows(data, "validation"), None
     if config.data_copies is not None:
         scored = "the labels of all validation rows, which are divided with --data-copies"
+    elif not keeps_all_scores(rows, network.outputs):
+        scored = f"at most {MAX_SCORES} scores of validation rows; got {rows * network.outputs}"
     held_out = scored if rows else "validation rows; there are none"
     classes = None
     if not loss.has_probabilities or loss.label_lists:
@@ -307,6 +309,7 @@ def _expect_suitable(config: TrainConfig, data: DataFacts, network: Network) -> 
     needs = {
         "label_smoothing": classes or dense,
         "threshold": binary or held_out,
+        "temperature": classes or (held_out if config.temperature == "auto" else scored),
     }
     for name in changed(config, needs):
         if need := needs[name]:

@@ -29,6 +29,8 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         directory = None if first.run_dir is None else str(first.run_dir)
         config = replace(config, max_rows=rows, run_dir=directory, resume=None, overwrite=True)
         config = replace(config, recipe=first.recipe)  # "auto" may choose another one for more rows
+        if config.temperature == "auto":
+            config = replace(config, temperature=f"{first.summary['temperature'] or 1:.6f}")
     return execute(replace(config, validation_fraction=0.0))
 
 

@@ -47,6 +47,7 @@ class Description:
     kept: Evaluation | None  # of the kept model
     config: str = ""  # settings, as TOML
     threshold: Annotated[float, Meta(gt=0, lt=1)] | None = None  # of the kept model, if chosen
+    temperature: Annotated[float, Meta(gt=0)] | None = None  # the same
 
     def validate(self) -> None:
         """ValueError if it contradicts itself, which no description does that was saved."""
@@ -92,12 +93,13 @@ class ResumePoint:
     def check(
         self, identity: Mapping[str, object], config: TrainConfig, network: Network, rows: int
     ) -> None:
-        """UsageError if the data, network, loss, optimizer, seed, metric or threshold differ.
+        """UsageError if the data, the network or a setting of `identity` differs.
 
         DataError if it does not fit the `network`, the optimizer and the training `rows`.
         """
-        # The first two are missing in earlier versions.
-        saved = {"metric": "loss", "threshold": "none", **self.described.identity}
+        # The first three are missing in earlier versions.
+        earlier = {"metric": "loss", "threshold": "none", "temperature": "off"}
+        saved = {**earlier, **self.described.identity}
         for key, value in identity.items():
             was: object = saved.get(key)
             if was != value:
@@ -183,6 +185,7 @@ def describe_checkpoint(
         "history": [asdict(evaluation) for evaluation in recorder.history],
         "kept": None if recorder.kept is None else asdict(recorder.kept),
         "threshold": recorder.threshold,
+        "temperature": recorder.temperature,
     }
     return description, arrays
 

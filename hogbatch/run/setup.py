@@ -162,6 +162,7 @@ def prepare(
     config = with_recipe(config, data, network)
     metric = metric_for(config, data, network) or "loss"
     chosen = {"metric": metric, "threshold": config.threshold or "none"}
+    chosen["temperature"] = config.temperature
     identity = {**identity_of(config, data, network), **chosen}
     if resume_point:
         resume_point.check(identity, config, network, data.train_sizes.rows)

@@ -92,6 +92,38 @@ def test_a_metric_that_does_not_fit_is_refused():
         hogbatch.train(X, z[:, 0] > 0, metric="auc", validation_fraction=0.0, **QUICK)
 
 
+def test_the_temperature_has_the_lowest_validation_loss_and_changes_no_prediction(tmp_path):
+    (X, y), (X_validation, y_validation), (X_test, y_test) = (
+        (each, z.argmax(axis=1)) for each, z in map(rows, range(3))
+    )
+    data = {"X_validation": X_validation, "y_validation": y_validation}
+    data |= {"X_test": X_test, "y_test": y_test}
+    settings = QUICK | {"deterministic": True, "label_smoothing": 0.3, "metric": "brier"}
+    plain = hogbatch.train(X, y, **data, **settings)
+    run = hogbatch.train(X, y, **data, **settings, temperature="auto", run_dir=str(tmp_path))
+    summary, temperature = run.summary, run.summary["temperature"]
+    assert plain.summary["temperature"] is None and 0 < temperature < 1
+    scores = plain.model.scores(X_test)
+    assert (run.model.predict(X_test) == plain.model.predict(X_test)).all()
+    np.testing.assert_allclose(run.model.scores(X_test), scores / temperature, rtol=1e-4, atol=1e-4)
+    for name, held, labels in (
+        ("validation", X_validation, y_validation),
+        ("test", X_test, y_test),
+    ):
+        found, likely = summary[name], run.model.predict_proba(held)
+        assert found["loss"] == pytest.approx(sk.log_loss(labels, likely), abs=1e-5)
+        squares = ((likely - np.eye(LABELS)[labels]) ** 2).sum(axis=1)
+        assert found["values"]["brier"] == pytest.approx(squares.mean(), abs=1e-5)
+    assert summary["validation"]["loss"] < plain.summary["validation"]["loss"] - 0.01
+    assert (
+        f"divided by the temperature {temperature:.4g}" in (tmp_path / "events.jsonl").read_text()
+    )
+
+    resumed = hogbatch.train(X, y, **data, resume=str(tmp_path), verbose=False)
+    assert resumed.summary["temperature"] == temperature
+    np.testing.assert_array_equal(resumed.model.scores(X_test), run.model.scores(X_test))
+
+
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_model_of_smoothed_labels_is_as_uncertain_as_they_are(classes):
     """Each column of X belongs to one class, so that the model can be certain."""

@@ -41,6 +41,18 @@ def test_the_second_run_has_all_but_the_test_rows_and_the_best_number_of_them(ro
     assert alone.test_loss == refitted.test_loss
 
 
+def test_the_scores_of_the_second_run_are_divided_by_the_temperature_of_the_first(
+    rows, refitted, tmp_path
+):
+    run = hogbatch.train(*rows, run_dir=tmp_path, temperature="auto", **REFIT)
+    first = json.loads((tmp_path / "previous-run/summary.json").read_text())
+    temperature = run.summary["temperature"]
+    assert temperature == pytest.approx(first["temperature"], abs=1e-6)
+    assert abs(temperature - 1) > 0.01
+    divided = refitted.model.scores(rows[0]) / temperature
+    np.testing.assert_allclose(run.model.scores(rows[0]), divided, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("second", [False, True])
 def test_a_refit_that_is_stopped_in_one_of_its_runs_goes_on(rows, refitted, second, tmp_path):
     def stop(event, _):

@@ -139,16 +139,23 @@ def test_what_has_no_decision_threshold_is_refused():
             planned(**given, threshold="f1")
 
 
-def test_label_smoothing_needs_one_class_per_row():
+def test_label_smoothing_and_temperature_need_one_class_per_row():
     three, lists = {"kind": "classes", "outputs": 3}, {"kind": "multilabel", "outputs": 20}
     smooth = {"label_smoothing": 0.1}
     for given in ({}, three, {"kind": "classes", "outputs": MANY, "output": "dense"}):
         assert welcome(**given, **smooth).label_smoothing == 0.1
-    for given in ({"kind": "real"}, {"loss": "hinge"}, lists, lists | {"loss": "softmax"}):
-        with pytest.raises(UsageError, match=r"needs one class per row .*; got loss"):
-            planned(**given, **smooth)
-    with pytest.raises(UsageError, match="needs --output dense, because a hashed"):
-        planned("classes", MANY, **smooth)
+    for setting in (smooth, {"temperature": "auto"}, {"temperature": "1.5"}):
+        for given in ({"kind": "real"}, {"loss": "hinge"}, lists, lists | {"loss": "softmax"}):
+            with pytest.raises(UsageError, match=r"needs one class per row .*; got loss"):
+                planned(**given, **setting)
+    divided, many = {"cluster": "local", "data_copies": 1}, SetSizes(1 << 23, 30, sparse=False)
+    for given, setting, need in (
+        ({"kind": "classes", "outputs": MANY}, smooth, "--output dense, because a hashed"),
+        (divided, {"temperature": "auto"}, "the labels of all validation rows"),
+        ({**three, "outputs": 6, "sizes": many}, {"temperature": "1.5"}, "at most 16777216 scores"),
+    ):
+        with pytest.raises(UsageError, match=f"needs {need}"):
+            planned(**given, **setting)
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,8 @@ def test_a_run_that_differs_is_refused_and_the_difference_named(tmp_path):
         point.check({**IDENTITY, "metric": "auc"}, *SIZES)
     with pytest.raises(UsageError, match="its threshold is 'none', but this run's is 'f1'"):
         point.check({**IDENTITY, "threshold": "f1"}, *SIZES)
+    with pytest.raises(UsageError, match="its temperature is 'off', but this run's is 'auto'"):
+        point.check({**IDENTITY, "temperature": "auto"}, *SIZES)
 
 
 STATES = {  # changes of the state, by the reason why a run cannot continue from it
