@@ -7,8 +7,9 @@ from typing import Any, Final, Literal, get_args
 
 from hogbatch.errors import UsageError
 
-Activation = Literal["linear", "relu", "sigmoid", "tanh"]
+Activation = Literal["linear", "relu", "selu", "sigmoid", "tanh"]
 ACTIVATIONS: Final[tuple[str, ...]] = get_args(Activation)
+HIDDEN_ACTIVATIONS: Final = ACTIVATIONS[1:]
 
 Shape = tuple[int, ...]
 
@@ -47,14 +48,17 @@ class DenseLayer:
         """Return the standard deviation of the initial weights; biases start at zero.
 
         It keeps the scale of signals constant through deep networks.
-        relu: He et al. 2015, eq. 10. tanh: Glorot & Bengio 2010, eq. 12. sigmoid: 10 times that
-        value, where the weights compensate for the mean squared slope (Schoenholz et al. 2017,
-        "Deep Information Propagation", chi = 1); the usual factor of 4 makes rows
-        indistinguishable after eight layers, and training starts on a plateau. linear (output
-        layers): a tenth, so that training starts with scores near 0 instead of confident errors.
+        relu: He et al. 2015, eq. 10. selu: Klambauer et al. 2017, section 2. tanh: Glorot & Bengio
+        2010, eq. 12. sigmoid: 10 times that value, where the weights compensate for the mean
+        squared slope (Schoenholz et al. 2017, "Deep Information Propagation", chi = 1); the usual
+        factor of 4 makes rows indistinguishable after eight layers, and training starts on a
+        plateau. linear (output layers): a tenth, so that training starts with scores near 0 instead
+        of confident errors.
         """
         if self.activation == "relu":
             return math.sqrt(2 / self.fan_in)
+        if self.activation == "selu":
+            return math.sqrt(1 / self.fan_in)
         gain = {"sigmoid": 10.0, "tanh": 1.0, "linear": 0.1}[self.activation]
         return gain * math.sqrt(2 / (self.fan_in + self.width))
 

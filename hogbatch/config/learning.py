@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hogbatch.config.flags import Group
+from hogbatch.config.layers import HIDDEN_ACTIVATIONS
 from hogbatch.config.losses import LOSSES, QUANTILE
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sets import SetName
@@ -175,7 +176,7 @@ class LearningConfig:
         POSITIVE,
     )
     activation: str = Group.MODEL.choice(
-        "relu", "activation function of the hidden layers", ("relu", "sigmoid", "tanh")
+        "relu", "activation function of the hidden layers", HIDDEN_ACTIVATIONS
     )
     output: str = Group.MODEL.choice(
         "auto",

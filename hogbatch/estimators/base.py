@@ -39,7 +39,7 @@ class HogbatchEstimator(BaseEstimator):
     ----------
     hidden : tuple of int or int
         Widths of the hidden layers; () is a linear model.
-    activation : "relu", "sigmoid" or "tanh"
+    activation : "relu", "selu", "sigmoid" or "tanh"
     recipe : "auto", "tabular" or "fast"
         Defaults of optimizer, schedule and weight decay (docs/batch-policy.md).
     optimizer : "auto", "sgd", "momentum", "adagrad" or "adam"

@@ -33,7 +33,19 @@ LINEAR: Final = 0
 RELU: Final = 1
 SIGMOID: Final = 2
 TANH: Final = 3
-ACTIVATIONS: Final = {"linear": LINEAR, "relu": RELU, "sigmoid": SIGMOID, "tanh": TANH}
+SELU: Final = 4
+ACTIVATIONS: Final = {
+    "linear": LINEAR,
+    "relu": RELU,
+    "selu": SELU,
+    "sigmoid": SIGMOID,
+    "tanh": TANH,
+}
+
+# SELU(z) is SELU_SLOPE z for z > 0, else SELU_LIMIT (e^z - 1): the values with which outputs of
+# mean 0 and variance 1 keep them (Klambauer et al. 2017, "Self-Normalizing Neural Networks").
+SELU_SLOPE: Final = 1.0507009873554805
+SELU_LIMIT: Final = 1.7580993408473769
 
 # Losses and optimizers by name. Their numbers and properties come from the two tables in
 # hogbatch.config; kernels compare numbers, and ask for a property by `kind in SET`. The quantile

@@ -70,6 +70,9 @@ def _activate(kind, width, bias, out):
         real[:] = sigmoid(real)
     elif kind == contract.TANH:
         np.tanh(real, out=real)
+    elif kind == contract.SELU:
+        below = contract.SELU_LIMIT * np.expm1(np.minimum(real, 0))
+        real[:] = np.where(real > 0, contract.SELU_SLOPE * real, below)
     out[:, width:] = 0
 
 
@@ -86,6 +89,8 @@ def activate_backward(kind, activated, grad):
         grad *= activated * (1 - activated)
     elif kind == contract.TANH:
         grad *= 1 - activated * activated
+    elif kind == contract.SELU:
+        grad *= np.where(activated > 0, contract.SELU_SLOPE, activated + contract.SELU_LIMIT)
 
 
 @_quiet

@@ -19,6 +19,7 @@ HIDDEN = {  # widths of hidden layers: activation
     (20, 12): "sigmoid",
     (18,): "tanh",
     (20, 33): "relu",
+    (17, 9): "selu",
 }
 
 

@@ -5,8 +5,13 @@ Double precision, dense inputs, real widths, one list of [weights, bias] for eac
 
 import numpy as np
 
-ACTIVATIONS = {
+SLOPE, LIMIT = 1.0507009873554805, 1.0507009873554805 * 1.6732632423543772  # of SELU
+ACTIVATIONS = {  # f(z), and f'(z) from f(z)
     "relu": (lambda z: np.maximum(z, 0), lambda a: a > 0),
+    "selu": (
+        lambda z: np.where(z > 0, SLOPE * z, LIMIT * np.expm1(np.minimum(z, 0))),
+        lambda a: np.where(a > 0, SLOPE, a + LIMIT),
+    ),
     "sigmoid": (lambda z: 1 / (1 + np.exp(-z)), lambda a: a * (1 - a)),
     "tanh": (np.tanh, lambda a: 1 - a * a),
 }

@@ -26,7 +26,7 @@ from hogbatch.kernels.cpu.brgemm import (
     transpose,
     transposed,
 )
-from hogbatch.kernels.cpu.elementary import sigmoid, tanh
+from hogbatch.kernels.cpu.elementary import selu, selu_slope, sigmoid, tanh
 from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.losses import finite
 from hogbatch.kernels.cpu.rules import step_row
@@ -53,15 +53,18 @@ def floor_of(activation):
 @kernel
 def activate_rest(activation, width, out):
     """Apply an activation that `floor_of` does not cover; relu and linear keep the padding zero."""
-    if activation not in (SIGMOID, TANH):
+    if activation in (LINEAR, RELU):
         return
     for b in range(out.shape[0]):
         if activation == SIGMOID:
             for h in range(width):
                 out[b, h] = sigmoid(out[b, h])
-        else:
+        elif activation == TANH:
             for h in range(width):
                 out[b, h] = tanh(out[b, h])
+        else:
+            for h in range(width):
+                out[b, h] = selu(out[b, h])
         for h in range(width, out.shape[1]):
             out[b, h] = 0.0
 
@@ -260,8 +263,10 @@ def activate_backward(kind, activated, grad):
                 grad[b, h] = grad[b, h] if a > 0.0 else np.float32(0.0)
             elif kind == SIGMOID:
                 grad[b, h] *= a * (one - a)
-            else:
+            elif kind == TANH:
                 grad[b, h] *= one - a * a
+            else:
+                grad[b, h] *= selu_slope(a)
 
 
 @kernel

@@ -6,12 +6,14 @@ Relative errors are below 5e-7 unless stated otherwise; NaN stays NaN.
 import numpy as np
 
 from hogbatch.jit import exact, kernel
+from hogbatch.kernels import contract
 
 LOG2_E = np.float32(1.44269504)
 LN2_HIGH = np.float32(0.693359375)  # ln 2 in two parts: n LN2_HIGH is exact
 LN2_LOW = np.float32(-2.12194440e-4)
 MIN_ARGUMENT = np.float32(-87.0)  # the smallest whole x for which e^x is a normal number
 ONE, HALF, ZERO, TWO = np.float32(1.0), np.float32(0.5), np.float32(0.0), np.float32(2.0)
+SELU_SLOPE, SELU_LIMIT = np.float32(contract.SELU_SLOPE), np.float32(contract.SELU_LIMIT)
 
 
 @exact
@@ -81,3 +83,16 @@ def tanh(z):
     near = z + z * square * p
     signed = far if z >= ZERO else -far
     return near if abs(z) < np.float32(0.625) else signed
+
+
+@kernel
+def selu(z):
+    """SELU_LIMIT (e^z - 1) for z <= 0; e^z - 1 = 2t / (1 - t) with t = tanh(z / 2)."""
+    t = tanh(HALF * z)
+    return SELU_SLOPE * z if z > ZERO else TWO * SELU_LIMIT * t / (ONE - t)
+
+
+@kernel
+def selu_slope(a):
+    """The derivative where the value is `a`."""
+    return SELU_SLOPE if a > ZERO else a + SELU_LIMIT

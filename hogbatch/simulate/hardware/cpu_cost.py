@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import ACTIVATIONS
+from hogbatch.kernels.contract import LINEAR, RELU
 from hogbatch.kernels.layers import LayerView
 from hogbatch.simulate.hardware.description import Cpu
 from hogbatch.simulate.hardware.workload import Workload, weights
 
-EXPONENTIAL = (ACTIVATIONS["sigmoid"], ACTIVATIONS["tanh"])
 FLOAT = 4  # bytes
 LINE = 64  # bytes of a cache line
 BARRIERS = 2  # of a team in each batch
@@ -218,7 +217,7 @@ class CpuCost:
         dense, cells = self._cpu.dense, rows * layer.fan_out
         if layer is self._workload.layers[-1]:
             return cells * (dense.cell_seconds + dense.score_seconds)
-        exponential = layer.activation in EXPONENTIAL
+        exponential = layer.activation not in (LINEAR, RELU)
         return cells * (dense.cell_seconds + exponential * dense.exp_seconds)
 
     def _sparse_seconds(self, layer: LayerView, rows: int, stored: int) -> Passes:

@@ -52,7 +52,7 @@ class Dense(Section, frozen=True):
     layer_seconds: Positive  # of a layer in a batch
     row_seconds: Positive  # of a row
     cell_seconds: Positive  # of one cell of activations (rows x outputs), all passes together
-    exp_seconds: Positive  # of one sigmoid or tanh, forward and backward
+    exp_seconds: Positive  # of one selu, sigmoid or tanh, forward and backward
     score_seconds: Positive  # of the loss and the gradient of one score
     step_seconds: Positive  # of the step of one parameter by an optimizer with slots
 

@@ -3,9 +3,18 @@ import pytest
 from hypothesis import given
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, RELU, SIGMOID, SKIPPED, TANH, TOTALS
+from hogbatch.kernels.contract import (
+    ACTIVATIONS,
+    LINEAR,
+    RELU,
+    SELU,
+    SIGMOID,
+    SKIPPED,
+    TANH,
+    TOTALS,
+)
 from hogbatch.store.layout import stored_width
-from tests.support import kernel_cases as cases
+from tests.support import kernel_cases as cases, plain_sgd
 from tests.support.kernel_backends import DEVICES
 from tests.support.kernel_cases import examples, junk, padded, shapes
 from tests.support.pairs import pairs
@@ -15,12 +24,10 @@ SLOPES = {
     RELU: lambda z: (z > 0).astype(float),
     SIGMOID: lambda z: 1 / (2 + np.exp(z) + np.exp(-z)),
     TANH: lambda z: 1 / np.cosh(z) ** 2,
+    SELU: lambda z: np.where(z > 0, plain_sgd.SLOPE, plain_sgd.LIMIT * np.exp(np.minimum(z, 0))),
 }
-VALUES = {
-    LINEAR: lambda z: z,
-    RELU: lambda z: np.maximum(z, 0),
-    SIGMOID: lambda z: 1 / (1 + np.exp(-z)),
-    TANH: np.tanh,
+VALUES = {LINEAR: lambda z: z} | {
+    ACTIVATIONS[name]: value for name, (value, _) in plain_sgd.ACTIVATIONS.items()
 }
 activations = pytest.mark.parametrize("kind", ACTIVATIONS.values(), ids=ACTIVATIONS)
 
@@ -174,8 +181,13 @@ def activated(kernels, kind, *z):
     return out[0]
 
 
-def test_sigmoid_and_tanh_are_stable_far_from_zero(kernels):
-    for kind, expected in ((SIGMOID, [0, 3.7835e-44, 1, 1]), (TANH, [-1, -1, 1, 1])):
+def test_exponentials_are_stable_far_from_zero(kernels):
+    floor = -plain_sgd.LIMIT
+    for kind, expected in (
+        (SIGMOID, [0, 3.7835e-44, 1, 1]),
+        (TANH, [-1, -1, 1, 1]),
+        (SELU, [floor, floor, 100 * plain_sgd.SLOPE, 1000 * plain_sgd.SLOPE]),
+    ):
         out = activated(kernels, kind, -1000, -100, 100, 1000)
         assert_allclose(out, expected, rtol=1e-5, atol=1e-37)  # may flush what is denormal
 

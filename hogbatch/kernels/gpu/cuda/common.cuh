@@ -124,6 +124,7 @@ __device__ float activated(long long kind, float z)
     if (kind == RELU) return z < 0 ? 0.0f : z;
     if (kind == SIGMOID) return sigmoid(z);
     if (kind == TANH) return tanhf(z);
+    if (kind == SELU) return z > 0 ? (float)SELU_SLOPE * z : (float)SELU_LIMIT * expm1f(z);
     return z;
 }
 
@@ -133,6 +134,7 @@ __device__ float slope(long long kind, float a)
     if (kind == RELU) return a > 0 ? 1.0f : 0.0f;
     if (kind == SIGMOID) return a * (1 - a);
     if (kind == TANH) return 1 - a * a;
+    if (kind == SELU) return a > 0 ? (float)SELU_SLOPE : a + (float)SELU_LIMIT;
     return 1;
 }
 
