@@ -44,6 +44,29 @@ def wide(_: Path) -> tuple[Any, NDArray[np.bool_]]:
     return _texts(5, 12_000, 20_000, 20, 0.4, products=1)
 
 
+def few_words(_: Path) -> tuple[Any, NDArray[np.bool_]]:
+    """6,000 x 30,000, 25 words per row; the classes depend, weakly, on one word in twenty."""
+    random = np.random.default_rng(10)
+    texts = _tf_idf(random, 6_000, 30_000, 25)
+    score = texts[:, ::20] @ random.normal(size=1_500)
+    score = score / score.std() + random.logistic(0, 0.5, len(score))
+    return texts, score > np.median(score)
+
+
+def topics(_: Path) -> tuple[Any, NDArray[np.int64]]:
+    """12,000 x 15,000, 40 words per row; five classes, by sums over all words."""
+    random = np.random.default_rng(11)
+    texts = _tf_idf(random, 12_000, 15_000, 40)
+    scores = texts @ random.normal(size=(15_000, 5))
+    return texts, np.argmax(scores / scores.std() + random.gumbel(0, 0.3, scores.shape), axis=1)
+
+
+def no_signal(_: Path) -> pd.DataFrame:
+    """300 numbers that say nothing about the three classes of 600 rows."""
+    random = np.random.default_rng(12)
+    return _frame(random.normal(size=(600, 300)), random.integers(3, size=600))
+
+
 def hours(_: Path) -> pd.DataFrame:
     """Rented bicycles in 10,000 hours: two peaks on workdays, one on others; season and weather."""
     random = np.random.default_rng(6)
@@ -115,16 +138,21 @@ def _peak(hour: NDArray[Any], middle: float, width: float) -> Floats:
 def _texts(
     seed: int, rows: int, columns: int, length: int, noise: float, products: float = 0
 ) -> tuple[Any, NDArray[np.bool_]]:
-    """TF-IDF of norm 1 as CSR, `length` words per row drawn by Zipf's law; two classes."""
+    """TF-IDF of words; two classes."""
     random = np.random.default_rng(seed)
+    texts = _tf_idf(random, rows, columns, length)
+    score, other = (texts @ random.normal(size=(columns, 2))).T
+    score = score / score.std() + products * score * other / (score * other).std()
+    score += random.logistic(0, noise, rows)
+    return texts, score > np.median(score)
+
+
+def _tf_idf(random: np.random.Generator, rows: int, columns: int, length: int) -> Any:
+    """TF-IDF of norm 1 as CSR, `length` words per row drawn by Zipf's law."""
     share = 1 / (np.arange(columns) + 10.0)
     drawn = random.choice(columns, rows * length, p=share / share.sum())
     row = np.repeat(np.arange(rows), length)
     counts = sparse.csr_matrix((np.ones(len(drawn)), (row, drawn)), (rows, columns))
     values = counts @ sparse.diags(np.log(rows / np.bincount(drawn, minlength=columns).clip(1)))
     norm = np.sqrt(values.multiply(values).sum(axis=1)).A1
-    texts = (sparse.diags(1 / norm) @ values).tocsr()
-    score, other = (texts @ random.normal(size=(columns, 2))).T
-    score = score / score.std() + products * score * other / (score * other).std()
-    score += random.logistic(0, noise, rows)
-    return texts, score > np.median(score)
+    return (sparse.diags(1 / norm) @ values).tocsr()

@@ -23,7 +23,7 @@ def test_the_halves_have_no_set_in_common_and_about_the_same_share_of_numbers():
     assert not CHOOSING.keys() & REPORTED.keys()
     assert set(SMALL) <= CHOOSING.keys()
     numbers = [sum(not case.classes for case in half.values()) for half in (CHOOSING, REPORTED)]
-    assert abs(len(CHOOSING) - len(REPORTED)) <= 2 and numbers[0] == numbers[1]
+    assert abs(len(CHOOSING) - len(REPORTED)) <= 5 and numbers[0] == numbers[1]
 
 
 def test_a_model_is_compared_with_the_better_one_of_the_simple_models():
