@@ -69,8 +69,10 @@ def column_norms(model: Model, columns: int) -> Floats:
 
 def _linear(model: Model) -> Coefficients:
     """The weights [C, F] and the bias [C] of the only layer."""
-    if len(model.layers) > 1:
-        raise AttributeError("only linear models have coefficients: fit with hidden=()")
+    if len(model.layers) > 1 or model.others:
+        raise AttributeError(
+            "only single linear models have coefficients: fit with hidden=(), members=1"
+        )
     (layer,) = model.layers
     return Coefficients(layer.weights.T.astype(np.float64), layer.bias.astype(np.float64))
 

@@ -39,6 +39,10 @@ class LayerWeights(NamedTuple):
     activation: int
     output_major: bool
 
+    def astype(self, dtype: Any) -> "LayerWeights":
+        """The same layer in another precision."""
+        return self._replace(weights=self.weights.astype(dtype), bias=self.bias.astype(dtype))
+
 
 def count(inputs: RawInputs) -> int:
     """N, the number of rows."""

@@ -1,7 +1,8 @@
 """The model file: what `train` saves and `predict` loads, with only NumPy and safetensors.
 
 A safetensors file that contains the tensors without padding under their names, and `scaler.mean`,
-`scaler.scale`, `labels.rows` and `features.names` (the bytes of a JSON list in UTF-8). Its metadata
+`scaler.scale`, `labels.rows` and `features.names` (the bytes of a JSON list in UTF-8). Tensors of
+the further members of an ensemble have names that start with "2/", "3/" and so on. Its metadata
 has one entry, "hogbatch-model-1": eight hex digits, the CRC-32 of the text after them, then that
 text: JSON with network, encoding, index base, training rows, about, and the CRC-32 of each tensor.
 
@@ -81,6 +82,8 @@ def write_model(model: Model, stream: BinaryIO) -> None:
 def _content(model: Model) -> Iterator[bytes]:
     """Yield the bytes of the file in pieces; the tensors may be views of any layout."""
     arrays: Arrays = dict(model.tensors)
+    for number, tensors in enumerate(model.others, 2):
+        arrays |= {_of_member(number, name): tensor for name, tensor in tensors.items()}
     if model.scaler is not None:
         arrays["scaler.mean"] = model.scaler.mean
         arrays["scaler.scale"] = model.scaler.scale
@@ -154,7 +157,11 @@ def _model(described: Any, arrays: Arrays) -> Model:
             raise DataError(f"tensor {name} is damaged (CRC-32 mismatch)")
     network, encoding = _network(known), known.encoding
     shapes = {tensor.name: tensor.shape for tensor in network.tensors()}
-    tensors = {name: _expect(arrays, name, np.float32, shape) for name, shape in shapes.items()}
+    members = 1 + sum(name.endswith("/layers.0.weight") for name in arrays)
+    tensors, *others = (
+        {n: _expect(arrays, _of_member(number, n), np.float32, s) for n, s in shapes.items()}
+        for number in range(1, members + 1)
+    )
     encoding.validate()
     labels = LOSSES[network.loss].encoding
     expect(
@@ -179,7 +186,13 @@ def _model(described: Any, arrays: Arrays) -> Model:
         _feature_names(arrays, network.features),
         _table(known.table, arrays, network.features),
         known.threshold,
+        tuple(others),
     )
+
+
+def _of_member(number: int, name: str) -> str:
+    """The name in the file of tensor `name` of a member, from 1."""
+    return name if number == 1 else f"{number}/{name}"
 
 
 def _network(known: Description) -> Network:

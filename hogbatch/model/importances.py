@@ -55,7 +55,7 @@ def importances_of(model: Model, rows: Examples, repeats: int, seed: int = 0) ->
     """As `permutation_importances`, of `rows` that are scaled and encoded."""
     random, found = np.random.default_rng(seed), list[Importance]()
     orders = [random.permutation(rows.rows) for _ in range(repeats)]
-    plain = replace(model, scaler=None, table=None, feature_names=None)
+    plain = model.plain
     loss = _mean_loss(plain, rows)
     for name, features in _columns(model):
         shuffled = (replace(rows, inputs=_shuffled(rows.inputs, features, o)) for o in orders)

@@ -1,7 +1,7 @@
 """A trained model in use: scores, labels and probabilities of rows, with NumPy alone."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -28,11 +28,13 @@ from hogbatch.kernels.blocks import (
 )
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.machine.budget import require
+from hogbatch.model.ensemble import mean_scores
 from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
 
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
+Layers = tuple[LayerWeights, ...]
 
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
 FINITE_ROWS: Final = 4096  # rows whose scores are checked at a time
@@ -53,6 +55,8 @@ class Model:
     A model of a table (`table`) takes data frames and dictionaries of columns with raw cells, and
     matrices if the columns of the table are numbers.
     In `about`, "label" is the name of the label column and "label_column" its number, from 0.
+    The scores of an ensemble are those of the mean prediction of its members, which have the
+    parameters `tensors` and `others`.
     """
 
     network: Network
@@ -65,11 +69,17 @@ class Model:
     feature_names: tuple[str, ...] | None = field(default=None, repr=False)  # [F]
     table: TableEncoding | None = field(default=None, repr=False)  # of a model of a table
     threshold: float = 0.5  # probability above which `predict` gives the second of two labels
+    others: tuple[dict[str, Floats], ...] = field(default=(), repr=False)  # of an ensemble
 
     @property
     def score_threshold(self) -> np.float32:
         """The score above which `predict` gives the second of two labels."""
         return np.float32(log_odds(self.threshold))
+
+    @property
+    def plain(self) -> "Model":
+        """The model for rows that are scaled and encoded already."""
+        return replace(self, scaler=None, table=None, feature_names=None)
 
     @property
     def columns(self) -> Columns:
@@ -84,14 +94,9 @@ class Model:
         In float32, the last digits depend on the number of rows, because matrix products are
         rounded differently; with `dtype` float64 they are computed in double precision.
         """
-        rows, layers = self._rows(inputs), self.layers
-        if dtype != np.float32:
-            layers = tuple(
-                each._replace(weights=each.weights.astype(dtype), bias=each.bias.astype(dtype))
-                for each in layers
-            )
+        rows = self._rows(inputs)
         out = self._results(count(rows), dtype)
-        for where, scores in self._blocks(rows, layers):
+        for where, scores in self._blocks(rows, dtype):
             out[where] = scores
         return out
 
@@ -124,7 +129,7 @@ class Model:
         if self.encoding.kind == "multilabel":
             rows = self._rows(inputs)
             likely = self._results(count(rows), np.uint8)
-            for where, scores in self._blocks(rows, self.layers):
+            for where, scores in self._blocks(rows):
                 expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
                 likely[where] = self.loss.predict(scores)
             return likely
@@ -166,29 +171,23 @@ class Model:
         """
         if not 1 <= k <= self.network.outputs:
             raise UsageError(f"expected k from 1 to {self.network.outputs}; got {k}")
-        for start, part in self.parts(inputs):
+        for start, part in self._parts(self._rows(inputs)):
             rows = count(part)
             own = _slice_lists(true, start, start + rows) if true else None
             summary = ScoreSummary(rows, k, kind, own)
-            for first, scores in blocks(self.layers[-1], part):
+            for first, scores in self._scores_of(part, self.members):
                 summary.add(first, scores)
             expect_finite_scores(summary.finite, start)
             yield summary
 
-    def parts(
-        self, inputs: Any, layers: tuple[LayerWeights, ...] | None = None
-    ) -> Iterator[tuple[int, Inputs]]:
-        """Yield, part by part, the first row and the inputs of the last layer.
-
-        `layers`: in place of those of the model, with another precision.
-        """
-        rows, widths = self._rows(inputs), self._widths()
-        size = max(1, CHUNK // max(rows.dense.shape[1], *widths))
+    def _parts(self, rows: RawInputs) -> Iterator[tuple[int, Inputs]]:
+        """Yield, part by part, the first row and the scaled rows."""
+        size = max(1, CHUNK // max(rows.dense.shape[1], *self._widths()))
         for start in range(0, count(rows), size):
             unscaled = between(rows, start, start + size)
             part = _to_float32(scaled(unscaled, self.scaler))
             expect_in_range(unscaled, part, start)
-            yield start, hidden(layers or self.layers, part)
+            yield start, part
 
     def _rows(self, inputs: Any) -> RawInputs:
         """The caller's rows, with their columns in the order of the features, or encoded."""
@@ -202,11 +201,20 @@ class Model:
         return LOSSES[self.network.loss]
 
     @cached_property
-    def layers(self) -> tuple[LayerWeights, ...]:
+    def members(self) -> tuple[Layers, ...]:
+        """The layers of each member of an ensemble; of a single model, one member."""
+        return tuple(map(self._layers, (self.tensors, *self.others)))
+
+    @property
+    def layers(self) -> Layers:
+        """The layers of the first member."""
+        return self.members[0]
+
+    def _layers(self, tensors: dict[str, Floats]) -> Layers:
         """The layers as `hogbatch.kernels.blocks` computes them; views of the tensors."""
         layers = []
         for index, layer in enumerate(self.network.layers):
-            weight, bias = (self.tensors[f"layers.{index}.{each}"] for each in ("weight", "bias"))
+            weight, bias = (tensors[f"layers.{index}.{each}"] for each in ("weight", "bias"))
             activation = ACTIVATIONS[layer.activation]
             layers.append(LayerWeights(weight, bias, activation, layer.output_major))
         return tuple(layers)
@@ -222,16 +230,34 @@ class Model:
     def _widths(self) -> list[int]:
         """The widths of the intermediate results."""
         *below, last = (layer.width for layer in self.network.layers)
-        return [*below, min(last, OUTPUTS)]
+        return [*below, last * len(self.members) if self.others else min(last, OUTPUTS)]
 
     def _blocks(
-        self, inputs: RawInputs, layers: tuple[LayerWeights, ...]
+        self, inputs: RawInputs, dtype: Any = np.float32
     ) -> Iterator[tuple[tuple[slice, slice], NDArray[Any]]]:
         """Yield blocks of scores with their place in [N, C]; each is valid until the next one."""
-        for start, part in self.parts(inputs, layers):
-            for first, scores in blocks(layers[-1], part):
+        members = self.members
+        if dtype != np.float32:
+            members = tuple(tuple(each.astype(dtype) for each in layers) for layers in members)
+        for start, part in self._parts(inputs):
+            for first, scores in self._scores_of(part, members):
                 rows, columns = scores.shape
                 yield (slice(start, start + rows), slice(first, first + columns)), scores
+
+    def _scores_of(
+        self, part: Inputs, members: tuple[Layers, ...]
+    ) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield blocks of the scores of scaled rows with their first column.
+
+        An ensemble has one block, since the mean of its probabilities takes all scores of a row.
+        """
+        found = (blocks(layers[-1], hidden(layers, part)) for layers in members)
+        if not self.others:
+            yield from next(found)
+            return
+        scores = [np.hstack([block.copy() for _, block in each]) for each in found]
+        mean = mean_scores(self.loss, np.array(scores, np.float64))
+        yield 0, mean.astype(scores[0].dtype)
 
 
 def expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int = 0) -> None:

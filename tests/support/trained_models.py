@@ -15,13 +15,14 @@ ENCODINGS = {
     "multilabel": Encoding("multilabel", (), 6),
     "multilabel-softmax": Encoding("multilabel", (), 6),
     "squared": Encoding("real", (), 1, offset=40.0, scale=2.5),
+    "poisson": Encoding("counts", (), 1, scale=2.5),
 }
 
 
-def model_for(loss="softmax", features=5, hidden=(3,), scaler=None, output_major=False):
+def model_for(loss="softmax", features=5, hidden=(3,), scaler=None, output_major=False, seed=1):
     encoding = ENCODINGS[loss]
     network = Network.build(features, hidden, encoding.outputs, "tanh", loss, output_major)
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(seed)
     tensors = {
         each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()
     }

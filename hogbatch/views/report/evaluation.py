@@ -76,7 +76,7 @@ def measure(
     config = merge_sources({"quiet": True}, run_dir / CONFIG)
     if problem := _unreadable(config):
         return LeftOut(problem), ()
-    weights = sum(tensor.size for tensor in model.tensors.values())
+    weights = sum(tensor.size for tensor in model.tensors.values()) * len(model.members)
     if weights * rows > MAX_MULTIPLICATIONS:
         reason = "the predictions would take long; hogbatch evaluate computes the metrics."
         return LeftOut(reason), ()
@@ -84,9 +84,7 @@ def measure(
     held_out = data.sets.get(name)
     if held_out is None or not _same(model, data.encoding, held_out, rows):
         return LeftOut(CHANGED), ()
-    # the rows are scaled and encoded already
-    plain = replace(model, scaler=None, table=None, feature_names=None)
-    loss, predictions = _assessed(plain, held_out, model.target_names)
+    loss, predictions = _assessed(model.plain, held_out, model.target_names)
     if not math.isclose(loss, recorded, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
         return LeftOut(CHANGED), ()
     return replace(predictions, rows_of=name), importances(model, held_out, weights)

@@ -42,8 +42,13 @@ def same(one, other):
         and one.threshold == other.threshold
         and scale[0] == scale[1]
         and frequencies[0] == frequencies[1]
-        and list(one.tensors) == list(other.tensors)
-        and all((one.tensors[name] == other.tensors[name]).all() for name in one.tensors)
+        and len(one.members) == len(other.members)
+        and all(
+            list(mine) == list(theirs) and all((mine[name] == theirs[name]).all() for name in mine)
+            for mine, theirs in zip(
+                (one.tensors, *one.others), (other.tensors, *other.others), strict=True
+            )
+        )
     )
 
 
@@ -74,8 +79,9 @@ def expect_refusal(path, message):
         replace(model_for(scaler=SCALER), index_base=None),
         COUNTED,
         replace(model_for("logistic"), threshold=0.1),
+        replace(model_for(), others=tuple(model_for(seed=seed).tensors for seed in range(2, 13))),
     ],
-    ids=[*ENCODINGS, "input-major", "scaler", "frequencies", "threshold"],
+    ids=[*ENCODINGS, "input-major", "scaler", "frequencies", "threshold", "ensemble"],
 )
 def test_a_model_survives_its_file_which_is_equal_for_equal_models(model, path):
     save_model(model, path)

@@ -69,6 +69,20 @@ def test_predictions_are_in_the_form_of_the_training_file(rows):
         models["hinge"].top_proba(rows, 1)
 
 
+@pytest.mark.parametrize("loss", ENCODINGS)
+def test_an_ensemble_predicts_the_mean(loss, rows):
+    """Of the probabilities, or of the numbers; with a hinge loss, of the scores."""
+    one, *others = members = [model_for(loss, seed=seed) for seed in range(3)]
+    ensemble = replace(one, others=tuple(each.tensors for each in others))
+    names = {"hinge": "scores", "squared": "predict", "poisson": "predict"}
+    name = names.get(loss, "predict_proba")
+    mean = np.mean([getattr(each, name)(rows) for each in members], axis=0)
+    assert_allclose(getattr(ensemble, name)(rows), mean, rtol=1e-5, atol=1e-6)
+    assert_allclose(ensemble.scores(rows), ensemble.scores(rows, np.float64), rtol=1e-4, atol=1e-5)
+    if one.network.outputs > 1:
+        assert_array_equal(ensemble.top(rows, 2), np.argsort(-ensemble.scores(rows))[:, :2])
+
+
 def test_the_columns_of_a_data_frame_go_by_their_names(rows):
     model, order = replace(model_for(), feature_names=tuple("abcde")), [4, 2, 0, 1, 3]
     frame = DataFrame(rows[:, order], columns=["abcde"[place] for place in order])
