@@ -27,13 +27,14 @@ NOT_REHEARSED: Final = (
     "resume",
     "deterministic",
     "refit",
+    "members",
     "plain",
     "cluster",
     "per_server",
     "data_copies",
     "plane",
 )
-REFUSED: Final = ("resume", "deterministic", "init", "refit")
+REFUSED: Final = ("resume", "deterministic", "init", "refit", "members")
 PROGRESS_S: Final = 10.0  # of real time between two progress lines
 
 REHEARSE: Final = Usage(

@@ -22,6 +22,7 @@ ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
     "workers",
     "pin",
     "refit",
+    "members",
     "cluster",
     "servers",
     "per_server",
@@ -79,8 +80,8 @@ def _run(usage: Usage, arguments: Sequence[str]) -> int:
     to_stdout = options.pop("save") is not None
     if to_stdout and sys.stdout.isatty():
         raise UsageError("--save - writes binary data: redirect standard output to a file or pipe")
-    if not launch:  # also if it resumes a run of several servers, or one with a second run
-        options |= {"cluster": "none", "refit": False}
+    if not launch:  # also if it resumes a run of several servers, or of several models
+        options |= {"cluster": "none", "refit": False, "members": 1}
     from hogbatch.run.resume import merge_settings  # here and below: help does not need these
 
     config = merge_settings(options, options.pop("config"))

@@ -205,6 +205,15 @@ class LearningConfig:
         "MODEL",
     )
 
+    members: int = Group.MODEL.flag(
+        1,
+        INTEGER,
+        "number of models whose predictions are averaged (an ensemble): trained on the same rows, "
+        "with the seeds N of --seed, N+1 and so on",
+        "K",
+        POSITIVE,
+    )
+
     recipe: str = Group.OPTIMIZATION.choice(
         "auto",
         "defaults of optimizer, schedule and weight decay: tabular: the best model in the end; "

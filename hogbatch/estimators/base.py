@@ -40,6 +40,8 @@ class HogbatchEstimator(BaseEstimator):
     hidden : tuple of int or int
         Widths of the hidden layers; () is a linear model.
     activation : "relu", "selu", "sigmoid" or "tanh"
+    members : int
+        Number of models with different seeds whose predictions are averaged.
     recipe : "auto", "tabular" or "fast"
         Defaults of optimizer, schedule and weight decay (docs/batch-policy.md).
     optimizer : "auto", "sgd", "momentum", "adagrad" or "adam"
@@ -97,6 +99,7 @@ class HogbatchEstimator(BaseEstimator):
         hidden: Any = (512, 512),
         *,
         activation: str = "relu",
+        members: int = 1,
         recipe: str = "auto",
         optimizer: str = "auto",
         lr: float | None = None,

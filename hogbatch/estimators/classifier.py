@@ -30,6 +30,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         hidden: Any = (512, 512),
         *,
         activation: str = "relu",
+        members: int = 1,
         recipe: str = "auto",
         optimizer: str = "auto",
         lr: float | None = None,

@@ -25,6 +25,7 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         *,
         loss: str = "squared",
         activation: str = "relu",
+        members: int = 1,
         recipe: str = "auto",
         optimizer: str = "auto",
         lr: float | None = None,

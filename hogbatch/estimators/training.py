@@ -9,6 +9,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.data.source import ARRAYS
+from hogbatch.errors import UsageError
 from hogbatch.model.trained import Model
 from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.callbacks import Callbacks
@@ -60,6 +61,8 @@ def train_rows(
     With an `earlier` result, training continues from it.
     """
     config = merge_sources({"data": ARRAYS, **settings})
+    if config.members > 1 and (given.part or earlier):
+        raise UsageError(f"partial_fit, warm_start: expected members=1; got {config.members}")
     start, histories, states = None if earlier is None else earlier.state, [], list[ModelCopy]()
 
     def once(config: TrainConfig) -> Run:

@@ -10,6 +10,7 @@ CONFIG: Final = "config.toml"
 CRASH: Final = "crash.txt"
 REPORT: Final = "report.html"
 ELSEWHERE: Final = "elsewhere"  # a link to the directory with results that were not saved here
+MEMBERS: Final = "members"  # the runs of the further members of an ensemble, if it is one
 SERVERS: Final = "servers"  # the files of each server, if there are several
 
 # Files and folders of experiment trackers.

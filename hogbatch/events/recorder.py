@@ -45,6 +45,7 @@ class RunRecorder:
         self.temperature: float | None = None  # the same
         self.tested: Tested | None = None  # the result of the kept parameters on the test rows
         self.baselines: dict[str, BaselineMeasured] = {}  # by set
+        self.members: list[dict[str, Any]] = []  # of an ensemble, as in summary.json
         self._observers = observers
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
@@ -171,6 +172,7 @@ class RunRecorder:
         results = {name: _result(*each) for name, each in self.results.items()}
         return {
             **self.marks,
+            **({"members": self.members} if self.members else {}),
             "status": status,
             "reason": reason,
             "train_seconds": totals.seconds,

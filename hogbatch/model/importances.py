@@ -22,7 +22,7 @@ from hogbatch.data.table.given import later_set
 from hogbatch.errors import UsageError
 from hogbatch.kernels.blocks import NUMPY_KERNELS
 from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
-from hogbatch.model.prediction import measure_numbers
+from hogbatch.model.prediction import evaluate_rows
 from hogbatch.model.trained import Model
 
 
@@ -90,10 +90,7 @@ def _mean_loss(model: Model, rows: Examples) -> float:
     """The loss per row of a model without scaling and encoding, in the unit of the labels."""
     labels, outputs = rows.labels, model.network.outputs
     if isinstance(model.loss, OfNumbers):
-        predicted = model.predict(rows.inputs)
-        true = model.encoding.numbers_of(labels.values.reshape(predicted.shape))
-        measured = measure_numbers(model.loss, model.encoding, predicted, true, labels.weights)
-        return measured["loss"]
+        return evaluate_rows(model, rows)["loss"]
     if outputs > 1:
         lists = labels.indptr, labels.indices
         if not model.loss.label_lists:

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import OfNumbers
 from hogbatch.config.metrics import CUTOFFS, keeps_all_scores
-from hogbatch.data.batch import NO_WEIGHTS, Labels, RawInputs, multi_labels, single_labels
+from hogbatch.data.batch import (
+    NO_WEIGHTS,
+    Examples,
+    Labels,
+    RawInputs,
+    multi_labels,
+    single_labels,
+)
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, label_text, number_labels
 from hogbatch.data.later import expect_labels, rows_as
@@ -62,7 +69,19 @@ def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
         return {"rows": raw.rows, **measured}
     whole = keeps_all_scores(raw.rows, model.network.outputs)
     measured = (_from_scores if whole else _from_best)(model, raw.inputs, labels)
+    measured.pop("log_loss", None)  # models that have it are trained on it: it is the loss
     return {"rows": raw.rows, **measured}
+
+
+def evaluate_rows(model: Model, rows: Examples) -> dict[str, float]:
+    """Loss and all metrics of a model on `rows` that are scaled and encoded for it."""
+    labels, plain = rows.labels, model.plain
+    if isinstance(model.loss, OfNumbers):
+        predicted = plain.predict(rows.inputs)
+        true = model.encoding.numbers_of(labels.values.reshape(predicted.shape))
+        return measure_numbers(model.loss, model.encoding, predicted, true, labels.weights)
+    whole = keeps_all_scores(rows.rows, model.network.outputs)
+    return (_from_scores if whole else _from_best)(plain, rows.inputs, labels)
 
 
 def measure_numbers(
@@ -98,9 +117,7 @@ def _from_scores(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, f
     exact: Any = scores.astype(np.float64)
     NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, rows, scores.shape[1], exact, totals)
     scored = Scored(model.loss, labels, scores, None, model.frequencies, model.threshold)
-    measured = measure(scored)
-    measured.pop("log_loss", None)  # models that have it are trained on it: it is the loss
-    return {"loss": totals[LOSS] / (len(rows) + totals[EXTRA_WEIGHT]), **measured}
+    return {"loss": totals[LOSS] / (len(rows) + totals[EXTRA_WEIGHT]), **measure(scored)}
 
 
 def _from_best(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:

@@ -25,7 +25,13 @@ def initial_model(config: TrainConfig) -> Model | None:
         return None
     reason = "has no effect with --init, which takes it from the model"
     expect_effect(dict.fromkeys(changed(config, ENCODING), reason))
-    return load_model(config.init)
+    model = load_model(config.init)
+    if model.others or config.members > 1:
+        raise UsageError(
+            f"--init continues one model: expected a file with one, and no --members; got "
+            f"{len(model.members)} in {config.init}, and --members {config.members}"
+        )
+    return model
 
 
 def fitted(model: Model) -> Fitted:

@@ -45,8 +45,9 @@ def _expect_refittable(config: TrainConfig) -> None:
         raise UsageError(
             "--refit reads the data twice, but standard input can be read only once; give a file"
         )
-    if config.threshold is not None:
+    if config.threshold is not None or config.members > 1:
+        name = "--threshold" if config.threshold is not None else "--members"
         raise UsageError(
-            "--refit leaves no validation rows on which --threshold could be chosen for the final "
-            "model; remove one of them"
+            f"--refit leaves no validation rows for the final model, which {name} needs; remove "
+            "one of them"
         )

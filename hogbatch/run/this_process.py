@@ -8,6 +8,7 @@ those of every run, so the results are those of a worker `cpu:1`.
 import os
 import queue
 import select
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -37,6 +38,7 @@ from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.cpu import CpuEngine
 
 KEY = "this process"  # of the only worker
+PREPARES = threading.Lock()  # two threads that compile kernels may block each other
 
 
 def train_here(components: RunComponents, callbacks: Callbacks) -> Outcome:
@@ -112,7 +114,8 @@ class OwnThread:
 
     def _prepare(self, welcome: Welcome) -> None:
         try:
-            self._post(self._engine.prepare(self._assign(welcome), self._post))
+            with PREPARES:
+                self._post(self._engine.prepare(self._assign(welcome), self._post))
         except Exception as error:
             self._post(error)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from msgspec import UNSET, structs
@@ -14,7 +14,7 @@ from hogbatch.data.load import LoadedData
 from hogbatch.errors import HogbatchError
 from hogbatch.events.event import Ended
 from hogbatch.events.event_log import EventLog
-from hogbatch.events.names import EVENTS, SERVERS
+from hogbatch.events.names import EVENTS, MEMBERS, SERVERS
 from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import Observer
 from hogbatch.machine.allocator import return_freed_memory
@@ -23,6 +23,7 @@ from hogbatch.run.assessment import assess
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.initial import start_from
 from hogbatch.run.launch.local import log_name
+from hogbatch.run.members import Others, combine, train_members
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.run.results import Run, build_model, conclude, exit_code
@@ -68,17 +69,27 @@ def execute(
         closing(platform),
         open_run(config, platform, read, console, temporary=temporary) as opened,
     ):
-        components, workers, tracking = opened
+        components, tracking = opened.components, opened.tracking
+        another = partial(execute, console=PlainConsole(quiet=True), temporary=temporary)
         try:
-            outcome = platform.run(components, workers)
+            train = partial(_train, opened, platform)
+            outcome, others = train_members(components, platform, train, another)
         except HogbatchError as error:
             components.recorder.record(Ended("failed", str(error)))
             raise
-        components.recorder.add_metrics(components.metrics.of_kept())
-        finish, rows = outcome.finish, outcome.totals.rows
-        if config.checkpoint_seconds and rows and not (finish.diverged or finish.model_lost):
-            components.save_checkpoint()
-        return _finished_run(components, outcome, tracking)
+        return _finished_run(components, outcome, others, tracking)
+
+
+def _train(opened: OpenRun, platform: Platform) -> Outcome:
+    """Train one model, and write a checkpoint from which that can be continued."""
+    components = opened.components
+    outcome = platform.run(components, opened.workers)
+    components.recorder.add_metrics(components.metrics.of_kept())
+    finish, rows = outcome.finish, outcome.totals.rows
+    checkpoints = components.setup.config.checkpoint_seconds
+    if checkpoints and rows and not (finish.diverged or finish.model_lost):
+        components.save_checkpoint()
+    return outcome
 
 
 @contextmanager
@@ -100,6 +111,8 @@ def open_run(
     files = [*logs, *logged]
     if config.cluster is not None:
         files.append(SERVERS)
+    if config.members > 1:
+        files.append(MEMBERS)
     with ExitStack() as cleanup:
         enter = cleanup.enter_context
         run_dir = enter(temporary_directory()) if temporary else choose_run_dir(config)
@@ -133,13 +146,17 @@ def open_run(
         yield OpenRun(components, workers, tracking)
 
 
-def _finished_run(components: RunComponents, outcome: Outcome, tracking: Tracking) -> Run:
+def _finished_run(
+    components: RunComponents, outcome: Outcome, others: Others, tracking: Tracking
+) -> Run:
     """Save the results, print the final line and return the run; errors as in `conclude`."""
     setup, recorder, (finish, totals, refused) = components.setup, components.recorder, outcome
     trained = None
     if totals.rows:
         kept = recorder.params, recorder.marks, recorder.threshold
         trained = build_model(setup.config, setup.data, setup.network, *kept)
+        if others:
+            trained = combine(trained, others, components)
 
     @cache
     def assessed() -> Run:
