@@ -5,8 +5,9 @@ simulated one, carries them out: it has an action for each kind of command that 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from hogbatch.config.sets import SetName
 from hogbatch.coordinator.saved_state import SavedState
@@ -17,30 +18,30 @@ from hogbatch.wire.messages import ToCoordinator, ToServer, ToWorker
 Status = Literal["finished", "target", "time", "stopped", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Command(msgspec.Struct, frozen=True):
+    """Base of every command."""
+
+
+class Send(Command, frozen=True):
     """Send `message` to `worker`."""
 
     worker: str
     message: ToWorker
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(Command, frozen=True):
     """Raise fence `number`, which ends its worker's right to write."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Command, frozen=True):
     """Kill process `pid`, which does not respond, if it runs on this server."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Shuffle:
+class Shuffle(Command, frozen=True):
     """Write the row order of `epoch`; answered by `Coordinator.order_ready`.
 
     The first `without` of the quarantined rows are placed last in the order.
@@ -50,8 +51,7 @@ class Shuffle:
     without: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantine:
+class Quarantine(Command, frozen=True):
     """Record that rows [start, stop) of the order of `epoch` kill workers that train on them."""
 
     epoch: int
@@ -59,8 +59,7 @@ class Quarantine:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Command, frozen=True):
     """Check the model for NaN and Inf and copy it, in the background; answered by
     `Coordinator.snapshot_taken`.
 
@@ -70,41 +69,35 @@ class Snapshot:
     saved: SavedState | None
 
 
-@dataclass(frozen=True, slots=True)
-class RollBack:
+class RollBack(Command, frozen=True):
     """Restore the last good snapshot of the model; no worker writes it at this moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Command, frozen=True):
     """Append an event to the event log."""
 
     event: AnyEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Command, frozen=True):
     """Report an evaluation to the user."""
 
     evaluation: Evaluation
 
 
-@dataclass(frozen=True, slots=True)
-class ShowMean:
+class ShowMean(Command, frozen=True):
     """Replace the model by its moving mean, or restore the model; no worker writes it."""
 
     shown: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ShowKept:
+class ShowKept(Command, frozen=True):
     """Replace the model by the kept one, or restore the model; no worker trains any more."""
 
     shown: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Command, frozen=True):
     """Compute a metric of a set from the scores of its rows, in the background; answered by
     `Coordinator.measured`.
 
@@ -115,15 +108,13 @@ class Measure:
     metric: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(Command, frozen=True):
     """Copy the parameters in their current state; no worker writes them at this moment."""
 
     evaluation: Evaluation | None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadServer:
+class LoadServer(Command, frozen=True):
     """Write the model to the memory of server `worker`, in the background; answered by
     `Coordinator.model_written`.
 
@@ -134,15 +125,13 @@ class LoadServer:
     source: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Command, frozen=True):
     """Send `message` to the coordinator of all servers, for whom this process is a worker."""
 
     message: ToCoordinator
 
 
-@dataclass(frozen=True, slots=True)
-class MergeStep:
+class MergeStep(Command, frozen=True):
     """Do what `message` asks for, in the background; answered by
     `SuppliedCoordinator.exchanged`.
 
@@ -155,8 +144,7 @@ class MergeStep:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Command, frozen=True):
     """End the run."""
 
     status: Status
@@ -166,23 +154,4 @@ class Finish:
     model_lost: bool = False  # only earlier copies of the model are left
 
 
-Command = (
-    Send
-    | Revoke
-    | Kill
-    | Shuffle
-    | Quarantine
-    | Snapshot
-    | RollBack
-    | Record
-    | Report
-    | ShowMean
-    | ShowKept
-    | Measure
-    | Keep
-    | LoadServer
-    | Answer
-    | MergeStep
-    | Finish
-)
 Actions = Mapping[type[Command], Callable[[Any], object]]  # kind of command → what carries it out
