@@ -9,22 +9,25 @@ import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import ROWS, SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.gpu.device import Device
 from hogbatch.store.merge import stale_weight
 from hogbatch.store.model import SharedModel
+from hogbatch.store.scan import first_not_finite
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
-from hogbatch.workers.compute.refused_changes import RefusedChanges
 from hogbatch.workers.compute.report import MergeReport, report
 from hogbatch.workers.replica import Replica
 from hogbatch.workers.session import Post
 from hogbatch.workers.transfers import Transfers
+
+MAX_REFUSED: Final = 3  # changes in a row that are not finite; then the worker fails
 
 
 class Pause(Enum):
@@ -137,7 +140,7 @@ class ReplicaExchange:
         self.outcomes: queue.SimpleQueue[_Outcome | Exception] = queue.SimpleQueue()
         self.pending = False  # whether `wait` has to wait for `outcomes`
         self._merges = 0  # by this worker
-        self._refusals = RefusedChanges(self._model.params)
+        self._refused = 0  # changes in a row
         self._reported_at = 0.0
         # Updates by other workers that the fetched parameters and the replica contain.
         self._fetched = self._based_on = 0
@@ -247,8 +250,18 @@ class ReplicaExchange:
         self._replica.device.wait_event(event)
         self._replica.device.to_host(self._replica.finite, finite)
         if not finite[0]:
-            self._refusals.add()
+            self._refuse()
         return bool(finite[0])
+
+    def _refuse(self) -> None:
+        """Count a change that is not finite; HogbatchError after MAX_REFUSED in a row.
+
+        If the shared parameters are not finite either, the coordinator rolls the model back.
+        """
+        if first_not_finite(self._model.params) is None:
+            self._refused += 1
+        if self._refused >= MAX_REFUSED:
+            raise HogbatchError(f"{self._refused} merges in a row were not finite")
 
     def _merge(self, pending: _PendingMerge) -> Steps:
         """Merge the change into the shared parameters."""
@@ -260,7 +273,7 @@ class ReplicaExchange:
         self._replica.merge(progress.lease.weight * damping)
         self._model.merges[0] += 1  # racy like the weights; only staleness depends on it
         self._merges += 1
-        self._refusals.reset()
+        self._refused = 0
         totals[[ROWS, UPDATES]] = pending.interval.rows, 1
         add_totals(totals, progress.totals)
         progress.total_staleness += staleness

@@ -8,7 +8,7 @@ from hogbatch.errors import DeviceError, HogbatchError
 from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
 from hogbatch.wire.messages import Done, Failed
-from hogbatch.workers.compute.refused_changes import MAX_REFUSED
+from hogbatch.workers.exchange import MAX_REFUSED
 from tests.support.assignments import assignment, examples
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
 from tests.support.limited_devices import Kernels

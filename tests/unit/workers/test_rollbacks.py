@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.wire.messages import Done
-from hogbatch.workers.compute.refused_changes import MAX_REFUSED
 from hogbatch.workers.cpu import CpuEngine
+from hogbatch.workers.exchange import MAX_REFUSED
 from tests.support.assignments import NEURONS, assignment, examples, wide
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, lease
 from tests.support.hash_table_builds import Rig, in_tables, output_weights, true_codes
