@@ -36,9 +36,8 @@ from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
-from hogbatch.workers.compute.ranges import cut
 from hogbatch.workers.compute.report import report
-from hogbatch.workers.compute.teams import Teams, computes_together, divide
+from hogbatch.workers.compute.teams import Teams, computes_together, cut, divide
 from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
 from hogbatch.workers.cpu_profile import profile
 from hogbatch.workers.session import Post

@@ -18,7 +18,7 @@ from hogbatch.kernels.cpu.dense import aligned
 from hogbatch.kernels.cpu.loops import CompiledLoop
 from hogbatch.machine.process import pin
 from hogbatch.machine.topology import Cores
-from hogbatch.workers.compute.ranges import cut
+from hogbatch.workers.compute.teams import cut
 
 Part = Callable[[int], None]  # called with the number of a member
 

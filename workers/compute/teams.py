@@ -1,4 +1,4 @@
-"""Division of the threads of a CPU worker into teams.
+"""Division of the threads of a CPU worker into teams, and of rows among these.
 
 The threads of a team compute each batch together (`hogbatch.kernels.cpu.team`); teams update the
 shared model without locks, like single threads. Every thread that trains on its own makes the
@@ -8,6 +8,7 @@ different: batches that touch different features do not disturb each other.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hogbatch.data.batch import Examples
 from hogbatch.kernels.layers import LayerView
@@ -51,6 +52,15 @@ def divide(wanted: int, threads: int, cores: int, *, together: bool) -> Teams:
     if cores == 0:
         return Teams(threads, 1)
     return Teams(1, min(threads, cores))
+
+
+def cut(rows: int, batch_size: int, parts: int) -> list[tuple[int, int]]:
+    """Divide [0, rows) into at most `parts` ranges of whole batches, of which the last one may be
+    incomplete.
+    """
+    batches = -(-rows // batch_size)
+    edges = [min(rows, batches * part // parts * batch_size) for part in range(parts + 1)]
+    return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 def computes_together(

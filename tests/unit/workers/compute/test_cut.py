@@ -2,7 +2,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from hogbatch.workers.compute.ranges import cut
+from hogbatch.workers.compute.teams import cut
 
 
 @given(rows=st.integers(1, 5000), batch=st.integers(1, 700), threads=st.integers(1, 40))
