@@ -22,7 +22,7 @@ from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
-from hogbatch.workers.compute.report import MergeReport, report
+from hogbatch.workers.compute.report import report
 from hogbatch.workers.replica import Replica
 from hogbatch.workers.session import Post
 from hogbatch.workers.transfers import Transfers
@@ -287,13 +287,16 @@ class ReplicaExchange:
         seconds = now - max(progress.began, self._reported_at)
         self._reported_at = now
         merges = max(1, int(progress.totals[UPDATES]))
-        merge = MergeReport(
+        message = report(
+            progress.lease,
+            progress.totals,
+            seconds,
             progress.rows,
-            progress.total_staleness / merges,
-            progress.refused,
-            progress.too_large,
-            progress.merge_seconds,
-            progress.transfers.bytes + progress.inputs.bytes,
-            progress.transfers.seconds + progress.inputs.seconds,
+            staleness=progress.total_staleness / merges,
+            refused=progress.refused,
+            too_large=progress.too_large,
+            merge_seconds=progress.merge_seconds,
+            transferred=progress.transfers.bytes + progress.inputs.bytes,
+            transfer_seconds=progress.transfers.seconds + progress.inputs.seconds,
         )
-        self._post(report(progress.lease, progress.totals, seconds, merge))
+        self._post(message)

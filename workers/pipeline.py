@@ -19,7 +19,7 @@ from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile, first_merge_interval, touches_few_rows
 from hogbatch.workers.compute.merge_interval import MergeCost, MergeInterval
-from hogbatch.workers.compute.report import MergeReport, report
+from hogbatch.workers.compute.report import report
 from hogbatch.workers.exchange import (
     Interval,
     IntervalEvents,
@@ -214,8 +214,7 @@ class Pipeline:
         shortage = memory_shortage(self._device, reserve)
         if shortage is not None:
             _log_out_of_memory(lease, shortage)
-            merge = MergeReport(rows=0, too_large=lease.batch_size)
-            self._post(report(lease, np.zeros(TOTALS), 0.0, merge))
+            self._post(report(lease, np.zeros(TOTALS), 0.0, rows=0, too_large=lease.batch_size))
             self._trainer.release()
         return shortage is None
 
@@ -239,8 +238,9 @@ class Pipeline:
         totals[ROWS] = lease.stop - lease.start
         seconds = self._device.host_time() - began
         pull = self._replica.transfers.take()
-        merge = MergeReport(transferred=pull.bytes, transfer_seconds=pull.seconds)
-        self._post(report(lease, totals, seconds, merge))
+        self._post(
+            report(lease, totals, seconds, transferred=pull.bytes, transfer_seconds=pull.seconds)
+        )
 
 
 def _log_out_of_memory(lease: Lease, shortage: str) -> None:

@@ -1,6 +1,6 @@
 """The report of a worker on a finished lease."""
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,30 +18,20 @@ from hogbatch.kernels.contract import (
 from hogbatch.wire.messages import Done, Failed, Lease
 
 
-class MergeReport(NamedTuple):
-    """Fields of `Done` that only a worker with a replica sets."""
-
-    rows: int | None = None  # expected to be done; None: all of the lease
-    staleness: float = 0.0
-    refused: int = 0
-    too_large: int = 0
-    merge_seconds: float = 0.0
-    transferred: int = 0
-    transfer_seconds: float = 0.0
-
-
-DIRECT = MergeReport()  # of a worker that writes directly to the shared model
-
-
 def report(
-    lease: Lease, totals: NDArray[np.float64], seconds: float, merge: MergeReport = DIRECT
+    lease: Lease,
+    totals: NDArray[np.float64],
+    seconds: float,
+    rows: int | None = None,
+    **merging: Any,
 ) -> Done | Failed:
     """Return the message for totals[TOTALS] of the kernels and the seconds of computing.
 
-    A lease that was revoked before its end has failed, even if some of its updates were written.
+    `rows` are expected to be done, by default those of the lease. A lease that was revoked before
+    its end has failed, even if some of its updates were written. `merging` has the fields of `Done`
+    that only a worker with a replica sets.
     """
-    expected = lease.stop - lease.start if merge.rows is None else merge.rows
-    if int(totals[ROWS]) != expected:
+    if int(totals[ROWS]) != (lease.stop - lease.start if rows is None else rows):
         return Failed(f"lease {lease.number} was revoked after {int(totals[ROWS])} rows")
     updates = int(totals[UPDATES])
     return Done(
@@ -54,13 +44,8 @@ def report(
         metric_sums=tuple(float(each) for each in totals[METRIC_SUMS:])
         if lease.task != "train"
         else (),
-        staleness=merge.staleness,
-        refused=merge.refused,
         active=float(totals[ACTIVE]) / updates if updates else 0.0,
-        too_large=merge.too_large,
         skipped_row=int(totals[SKIPPED_ROW]),
-        merge_seconds=merge.merge_seconds,
-        transferred=merge.transferred,
-        transfer_seconds=merge.transfer_seconds,
         extra_weight=float(totals[EXTRA_WEIGHT]),
+        **merging,
     )

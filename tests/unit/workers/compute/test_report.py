@@ -6,7 +6,7 @@ import pytest
 from hogbatch.kernels import contract
 from hogbatch.wire.codec import decode_to_coordinator, encode
 from hogbatch.wire.messages import Done, Failed, Lease
-from hogbatch.workers.compute.report import MergeReport, report
+from hogbatch.workers.compute.report import report
 
 TRAIN = Lease(7, "train", 2, 100, 160, 16, 0.1, 3)
 EVALUATE = Lease(8, "test", 2, 0, 60, 256, 0.0, 3)
@@ -36,11 +36,10 @@ def test_only_evaluations_report_metric_sums():
 def test_a_worker_with_a_replica_reports_more_fields():
     costs = {"merge_seconds": 0.5, "transferred": 4000, "transfer_seconds": 0.25}
     fields = {"staleness": 1.5, "refused": 1, "too_large": 16, **costs}
-    merge = MergeReport(rows=32, **fields)
-    done = report(TRAIN, totals(rows=32, updates=1, skipped=16), 0.25, merge)
+    done = report(TRAIN, totals(rows=32, updates=1, skipped=16), 0.25, rows=32, **fields)
     assert done.rows == 32 and {name: getattr(done, name) for name in fields} == fields
     assert decode_to_coordinator(encode(done)) == done
-    assert isinstance(report(TRAIN, totals(rows=16), 0.25, merge), Failed)
+    assert isinstance(report(TRAIN, totals(rows=16), 0.25, rows=32, **fields), Failed)
 
 
 def test_an_interrupted_lease_has_failed():
