@@ -19,11 +19,12 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.msgpack import decode, encode
 from numpy.typing import NDArray
 
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.frames import FrameSocket
-from hogbatch.cluster.planes.relayed import Note, Written, decode_write, encode
+from hogbatch.cluster.planes.relayed import Note, RelayedWrite, Written
 from hogbatch.cluster.server_figures import FIGURES_FILE
 from hogbatch.cluster.start import ServerMemory, decode_start
 from hogbatch.errors import HogbatchError
@@ -223,7 +224,7 @@ class ServerHost:
             self._failed(failed.reason)
             return
         try:
-            self._map(msgspec.msgpack.decode(frame, type=ServerMemory))
+            self._map(decode(frame, type=ServerMemory))
         except (msgspec.DecodeError, OSError) as error:
             self._failed(f"its memory cannot be mapped: {error}")
         self._mapped.set()
@@ -250,7 +251,7 @@ class ServerHost:
     def _serve_relay(self) -> None:
         """Write to other servers what the process asks for."""
         while frame := self._relay.wait():
-            write = decode_write(frame)
+            write = decode(frame, type=RelayedWrite)
             _, buffers = self._memory()
             peer = self._peers.get(write.to)
             if peer is None:

@@ -9,6 +9,7 @@ import errno
 from collections.abc import Iterator, Mapping
 
 import msgspec
+from msgspec.msgpack import encode
 
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.frames import FrameSocket
@@ -38,19 +39,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True, tag="note"):
     note: bytes
 
 
-_encoder = msgspec.msgpack.Encoder()
-_write = msgspec.msgpack.Decoder(RelayedWrite)
 _reply: msgspec.msgpack.Decoder[Written | Note] = msgspec.msgpack.Decoder(Written | Note)
-
-
-def encode(message: RelayedWrite | Written | Note) -> bytes:
-    """Encode a message of a relay."""
-    return _encoder.encode(message)
-
-
-def decode_write(frame: bytes) -> RelayedWrite:
-    """Decode what a server's process asks for."""
-    return _write.decode(frame)
 
 
 class RelayedPlane:

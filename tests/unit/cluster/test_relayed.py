@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.msgpack import decode, encode
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.exchange import ChangeExchange
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.planes.base import PlaneError
-from hogbatch.cluster.planes.relayed import Note, RelayedPlane, Written, decode_write, encode
+from hogbatch.cluster.planes.relayed import Note, RelayedPlane, RelayedWrite, Written
 from tests.support.merging_servers import reduction
 
 NUMBERS = (3, 5)
@@ -30,7 +31,7 @@ def servers():
                 answer(number, own, frame)
 
     def answer(number, own, frame):
-        asked = decode_write(frame)
+        asked = decode(frame, type=RelayedWrite)
         if asked.to not in made:
             own.relay.send(encode(Written("is not connected")))
             return
