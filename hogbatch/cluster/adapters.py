@@ -27,7 +27,10 @@ class ModelOfServers:
         self._model, self._channel = model, channel
 
     def load(self, worker: str, source: str | None) -> str | None:
-        """See ServersAdapter."""
+        """Write the model of server `source`, or of this process, to server `worker`.
+
+        Returns why that failed, if it did.
+        """
         channel = self._channel
         target, origin = channel.handle(worker), None if source is None else channel.handle(source)
         if target is None:

@@ -131,7 +131,7 @@ class SeveralServers(Platform):
                 show_mean=mean.show,
                 show_kept=partial(model.show_kept, components.recorder),
                 keep=mean.keep,
-                servers=model,
+                load_server=model.load,
             )
             loop = coordinator_loop(
                 components.coordinator, self.callbacks.wrapped(adapters), self.callbacks.interrupts

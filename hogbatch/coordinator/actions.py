@@ -1,4 +1,4 @@
-"""Actions of a real run: for the model, and for servers whose models are merged.
+"""Actions of a real run for its model.
 
 Slow actions run on background threads, which pass the events that follow to the coordinator.
 """
@@ -6,7 +6,7 @@ Slow actions run on background threads, which pass the events that follow to the
 import time
 from functools import partial
 
-from hogbatch.coordinator.adapters import CheckpointAdapter, RunAdapters, ServersAdapter
+from hogbatch.coordinator.adapters import CheckpointAdapter, RunAdapters
 from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import (
     Actions,
@@ -53,6 +53,11 @@ def model_actions(
     def measure(command: Measure) -> Event:
         return partial(state.measured, adapters.measure(command.set, command.metric))
 
+    def load(command: LoadServer) -> Event:
+        assert adapters.load_server is not None, "only runs on several servers give this command"
+        failure = adapters.load_server(command.worker, command.source)
+        return partial(state.model_written, command.worker, failure)
+
     return {
         Snapshot: snapshot,
         RollBack: lambda _: snapshots.roll_back(),
@@ -61,16 +66,5 @@ def model_actions(
         ShowKept: lambda it: adapters.show_kept(it.shown),
         Measure: lambda it: background.copies.submit(measure, it),
         Keep: lambda it: adapters.keep(it.evaluation),
+        LoadServer: lambda it: background.exchanges.submit(load, it),
     }
-
-
-def server_actions(
-    state: Coordinator, servers: ServersAdapter, background: BackgroundTasks
-) -> Actions:
-    """The actions for servers whose models are merged."""
-
-    def load(command: LoadServer) -> Event:
-        failure = servers.load(command.worker, command.source)
-        return partial(state.model_written, command.worker, failure)
-
-    return {LoadServer: lambda it: background.exchanges.submit(load, it)}

@@ -60,16 +60,6 @@ class SnapshotAdapter(Protocol):
         """Restore the model from the last copy that was kept."""
 
 
-class ServersAdapter(Protocol):
-    """The servers whose models the coordinator merges."""
-
-    def load(self, worker: str, source: str | None) -> str | None:
-        """Write the model of server `source` to the memory of server `worker`; see LoadServer.
-
-        Returns why that failed, if it did. May take long.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Adapters:
     """The interfaces that every coordinator needs besides its state, as set up by the run."""
@@ -94,4 +84,6 @@ class RunAdapters(Adapters):
     show_kept: Callable[[bool], None]
     keep: Callable[[Evaluation | None], None]
     measure: Callable[[SetName, str | None], dict[str, float]]
-    servers: ServersAdapter | None = None  # None: the workers share one model
+    # Does what LoadServer says, on another thread; returns why that failed, if it did. None: the
+    # workers share one model.
+    load_server: Callable[[str, str | None], str | None] | None = None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from hogbatch.coordinator.actions import model_actions, server_actions
+from hogbatch.coordinator.actions import model_actions
 from hogbatch.coordinator.adapters import Adapters, RunAdapters
 from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import (
@@ -199,6 +199,4 @@ def coordinator_loop(
     """The loop of a coordinator that decides about the rows and the model."""
     background = BackgroundTasks()
     actions = model_actions(state, adapters, background)
-    if adapters.servers is not None:
-        actions = {**actions, **server_actions(state, adapters.servers, background)}
     return Loop(state, adapters, background, interrupts, actions=actions)
