@@ -117,7 +117,7 @@ class CpuEngine:
         self._warm_up()
         places = [self._cores] * teams.count
         if self._cores:
-            places = cores_of_teams(read_topology(), self._cores, *teams.shape)
+            places = cores_of_teams(read_topology(), self._cores, teams.count, teams.members)
         for number, cores in enumerate(places):
             thread = threading.Thread(target=self._serve, args=(number, cores), daemon=True)
             thread.start()

@@ -64,7 +64,8 @@ class HashTables:
             for _ in range(2)
         ]
         self._own: dict[int, HashedThread] = {}
-        self._current, self._users = 0, [0, 0]  # threads that look up outputs, for each set
+        self.current = 0  # number of the set in which outputs are looked up
+        self._users = [0, 0]  # threads that look up outputs, for each set
         self._updates, self._in_progress = 0, 0  # of this worker: updates done, batches in progress
         self._foreign = self._model.updates  # of other workers, at the last full hash
         self._due, self._interval = lsh.rehash, float(lsh.rehash)
@@ -73,19 +74,14 @@ class HashTables:
     # Use ------------------------------------------------------------------------------------------
 
     @property
-    def current(self) -> int:
-        """The number of the set in which outputs are looked up: 0 or 1."""
-        return self._current
-
-    @property
     def other(self) -> int:
         """The number of the set that the next build fills."""
-        return 1 - self._current
+        return 1 - self.current
 
     def enter(self) -> int:
         """Let a thread look up outputs in the current set until `leave`; return its number."""
-        self._users[self._current] += 1
-        return self._current
+        self._users[self.current] += 1
+        return self.current
 
     def leave(self, number: int) -> None:
         """End the use of set `number` by one thread."""
@@ -175,7 +171,7 @@ class HashTables:
         `run_parts` may use several threads; the result does not depend on the parts.
         """
         run = run_parts or _in_one_part
-        functions = self._sets[self._current].functions
+        functions = self._sets[self.current].functions
         if plan.redraw:
             functions = self._draw(plan.number)
         ids = np.arange(self._neurons)
@@ -206,12 +202,8 @@ class HashTables:
     def swap(self, built: NeuronFinder) -> None:
         """Look up outputs from now on in the set that `build` returned."""
         self._sets[self.other] = built
-        self._current = self.other
+        self.current = self.other
         self._builds += 1
-
-    def rebuild(self, run_parts: RunParts | None = None) -> None:
-        """Plan, build and swap in one call, while no thread looks up outputs."""
-        self.swap(self.build(self.plan(), run_parts))
 
     def _others_wrote(self) -> bool:
         """Whether outputs have changed that this worker has not marked.

@@ -81,14 +81,9 @@ class MergeInterval:
     def __init__(self, chosen: int, batch_seconds: Callable[[int], float], cost: MergeCost) -> None:
         self._chosen = chosen
         self._batch_seconds = batch_seconds
-        self._cost = cost  # with the batch size that was observed last
+        self.cost = cost  # of a merge, with the batch size that was observed last
         self._sizes: dict[int, _SizeEstimates] = {}
         self._alone = False
-
-    @property
-    def cost(self) -> MergeCost:
-        """The cost of a merge, as measured last."""
-        return self._cost
 
     def observe(self, times: IntervalTimes) -> None:
         """Add the times of an interval."""
@@ -98,7 +93,7 @@ class MergeInterval:
             estimates.batch.observe(times.batch_seconds)
         estimates.blocking.observe(times.cost.blocking)
         estimates.background.observe(times.cost.background)
-        self._cost = MergeCost(estimates.blocking.seconds, estimates.background.seconds)
+        self.cost = MergeCost(estimates.blocking.seconds, estimates.background.seconds)
 
     def batches(self, batch_size: int, wanted: int = 0) -> int:
         """Number of batches of `batch_size` rows between two merges.
@@ -113,6 +108,6 @@ class MergeInterval:
     def _estimates(self, batch_size: int) -> _SizeEstimates:
         """The estimates of a batch size; those of a new size start from the last costs."""
         if batch_size not in self._sizes:
-            first = self._batch_seconds(batch_size), *self._cost
+            first = self._batch_seconds(batch_size), *self.cost
             self._sizes[batch_size] = _SizeEstimates(*map(_Estimate, first))
         return self._sizes[batch_size]

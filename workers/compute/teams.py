@@ -26,11 +26,6 @@ class Teams:
         """The number of threads that compute."""
         return self.count * self.members
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The number of teams, and of the members of each."""
-        return self.count, self.members
-
 
 def divide(wanted: int, threads: int, cores: int, *, together: bool) -> Teams:
     """Divide `threads` threads into `wanted` teams; 0: automatically.

@@ -47,7 +47,7 @@ def tables_of(given):
     if given.welcome.lsh is None:
         return None
     tables = HashTables(given)
-    tables.rebuild()
+    tables.swap(tables.build(tables.plan()))
     return tables
 
 

@@ -30,7 +30,7 @@ def test_tables_do_not_depend_on_the_parts():
     given = wide(bucket=1, bits=2)
     built = [HashTables(given) for _ in range(2)]
     for tables, parts in zip(built, (1, 4), strict=True):
-        tables.rebuild(in_parts(parts))
+        tables.swap(tables.build(tables.plan(), in_parts(parts)))
     first, second = (tables.finder(tables.current).tables for tables in built)
     held = np.minimum(first.counts, 1) > 0
     assert held.any() and (first.counts > 1).any()
@@ -70,7 +70,7 @@ def test_updates_of_batches_in_progress_are_not_counted_as_those_of_other_worker
         rig.tables.begin(steps)
         rig.given.model.steps[0] += steps
         rig.given.model.merges[0] += others
-        rig.tables.rebuild()
+        rig.tables.swap(rig.tables.build(rig.tables.plan()))
         assert not rig.tables.end(steps, steps)
     assert rig.builds.counts == [0, NEURONS]
 
@@ -80,7 +80,7 @@ def test_many_small_changes_of_other_workers_are_detected(monkeypatch):
     for _ in range(7):
         rig.tables.begin(5)
         rig.given.model.merges[0] += 1
-        rig.tables.rebuild()
+        rig.tables.swap(rig.tables.build(rig.tables.plan()))
         rig.tables.end(5, 0)
     assert rig.builds.counts == [0] * 5 + [NEURONS, 0]
 
