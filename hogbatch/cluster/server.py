@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -66,17 +66,14 @@ from hogbatch.wire.messages import Failed, ServerWorkers
 from hogbatch.wire.sockets import Dealer
 
 
-class Inherited(NamedTuple):
-    """The file descriptors and settings that the process has inherited."""
+def serve(
+    frames: FrameSocket, relay: FrameSocket, data: Segment, start: ServerStart, run_dir: Path
+) -> int:
+    """Train until the coordinator of all servers ends the run; return the exit code.
 
-    frames: FrameSocket  # to the process that has started this one
-    relay: FrameSocket  # to the process that writes to other servers
-    data: Segment  # the sets of rows, or the files of divided data
-
-
-def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
-    """Train until the coordinator of all servers ends the run; return the exit code."""
-    frames = inherited.frames
+    `frames` are to the process that has started this one, `relay` to the one that writes to other
+    servers. `data` has the sets of rows, or the files of divided data.
+    """
     config = merge_sources(tomllib.loads(start.settings))
     requests = _workers(start)
     with ExitStack() as cleanup:
@@ -86,9 +83,9 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         network = Network(start.features, welcome.layers, welcome.loss)
         logs = [log_name(number) for number in range(len(requests))]
         directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
-        own = None if start.parts is None else ServerRows(files_in(inherited.data), start.parts)
+        own = None if start.parts is None else ServerRows(files_in(data), start.parts)
         segments = RunSegments(
-            inherited.data if own is None else _read(own, config, dealer),
+            data if own is None else _read(own, config, dealer),
             _rows(start, config, own),
             network,
             OPTIMIZERS[config.optimizer].slots,
@@ -97,7 +94,7 @@ def serve(inherited: Inherited, start: ServerStart, run_dir: Path) -> int:
         cleanup.callback(segments.close)
         buffers = ExchangeBuffers.create(network.parameters)
         cleanup.callback(buffers.close)
-        plane = _open_plane(start, buffers, inherited.relay)
+        plane = _open_plane(start, buffers, relay)
         cleanup.callback(plane.close)
         shared = segments.shared.fd, segments.shared.layout
         memory = ServerMemory(*shared, buffers.fd, buffers.layout)
@@ -209,8 +206,7 @@ def main() -> None:
     try:
         start = decode_start(frames.wait())
         data = Segment.attach(data_fd, start.data, writable=False)
-        inherited = Inherited(frames, FrameSocket.inherited(relay), data)
-        code = serve(inherited, start, options.run_dir)
+        code = serve(frames, FrameSocket.inherited(relay), data, start, options.run_dir)
     except BaseException as error:
         code = _explain(error, frames)
     with suppress(OSError):
