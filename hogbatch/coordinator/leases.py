@@ -52,7 +52,7 @@ class Leases:
             return True
         if self.plan.validation_rows and not self.roster.ready_workers:
             return False
-        return self.roster.holders.all_ready(self._evaluation_parts)
+        return all(map(self.roster.holders.ready, self._evaluation_parts))
 
     @property
     def evaluation_is_stuck(self) -> bool:

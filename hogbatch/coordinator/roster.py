@@ -1,7 +1,7 @@
 """The workers of a run: those attached, those that have left, and their fences."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import takewhile
@@ -45,14 +45,6 @@ class Holders:
     def ready(self, part: int) -> list[Worker]:
         """The workers with `part` that can be given rows."""
         return [worker for worker in self._by_part.get(part, {}).values() if worker.ready]
-
-    def any_ready(self, parts: Iterable[int]) -> bool:
-        """Whether a worker that can be given rows holds any of `parts`."""
-        return any(map(self.ready, parts))
-
-    def all_ready(self, parts: Collection[int]) -> bool:
-        """Whether workers that can be given rows hold all `parts`."""
-        return all(map(self.ready, parts))
 
     def missing(self, parts: Iterable[int]) -> list[int]:
         """Those of `parts` that no attached worker holds."""
@@ -211,7 +203,7 @@ class Roster:
     def can_take(self, ledger: Ledger) -> bool:
         """Whether any of the rows left in `ledger` can be given to a worker that is ready."""
         if ledger.divided:
-            return self.holders.any_ready(ledger.parts_left)
+            return any(map(self.holders.ready, ledger.parts_left))
         return self.ready_workers > 0 and ledger.remaining > 0
 
     def would_delay(self, worker: Worker, remaining: int, part: int | None = None) -> bool:
