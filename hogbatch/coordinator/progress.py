@@ -29,10 +29,6 @@ class TrainingClock:
     _before: float = 0.0
     _since: float | None = None
 
-    def start(self, now: float) -> None:
-        """Run from `now` on."""
-        self._since = now
-
     def run(self, now: float) -> None:
         """Run from `now` on, unless it runs already."""
         self._since = now if self._since is None else self._since

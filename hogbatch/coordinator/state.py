@@ -85,11 +85,6 @@ class Coordinator(Workforce):
             state.ending.decide("finished")
         return state
 
-    @property
-    def epoch(self) -> int:
-        """The number of the current epoch, from 0."""
-        return self.epochs.number
-
     # Events ---------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[Command]:
@@ -196,7 +191,7 @@ class Coordinator(Workforce):
             end = Finish("failed", self.decisions.failure, by_policy=True)
             return self._keep_last() + self._finish(end, now)
         commands: list[Command] = []
-        before = self.phase, self.epoch
+        before = self.phase, self.epochs.number
         waiting = self.phase == "waiting" and self.epochs.ready
         if waiting and self.roster.enough_ready(self.plan, now):
             commands += self._start_training(now)
@@ -221,7 +216,7 @@ class Coordinator(Workforce):
             commands += self.evaluator.interrupt()
         if self.phase == "test" and self.leases.evaluation_is_stuck:
             commands += self._end_run(now)
-        if (self.phase, self.epoch) != before:
+        if (self.phase, self.epochs.number) != before:
             to = None
         return [*commands, *self.leases.hand_out(self.phase, now, to)]
 
@@ -250,7 +245,7 @@ class Coordinator(Workforce):
 
     def _start_clock(self, now: float) -> None:
         """Training begins or goes on; all servers have the same model."""
-        self.progress.clock.start(now)
+        self.progress.clock.run(now)
         self.merges.train(now)
 
     def _end_epoch(self) -> list[Command]:

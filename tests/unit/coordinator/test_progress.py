@@ -12,14 +12,14 @@ def done(rows=100, loss=50.0, skipped=0, metric_sums=()):
 
 def progress(**plan):
     made = Progress(make_plan(**plan))
-    made.clock.start(100.0)
+    made.clock.run(100.0)
     return made
 
 
 def evaluate(made, now, took=0.0):
     made.begin_evaluation(now)
     evaluation = made.end_evaluation(now + took, {}, {})
-    made.clock.start(now + took)
+    made.clock.run(now + took)
     return evaluation
 
 
@@ -69,14 +69,14 @@ def test_an_evaluation_reports_the_losses_since_the_last_one():
     made.add(done(loss=50.0))
     made.begin_evaluation(101.5)
     made.evaluated.add(done(loss=99.0))  # of an evaluation that was broken off
-    made.clock.start(101.5)
+    made.clock.run(101.5)
     made.begin_evaluation(102.0)
     made.evaluated.add(done(rows=10, loss=3.0, metric_sums=(9.0,)))
     evaluation = made.end_evaluation(105.0, {}, {})
     assert (evaluation.seconds, evaluation.epochs, evaluation.rows) == (2.0, 0.5, 100)
     assert (evaluation.train_loss, evaluation.validation_loss) == (0.5, 0.3)
     assert evaluation.validation_values == {"accuracy": 0.9}
-    made.clock.start(105.0)
+    made.clock.run(105.0)
     made.add(done(loss=20.0))
     assert evaluate(made, 106.0).train_loss == 0.2
 
@@ -214,7 +214,7 @@ def test_a_run_still_improves_if_its_last_evaluation_is_clearly_the_best(losses,
 
 def test_a_clock_never_skips_more_than_it_has_run():
     clock = TrainingClock()
-    clock.start(10.0)
+    clock.run(10.0)
     clock.skip(3.0, now=11.0)
     assert clock.read(11.0) == 0
     assert clock.read(12.0) == 1

@@ -15,7 +15,7 @@ ALONE_S = ROWS * FAST  # an epoch of one fast worker
 
 def run(play, seconds_per_row, until=lambda: False):
     """Run workers at their own speeds; return the times at which the epochs ended."""
-    done_at, ends, epoch = {}, [], play.state.epoch
+    done_at, ends, epoch = {}, [], play.state.epochs.number
     while play.finish is None and not until():
         play.shuffle()
         for key, held in play.work.items():
@@ -24,8 +24,8 @@ def run(play, seconds_per_row, until=lambda: False):
         key = min(done_at, key=done_at.get)
         work, play.now = play.work[key][0], done_at.pop(key)
         play.done(key, seconds=(work.stop - work.start) * seconds_per_row[key])
-        if play.state.epoch > epoch:
-            epoch = play.state.epoch
+        if play.state.epochs.number > epoch:
+            epoch = play.state.epochs.number
             ends.append(play.now)
     return ends
 
@@ -58,11 +58,11 @@ def test_a_worker_whose_first_leases_were_slow_is_measured_again(stage):
     play = stage(train_rows=ROWS, epochs=200, cpu=(64, 64), lease_seconds=LEASE_S)
     seconds_per_row = {"fast": FAST, "slow": 1e-2}  # a batch takes longer than an epoch of "fast"
     play.attach(*seconds_per_row)
-    run(play, seconds_per_row, until=lambda: play.state.epoch == 2)
+    run(play, seconds_per_row, until=lambda: play.state.epochs.number == 2)
     seconds_per_row["slow"] = 2 * FAST
     slow = play.state.workers["slow"]
     run(play, seconds_per_row, until=lambda: slow.rows > 10 * ROWS)
-    assert play.state.epoch < 100
+    assert play.state.epochs.number < 100
 
 
 def test_trials_of_a_slow_worker_cost_little(stage):

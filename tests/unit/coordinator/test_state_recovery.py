@@ -108,8 +108,8 @@ class TestCheckpoints:
 
 def train_epochs(play, epochs):
     """Let worker a train for the given number of epochs, and start the next one."""
-    until = play.state.epoch + epochs
-    while play.finish is None and (play.state.epoch < until or not play.work["a"]):
+    until = play.state.epochs.number + epochs
+    while play.finish is None and (play.state.epochs.number < until or not play.work["a"]):
         play.shuffle()
         if play.work["a"]:
             play.done("a")
