@@ -45,7 +45,6 @@ from hogbatch.wire.messages import (
     Collected,
     Connected,
     FromServer,
-    Loaded,
     Ready,
     Reduce,
     Reduced,
@@ -221,27 +220,34 @@ class ServerMerges(Merges):
         """
         if isinstance(message, ServerWorkers):
             return [Record(recorded(worker.name, message))]
-        self._unreachable = self._find_unreachable(worker, message)
-        match message:
-            case Collected(merge):
-                expected = self.step == "collect" and merge == self.number
-            case Connected(version):
-                expected = self.step == "connect" and version == self.version
-            case Reduced(merge, attempt, unreachable):
-                current = (self.step, merge, attempt) == ("reduce", self.number, self.attempt)
-                expected = current and unreachable < 0
-                if expected and message.collected is not None:
-                    if not message.collected.finite:
-                        return self._collect(list(self._participants), now)
-                    self._collected[worker.key] = message.collected
-            case Applied(merge):
-                expected = self.step == "apply" and merge == self.number
-            case Loaded():
-                expected = False
-        if not expected or worker.key not in self._participants:
+        current = self._is_current(message)
+        self._unreachable = None
+        if current and isinstance(message, Connected | Reduced):
+            self._unreachable = self._find_unreachable(worker, message.unreachable)
+        if isinstance(message, Reduced) and current:
+            if message.unreachable >= 0:
+                return []
+            if message.collected is not None and not message.collected.finite:
+                return self._collect(list(self._participants), now)
+            if message.collected is not None:
+                self._collected[worker.key] = message.collected
+        if not current or worker.key not in self._participants:
             return []
         self._answers[worker.key] = message
         return self._next_step(now)
+
+    def _is_current(self, message: FromServer) -> bool:
+        """Whether `message` answers the current step."""
+        match message:
+            case Collected(merge):
+                return (self.step, merge) == ("collect", self.number)
+            case Connected(version):
+                return (self.step, version) == ("connect", self.version)
+            case Reduced(merge, attempt):
+                return (self.step, merge, attempt) == ("reduce", self.number, self.attempt)
+            case Applied(merge):
+                return (self.step, merge) == ("apply", self.number)
+        return False
 
     def unusable(self) -> Iterator[LostServer]:
         if self._unreachable:
@@ -250,23 +256,15 @@ class ServerMerges(Merges):
             if not collected.finite and key in self._members and not self.poisoned:
                 yield LostServer(key, "its model is not finite")
 
-    def _find_unreachable(self, worker: Worker, message: FromServer) -> LostServer | None:
-        """The server that `worker` could not reach in the current step, if any.
+    def _find_unreachable(self, worker: Worker, number: int) -> LostServer | None:
+        """The server `number`, which `worker` could not reach; -1: none.
 
         A merge with it cannot succeed, so it counts as lost.
         """
-        if isinstance(message, Connected):
-            current = (self.step, self.version) == ("connect", message.version)
-        elif isinstance(message, Reduced):
-            sent = message.merge, message.attempt
-            current = self.step == "reduce" and sent == (self.number, self.attempt)
-        else:
-            return None
-        attached = self.roster.attached
-        found = [key for key in self._participants if attached[key].number == message.unreachable]
-        if not (current and found):
-            return None
-        return LostServer(found[0], f"{worker.name} cannot reach it")
+        for key in self._participants:
+            if self.roster.attached[key].number == number:
+                return LostServer(key, f"{worker.name} cannot reach it")
+        return None
 
     def late(self, now: float) -> list[str]:
         patience = max(PATIENCE_S, PATIENCE_FACTOR * self._pace.seconds)
