@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from hogbatch.config.sets import SET_NAMES, SetName
+from hogbatch.coordinator.progress import LossSums
 from hogbatch.wire.messages import Done, Lease
 
 
@@ -14,12 +15,8 @@ class SuppliedLease:
     since: float  # by the caller's clock: given, or the lease before it done
     rows: int = 0
     updates: int = 0
-    loss: float = 0.0
-    skipped: int = 0
-    skipped_row: int = 0
-    extra_weight: float = 0.0
-    metric_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     active: float = 0.0  # summed over updates
+    sums: LossSums = field(default_factory=LossSums)
 
     @property
     def remaining(self) -> int:
@@ -30,13 +27,8 @@ class SuppliedLease:
         """Add what a worker has done."""
         self.rows += done.rows
         self.updates += done.updates
-        self.loss += done.loss
-        self.skipped += done.skipped
-        self.skipped_row = done.skipped_row or self.skipped_row
-        self.extra_weight += done.extra_weight
         self.active += done.active * done.updates
-        for k, value in enumerate(done.metric_sums[:3]):
-            self.metric_sums[k] += value
+        self.sums.add(done)
 
     def done(self, now: float) -> Done:
         """The message that it is done."""
@@ -45,12 +37,12 @@ class SuppliedLease:
             rows=self.rows,
             updates=self.updates,
             seconds=max(0.0, now - self.since),
-            loss=self.loss,
-            skipped=self.skipped,
-            metric_sums=tuple(self.metric_sums),
+            loss=self.sums.loss,
+            skipped=self.sums.skipped,
+            metric_sums=tuple(self.sums.metric_sums),
             active=self.active / self.updates if self.updates else 0.0,
-            skipped_row=self.skipped_row,
-            extra_weight=self.extra_weight,
+            skipped_row=self.sums.skipped_row,
+            extra_weight=self.sums.extra_weight,
         )
 
 
