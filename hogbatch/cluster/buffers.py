@@ -33,7 +33,7 @@ class ExchangeBuffers:
 
     def __init__(self, segment: Segment) -> None:
         """Use :meth:`create` or :meth:`attach`."""
-        self._segment = segment
+        self.segment = segment
         self.memory: NDArray[np.uint8] = segment.memory  # everything
         self.merged: Floats = segment.array("merged")
         self.change: Floats = segment.array("change")
@@ -57,29 +57,14 @@ class ExchangeBuffers:
         """Map the buffers that another process has created; takes ownership of `fd`."""
         return cls(Segment.attach(fd, layout, writable=True))
 
-    @property
-    def size(self) -> int:
-        """P."""
-        return len(self.merged)
-
-    @property
-    def fd(self) -> int:
-        """The descriptor of the memory, to be given to other processes of this server."""
-        return self._segment.fd
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of the memory."""
-        return self._segment.layout
-
     def offset(self, name: str) -> int:
         """The offset of the area `name` in :attr:`memory`, in bytes.
 
         All servers of a run have the same offsets.
         """
-        found = {field.name: field.offset for field in self.layout.fields}
+        found = {field.name: field.offset for field in self.segment.layout.fields}
         return found[name]
 
     def close(self) -> None:
         """Close the descriptor; the memory is unmapped with its last view."""
-        self._segment.close()
+        self.segment.close()

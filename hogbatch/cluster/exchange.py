@@ -63,10 +63,10 @@ class ChangeExchange:
         numbers, rank = message.numbers, message.numbers.index(self._number)
         change, total, weight = self._buffers.change, self._buffers.sum, message.weights[rank]
         if len(numbers) == 1:  # the plane is not used: writes of an earlier attempt may have failed
-            self._scale(slice(0, self._buffers.size), weight)
+            self._scale(slice(0, len(total)), weight)
             return
         to, sender = numbers[(rank + 1) % len(numbers)], numbers[rank - 1]
-        for number, step in enumerate(ring_steps(rank, len(numbers), self._buffers.size)):
+        for number, step in enumerate(ring_steps(rank, len(numbers), len(total))):
             area = "sum"
             if number == 0 and weight == 1.0:
                 area = "change"

@@ -97,7 +97,7 @@ def serve(
         plane = _open_plane(start, buffers, relay)
         cleanup.callback(plane.close)
         shared = segments.shared.fd, segments.shared.layout
-        memory = ServerMemory(*shared, buffers.fd, buffers.layout)
+        memory = ServerMemory(*shared, buffers.segment.fd, buffers.segment.layout)
         frames.send(msgspec.msgpack.encode(memory))
         merges = ModelMerges(segments.model, _tensors(network), buffers, plane, welcome.worker)
         combine = config.events == "combined"

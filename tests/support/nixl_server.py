@@ -105,7 +105,7 @@ class Commands:
 
     def error(self, expected):
         """The largest difference between the sum and that of the changes of `expected`."""
-        total = sum(change_of(number, self.buffers.size) for number in expected)
+        total = sum(change_of(number, len(self.buffers.sum)) for number in expected)
         return float(np.abs(self.buffers.sum - total).max())
 
     def die_in_write(self, count):

@@ -195,7 +195,7 @@ class _NixlWindow:
 
     def __init__(self, buffers: ExchangeBuffers) -> None:
         nixl = _load()
-        self.memory = map_shared(buffers.fd, buffers.memory.size, writable=True)
+        self.memory = map_shared(buffers.segment.fd, buffers.memory.size, writable=True)
         self.start = self.memory.ctypes.data
         config = nixl.nixl_agent_config(backends=[], enable_prog_thread=False)
         self.agent = nixl.nixl_agent(f"hogbatch-{os.getpid()}-{secrets.token_hex(8)}", config)

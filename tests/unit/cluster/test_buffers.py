@@ -13,7 +13,7 @@ NAMES = ("merged", "change", "sum")
 
 def test_another_process_maps_the_same_memory():
     buffers = ExchangeBuffers.create(997)
-    other = ExchangeBuffers.attach(os.dup(buffers.fd), buffers.layout)
+    other = ExchangeBuffers.attach(os.dup(buffers.segment.fd), buffers.segment.layout)
     for number, name in enumerate(NAMES):
         area = getattr(buffers, name)
         assert area.dtype == np.float32 and area.ctypes.data % 64 == 0
