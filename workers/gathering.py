@@ -57,24 +57,31 @@ class RowSet:
 
     def kinds(self, batch: int) -> list[tuple[Shape, DTypeLike]]:
         """Shape and dtype of the arrays for any `batch` different rows, and of their numbers."""
-        dense, indptr, _, values, targets, label_indptr, label_indices, weights = self.flat
-        stored = min(batch * self._longest[0], len(values))
-        listed = min(batch * self._longest[1], len(label_indices))
-        lengths = [
-            min(batch, len(dense)),
-            batch + 1 if len(indptr) else 0,
-            stored,
-            stored,
-            min(batch, len(targets)),
-            batch + 1 if len(label_indptr) else 0,
-            listed,
-            min(batch, len(weights)),
-        ]
+        stored = min(batch * self._longest[0], len(self.arrays.inputs.values))
+        listed = min(batch * self._longest[1], len(self.arrays.labels.indices))
+        *lengths, _ = self.lengths(batch, stored, listed)
         kinds: list[tuple[Shape, DTypeLike]] = [
             ((length, *array.shape[1:]), array.dtype)
             for length, array in zip(lengths, self.flat, strict=True)
         ]
         return [*kinds, (batch, np.int64)]
+
+    def lengths(self, batch: int, stored: int, listed: int) -> list[int]:
+        """Lengths of the arrays of `batch` rows with so many stored values and labels in lists, and
+        of the row numbers.
+        """
+        dense, indptr, _, _, targets, label_indptr, _, weights = map(len, self.flat)
+        return [
+            min(batch, dense),
+            batch + 1 if indptr else 0,
+            stored,
+            stored,
+            min(batch, targets),
+            batch + 1 if label_indptr else 0,
+            listed,
+            min(batch, weights),
+            batch,
+        ]
 
     def max_row_bytes(self) -> int:
         """Maximum size of a batch of one row, in bytes."""
@@ -220,18 +227,7 @@ class _HostBuffer:
             _copy_cells(indices, label_starts[part], label_indptr[edges], own_indices)
 
         self._in_parts(batch, gather)
-        sparse, lists = len(indptr) > 0, len(label_indptr) > 0
-        self._filled = [
-            0 if sparse else batch,
-            batch + 1 if sparse else 0,
-            stored,
-            stored,
-            0 if lists else batch,
-            batch + 1 if lists else 0,
-            listed,
-            min(batch, len(own.labels.weights)),
-            batch,
-        ]
+        self._filled = self._gathering.rows.lengths(batch, stored, listed)
 
     def _in_parts(self, rows: int, gather: Callable[[int, int], None]) -> None:
         """Gather `rows` rows in parts, one part per thread; np.take releases the GIL."""
