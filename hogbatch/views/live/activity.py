@@ -21,18 +21,10 @@ class Activity(NamedTuple):
     amount: str | None = None  # done so far, in text
 
 
-class Preparation(NamedTuple):
-    """The activity of a run before its first event; see `Console.busy`."""
-
-    text: str
-    progress: ReadProgress | None = None
-
-
-def preparing(preparation: Preparation) -> Activity:
-    """The activity before the first event of a run."""
-    progress = preparation.progress
+def preparing(text: str, progress: ReadProgress | None = None) -> Activity:
+    """The activity before the first event of a run; the arguments are those of `Console.busy`."""
     if progress is None or not progress.done:
-        return Activity(preparation.text)
+        return Activity(text)
     if progress.name is None:
         return Activity("preparing the rows: labels, split and scaling")
     name, done = PurePath(progress.name).name, progress.done

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Self
 
 from rich.text import Text
@@ -15,7 +16,7 @@ from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.events.state import RunState, condition_of
 from hogbatch.machine.printable import printable_lines
 from hogbatch.views.console import Console
-from hogbatch.views.live.activity import Activity, Preparation, preparing, running
+from hogbatch.views.live.activity import Activity, preparing, running
 from hogbatch.views.live.frame import View, frame
 from hogbatch.views.live.terminal import INTERVAL_S, LiveView, Terminal
 from hogbatch.views.status.run_files import RunReport
@@ -35,7 +36,7 @@ class LiveConsole(Console):
         self._view = LiveView(terminal)
         self._events: deque[AnyEvent] = deque()
         self._run = RunState()
-        self._preparation = Preparation("starting")
+        self._preparing = partial(preparing, "starting")
         self._activities = ActivityClock()
         self._ended = False
         self._stopped = threading.Event()
@@ -55,7 +56,7 @@ class LiveConsole(Console):
         self._terminal.say(printable_lines(line))
 
     def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
-        self._preparation = Preparation(activity, progress)
+        self._preparing = partial(preparing, activity, progress)
 
     def event(self, event: AnyEvent) -> None:
         self._events.append(event)
@@ -88,7 +89,7 @@ class LiveConsole(Console):
             run.apply(self._events.popleft())
         condition = condition_of(run, True)
         if run.started is None:
-            activity: Activity | None = preparing(self._preparation)
+            activity: Activity | None = self._preparing()
         else:
             activity = running(run, condition)
         view = View(run, condition, activity, self._activities.elapsed(activity))

@@ -2,7 +2,7 @@ import pytest
 
 from hogbatch.data.progress import ReadProgress
 from hogbatch.views.live import console as live
-from hogbatch.views.live.activity import Activity, Preparation, preparing
+from hogbatch.views.live.activity import Activity, preparing
 from hogbatch.views.live.console import ActivityClock, LiveConsole
 from tests.support.fault_injection import wait_for
 from tests.support.run_events import TRAINING, ended, started
@@ -62,13 +62,13 @@ def test_a_bug_in_a_frame_is_logged_and_ends_only_the_view(stream, console, monk
 
 def test_reading_and_preparing_rows():
     progress = ReadProgress()
-    preparation = Preparation("reading the data", progress)
-    assert preparing(preparation) == Activity("reading the data"), "or it comes from the cache"
+    preparation = "reading the data", progress
+    assert preparing(*preparation) == Activity("reading the data"), "or it comes from the cache"
     progress.begin("x.csv", None)
     progress.add(2000)
-    assert preparing(preparation) == Activity("reading x.csv", None, "2 kB")
+    assert preparing(*preparation) == Activity("reading x.csv", None, "2 kB")
     progress.end()
-    assert preparing(preparation).text.startswith("preparing the rows")
+    assert preparing(*preparation).text.startswith("preparing the rows")
 
 
 def test_the_time_of_an_activity_begins_when_it_is_first_seen():
