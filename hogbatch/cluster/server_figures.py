@@ -22,11 +22,6 @@ FIGURES_FILE: Final = "figures"  # in the run directory of a server: its last Se
 FIGURES_PER_S: Final = 10  # messages of all servers together; with more servers, each sends fewer
 
 
-def seconds_between(servers: int) -> float:
-    """Seconds between two messages of one of `servers` servers about its workers, at least."""
-    return max(1.0, servers / FIGURES_PER_S)
-
-
 def figures_of(roster: Roster, seconds: float) -> ServerWorkers:
     """The figures of the workers in `roster` at training second `seconds`."""
     workers = [*roster.attached.values(), *roster.departed]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hogbatch.cluster.server_figures import figures_of, seconds_between
+from hogbatch.cluster.server_figures import FIGURES_PER_S, figures_of
 from hogbatch.cluster.supply import Supply
 from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Send
 from hogbatch.coordinator.epochs import Epochs
@@ -144,7 +144,7 @@ class SuppliedCoordinator(Workforce):
         before, self._figures = self._figures, figures_of(self.roster, self.progress.seconds(now))
         if self._figures == before:
             return Heartbeat()
-        self._figures_due = now + seconds_between(self.servers)
+        self._figures_due = now + max(1.0, self.servers / FIGURES_PER_S)
         return self._figures
 
     def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:

@@ -30,6 +30,3 @@ class CoordinatorChannel(Protocol):
 
     def send(self, worker: str, message: ToWorker) -> bool:
         """Send `message` without waiting; return False if that worker cannot be reached."""
-
-    def close(self) -> None:
-        """Stop listening and close the socket."""
