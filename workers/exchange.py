@@ -79,7 +79,6 @@ class Interval(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.stop - self.start
 
 
@@ -146,7 +145,6 @@ class ReplicaExchange:
         self._fetched = self._based_on = 0
 
     def start(self) -> None:
-        """Start the exchange thread."""
         threading.Thread(target=run_steps, args=(self.steps(),), daemon=True).start()
 
     # Called by the training thread ----------------------------------------------------------

@@ -126,7 +126,6 @@ class DeviceGathering:
         )
 
     def buffer(self, batch: int) -> "_DeviceBuffer":
-        """Allocate a buffer for batches of up to `batch` rows."""
         return _DeviceBuffer(self, batch)
 
 
@@ -192,7 +191,6 @@ class HostGathering:
         self.pool = ThreadPoolExecutor(self.threads)
 
     def buffer(self, batch: int) -> "_HostBuffer":
-        """Allocate a buffer for batches of up to `batch` rows."""
         return _HostBuffer(self, batch)
 
 

@@ -136,7 +136,6 @@ class GpuEngine:
 
 
 def main() -> None:
-    """Attach a GPU worker."""
     arguments = parser("gpu", "Attach a GPU worker to a coordinator running on this server.")
     arguments.add_argument(
         "--device",

@@ -40,7 +40,6 @@ class MappedSegment:
         return view
 
     def _memory(self) -> NDArray[np.uint8]:
-        """The segment in pinned memory."""
         if self._pinned is None:
             try:
                 memory = self._segment.map_for_device()

@@ -72,7 +72,6 @@ class Replica:
 
     @classmethod
     def of(cls, device: Device, assignment: Assignment) -> Self:
-        """Return the replica of a worker."""
         welcome, first = assignment.welcome, assignment.network.layer_views()[0]
         sums = assignment.train.sparse and OPTIMIZERS[welcome.optimizer.name] in SUMMED_SLOTS
         return cls(

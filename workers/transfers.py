@@ -11,7 +11,6 @@ class Transfers:
     seconds: float = 0.0  # during which the link was in use, as measured on the device
 
     def add(self, count: int, seconds: float) -> None:
-        """Count a transfer of `count` bytes."""
         self.bytes += count
         self.seconds += seconds
 

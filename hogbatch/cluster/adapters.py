@@ -116,5 +116,4 @@ class MeanOfServers:
         self._keep(evaluation, self._read.result() if self._read else None)
 
     def close(self) -> None:
-        """End the thread."""
         self._reader.shutdown(wait=False)

@@ -89,7 +89,6 @@ class ServersChannel:
         self._loaded: list[str] = []  # keys of the servers that got the model, also of ended ones
 
     def begin(self) -> None:
-        """Start all servers."""
         for place in self._places:
             self._start_server(place)
 
@@ -169,7 +168,6 @@ class ServersChannel:
         handle.introduce(own, servers.version, others, encode(servers))
 
     def close(self) -> None:
-        """Kill all servers."""
         for key in list(self._by_key):
             self.kill(key)
         self._reader.shutdown(wait=False)
@@ -247,7 +245,6 @@ class ServersChannel:
 
     @property
     def loaded(self) -> list[ServerHandle]:
-        """The servers that have the model."""
         handles = (self.handle(key) for key in list(self._loaded))
         return [handle for handle in handles if handle is not None]
 

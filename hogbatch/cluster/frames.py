@@ -94,5 +94,4 @@ class FrameSocket:
         return received
 
     def close(self) -> None:
-        """Close this end."""
         self._connection.close()

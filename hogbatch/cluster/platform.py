@@ -147,7 +147,6 @@ class SeveralServers(Platform):
         return finish, totals
 
     def _start(self, components: RunComponents, index: int, upstream: UpstreamAddress) -> bytes:
-        """The encoded start of server `index`."""
         setup, data = components.setup, components.setup.data
         assert self._server_plan is not None, "plan comes first"
         workers = self.cluster.workers(index)
@@ -178,7 +177,6 @@ class SeveralServers(Platform):
 
 
 def _record_last(components: RunComponents, files: ServerFiles) -> None:
-    """Record the last figures of the workers of a server."""
     server = components.coordinator.workers.get(files.key)
     if server is not None and FIGURES_FILE in files.contents:
         figures = decode_to_coordinator(files.contents[FIGURES_FILE])

@@ -153,7 +153,6 @@ def _open_plane(start: ServerStart, buffers: ExchangeBuffers, relay: FrameSocket
 
 
 def _read(own: ServerRows, config: TrainConfig, dealer: Dealer) -> Segment:
-    """Read the rows of this server."""
     cache = DataCache.of(config.data_cache)
     return while_alive(dealer, lambda: own.read(cache))
 

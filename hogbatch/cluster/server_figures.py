@@ -51,6 +51,5 @@ def _state(worker: Worker) -> WorkerState:
 
 
 def recorded(server: str, message: ServerWorkers) -> WorkersOfServer:
-    """The event about the workers of `server`."""
     workers = [RecordedWorker(**asdict(worker)) for worker in message.workers]
     return WorkersOfServer(server, workers, message.others)

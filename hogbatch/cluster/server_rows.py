@@ -51,7 +51,6 @@ class ServerRows:
 
     @property
     def train_rows(self) -> int:
-        """Training rows of these parts."""
         return sum(rows for _, rows in self.parts)
 
     def read(self, cache: DataCache | None) -> Segment:

@@ -102,7 +102,6 @@ class SuppliedCoordinator(Workforce):
     # Events -----------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[Command]:
-        """Start waiting for workers."""
         self.ending.no_workers(now)
         return []
 

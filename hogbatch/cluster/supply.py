@@ -20,18 +20,15 @@ class SuppliedLease:
 
     @property
     def remaining(self) -> int:
-        """Rows that are not done."""
         return self.lease.stop - self.lease.start - self.rows
 
     def add(self, done: Done) -> None:
-        """Add what a worker has done."""
         self.rows += done.rows
         self.updates += done.updates
         self.active += done.active * done.updates
         self.sums.add(done)
 
     def done(self, now: float) -> Done:
-        """The message that it is done."""
         return Done(
             lease=self.lease.number,
             rows=self.rows,
@@ -56,7 +53,6 @@ class Supply:
     )
 
     def add(self, lease: Lease, now: float) -> None:
-        """Add a lease."""
         self._leases[lease.task].append(SuppliedLease(lease, now))
 
     def exclude(self, start: int, stop: int, now: float) -> list[Done]:

@@ -26,7 +26,6 @@ from hogbatch.coordinator.state import Coordinator
 def model_actions(
     state: Coordinator, adapters: RunAdapters, background: BackgroundTasks
 ) -> Actions:
-    """The actions for the model of a run."""
     snapshots = adapters.snapshots
 
     def snapshot(command: Snapshot) -> None:

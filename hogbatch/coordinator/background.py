@@ -31,7 +31,6 @@ class Wakeup:
             os.eventfd_read(self.fd)
 
     def close(self) -> None:
-        """Close the descriptor."""
         with self._open:
             os.close(self.fd)
             self.fd = -1

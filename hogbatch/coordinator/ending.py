@@ -58,11 +58,9 @@ class Ending:
         return interrupted is not None and now - interrupted > INTERRUPT_TIMEOUT_S
 
     def workers_attached(self) -> None:
-        """A worker has attached."""
         self._no_workers_since = None
 
     def no_workers(self, now: float) -> None:
-        """No worker is attached from `now` on."""
         self._no_workers_since = now
 
     def set_missing_parts(self, parts: Iterable[int], now: float) -> None:

@@ -64,7 +64,6 @@ class Epochs:
         return self._request(self.number + 1, self._excluded)
 
     def end(self) -> list[Command]:
-        """Move to the next epoch."""
         ended = Record(EpochEnded(self.number, self.rows.acknowledged))
         self._ready.pop(self.number, None)
         self._requested.pop(self.number, None)

@@ -102,7 +102,6 @@ class Evaluator:
         return [ShowKept(True), *self._begin("test")]
 
     def end_test(self, measured: Metrics) -> list[Command]:
-        """Record the result on the test rows."""
         return [Record(self.progress.test_result(measured))]
 
     def _begin(self, name: SetName) -> list[Command]:

@@ -21,7 +21,6 @@ class Interrupts:
         self.reason = "interrupted"  # of the last request, for messages
 
     def request(self, reason: str) -> None:
-        """Ask the run to end."""
         self.count += 1
         self.reason = reason
 

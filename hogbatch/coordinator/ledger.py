@@ -87,7 +87,6 @@ class PartGroup:
         return next(iter((self.returned or self.parts).values()))
 
     def drop(self, queue: PartQueue) -> None:
-        """Remove a part."""
         self.remaining -= queue.remaining
         self.parts.pop(queue.number, None)
         self.returned.pop(queue.number, None)
@@ -164,12 +163,10 @@ class Ledger:
 
     @property
     def divided(self) -> bool:
-        """Whether the rows are in parts."""
         return bool(self._ends)
 
     @property
     def finished(self) -> bool:
-        """Whether every row is acknowledged."""
         return self.acknowledged == self.rows
 
     @property

@@ -105,7 +105,6 @@ class Plan:
     targets: int = 1  # numbers per row, over which losses and squared errors are averaged
 
     def rows_of(self, name: SetName) -> int:
-        """The number of rows of a set."""
         rows = {"train": self.train_rows, "validation": self.validation_rows}
         return rows.get(name, self.test_rows)
 

@@ -34,7 +34,6 @@ class TrainingClock:
         self._since = now if self._since is None else self._since
 
     def pause(self, now: float) -> None:
-        """Stop at `now`."""
         self._before = self.read(now)
         self._since = None
 
@@ -64,7 +63,6 @@ class LossSums:
     metric_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
 
     def add(self, done: Done) -> None:
-        """Add one finished lease."""
         self.rows += max(0, done.rows - done.skipped)
         self.extra_weight += done.extra_weight
         self.skipped += done.skipped
@@ -75,7 +73,6 @@ class LossSums:
 
     @property
     def fraction_skipped(self) -> float:
-        """Skipped rows over all rows."""
         return self.skipped / max(1, self.rows + self.skipped)
 
     def measured(self, loss: str, unit: float, targets: int = 1) -> LossAndMetrics | None:
@@ -144,7 +141,6 @@ class Progress:
         return self.clock.read(now)
 
     def add(self, done: Done) -> None:
-        """Add one finished training lease."""
         self.rows += done.rows
         self.trained.add(done)
 

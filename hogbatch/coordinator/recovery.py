@@ -75,7 +75,6 @@ class Recovery:
         return [Record(Recovered(self.rollbacks.counted, self.rollbacks.rate_factor))]
 
     def drop_snapshot(self) -> None:
-        """The model could not be copied."""
         self.copying = self.writing = False
 
     def end_checkpoint(self, failed: bool, now: float) -> None:

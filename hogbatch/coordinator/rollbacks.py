@@ -51,5 +51,4 @@ class RollBacks:
 
     @property
     def rate_factor(self) -> float:
-        """Factor of the learning rate."""
         return float(0.5**self.counted)

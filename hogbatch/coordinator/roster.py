@@ -33,12 +33,10 @@ class Holders:
     _by_part: dict[int, dict[int, Worker]] = field(default_factory=dict)  # part → number → worker
 
     def add(self, worker: Worker) -> None:
-        """`worker` has attached."""
         for part in worker.parts:
             self._by_part.setdefault(part, {})[worker.number] = worker
 
     def drop(self, worker: Worker) -> None:
-        """`worker` has left."""
         for part in worker.parts:
             del self._by_part[part][worker.number]
 
@@ -126,7 +124,6 @@ class Roster:
 
     @property
     def any_trains(self) -> bool:
-        """Whether a worker is ready and not parked."""
         return self.ready_workers > self._parked
 
     def park(self, worker: Worker, seconds: float) -> None:

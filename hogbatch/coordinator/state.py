@@ -370,7 +370,6 @@ class Coordinator(Workforce):
     # End ------------------------------------------------------------------------------------
 
     def _end_run(self, now: float) -> list[Command]:
-        """End a run whose end was decided."""
         status = self.ending.status
         assert status is not None, "the end was decided"
         return self._finish(Finish(status, self._reason(status)), now)

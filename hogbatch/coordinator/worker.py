@@ -131,11 +131,9 @@ class Worker:
             self.speed.add(batch_seconds(self.profile, self.batch_size), self.batch_size)
 
     def park(self, seconds: float) -> None:
-        """Train no more, from training second `seconds` on."""
         self.trains, self.parked_since = False, seconds
 
     def resume_training(self, seconds: float) -> None:
-        """Train again, from training second `seconds` on."""
         self.trains = True
         self.parked_seconds += seconds - self.parked_since
 
@@ -188,7 +186,6 @@ class Worker:
 
     @property
     def evaluation_batch(self) -> int:
-        """Rows of an evaluation batch."""
         usual = EVALUATION_BATCH if self.device == "cpu" else self.limits[1]
         return usual if self.max_fitting is None else max(1, min(usual, self.max_fitting // 2))
 
@@ -238,7 +235,6 @@ class Worker:
             self.evaluation_speed.add(done.seconds, done.rows)
 
     def ready_event(self) -> WorkerReady:
-        """The event that it can be given work."""
         teams = (self.teams, self.members) if self.device == "cpu" else None
         return WorkerReady(self.name, self.limits, self.batch_size, teams)
 
@@ -319,7 +315,6 @@ class Worker:
         return min(1.0, self.busy_seconds / trained) if trained > 0 else 0.0
 
     def record(self, seconds: float, all_updates: int) -> WorkerRecord:
-        """Its totals at training second `seconds`."""
         gpu = self.device == "gpu"
         end = seconds if self.left_at is None else self.left_at
         return WorkerRecord(

@@ -131,7 +131,6 @@ class Workforce(ABC):
 
     @property
     def finished(self) -> bool:
-        """Whether the end of the run was commanded."""
         return self.phase == "finished"
 
     def order_ready(self, epoch: int, without: int, now: float) -> list[Command]:
@@ -141,7 +140,6 @@ class Workforce(ABC):
 
     @property
     def workers(self) -> dict[str, Worker]:
-        """All attached workers, by key."""
         return self.roster.attached
 
     def receive(self, key: str, message: ToCoordinator, now: float) -> list[Command]:
@@ -200,7 +198,6 @@ class Workforce(ABC):
         return TICK_S
 
     def totals(self, now: float) -> RunTotals:
-        """The totals of the run at `now`."""
         seconds = self.progress.seconds(now)
         return RunTotals(
             seconds=seconds,
@@ -211,7 +208,6 @@ class Workforce(ABC):
         )
 
     def validate(self) -> None:
-        """Assert the invariants."""
         self.leases.validate()
 
     # Workers ----------------------------------------------------------------------------------

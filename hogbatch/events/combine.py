@@ -76,7 +76,6 @@ class Combiner:
         return events
 
     def take_room(self, size: int) -> None:
-        """So many bytes were written."""
         self._room -= size
 
     def _hold(self, key: Key, event: AnyEvent) -> None:

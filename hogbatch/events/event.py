@@ -25,7 +25,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
 
     @property
     def name(self) -> str:
-        """The name of the kind of event."""
         return str(self.__struct_config__.tag)
 
     @property
@@ -210,7 +209,6 @@ class LeaseDone(OfLease, frozen=True, kw_only=True, tag="lease"):
 
     @property
     def row_count(self) -> int:
-        """The number of rows of the lease."""
         return self.rows[1] - self.rows[0]
 
 
@@ -232,7 +230,6 @@ class LeasesDone(Event, frozen=True, kw_only=True, tag="leases", omit_defaults=T
 
     @property
     def row_count(self) -> int:
-        """The number of rows of all leases."""
         return self.rows
 
 

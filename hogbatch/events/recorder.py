@@ -64,7 +64,6 @@ class RunRecorder:
         self.threshold, self.temperature = threshold, temperature
 
     def record(self, event: AnyEvent) -> None:
-        """Log an event, and tell the observers."""
         if isinstance(event, Tested):
             self.tested = event
         if isinstance(event, BaselineMeasured):
@@ -74,7 +73,6 @@ class RunRecorder:
             observer.event(logged)
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        """Log one evaluation, and tell the observers."""
         self.history.append(evaluation)
         self.record(Evaluated(**asdict(evaluation)))
         for observer in self._observers:
@@ -162,7 +160,6 @@ class RunRecorder:
     def summary(
         self, status: str, reason: str, totals: RunTotals, refused: RefusalCounts
     ) -> dict[str, Any]:
-        """The contents of summary.json."""
         faults = replace(
             totals.faults,
             messages_refused=totals.faults.messages_refused + refused.frames,

@@ -68,12 +68,10 @@ class RunState:
 
     @property
     def present(self) -> list[ObservedWorker]:
-        """The workers that have not left."""
         return [worker for worker in self.workers if worker.left_at is None]
 
     @property
     def updates(self) -> int:
-        """Updates of all workers."""
         return sum(worker.updates.value for worker in self.workers)
 
     @property
@@ -256,7 +254,6 @@ class RunState:
             self.best = evaluation
 
     def _is_best(self, evaluation: Evaluation) -> bool:
-        """Whether this is the best model so far."""
         best = math.inf if self.best is None else rank(self.best, self.started)
         return rank(evaluation, self.started) < best
 

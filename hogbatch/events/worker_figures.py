@@ -139,7 +139,6 @@ class ObservedWorker:
         self.parked.add(seconds, int(parked))
 
     def credit(self, done: LeaseDone | LeasesDone) -> None:
-        """Add one or more leases that it has done."""
         self.resize(done.batch_size, done.seconds)
         self.rows.add(done.row_count, done.seconds)
         self.updates.add(done.updates, done.seconds)

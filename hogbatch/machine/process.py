@@ -37,7 +37,6 @@ class ProcessIdentity:
 
     @classmethod
     def own(cls, root: Path = ROOT) -> Self:
-        """The identity of this process."""
         pid = os.getpid()
         return cls(os.uname().nodename, _namespace(root), pid, _start(root, pid) or 0)
 

@@ -78,7 +78,6 @@ FAULTS = WORKER_FAULTS | {
 
 
 def draw_scenario(seed: int) -> Scenario:
-    """Draw the scenario of `seed`."""
     rng = Random(seed)
     speeds = tuple(_draw_speed(rng) for _ in range(rng.randint(1, 10)))
     train_rows = int(10 ** rng.uniform(0, 4.2))
@@ -242,7 +241,6 @@ class FaultInjector:
 
 
 def _check_end(world: SimulatedWorld, scenario: Scenario, injector: FaultInjector) -> None:
-    """Check that the run ended, and ended correctly."""
     finish = world.finish
     if finish is None:
         raise InvariantViolation(f"the run did not end; it is in phase {world.state.phase}")

@@ -79,7 +79,6 @@ class Exchange:
 
     @property
     def model_bytes(self) -> int:
-        """The size of the model."""
         return FLOAT * self.parameters
 
     @property
@@ -142,7 +141,6 @@ class ServerEngine(SpeedEngine):
 
     @property
     def alive(self) -> bool:
-        """Whether its process has not exited."""
         return self._host.alive
 
     def _welcomed(self, welcome: Welcome) -> None:

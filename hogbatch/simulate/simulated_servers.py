@@ -86,7 +86,6 @@ class ServersWorld(SimulatedWorld):
 
 
 def engine_of(worker: SimulatedWorker) -> ServerEngine:
-    """The engine of a worker that is a server."""
     assert isinstance(worker.engine, ServerEngine)
     return worker.engine
 

@@ -124,7 +124,6 @@ class SimulatedWorld(World):
         self.start(lambda: SpeedEngine(speed, self.rng, self.deadly_row), after)
 
     def note(self, what: str) -> None:
-        """Add an event to `events`."""
         self.events.append((self.queue.now, what))
 
     def stop_coordinator(self, seconds: float) -> None:
@@ -228,6 +227,5 @@ class SimulatedWorld(World):
 
 
 def engine_of(worker: SimulatedWorker) -> SpeedEngine:
-    """The engine of a worker that is simulated by its speed."""
     assert isinstance(worker.engine, SpeedEngine)
     return worker.engine

@@ -109,7 +109,6 @@ class SpeedEngine(SimulatedEngine):
             self._begin()
 
     def _begin(self) -> None:
-        """Start the oldest lease."""
         lease = self._queue[0]
         rows = self._fitting(lease)
         size = min(lease.batch_size, lease.stop - lease.start)

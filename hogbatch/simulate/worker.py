@@ -101,7 +101,6 @@ class SimulatedWorker:
     # Life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Connect to the coordinator."""
         engine, run = self.engine, self.environment.state.plan.identity
         of_engine = engine.device, engine.label, engine.threads
         self._send(Hello(*of_engine, self.pid, run.package, run.fingerprint, engine.parts))
@@ -117,12 +116,10 @@ class SimulatedWorker:
         self.resumes_at = max(self.resumes_at, self.environment.queue.now + seconds)
 
     def leave(self) -> None:
-        """Send Goodbye and exit."""
         self._send(Goodbye())
         self.exit()
 
     def fail(self) -> None:
-        """Report an error and exit."""
         self._send(Failed("RuntimeError: simulated"))
         self.exit("exit code 1")
 

@@ -70,7 +70,6 @@ class EpochOrders:
 
     @classmethod
     def attach(cls, segment: Segment) -> Self:
-        """The orders in `segment`."""
         return cls(segment.array("order/even"), segment.array("order/odd"))
 
     def row_order(self, epoch: int) -> NDArray[np.int64]:

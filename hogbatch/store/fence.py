@@ -36,7 +36,6 @@ class Fences:
 
     @classmethod
     def of(cls, segment: Segment) -> Self:
-        """The fences in `segment`."""
         return cls(segment.array("fences"))
 
     def current(self, worker: int) -> int:

@@ -38,7 +38,6 @@ class SharedModel:
 
     @classmethod
     def of(cls, segment: Segment) -> Self:
-        """The model in `segment`."""
         return cls(
             segment.array("model/params"),
             segment.array("model/first"),

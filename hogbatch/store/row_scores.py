@@ -22,5 +22,4 @@ def fields(rows: int, outputs: int) -> Mapping[str, tuple[str, Shape]]:
 
 
 def row_scores(segment: Segment) -> RowScores:
-    """The scores in `segment`."""
     return RowScores(segment.array("scores/all"), segment.array("scores/best"))

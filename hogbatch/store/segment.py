@@ -68,7 +68,6 @@ class Segment:
         return segment
 
     def __contains__(self, name: object) -> bool:
-        """Whether the segment has an array of this name."""
         return name in self._fields
 
     def array(self, name: str) -> NDArray[Any]:

@@ -37,7 +37,6 @@ class OtherVersion(BadFrame):
 
 
 def encode(message: ToWorker | ToCoordinator) -> bytes:
-    """Encode `message` as a frame."""
     return PREFIX + _encoder.encode(message)
 
 

@@ -44,7 +44,6 @@ class Assignment:
 
     @property
     def train(self) -> Examples:
-        """The training set."""
         return self.sets["train"]
 
     @property

@@ -86,7 +86,6 @@ class MergeInterval:
         self._alone = False
 
     def observe(self, times: IntervalTimes) -> None:
-        """Add the times of an interval."""
         self._alone = times.alone
         estimates = self._estimates(times.batch_size)
         if times.batch_seconds is not None:

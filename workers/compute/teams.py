@@ -23,7 +23,6 @@ class Teams:
 
     @property
     def threads(self) -> int:
-        """The number of threads that compute."""
         return self.count * self.members
 
 

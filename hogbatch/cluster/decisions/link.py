@@ -15,7 +15,6 @@ class ServerLink:
     speed: float  # bytes per second
 
     def seconds(self, nbytes: float) -> float:
-        """The seconds of one transfer."""
         return self.latency + nbytes / self.speed
 
 

@@ -28,7 +28,6 @@ class MergePace:
         self._began = self._ended = now
 
     def begin(self, now: float) -> None:
-        """A merge begins."""
         self._began = now
 
     def end(self, seconds: float, busy_seconds: float, now: float) -> None:

@@ -55,22 +55,18 @@ class DividedData:
 
     @property
     def train_sizes(self) -> SetSizes:
-        """The sizes of the training rows of all parts."""
         return self.set_sizes["train"]
 
     @cached_property
     def set_sizes(self) -> Mapping[SetName, SetSizes]:
-        """The sizes of all sets that have rows."""
         return sizes_of(self.parts, self.held_out)
 
     @property
     def encoding(self) -> Encoding:
-        """The encoding of labels."""
         return self.reading.encoding
 
     @cached_property
     def scaler(self) -> Scaler | None:
-        """The scaling of features."""
         return self.reading.scaler
 
     @property

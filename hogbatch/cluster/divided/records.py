@@ -50,7 +50,6 @@ class StoredScaler(Struct, frozen=True):
 
     @classmethod
     def of(cls, scaler: Scaler) -> Self:
-        """Store `scaler`."""
         return cls(scaler.mean.tobytes(), scaler.scale.tobytes())
 
     def restored(self) -> Scaler:
@@ -101,16 +100,13 @@ class Part(Struct, frozen=True, kw_only=True):
 
     @property
     def train(self) -> SetSizes:
-        """The sizes of the training rows."""
         return self.sets["train"]
 
     @property
     def rows(self) -> int:
-        """The rows of all sets."""
         return sum(sizes.rows for sizes in self.sets.values())
 
     def rows_of(self, name: SetName) -> int:
-        """The number of its rows in a set."""
         return self.sets[name].rows if name in self.sets else 0
 
 
@@ -175,7 +171,6 @@ class PartReading(Struct, frozen=True, kw_only=True):
 
     @property
     def scaler(self) -> Scaler | None:
-        """The scaler of all rows."""
         return None if self.stored_scaler is None else self.stored_scaler.restored()
 
 

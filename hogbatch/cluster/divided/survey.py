@@ -85,7 +85,6 @@ def split_part(rows: int, fractions: Fractions, seed: int, number: int) -> Split
 
 
 def digest_of(raw: RawSet) -> bytes:
-    """A digest of rows as they were read."""
     labels = () if raw.labels is None else (raw.labels,)
     arrays = (*raw.inputs, *labels, *(raw.label_lists or ()))
     return of_arrays(repr((raw.features, raw.label_names)), arrays).digest()

@@ -98,7 +98,6 @@ class NixlPlane:
         return self._next.address
 
     def connect(self, others: Mapping[int, bytes]) -> None:
-        """See `base.Plane`."""
         for each in list(self._started):
             self._forget(each)
         if self._present:
@@ -115,7 +114,6 @@ class NixlPlane:
             self._others[number] = _Peer(name, address.start, address.size)
 
     def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
-        """See `base.Plane`."""
         peer = self._others.get(to)
         if peer is None or self._present is None:
             raise PlaneError(to, "is not connected")
@@ -140,7 +138,6 @@ class NixlPlane:
             raise PlaneError(to, f"cannot be written to by NIXL ({error})") from error
 
     def finish(self) -> None:
-        """See `base.Plane`."""
         for pause in pauses_between_polls():
             self._progress()
             if not self._started:
@@ -170,7 +167,6 @@ class NixlPlane:
             write.transfer.release()
 
     def notes(self) -> Iterator[tuple[int, bytes]]:
-        """See `base.Plane`."""
         if self._present is None:
             return
         self._progress()
@@ -181,7 +177,6 @@ class NixlPlane:
                 yield from ((numbers[name], note) for note in notes)
 
     def close(self) -> None:
-        """See `base.Plane`."""
         for each in list(self._started):
             self._forget(each)
         for window in (self._present, self._next):

@@ -80,7 +80,6 @@ class RelayedPlane:
         """See `base.Plane`: nothing is left to wait for."""
 
     def notes(self) -> Iterator[tuple[int, bytes]]:
-        """See `base.Plane`."""
         replies = [*self._notes, *map(_reply.decode, self._frames.frames())]
         self._notes.clear()
         for reply in replies:

@@ -43,7 +43,6 @@ class ServerActor:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def begin(self, start: bytes, data: NDArray[np.uint8]) -> None:
-        """Start the process of the server."""
         self._host = ServerHost(start, data, self._failures.put)
 
     @_method("failures")

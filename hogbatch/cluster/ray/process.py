@@ -42,7 +42,6 @@ class ServedCluster:
         return [cluster.lines, cluster.listen, cluster.workers]
 
     def survey(self, *requests: bytes) -> dict[str, bytes]:
-        """See `Cluster.survey`."""
         return {str(number): each for number, each in enumerate(self._cluster.survey(requests))}
 
     def begin(self, segment: Segment) -> None:
@@ -51,11 +50,9 @@ class ServedCluster:
             self._cluster.begin(segment, self._failed)
 
     def start(self, index: int, key: str, start: bytes) -> None:
-        """See `Cluster.start`."""
         self._cluster.start(index, key, start)
 
     def close(self) -> None:
-        """See `Cluster.close`."""
         self._cluster.close()
 
     def _failed(self, key: str, reason: str) -> None:

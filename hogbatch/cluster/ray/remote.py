@@ -83,7 +83,6 @@ class RayProcess:
         return result
 
     def close(self) -> None:
-        """End the process."""
         self._closing = True
         with suppress(OSError, HogbatchError):
             self.call(Message("close"), timeout_s=CLOSED_WITHIN_S)

@@ -139,7 +139,6 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def bundled_names() -> list[str]:
-    """Return the names of the bundled descriptions."""
     return sorted(file.stem for file in BUNDLED.glob("*.toml"))
 
 
@@ -190,7 +189,6 @@ def _base(name: str, users: tuple[str, ...]) -> Server:
 
 
 def to_toml(server: Server) -> str:
-    """Return `server` as TOML."""
     return "\n".join(_lines(to_builtins(server), "")) + "\n"
 
 

@@ -46,7 +46,6 @@ class GpuCost:
         )
 
     def train_seconds(self, rows: int) -> float:
-        """Seconds of one batch."""
         return self._train_seconds(rows, self.densify)
 
     def evaluate_seconds(self, rows: int) -> float:

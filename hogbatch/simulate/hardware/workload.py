@@ -65,7 +65,6 @@ class Workload:
 
     @property
     def parameters(self) -> int:
-        """Stored parameters of all layers."""
         return sum(weights(layer) + layer.fan_out for layer in self.layers)
 
     def touched(self, rows: int, most: float = math.inf) -> float:
@@ -99,7 +98,6 @@ class Workload:
 
 
 def weights(layer: LayerView) -> int:
-    """Stored weights of a layer."""
     return layer.fan_in * layer.fan_out
 
 

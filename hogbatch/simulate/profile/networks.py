@@ -83,7 +83,6 @@ class ProbeNetwork:
 
 
 def build(sizes: Sizes) -> ProbeNetwork:
-    """Build a network with random parameters and rows."""
     random, spec = np.random.default_rng(0), OPTIMIZERS[sizes.optimizer]
     features, *hidden, outputs = sizes.widths
     network = Network.build(

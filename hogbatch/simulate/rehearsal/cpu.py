@@ -168,7 +168,6 @@ class RehearsedCpu(SimulatedEngine):
             self._hashed.reset(rollbacks)
 
     def _train(self, team: _SimulatedTeam, part: Range) -> None:
-        """Begin the next batch of `part`."""
         lease = part.sums.lease
         if part.start >= part.stop or self._host.fence != lease.fence:
             self._end_range(team, part)

@@ -46,7 +46,6 @@ class RehearsedTables:
             self._build_if_possible()
 
     def begin(self) -> None:
-        """Count a batch that begins."""
         self.tables.begin(1)
 
     def end(self, updates: int) -> None:

@@ -50,7 +50,6 @@ class SimulatedDevice(HostDevice):
         return max(self.host.now, self.free)
 
     def busy(self, seconds: float) -> None:
-        """Queue work of `seconds`."""
         self.free = self.record_event() + seconds
 
     def pull(self, touched: int | None) -> None:

@@ -122,7 +122,6 @@ class RehearsedMerges:
 
 
 def _squares(values: Floats, tensors: Sequence[slice]) -> list[float]:
-    """The squared norm of each tensor."""
     return [float(np.dot(values[tensor], values[tensor])) for tensor in tensors]
 
 

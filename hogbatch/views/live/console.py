@@ -83,7 +83,6 @@ class LiveConsole(Console):
             log.exception("the live view has failed, which is a bug; the run continues")
 
     def _frame(self) -> list[Text]:
-        """The frame of what has happened so far."""
         run = self._run
         while self._events:
             run.apply(self._events.popleft())

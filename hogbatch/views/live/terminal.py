@@ -54,7 +54,6 @@ class Terminal(RichConsole):
             self._writing.release()
 
     def show_cursor(self, show: bool = True) -> bool:
-        """Leave the cursor as it is."""
         return False
 
     def say(self, line: str) -> None:

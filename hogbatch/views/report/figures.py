@@ -90,7 +90,6 @@ def _name(runs: Runs, run: ReportedRun, name: str) -> str:
 
 
 def utilization(runs: Runs) -> Chart:
-    """The utilization of each worker over time."""
     drawn, left_out = main_workers(runs)
     chart = Chart(
         "Utilization of each worker",
@@ -109,7 +108,6 @@ def utilization(runs: Runs) -> Chart:
 
 
 def update_shares(runs: Runs) -> Chart:
-    """The share of each worker in the updates of its run."""
     drawn, left_out = main_workers(runs)
     chart = Chart(
         "Share of updates by worker",
@@ -127,7 +125,6 @@ def update_shares(runs: Runs) -> Chart:
 
 
 def batch_sizes(run: RunState) -> Chart:
-    """The batch size of each worker over time."""
     workers, left_out = most_rows(run)
     note = f"Rows per update of a team of CPU threads, or per batch of a GPU.{left_out}"
     chart = Chart("Batch sizes", SECONDS, "rows per update", note, "No worker is ready yet.")
@@ -143,7 +140,6 @@ def batch_sizes(run: RunState) -> Chart:
 
 
 def staleness(run: RunState) -> Chart:
-    """The staleness of each GPU over time."""
     note = "Updates by other workers between a GPU's pull and its merge, mean of each interval."
     chart = Chart("Staleness of GPUs", SECONDS, "updates by others", note)
     gpus = [worker for worker in run.workers if worker.missed.course.points]
@@ -262,7 +258,6 @@ def predicted_numbers(quality: Numbers) -> Chart:
 
 
 def residuals(quality: Numbers) -> Chart:
-    """The distribution of the residuals."""
     note = "Predicted minus true number; the outer bars contain the largest 1 % of each side."
     chart = Chart("Residuals", "residual", f"{quality.rows_of} rows", note)
     drawn = [each for each in quality.residuals if max(map(abs, each[:2])) <= LARGEST]

@@ -79,7 +79,6 @@ def _several(runs: Sequence[ReportedRun]) -> list[Markup]:
 
 
 def _sections(run: ReportedRun, level: str = "h2") -> list[Markup]:
-    """The sections of one run, with headings of this level."""
     events = [figure_html(timeline(run.run)), table_html(event_table(run))]
     columns = column_table(run.run), importance_table(run)
     parts = {

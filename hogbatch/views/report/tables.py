@@ -55,7 +55,6 @@ def worker_table(each: ReportedRun) -> ReportTable:
 
 
 def event_table(each: ReportedRun) -> ReportTable:
-    """The last events in words."""
     simulated = each.rehearsed is not None
     notices = list(each.run.notices)
     when = "simulated time" if simulated else "time (UTC)"
@@ -78,7 +77,6 @@ def seconds_text(seconds: float) -> str:
 
 
 def clock(at: float, *, simulated: bool) -> str:
-    """The time of an event."""
     if simulated:
         return f"{seconds_text(at)} s"
     try:
@@ -138,14 +136,12 @@ def confusion_table(quality: Quality) -> ReportTable:
 
 
 def bin_table(quality: Quality) -> ReportTable:
-    """The bins of the calibration."""
     rows = tuple((f"{b.predicted:.3f}", f"{b.observed:.3f}", f"{b.rows:,}") for b in quality.bins)
     header = ("predicted", "observed", f"{quality.rows_of} rows")
     return ReportTable("Bins of the calibration", header, rows, frozenset(range(3)))
 
 
 def class_table(quality: ManyClasses) -> ReportTable:
-    """The worst of many classes."""
     rows = tuple(
         (
             each.label,
@@ -188,7 +184,6 @@ def importance_table(each: ReportedRun) -> ReportTable:
 
 
 def column_table(run: RunState) -> ReportTable:
-    """The columns of the table that the run was trained on."""
     columns = run.started.columns if run.started is not None else []
     rows = tuple(
         (

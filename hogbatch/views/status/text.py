@@ -111,7 +111,6 @@ def duration(seconds: float) -> str:
 
 
 def _event_lines(run: RunState, width: int) -> list[str]:
-    """The last events in words."""
     simulated = run.rehearsed is not None
     lines = []
     for notice in list(run.notices)[-MAX_EVENTS:]:
@@ -199,12 +198,10 @@ def aligned(rows: Sequence[Cells], width: int) -> list[str]:
 
 
 def column_widths(rows: Sequence[Cells]) -> list[int]:
-    """The widths of the columns of a table."""
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def _cells(worker: ObservedWorker, run: RunState, active: bool) -> Cells:
-    """The row of one worker."""
     state = worker.state if active else ""
     if worker.left_at is not None:
         state = f"{worker.state} {worker.left_at:.1f} s"
