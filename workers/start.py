@@ -34,10 +34,8 @@ def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
         end.close()
 
 
-def finish(error: BaseException | None) -> int:
-    """Print `error`, if there is one; return the exit code."""
-    if error is None:
-        return 0
+def finish(error: BaseException) -> int:
+    """Print `error`; return the exit code."""
     if isinstance(error, HogbatchError):
         print(f"hogbatch worker: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code

@@ -149,7 +149,7 @@ def _open_plane(start: ServerStart, buffers: ExchangeBuffers, relay: FrameSocket
             return nixl.NixlPlane(buffers)
         if start.plane == "nixl":
             raise UsageError(f"NIXL cannot be used: {why_not}")
-    return RelayedPlane(buffers, relay, start.relay)
+    return RelayedPlane(relay, start.relay)
 
 
 def _read(own: ServerRows, config: TrainConfig, dealer: Dealer) -> Segment:

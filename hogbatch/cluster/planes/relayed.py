@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec.msgpack import encode
 
-from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.planes.base import PlaneError
 
@@ -45,16 +44,13 @@ _reply: msgspec.msgpack.Decoder[Written | Note] = msgspec.msgpack.Decoder(Writte
 class RelayedPlane:
     """Asks the process at the other end of `frames` to write, and receives notes from it."""
 
-    def __init__(self, buffers: ExchangeBuffers, frames: FrameSocket, name: str) -> None:
+    address = b""  # relays know each other by number
+
+    def __init__(self, frames: FrameSocket, name: str) -> None:
         self.name = name
         self._frames = frames
         self._others = frozenset[int]()
         self._notes = list[Note]()  # that arrived before the answer to a write
-
-    @property
-    def address(self) -> bytes:
-        """Empty: relays know each other by number."""
-        return b""
 
     def connect(self, others: Mapping[int, bytes]) -> None:
         """See `base.Plane`; the relay itself must have refused earlier servers before this call."""

@@ -44,7 +44,7 @@ def servers():
     for number in NUMBERS:
         relay_end, theirs = FrameSocket.pair()
         frames, buffers = FrameSocket(theirs), ExchangeBuffers.create(500)
-        plane = RelayedPlane(buffers, frames, "a thread")
+        plane = RelayedPlane(frames, "a thread")
         plane.connect(dict.fromkeys(set(NUMBERS) - {number}, b""))
         made[number] = SimpleNamespace(buffers=buffers, plane=plane, relay=relay_end, frames=frames)
         threads.append(threading.Thread(target=relay, args=(number,)))

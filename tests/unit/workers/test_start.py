@@ -14,12 +14,11 @@ from hogbatch.workers.start import finish
     [
         (DeviceError("gpu:0 has failed: it fell off the bus"), 12),
         (HogbatchError("3 merges in a row were not finite"), 1),
-        (None, 0),
     ],
 )
 def test_a_worker_exits_with_one_sentence_and_the_code_of_its_error(error, code, capsys):
     assert finish(error) == code
-    assert capsys.readouterr().err == (f"hogbatch worker: {error}\n" if error else "")
+    assert capsys.readouterr().err == f"hogbatch worker: {error}\n"
 
 
 def test_a_bug_prints_its_traceback(capsys):
