@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from hogbatch.cli.parser import Parser, Usage, add_config, add_link, link_of
 from hogbatch.config.arguments import add_flags
@@ -14,10 +14,6 @@ from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.errors import UsageError
-
-if TYPE_CHECKING:
-    from hogbatch.cluster.decisions.link import ServerLink
-    from hogbatch.cluster.decisions.settings import RehearsedServers
 
 # Flags of processes, sockets, saved models, live views and clusters: a rehearsal has none.
 NOT_REHEARSED: Final = (
@@ -57,13 +53,13 @@ def rehearse(arguments: Sequence[str]) -> int:
     from hogbatch.simulate.rehearsal.rehearsal import Rehearsal
     from hogbatch.simulate.rehearsal.several_servers import RehearsalOfServers
 
-    described, servers = read_server(server), _servers(config, link)
+    described = read_server(server)
     progress, several = ProgressLines(quiet=config.quiet), {}
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or as_json)
-    if servers is None:
+    if config.servers == 1:
         run = execute(settings, Rehearsal(described, progress.observe))
     else:
-        platform = RehearsalOfServers(described, progress.observe, servers)
+        platform = RehearsalOfServers(described, progress.observe, config.servers, link)
         run = execute(settings, platform, platform.read)
         if merges := platform.merges:
             several = {"all_rows": merges.rows, "merges": merges.merges}
@@ -95,16 +91,6 @@ def _parser() -> Parser:
         "--json", action="store_true", help="the summary as JSON; progress on standard error"
     )
     return parser
-
-
-def _servers(config: TrainConfig, link: "ServerLink") -> "RehearsedServers | None":
-    """The settings of several servers that are connected by `link`; None for one server."""
-    if config.servers == 1:
-        return None
-    from hogbatch.cluster.decisions.settings import RehearsedServers
-
-    merge: Any = config.server_merge  # one of its choices
-    return RehearsedServers(config.servers, link, config.merge_rows, merge)
 
 
 def _expect_rehearsable(config: TrainConfig) -> None:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hogbatch.cluster.decisions.link import ServerLink
-
 LEASE_S: Final = 0.1  # of a server; it has two at a time
 MERGES_PER_EPOCH: Final = 500  # at most, unless --merge-rows is given
 SHARE: Final = 0.3  # largest fraction of the time in which a merge is under way
@@ -25,13 +23,3 @@ class MergeSettings:
     share: float = SHARE
     load: float = 0.04  # largest fraction of the threads of a server that merges take ...
     load_if_rare: float = 0.1  # ... and if there are more than 3 times `rows` between two merges
-
-
-@dataclass(frozen=True, slots=True)
-class RehearsedServers:
-    """The number of servers, and how they merge their models."""
-
-    count: int
-    link: ServerLink
-    merge_rows: int | None  # of all servers between two merges; None: a hundredth of all rows
-    merge: Literal["adasum", "sum", "average"]  # see hogbatch.cluster.decisions.merging

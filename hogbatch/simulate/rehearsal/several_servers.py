@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.cluster.decisions.link import predicted_merge
+from hogbatch.cluster.decisions.link import ServerLink, predicted_merge
 from hogbatch.cluster.decisions.merging import merge_weights, sum_scales
-from hogbatch.cluster.decisions.settings import RehearsedServers
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.data.batch import Examples
@@ -48,19 +47,15 @@ class RehearsedMerges:
     """
 
     def __init__(
-        self,
-        servers: RehearsedServers,
-        runs: Sequence[RunComponents],
-        queue: EventQueue,
-        rows_between: int,
+        self, runs: Sequence[RunComponents], queue: EventQueue, link: ServerLink, rows_between: int
     ) -> None:
         """Merge after each `rows_between` rows of all servers; their models are equal now."""
-        self._servers, self._runs, self._queue = servers, runs, queue
-        self._rows_between = rows_between
+        self._runs, self._queue, self._rows_between = runs, queue, rows_between
+        self._rule = runs[0].setup.config.server_merge
         self.merges = 0
         self._merged = runs[0].segments.model.params.copy()
         self._counted = np.zeros((len(runs), 2), np.int64)  # rows and updates
-        self._seconds = predicted_merge(len(self._merged), len(runs), servers.link).seconds
+        self._seconds = predicted_merge(len(self._merged), len(runs), link).seconds
 
     def begin(self) -> None:
         """Check for the next merge from now on."""
@@ -83,7 +78,7 @@ class RehearsedMerges:
         self._queue.after(self._seconds, lambda: self._end(changes, weights))
 
     def _weights(self, done: NDArray[np.int64]) -> list[float]:
-        if self._servers.merge != "average":
+        if self._rule != "average":
             return [1.0] * len(done)
         rows, updates = done.T
         batch_sizes = np.maximum(1, rows // np.maximum(1, updates))
@@ -101,7 +96,7 @@ class RehearsedMerges:
         step = np.zeros_like(self._merged)
         for change, weight in zip(changes, weights, strict=True):
             step += np.float32(weight) * change
-        if self._servers.merge == "adasum":
+        if self._rule == "adasum":
             self._scale(changes, step)
         for run, change in zip(self._runs, changes, strict=True):
             params = run.segments.model.params
@@ -137,39 +132,40 @@ class RehearsalOfServers(Rehearsal):
         self,
         server: Server,
         observe: Callable[[float, int], object],
-        servers: RehearsedServers,
+        count: int,
+        link: ServerLink,
     ) -> None:
+        """`count` servers of this kind, with a `link` between any two of them."""
         super().__init__(server, observe)
-        self._servers = servers
+        self._count, self._link = count, link
         self._data: LoadedData | None = None
         self.merges: RehearsedMerges | None = None
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        return {**super().marks, "servers": self._servers.count}
+        return {**super().marks, "servers": self._count}
 
     def read(self, config: TrainConfig, console: Console) -> LoadedData:
         """Read the data, and return them with the training rows of the first server."""
         self._data = data = load_data(config, console)
-        if data.train.rows < self._servers.count:
+        if data.train.rows < self._count:
             raise UsageError(
-                f"--servers {self._servers.count}: there are only {data.train.rows} training rows"
+                f"--servers {self._count}: there are only {data.train.rows} training rows"
             )
         return self._part(0)
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
-        servers = self._servers
         with ExitStack() as stack:
             runs = [components]
-            for number in range(1, servers.count):
+            for number in range(1, self._count):
                 runs.append(stack.enter_context(self._other(number, components)))
             assert self._data is not None, "read comes first"
-            rows = servers.merge_rows or max(1, self._data.train.rows // 100)
-            self.merges = RehearsedMerges(servers, runs, self._queue, rows)
+            rows = components.setup.config.merge_rows or max(1, self._data.train.rows // 100)
+            self.merges = RehearsedMerges(runs, self._queue, self._link, rows)
             self.merges.begin()
             outcome = super().run(components, workers)
             components.console.say(
-                f"{servers.count} servers: {self.merges.rows:,} rows in all, "
+                f"{self._count} servers: {self.merges.rows:,} rows in all, "
                 f"{self.merges.merges:,} merges"
             )
         return outcome
@@ -201,7 +197,7 @@ class RehearsalOfServers(Rehearsal):
     def _part(self, number: int) -> LoadedData:
         """The data with every Nth training row."""
         assert self._data is not None, "read comes first"
-        whole, count = self._data.train, self._servers.count
+        whole, count = self._data.train, self._count
         rows = np.arange(number, whole.rows, count)
         labels = take(whole.labels, rows, whole.targets)
         train = Examples(scaled(whole.inputs, None, rows), labels, whole.features)
