@@ -120,8 +120,8 @@ def _add_servers(group: ArgumentGroup) -> None:
 def _print_forecast(config: TrainConfig, options: Namespace) -> None:
     import msgspec
 
+    from hogbatch.cluster.decisions.settings import merge_settings
     from hogbatch.simulate.forecast import forecast, table
-    from hogbatch.simulate.simulated_servers import merge_settings
     from hogbatch.simulate.speed import parse_workers
 
     if config.epochs is None and config.max_seconds is None:

@@ -13,7 +13,7 @@ from hogbatch.cluster.adapters import MeanOfServers, ModelOfServers, SnapshotsOf
 from hogbatch.cluster.channel import ServerFiles, ServersChannel
 from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.decisions.server_merges import ServerMerges
-from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings, rows_between_merges
+from hogbatch.cluster.decisions.settings import LEASE_S, merge_settings
 from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.server_figures import FIGURES_FILE, recorded
 from hogbatch.cluster.servers import Cluster
@@ -75,11 +75,8 @@ class SeveralServers(Platform):
 
     def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
         self._server_plan = plan
-        merging = MergeSettings(
-            rows=config.merge_rows or rows_between_merges(plan.train_rows),
-            parameters=network.parameters,
-            rule=config.server_merge,  # type: ignore[arg-type]  # its choices are these
-        )
+        usual = plan.train_rows, network.parameters
+        merging = merge_settings(*usual, config.merge_rows, config.server_merge)
         plan = replace(
             plan,
             merging=partial(ServerMerges, merging),

@@ -6,7 +6,7 @@ from functools import partial
 
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.server_merges import ServerMerges
-from hogbatch.cluster.decisions.settings import LEASE_S, SHARE, MergeSettings, rows_between_merges
+from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Revoke
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator
@@ -88,22 +88,6 @@ class ServersWorld(SimulatedWorld):
 def engine_of(worker: SimulatedWorker) -> ServerEngine:
     assert isinstance(worker.engine, ServerEngine)
     return worker.engine
-
-
-def merge_settings(
-    train_rows: int,
-    parameters: int,
-    merge_rows: int | None = None,
-    rule: str = "adasum",
-    share: float = SHARE,
-) -> MergeSettings:
-    """The settings of a run on several servers; those without a value are the usual ones."""
-    return MergeSettings(
-        merge_rows or rows_between_merges(train_rows),
-        parameters,
-        rule,  # type: ignore[arg-type]  # one of its choices
-        share=share,
-    )
 
 
 def check_models(world: ServersWorld) -> None:

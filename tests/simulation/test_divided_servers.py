@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.simulated_servers import (
     ServersWorld,
     check_models,
-    merge_settings,
 )
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed

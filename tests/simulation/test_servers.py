@@ -6,13 +6,13 @@ import pytest
 
 from hogbatch.cluster.decisions.link import ServerLink, predicted_merge
 from hogbatch.cluster.decisions.server_merges import ServerMerges
+from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.simulated_servers import (
     ServersWorld,
     check_models,
     engine_of,
-    merge_settings,
 )
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed

@@ -8,11 +8,6 @@ MERGES_PER_EPOCH: Final = 500  # at most, unless --merge-rows is given
 SHARE: Final = 0.3  # largest fraction of the time in which a merge is under way
 
 
-def rows_between_merges(train_rows: int) -> int:
-    """The rows that all servers train on between two merges, unless --merge-rows is given."""
-    return max(1, train_rows // MERGES_PER_EPOCH)
-
-
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
     """The settings for merging the models of several servers."""
@@ -23,3 +18,19 @@ class MergeSettings:
     share: float = SHARE
     load: float = 0.04  # largest fraction of the threads of a server that merges take ...
     load_if_rare: float = 0.1  # ... and if there are more than 3 times `rows` between two merges
+
+
+def merge_settings(
+    train_rows: int,
+    parameters: int,
+    merge_rows: int | None = None,
+    rule: str = "adasum",
+    share: float = SHARE,
+) -> MergeSettings:
+    """The settings of a run on several servers; those without a value are the usual ones."""
+    return MergeSettings(
+        merge_rows or max(1, train_rows // MERGES_PER_EPOCH),
+        parameters,
+        rule,  # type: ignore[arg-type]  # one of its choices
+        share=share,
+    )

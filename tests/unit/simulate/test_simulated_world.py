@@ -3,9 +3,10 @@
 import pytest
 
 from hogbatch.cluster.decisions.link import ServerLink
+from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.commands import Quarantine, Revoke
 from hogbatch.simulate.scenario import draw_scenario
-from hogbatch.simulate.simulated_servers import ServersWorld, merge_settings
+from hogbatch.simulate.simulated_servers import ServersWorld
 from hogbatch.simulate.simulated_world import Conditions, SimulatedWorld
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Lease
