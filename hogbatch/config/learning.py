@@ -149,9 +149,10 @@ class LearningConfig:
     scale: str = Group.DATA.choice(
         "auto",
         "feature scaling: standard (mean 0, standard deviation 1), max (largest absolute value 1); "
-        "for tables also robust (median 0, distance of the quartiles 1, bounded by 3), ple (robust "
-        "and piecewise linear), quantile (place among the quantiles); auto: standard for "
-        "tables, else max for sparse and standard for dense data, if any feature needs it",
+        "for tables also robust (median 0, distance of the quartiles 1, bounded by 3), ple "
+        "(standard and piecewise linear), quantile (place among the quantiles); auto: standard for "
+        "tables, ple for many rows with predicted numbers; else max for sparse and standard for "
+        "dense data, if any feature needs it",
         SCALES,
     )
     bad_lines: float = Group.DATA.flag(

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.cache import DataCache
@@ -33,7 +34,8 @@ from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.kinds import ColumnSummary, shown_names
+from hogbatch.data.table.kinds import ColumnSummary, Inspected, shown_names
+from hogbatch.data.table.numeric import PIECES
 from hogbatch.data.weights import ClassWeights, weighted, weights_of_classes
 from hogbatch.errors import DataError, UsageError
 
@@ -41,6 +43,12 @@ from hogbatch.errors import DataError, UsageError
 SplitRows: TypeAlias = Mapping[SetName, RowNumbers | None]
 
 CONSTANT: Final = "constant in the training rows"
+
+# With so many training rows and predicted numbers, --scale auto of a table is "ple", unless this
+# adds more features or more values, 256 MiB.
+PIECES_ROWS: Final = 2_000
+MAX_PIECES: Final = 512
+MAX_PIECE_CELLS: Final = 1 << 26
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__
@@ -110,14 +118,16 @@ def load(
     seed: int = 0,
     class_weight: ClassWeights | None = None,
     cache: DataCache | None = None,
+    linear: bool = False,
 ) -> LoadedData:
     """Read DATA (a path or the name of a sample) and the sets in `files` with `options`.
 
     A sample has a test file, which is used unless `fractions.test` is 0. Sets that are not in
     files are `fractions` of the rows (none if that is less than one row), split by `order.split`
     with `seed`. For `scale` see `scale.fit`; with what was `Fitted` on earlier data, all files are
-    read and encoded like those. Raises DataError for an invalid file and UsageError for a fraction
-    outside [0, 1).
+    read and encoded like those. With `linear`, "auto" adds no features to the numbers of a table,
+    so that the coefficients are those of the numbers. Raises DataError for an invalid file and
+    UsageError for a fraction outside [0, 1).
     """
     expect_fractions(fractions)
     named = {"DATA": path, **{f"--{name}": file for name, file in files.items()}}
@@ -148,6 +158,7 @@ def load(
         scale=scale,
         seed=seed,
         class_weight=class_weight,
+        linear=linear,
     )
 
 
@@ -162,6 +173,7 @@ def prepare(
     encoding: Encoding | None = None,
     class_weight: ClassWeights | None = None,
     drop_constant: bool = True,
+    linear: bool = False,
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
@@ -185,8 +197,13 @@ def prepare(
     if class_weight is not None:
         of_class = weights_of_classes(class_weight, encoding, labels, raw.weights, training)
     labels = weighted(labels, raw.weights, of_class, training)
-    fitted = _scale if raw.table is None else _encode_table
-    features = fitted(raw, parts, scale, drop_constant)
+    if raw.table is None:
+        features = _scale(raw, parts, scale, drop_constant)
+    else:
+        assert isinstance(scale, str)
+        count = raw.rows if training is None else len(training)
+        setting = _table_scale(scale, raw.table, encoding, count, linear=linear)
+        features = _encode_table(raw, parts, setting, drop_constant)
     sets = {
         name: Examples(inputs, take(labels, parts[name], encoding.targets), features.width)
         for name, inputs in features.sets.items()
@@ -229,11 +246,20 @@ def _scale(raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: 
     return Features(sets, raw.features, scaler, table, note)
 
 
-def _encode_table(
-    raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: bool
-) -> Features:
+def _table_scale(
+    setting: str, table: Inspected, encoding: Encoding, rows: int, *, linear: bool
+) -> str:
+    """The scale of the numbers in a table that "auto" stands for; docs/data.md measures both."""
+    if setting != "auto":
+        return setting
+    pieces = PIECES * sum(kind == "number" for kind in table.kinds.values())
+    suits = encoding.kind in NUMBERS and not linear and rows >= PIECES_ROWS
+    return "ple" if suits and pieces <= min(MAX_PIECES, MAX_PIECE_CELLS // rows) else "standard"
+
+
+def _encode_table(raw: RawSet, parts: SplitRows, setting: str, drop_constant: bool) -> Features:
     """Encode the columns of a table, fitted on the training rows."""
-    assert raw.table is not None and isinstance(setting, str)
+    assert raw.table is not None
     encoding = TableEncoding.fit(raw.table, parts["train"], setting, drop_constant=drop_constant)
     table = encoding.select(raw.table.table)
     sets = {name: encoding.transform(table, rows) for name, rows in parts.items()}

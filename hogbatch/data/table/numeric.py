@@ -84,23 +84,22 @@ class NumericEncoder(StoredByField):
             return cls(0.0, float(np.abs(present).max()), mean, indicator)
         if scaling == "quantile" and len(places := _quantiles(present, QUANTILES)) > 1:
             return cls(0.5, UNIFORM_DEVIATION, mean, indicator, places)
-        if scaling in ("robust", "ple"):
-            return cls._robust(present, indicator, pieces=scaling == "ple")
-        return cls(mean, deviation, mean, indicator)
+        if scaling == "robust":
+            return cls._robust(present, indicator)
+        pieces = scaling == "ple" and not _has_two(present)
+        edges = _quantiles(present, PIECES + 1) if pieces else None
+        return cls(mean, deviation, mean, indicator, edges=edges)
 
     @classmethod
-    def _robust(
-        cls, present: NDArray[np.float64], indicator: bool, *, pieces: bool
-    ) -> "NumericEncoder":
-        """Two numbers become -1 and 1. `pieces`: more are also encoded by intervals."""
+    def _robust(cls, present: NDArray[np.float64], indicator: bool) -> "NumericEncoder":
+        """Two numbers become -1 and 1."""
         low, high = float(present.min()), float(present.max())
         half = high / 2 - low / 2
-        if ((present == low) | (present == high)).all():
+        if _has_two(present):
             return cls(low + half, half, low + half, indicator)
         lower, median, upper = np.quantile(present, (0.25, 0.5, 0.75)).tolist()
         scale = upper - lower if upper > lower else half
-        edges = _quantiles(present, PIECES + 1) if pieces else None
-        return cls(median, scale, median, indicator, bounded=True, edges=edges)
+        return cls(median, scale, median, indicator, bounded=True)
 
     def if_it_varies_later(self) -> "NumericEncoder":
         """This encoder; if all rows have one number, with a scale for other numbers."""
@@ -133,6 +132,11 @@ class NumericEncoder(StoredByField):
         if self.bounded:  # the same function without a square, which could overflow
             scaled = BOUND * np.sin(np.arctan(scaled / BOUND))
         return scaled
+
+
+def _has_two(numbers: NDArray[np.float64]) -> bool:
+    """Whether there are at most two different numbers."""
+    return bool(((numbers == numbers.min()) | (numbers == numbers.max())).all())
 
 
 def _quantiles(numbers: NDArray[np.float64], count: int) -> NDArray[np.float64]:

@@ -3,10 +3,13 @@ import pytest
 
 from hogbatch.data.batch import csr_inputs
 from hogbatch.data.csr import to_dense
-from hogbatch.data.load import load
+from hogbatch.data.load import PIECES_ROWS, load, prepare
 from hogbatch.data.order import Fractions, split
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.samples import SAMPLES
+from hogbatch.data.table.given import training_set
+from hogbatch.data.table.kinds import TableOptions
+from hogbatch.data.table.numeric import PIECES
 from hogbatch.errors import DataError, UsageError
 from hogbatch.machine import budget
 from tests.support.reading import packed, read_for_model
@@ -228,3 +231,22 @@ class TestTooLittleMemory:
         message = "4 GB of free memory for 10 sparse rows as dense rows"
         with pytest.raises(UsageError, match=message):
             to_dense(csr_inputs(*rows), 10**8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "loss", "linear", "encoded"),
+    [
+        (PIECES_ROWS, 32, "squared", False, True),
+        (PIECES_ROWS, 33, "squared", False, False),
+        (PIECES_ROWS - 1, 2, "squared", False, False),
+        (PIECES_ROWS, 2, "softmax", False, False),
+        (PIECES_ROWS, 2, "squared", True, False),
+    ],
+)
+def test_numbers_are_also_encoded_by_intervals_for_networks_that_predict_numbers(
+    rows, columns, loss, linear, encoded
+):
+    cells = np.random.default_rng(0).normal(size=(rows, columns))
+    raw = training_set(cells, np.arange(rows) % 3, None, TableOptions())
+    loaded = prepare(raw, fractions=Fractions(0, 0), loss=loss, linear=linear)
+    assert loaded.train.features == columns * (1 + PIECES * encoded)

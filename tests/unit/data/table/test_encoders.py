@@ -84,8 +84,8 @@ def test_pieces_are_the_fractions_of_intervals_below_a_number():
     training = numbers(*range(PIECES * 3 + 1), NAN)
     encoder = fitted(NumericEncoder, training, "ple")
     found = matrix(encoder, numbers(7, -9, 1e9, NAN))
-    robust = matrix(fitted(NumericEncoder, training, "robust"), numbers(7, -9, 1e9, NAN))
-    np.testing.assert_array_equal(found[:, [0, -1]], robust)
+    standard = matrix(fitted(NumericEncoder, training, "standard"), numbers(7, -9, 1e9, NAN))
+    np.testing.assert_array_equal(found[:, [0, -1]], standard)
     assert found[0, 1:-1].tolist() == pytest.approx([1, 1, 1 / 3, *[0] * (PIECES - 3)])
     assert not found[1, 1:-1].any() and (found[2, 1:-1] == 1).all()
     assert fitted(NumericEncoder, numbers(0, 1, 1), "ple").width == 1, "two numbers need no more"
