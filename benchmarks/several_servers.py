@@ -13,14 +13,16 @@ DIR holds covtype.csv.gz and citeulike-{train,test}.xmc.gz.
 
 import argparse
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ray.cluster_utils import Cluster
 
 from benchmarks.common import arguments, report
-from benchmarks.common.arrival import Arrival, arrival
-from benchmarks.common.data_sets import DIRECTORY_HELP, measured_on
+from benchmarks.common.arrival import arrival
+from benchmarks.common.cases import CASES, Case
+from benchmarks.common.data_sets import DIRECTORY_HELP, TASKS
 from benchmarks.common.hogbatch_run import train
 
 OBJECT_STORE = 2 << 30  # bytes, of each node
@@ -29,46 +31,30 @@ LIMIT_S = 300.0  # of a run
 
 
 class Problem(NamedTuple):
-    """A data set with a target."""
+    """A case and how long to train it."""
 
-    files: tuple[str, ...]  # training set, and test set if there is one
-    network: tuple[str, ...]
-    target: float
-    by_metric: bool  # the target is a value of the first metric that is to be exceeded
+    case: Case
     seconds: float  # of training, at most
 
 
 PROBLEMS = {
     # 64 MB of parameters, to measure what merges cost: with --seeds 0
-    "large": Problem(("covtype.csv.gz",), ("--hidden", "4000,3950"), 0.45, False, 15.0),
-    "covtype": Problem(("covtype.csv.gz",), ("--hidden", "512,512,512"), 0.45, False, 60.0),
-    "citeulike": Problem(
-        ("citeulike-train.xmc.gz", "citeulike-test.xmc.gz"), ("--hidden", "128"), 0.55, True, 6.0
-    ),
+    "large": Problem(Case(replace(TASKS["covtype"], hidden=(4000, 3950))), 15.0),
+    "covtype": Problem(CASES["covtype"], 60.0),
+    "citeulike": Problem(CASES["citeulike"], 6.0),
 }
-
-
-def crossing(history: list[dict[str, Any]], problem: Problem) -> Arrival | None:
-    """Rows and training seconds at the target, interpolated; None if it was not reached."""
-    if not problem.by_metric:
-        return arrival(history, problem.target)
-    losses = [each | {"test_loss": -each["test_value"]} for each in history]
-    return arrival(losses, -problem.target)
 
 
 def run(options: argparse.Namespace, name: str, seed: int, flags: list[str]) -> dict[str, Any]:
     """One run: its rows and seconds to the target, its merges, and its history."""
-    problem = PROBLEMS[name]
-    data, *test = (str(options.data / each) for each in problem.files)
-    target = [] if problem.by_metric else ["--target-loss", str(problem.target)]
-    limits = ["--max-seconds", str(options.seconds or problem.seconds), "--seed", str(seed)]
-    split = ["--validation-fraction", "0.2", "--test-fraction", "0"]
-    tested = measured_on(Path(*test)) if test else split
-    done = train([data, *tested, *problem.network, *target, *limits, *flags], LIMIT_S)
+    case, seconds = PROBLEMS[name]
+    target = [] if case.metric else ["--target-loss", str(case.task.target)]
+    limits = ["--max-seconds", str(options.seconds or seconds), "--seed", str(seed)]
+    done = train([*case.task.flags(options.data), *target, *limits, *flags], LIMIT_S)
     if done.error:
         return {"set": name, "seed": seed, "flags": flags, "error": done.error}
     summary = done.summary
-    reached = crossing(done.history, problem)
+    reached = arrival(case.points(done.history), case.task.target)
     return {
         "set": name,
         "seed": seed,

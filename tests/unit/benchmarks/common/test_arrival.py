@@ -1,10 +1,11 @@
 import pytest
 
 from benchmarks.common.arrival import arrival
+from benchmarks.common.cases import CASES
 
 
-def point(rows, loss, value=0.0):
-    return {"rows": rows, "seconds": rows / 10, "test_loss": loss, "test_value": value}
+def point(rows, loss, **values):
+    return {"rows": rows, "seconds": rows / 10, "test_loss": loss, "test_values": values}
 
 
 def test_the_moment_is_interpolated_between_two_evaluations():
@@ -15,7 +16,7 @@ def test_the_moment_is_interpolated_between_two_evaluations():
 
 
 def test_a_metric_arrives_from_below():
-    several_servers = pytest.importorskip("benchmarks.several_servers")
-    history = [point(0, 9.0, 0.1), point(100, 8.0, 0.5), point(200, 7.0, 0.6)]
-    problem = several_servers.PROBLEMS["citeulike"]  # a metric of 0.55
-    assert several_servers.crossing(history, problem) == pytest.approx((15.0, 150.0))
+    values = {0: 0.1, 100: 0.5, 200: 0.6}
+    history = [point(rows, 9.0 - rows, **{"P@1": value}) for rows, value in values.items()]
+    case = CASES["citeulike"]  # to a P@1 of 0.55
+    assert arrival(case.points(history), case.task.target) == pytest.approx((15.0, 150.0))
