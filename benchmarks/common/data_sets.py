@@ -25,11 +25,6 @@ TEST_FRACTION: Final = 0.2  # without a file of test rows
 SPLIT: Final = Fractions(test=0, validation=TEST_FRACTION)
 
 
-def measured_on(file: Path) -> list[str]:
-    """Flags of `hogbatch train` to evaluate the model on `file` during training, and not after."""
-    return ["--validation", str(file), "--test-fraction", "0"]
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """A data set, the network for it and the test loss to reach."""
@@ -38,7 +33,7 @@ class Task:
     hidden: tuple[int, ...]
     target: float
     test: str | None = None
-    loss: str = ""  # if not the one that hogbatch chooses for the kind of labels
+    loss: str = "auto"  # "auto": the one that hogbatch chooses for the kind of labels
 
     def files(self, directory: Path) -> list[Path]:
         """The files that must exist."""
@@ -48,8 +43,10 @@ class Task:
         """Flags of `hogbatch train` for the data and the network."""
         flags = [str(directory / self.data), "--hidden", ",".join(map(str, self.hidden))]
         if self.test:
-            return [*flags, *measured_on(directory / self.test)]
-        return [*flags, "--validation-fraction", str(TEST_FRACTION), "--test-fraction", "0"]
+            flags += ["--validation", str(directory / self.test)]
+        else:
+            flags += ["--validation-fraction", str(TEST_FRACTION)]
+        return [*flags, "--test-fraction", "0"]
 
     def load(self, directory: Path, seed: int = 0) -> LoadedData:
         """The rows of a run with this seed; the validation rows are the test rows of peers."""
@@ -57,12 +54,15 @@ class Task:
         return load(directory / self.data, files=files, fractions=SPLIT, seed=seed)
 
     def problem(self, directory: Path, seed: int = 0) -> Problem:
-        """The rows as hogbatch reads, splits and scales them in a run with this seed."""
+        """The rows as hogbatch reads, splits and scales them in a run with this seed.
+
+        UsageError if the loss does not support the kind of labels.
+        """
         loaded = self.load(directory, seed)
         encoding = loaded.encoding
         sets = loaded.train, loaded.sets["validation"]
         rows = [Rows.of(examples, encoding.outputs) for examples in sets]
-        loss = self.loss or choose_loss("auto", encoding.kind).name
+        loss = choose_loss(self.loss, encoding.kind).name
         return Problem(loss, self.hidden, encoding.outputs, *rows)
 
 
@@ -77,14 +77,6 @@ TASKS: Final = {
 
 
 @contextmanager
-def problem_directory(problem: Problem) -> Iterator[Path]:
-    """A temporary directory from which peers' processes read `problem`."""
-    with tempfile.TemporaryDirectory() as directory:
-        write_problem(problem, Path(directory))
-        yield Path(directory)
-
-
-@contextmanager
 def task_directory(
     task: Task, data: Path, seed: int = 0, test_rows: int | None = None
 ) -> Iterator[tuple[Problem, Path]]:
@@ -95,5 +87,6 @@ def task_directory(
     problem = task.problem(data, seed)
     part = slice(test_rows)
     problem = replace(problem, test=Rows(problem.test.x[part], problem.test.y[part]))
-    with problem_directory(problem) as directory:
-        yield problem, directory
+    with tempfile.TemporaryDirectory() as directory:
+        write_problem(problem, Path(directory))
+        yield problem, Path(directory)

@@ -19,59 +19,34 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, hogbatch_run, machine, report
-from benchmarks.common.data_sets import measured_on, problem_directory
+from benchmarks.common.data_sets import Task, task_directory
 from benchmarks.common.peer_process import train_once
 from benchmarks.common.report import Run
 from benchmarks.common.search import TunedSettings, tune
 from benchmarks.peers import TUNED_WIDE, WIDE, installed, peer
-from benchmarks.peers.contract import Problem, Rows, Setting, Stopwatch
+from benchmarks.peers.contract import Setting, Stopwatch
 from benchmarks.slide.table import LEADING, METRICS, summarised, table
-from hogbatch.data.load import load
-from hogbatch.data.order import Fractions
-from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.errors import HogbatchError
 
 HIDDEN = 128  # units of the hidden layer
 OURS = {"lsh": ["--output", "lsh"], "dense": ["--output", "dense"]}
+HERE = Path()  # to which the paths of the data files are relative
 NEVER = -1.0  # a target of 1 - P@1 that no run reaches, so that it lasts until its time limit
 SETTINGS = TunedSettings(TUNED_WIDE)
 
 
-@dataclass(frozen=True, slots=True)
-class XmcFiles:
-    """A data set in two files of XMC text."""
-
-    name: str
-    train: Path
-    test: Path
-
-    def problem(self) -> Problem:
-        """The rows as hogbatch reads them."""
-        loaded = load(self.train, files={"validation": self.test}, fractions=Fractions(0, 0))
-        if loaded.encoding.kind != "multilabel":
-            raise UsageError(
-                f"{self.train}: expected lists of labels, as in XMC text; "
-                f"got {loaded.encoding.kind} labels"
-            )
-        outputs = loaded.encoding.outputs
-        rows = [Rows.of(examples, outputs) for examples in loaded.sets.values()]
-        return Problem("multilabel-softmax", (HIDDEN,), outputs, *rows)
-
-
-def train_ours(
-    files: XmcFiles, labels: int, kind: str, seed: int, options: argparse.Namespace
-) -> Run:
+def train_ours(task: Task, labels: int, kind: str, seed: int, options: argparse.Namespace) -> Run:
     """One run of `hogbatch train`.
 
     With a hashed output layer, `active` is the fraction of the `labels` that an update computed.
     """
-    flags = [*measured_on(files.test), "--hidden", str(HIDDEN), "--loss", "softmax", *OURS[kind]]
-    flags += [*options.flags, "--max-seconds", f"{options.seconds:g}", "--seed", str(seed)]
-    outcome = hogbatch_run.train([str(files.train), *flags])
+    flags = ["--loss", task.loss, *OURS[kind], *options.flags]
+    flags += ["--max-seconds", f"{options.seconds:g}", "--seed", str(seed)]
+    outcome = hogbatch_run.train([*task.flags(HERE), *flags])
     if outcome.error:
         return failed(outcome.error)
     summary = outcome.summary
@@ -107,19 +82,18 @@ def failed(error: str) -> Run:
     return {"error": error, "rows": 0, "curve": []}
 
 
-def measure(options: argparse.Namespace, files: XmcFiles) -> list[Run]:
+def measure(options: argparse.Namespace, task: Task) -> list[Run]:
     """Train hogbatch and the peers, once per seed.
 
     They train in turn, so that changes in the machine's speed affect all of them.
     """
     runs = []
-    problem = files.problem()
-    with problem_directory(problem) as directory:
+    with task_directory(task, HERE) as (problem, directory):
         for seed in range(options.seeds):
             for name in (*options.ours, *options.peers):
-                setting = SETTINGS.setting(options.settings or files.name, name)
+                setting = SETTINGS.setting(options.settings or options.name, name)
                 if name in OURS:
-                    run = train_ours(files, problem.outputs, name, seed, options)
+                    run = train_ours(task, problem.outputs, name, seed, options)
                 elif setting:
                     run = train_peer(name, directory, setting, seed, options.seconds)
                 else:
@@ -139,20 +113,20 @@ def line(run: Run) -> str:
     return f"{run['rows_per_s']} rows/s, {arrived}, best {run['best'][LEADING]}{active}"
 
 
-def tune_all(options: argparse.Namespace, files: XmcFiles) -> None:
+def tune_all(options: argparse.Namespace, task: Task) -> None:
     """Search each peer's grid for the fastest to the last target; store each setting found."""
-    problem, watch = files.problem(), Stopwatch(1 - options.targets[-1], options.seconds)
-    with problem_directory(problem) as directory:
+    watch = Stopwatch(task.target, options.seconds)
+    with task_directory(task, HERE) as (problem, directory):
         for name in options.peers:
-            tune(name, SETTINGS, files.name, problem, directory, watch)
+            tune(name, SETTINGS, options.name, problem, directory, watch)
 
 
-def description(options: argparse.Namespace, files: XmcFiles) -> dict[str, Any]:
+def description(options: argparse.Namespace) -> dict[str, Any]:
     """Machine, versions and data set; directories are removed from paths."""
     found = machine.describe(*(peer(name).package for name in options.peers))
     return found | {
         "command": machine.without_directories(found["command"]),
-        "set": files.name,
+        "set": options.name,
         "seconds": options.seconds,
         "curve": ["seconds", *METRICS],
     }
@@ -193,13 +167,15 @@ def main(flags: Sequence[str] | None = None) -> int:
     """Tune, or measure and print."""
     options = parse(flags)
     options.peers = installed(options.peers)
-    files = XmcFiles(re.split(r"[-_.]", options.data.name)[0], options.data, options.test)
+    options.name = re.split(r"[-_.]", options.data.name)[0]
+    target = 1 - options.targets[-1]
+    task = Task(str(options.data), (HIDDEN,), target, str(options.test), "multilabel-softmax")
     try:
         if options.tune:
-            tune_all(options, files)
+            tune_all(options, task)
             return 0
-        runs = measure(options, files)
-        results = {"about": description(options, files), "runs": runs}
+        runs = measure(options, task)
+        results = {"about": description(options), "runs": runs}
     except HogbatchError as error:
         print(f"slide: {error}", file=sys.stderr)
         return 2
