@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.common.result_store import ResultStore
 from benchmarks.rehearsals.cell import Cell, refreshed
 from benchmarks.rehearsals.methods import batch_of
-from benchmarks.rehearsals.schedule import as_duration, limit, ordered, remaining_s
+from benchmarks.rehearsals.schedule import as_duration, limit, remaining_s
 
 Json = dict[str, Any]
 
@@ -44,7 +44,7 @@ class Matrix:
         with fixed batches.
         """
         missing = []
-        for cell in ordered(cells):
+        for cell in cells:
             ignored = ignored_if_fixed if batch_of(cell.method.name) else ()
             result = self.store.load(cell.name, cell.settings(self.limits.within), ignored)
             if result is None or (result["error"] and self.limits.retry):

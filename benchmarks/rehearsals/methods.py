@@ -28,11 +28,6 @@ class Method:
     flags: tuple[str, ...]
     on_gpu: bool = False  # whether a GPU trains
 
-    @property
-    def alone(self) -> bool:
-        """Whether only one kind of device trains."""
-        return self.kind in ALONE
-
 
 def batch_of(name: str) -> int | None:
     """The fixed batch of the method of that name; None with the default policy."""

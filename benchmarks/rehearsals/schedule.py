@@ -1,4 +1,4 @@
-"""The order of the cells, the maximum simulated seconds of each, and the remaining real time."""
+"""The maximum simulated seconds of each cell, and the remaining real time."""
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -8,15 +8,6 @@ from benchmarks.rehearsals.cell import Cell
 from benchmarks.rehearsals.methods import ALONE
 
 Json = dict[str, Any]
-
-
-def ordered(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells in the order in which they run.
-
-    All cells of the first seed come before those of the second, and cheap sets before others.
-    Within a set, devices alone come first, because the limit of the other methods depends on them.
-    """
-    return sorted(cells, key=lambda cell: (cell.seed, cell.set.wall_s, not cell.method.alone))
 
 
 def limit(results: Iterable[Json], cell: Cell, within: float) -> float | None:
