@@ -20,7 +20,15 @@ def parser(name: str, documentation: str | None) -> argparse.ArgumentParser:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add --json FILE."""
-    parser.add_argument("--json", type=Path, metavar="FILE", help="output file for all results")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="output file for all results")
+
+
+def new_file(text: str) -> Path:
+    """An argparse type: a file in an existing directory, so that hours of results can be kept."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"the directory {path.parent} does not exist")
+    return path
 
 
 def names(known: Collection[str], none: str | None = None) -> Callable[[str], list[str]]:

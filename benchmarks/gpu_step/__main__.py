@@ -197,10 +197,6 @@ def objection(device: str) -> str | None:
 
 def settle(options: argparse.Namespace) -> None:
     """Remove PyTorch from the peers if it cannot run; UsageError for what would fail later."""
-    if options.json and not options.json.parent.is_dir():
-        raise UsageError(
-            f"--json {options.json}: the directory {options.json.parent} does not exist"
-        )
     try:
         hogbatch_steps.device_of(options.device, options.precision[0])
     except HogbatchError as missing:
