@@ -40,14 +40,9 @@ class Item(NamedTuple):
     error: float = 0.0  # of the value, as a fraction of the limit
 
     @property
-    def measured(self) -> bool:
-        """Whether there is a value."""
-        return self.value is not None and not math.isnan(self.value)
-
-    @property
     def state(self) -> str:
         """Whether it is within its limit; unknown if the error is too large to tell."""
-        if self.value is None or math.isnan(self.value):
+        if self.value is None:
             return UNKNOWN
         if self.error and abs(self.value - self.limit) <= self.error * self.limit:
             return UNKNOWN
@@ -83,7 +78,7 @@ def combined(target: str, items: Iterable[Item]) -> TargetResult:
 
 def described(items: list[Item]) -> str:
     """The worst measured item, and how many are unknown."""
-    measured = [item for item in items if item.measured]
+    measured = [item for item in items if item.value is not None]
     parts = []
     if measured:
         sign = -1 if measured[0].at_least else 1
@@ -91,7 +86,7 @@ def described(items: list[Item]) -> str:
         parts.append(f"worst of {len(measured)}: {worst.value:.2f}, {worst.name}")
     unclear = [item.name for item in measured if item.state == UNKNOWN]
     parts += counted("too close to the limit", unclear)
-    parts += counted("not measured", [item.name for item in items if not item.measured])
+    parts += counted("not measured", [item.name for item in items if item.value is None])
     return "; ".join(parts)
 
 
@@ -196,7 +191,7 @@ def two_sets(items: list[Item]) -> TargetResult:
     known = [item for item in items if item.state != UNKNOWN]
     good = [item.name for item in known if item.state == REACHED]
     state = REACHED if len(good) >= 2 else MISSED if len(known) == len(items) else UNKNOWN
-    measured = sum(item.measured for item in items)
+    measured = sum(item.value is not None for item in items)
     detail = f"on {len(good)} of {measured} measured" + (f": {', '.join(good)}" if good else "")
     return TargetResult("adaptive at most 0.8 of that time on two data sets", state, detail)
 
