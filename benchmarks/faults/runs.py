@@ -35,7 +35,7 @@ class WatchedRun:
     def start(self, *flags: object) -> None:
         """Start or resume the run, and wait until it trains or has finished."""
         self.job.train(*flags)
-        self.wait_for(lambda: self.at_work() or self.has_finished, "the run trains")
+        self.wait_for(lambda: self.at_work() or self.coordinator.poll() == 0, "the run trains")
         if self.running:
             with suppress(AssertionError):  # it has exited in the meantime
                 self.job.note_memory()
@@ -46,19 +46,9 @@ class WatchedRun:
         assert self.job.coordinator
         return self.job.coordinator
 
-    @property
-    def pid(self) -> int:
-        """The coordinator's pid."""
-        return self.coordinator.pid
-
     def errors(self) -> str:
         """The coordinator's stderr."""
         return self.job.said(self.coordinator)
-
-    @property
-    def has_finished(self) -> bool:
-        """Whether it has finished by itself."""
-        return self.coordinator.poll() == 0
 
     @property
     def running(self) -> bool:

@@ -20,7 +20,7 @@ def measure(seconds: float, warm_up: float, flags: tuple[object, ...]) -> dict[s
     with watched() as run:
         run.start(*FLAGS, *flags)
         run.wait_for(lambda: len(run.at_work()) == 2, "both workers train")
-        processes = {"coordinator": run.pid, **run.at_work()}
+        processes = {"coordinator": run.coordinator.pid, **run.at_work()}
         samples = sampled(run, processes, seconds)
         code = run.interrupt()
         summary = run.job.summary()
