@@ -38,7 +38,7 @@ from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.cpu import CpuEngine
 
 KEY = "this process"  # of the only worker
-PREPARES = threading.Lock()  # two threads that compile kernels may block each other
+PREPARATION = threading.Lock()  # two threads that compile kernels may block each other
 
 
 def train_here(components: RunComponents, callbacks: Callbacks) -> Outcome:
@@ -114,7 +114,7 @@ class OwnThread:
 
     def _prepare(self, welcome: Welcome) -> None:
         try:
-            with PREPARES:
+            with PREPARATION:
                 self._post(self._engine.prepare(self._assign(welcome), self._post))
         except Exception as error:
             self._post(error)

@@ -145,7 +145,6 @@ class TableEncoding:
         """
         table, kinds = inspected.table, inspected.kinds
         numbers = np.sort(table.numbers(rows))  # cells in their order in memory
-        setting = "standard" if scaling == "auto" else scaling
         used = [n for n in kinds if not drop_constant or varies(table.columns[n], numbers)]
         if not used:
             raise DataError(f"{table.source}: all columns are constant in the training rows")
@@ -153,7 +152,7 @@ class TableEncoding:
         columns = []
         for position in order:
             column = table.columns[position]
-            encoder = ENCODERS[kinds[position]].fit(column, numbers, setting)
+            encoder = ENCODERS[kinds[position]].fit(column, numbers, scaling)
             if not drop_constant and isinstance(encoder, NumericEncoder):
                 encoder = encoder.if_it_varies_later()
             name, form = table.names[position], form_of(column)

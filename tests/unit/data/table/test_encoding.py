@@ -28,7 +28,7 @@ def test_a_row_does_not_depend_on_the_other_rows_of_its_block(monkeypatch):
         4: NumberColumn(cells[0] > 0),
     }
     table = Table("t", ("n", "m", "c", "d", "label"), columns)
-    fitted = TableEncoding.fit(inspect(table, TableOptions(), (4,)), None, "auto")
+    fitted = TableEncoding.fit(inspect(table, TableOptions(), (4,)), None, "standard")
     table, rows = fitted.select(table), random.integers(0, ROWS, 2 * ROWS)
     expected = fitted.transform(table).dense[rows]
     monkeypatch.setattr(encoding, "BLOCK_ROWS", 1)
