@@ -36,7 +36,9 @@ class Evaluator:
         """Whether training must pause for an evaluation, including the last one."""
         self.ending.check_limits(now)
         pause = self.leases.roster.pause_seconds
-        return self.ending.status is not None or self.progress.evaluation_is_due(now, pause)
+        if self.ending.status is not None or self.leases.taken >= self.progress.pause_rows:
+            return True
+        return self.progress.evaluation_is_due(now, pause)
 
     def begin(self) -> list[Command]:
         """Make all validation rows available.
@@ -92,7 +94,8 @@ class Evaluator:
         if not repeats:
             commands.append(Report(evaluation))
         keep_last = ending.status is not None and progress.wants_current_model
-        if progress.rows > 0 and (best or keep_last):
+        usable = progress.rows > 0 or self.plan.stopping.first_epoch
+        if usable and (best or keep_last):
             commands.append(Keep(evaluation))
         return [*commands, *self._show_mean(False)], diverged
 

@@ -123,18 +123,29 @@ class Leases:
             new = worker.rows == 0
             if not worker.trains or (new and self.roster.handing_over(self.progress.seconds(now))):
                 return False
-            if self._available(part) <= 0:
+            if self._available(worker, part) <= 0:
                 return False
         conflict = part.deaths >= SUSPECT_DEATHS and worker.leases
         return not conflict and not worker.holds_suspect_rows
 
-    def _available(self, part: PartQueue) -> int:
-        """Training rows of the first range of `part` within the maximum number of rows."""
-        limit = self.plan.stopping.max_rows
-        if limit is None:
-            return part.next_rows
+    @property
+    def taken(self) -> int:
+        """Rows trained on since the start, and those that workers hold for training."""
         held = sum(stop - start for start, stop, _ in self.epochs.rows.held.values())
-        return min(part.next_rows, limit - self.progress.rows - held)
+        return self.progress.rows + held
+
+    def _available(self, worker: Worker, part: PartQueue) -> int:
+        """Training rows of the first range of `part` that `worker` may be given.
+
+        The last lease before a pause ends with a whole batch.
+        """
+        limit, pause = self.plan.stopping.max_rows, self.progress.pause_rows
+        if limit is None and math.isinf(pause):
+            return part.next_rows
+        rows, taken, batch = part.next_rows, self.taken, worker.batch_size
+        if math.isfinite(pause):
+            rows = min(rows, batch * math.ceil((pause - taken) / batch))
+        return rows if limit is None else min(rows, limit - taken)
 
     def _delays(self, worker: Worker, ledger: Ledger, part: PartQueue) -> bool:
         """Whether others would finish the rows that are left for it before its next batch."""
@@ -157,7 +168,7 @@ class Leases:
         that are left for the worker.
         """
         training, usual = ledger is self.epochs.rows, self.plan.lease_seconds
-        available = self._available(part) if training else part.next_rows
+        available = self._available(worker, part) if training else part.next_rows
         if part.deaths >= SUSPECT_DEATHS:  # a single batch, to find the rows that kill workers
             return min(self._batch(worker, ledger), available)
         shared = part.number if ledger.divided else None

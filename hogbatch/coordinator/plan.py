@@ -75,6 +75,7 @@ class StoppingCriteria:
     by_epoch: bool = False  # evaluate after each epoch, regardless of the time
     average: bool = False  # evaluate and keep the moving mean of the model
     max_rows: int | None = None  # trained on; a row counts once per epoch
+    first_epoch: bool = False  # evaluate the initial model, and several ones of the first epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ Metrics = Mapping[str, float]  # by name
 
 EVALUATION_FRACTION = 5.0  # default training time between evaluations over the last one's duration
 FIRST_EVALUATION_S = 0.2
+FIRST_FRACTION = 1 / 8  # of the first epoch, until the second evaluation
 IMPROVEMENT = 0.001  # of the loss between two evaluations, as a fraction of it, that counts
 TARGET_FRACTION = 1.0  # the same with a target loss: the run should end soon after it is met
 
@@ -118,6 +119,7 @@ class Progress:
     _interval: float = 0.0  # training seconds between the last two evaluations
     _expected_row_seconds: float = math.inf  # in training, until the first evaluation
     epoch_ended: bool = False  # since the last evaluation
+    _evaluated: bool = False  # once or more
 
     def resume(self, saved: SavedState) -> None:
         """Continue where `saved` was taken."""
@@ -154,6 +156,23 @@ class Progress:
         if self.plan.stopping.by_epoch:
             return self.epoch_ended
         return self.until_evaluation(now, pause) <= 0.0
+
+    @property
+    def pause_rows(self) -> float:
+        """Rows after which training pauses for an evaluation in the first epoch; inf: it does not.
+
+        The initial model is evaluated, and then the model each time that the rows have doubled:
+        where the features say nothing about the labels, no other model is as good as the initial
+        one, and with many sparse features the best one is often from the first epoch. Rows decide,
+        not the time, so that a deterministic run repeats these evaluations.
+        """
+        train = self.plan.train_rows
+        if not self.plan.stopping.first_epoch or self.rows >= train:
+            return math.inf
+        if not self.rows and not self._evaluated:
+            return 0.0
+        due = max(FIRST_FRACTION * train, 2 * self.evaluated_rows)
+        return due if due < train else math.inf
 
     def until_evaluation(self, now: float, pause: float) -> float:
         """Training seconds until the next evaluation is due; infinite if only epochs decide.
@@ -224,7 +243,7 @@ class Progress:
         self._interval = evaluation.seconds - self.evaluated_at
         self.evaluated_at, self.evaluated_rows = evaluation.seconds, evaluation.rows
         self.trained = LossSums()
-        self.epoch_ended = False
+        self.epoch_ended, self._evaluated = False, True
         return evaluation
 
     def test_result(self, measured: Metrics) -> Tested:

@@ -28,8 +28,9 @@ class Trained:
 
     model: Model
     state: ModelCopy  # parameters, optimizer slots and counters at the end
-    losses: list[float]  # training loss at each evaluation; with `refit`, of the first run
-    validation_losses: list[float]  # at each evaluation; [] without validation rows
+    # training loss at each evaluation after the first epoch; with `refit`, of the first run
+    losses: list[float]
+    validation_losses: list[float]  # at each of them; [] without validation rows
     epochs: float
 
 
@@ -73,6 +74,7 @@ def train_rows(
         return run
 
     run = execute_with_refit(config, once)
-    losses = [each["train_loss"] for each in histories[0]]
-    validated = [each["validation_loss"] for each in histories[0] if config.validation_fraction]
+    epochs = [each for each in histories[0] if each["epochs"] >= 1]
+    losses = [each["train_loss"] for each in epochs]
+    validated = [each["validation_loss"] for each in epochs if config.validation_fraction]
     return Trained(run.model, states[-1], losses, validated, run.summary["epochs"])

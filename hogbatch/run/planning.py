@@ -226,12 +226,14 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -
     """Return when to stop.
 
     Patience applies by default only if the user sets no other limit, and no schedule, whose last
-    epochs improve the model most.
+    epochs improve the model most. Evaluations in the first epoch would delay the end of a run with
+    a target loss, and make several servers merge their models.
     """
     if config.refit and not config.precedes_refit:  # the rows alone end a second run
         config = replace(config, epochs=None, patience=None, max_seconds=None, target_loss=None)
     rows, patience = data.train_sizes.rows, config.patience
     validated, hashed = _rows(data, "validation"), _hashes(config, data)
+    target, servers = config.target_loss is not None, config.cluster is not None
     if (patience or config.precedes_refit) and not validated:
         what = "refit" if config.precedes_refit else "stopping early (patience)"
         raise UsageError(
@@ -260,6 +262,7 @@ def _stopping_criteria(config: TrainConfig, data: DataFacts, network: Network) -
         average=config.average == "on" or (config.average == "auto" and hashed),
         metric=metric_for(config, data, network),
         max_rows=config.max_rows,
+        first_epoch=validated > 0 and config.keep == "best" and not target and not servers,
     )
 
 

@@ -25,7 +25,7 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         first = execute(config)
         if first.status == "stopped":
             return first
-        rows = (first.summary["saved"] or first.summary)["rows"]
+        rows = max(1, (first.summary["saved"] or first.summary)["rows"])  # 0: the initial model
         directory = None if first.run_dir is None else str(first.run_dir)
         config = replace(config, max_rows=rows, run_dir=directory, resume=None, overwrite=True)
         config = replace(config, recipe=first.recipe)  # "auto" may choose another one for more rows

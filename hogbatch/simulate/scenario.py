@@ -123,6 +123,7 @@ def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
             by_epoch=rng.random() < 0.3,
             average=rng.random() < 0.2,
             max_rows=rng.choice([None, None, None, rng.randint(1, epochs * train_rows)]),
+            first_epoch=rng.random() < 0.3,
         ),
         Limits((smallest, smallest * rng.randint(1, 16)), rng.choice([None, None, (32, 512)])),
         (train_rows, *_draw_held_out(rng)),
