@@ -90,8 +90,8 @@ class HogbatchEstimator(BaseEstimator):
 
     n_features_in_: int  # F
     trained_: Trained
-    loss_curve_: list[float]  # training loss at each evaluation, about once per epoch, before refit
-    validation_scores_: list[float]  # validation loss at each of them; [] without early stopping
+    loss_curve_: list[float]  # training loss, about once per epoch, before refit
+    validation_scores_: list[float]  # validation loss, as often; [] without early stopping
     n_iter_: int  # epochs
 
     def __init__(
