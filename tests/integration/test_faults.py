@@ -27,7 +27,8 @@ from hogbatch.events.event import (
 )
 from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S, wait_for
 
-STEADY = (*ENDLESS, "--eval-seconds", 1000, "--lease-ms", 20)
+# Without evaluations within an epoch, for which all workers would have to finish their rows.
+STEADY = (*ENDLESS, "--eval-seconds", 1000, "--lease-ms", 20, "--keep", "last")
 # An epoch takes a second, so that no worker runs out of rows soon after training has begun.
 LONG_EPOCHS = ("a9a", "--hidden", "512,512", *STEADY)
 
@@ -175,7 +176,7 @@ run(Path(sys.argv[1]), Engine("gpu:host", lambda precision: device), None)
 
 def test_a_gpu_without_memory_for_a_single_row_ends_and_the_others_go_on(job):
     (job.folder / "scarce.py").write_text(SCARCE)
-    sizes = ("--policy", "paper-adaptive", "--gpu-batch", "1:64")
+    sizes = ("--policy", "paper-adaptive", "--gpu-batch", "1:64", "--keep", "last")
     job.coordinate("a9a", "--epochs", 2, *sizes)
     scarce = job._start("scarce", job.run_dir)
     lost = job.wait_for_event(WorkerLost, worker="gpu-0")

@@ -63,6 +63,7 @@ def test_a_row_that_overflows_is_left_out_and_named(job, sets, worker, optimizer
 def test_a_change_of_a_gpu_that_is_not_finite_is_refused_and_named(job):
     # The rows of one interval are less than the part that may be skipped between evaluations.
     flags = ("--gpu-batch", "64:128", "--merge-every", 2, "--epochs", 2, "--eval-seconds", 1000)
+    flags += ("--keep", "last")  # no evaluation within the first epoch
     job.coordinate("a9a", "--hidden", 16, *flags)
     job._start("tests.support.faulty_gpu_worker", job.run_dir, PYTHONPATH=str(ROOT))
     assert job.finish() == 0
