@@ -32,10 +32,9 @@ from sklearn.model_selection import train_test_split
 
 from benchmarks.common import arguments, report
 from benchmarks.tables.cases import CASES, SMALL, Case, Table, load
-from benchmarks.tables.models import PEERS, NotApplicable, Predict, Split, hogbatch
+from benchmarks.tables.models import FEW_ROWS, PEERS, NotApplicable, Predict, Split, hogbatch
 from benchmarks.tables.summary import Result, cell, of, tables
 
-FEW_ROWS: Final = 10_000  # below, a fifth of the rows is for validation, as in `hogbatch.train`
 MISSING: Final = (NotApplicable, ModuleNotFoundError, FileNotFoundError)
 
 
@@ -94,7 +93,7 @@ def measure(fit: Callable[[Split], Predict], case: Case, table: Table, seed: int
     held_out = partial(train_test_split, random_state=seed)
     labels = table.y if case.classes else np.zeros(len(table.y))
     rest, test = held_out(np.arange(len(labels)), test_size=0.2, stratify=labels)
-    fraction = 0.2 if len(rest) < FEW_ROWS else 0.1
+    fraction = 0.2 if len(rest) < FEW_ROWS else 0.1  # as in `hogbatch.train`
     train, valid = held_out(rest, test_size=fraction, stratify=labels[rest])
     split = Split(case, table.take(train), table.take(valid), seed)
     began = time.perf_counter()

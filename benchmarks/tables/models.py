@@ -25,6 +25,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 
 from benchmarks.tables.cases import Case, Table
 
+FEW_ROWS: Final = 10_000
 DENSE_FEATURES: Final = 1_000  # most features of sparse rows for RealMLP, which takes dense ones
 PENALTIES: Final = (0.01, 0.1, 1.0, 10.0, 100.0)  # of linear models
 TREES: Final = dict(n_estimators=1000, subsample_freq=1, min_child_weight=1e-7)
@@ -99,12 +100,12 @@ def linear(split: Split) -> Predict:
 
 
 def mlp(split: Split) -> Predict:
-    """The network of scikit-learn; it stops early by a tenth of the rows."""
-    kind = MLPClassifier if split.case.classes else MLPRegressor
-    model = kind(early_stopping=True, random_state=split.seed)
+    """The network of scikit-learn; with many rows, it stops early by a tenth of them."""
+    kind, rows = MLPClassifier if split.case.classes else MLPRegressor, split.both
+    model = kind(early_stopping=len(rows.y) >= FEW_ROWS, random_state=split.seed)
     if not split.case.classes:
         model = TransformedTargetRegressor(model, transformer=StandardScaler())
-    return fitted(make_pipeline(encoding(split), model), split.both)
+    return fitted(make_pipeline(encoding(split), model), rows)
 
 
 def lightgbm(split: Split) -> Predict:
