@@ -63,7 +63,7 @@ def load(case: Case, folder: Path) -> Table:
     """The rows; classes are words, which all models put in the same order."""
     loaded = case.load(folder)
     if isinstance(loaded, pd.DataFrame):
-        frame = loaded[loaded[case.label].notna()].astype(dict.fromkeys(case.factors, str))
+        frame = loaded[loaded[case.label].notna()].astype(dict.fromkeys(case.factors, "category"))
         loaded = frame.drop(columns=[case.label, *case.unused]), frame[case.label].to_numpy()
     table = Table(*loaded)
     if len(table.y) > case.rows:

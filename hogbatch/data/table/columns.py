@@ -46,6 +46,7 @@ class CategoryColumn:
 
     codes: NDArray[np.int32]  # [N], places in `values`; NO_VALUE where missing
     values: Sequence[str]  # distinct
+    declared: bool = False  # of a categorical type, so not numbers or dates written as text
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -82,7 +83,7 @@ class CategoryColumn:
 
     def without(self, missing: Collection[str]) -> "CategoryColumn":
         """This column, with the words `missing` as missing values."""
-        return self.of(self.codes, self.values, missing)
+        return replace(self.of(self.codes, self.values, missing), declared=self.declared)
 
     @classmethod
     def of_cells(cls, cells: Iterable[Any]) -> "CategoryColumn":

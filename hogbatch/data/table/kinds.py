@@ -142,7 +142,9 @@ def inspect(table: Table, options: TableOptions, labels: tuple[int, ...]) -> Ins
         if (other := wanted.get(position)) in OTHER_USES:
             unused[position] = OTHER_USES[other]
             continue
-        column, wrong = typed(table, position, wanted.get(position))
+        given = table.columns[position]
+        declared = isinstance(given, CategoryColumn) and given.declared
+        column, wrong = typed(table, position, other or ("category" if declared else None))
         used = position in wanted or (options.constant and not varies(column, table.numbers()))
         if not used and (reason := reason_to_drop(name, column, index=position in index)):
             unused[position] = reason

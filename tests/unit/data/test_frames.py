@@ -72,6 +72,20 @@ def test_values_that_are_missing_or_of_several_types(column, expected):
 
 
 @pytest.mark.parametrize(
+    "zone",
+    [
+        pandas.Categorical([7, 8, 9, 7]),
+        polars.Series(["7", "8", "9", "7"], dtype=polars.Categorical),
+        pyarrow.array(["7", "8", "9", "7"]).dictionary_encode(),
+    ],
+)
+def test_numbers_of_a_categorical_type_are_categories_unless_requested(zone):
+    for numeric, kind in (((), "category"), (("zone",), "number")):
+        read = training_set({"zone": zone}, [1, 2, 1, 2], None, TableOptions(numeric=numeric))
+        assert read.table.kinds == {0: kind}
+
+
+@pytest.mark.parametrize(
     "column",
     [
         np.array(["1970-01-02"], "M8[D]"),

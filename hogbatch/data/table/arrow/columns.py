@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +35,7 @@ def convert(
 ) -> dict[str, Column]:
     """Convert the columns `names` one after the other; each is freed before the next one.
 
-    `decimal` is the mark of decimal numbers in text.
+    `decimal` is the mark of decimal numbers in text; empty if the types are those of the source.
     """
     arrays = dict(zip(table.column_names, table.columns, strict=True))
     del table
@@ -111,7 +112,8 @@ def _column(array: pa.ChunkedArray, decimal: str = "") -> Column:
         return NumberColumn(
             _floats(array.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
         )
-    return _categories(array)
+    categories = _categories(array)
+    return replace(categories, declared=types.is_dictionary(kind) and not decimal)
 
 
 def _floats(array: pa.ChunkedArray) -> Any:
