@@ -136,19 +136,21 @@ def lightgbm_tuned(split: Split) -> Predict:
 
 
 def realmlp(split: Split) -> Predict:
-    """RealMLP-TD-S by its authors (arXiv:2407.04491)."""
-    import pytabkit
+    """RealMLP-TD-S (arXiv:2407.04491), in PyTorch."""
+    from benchmarks.tables import realmlp
 
     case, (X, y) = split.case, split.train
     if case.text or (not split.train.framed and X.shape[1] > DENSE_FEATURES):
         raise NotApplicable("RealMLP takes dense rows only")
-    kind = pytabkit.RealMLP_TD_S_Classifier if case.classes else pytabkit.RealMLP_TD_S_Regressor
-    # What its authors recommend where probabilities are measured.
-    settings = {"val_metric_name": "cross_entropy", "use_ls": False} if split.by_loss else {}
-    model = kind(device="cpu", random_state=split.seed, **settings)
     encoder = make_pipeline(encoding(split), FunctionTransformer(_dense))
-    x, held_out = encoder.fit_transform(X), encoder.transform(split.valid.X)
-    found = fitted(model, Table(x, y), X_val=held_out, y_val=split.valid.y)
+    names, labels = np.unique(split.both.y, return_inverse=True) if case.classes else (y, None)
+    train = (encoder.fit_transform(X), y if labels is None else labels[: len(y)])
+    held_out = (
+        encoder.transform(split.valid.X),
+        split.valid.y if labels is None else labels[len(y) :],
+    )
+    classes = len(names) if case.classes else 0
+    found = realmlp.fit(train, held_out, classes, split.seed, by_loss=split.by_loss)
     return lambda rows: found(encoder.transform(rows))
 
 
