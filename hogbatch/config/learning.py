@@ -169,10 +169,11 @@ class LearningConfig:
         "DIR",
     )
 
-    hidden: tuple[int, ...] = Group.MODEL.flag(
-        (512, 512),
+    hidden: tuple[int, ...] | None = Group.MODEL.flag(
+        None,
         WIDTHS,
-        "widths of the hidden layers; empty text: linear model",
+        "widths of the hidden layers; empty text: linear model (default: 512,512; with sparse rows "
+        "of one class or number 256, or a linear model if there are more features than rows)",
         "H,H,...",
         POSITIVE,
     )
@@ -218,12 +219,13 @@ class LearningConfig:
     recipe: str = Group.OPTIMIZATION.choice(
         "auto",
         "defaults of optimizer, schedule and weight decay: tabular: the best model in the end; "
-        "fast: a good model early; auto: tabular for networks on dense data from 2,000 "
-        "training rows on, unless --target-loss, --optimizer, --lr or --cluster is given",
-        ("auto", "tabular", "fast"),
+        "linear: the same for linear models on sparse rows; fast: a good model early; auto: fast, "
+        "but tabular for networks on dense data and linear for linear models on sparse rows from "
+        "2,000 training rows on, unless --target-loss, --optimizer, --lr or --cluster is given",
+        ("auto", "tabular", "linear", "fast"),
     )
     optimizer: str = Group.OPTIMIZATION.choice(
-        "auto", "update rule; auto: adam with --recipe tabular, else adagrad", ("auto", *OPTIMIZERS)
+        "auto", "update rule; auto: adagrad with --recipe fast, else adam", ("auto", *OPTIMIZERS)
     )
     lr: float | None = Group.OPTIMIZATION.flag(
         None,
@@ -240,7 +242,7 @@ class LearningConfig:
     schedule: str = Group.OPTIMIZATION.choice(
         "auto",
         "factor of the learning rate, which changes after each epoch; all but constant need a "
-        "number of epochs; auto: cosine with --recipe tabular, if only the epochs end the run",
+        "number of epochs; auto: cosine if only the epochs end the run, and not with --recipe fast",
         ("auto", "constant", "cosine", "flat-cos", "one-cycle", "coslog4"),
     )
     l2: float | None = Group.OPTIMIZATION.flag(

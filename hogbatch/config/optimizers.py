@@ -35,6 +35,8 @@ class OptimizerSpec:
     # Recommended learning rates (run/defaults.py).
     scaling: Scaling = "linear"  # growth of the learning rate with the batch
     hashed_learning_rate: float | None = None  # with a hashed output layer; None: as without one
+    # Adaptive optimizers: factor of the learning rate for a linear model with values of size 1.
+    linear_steps: float = 1.0
     # Adaptive optimizers: factor of the learning rate for a loss with an unbounded gradient.
     unbounded_loss_factor: float = 1.0
 
@@ -67,6 +69,7 @@ _SPECS: Final = (
         epsilon=1e-8,
         scaling="sqrt",
         hashed_learning_rate=0.025,
+        linear_steps=4.0,
         unbounded_loss_factor=0.4,  # finer steps overfit less
         adaptive=True,
         bounded=False,
@@ -88,6 +91,7 @@ _SPECS: Final = (
         epsilon=1e-8,
         scaling="sqrt",
         hashed_learning_rate=0.002,
+        linear_steps=1.2,  # they do not shrink as those of Adagrad
         unbounded_loss_factor=3.0,  # of standardised labels
         adaptive=True,
         bias_corrected=True,

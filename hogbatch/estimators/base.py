@@ -21,7 +21,7 @@ from hogbatch.data.frames import is_frame
 from hogbatch.estimators.coefficients import coefficients, column_norms
 from hogbatch.estimators.training import Trained, train_rows
 from hogbatch.run.arrays import GivenArrays
-from hogbatch.run.defaults import weight_decay
+from hogbatch.run.defaults import HIDDEN, weight_decay
 
 SMALL_ROWS: Final = 10_000  # up to here, one thread trains
 NOT_HELD_OUT: Final = {
@@ -37,12 +37,13 @@ class HogbatchEstimator(BaseEstimator):
 
     Parameters
     ----------
-    hidden : tuple of int or int
-        Widths of the hidden layers; () is a linear model.
+    hidden : "auto", tuple of int or int
+        Widths of the hidden layers; () is a linear model; "auto": (512, 512), or for sparse rows
+        of one class or number (256,), or () if there are more features than rows.
     activation : "relu", "selu", "sigmoid" or "tanh"
     members : int
         Number of models with different seeds whose predictions are averaged.
-    recipe : "auto", "tabular" or "fast"
+    recipe : "auto", "tabular", "linear" or "fast"
         Defaults of optimizer, schedule and weight decay (docs/batch-policy.md).
     optimizer : "auto", "sgd", "momentum", "adagrad" or "adam"
     lr : float or None
@@ -96,7 +97,7 @@ class HogbatchEstimator(BaseEstimator):
 
     def __init__(
         self,
-        hidden: Any = (512, 512),
+        hidden: Any = "auto",
         *,
         activation: str = "relu",
         members: int = 1,
@@ -212,7 +213,7 @@ class HogbatchEstimator(BaseEstimator):
         """
         rows, continues = X.shape[0], self._continues(part)
         earlier = self.trained_ if continues else None
-        settings = self._settings(rows, earlier) | {"loss": loss}
+        settings = self._settings(rows, earlier, part=part) | {"loss": loss}
         if part:
             settings |= self._part(rows)
         given = GivenArrays(
@@ -237,11 +238,13 @@ class HogbatchEstimator(BaseEstimator):
         """Whether a fit continues from the present model: a `partial_fit`, or a warm start."""
         return hasattr(self, "trained_") and (part or self.warm_start)
 
-    def _settings(self, rows: int, earlier: Trained | None) -> dict[str, Any]:
+    def _settings(self, rows: int, earlier: Trained | None, *, part: bool) -> dict[str, Any]:
         parameters = self.get_params(deep=False)
         settings = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
         settings.pop("class_weight", None)  # it may be a dict, which is not a setting
         settings["hidden"] = _widths(self.hidden, earlier)
+        if settings["hidden"] is None and part:  # its rows may be few of all rows
+            settings["hidden"] = HIDDEN
         settings |= self._held_out()
         settings["seed"] = int(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -284,7 +287,9 @@ def _plain(value: Any) -> Any:
 
 def _widths(hidden: Any, earlier: Trained | None) -> Any:
     if earlier is not None:
-        return tuple(layer.width for layer in earlier.model.network.layers[:-1])
+        return earlier.model.network.hidden
     if isinstance(hidden, int | np.integer):
         return (int(hidden),)
-    return hidden if isinstance(hidden, str) else tuple(_plain(width) for width in hidden)
+    if isinstance(hidden, str):
+        return None if hidden == "auto" else hidden
+    return tuple(_plain(width) for width in hidden)

@@ -27,7 +27,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
 
     def __init__(
         self,
-        hidden: Any = (512, 512),
+        hidden: Any = "auto",
         *,
         activation: str = "relu",
         members: int = 1,

@@ -21,7 +21,7 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
 
     def __init__(
         self,
-        hidden: Any = (512, 512),
+        hidden: Any = "auto",
         *,
         loss: str = "squared",
         activation: str = "relu",

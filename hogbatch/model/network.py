@@ -128,6 +128,11 @@ class Network:
         return self.layers[-1].width
 
     @property
+    def hidden(self) -> tuple[int, ...]:
+        """The widths of the hidden layers."""
+        return tuple(layer.width for layer in self.layers[:-1])
+
+    @property
     def output_major(self) -> bool:
         """Whether the weights of the last layer are stored [out, in]."""
         return self.layers[-1].output_major

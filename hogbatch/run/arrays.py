@@ -97,7 +97,7 @@ class GivenArrays:
             fractions=Fractions(config.test_fraction, config.validation_fraction),
             loss=config.loss,
             scale=config.scale if model is None else fitted(model),
-            linear=not config.hidden,
+            linear=config.hidden == (),
             seed=config.seed,
             encoding=self.encoding,
             drop_constant=not self.part,

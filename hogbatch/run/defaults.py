@@ -15,12 +15,10 @@ RATE_CAP = 4.0  # maximum factor by which scaling multiplies it
 MIN_RATE = 1e-4
 MAX_RATE = 1.0
 
-# Learning rate of a linear model relative to a deep network's, with an adaptive optimizer.
-LINEAR_STEPS = 4.0
-
-# The same for a loss with bounded gradients, at least: the weights of a feature that separates the
-# classes well grow to several units, however large its values.
-BOUNDED_LINEAR_STEPS = 27.0
+# Factor of the learning rate of a linear model, at least, with an adaptive optimizer and a loss
+# with bounded gradients: the weights of a feature that separates the classes well grow to several
+# units, however large its values.
+BOUNDED_LINEAR_FACTOR = 6.75
 
 # Rows in flight with which a run needs twice the rows.
 MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 768  # of dense networks, by their training rows
@@ -52,7 +50,22 @@ class Recipe:
 RECIPES: Final = {
     "fast": Recipe("adagrad", "constant"),  # a good model early
     "tabular": Recipe("adam", "cosine", 1.0, 0.2),  # the best model in the end
+    "linear": Recipe("adam", "cosine"),  # the same for linear models on sparse rows
 }
+
+HIDDEN: Final = (512, 512)  # widths of the hidden layers
+SPARSE_HIDDEN: Final = (256,)
+
+
+def hidden_layers(rows: int, features: int, *, sparse: bool) -> tuple[int, ...]:
+    """Widths of the hidden layers, for training rows with one class or number each.
+
+    On sparse rows, a single layer was better, and without one with more features than rows;
+    docs/batch-policy.md has the measurements.
+    """
+    if not sparse:
+        return HIDDEN
+    return () if features > rows else SPARSE_HIDDEN
 
 
 def critical_batch(rows: int, *, dense: bool) -> float:
@@ -93,10 +106,10 @@ def learning_rate(
     if not linear:
         return spec.learning_rate * _factor(spec, trained)
     if spec.adaptive:
-        steps = LINEAR_STEPS / max(value_square, 1e-12) ** 0.5
+        factor = 1.0 / max(value_square, 1e-12) ** 0.5
         if trained.bounded_gradient:
-            steps = max(steps, BOUNDED_LINEAR_STEPS)
-        return _bounded(steps * spec.learning_rate)
+            factor = max(factor, BOUNDED_LINEAR_FACTOR)
+        return _bounded(factor * spec.linear_steps * spec.learning_rate)
     stable = _bounded(1.0 / max(mean_square, 1e-12))
     return (
         stable

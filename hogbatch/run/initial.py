@@ -50,7 +50,7 @@ def network_of(config: TrainConfig, model: Model) -> Network:
     """The network of `model`; UsageError for settings of another network."""
     network, usual = model.network, TrainConfig()
     own = {
-        "hidden": tuple(layer.width for layer in network.layers[:-1]),
+        "hidden": network.hidden,
         "activation": network.layers[0].activation,
         "loss": network.loss,
     }

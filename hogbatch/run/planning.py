@@ -64,16 +64,31 @@ def network_for(config: TrainConfig, data: DataFacts) -> Network:
     Its output layer is output-major if it is hashed, or has many outputs of which each row has few.
     """
     features, outputs = data.train_sizes.features, data.encoding.outputs
-    hashed = _hashes(config, data)
+    hashed, hidden = _hashes(config, data), _hidden(config, data)
     if hashed and _choices(data) == 1:
         raise UsageError("output lsh needs several classes or labels; these data have none")
-    if hashed and not config.hidden:
+    if hashed and not hidden:
         raise UsageError("output lsh needs a hidden layer, whose activations are hashed; got none")
     loss = choose_loss(config.loss, data.encoding.kind, hashed=hashed)
-    output_major = hashed or (_choices(data) >= MANY and len(config.hidden) > 0)
+    output_major = hashed or (_choices(data) >= MANY and len(hidden) > 0)
     return Network.build(
-        features, config.hidden, outputs, config.activation, loss.name, output_major=output_major
+        features, hidden, outputs, config.activation, loss.name, output_major=output_major
     )
+
+
+def _hidden(config: TrainConfig, data: DataFacts) -> tuple[int, ...]:
+    """Return the widths of the hidden layers.
+
+    Several labels per row and many outputs need more than one layer of usual width on sparse rows,
+    too, and several servers may divide the rows, so that each would choose other layers.
+    """
+    if config.hidden is not None:
+        return config.hidden
+    choices, train = _choices(data), data.train_sizes
+    if data.encoding.kind == "multilabel" or choices >= MANY or config.output == "lsh":
+        return recommend.HIDDEN
+    sparse = train.sparse and config.cluster is None
+    return recommend.hidden_layers(train.rows, train.features, sparse=sparse)
 
 
 def _choices(data: DataFacts) -> int:
@@ -83,23 +98,25 @@ def _choices(data: DataFacts) -> int:
 
 def _hashes(config: TrainConfig, data: DataFacts) -> bool:
     if config.output == "auto":
-        return _choices(data) >= MANY and len(config.hidden) > 0 and can_hash(config.loss)
+        return _choices(data) >= MANY and config.hidden != () and can_hash(config.loss)
     return config.output == "lsh"
 
 
 def with_recipe(config: TrainConfig, data: DataFacts, network: Network) -> TrainConfig:
     """Return `config` with the recipe and the optimizer that `auto` stands for.
 
-    A network on dense data has the recipe "tabular", unless the user has chosen an optimizer or
-    its rate, or wants a certain loss as early as possible. With several servers it is not measured,
-    and with few rows the best model is one of the first, when the rate has not fallen yet.
+    A network on dense data has the recipe "tabular", and a linear model on sparse data "linear",
+    unless the user has chosen an optimizer or its rate, or wants a certain loss as early as
+    possible. With several servers it is not measured, and with few rows the best model is one of
+    the first, when the rate has not fallen yet.
     """
     recipe, train = config.recipe, data.train_sizes
     if recipe == "auto":
         chosen = config.optimizer != "auto" or config.lr or config.target_loss or config.cluster
-        suits = not train.sparse and not network.output_major and len(network.layers) > 1
-        many = train.rows >= recommend.TABULAR_ROWS
-        recipe = "tabular" if suits and many and not chosen else "fast"
+        linear, many = len(network.layers) == 1, train.rows >= recommend.TABULAR_ROWS
+        suits = train.sparse == linear and not network.output_major
+        best = "linear" if linear else "tabular"
+        recipe = best if suits and many and not chosen else "fast"
     optimizer = config.optimizer
     if optimizer == "auto":
         optimizer = recommend.RECIPES[recipe].optimizer

@@ -28,7 +28,8 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         rows = max(1, (first.summary["saved"] or first.summary)["rows"])  # 0: the initial model
         directory = None if first.run_dir is None else str(first.run_dir)
         config = replace(config, max_rows=rows, run_dir=directory, resume=None, overwrite=True)
-        config = replace(config, recipe=first.recipe)  # "auto" may choose another one for more rows
+        # More rows might have other defaults.
+        config = replace(config, recipe=first.recipe, hidden=first.hidden)
         if config.temperature == "auto":
             config = replace(config, temperature=f"{first.summary['temperature'] or 1:.6f}")
     return execute(replace(config, validation_fraction=0.0))

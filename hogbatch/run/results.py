@@ -44,7 +44,8 @@ class Run:
     trained: Model | None = field(repr=False)  # None if no row was trained on
     summary: dict[str, Any] = field(repr=False)  # as in summary.json
     exit_code: int
-    recipe: str  # "fast" or "tabular"
+    recipe: str  # "fast", "tabular" or "linear"
+    hidden: tuple[int, ...]  # widths of the hidden layers
 
     @property
     def model(self) -> Model:

@@ -246,7 +246,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
         fractions=Fractions(config.test_fraction, config.validation_fraction),
         loss=config.loss,
         scale=config.scale if start is None else fitted(start),
-        linear=not config.hidden,
+        linear=config.hidden == (),
         seed=config.seed,
         class_weight=read_class_weights(config.class_weight),
         cache=DataCache.of(config.data_cache, console.say),

@@ -168,6 +168,7 @@ def _finished_run(
         recorder.log.close()
         tracking.conclude(summary)
         run_dir = None if components.directory.temporary else setup.run_dir
-        return Run(run_dir, trained, summary, exit_code(finish), setup.config.recipe)
+        chosen = setup.config.recipe, setup.network.hidden
+        return Run(run_dir, trained, summary, exit_code(finish), *chosen)
 
     return conclude(trained, assessed, finish, components)
