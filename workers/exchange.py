@@ -41,7 +41,6 @@ class Pause(Enum):
     QUEUED = "after operations that the device does while the thread continues"
     COMPLETE = "after operations for which the thread waits"
     MERGE = "before a change is added to the shared parameters"
-    FETCH = "after the shared parameters were read"
 
 
 Steps = Generator[Any, None, None]
@@ -209,18 +208,23 @@ class ReplicaExchange:
     ) -> Generator[Any, None, _Outcome]:
         interval, progress = pending.interval, pending.interval.progress
         yield events.taken
-        finite = self._is_finite(events.taken)
+        self._replica.device.synchronize_event(events.taken)
+        finite = bool(self._replica.finite[0])
+        if not finite:
+            self._refuse()
         began = self._replica.device.host_time()  # before this, it waited for training
+        others = self._foreign_updates()
         # Checked last: the device may have taken long, so the lease may have been revoked.
         if self._may_write(interval):
             if finite:
-                yield from self._merge(pending)
+                staleness = max(0, others - pending.based_on)
+                yield Pause.MERGE
+                others = self._foreign_updates()  # read first: what is pulled contains these
+                self._merge(pending, staleness)
             else:
                 progress.refused += 1
                 self._skip_rows(interval)
-        others = self._foreign_updates()  # read first: the fetch contains at least these
         self._replica.fetch()
-        yield Pause.FETCH
         self._fetched = others
         self._count_costs(progress, events)
         device, alone = self._replica.device, others == pending.based_on
@@ -242,15 +246,6 @@ class ReplicaExchange:
         counted = self._replica.transfers.take()
         progress.transfers.add(counted.bytes, counted.seconds)
 
-    def _is_finite(self, event: Any) -> bool:
-        """Wait until the change is complete; return whether it contains neither NaN nor Inf."""
-        finite = np.zeros(1, np.float32)
-        self._replica.device.wait_event(event)
-        self._replica.device.to_host(self._replica.finite, finite)
-        if not finite[0]:
-            self._refuse()
-        return bool(finite[0])
-
     def _refuse(self) -> None:
         """Count a change that is not finite; HogbatchError after MAX_REFUSED in a row.
 
@@ -261,13 +256,10 @@ class ReplicaExchange:
         if self._refused >= MAX_REFUSED:
             raise HogbatchError(f"{self._refused} merges in a row were not finite")
 
-    def _merge(self, pending: _PendingMerge) -> Steps:
+    def _merge(self, pending: _PendingMerge, staleness: int) -> None:
         """Merge the change into the shared parameters."""
-        progress, totals = pending.interval.progress, np.zeros(TOTALS)
-        self._replica.device.to_host(self._replica.taken_totals, totals)
-        staleness = max(0, self._foreign_updates() - pending.based_on)
+        progress, totals = pending.interval.progress, self._replica.taken_totals
         damping = 1.0 if self._replica.damps_weights else stale_weight(self._damping, staleness)
-        yield Pause.MERGE
         self._replica.merge(progress.lease.weight * damping)
         self._model.merges[0] += 1  # racy like the weights; only staleness depends on it
         self._merges += 1

@@ -140,9 +140,7 @@ class _DeviceBuffer:
         self._starts = device.empty(batch, np.int64)
         self._host_numbers = device.pinned(batch, np.int64)  # the row numbers on the host
         # The stored cells and the labels in lists of the batch: the device counts them.
-        self._counts = device.pinned(2, np.int64)
-        self._counts[:] = 0
-        self._mapped_counts: Any = device.mapped(self._counts)
+        self._counts, self._mapped_counts = device.visible(2, np.int64)
         self._batch = 0
 
     def prepare(self, rows: NDArray[np.int64]) -> None:
@@ -154,7 +152,7 @@ class _DeviceBuffer:
         """Queue the copies of the prepared rows; to be called in `Device.copy_stream`."""
         batch, (inputs, labels), own = self._batch, self._gathering.sources, self.arrays
         numbers = self.numbers[:batch]
-        self._device.start_copy(numbers, self._host_numbers[:batch])
+        self._device.queue_copy(numbers, self._host_numbers[:batch])
         for source, out in zip(self._gathering.sources.by_row, own.by_row, strict=True):
             if len(source):
                 self._device.kernels.copy_rows(source, numbers, out[:batch])
@@ -239,7 +237,7 @@ class _HostBuffer:
     def copy(self) -> None:
         for target, host, length in zip(self._targets, self._host, self._filled, strict=True):
             if length > 0:
-                self._device.start_copy(target[:length], host[:length])
+                self._device.queue_copy(target[:length], host[:length])
 
     def moved(self) -> int:
         filled = zip(self._host, self._filled, strict=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.gpu.device import Device
-from hogbatch.store.merge import DAMPING_SCALE, MergeRule, damped_delta
+from hogbatch.store.merge import DAMPING_SCALE, MergeRule
 from hogbatch.workers.transfers import Transfers
 
 HostFloats = NDArray[np.float32]
@@ -24,10 +24,11 @@ TRIAL_WEIGHT = 0.5  # of a merge that is measured: weights below 1 need a multip
 class FlatPart:
     """A contiguous range of the parameters, exchanged as a whole.
 
-    `params`[P] is on the device, `shared`[P] on the host. The change is added either by the device,
-    which writes to host memory, or by the host, whichever is faster. With `per_weight`, less is
-    added to the parameters that others have changed since the change was computed
-    (:func:`hogbatch.store.merge.damped_delta`); the merge rule must be additive.
+    `params`[P] is on the device, `shared`[P] on the host. If the rule is additive and the memory
+    `pinned`, the device adds the change to the host's memory, and pulls in the same operation. Else
+    the change is copied and the host merges it. With `per_weight`, the device adds less to the
+    parameters that others have changed since the change was computed
+    (:func:`hogbatch.store.merge.stale_weight`).
     """
 
     def __init__(
@@ -46,17 +47,26 @@ class FlatPart:
         self._shared = shared
         self._rule = rule
         self._transfers = transfers
-        self._may_map = rule.additive and pinned
-        self._base, self._change, self._pulled = (
-            device.zeros(params.size, np.float32) for _ in range(3)
+        self._pinned = pinned
+        # `seen`: the base of the interval whose change was taken last.
+        self._base, self._seen, self._change, self._pulled = (
+            device.zeros(params.size, np.float32) for _ in range(4)
         )
-        # The base of the interval whose change was taken last, and its copy on the host.
-        self._seen = device.zeros(params.size, np.float32) if per_weight else None
-        self._host_seen = device.pinned(shared.size, np.float32) if per_weight else None
-        self._host_buffer = device.pinned(shared.size, np.float32)
-        methods = self._methods(shared, transfers)
-        self._method = self._fastest_method() if len(methods) > 1 else 0
-        self._add = methods[self._method]
+        self._mapped = device.mapped(shared) if rule.additive and pinned else None
+        self._buffer = device.pinned(0 if self._adds else shared.size, np.float32)
+        self._scale = DAMPING_SCALE if per_weight and self._adds else 0.0
+        # What was queued and is not counted yet: bytes, and the events of its start and end.
+        self._queued: tuple[int, Any, Any] | None = None
+
+    @property
+    def _adds(self) -> bool:
+        """Whether the device adds the change."""
+        return self._mapped is not None
+
+    @property
+    def damps(self) -> bool:
+        """Whether changes are damped by weights."""
+        return self._scale > 0
 
     def begin(self, rows: Any) -> None:
         self.refresh()
@@ -66,13 +76,9 @@ class FlatPart:
         self._device.xp.copyto(self._params, self._pulled)
         self._device.xp.copyto(self._base, self._pulled)
 
-    def rejoin(self, rows: Any) -> None:
-        if self._seen is not None:
-            self._device.xp.copyto(self._seen, self._base)
-        self._device.kernels.rejoin(self._pulled, self._params, self._base)
-
-    def take(self, finite: Any) -> None:
-        self._device.kernels.take(self._params, self._base, self._change, finite)
+    def hand_over(self, rows: Any, finite: Any) -> None:
+        arrays = self._pulled, self._params, self._base, self._seen, self._change
+        self._device.kernels.hand_over(*arrays, finite)
 
     def discard(self) -> None:
         self._device.xp.copyto(self._params, self._base)
@@ -82,71 +88,48 @@ class FlatPart:
         self._base.fill(0)
 
     def merge(self, fraction: float) -> None:
-        self._add(fraction)
+        self._merge_into(self._shared, self._mapped, fraction)
 
     def fetch(self) -> None:
-        copy = partial(self._device.copy_into, self._pulled, self._shared)
-        count_transfer(self._device, self._transfers, self._shared.nbytes, copy)
+        """Pull, unless `merge` has done so, and wait until it is done."""
+        if self._queued is None:
+            self._queue(self._shared.nbytes, self._pull)
+        assert self._queued is not None
+        nbytes, start, end = self._queued
+        self._device.synchronize_event(end)
+        self._transfers.add(nbytes, self._device.elapsed(start, end))
+        self._queued = None
 
     def measure_merge(self) -> float:
         """Seconds of `merge` and `fetch` for the change taken last; merges into other memory."""
-        merge = self._trial_methods()[self._method]
+        trial, mapped = self._device.visible(self._shared.size, np.float32)
 
         def merge_and_fetch() -> None:
-            merge(TRIAL_WEIGHT)
+            self._merge_into(trial, mapped if self._adds else None, TRIAL_WEIGHT)
             self.fetch()
 
         return fastest(self._device, merge_and_fetch)
 
-    def _methods(self, shared: HostFloats, transfers: Transfers) -> list[Callable[[float], None]]:
-        """The ways to merge into `shared`: on the host and, if possible, on the device."""
-        methods = [self._merge_on_host(shared, transfers)]
-        if self._may_map and (mapped := self._device.mapped(shared)) is not None:
-            methods.append(self._add_on_device(mapped, transfers))
-        return methods
+    def _merge_into(self, shared: HostFloats, mapped: Any, fraction: float) -> None:
+        if mapped is None:
+            # `_base` is the replica when the change was taken.
+            source = self._change if self._rule.additive else self._base
+            copy = partial(self._device.to_host, source, self._buffer)
+            count_transfer(self._device, self._transfers, shared.nbytes, copy)
+            self._rule.merge(shared, self._buffer, fraction)
+        else:
+            arrays = self._seen, self._change, mapped, self._pulled
+            add = partial(self._device.kernels.add, fraction, self._scale, *arrays)
+            self._queue(2 * shared.nbytes, add)  # it is read and written
 
-    def _merge_on_host(self, shared: HostFloats, transfers: Transfers) -> Callable[[float], None]:
-        # `_base` is the replica at the last `take`.
-        copied = self._change if self._rule.additive else self._base
-        copy = partial(self._device.to_host, copied, self._host_buffer)
+    def _pull(self) -> None:
+        copy = self._device.queue_copy if self._pinned else self._device.copy_into
+        copy(self._pulled, self._shared)
 
-        def merge(fraction: float) -> None:
-            count_transfer(self._device, transfers, shared.nbytes, copy)
-            if self._host_seen is None:
-                self._rule.merge(shared, self._host_buffer, fraction)
-                return
-            copy_seen = partial(self._device.to_host, self._seen, self._host_seen)
-            count_transfer(self._device, transfers, shared.nbytes, copy_seen)
-            arrays = shared, self._host_buffer, self._host_seen
-            damped_delta(*arrays, fraction, DAMPING_SCALE)
-
-        return merge
-
-    def _add_on_device(self, mapped: Any, transfers: Transfers) -> Callable[[float], None]:
-        kernels = self._device.kernels
-
-        def add(fraction: float) -> None:
-            if self._seen is None:
-                work = partial(kernels.add, fraction, self._change, mapped)
-            else:
-                arguments = DAMPING_SCALE, fraction, self._seen, self._change, mapped
-                work = partial(kernels.add_damped, *arguments)
-            nbytes = 2 * mapped.nbytes  # it is read and written
-            count_transfer(self._device, transfers, nbytes, work)
-
-        return add
-
-    def _fastest_method(self) -> int:
-        """The index of the faster one of `_methods`."""
-        trials = [partial(method, TRIAL_WEIGHT) for method in self._trial_methods()]
-        seconds = [fastest(self._device, trial) for trial in trials]
-        return seconds.index(min(seconds))
-
-    def _trial_methods(self) -> list[Callable[[float], None]]:
-        """The methods on memory that no other process uses; their transfers are not counted."""
-        trial = self._device.pinned(self._shared.size, np.float32)
-        trial[:] = 0
-        return self._methods(trial, Transfers())
+    def _queue(self, nbytes: int, work: Callable[[], None]) -> None:
+        start = self._device.record_event()
+        work()
+        self._queued = nbytes, start, self._device.record_event()
 
 
 class _RowTable(NamedTuple):
@@ -206,11 +189,9 @@ class TouchedRowsPart:
             count_transfer(self._device, self._transfers, table.shared.nbytes, copy)
             self._device.xp.copyto(table.base, table.params)
 
-    def rejoin(self, rows: Any) -> None:
+    def hand_over(self, rows: Any, finite: Any) -> None:
         if rows is not None:
             self._find(rows)
-
-    def take(self, finite: Any) -> None:
         for params, _, _, base, change in self._tables:
             self._device.kernels.take_rows(*self._lists[0], params, base, change, finite)
         self._lists.reverse()
@@ -236,7 +217,7 @@ class TouchedRowsPart:
         count_transfer(self._device, self._transfers, 2 * self._bytes(self._number(found)), add)
 
     def fetch(self) -> None:
-        """Only count transfers: `begin` and `rejoin` have pulled the rows that they need."""
+        """Only count transfers: `begin` and `hand_over` have pulled the rows that they need."""
         for start, end, found in self._pulls:
             seconds = self._device.elapsed(start, end)
             self._transfers.add(self._bytes(self._number(found)), seconds)

@@ -1,18 +1,18 @@
 """A GPU worker's replica of the parameters, and its exchange with the shared parameters.
 
 At the end of each interval (the batches between two merges) the training thread calls
-    rejoin    replaces the base of the replica by the parameters fetched last,
-    take      takes the change made in the interval,
-both by `hand_over`.
+    hand_over   replaces the base of the replica by the parameters fetched last, and takes the
+                change made in the interval.
 The next interval then starts immediately, while the exchange thread (`exchange.py`) calls
-    merge     adds the change to the shared parameters,
-    fetch     pulls the shared parameters for the next `rejoin`.
+    merge       adds the change to the shared parameters,
+    fetch       pulls the shared parameters for the next `hand_over`.
 No update is lost: `params - base` is always the change that has not been taken yet.
 """
 
 import logging
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -58,8 +58,9 @@ class Replica:
         self._per_weight = per_weight and self._rule.additive
         self.damps_weights = False  # whether `merge` damps changes by weights
         self.totals = device.zeros(TOTALS, np.float64)  # of the batches since the last `take`
-        self.taken_totals = device.zeros(TOTALS, np.float64)
-        self.finite = device.zeros(1, np.float32)
+        # On the host: the totals of the change that was taken last, and 0 if it is not finite.
+        self.taken_totals, self._totals_there = device.visible(TOTALS, np.float64)
+        self.finite, self._finite_there = device.visible(1, np.float32)
         self._pinned = device.pin(model.memory)  # in one call: two arrays may share a page
         if self._pinned:  # later mappings may have the same address
             weakref.finalize(self, device.unpin, model.memory).atexit = False
@@ -90,9 +91,9 @@ class Replica:
 
     def exchange_all(self) -> None:
         """Exchange all parameters at every merge."""
-        self.damps_weights = self._per_weight
         self._repeat_hand_over = None
-        self._parts = [self._flat(self.params, self._model.params, self.damps_weights)]
+        whole = self._flat(self.params, self._model.params, self._per_weight)
+        self._parts, self.damps_weights = [whole], whole.damps
         if self._sums and self._rule.additive:
             slot, shared = self.slots[0][: self._sums], self._model.first[: self._sums]
             self._parts.append(self._flat(slot, shared))
@@ -137,39 +138,26 @@ class Replica:
             part.refresh()
 
     def hand_over(self, rows: Any) -> Any:
-        """`rejoin`, then `take`; returns the event of its completion.
+        """Apply what `fetch` has pulled, and take the change and the totals of the interval.
 
-        The device does not train in the meantime. If all parameters are exchanged, the arrays are
-        always the same, so the operations are captured and take one launch.
+        `rows` are those of the next interval, or None. `finite`[0] becomes 0 if the change contains
+        NaN or Inf. Returns the event of its completion; the device does not train in the meantime.
+        If all parameters are exchanged, the arrays are always the same, so the operations are
+        captured and take one launch.
         """
+        self.finite[0] = 1
         if isinstance(self._parts[0], TouchedRowsPart):
-            self.rejoin(rows)
-            self.take()
+            self._take(rows)
         elif self._repeat_hand_over is None:
-            self._repeat_hand_over = self.device.capture(self._rejoin_and_take)
+            self._repeat_hand_over = self.device.capture(partial(self._take, None))
         else:
             self._repeat_hand_over()
         return self.device.record_event()
 
-    def _rejoin_and_take(self) -> None:
-        self.rejoin(None)
-        self.take()
-
-    def rejoin(self, rows: Any) -> None:
-        """Apply what `fetch` has pulled; `rows` are those of the next interval, or None."""
+    def _take(self, rows: Any) -> None:
         for part in self._parts:
-            part.rejoin(rows)
-
-    def take(self) -> None:
-        """Take the change and the totals of the interval.
-
-        `finite`[0] becomes 0 if the change contains NaN or Inf.
-        """
-        self.finite.fill(1)
-        for part in self._parts:
-            part.take(self.finite)
-        self.device.xp.copyto(self.taken_totals, self.totals)
-        self.totals.fill(0)
+            part.hand_over(rows, self._finite_there)
+        self.device.kernels.drain(self.totals, self._totals_there)
 
     def discard(self) -> None:
         """Undo the change that has not been taken."""
@@ -194,7 +182,7 @@ class Replica:
             part.merge(fraction)
 
     def fetch(self) -> None:
-        """Pull the shared parameters for the next `rejoin`."""
+        """Pull the shared parameters for the next `hand_over`."""
         for part in self._parts:
             part.fetch()
 

@@ -66,7 +66,7 @@ def useful_range(set_name: str, server: str, data: Path) -> Range:
     """The range of the first GPU of a server with the data and network of a set."""
     described, workload = read_server(server), _problem(set_name, data).workload
     gpu = next(gpu for gpu in described.gpus if gpu.ordinal != "host")
-    return Range(*useful_limits(GpuCost(gpu, described.cpu, workload).profile(workload.rows)))
+    return Range(*useful_limits(GpuCost(gpu, workload).profile(workload.rows)))
 
 
 @dataclass(frozen=True, slots=True)

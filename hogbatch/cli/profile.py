@@ -79,7 +79,7 @@ def _description(name: str) -> str:
     described: list[ServerGpu] = []
     ordinals: list[int | str] = ["host", *(found.ordinal for found in find_gpus().devices)]
     for ordinal in ordinals:
-        gpu, probes = machine.describe_gpu(ordinal, cpu, source, _note)
+        gpu, probes = machine.describe_gpu(ordinal, source, _note)
         _print_errors(f"gpu:{ordinal}", gpu, probes)
         described.append(gpu)
     about = f"{cpu.model}, {cpu.threads} threads; {source}"

@@ -234,27 +234,27 @@ def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
 
 # The exchange of a replica with the shared parameters.
 @_quiet
-def take(params, base, change, finite):
-    np.subtract(params, base, out=change)
+def hand_over(pulled, params, base, seen, change, finite):
+    seen[:] = base
+    params -= base
+    params += pulled
+    np.subtract(params, pulled, out=change)
     base[:] = params
     finite[0] *= np.isfinite(change).all()
 
 
-@_quiet
-def rejoin(pulled, params, base):
-    params -= base
-    params += pulled
-    base[:] = pulled
+def drain(values, out):
+    out[:] = values
+    values[:] = 0
 
 
 @_quiet
-def add(fraction, change, shared):
-    shared += np.float32(fraction) * change
-
-
-@_quiet
-def add_damped(scale, fraction, seen, change, shared):
-    shared += change * (np.float32(fraction * scale) / (np.float32(scale) + np.abs(shared - seen)))
+def add(fraction, scale, seen, change, shared, pulled):
+    weight = np.float32(fraction)
+    if scale > 0:
+        weight = weight * (np.float32(scale) / (np.float32(scale) + np.abs(shared - seen)))
+    shared += change * weight
+    pulled[:] = shared
 
 
 def find_rows(inputs, rows, head, touched, found):
@@ -266,9 +266,9 @@ def find_rows(inputs, rows, head, touched, found):
 @_quiet
 def take_rows(touched, found, params, base, change, finite):
     rows = touched[: found[0]]
-    before = base[rows]
-    take(params[rows], before, change[: found[0]], finite)
-    base[rows] = before
+    change[: found[0]] = params[rows] - base[rows]
+    base[rows] = params[rows]
+    finite[0] *= np.isfinite(change[: found[0]]).all()
 
 
 @_quiet

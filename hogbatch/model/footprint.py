@@ -122,18 +122,19 @@ def cpu_worker(sizes: RunSizes, threads: int, teams: int | None = None) -> Parts
 def gpu_worker(sizes: RunSizes, *, on_host: bool) -> Parts:
     """Return the memory that a GPU worker allocates on the host.
 
-    With a GPU, these are the buffers for changes of the model. `on_host`, where NumPy replaces the
-    GPU, these are also the replica, its gradient, the copies that merging needs, and the data.
+    With a GPU, these are a buffer for changes of the model, if the host merges them, and memory to
+    measure merges in. `on_host`, where NumPy replaces the GPU, these are also the replica, its
+    gradient, the copies that merging needs, and the data.
     """
     change = sizes.model + (sizes.first_layer if sizes.sparse else 0)
     if not on_host:
         return {"replicas": 2 * change, "processes": 4 * PROCESS}
     replica = sizes.model + sizes.state
-    merging = 4 * change  # base, change and pulled parameters, and a copy while measuring
+    merging = 5 * change  # two bases, change and pulled parameters; and memory to measure in
     # With the temporary arrays of NumPy.
     gradient = 4 * (sizes.model - (sizes.first_layer if sizes.sparse else 0))
     return {
-        "replicas": replica + merging + change + gradient,
+        "replicas": replica + merging + gradient,
         "copies of the data": sizes.data + 16 * sizes.rows,
         "processes": PROCESS,
     }

@@ -41,18 +41,6 @@ def delta(shared: Floats, change: Floats, weight: float = 1.0) -> None:
             shared[c] += change[c] if weight == 1.0 else factor * change[c]
 
 
-def damped_delta(shared: Floats, change: Floats, seen: Floats, weight: float, scale: float) -> None:
-    """shared += weight * change * scale / (scale + abs(shared - seen)).
-
-    `seen`[P] are the parameters that the change was computed with: the more others have changed a
-    parameter since, the less of the change is added. See :func:`stale_weight`.
-    """
-    factor, least = np.float32(weight * scale), np.float32(scale)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for c in _chunks(change):
-            shared[c] += change[c] * (factor / (least + np.abs(shared[c] - seen[c])))
-
-
 def average(shared: Floats, replica: Floats, weight: float = 1.0) -> None:
     """shared = (shared + replica) / 2: keeps half of each side's change."""
     del weight
@@ -79,9 +67,9 @@ def stale_weight(rule: str, staleness: int) -> float:
 
     off         1
     root        1 / sqrt(1 + tau)
-    per-weight  that of :func:`damped_delta` for each parameter, where d is its change by others,
-                with the scale DAMPING_SCALE. The replica does this when it merges; where only
-                touched rows of a sparse layer are exchanged, the weight is that of `root`.
+    per-weight  s / (s + |d|) for each parameter, where d is its change by others and s the scale
+                DAMPING_SCALE. The device does this when it adds a change; where the host adds it,
+                or only touched rows of a sparse layer are exchanged, the weight is that of `root`.
     """
     return 1.0 if rule == "off" else 1 / math.sqrt(1 + staleness)
 

@@ -69,7 +69,7 @@ def test_the_copy_stream_is_used_in_its_block_and_its_events_have_times(cuda):
         assert cuda.xp.cuda.get_current_stream() != own
         started = cuda.record_event()
         for _ in range(50):
-            cuda.kernels.add(1.0, change, sums)
+            cuda.kernels.add(1.0, 0.0, change, change, sums, sums)
         ended = cuda.record_event()
     assert cuda.xp.cuda.get_current_stream() == own
     cuda.wait_event(ended)
@@ -94,12 +94,12 @@ def in_a_thread(device, work):
 def test_a_thread_waits_for_the_work_of_another(cuda):
     shared, change = cuda.to_device(ones(100_000)), cuda.to_device(ones(100_000))
     for _ in range(50):
-        cuda.kernels.add(1.0, change, shared)
+        cuda.kernels.add(1.0, 0.0, change, change, shared, shared)
     asked = cuda.record_event()
 
     def read():
         cuda.wait_event(asked)
-        cuda.kernels.add(1.0, change, shared)
+        cuda.kernels.add(1.0, 0.0, change, change, shared, shared)
         return fetch(cuda, shared)
 
     assert (in_a_thread(cuda, read) == 52).all()
@@ -123,7 +123,7 @@ def test_work_that_fails_during_capture_raises_its_own_error(cuda, call):
         calls.append(1)
         if len(calls) == call:
             raise ValueError("of the work")
-        cuda.kernels.add(1.0, change, sums)
+        cuda.kernels.add(1.0, 0.0, change, change, sums, sums)
 
     with pytest.raises(ValueError, match="of the work"):
         cuda.capture(work)

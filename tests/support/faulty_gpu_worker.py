@@ -15,15 +15,15 @@ from tests.support.limited_devices import Kernels
 class Spoiling(HostDevice):
     def __init__(self):
         super().__init__()
-        self.kernels = Kernels(take=self._take)
+        self.kernels = Kernels(hand_over=self._hand_over)
         self.changes = 0
 
-    def _take(self, params, base, change, finite):
+    def _hand_over(self, pulled, params, base, seen, change, finite):
         self.changes += not np.array_equal(params, base)  # merges are tried without a change first
         if self.changes == 3:
             self.changes += 1
             params[5] = np.nan
-        reference.take(params, base, change, finite)
+        reference.hand_over(pulled, params, base, seen, change, finite)
 
 
 if __name__ == "__main__":

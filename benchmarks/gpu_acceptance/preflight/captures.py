@@ -27,7 +27,7 @@ def beside_copies(gpu: Gpu) -> dict[str, Any]:
     errors, captured = list[str](), 0
     for _ in range(count):
         try:
-            gpu.device.capture(lambda: gpu.device.kernels.add(1.0, ones, cells))()
+            gpu.device.capture(lambda: gpu.device.kernels.add(1.0, 0.0, ones, ones, cells, cells))()
             captured += 1
         except Exception as error:
             errors.append(one_line(error))

@@ -100,7 +100,8 @@ def mapped_add(gpu: Gpu, params: NDArray[np.float32]) -> str:
         if (mapped := gpu.device.mapped(params)) is None:
             return "the device cannot use the addresses of the host"
         before, ones = params.copy(), np.ones_like(params)
-        gpu.device.kernels.add(1.0, gpu.device.to_device(ones), mapped)
+        change = gpu.device.to_device(ones)
+        gpu.device.kernels.add(1.0, 0.0, change, change, mapped, gpu.cupy.empty_like(change))
         gpu.device.synchronize()
     except Exception as error:
         return one_line(error)

@@ -22,22 +22,38 @@ class ReplicaKernels(Protocol):
     the same moment.
     """
 
-    def take(self, params: Floats, base: Floats, change: Floats, finite: Floats) -> None:
-        """change[P] = params - base; base = params. finite[0] = 0 if a change is not finite."""
-
-    def rejoin(self, pulled: Floats, params: Floats, base: Floats) -> None:
-        """params[P] = pulled + (params - base); base = pulled."""
-
-    def add(self, fraction: float, change: Floats, shared: Floats) -> None:
-        """shared[P] += fraction * change."""
-
-    def add_damped(
-        self, scale: float, fraction: float, seen: Floats, change: Floats, shared: Floats
+    def hand_over(
+        self,
+        pulled: Floats,
+        params: Floats,
+        base: Floats,
+        seen: Floats,
+        change: Floats,
+        finite: Floats,
     ) -> None:
-        """shared[P] += fraction * change * scale / (scale + abs(shared - seen)).
+        """Pull, and take the change of the replica.
 
-        `seen`[P] are the parameters that the change was computed with; see
-        hogbatch.store.staleness.
+        seen[P] = base; params = pulled + (params - base); change = params - pulled; base = params.
+        finite[0] = 0 if a change is not finite.
+        """
+
+    def drain(self, values: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """out[N] = values; values = 0."""
+
+    def add(
+        self,
+        fraction: float,
+        scale: float,
+        seen: Floats,
+        change: Floats,
+        shared: Floats,
+        pulled: Floats,
+    ) -> None:
+        """shared[P] += fraction * change; pulled[P] = shared.
+
+        With a `scale` above 0, the change is multiplied by scale / (scale + abs(shared - seen)),
+        where `seen`[P] are the parameters that it was computed with: see `stale_weight` in
+        hogbatch.store.merge.
         """
 
     def find_rows(
@@ -62,7 +78,10 @@ class ReplicaKernels(Protocol):
         change: Floats,
         finite: Floats,
     ) -> None:
-        """`take` on the touched rows of params[F, H]: change[t] is that of row touched[t]."""
+        """change[t] = that of row touched[t] of params[F, H] since `base`, which becomes params.
+
+        finite[0] = 0 if a change is not finite.
+        """
 
     def rejoin_rows(
         self,
@@ -72,7 +91,7 @@ class ReplicaKernels(Protocol):
         params: Floats,
         base: Floats,
     ) -> None:
-        """`rejoin` on the touched rows of params[F, H], with those of shared[F, H]."""
+        """params = shared + (params - base); base = shared, for the touched rows of all [F, H]."""
 
     def add_rows(
         self,
@@ -82,7 +101,7 @@ class ReplicaKernels(Protocol):
         change: Floats,
         shared: Floats,
     ) -> None:
-        """`add` on the touched rows of shared[F, H]; `change` as `take_rows` leaves it."""
+        """shared[F, H] += fraction * change for touched rows; `change` as `take_rows` leaves it."""
 
 
 class StagingKernels(Protocol):

@@ -79,7 +79,8 @@ class CudaDevice:
         return time.perf_counter()
 
     def record_event(self) -> Any:
-        return self._record_in(self._stream)
+        # The host sleeps while it waits for the event.
+        return self._stream.record(self.xp.cuda.Event(block=True))
 
     def wait_event(self, event: Any) -> None:
         self._stream.wait_event(event)
@@ -130,10 +131,9 @@ class CudaDevice:
             array.set(host)
             self.synchronize()  # copies from pinned pages are asynchronous
 
-    def start_copy(self, array: Any, host: HostArray) -> Any:
+    def queue_copy(self, array: Any, host: HostArray) -> None:
         if host.size > 0:
-            array.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._copy_stream)
-        return self._record_in(self._copy_stream)
+            array.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._stream)
 
     @contextmanager
     def copy_stream(self) -> Iterator[None]:
@@ -156,19 +156,25 @@ class CudaDevice:
 
     def free_unused(self) -> None:
         self.xp.get_default_memory_pool().free_all_blocks()
-        self.xp.get_default_pinned_memory_pool().free_all_blocks()
 
     def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
         count = int(np.prod(shape, dtype=np.int64))
         nbytes = max(1, count * np.dtype(dtype).itemsize)
-        memory = self.xp.cuda.alloc_pinned_memory(nbytes)
+        cuda = self.xp.cuda  # not its pool, which takes a power of two, and keeps it
+        memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(nbytes), 0)
         array: HostArray = np.frombuffer(memory, dtype, count).reshape(shape)
         return array
 
+    def visible(self, shape: Shape, dtype: DTypeLike) -> tuple[HostArray, Any]:
+        array = self.pinned(shape, dtype)
+        array[...] = 0
+        return array, self._view(array)
+
     def mapped(self, array: HostArray) -> Any | None:
+        return self._view(array) if self._can("CanUseHostPointerForRegisteredMem") else None
+
+    def _view(self, array: HostArray) -> Any:
         cuda = self.xp.cuda
-        if not self._can("CanUseHostPointerForRegisteredMem"):
-            return None
         memory = cuda.UnownedMemory(array.ctypes.data, array.nbytes, array, self._ordinal)
         return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0))
 
@@ -192,10 +198,6 @@ class CudaDevice:
 
     def synchronize(self) -> None:
         self.record_event().synchronize()  # cudaStreamSynchronize would spin
-
-    def _record_in(self, stream: Any) -> Any:
-        """Record an event with a time in `stream`; the host sleeps while it waits for it."""
-        return stream.record(self.xp.cuda.Event(block=True))
 
     def _can(self, feature: str) -> bool:
         """Return whether the device has an attribute cudaDevAttr..., which is 0 or 1."""

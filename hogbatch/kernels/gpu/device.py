@@ -92,14 +92,11 @@ class Device(Protocol):
     def copy_into(self, array: Any, host: HostArray) -> None:
         """array = host; same shape and dtype, both C-contiguous. `host` may change afterwards."""
 
-    def start_copy(self, array: Any, host: HostArray) -> Any:
-        """Start array = host concurrently to the thread's queued work; return its end event.
-
-        `host` must be `pinned`, and must not change before the event.
-        """
+    def queue_copy(self, array: Any, host: HostArray) -> None:
+        """Queue array = host. `host` must be pinned, and must not change before this is done."""
 
     def copy_stream(self) -> AbstractContextManager[Any]:
-        """A context in which the thread's work is queued for the stream of `start_copy`.
+        """A context in which the thread's work is queued for another stream.
 
         That work runs concurrently with all other work, so events must order the two. Nothing may
         be allocated in the context. Only one thread may use the stream.
@@ -119,6 +116,9 @@ class Device(Protocol):
 
     def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
         """Return a new uninitialized host array in page-locked memory, for fast copies."""
+
+    def visible(self, shape: Shape, dtype: DTypeLike) -> tuple[HostArray, Any]:
+        """Return a new array of zeros in page-locked memory, and the device's view of it."""
 
     def mapped(self, array: HostArray) -> Any | None:
         """Return the pinned `array` as a device array, so that kernels access host memory.
@@ -261,9 +261,8 @@ class HostDevice:
     def copy_into(self, array: HostArray, host: HostArray) -> None:
         np.copyto(array, host, casting="no")
 
-    def start_copy(self, array: HostArray, host: HostArray) -> float:
+    def queue_copy(self, array: HostArray, host: HostArray) -> None:
         self.copy_into(array, host)
-        return self.record_event()
 
     def copy_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -286,6 +285,10 @@ class HostDevice:
 
     def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
         return np.empty(shape, dtype)
+
+    def visible(self, shape: Shape, dtype: DTypeLike) -> tuple[HostArray, HostArray]:
+        array = np.zeros(shape, dtype)
+        return array, array
 
     def mapped(self, array: HostArray) -> HostArray:
         return array

@@ -1,11 +1,17 @@
 """A replica's exchange with the shared parameters, on the device; see `ReplicaKernels`."""
 
-from hogbatch.kernels.gpu.launch import WARP, kernel, over_batch, over_cells, over_touched
+from hogbatch.kernels.gpu.launch import (
+    WARP,
+    kernel,
+    over_batch,
+    over_cells,
+    over_link,
+    over_touched,
+)
 
-_take = kernel("replica", "take")
-_rejoin = kernel("replica", "rejoin")
+_hand_over = kernel("replica", "hand_over")
+_drain = kernel("replica", "drain")
 _add = kernel("replica", "add")
-_add_damped = kernel("replica", "add_damped")
 _find_touched = kernel("sparse", "find_touched")
 _unmark = kernel("sparse", "unmark")
 _take_rows = kernel("replica", "take_rows")
@@ -13,21 +19,18 @@ _rejoin_rows = kernel("replica", "rejoin_rows")
 _add_rows = kernel("replica", "add_rows")
 
 
-def take(params, base, change, finite):
-    over_cells(_take, params.size, params, params.size, base, change, finite)
+def hand_over(pulled, params, base, seen, change, finite):
+    size = params.size
+    over_cells(_hand_over, size, pulled, size, params, base, seen, change, finite)
 
 
-def rejoin(pulled, params, base):
-    over_cells(_rejoin, params.size, pulled, params.size, params, base)
+def drain(values, out):
+    over_cells(_drain, values.size, values, values.size, out)
 
 
-def add(fraction, change, shared):
-    over_cells(_add, change.size, float(fraction), change, change.size, shared)
-
-
-def add_damped(scale, fraction, seen, change, shared):
-    arguments = float(scale), float(fraction), seen, change.size, change, shared
-    over_cells(_add_damped, change.size, *arguments)
+def add(fraction, scale, seen, change, shared, pulled):
+    arguments = float(fraction), float(scale), seen, change, change.size, shared, pulled
+    over_link(_add, change.size, *arguments)
 
 
 def find_rows(inputs, rows, head, touched, found):

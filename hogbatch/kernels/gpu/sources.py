@@ -58,7 +58,7 @@ KERNELS: Final = {  # the extern "C" names of each source
         *("find_touched", "unmark", "add_up", "step_touched"),
     ),
     "losses": ("loss_gradient", "narrow_loss_gradient", "loss_and_metrics"),
-    "replica": ("take", "rejoin", "add", "add_damped", "take_rows", "rejoin_rows", "add_rows"),
+    "replica": ("hand_over", "drain", "add", "take_rows", "rejoin_rows", "add_rows"),
     "staging": ("copy_rows", "copy_cells", "find_spans", "add_lengths"),
 }
 

@@ -121,7 +121,6 @@ class ServerGpu(Section, frozen=True):
     link_speed: Positive  # bytes per second between host and device
     link_seconds: Positive  # of a transfer, whatever its size
     mapped_speed: Positive  # bytes per second of kernels that read or write the host's memory
-    host_add_speed: Positive  # bytes of parameters per second, for a change added by the host
 
 
 class Server(Struct, frozen=True, forbid_unknown_fields=True):

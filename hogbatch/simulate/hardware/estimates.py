@@ -29,7 +29,6 @@ USUAL: Final = {  # figures that differ little between GPUs
     "step_seconds": 5e-6,  # of the work on the host for each batch
     "launch_seconds": 2e-6,  # of a node of a CUDA graph
     "link_seconds": 1e-5,  # of a copy that is waited for
-    "host_add_speed": 10e9,  # of NumPy on a recent core
 }
 
 

@@ -9,38 +9,30 @@ from typing import NamedTuple
 
 from hogbatch.kernels.layers import LayerView
 from hogbatch.simulate.hardware.cpu_cost import FLOAT
-from hogbatch.simulate.hardware.description import Cpu, ServerGpu
+from hogbatch.simulate.hardware.description import ServerGpu
 from hogbatch.simulate.hardware.workload import Workload, weights
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import densifying_is_faster, measure_sizes
 
 CELL_PASSES = 6  # reads and writes of a cell of activations or scores in a batch
-REJOIN_AND_TAKE = 9  # arrays of parameters that the two operations read or write
-KEEP_SEEN = 2  # the same for the copy that damping by weights needs
-DAMP_ON_HOST = 4  # times the seconds of an addition, measured on two cores
+HAND_OVER = 7  # arrays of parameters that the operation reads or writes
+ROWS_HAND_OVER = 9  # the same for touched rows, with which it is two operations
 SPARSE_LINE = 32  # bytes; the least that the link transfers
 
 
 class MergeTimes(NamedTuple):
     """The seconds of one merge."""
 
-    blocking: float  # rejoin and take, during which the device does not train
-    merge: float  # the change is copied to the host and added to the shared parameters
-    fetch: float  # the shared parameters are copied to the device
-    pull: float  # before an interval that does not follow another: a fetch, and the touched rows
+    blocking: float  # taking the change, during which the device does not train
+    merge: float  # the change is added to the shared parameters, which are pulled
+    pull: float  # before an interval that does not follow another: a copy, and the touched rows
 
 
 class GpuCost:
-    """Costs of batches and merges on one GPU.
+    """Costs of batches and merges on one GPU."""
 
-    `damps_weights`: whether changes are damped by weights (--staleness-damping per-weight).
-    """
-
-    def __init__(
-        self, gpu: ServerGpu, cpu: Cpu, workload: Workload, *, damps_weights: bool = False
-    ) -> None:
-        self._gpu, self._cpu, self._workload = gpu, cpu, workload
-        self._damps_weights = damps_weights
+    def __init__(self, gpu: ServerGpu, workload: Workload) -> None:
+        self._gpu, self._workload = gpu, workload
         self.densify = workload.may_densify and densifying_is_faster(
             self._train_seconds, workload.rows
         )
@@ -72,31 +64,21 @@ class GpuCost:
         first, gpu = self._workload.layers[0], self._gpu
         cells, slots = self._workload.parameters, self._workload.exchanged_slots
         if touched is None:
-            damped = cells if self._damps_weights else 0
-            return self._flat(cells + slots * weights(first), damped)
+            return self._flat(cells + slots * weights(first))
         flat = self._flat(cells - weights(first))
         nbytes = touched * max(FLOAT * first.fan_out, SPARSE_LINE) * (1 + slots)
-        on_device = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 3 * gpu.launch_seconds
+        on_device = ROWS_HAND_OVER * nbytes / gpu.exchange_speed + 3 * gpu.launch_seconds
         pulled = nbytes / gpu.mapped_speed + gpu.link_seconds
         added = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
         blocking, merge = flat.blocking + on_device + pulled, flat.merge + added
-        return MergeTimes(blocking, merge, flat.fetch, flat.fetch + pulled)
+        return MergeTimes(blocking, merge, flat.pull + pulled)
 
-    def _flat(self, cells: int, damped: int = 0) -> MergeTimes:
-        """Times of a merge of `cells` parameters, added by the device or by the host.
-
-        The changes of `damped` of them are damped by weights.
-        """
+    def _flat(self, cells: int) -> MergeTimes:
+        """Times of a merge of `cells` parameters."""
         gpu, nbytes = self._gpu, FLOAT * cells
-        blocking = REJOIN_AND_TAKE * nbytes / gpu.exchange_speed + 2 * gpu.launch_seconds
-        copy = nbytes / gpu.link_speed + gpu.link_seconds
-        by_host = copy + nbytes / gpu.host_add_speed
-        by_device = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
-        if damped:
-            blocking += KEEP_SEEN * FLOAT * damped / gpu.exchange_speed + gpu.launch_seconds
-            by_host += FLOAT * damped / gpu.link_speed + gpu.link_seconds
-            by_host += DAMP_ON_HOST * FLOAT * damped / gpu.host_add_speed
-        return MergeTimes(blocking, min(by_host, by_device), copy, copy)
+        blocking = HAND_OVER * nbytes / gpu.exchange_speed + 2 * gpu.launch_seconds
+        merge = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
+        return MergeTimes(blocking, merge, nbytes / gpu.link_speed + gpu.link_seconds)
 
     def _train_seconds(self, rows: int, densify: bool) -> float:
         gpu, workload = self._gpu, self._workload

@@ -27,7 +27,6 @@ from hogbatch.simulate.profile import gpu as on_gpu
 from hogbatch.simulate.profile.cpu import Measured, build_tables, measure
 from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
 from hogbatch.simulate.profile.networks import DENSE, HASHED, SPARSE, Sizes, build
-from hogbatch.store.merge import delta
 from hogbatch.workers.trainer import Trainer
 
 CORE: Final = Path("/sys/devices/system/cpu/cpu0")
@@ -87,7 +86,7 @@ def _cpu_at_start(source: str) -> Cpu:
         _unmeasured(usual.memory, source, "far_speed", "barrier_seconds"),
         private_cache=_cache_size(2) or usual.memory.private_cache,
         shared_cache=_cache_size(3) or usual.memory.shared_cache,
-        copy_speed=on_gpu.measure_transfers(HostDevice(), delta)["link_speed"],
+        copy_speed=on_gpu.measure_transfers(HostDevice())["link_speed"],
     )
     return structs.replace(
         _unmeasured(usual, source, "smt_gain", "slice_seconds"),
@@ -150,9 +149,7 @@ def _limited(cpu: Cpu) -> Cpu:
     return structs.replace(cpu, memory=limited)
 
 
-def describe_gpu(
-    ordinal: int | str, cpu: Cpu, source: str, report: Report
-) -> tuple[ServerGpu, list[Probe]]:
+def describe_gpu(ordinal: int | str, source: str, report: Report) -> tuple[ServerGpu, list[Probe]]:
     """Measure a GPU, or with "host" NumPy on one core in place of one.
 
     Returns its description, and the probes it was fitted to.
@@ -165,7 +162,7 @@ def describe_gpu(
         device, sizes = CudaDevice(ordinal), BATCHES_ON_GPU
         device.enter()
         usual = structs.replace(read_server(USUAL_GPU).gpus[0], ordinal=ordinal, model=device.model)
-    speeds = on_gpu.measure_transfers(device, delta)
+    speeds = on_gpu.measure_transfers(device)
     start = structs.replace(_unmeasured(usual, source), **speeds)
     probes: list[Probe] = []
     for network in ON_GPU:
@@ -174,15 +171,15 @@ def describe_gpu(
         trainer = Trainer(device, probe.assignment)
         for rows in sizes:
             if rows <= probe.workload.rows:
-                predict = partial(_gpu_seconds, cpu, probe.workload, rows)
+                predict = partial(_gpu_seconds, probe.workload, rows)
                 name = f"{network.name}, {rows} rows, {device.name}"
                 probes.append(Probe(name, trainer.seconds(rows), predict))
     figures = [name for name in _figures(ServerGpu) if name not in speeds]
     return fit(start, figures, probes), probes
 
 
-def _gpu_seconds(cpu: Cpu, workload: Workload, rows: int, gpu: ServerGpu) -> float:
-    return GpuCost(gpu, cpu, workload).train_seconds(rows)
+def _gpu_seconds(workload: Workload, rows: int, gpu: ServerGpu) -> float:
+    return GpuCost(gpu, workload).train_seconds(rows)
 
 
 def cores_per_cache(core: Path) -> int:

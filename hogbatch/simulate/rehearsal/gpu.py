@@ -77,7 +77,7 @@ class RehearsedGpu(SimulatedEngine):
         if self._replica.touched is not None:
             touched = len(np.unique(inputs.indices[: inputs.indptr[rows]]))
         times = self._cost.merge(touched)
-        return MergeCost(times.blocking, times.merge + times.fetch)
+        return MergeCost(times.blocking, times.merge)
 
     # The threads ----------------------------------------------------------------------------------
 
@@ -112,9 +112,6 @@ class RehearsedGpu(SimulatedEngine):
             case Pause.MERGE:
                 transfers.add(0, times.merge)
                 return now + times.merge
-            case Pause.FETCH:
-                transfers.add(0, times.fetch)
-                return now + times.fetch
             case Pause.COMPLETE:
                 return self._device.free
             case Pause.QUEUED:

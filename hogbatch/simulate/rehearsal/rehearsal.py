@@ -204,10 +204,8 @@ class Rehearsal(Platform):
             return RehearsedCpu(count, own, cost, model, assign, noise, cores, *numbers)
 
         def gpu_engine(request: WorkerRequest) -> SimulatedEngine:
-            gpu, training = described_gpu(self._server, request), setup.plan.training
-            additive = MERGE_RULES[setup.config.merge].additive
-            damps_weights = additive and training.staleness_damping == "per-weight"
-            cost = GpuCost(gpu, cpu, workload, damps_weights=damps_weights)
+            gpu = described_gpu(self._server, request)
+            cost = GpuCost(gpu, workload)
             shares_core = gpu.ordinal == "host" and threads + THREADS_OF_HOST > cpu.threads
             return RehearsedGpu(str(request), cost, assign, noise, shares_core=shares_core)
 

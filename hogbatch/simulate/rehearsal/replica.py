@@ -39,7 +39,7 @@ class SimulatedDevice(HostDevice):
         self.host, self.cost, self.noise = host, cost, noise
         self.free = 0.0
         self.work: list[Callable[[], object]] = []
-        self.times = MergeTimes(0.0, 0.0, 0.0, 0.0)  # of the change that was taken last
+        self.times = MergeTimes(0.0, 0.0, 0.0)  # of the change that was taken last
         self._shares_core = shares_core
         self._exchanging = 0.0  # seconds of an exchange that prolong the next interval
 
@@ -76,8 +76,8 @@ class SimulatedDevice(HostDevice):
         times = self.cost.merge(touched)
         times = MergeTimes(*(seconds * self.noise.factor() for seconds in times))
         if self._shares_core and not last:
-            self._exchanging = times.merge + times.fetch
-            times = times._replace(merge=2 * times.merge, fetch=2 * times.fetch)
+            self._exchanging = times.merge
+            times = times._replace(merge=2 * times.merge)
         self.busy(times.blocking)
         self.times = times
 
@@ -85,7 +85,7 @@ class SimulatedDevice(HostDevice):
         """Queue a pull of all parameters and an evaluation."""
         sizes = _batch_sizes(rows, batch)
         seconds = sum(count * self.cost.evaluate_seconds(size) for size, count in sizes)
-        self.busy((self.cost.merge(None).fetch + seconds) * self.noise.factor())
+        self.busy((self.cost.merge(None).pull + seconds) * self.noise.factor())
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> HostArray:
         """Return an array that begins at a cache line, as shared memory does."""
@@ -111,10 +111,10 @@ class RehearsedReplica(Replica):
 
     def refresh(self) -> None:
         super().refresh()
-        self.transfers.add(0, self.device.cost.merge(None).fetch)
+        self.transfers.add(0, self.device.cost.merge(None).pull)
 
     def hand_over(self, rows: Any) -> float:
-        self.device.work += [partial(super().rejoin, rows), super().take]
+        self.device.work.append(partial(super().hand_over, rows))
         self.device.take(self.touched, last=rows is None)
         return self.device.record_event()
 

@@ -8,7 +8,7 @@ from cupy import cuda
 from cupy._arrays import asarray, compute, ndarray
 from cupy._copies import MemoryPointer
 from cupy._kernel import RawKernel
-from cupy._memory import pinned_pool, pool
+from cupy._memory import pool
 from cupy._streams import get_current_stream
 
 __version__ = "14.2.0"  # the version that is imitated
@@ -82,10 +82,6 @@ dot = matmul
 
 def get_default_memory_pool() -> Any:
     return pool
-
-
-def get_default_pinned_memory_pool() -> Any:
-    return pinned_pool
 
 
 def _as_numpy(name: str) -> Any:

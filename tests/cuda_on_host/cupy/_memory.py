@@ -99,28 +99,19 @@ class MemoryPool:
         return self._limit
 
 
-class PinnedMemoryPool:
-    def free_all_blocks(self) -> None:
-        """Do nothing: nothing is cached."""
+class PinnedMemory(mmap.mmap):
+    """Host memory that the device can access."""
 
-
-class PinnedMemoryPointer(mmap.mmap):
-    """Host memory that the device can access; a buffer, like CuPy's."""
-
-    def __new__(cls, size: int) -> "PinnedMemoryPointer":
+    def __new__(cls, size: int) -> "PinnedMemory":
         self = super().__new__(cls, -1, size)
-        self.ptr = ctypes.addressof(ctypes.c_char.from_buffer(self))
-        self.mem = Region(self.ptr, size)
+        self.mem = Region(ctypes.addressof(ctypes.c_char.from_buffer(self)), size)
         self.mem.register()
         return self
 
-    def size(self) -> int:
-        return len(self)
 
-
-def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
-    """At least `size` bytes; a power of two, as in CuPy."""
-    return PinnedMemoryPointer(max(512, 1 << (size - 1).bit_length()))
+def PinnedMemoryPointer(memory: PinnedMemory, offset: int) -> memoryview:
+    """A buffer, like CuPy's."""
+    return memoryview(memory)[offset:]
 
 
 def host_register(ptr: int, size: int, flags: int) -> None:
@@ -215,4 +206,3 @@ _starts: list[int] = []  # addresses of all live regions, sorted
 _regions: "weakref.WeakValueDictionary[int, Region]" = weakref.WeakValueDictionary()
 _registered: dict[int, Region] = {}
 pool = MemoryPool()
-pinned_pool = PinnedMemoryPool()

@@ -11,8 +11,6 @@ from hogbatch.store.merge import (
     MERGING_FRACTION,
     average,
     batches_between_merges,
-    damped_delta,
-    delta,
     stale_weight,
 )
 
@@ -52,23 +50,6 @@ def test_a_rule_merges_what_was_sent_and_leaves_it(name, merged, weight, shared,
     MERGE_RULES[name].merge(shared, sent, weight)
     assert np.array_equal(shared, merged(before, copy, weight)) and shared.dtype == np.float32
     assert np.array_equal(sent, copy)
-
-
-def test_less_of_a_damped_change_is_added_where_others_have_changed_more(sent):
-    seen, before, others = whole(3), sent.copy(), np.resize(np.float32([0, 0.25, -0.25, 0.75]), P)
-    shared = seen + others
-    damped_delta(shared, sent, seen, 0.5, scale=0.25)
-    factor = np.resize(np.float32([1, 0.5, 0.5, 0.25]), P)
-    assert np.array_equal(shared, seen + others + 0.5 * factor * sent)
-    assert np.array_equal(sent, before)
-
-
-@pytest.mark.parametrize("weight", [0.25, 1.0])
-def test_without_changes_by_others_a_damped_change_is_added_as_it_is(weight, shared, sent):
-    plain, seen = shared.copy(), shared.copy()
-    delta(plain, sent, weight)
-    damped_delta(shared, sent, seen, weight, scale=0.25)
-    assert np.array_equal(shared, plain)
 
 
 @pytest.mark.parametrize(

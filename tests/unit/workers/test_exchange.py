@@ -168,7 +168,7 @@ class Slow(HostDevice):
         super().__init__()
         self.meanwhile = lambda: None
 
-    def wait_event(self, event):
+    def synchronize_event(self, event):
         self.meanwhile()
 
 
@@ -185,6 +185,29 @@ def test_a_fence_raised_while_waiting_for_the_device_prevents_the_merge():
     rig.hand_over(interval)
     assert_array_equal(rig.model.params, start)
     assert rig.heard() == Failed("lease 1 was revoked after 0 rows")
+
+
+class Waiting(HostDevice):
+    """Records the calls that wait for a real device."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = []
+
+    def __getattribute__(self, name):
+        if name in ("synchronize", "synchronize_event", "to_host", "copy_into", "to_device"):
+            self.waits.append(name)
+        return super().__getattribute__(name)
+
+
+def test_a_merge_waits_for_the_change_and_for_its_end():
+    rig = Rig(device=Waiting())
+    one, two = rig.lease(2)
+    rig.begin()
+    rig.hand_over(one)
+    rig.replica.device.waits.clear()
+    rig.hand_over(two)
+    assert rig.replica.device.waits == ["synchronize_event"] * 2
 
 
 def test_updates_during_a_fetch_count_as_stale(rig):
@@ -215,7 +238,7 @@ class Pulling(Clocked):
     """A device that takes changes in a quarter of a second, and pulls in a second."""
 
     def __init__(self):
-        super().__init__(take=0.25)
+        super().__init__(hand_over=0.25)
 
     def copy_into(self, array, host):
         self.clock += 1.0

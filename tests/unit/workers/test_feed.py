@@ -281,9 +281,9 @@ class Recorder(HostDevice):
     def elapsed(self, start, end):
         return super().elapsed(self.times[start], self.times[end])
 
-    def start_copy(self, array, host):
+    def queue_copy(self, array, host):
         self.copy_into(array, host)
-        self.log.append(("copy", "copy", None))
+        self.log.append(("copy", self.stream, None))
 
     def copy_stream(self):
         return self
@@ -327,7 +327,7 @@ def test_memory_is_freed_when_no_stream_uses_it(kind):
         def fail(*_):
             raise MemoryError("to load the code")
 
-        device.start_copy = fail  # the copies queued before may be in progress
+        device.queue_copy = fail  # the copies queued before may be in progress
         with pytest.raises(MemoryError):
             feed.batch(0, 3)
         device.log.clear()

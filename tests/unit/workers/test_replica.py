@@ -12,8 +12,6 @@ from hogbatch.kernels.gpu import device as host
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.layers import LayerView
 from hogbatch.store.merge import DAMPING_SCALE, MERGE_RULES
-from hogbatch.workers import parts
-from hogbatch.workers.parts import FlatPart
 from hogbatch.workers.replica import Replica
 from tests.support.assignments import shared_model
 from tests.support.limited_devices import Kernels, SimulatedTime, Unmapped, Unpinned
@@ -31,8 +29,6 @@ FRACTIONS = [1.0, 0.5, 0.25]  # powers of two: products with them are exact
 # Each number selects an update by a CPU worker, or one of the calls that are currently allowed.
 scripts = st.lists(st.integers(0, 2**16 - 1), min_size=80, max_size=160)
 
-by_either_way = pytest.mark.parametrize("way", [0, 1], ids=["host adds", "device adds"])
-
 
 @pytest.fixture
 def model():
@@ -42,16 +38,13 @@ def model():
     return made
 
 
-def make(model, rule="delta", *, by_rows=False, device=None, way=None, per_weight=False):
-    """A replica of `model`; `way` selects the method of merging, the default is the faster one."""
+def make(model, rule="delta", *, by_rows=False, device=None, per_weight=False):
+    """A replica of `model`."""
     made = Replica(device or HostDevice(), model, rule, per_weight=per_weight)
-    with pytest.MonkeyPatch.context() as patch:
-        if way is not None:
-            patch.setattr(FlatPart, "_fastest_method", lambda self: way)
-        if by_rows:
-            assert made.exchange_touched_rows(FIRST, INPUTS)
-        else:
-            made.exchange_all()
+    if by_rows:
+        assert made.exchange_touched_rows(FIRST, INPUTS)
+    else:
+        made.exchange_all()
     made.reset()
     return made
 
@@ -70,9 +63,9 @@ class Threads:
     `merged` is the sum of what it has added to the shared parameters.
     """
 
-    def __init__(self, model, by_rows, way):
+    def __init__(self, model, by_rows, device):
         self.shared, self.by_rows = model.params, by_rows
-        self.replica = make(model, by_rows=by_rows, way=way)
+        self.replica = make(model, by_rows=by_rows, device=device)
         self.training, self.exchange, self.refused = "idle", "free", False
         self.own, self.taken, self.merged = (np.zeros(PARAMETERS) for _ in range(3))
 
@@ -82,15 +75,14 @@ class Threads:
             return [self.forget]
         training = {
             "idle": [self.begin, self.begin, self.refresh] if free else [],
-            "under way": [self.train, self.train, self.drop, *[self.rejoin] * 2 * free],
-            "rejoined": [self.take],
+            "under way": [self.train, self.train, self.drop, *[self.hand_over] * 2 * free],
         }
         exchange = {"free": [], "taken": [*[self.merge] * 3, self.refuse], "merged": [self.fetch]}
         return [*training[self.training], *exchange[self.exchange]]
 
     def settle(self):
         """Complete all pending exchanges."""
-        for step in ("take", "merge", "fetch", "forget", "rejoin", "take", "merge", "fetch"):
+        for step in ("merge", "fetch", "forget", "hand_over", "merge", "fetch"):
             if getattr(self, step) in self.calls():
                 getattr(self, step)(0)
         assert self.training == "idle" and self.exchange == "free"
@@ -114,17 +106,12 @@ class Threads:
         self.replica.discard()
         self.own[:], self.training = 0, "idle"
 
-    def rejoin(self, n):
-        rows, self.upcoming = self._choose(n) if n % 5 else (None, None)
-        self.replica.rejoin(rows)
-        self.training = "rejoined"
-
-    def take(self, n):
-        self.replica.take()
+    def hand_over(self, n):
+        rows, self.cells = self._choose(n) if n % 5 else (None, None)
+        self.replica.hand_over(rows)
         assert self.replica.finite[0] == 1
         self.taken, self.own = self.own, np.zeros(PARAMETERS)
-        self.exchange, self.cells = "taken", self.upcoming
-        self.training = "idle" if self.upcoming is None else "under way"
+        self.exchange, self.training = "taken", "idle" if rows is None else "under way"
 
     def forget(self, n):
         self.replica.reset()
@@ -149,16 +136,19 @@ class Threads:
         return rows, reach(rows) if self.by_rows else np.arange(PARAMETERS)
 
 
-@by_either_way
 @pytest.mark.parametrize("workers", [1, 2], ids=["one worker", "two workers"])
-@pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "by rows"])
+@pytest.mark.parametrize(
+    ("by_rows", "adds"),
+    [(False, Unpinned), (False, HostDevice), (True, HostDevice)],
+    ids=["by the host", "by the device", "by rows"],
+)
 @max_examples(25)
 @given(script=scripts)
-def test_delta_merges_lose_no_update(way, by_rows, workers, script):
+def test_delta_merges_lose_no_update(adds, by_rows, workers, script):
     model = shared_model(PARAMETERS)
     model.params[:] = np.arange(PARAMETERS)
     expected = model.params.astype(float)
-    crew = [Threads(model, by_rows, way) for _ in range(workers)]
+    crew = [Threads(model, by_rows, adds()) for _ in range(workers)]
     for n in script:
         choice, n = divmod(n, 256)
         may = [call for threads in crew for call in threads.calls()]
@@ -178,7 +168,7 @@ def one_interval(replica, change, rows=(0, 3)):
     """Train an interval that changes the replica by `change`, and take the change."""
     replica.begin(np.array(rows))
     replica.params[:] += change
-    replica.take()
+    replica.hand_over(None)
 
 
 def test_average_keeps_half_of_each_side(model):
@@ -215,7 +205,7 @@ def test_only_touched_rows_are_exchanged(model):
     start, touched = model.params.copy(), reach([3])
     replica.begin(np.array([3]))
     replica.params += 1  # rows that the interval does not touch are not read
-    replica.take()
+    replica.hand_over(None)
     replica.merge(1.0)
     changed = np.zeros(PARAMETERS)
     changed[touched] = 1
@@ -225,7 +215,7 @@ def test_only_touched_rows_are_exchanged(model):
 def test_totals_are_those_of_the_interval(model):
     replica = make(model)
     replica.totals += 5
-    replica.take()
+    replica.hand_over(None)
     replica.totals += 3
     assert (replica.taken_totals == 5).all() and (replica.totals == 3).all()
     replica.discard()
@@ -263,32 +253,34 @@ def simulated(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("way", [0, 1], ids=["host", "device"])
-def test_less_is_added_to_parameters_that_others_changed_since_the_interval_began(model, way):
+def test_less_is_added_to_parameters_that_others_changed_since_the_interval_began(model):
     """Also for those that the replica fetched during the interval."""
     model.params[:] = 0
-    replica = make(model, way=way, per_weight=True)
+    replica = make(model, per_weight=True)
+    assert replica.damps_weights
     replica.begin(np.arange(ROWS))
     replica.params[:] += 1  # the first interval
-    replica.rejoin(None)
-    replica.take()
+    replica.hand_over(None)
     replica.params[:] += 3  # the second interval, in which
     replica.merge(1.0)  # the first change is merged: others have changed nothing
     assert_array_equal(model.params, 1)
     model.params[:] += DAMPING_SCALE  # others
     replica.fetch()
-    replica.rejoin(None)
-    replica.take()
+    replica.hand_over(None)
     model.params[:] += 2 * DAMPING_SCALE
     expected = model.params + 3 / (1 + 3)
     replica.merge(1.0)
     assert_allclose(model.params, expected, rtol=1e-4)
     replica.fetch()
-    replica.rejoin(None)
+    replica.hand_over(None)
     assert_allclose(replica.params, expected, rtol=1e-4)
 
 
-DEVICE_WORK = "take", "rejoin", "add", "add_damped", "take_rows", "rejoin_rows", "add_rows"
+def test_changes_that_the_host_adds_are_not_damped_by_weights(model):
+    assert not make(model, per_weight=True, device=Unpinned()).damps_weights
+
+
+DEVICE_WORK = "hand_over", "add", "take_rows", "rejoin_rows", "add_rows"
 
 
 @pytest.mark.parametrize("slow", DEVICE_WORK)
@@ -299,8 +291,7 @@ def test_the_cost_of_a_merge_includes_that_of_the_device(model, simulated, slow)
 
     device, by_rows = HostDevice(), slow.endswith("_rows")
     device.kernels = Kernels(**{slow: sleep})
-    per_weight = slow == "add_damped"
-    replica = make(model, by_rows=by_rows, device=device, way=1, per_weight=per_weight)
+    replica = make(model, by_rows=by_rows, device=device)
     cost = replica.measure_merge(np.arange(ROWS))
     assert (cost.background >= 0.02) == slow.startswith("add")
     assert (cost.blocking >= 0.02) != slow.startswith("add")
@@ -310,44 +301,24 @@ PULLED_AND_MERGED = 4 + 3 + 2 * 4  # rows: pulled for both intervals; merged: re
 
 
 @pytest.mark.parametrize(
-    ("by_rows", "way", "cells"),
+    ("by_rows", "adds", "cells"),
     [
-        (False, 0, PARAMETERS * (1 + 2)),  # two pulls
-        (False, 1, PARAMETERS * (2 + 2)),  # the device reads and writes
-        (True, 0, PULLED_AND_MERGED * WIDTH + BIASES * (1 + 2)),
+        (False, Unpinned, PARAMETERS * (1 + 2)),  # a change and two pulls
+        (False, HostDevice, PARAMETERS * (2 + 1)),  # the device reads, writes, and pulls once
+        (True, HostDevice, PULLED_AND_MERGED * WIDTH + BIASES * (2 + 1)),
     ],
 )
-def test_transfers_are_counted(model, by_rows, way, cells):
-    replica = make(model, by_rows=by_rows, way=way)
+def test_transfers_are_counted(model, by_rows, adds, cells):
+    replica = make(model, by_rows=by_rows, device=adds())
     for _ in range(2):
         replica.begin(np.array([0, 3]))
-        replica.rejoin(np.array([1]))
-        replica.take()
+        replica.hand_over(np.array([1]))
         replica.merge(1.0)
         replica.fetch()
         transfers = replica.transfers.take()
         assert transfers.bytes == 4 * cells and transfers.seconds > 0
     replica.refresh()
     assert replica.transfers.take().bytes == 4 * PARAMETERS
-
-
-@by_either_way
-def test_the_faster_method_is_measured_on_separate_memory(model, monkeypatch, way):
-    times, added_to = iter([1.0 + way, 2.0 - way]), []
-
-    def timed(_, add):
-        add()
-        return next(times)
-
-    monkeypatch.setattr(parts, "fastest", timed)
-    device = HostDevice()
-    device.kernels = Kernels(add=lambda fraction, change, shared: added_to.append(shared))
-    made = make(model, device=device)
-    (trial,) = added_to
-    assert not np.shares_memory(trial, model.params)
-    one_interval(made, 1)
-    made.merge(1.0)
-    assert len(added_to) == 1 + way
 
 
 @pytest.mark.parametrize("by_rows", [False, True], ids=["whole", "touched rows"])
@@ -363,7 +334,7 @@ def test_sums_of_a_sparse_layer_are_exchanged_and_other_slots_are_not(model, by_
         for one in made:
             one.begin(rows)
             one.slots[0][:] += 1
-            one.take()
+            one.hand_over(None)
         for one in made:
             one.merge(1.0)
             one.fetch()
@@ -383,6 +354,6 @@ def test_sums_are_not_exchanged_with_average(model):
     replica.exchange_all()
     replica.begin(None)
     replica.slots[0][:] = 9
-    replica.take()
+    replica.hand_over(None)
     replica.merge(1.0)
     assert not model.first.any()

@@ -6,9 +6,9 @@ from cupy._compile import CompileException
 from cupy._copies import MemoryPointer
 from cupy._memory import (
     Memory,
+    PinnedMemory,
     PinnedMemoryPointer,
     UnownedMemory,
-    alloc_pinned_memory,
 )
 from cupy._streams import (
     Event,
@@ -27,10 +27,10 @@ __all__ = [
     "Graph",
     "Memory",
     "MemoryPointer",
+    "PinnedMemory",
     "PinnedMemoryPointer",
     "Stream",
     "UnownedMemory",
-    "alloc_pinned_memory",
     "driver",
     "get_current_stream",
     "get_elapsed_time",

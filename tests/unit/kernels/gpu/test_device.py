@@ -33,7 +33,7 @@ def test_copies_do_not_convert():
     with pytest.raises(TypeError):
         device.to_host(there, np.zeros(3, np.int32))
     with pytest.raises(TypeError):
-        device.start_copy(there, np.zeros(3, np.float64))
+        device.queue_copy(there, np.zeros(3, np.float64))
 
 
 def test_memory_counts_until_the_last_view_is_gone():

@@ -19,7 +19,6 @@ FRACTIONS = [0.0, 0.25, 1.0]
 SIZES = [0, 1, 255, 1000, 2_200_000]  # the last exceeds the size of a grid
 
 sizes = pytest.mark.parametrize("size", SIZES)
-fractions_of_sizes = pairs(device_kernels=DEVICES, size=SIZES, fraction=FRACTIONS)
 
 
 def flat(seed, size):
@@ -31,42 +30,35 @@ def finite():
 
 
 @sizes
-def test_take_returns_the_change_and_resets_the_base(device_kernels, size):
-    params, base, change, seen = flat(1, size), flat(2, size), junk(size), finite()
-    expected, before = params - base, params.copy()
-    device_kernels.take(params, base, change, seen)
-    assert_array_equal(change, expected)
-    assert_array_equal(base, before)
-    assert_array_equal(params, before)
-    assert seen == 1
+def test_hand_over_keeps_the_change_and_pulls(device_kernels, size):
+    pulled, params, base, seen, change = flat(1, size), flat(2, size), flat(3, size), *junks(size)
+    expected, before, by = pulled + (params - base), base.copy(), params - base
+    device_kernels.hand_over(pulled, params, base, seen, change, ok := finite())
+    assert_array_equal((params, base), (expected, expected))
+    assert_array_equal((seen, change), (before, by))
+    assert ok == 1
 
 
-@sizes
-def test_rejoin_keeps_the_change_not_taken(device_kernels, size):
-    pulled, params, base = flat(1, size), flat(2, size), flat(3, size)
-    expected, before = pulled + (params - base), pulled.copy()
-    device_kernels.rejoin(pulled, params, base)
-    assert_array_equal(params, expected)
-    assert_array_equal(base, before)
-    assert_array_equal(pulled, before)
+def junks(size):
+    return junk(size), junk(size)
 
 
-@fractions_of_sizes
-def test_add_adds_a_fraction_of_the_change(device_kernels, size, fraction):
-    change, shared = flat(1, size), flat(2, size)
-    expected, before = shared + fraction * change, change.copy()
-    device_kernels.add(fraction, change, shared)
-    assert_array_equal(shared, expected)
-    assert_array_equal(change, before)
+def test_drain_leaves_zeros(device_kernels):
+    values, out = np.arange(3.0), np.full(3, np.nan)
+    device_kernels.drain(values, out)
+    assert_array_equal(out, [0, 1, 2])
+    assert not values.any()
 
 
-@fractions_of_sizes
-def test_a_damped_change_is_smaller_where_others_have_changed_more(device_kernels, size, fraction):
-    scale, change, seen, shared = 2.0, flat(1, size), flat(2, size), flat(3, size)
-    expected = shared + fraction * change * scale / (scale + abs(shared - seen))
-    before = change.copy(), seen.copy()
-    device_kernels.add_damped(scale, fraction, seen, change, shared)
-    assert_allclose(shared, expected, rtol=1e-6, atol=1e-5)
+@pairs(device_kernels=DEVICES, size=SIZES, fraction=FRACTIONS, scale=[0.0, 2.0], start=[0, 1])
+def test_add_adds_less_where_others_have_changed_more(device_kernels, size, fraction, scale, start):
+    seen, change, shared = flat(1, size), flat(2, size), flat(3, size + start)
+    damping = scale / (scale + abs(shared[start:] - seen)) if scale else 1.0
+    expected, before = shared[start:] + fraction * change * damping, (change.copy(), seen.copy())
+    pulled = junk(size)
+    device_kernels.add(fraction, scale, seen, change, shared[start:], pulled)
+    assert_allclose(shared[start:], expected, rtol=1e-6, atol=1e-5)
+    assert_array_equal(pulled, shared[start:])
     assert_array_equal((change, seen), before)
 
 
@@ -75,12 +67,12 @@ WRONG = {"nan": (np.nan, 0), "inf": (np.inf, 0), "-inf": (0, -np.inf), "both": (
 
 @pairs(device_kernels=DEVICES, wrong=WRONG, where=[0, 699])
 def test_a_change_that_is_not_finite_is_detected(device_kernels, wrong, where):
-    params, base, change, seen = flat(1, 700), flat(2, 700), junk(700), finite()
+    pulled, params, base = np.zeros(700, np.float32), flat(1, 700), flat(2, 700)
     params[where], base[where] = wrong
-    device_kernels.take(params, base, change, seen)
-    assert seen == 0
-    device_kernels.take(flat(3, 700), flat(4, 700), change, seen)
-    assert seen == 0  # and stays 0 when the next part is finite
+    device_kernels.hand_over(pulled, params, base, *junks(700), ok := finite())
+    assert ok == 0
+    device_kernels.hand_over(pulled, flat(3, 700), flat(4, 700), *junks(700), ok)
+    assert ok == 0  # and stays 0 when the next part is finite
 
 
 @pairs(device_kernels=DEVICES, wrong=WRONG, row=[4, 9])

@@ -62,7 +62,7 @@ def test_more_threads_never_make_one_thread_faster(name, kind, rows, threads):
 def test_a_gpu_takes_longer_for_more_rows_but_less_per_row(name, rows):
     server = read_server(name)
     for gpu in server.gpus:
-        cost = GpuCost(gpu, server.cpu, WORKLOADS["dense"])
+        cost = GpuCost(gpu, WORKLOADS["dense"])
         one, two = cost.train_seconds(rows), cost.train_seconds(2 * rows)
         assert one < two <= 2 * one
 
@@ -135,43 +135,33 @@ def test_outputs_found_are_those_of_an_average_output_not_of_an_average_bucket()
 def test_times_of_a_merge_follow_the_number_of_touched_rows_and_the_speeds():
     server = read_server("h100-16cores")
     gpu = server.gpus[0]
-    cost = GpuCost(gpu, server.cpu, sparse_workload((100_000, 64, 2)))
+    cost = GpuCost(gpu, sparse_workload((100_000, 64, 2)))
     few, one, two, everything = (cost.merge(touched) for touched in (100, 10_000, 20_000, None))
-    assert 0 < few.merge < everything.merge and 0 < few.fetch < everything.fetch
+    assert 0 < few.merge < everything.merge
     assert two.pull - one.pull == pytest.approx(10_000 * 64 * 4 / gpu.mapped_speed)
-    assert one.pull > one.fetch
-    assert everything.pull == everything.fetch
-    slow = GpuCost(replace(gpu, exchange_speed=gpu.exchange_speed / 2), server.cpu, cost._workload)
+    slow = GpuCost(replace(gpu, exchange_speed=gpu.exchange_speed / 2), cost._workload)
     assert slow.merge(None).blocking > 1.5 * everything.blocking
     assert slow.train_seconds(64) == cost.train_seconds(64)
 
 
-@pytest.mark.parametrize(
-    ("damps", "sums", "touched", "ratios"),  # of blocking, merge and fetch
-    [
-        (True, False, None, (">", ">", "=")),
-        (True, False, 100, ("=", "=", "=")),
-        (False, True, None, (">", ">", ">")),
-        (False, True, 100, (">", ">", "=")),
-    ],
-)
-def test_damping_and_sums_of_adagrad_take_time_where_they_are_merged(damps, sums, touched, ratios):
-    gpu, cpu = read_server("k80-28cores").gpus[0], read_server("k80-28cores").cpu
-    plain, other = (
-        sparse_workload((100_000, 64, 2), exchanges_sums=each) for each in (False, sums)
+@pytest.mark.parametrize("touched", [None, 100])
+def test_sums_of_adagrad_take_time_where_they_are_merged(touched):
+    usual, found = (
+        GpuCost(
+            read_server("k80-28cores").gpus[0],
+            sparse_workload((100_000, 64, 2), exchanges_sums=sums),
+        ).merge(touched)
+        for sums in (False, True)
     )
-    usual = GpuCost(gpu, cpu, plain).merge(touched)
-    found = GpuCost(gpu, cpu, other, damps_weights=damps).merge(touched)
-    signs = (">" if b > a else "=" for a, b in zip(usual[:3], found[:3], strict=True))
-    assert tuple(signs) == ratios
+    assert all(b > a for a, b in zip(usual, found, strict=True))
 
 
 def test_only_workloads_that_allow_it_are_made_dense(server):
     workload = sparse_workload()
     gpu = replace(server.gpus[0], cell_seconds=1e-3)
-    assert GpuCost(gpu, server.cpu, workload).densify
-    assert not GpuCost(gpu, server.cpu, dataclasses.replace(workload, may_densify=False)).densify
-    assert not GpuCost(server.gpus[0], server.cpu, WORKLOADS["dense"]).densify
+    assert GpuCost(gpu, workload).densify
+    assert not GpuCost(gpu, dataclasses.replace(workload, may_densify=False)).densify
+    assert not GpuCost(server.gpus[0], WORKLOADS["dense"]).densify
 
 
 def test_a_backward_pass_takes_twice_as_long_as_the_forward_pass_of_its_layer():
@@ -196,8 +186,8 @@ def test_a_core_trains_thousands_of_rows_per_second(name):
 
 def test_an_h100_trains_millions_of_rows_per_second_and_half_of_that_at_500_rows():
     server = read_server("h100-16cores")
-    cost = GpuCost(server.gpus[0], server.cpu, WORKLOADS["dense"])
+    cost = GpuCost(server.gpus[0], WORKLOADS["dense"])
     peak = 2**21 / cost.train_seconds(2**21)
     assert 5e6 < peak < 12e6
     assert 500 / cost.train_seconds(500) / peak == pytest.approx(0.5, abs=0.05)
-    assert 1e-4 < sum(cost.merge(None)[:3]) < 1e-3
+    assert 1e-4 < sum(cost.merge(None)) < 1e-3

@@ -20,7 +20,7 @@ from tests.support.assignments import assignment, examples
 from tests.support.simulated_host import SimulatedHost
 
 ROWS, BATCH = 64, 8
-BATCH_S, BLOCKING_S, MERGE_S, FETCH_S, EVALUATE_S = 1.0, 0.25, 0.5, 0.125, 0.0625
+BATCH_S, BLOCKING_S, MERGE_S, PULL_S, EVALUATE_S = 1.0, 0.25, 0.5, 0.125, 0.0625
 ONE_ROW_S = BATCH_S / BATCH
 
 
@@ -29,7 +29,7 @@ class FixedCost:
 
     densify = False
 
-    def __init__(self, merge_s=MERGE_S, pull_s=FETCH_S):
+    def __init__(self, merge_s=MERGE_S, pull_s=PULL_S):
         self.merge_s, self.pull_s = merge_s, pull_s
 
     def train_seconds(self, rows):
@@ -42,7 +42,7 @@ class FixedCost:
         return ((BATCH, BATCH_S),)
 
     def merge(self, touched):
-        return MergeTimes(BLOCKING_S, self.merge_s, FETCH_S, self.pull_s)
+        return MergeTimes(BLOCKING_S, self.merge_s, self.pull_s)
 
 
 class Rig:
@@ -50,7 +50,7 @@ class Rig:
 
     def __init__(self, monkeypatch, given, label="gpu:0", cost=None, **settings):
         self.given, self.host, self.log = given, SimulatedHost(given), []
-        for name in ("begin", "take", "merge", "fetch", "reset"):
+        for name in ("begin", "_take", "merge", "fetch", "reset"):
             monkeypatch.setattr(Replica, name, self._logged(name))
         self.engine = RehearsedGpu(
             label,
@@ -111,19 +111,19 @@ def test_the_change_of_an_interval_is_merged_while_the_next_one_is_trained(monke
     # Pulled at 1, trained from 1.125 to 3.125, taken until 3.375; then the second interval begins.
     assert rig.log == [
         (1.0, "begin"),
-        (3.125, "take"),
+        (3.125, "_take"),
         (3.875, "merge"),
         (3.875, "fetch"),
-        (5.375, "take"),
+        (5.375, "_take"),
         (6.125, "merge"),
         (6.125, "fetch"),
     ]
     ((time, done),) = rig.host.posted
-    assert time == 6.25
+    assert time == 6.125
     assert (done.rows, done.updates, done.staleness, done.refused) == (32, 2, 0, 0)
-    assert done.seconds == 5.25
+    assert done.seconds == 5.125
     assert done.merge_seconds == 2 * BLOCKING_S
-    assert done.transfer_seconds == 2 * (MERGE_S + FETCH_S)
+    assert done.transfer_seconds == 2 * MERGE_S
     assert done.transferred == (1 + 2 * 2) * rig.given.model.params.nbytes  # first, a pull
     assert rig.given.model.merges[0] == 2
 
@@ -136,23 +136,23 @@ SECOND = lease(1, 32, 64)
     ("rig", "leases", "begins", "takes", "reports"),
     [
         # Two batches after the pull; two more and the first take.
-        ({"cost": FixedCost(pull_s=3.0)}, [(1.0, lease())], [1.0], [6.0, 8.25], [9.125]),
-        # The second interval is trained until 4.375, but the first merge and fetch end at 6.5.
-        ({"cost": FixedCost(merge_s=4.0)}, [(0.0, lease())], [0.0], [2.125, 6.5], [10.875]),
-        ({}, [(0.0, lease()), (0.0, SECOND)], [0.0], PIPELINE, [5.25, 9.75]),
+        ({"cost": FixedCost(pull_s=3.0)}, [(1.0, lease())], [1.0], [6.0, 8.25], [9.0]),
+        # The second interval is trained until 4.375, but the first merge ends at 6.375.
+        ({"cost": FixedCost(merge_s=4.0)}, [(0.0, lease())], [0.0], [2.125, 6.375], [10.625]),
+        ({}, [(0.0, lease()), (0.0, SECOND)], [0.0], PIPELINE, [5.125, 9.625]),
         # The thread runs ahead of the device: it looks for a lease when both intervals are queued.
         (
             {},
             [(0.0, lease()), (3.0, SECOND)],
-            [0.0, 5.25],
-            [2.125, 4.375, 7.375, 9.625],
-            [5.25, 10.5],
+            [0.0, 5.125],
+            [2.125, 4.375, 7.25, 9.5],
+            [5.125, 10.25],
         ),
-        ({"label": "gpu:host"}, [(0.0, lease()), (3.0, SECOND)], [0.0], PIPELINE, [5.25, 9.75]),
+        ({"label": "gpu:host"}, [(0.0, lease()), (3.0, SECOND)], [0.0], PIPELINE, [5.125, 9.625]),
         # Intervals of 16 and of 4 rows.
-        ({}, [(0.0, lease(0, 0, 20))], [0.0], [2.125, 2.375 + MERGE_S + FETCH_S], [3.875]),
+        ({}, [(0.0, lease(0, 0, 20))], [0.0], [2.125, 2.375 + MERGE_S], [3.625]),
         # Blocking may take a tenth of the time: three batches of 1 s.
-        ({"merge_every": 0}, [(0.0, lease(0, 0, 24))], [0.0], [3.125], [4.0]),
+        ({"merge_every": 0}, [(0.0, lease(0, 0, 24))], [0.0], [3.125], [3.875]),
     ],
     ids=["pull", "slow merge", "waiting lease", "late lease", "host", "incomplete", "interval"],
 )
@@ -162,7 +162,7 @@ def test_times(monkeypatch, rig, leases, begins, takes, reports):
     for at, work in leases:
         made.submit(at, work)
     made.host.run()
-    assert (made.times["begin"], made.times["take"]) == (begins, takes)
+    assert (made.times["begin"], made.times["_take"]) == (begins, takes)
     assert [at for at, _ in made.host.posted] == reports
     assert sum(done.rows for done in made.done) == sum(w.stop - w.start for _, w in leases)
 
@@ -172,10 +172,10 @@ def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
     rig.submit(0.0, lease(0, 0, 32))
     rig.submit(20.0, lease(1, 32, 48))  # nothing is exchanged while it is trained
     rig.host.run()
-    first = FETCH_S + 2 * BATCH_S
-    exchange = MERGE_S + FETCH_S
+    first = PULL_S + 2 * BATCH_S
+    exchange = MERGE_S
     second = first + BLOCKING_S + 2 * BATCH_S + exchange
-    assert rig.times["take"] == [first, second, 20.0 + first]
+    assert rig.times["_take"] == [first, second, 20.0 + first]
     assert rig.times["merge"][0] == first + BLOCKING_S + 2 * MERGE_S
     assert rig.times["fetch"][0] == rig.times["merge"][0]
     assert rig.host.posted[0][0] == second + BLOCKING_S + exchange  # nothing else is trained
@@ -185,12 +185,12 @@ def test_evaluation_waits_for_the_merge(monkeypatch):
     rig = Rig(monkeypatch, dense())
     rig.submit(0.0, lease(0, 0, 32), lease(1, 0, 20, task="test", batch_size=6))
     rig.host.run()
-    assert [time for time, _ in rig.host.posted] == [5.25, 5.25 + FETCH_S + 20 * EVALUATE_S]
+    assert [time for time, _ in rig.host.posted] == [5.125, 5.125 + PULL_S + 20 * EVALUATE_S]
     done = rig.done[1]
     assert (done.rows, done.updates) == (20, 0)
     assert done.metric_sums[0] > 0 and done.loss > 0
-    assert done.seconds == FETCH_S + 20 * EVALUATE_S
-    assert done.transfer_seconds == FETCH_S
+    assert done.seconds == PULL_S + 20 * EVALUATE_S
+    assert done.transfer_seconds == PULL_S
     assert done.transferred == rig.given.model.params.nbytes
 
 
@@ -205,8 +205,8 @@ def test_staleness_is_counted_when_the_merge_begins(monkeypatch, damping, weight
         model.steps[0] += count
 
     rig.at(1.0, partial(others, 3))  # after the pull, before the take
-    rig.at(2.4, partial(others, 5))  # after the first merge began, before its fetch
-    rig.at(3.0, partial(others, 2))  # after the fetch at 2.875
+    rig.at(2.4, partial(others, 5))  # after the first merge began, before it ended
+    rig.at(3.0, partial(others, 2))  # after the merge at 2.875
     rig.submit(0.0, lease())
     rig.host.run()
     # The second interval started from parameters that were pulled at 0, and rejoined at 4.375.
@@ -232,7 +232,7 @@ def test_a_change_that_is_not_finite_is_refused(monkeypatch):
     assert (done.rows, done.refused, done.skipped, done.updates) == (64, 1, 32, 2)
     assert np.isfinite(rig.given.model.params).all()
     assert len(calls) == 3  # the skipped interval is not computed
-    # Refused at 2.375, fetched until 2.5; the second interval ends at 4.375.
+    # Refused at 2.375; the second interval ends at 4.375.
     assert rig.times["reset"] == [4.375]
     assert rig.times["begin"] == [0.0, 4.375]
 
@@ -241,8 +241,8 @@ def test_a_roll_back_resets_the_replica(monkeypatch):
     rig = Rig(monkeypatch, dense(optimizer="momentum"))
     rig.submit(0.0, lease(0, 0, 32), lease(1, 32, 64, rollbacks=1))
     rig.host.run()
-    assert rig.times["reset"] == [5.25]
-    assert rig.times["begin"] == [0.0, 5.25]
+    assert rig.times["reset"] == [5.125]
+    assert rig.times["begin"] == [0.0, 5.125]
     assert [done.rows for done in rig.done] == [32, 32]
 
 
