@@ -1,13 +1,12 @@
 """Two ways to gather the rows of a batch into arrays on the device.
 
-Either the device reads the rows in the host's memory, or threads of the host copy them into pinned
-memory, from which they are copied to the device.
+Either the device reads the rows in the host's memory, or the host copies them into pinned memory,
+from which they are copied to the device. The first way is several times faster, but some machines
+do not allow it.
 """
 
 import itertools
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,8 +16,6 @@ from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.kernels.gpu.device import Device, Shape
 from hogbatch.workers.mapping import MappedSegment
 
-MAX_THREADS = 8  # of the host; a core copies up to 12 GB/s, a PCIe 5.0 link up to 55 GB/s
-PART_ROWS = 1024  # minimum rows per thread
 CELL = 4  # bytes of a feature, of its index, and of a label
 NUMBER = 8  # bytes of a row number, and of an entry of an indptr
 
@@ -180,13 +177,11 @@ class _DeviceBuffer:
 
 
 class HostGathering:
-    """Threads of the host gather the rows into pinned memory, which is copied to the device."""
+    """The host gathers the rows into pinned memory, which is copied to the device."""
 
-    def __init__(self, device: Device, rows: RowSet, threads: int | None = None) -> None:
+    def __init__(self, device: Device, rows: RowSet) -> None:
         self.device = device
         self.rows = rows
-        self.threads = threads or min(MAX_THREADS, len(os.sched_getaffinity(0)))
-        self.pool = ThreadPoolExecutor(self.threads)
 
     def buffer(self, batch: int) -> "_HostBuffer":
         return _HostBuffer(self, batch)
@@ -212,27 +207,12 @@ class _HostBuffer:
         starts, stored = _select(inputs.indptr, rows, indptr)
         label_starts, listed = _select(labels.indptr, rows, label_indptr)
         numbers[:batch] = rows
-
-        def gather(begin: int, end: int) -> None:
-            part, edges = slice(begin, end), slice(begin, end + 1)
-            for source, out in zip(sources.by_row, own.by_row, strict=True):
-                if len(source):
-                    np.take(source, rows[part], axis=0, out=out[part], mode="clip")
-            _copy_cells(inputs[2:], starts[part], indptr[edges], own.inputs[2:])
-            indices, own_indices = labels[2:3], own.labels[2:3]
-            _copy_cells(indices, label_starts[part], label_indptr[edges], own_indices)
-
-        self._in_parts(batch, gather)
+        for source, out in zip(sources.by_row, own.by_row, strict=True):
+            if len(source):
+                np.take(source, rows, axis=0, out=out[:batch], mode="clip")
+        _copy_cells(inputs[2:], starts, indptr[: batch + 1], own.inputs[2:])
+        _copy_cells(labels[2:3], label_starts, label_indptr[: batch + 1], own.labels[2:3])
         self._filled = self._gathering.rows.lengths(batch, stored, listed)
-
-    def _in_parts(self, rows: int, gather: Callable[[int, int], None]) -> None:
-        """Gather `rows` rows in parts, one part per thread; np.take releases the GIL."""
-        parts = min(self._gathering.threads, -(-rows // PART_ROWS))
-        first, *others = itertools.pairwise(part * rows // parts for part in range(parts + 1))
-        futures = [self._gathering.pool.submit(gather, *part) for part in others]
-        gather(*first)
-        for future in futures:
-            future.result()
 
     def copy(self) -> None:
         for target, host, length in zip(self._targets, self._host, self._filled, strict=True):
@@ -272,7 +252,7 @@ def _copy_cells(
     """
     if not len(starts):
         return
-    positions = np.arange(targets[0], targets[-1])
+    positions = np.arange(targets[-1])
     positions += np.repeat(starts - targets[:-1], np.diff(targets))
     for source, out in zip(sources, outputs, strict=True):
-        np.take(source, positions, out=out[targets[0] : targets[-1]], mode="clip")
+        np.take(source, positions, out=out[: targets[-1]], mode="clip")

@@ -1,7 +1,6 @@
 """A set that stays on the host; its batches are copied to the device while it trains."""
 
 import logging
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +13,6 @@ from hogbatch.workers.mapping import MappedSegment, MappingError
 from hogbatch.workers.transfers import Transfers
 
 BUFFERS = 2  # one is filled while the device trains on the other
-TRIAL_BYTES = 16 << 20  # per batch when gathering is measured
-TRIAL_BATCHES = 6
-TRIAL_MEMORY = 0.1  # maximum fraction of the free memory for its buffers
 
 
 class Batch(NamedTuple):
@@ -125,25 +121,23 @@ class StagedSet:
 def staged_set(
     device: Device, examples: Examples, data: MappedSegment | None, capacity: float
 ) -> StagedSet:
-    """Stage a set; the device gathers its rows if it can read `data`, and if that is faster.
+    """Stage a set; the device gathers its rows if it can read `data`, else the host.
 
-    In that case, small arrays of the set are copied to the device, up to `capacity` bytes.
+    In the first case, small arrays of the set are copied to the device, up to `capacity` bytes.
     """
     rows = RowSet(examples)
-    by_host = StagedSet(device, HostGathering(device, rows))
-    if data is None:
-        return by_host
     try:
+        if data is None:
+            raise MappingError("the data are not shared")
         gathering = DeviceGathering(device, rows, data, capacity)
     except MappingError as error:
         logging.info("the host gathers the rows of batches: %s", error)
-        return by_host
-    by_device = StagedSet(device, gathering)
-    if not _device_is_faster(device, by_device, by_host, rows):
-        return by_host
+        return StagedSet(device, HostGathering(device, rows))
+    feed = StagedSet(device, gathering)
     uploaded, start, end = gathering.upload
-    by_device.transfers.add(uploaded, device.elapsed(start, end))
-    return by_device
+    device.synchronize_event(end)
+    feed.transfers.add(uploaded, device.elapsed(start, end))
+    return feed
 
 
 def stage(feed: StagedSet, rows: int, batch: int) -> Transfers:
@@ -157,25 +151,3 @@ def stage(feed: StagedSet, rows: int, batch: int) -> Transfers:
         feed.batch(start, min(start + batch, rows))
     feed.finish()
     return feed.transfers.take()
-
-
-def _device_is_faster(
-    device: Device, by_device: StagedSet, by_host: StagedSet, rows: RowSet
-) -> bool:
-    """Return whether random rows are staged faster by the device; frees the buffers of both."""
-    room = min(TRIAL_BYTES, int(TRIAL_MEMORY * device.free_bytes() / BUFFERS))
-    batch = max(1, min(rows.rows, room // rows.max_row_bytes()))
-    random = np.random.default_rng(0)
-    speeds = []
-    for feed in (by_device, by_host):
-        for count in (1, TRIAL_BATCHES):  # the first one is a warm-up
-            batches = [random.choice(rows.rows, batch, replace=False) for _ in range(count)]
-            feed.set_order(0, np.concatenate(batches))
-            began = time.perf_counter()
-            stage(feed, count * batch, batch)
-            seconds = time.perf_counter() - began
-        speeds.append(count * batch / seconds)
-        feed.release()
-    message = "staging %d rows at a time: %.3g rows/s gathered by the device, %.3g by the host"
-    logging.info(message, batch, *speeds)
-    return speeds[0] >= speeds[1]

@@ -150,6 +150,7 @@ class Trainer:
 
     def warm_up(self, batch: int) -> None:
         """Train until the device has raised its clocks, once. Overwrites the replica."""
+        self.follow(UNSHUFFLED)
         seconds = 0.0
         while not self._warm and seconds < self.device.warm_up_seconds:
             seconds += self._repeat(batch, self._together(batch))

@@ -10,13 +10,13 @@ from numpy.testing import assert_array_equal
 from hogbatch.data.batch import single_labels
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store import dataset
-from hogbatch.workers import feed as feeds, gathering, staged
+from hogbatch.workers import feed as feeds, gathering
 from hogbatch.workers.feed import CachedSet, feed_for
-from hogbatch.workers.gathering import HostGathering, RowSet
+from hogbatch.workers.gathering import RowSet
 from hogbatch.workers.mapping import MappedSegment
 from hogbatch.workers.staged import StagedSet, stage, staged_set
 from tests.support.assignments import examples
-from tests.support.limited_devices import Kernels, Unmapped, Unpinned
+from tests.support.limited_devices import Unmapped, Unpinned
 from tests.support.property_tests import max_examples
 from tests.support.row_sets import (
     FEEDS,
@@ -137,18 +137,6 @@ def test_a_cached_set_copies_the_order_of_an_epoch_once_and_keeps_two():
     assert feed.transfers.seconds > 0
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_threads_of_the_host_gather_parts_of_a_batch(sparse, monkeypatch):
-    monkeypatch.setattr(gathering, "PART_ROWS", 8)
-    train = examples(500, sparse=sparse, several=sparse, stored=0.1)
-    order, device, rows = np.random.default_rng(1).permutation(500), HostDevice(), RowSet(train)
-    feed = StagedSet(device, HostGathering(device, rows, threads=3))
-    feed.set_order(0, order)
-    for start, stop in [(0, 100), (100, 123), (123, 130), (130, 500)]:
-        part = order[start:stop]
-        assert of(feed.batch(start, stop)) == contents(train.inputs, train.labels, part)
-
-
 # Transfers --------------------------------------------------------------------------------------
 
 
@@ -169,48 +157,8 @@ def test_the_bytes_of_staged_batches_are_counted(kind, name):
 # Choice of the gathering ------------------------------------------------------------------------
 
 
-class Clock:
-    """A clock that only moves when it is told to."""
-
-    now = 0.0
-
-    def perf_counter(self):
-        return self.now
-
-    def delayed(self, function, seconds):
-        def delayed(*arguments):
-            self.now += seconds
-            return function(*arguments)
-
-        return delayed
-
-
-@pytest.mark.parametrize("device_delay", [0.5, 2.0], ids=["device faster", "host faster"])
 @every_set
-def test_the_faster_way_of_gathering_is_chosen(name, device_delay, monkeypatch):
-    clock, device, train = Clock(), HostDevice(), SETS[name]
-    kernels = device.kernels
-    names = ("copy_rows", "select_rows")
-    delayed = {each: clock.delayed(getattr(kernels, each), device_delay) for each in names}
-    device.kernels = Kernels(**delayed)
-    prepare = clock.delayed(gathering._HostBuffer.prepare, 2 * 1.0)
-    monkeypatch.setattr(gathering._HostBuffer, "prepare", prepare)
-    monkeypatch.setattr(staged, "time", clock)
-    with worker_segment(train) as segment:
-        shared = dataset.train_of(segment, train.features)
-        feed = staged_set(device, shared, MappedSegment(device, segment), 0)
-        clock.now = 0.0
-        feed.set_order(0, order_of())
-        batch = feed.batch(3, 9)
-        assert of(batch) == contents(train.inputs, train.labels, order_of()[3:9])
-        calls = 2 + (len(train.labels.weights) > 0)
-        assert clock.now == min(2.0, calls * device_delay)
-        assert feed.transfers.bytes == 0
-
-
-@every_set
-def test_small_arrays_are_copied_in_advance_and_counted(name, monkeypatch):
-    monkeypatch.setattr(staged, "_device_is_faster", lambda *_: True)
+def test_small_arrays_are_copied_in_advance_and_counted(name):
     train = SETS[name]
     with worker_segment(train) as segment:
         shared, device = dataset.train_of(segment, train.features), HostDevice()
@@ -218,6 +166,8 @@ def test_small_arrays_are_copied_in_advance_and_counted(name, monkeypatch):
         feed = staged_set(device, shared, MappedSegment(device, segment), small)
         assert feed.transfers.bytes == small
         assert feed.transfers.seconds > 0
+        feed.set_order(0, order_of())
+        assert of(feed.batch(3, 9)) == contents(train.inputs, train.labels, order_of()[3:9])
 
 
 def refuse(self):

@@ -203,15 +203,15 @@ class Breaking(HostDevice):
     def __init__(self):
         super().__init__()
         self.when = None
-        self.kernels = Kernels(loss_gradient=self._loss_gradient)
+        self.kernels = Kernels(loss_gradient=self._loss_gradient, add=self._add)
 
     def _loss_gradient(self, *arguments):
         self._perhaps("training")
         reference.loss_gradient(*arguments)
 
-    def to_host(self, array, out):
+    def _add(self, *arguments):
         self._perhaps("merging")
-        super().to_host(array, out)
+        reference.add(*arguments)
 
     def copy_into(self, array, host):
         self._perhaps("pulling")

@@ -101,7 +101,7 @@ def test_touched_rows_are_measured_with_those_of_an_interval():
 
 
 def test_reports_contain_what_merging_cost():
-    made = device(take=0.0)
+    made = device(hand_over=0.0)
     rig = Rehearsal(assignment(examples(ROWS), merge_every=5), epochs(1, BATCH), made)
     params = rig.given.model.params
     inputs = rig.given.train.nbytes + 2 * 8 * ROWS  # the set, the order of the file and an epoch's
@@ -111,7 +111,7 @@ def test_reports_contain_what_merging_cost():
         least, most = 2 * report.updates, 3 * report.updates + 1
         assert least * params.nbytes <= report.transferred - inputs <= most * params.nbytes
         inputs = 0  # they are copied once
-    made.seconds["take"] = 0.25
+    made.seconds["hand_over"] = 0.25
     assert train(rig).merge_seconds == pytest.approx(0.25 * 4)
 
 
