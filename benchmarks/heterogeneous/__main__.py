@@ -83,7 +83,7 @@ def worker_flags(options: argparse.Namespace, kind: str) -> list[str]:
 def precision_in(flags: list[str]) -> str:
     """The precision of matrix products that flags of `hogbatch train` ask for."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--precision", default="tf32")
     return str(parser.parse_known_args(flags)[0].precision)
 
 

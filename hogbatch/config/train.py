@@ -159,7 +159,7 @@ class TrainConfig(LearningConfig):
         ("auto", "per-weight", "root", "off"),
     )
     precision: str = Group.GPU_MERGING.choice(
-        "float32", "precision of the matrix products on a GPU", ("float32", "tf32", "bfloat16")
+        "tf32", "precision of the matrix products on a GPU", ("float32", "tf32", "bfloat16")
     )
 
     cluster: str | None = Group.SEVERAL_SERVERS.flag(

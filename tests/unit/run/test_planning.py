@@ -54,13 +54,13 @@ def values(found, expected):
     [
         (
             {},
-            {"merge_every": 0, "staleness_damping": "per-weight", "precision": "float32"}
+            {"merge_every": 0, "staleness_damping": "per-weight", "precision": "tf32"}
             | {"lsh": None, "cpu_teams": 0},
         ),
         (
-            {"merge_every": "4", "staleness_damping": "off", "precision": "tf32"}
+            {"merge_every": "4", "staleness_damping": "off", "precision": "float32"}
             | {"cpu_teams": "1"},
-            {"merge_every": 4, "staleness_damping": "off", "precision": "tf32", "cpu_teams": 1},
+            {"merge_every": 4, "staleness_damping": "off", "precision": "float32", "cpu_teams": 1},
         ),
     ],
 )
