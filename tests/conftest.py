@@ -2,10 +2,12 @@
 
 import signal
 from collections import Counter
+from functools import cache
 
 import pytest
 
 from hogbatch.jit import cache_directory
+from hogbatch.kernels.gpu.probe import find_gpus
 from tests.support.property_tests import register_profiles
 
 register_profiles()
@@ -44,6 +46,12 @@ def missing(request):
         pytest.skip(message)
 
     return report
+
+
+@pytest.fixture(scope="session")
+def gpus():
+    """A function that returns the usable GPUs; its first call starts a process."""
+    return cache(find_gpus)
 
 
 @pytest.fixture(scope="session", autouse=True)

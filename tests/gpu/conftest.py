@@ -1,13 +1,12 @@
 import pytest
 
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
-from hogbatch.kernels.gpu.probe import find_gpus
 
 
 @pytest.fixture(scope="session")
-def make_cuda(missing):
+def make_cuda(missing, gpus):
     """A function that returns the first GPU with the given precision of matrix products."""
-    found = find_gpus()
+    found = gpus()
     if not found.devices:
         missing("gpu", found.reason)
 

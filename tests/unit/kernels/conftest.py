@@ -5,7 +5,6 @@ import pytest
 from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.gpu.probe import find_gpus
 from tests.support import cpu_operations
 from tests.support.kernel_backends import Backend
 
@@ -13,10 +12,8 @@ GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 
 
 @pytest.fixture(scope="session")
-def backend_named(missing):
+def backend_named(missing, gpus):
     """A function that returns a backend for NumPy arrays, or skips the test if unavailable."""
-    gpus = cache(find_gpus)  # starts a process
-
     @cache
     def make(name):
         if name != "gpu":
