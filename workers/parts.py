@@ -48,7 +48,8 @@ class FlatPart:
         self._rule = rule
         self._transfers = transfers
         self._pinned = pinned
-        # `seen`: the base of the interval whose change was taken last.
+        # `seen`: the base of the interval whose change was taken last, with what was added of the
+        # change before in place of that change.
         self._base, self._seen, self._change, self._pulled = (
             device.zeros(params.size, np.float32) for _ in range(4)
         )
@@ -75,6 +76,7 @@ class FlatPart:
         self.fetch()
         self._device.xp.copyto(self._params, self._pulled)
         self._device.xp.copyto(self._base, self._pulled)
+        self._seen.fill(0)
 
     def hand_over(self, rows: Any, finite: Any) -> None:
         arrays = self._pulled, self._params, self._base, self._seen, self._change

@@ -235,7 +235,7 @@ def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
 # The exchange of a replica with the shared parameters.
 @_quiet
 def hand_over(pulled, params, base, seen, change, finite):
-    seen[:] = base
+    seen += base
     params -= base
     params += pulled
     np.subtract(params, pulled, out=change)
@@ -253,8 +253,10 @@ def add(fraction, scale, seen, change, shared, pulled):
     weight = np.float32(fraction)
     if scale > 0:
         weight = weight * (np.float32(scale) / (np.float32(scale) + np.abs(shared - seen)))
-    shared += change * weight
+    added = change * weight
+    shared += added
     pulled[:] = shared
+    np.subtract(added, change, out=seen)
 
 
 def find_rows(inputs, rows, head, touched, found):

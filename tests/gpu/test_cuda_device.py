@@ -37,6 +37,12 @@ def ones(count):
     return np.ones(count, np.float32)
 
 
+def add(device, change, sums, spare=None):
+    """sums += change, by a kernel that overwrites `spare`."""
+    spare = device.xp.empty_like(change) if spare is None else spare
+    device.kernels.add(1.0, 0.0, spare, change, sums, sums)
+
+
 def test_pinned_shared_memory_is_copied(cuda, mapping):
     assert cuda.pin(mapping)
     try:
@@ -69,7 +75,7 @@ def test_the_copy_stream_is_used_in_its_block_and_its_events_have_times(cuda):
         assert cuda.xp.cuda.get_current_stream() != own
         started = cuda.record_event()
         for _ in range(50):
-            cuda.kernels.add(1.0, 0.0, change, change, sums, sums)
+            add(cuda, change, sums)
         ended = cuda.record_event()
     assert cuda.xp.cuda.get_current_stream() == own
     cuda.wait_event(ended)
@@ -94,12 +100,12 @@ def in_a_thread(device, work):
 def test_a_thread_waits_for_the_work_of_another(cuda):
     shared, change = cuda.to_device(ones(100_000)), cuda.to_device(ones(100_000))
     for _ in range(50):
-        cuda.kernels.add(1.0, 0.0, change, change, shared, shared)
+        add(cuda, change, shared)
     asked = cuda.record_event()
 
     def read():
         cuda.wait_event(asked)
-        cuda.kernels.add(1.0, 0.0, change, change, shared, shared)
+        add(cuda, change, shared)
         return fetch(cuda, shared)
 
     assert (in_a_thread(cuda, read) == 52).all()
@@ -117,13 +123,14 @@ def test_every_thread_has_its_own_stream(cuda):
 
 @pytest.mark.parametrize("call", [1, 2], ids=["done", "recorded"])
 def test_work_that_fails_during_capture_raises_its_own_error(cuda, call):
-    sums, change, calls = cuda.to_device(ones(5)), cuda.to_device(ones(5)), []
+    sums, change, spare = (cuda.to_device(ones(5)) for _ in range(3))
+    calls = []
 
     def work():
         calls.append(1)
         if len(calls) == call:
             raise ValueError("of the work")
-        cuda.kernels.add(1.0, 0.0, change, change, sums, sums)
+        add(cuda, change, sums, spare)
 
     with pytest.raises(ValueError, match="of the work"):
         cuda.capture(work)

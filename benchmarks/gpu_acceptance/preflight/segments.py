@@ -101,7 +101,8 @@ def mapped_add(gpu: Gpu, params: NDArray[np.float32]) -> str:
             return "the device cannot use the addresses of the host"
         before, ones = params.copy(), np.ones_like(params)
         change = gpu.device.to_device(ones)
-        gpu.device.kernels.add(1.0, 0.0, change, change, mapped, gpu.cupy.empty_like(change))
+        seen, pulled = gpu.cupy.zeros((2, *change.shape), np.float32)
+        gpu.device.kernels.add(1.0, 0.0, seen, change, mapped, pulled)
         gpu.device.synchronize()
     except Exception as error:
         return one_line(error)

@@ -72,14 +72,14 @@ def adders(gpu: Gpu, change: Any, shared: Floats) -> dict[str, Callable[[], obje
     """The two ways to add `change`, on the device, to `shared`, which is registered."""
     buffer, merge = gpu.device.pinned(shared.size, np.float32), MERGE_RULES["delta"].merge
     mapped: Any = gpu.device.mapped(shared)
-    pulled = gpu.device.zeros(shared.size, np.float32)
+    seen, pulled = (gpu.device.zeros(shared.size, np.float32) for _ in range(2))
 
     def on_host() -> None:
         gpu.device.to_host(change, buffer)
         merge(shared, buffer, 1.0)
 
     def on_device() -> None:
-        gpu.device.kernels.add(1.0, 0.0, change, change, mapped, pulled)
+        gpu.device.kernels.add(1.0, 0.0, seen, change, mapped, pulled)
         gpu.device.synchronize()
 
     on_device_too = {} if mapped is None else {"by the device": on_device}

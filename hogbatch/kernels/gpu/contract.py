@@ -33,7 +33,8 @@ class ReplicaKernels(Protocol):
     ) -> None:
         """Pull, and take the change of the replica.
 
-        seen[P] = base; params = pulled + (params - base); change = params - pulled; base = params.
+        seen[P] += base, where `seen` is what `add` has left there; then
+        params = pulled + (params - base); change = params - pulled; base = params.
         finite[0] = 0 if a change is not finite.
         """
 
@@ -49,7 +50,7 @@ class ReplicaKernels(Protocol):
         shared: Floats,
         pulled: Floats,
     ) -> None:
-        """shared[P] += fraction * change; pulled[P] = shared.
+        """shared[P] += fraction * change; pulled = shared; seen = what was added minus change.
 
         With a `scale` above 0, the change is multiplied by scale / (scale + abs(shared - seen)),
         where `seen`[P] are the parameters that it was computed with: see `stale_weight` in

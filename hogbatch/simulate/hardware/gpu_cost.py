@@ -15,7 +15,7 @@ from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import densifying_is_faster, measure_sizes
 
 CELL_PASSES = 6  # reads and writes of a cell of activations or scores in a batch
-HAND_OVER = 7  # arrays of parameters that the operation reads or writes
+HAND_OVER = 8  # arrays of parameters that the operation reads or writes
 ROWS_HAND_OVER = 9  # the same for touched rows, with which it is two operations
 SPARSE_LINE = 32  # bytes; the least that the link transfers
 

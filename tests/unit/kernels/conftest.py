@@ -14,6 +14,7 @@ GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 @pytest.fixture(scope="session")
 def backend_named(missing, gpus):
     """A function that returns a backend for NumPy arrays, or skips the test if unavailable."""
+
     @cache
     def make(name):
         if name != "gpu":

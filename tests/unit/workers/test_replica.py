@@ -276,6 +276,28 @@ def test_less_is_added_to_parameters_that_others_changed_since_the_interval_bega
     assert_allclose(replica.params, expected, rtol=1e-4)
 
 
+def test_what_is_missing_of_its_own_change_is_no_change_by_others(model):
+    model.params[:] = 0
+    replica = make(model, per_weight=True)
+    replica.begin(np.arange(ROWS))
+    replica.params[:] += 4
+    replica.hand_over(None)
+    model.params[:] += 3 * DAMPING_SCALE  # others: a quarter of the change is added
+    replica.merge(1.0)
+    replica.fetch()
+    replica.params[:] += 2  # the second interval, which contains all of the first change
+    before = model.params.copy()
+    replica.hand_over(None)
+    replica.merge(1.0)
+    assert_allclose(model.params, before + 2 / (1 + 3), rtol=1e-4)  # those of the others again
+    replica.fetch()
+    replica.params[:] += 2  # the third interval began with what the first merge left
+    before = model.params.copy()
+    replica.hand_over(None)
+    replica.merge(1.0)
+    assert_allclose(model.params, before + 2, rtol=1e-4)
+
+
 def test_changes_that_the_host_adds_are_not_damped_by_weights(model):
     assert not make(model, per_weight=True, device=Unpinned()).damps_weights
 

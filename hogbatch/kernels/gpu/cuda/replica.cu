@@ -21,7 +21,7 @@ extern "C" __global__ void hand_over(const float* pulled, long long count, float
                                      float* seen, float* change, float* finite)
 {
     EACH(i, count) {
-        seen[i] = base[i];
+        seen[i] += base[i];
         rejoined(pulled[i], params, base, i);
         change[i] = taken(params, base, i, finite);
     }
@@ -35,24 +35,28 @@ extern "C" __global__ void drain(double* from, long long count, double* to)
     }
 }
 
-// A shared parameter after a merge. With a scale of 0, the change is not damped.
-__device__ float merged(float now, float change, float seen, float fraction, float scale)
+// Adds to a shared parameter that is `now`; with a scale of 0, the change is not damped. Leaves in
+// `seen` what it added minus the change.
+__device__ void merge_one(float& now, float change, float& seen, float fraction, float scale)
 {
     float damping = scale > 0 ? scale / (scale + fabsf(now - seen)) : 1.0f;
-    return now + change * (fraction * damping);
+    float added = change * (fraction * damping);
+    now += added;
+    seen = added - change;
 }
 
 // The same for four of them.
-__device__ void merge_four(float4 now, long long i, float fraction, float scale, const float* seen,
+__device__ void merge_four(float4 now, long long i, float fraction, float scale, float* seen,
                            const float* change, float* shared, float* pulled)
 {
-    float4 was = ((const float4*)seen)[i], by = ((const float4*)change)[i];
-    now.x = merged(now.x, by.x, was.x, fraction, scale);
-    now.y = merged(now.y, by.y, was.y, fraction, scale);
-    now.z = merged(now.z, by.z, was.z, fraction, scale);
-    now.w = merged(now.w, by.w, was.w, fraction, scale);
+    float4 was = ((float4*)seen)[i], by = ((const float4*)change)[i];
+    merge_one(now.x, by.x, was.x, fraction, scale);
+    merge_one(now.y, by.y, was.y, fraction, scale);
+    merge_one(now.z, by.z, was.z, fraction, scale);
+    merge_one(now.w, by.w, was.w, fraction, scale);
     ((float4*)shared)[i] = now;
     ((float4*)pulled)[i] = now;
+    ((float4*)seen)[i] = was;
 }
 
 // A load over the bus takes microseconds, so each thread starts AHEAD of them together, of 16 bytes.
@@ -61,8 +65,8 @@ __device__ void merge_four(float4 now, long long i, float fraction, float scale,
 #define LINK_BLOCK 1024
 
 extern "C" __global__ void __launch_bounds__(LINK_BLOCK)
-    add(double fraction, double scale, const float* seen, const float* change, long long count,
-        float* shared, float* pulled)
+    add(double fraction, double scale, float* seen, const float* change, long long count, float* shared,
+        float* pulled)
 {
     long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x, i = first;
     long long stride = gridDim.x * (long long)blockDim.x;
@@ -81,8 +85,11 @@ extern "C" __global__ void __launch_bounds__(LINK_BLOCK)
     for (; i < fours; i += stride)
         merge_four(((const float4*)shared)[i], i, by, s, seen, change, shared, pulled);
 #pragma unroll 1
-    for (i = 4 * fours + first; i < count; i += stride)
-        pulled[i] = shared[i] = merged(shared[i], change[i], seen[i], by, s);
+    for (i = 4 * fours + first; i < count; i += stride) {
+        float now = shared[i];
+        merge_one(now, change[i], seen[i], by, s);
+        pulled[i] = shared[i] = now;
+    }
 }
 
 // The same for touched rows only: `change`[t] belongs to row touched[t] of H columns.
