@@ -54,6 +54,7 @@ class PeerProcess:
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         guard = Timer(process_limit(watch.limit_s), self._process.kill)
+        guard.daemon = True  # the end of an interrupted program does not wait for it
         guard.start()
         line = self._process.stdout.readline()
         guard.cancel()

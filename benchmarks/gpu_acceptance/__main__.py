@@ -12,11 +12,11 @@ at any time.
     step        a training step against cuBLAS and PyTorch (benchmarks.gpu_step)
     together    CPU and GPU against the better of the two (benchmarks.heterogeneous)
 
-All stages need about 25 minutes. In parts that take less than ten minutes each:
+In parts, one after the other, the most valuable first:
 
-    python3 -m benchmarks.gpu_acceptance --stages preflight,tests,sanitizer --budget 560 --out DIR
-    python3 -m benchmarks.gpu_acceptance --stages cli,step --budget 560 --out DIR
-    python3 -m benchmarks.gpu_acceptance --stages together --budget 560 --out DIR
+    python3 -m benchmarks.gpu_acceptance --stages preflight,tests,sanitizer --budget 240 --out DIR
+    python3 -m benchmarks.gpu_acceptance --stages cli,step --budget 240 --out DIR
+    python3 -m benchmarks.gpu_acceptance --stages together --budget 480 --out DIR
 
     python3 -m benchmarks.gpu_acceptance --stages none --out DIR    the report again
     python3 -m benchmarks.gpu_acceptance --quick --out DIR          small sizes, to test the program
