@@ -18,12 +18,14 @@ from sklearn.utils.validation import (
 from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import Encoding
 from hogbatch.data.frames import is_frame
+from hogbatch.errors import UsageError
 from hogbatch.estimators.coefficients import coefficients, column_norms
 from hogbatch.estimators.training import Trained, train_rows
 from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.defaults import HIDDEN, weight_decay
 
 SMALL_ROWS: Final = 10_000  # up to here, one thread trains
+STOPPED_EARLY: Final = range(100, SMALL_ROWS)  # rows of which some are held out by default
 NOT_HELD_OUT: Final = {
     "test_fraction": 0.0,
     "validation_fraction": 0.0,
@@ -70,14 +72,16 @@ class HogbatchEstimator(BaseEstimator):
         thread, and the result depends only on data, parameters and `random_state`.
     policy : str
         Batch policy.
-    early_stopping : bool
-        Whether a part of the rows is held out for validation: training stops when the loss on them
-        no longer decreases, and the model with the lowest one is kept. False: all rows are trained
-        on, for `epochs` epochs. It does not apply to `partial_fit`.
-    validation_fraction : float
-        Fraction of the rows that `early_stopping` holds out, above 0 and below 1.
-    n_iter_no_change : int
+    early_stopping : bool or "auto"
+        Whether a part of the rows is held out for validation: the model with the lowest loss on
+        them is kept. False: all rows are trained on, for `epochs` epochs. "auto": with 100 to
+        9,999 rows, where the last model is often not the best. It does not apply to `partial_fit`.
+    validation_fraction : float or None
+        Fraction of the rows that `early_stopping` holds out, above 0 and below 1. None: a fifth of
+        fewer than 10,000 rows, else a tenth.
+    n_iter_no_change : int or None
         Epochs without a lower validation loss after which `early_stopping` ends the training.
+        None: depends on the rows; without end where the learning rate has a schedule.
     refit : bool
         Whether `early_stopping` is followed by a second training, on all rows, for as many rows as
         gave the lowest validation loss.
@@ -118,9 +122,9 @@ class HogbatchEstimator(BaseEstimator):
         decimal: str | None = None,
         workers: str = "auto",
         policy: str = "adaptive",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float | None = None,
+        n_iter_no_change: int | None = None,
         refit: bool = False,
         warm_start: bool = False,
         random_state: Any = None,
@@ -245,7 +249,7 @@ class HogbatchEstimator(BaseEstimator):
         settings["hidden"] = _widths(self.hidden, earlier)
         if settings["hidden"] is None and part:  # its rows may be few of all rows
             settings["hidden"] = HIDDEN
-        settings |= self._held_out()
+        settings |= self._held_out(rows)
         settings["seed"] = int(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         )
@@ -255,15 +259,26 @@ class HogbatchEstimator(BaseEstimator):
         )
         return settings
 
-    def _held_out(self) -> dict[str, Any]:
+    def _held_out(self, rows: int) -> dict[str, Any]:
         """The settings for the rows that are held out, and for what they decide."""
-        if not self.early_stopping:
+        if self.early_stopping not in (True, False, "auto"):
+            raise UsageError(
+                f'early_stopping must be True, False or "auto"; got {self.early_stopping!r}'
+            )
+        automatic = self.early_stopping == "auto"
+        if not (rows in STOPPED_EARLY if automatic else self.early_stopping):
             return NOT_HELD_OUT
-        check_scalar(self.n_iter_no_change, "n_iter_no_change", Integral, min_val=1)
-        fraction, name = self.validation_fraction, "validation_fraction"
-        check_scalar(fraction, name, Real, min_val=0, max_val=1, include_boundaries="neither")
-        patience, refit = _plain(self.n_iter_no_change), _plain(self.refit)
-        return NOT_HELD_OUT | {name: _plain(fraction), "patience": patience, "refit": refit}
+        fraction, patience = self.validation_fraction, self.n_iter_no_change
+        if patience is not None:
+            check_scalar(patience, "n_iter_no_change", Integral, min_val=1)
+        if fraction is not None:
+            within = {"min_val": 0, "max_val": 1, "include_boundaries": "neither"}
+            check_scalar(fraction, "validation_fraction", Real, **within)
+        return NOT_HELD_OUT | {
+            "validation_fraction": _plain(fraction),
+            "patience": _plain(patience),
+            "refit": _plain(self.refit),
+        }
 
     def _part(self, rows: int) -> dict[str, Any]:
         """The settings of one `partial_fit` with `rows` rows: one epoch, on all rows."""

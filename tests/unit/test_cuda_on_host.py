@@ -28,6 +28,11 @@ extern "C" __global__ void write(float* to, long long at, double value) { to[at]
 """
 
 
+def pinned(cupy):
+    """Memory for four float32."""
+    return cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(16), 0)
+
+
 @pytest.fixture
 def run(cupy):
     """Launch a kernel of CODE."""
@@ -138,7 +143,7 @@ def test_a_graph_whose_memory_is_gone_is_not_launched(cupy, stream):
 
 
 def test_pinned_memory_is_read_when_the_stream_comes_to_it(cupy, stream):
-    host = np.frombuffer(cupy.cuda.alloc_pinned_memory(16), np.float32, 4)
+    host = np.frombuffer(pinned(cupy), np.float32, 4)
     row = cupy.zeros(4, np.float32)
     host[:] = 1
     row.set(host)
@@ -152,7 +157,7 @@ def test_pinned_memory_is_read_when_the_stream_comes_to_it(cupy, stream):
 
 def test_pinned_memory_is_written_when_the_stream_comes_to_it(cupy, stream):
     row, pageable = cupy.ones(4, np.float32), np.zeros(4, np.float32)
-    host = np.frombuffer(cupy.cuda.alloc_pinned_memory(16), np.float32, 4)
+    host = np.frombuffer(pinned(cupy), np.float32, 4)
     row.get(out=host, blocking=False)
     assert host.tolist() == [0] * 4
     stream.synchronize()

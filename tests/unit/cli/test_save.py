@@ -17,7 +17,7 @@ def execute(monkeypatch):
     """Replace the run, which has a model unless `trained` is None, and may fail with `error`."""
 
     def replace(trained, error=None):
-        run = Run(results.Path("runs/one"), trained, {"status": "finished"}, 0, "fast")
+        run = Run(results.Path("runs/one"), trained, {"status": "finished"}, 0, "fast", (3,))
 
         def instead(*_):
             if error is not None:

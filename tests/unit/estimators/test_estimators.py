@@ -29,7 +29,7 @@ from tests.support.descriptors import open_descriptors
 
 ROWS, FEATURES = 300, 6
 EARLY = {"early_stopping": True}
-FAST = {"hidden": (16,), "epochs": 40, "lr": 0.05, "random_state": 0}
+FAST = {"hidden": (16,), "epochs": 40, "lr": 0.05, "random_state": 0, "early_stopping": False}
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ class TestClassifier:
 
     def test_the_threshold_is_chosen_on_the_rows_of_early_stopping(self, X):
         y, settings = X[:, 0] > 1, FAST | {"hidden": (), "epochs": 2, "threshold": "f1"}
-        model = HogbatchClassifier(**settings, **EARLY).fit(X, y)
+        model = HogbatchClassifier(**settings | EARLY).fit(X, y)
         assert model.model_.threshold != 0.5
         likely = model.predict_proba(X)[:, 1]
         np.testing.assert_array_equal(model.predict(X), likely > model.model_.threshold)
@@ -171,7 +171,12 @@ class TestClassifier:
                 "validation_fraction == 1.0, must be <",
             ),
             ({**EARLY, "n_iter_no_change": 0}, [0, 1], "n_iter_no_change == 0, must be >= 1"),
-            ({**EARLY}, [0, 1], "needs validation rows, but there are none"),
+            (
+                {**EARLY, "n_iter_no_change": 5, "validation_fraction": 0.1},
+                [0, 1],
+                "there are none",
+            ),
+            ({"early_stopping": "on"}, [0, 1], "must be True, False or \"auto\"; got 'on'"),
             ({}, [1, 1], "expected at least two classes; got one class: 1"),
             ({}, [0, 1, 2], "inconsistent numbers of samples"),
         ],

@@ -55,7 +55,7 @@ def test_the_model_is_that_of_train_with_equal_settings(frame, kind):
     target = frame.noise * 3 + (frame.port == "Brest")
     estimator = HogbatchRegressor(random_state=4, epochs=3).fit(X, target)
     seed = int(np.random.RandomState(4).randint(np.iinfo(np.int32).max))
-    settings = {"test_fraction": 0, "validation_fraction": 0, "seed": seed, "epochs": 3}
+    settings = {"test_fraction": 0, "seed": seed, "epochs": 3}
     run = hogbatch.train(X, target, loss="squared", verbose=False, deterministic=True, **settings)
     assert run.model.network == estimator.model_.network
     for name, tensor in run.model.tensors.items():
