@@ -12,7 +12,6 @@ from benchmarks.gpu_acceptance.preflight import (
     facts,
     lost_updates,
     segments,
-    staging,
     transfers,
 )
 from benchmarks.gpu_acceptance.preflight.gpu import Gpu
@@ -29,7 +28,6 @@ MEASUREMENTS: dict[str, Callable[[Gpu], Any]] = {
     "additions": transfers.additions,
     "lost updates": lost_updates.measure,
     "captures beside copies": captures.beside_copies,
-    "staged input": staging.measure,
 }
 
 
