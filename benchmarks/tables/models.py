@@ -18,6 +18,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -90,13 +91,20 @@ def constant(split: Split) -> Predict:
 def linear(split: Split) -> Predict:
     """Logistic or ridge regression; the validation rows choose the penalty."""
     folds = PredefinedSplit(np.repeat([-1, 0], [len(split.train.y), len(split.valid.y)]))
+    measure: Any
     if split.case.classes:
-        model, penalty, measure = LogisticRegression(max_iter=300), "C", "neg_log_loss"
+        model, penalty, measure = LogisticRegression(max_iter=300), "C", _log_likelihood
     else:
         model, penalty, measure = Ridge(), "alpha", "neg_mean_squared_error"
     pipeline = Pipeline([("encoding", encoding(split)), ("model", model)])
     grid = {f"model__{penalty}": PENALTIES}
-    return fitted(GridSearchCV(pipeline, grid, cv=folds, scoring=measure), split.both)
+    search = GridSearchCV(pipeline, grid, cv=folds, scoring=measure, error_score="raise")
+    return fitted(search, split.both)
+
+
+def _log_likelihood(model: Any, X: Any, y: Any) -> float:
+    """Also of rows without some of the classes, for which "neg_log_loss" is NaN."""
+    return -float(log_loss(y, model.predict_proba(X), labels=model.classes_))
 
 
 def mlp(split: Split) -> Predict:
