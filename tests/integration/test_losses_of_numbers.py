@@ -53,7 +53,9 @@ def test_poisson_regression_is_that_of_scikit_learn():
     X = RANDOM.normal(size=(ROWS, 2))
     y = RANDOM.poisson(np.exp(1 + X @ [0.5, -0.8]))
     expected = PoissonRegressor(alpha=0, max_iter=1000, tol=1e-8).fit(X, y).predict(X)
-    estimator = HogbatchRegressor(loss="poisson", random_state=0, **LINEAR).fit(X, y)
+    estimator = HogbatchRegressor(
+        loss="poisson", random_state=0, early_stopping=False, **LINEAR
+    ).fit(X, y)
     np.testing.assert_allclose(estimator.predict(X), expected, rtol=0.005)
 
 
