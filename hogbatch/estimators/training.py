@@ -76,5 +76,5 @@ def train_rows(
     run = execute_with_refit(config, once)
     epochs = [each for each in histories[0] if each["epochs"] >= 1]
     losses = [each["train_loss"] for each in epochs]
-    validated = [each["validation_loss"] for each in epochs if config.validation_fraction]
+    validated = [loss for each in epochs if (loss := each["validation_loss"]) is not None]
     return Trained(run.model, states[-1], losses, validated, run.summary["epochs"])

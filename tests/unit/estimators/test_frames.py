@@ -58,6 +58,7 @@ def test_the_model_is_that_of_train_with_equal_settings(frame, kind):
     settings = {"test_fraction": 0, "seed": seed, "epochs": 3}
     run = hogbatch.train(X, target, loss="squared", verbose=False, deterministic=True, **settings)
     assert run.model.network == estimator.model_.network
+    assert len(estimator.validation_scores_) == 3, "early stopping is the default"
     for name, tensor in run.model.tensors.items():
         np.testing.assert_array_equal(tensor, estimator.model_.tensors[name])
 
