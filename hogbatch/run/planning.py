@@ -79,8 +79,8 @@ def network_for(config: TrainConfig, data: DataFacts) -> Network:
 def _hidden(config: TrainConfig, data: DataFacts) -> tuple[int, ...]:
     """Return the widths of the hidden layers.
 
-    Several labels per row and many outputs need more than one layer of usual width on sparse rows,
-    too, and several servers may divide the rows, so that each would choose other layers.
+    With several labels per row or many outputs, and with several servers, sparse rows have the same
+    layers as dense rows. Servers that divide the rows must not choose by the number of their own.
     """
     if config.hidden is not None:
         return config.hidden

@@ -245,6 +245,15 @@ class TestMoreTraining:
             model.partial_fit(X, classes, classes=["low", "mid"])
         assert model.n_iter_ == 2
 
+    def test_the_layers_do_not_follow_from_the_number_of_rows_of_a_partial_fit(self):
+        marked = np.arange(1000).reshape(20, 50) % 7 == 0
+        rows, y = scipy.sparse.csr_array(marked.astype(float)), np.arange(20) % 2
+        settings = {"epochs": 1, "random_state": 0}
+        part = HogbatchClassifier(**settings).partial_fit(rows, y, classes=[0, 1])
+        whole = HogbatchClassifier(**settings).fit(rows, y)
+        hidden = [each.model_.network.hidden for each in (part, whole)]
+        assert hidden == [(512, 512), ()]
+
     def test_partial_fit_keeps_the_names_of_columns_and_the_form_of_labels(self, X, marks, classes):
         frame = pandas.DataFrame(X, columns=[*"abcdef"])
         model = HogbatchRegressor(hidden=()).partial_fit(frame, X[:, 0])

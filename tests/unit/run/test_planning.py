@@ -194,6 +194,7 @@ def test_patience_applies_unless_another_limit_is_given(flags, epochs, patience)
 
 
 SPARSE = SetSizes(2_000, 30, sparse=True, stored=18_000, max_stored=9)
+WIDE = SetSizes(2_000, 2_001, sparse=True, stored=18_000, max_stored=9)
 MANY_ROWS = SetSizes(2_000, 30, sparse=False)
 TABULAR = "tabular", "adam", "cosine", 1.0
 FAST = "fast", "adagrad", "constant", pytest.approx(0.0008)
@@ -207,6 +208,8 @@ FAST = "fast", "adagrad", "constant", pytest.approx(0.0008)
         ({}, DENSE, (*FAST[:3], pytest.approx(0.0198))),  # few rows
         ({"loss": "squared"}, SPARSE, FAST),
         ({"hidden": ""}, MANY_ROWS, FAST),
+        ({"hidden": ""}, SPARSE, ("linear", "adam", "cosine", FAST[3])),
+        ({}, WIDE, ("linear", "adam", "cosine", FAST[3])),
         ({"target_loss": 0.1}, MANY_ROWS, FAST),
         ({"lr": 0.1}, MANY_ROWS, FAST),
         ({"optimizer": "adam"}, MANY_ROWS, ("fast", "adam", *FAST[2:])),
@@ -228,6 +231,23 @@ def test_a_recipe_follows_from_the_data_and_what_the_user_has_chosen(flags, size
     optimizer = plan.training.optimizer
     found = given.recipe, optimizer.name, plan.learning_rate.schedule, optimizer.l2
     assert found == chosen
+
+
+@pytest.mark.parametrize(
+    ("kind", "outputs", "sizes", "flags", "hidden"),
+    [
+        ("binary", 1, MANY_ROWS, {}, (512, 512)),
+        ("binary", 1, SPARSE, {}, (256,)),
+        ("real", 1, WIDE, {}, ()),
+        ("binary", 1, WIDE, {"hidden": "8"}, (8,)),
+        ("multilabel", 20, WIDE, {}, (512, 512)),
+        ("classes", MANY, WIDE, {}, (512, 512)),
+        ("classes", 20, WIDE, {"output": "lsh"}, (512, 512)),
+        ("binary", 1, WIDE, {"cluster": "local"}, (512, 512)),
+    ],
+)
+def test_hidden_layers_follow_from_rows_features_and_labels(kind, outputs, sizes, flags, hidden):
+    assert planned(kind, outputs, sizes, **flags)[2].hidden == hidden
 
 
 def test_a_schedule_extends_over_the_epochs_of_the_run():
