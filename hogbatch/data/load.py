@@ -65,6 +65,7 @@ class LoadedData:
     columns: Columns = NO_COLUMNS  # of the training file if it is CSV
     table: TableEncoding | None = None  # if the training data are a table
     summaries: tuple[ColumnSummary, ...] = ()  # of the columns of this table
+    validation_drawn: bool = False  # the validation rows were drawn from DATA, one by one
 
     @property
     def train(self) -> Examples:
@@ -231,6 +232,7 @@ def prepare(
         columns=raw.columns,
         table=features.table,
         summaries=summaries,
+        validation_drawn="validation" in parts and raw.groups is None,
     )
 
 

@@ -77,6 +77,23 @@ def split(
     return {name: own for name, own in sets.items() if name == "train" or len(own)}
 
 
+def fold_numbers(
+    rows: int, folds: int, seed: int, classes: NDArray[np.float32] | None = None
+) -> RowNumbers:
+    """Divide `rows` into `folds` of equal size: the number of each row's fold, int64[rows].
+
+    With `classes`[rows], numbered from 0, each fold has as many rows of a class, at most one more.
+    """
+    # The spawn key makes it independent of the split and of the epochs, which have one number.
+    random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, 0)))
+    order = random.permutation(rows)
+    if classes is not None:
+        order = order[np.argsort(classes[order], kind="stable")]
+    numbers = np.empty(rows, np.int64)
+    numbers[order] = np.arange(rows) % folds
+    return numbers
+
+
 def _hold_out(
     order: RowNumbers,
     count: int,

@@ -1,0 +1,73 @@
+"""The rows of the members of an ensemble, of which each holds out others for validation.
+
+Breiman 1996, "Bagging Predictors", with the rows that a member is not trained on drawn without
+replacement, as in cross-validation.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.config.sets import SetName
+from hogbatch.data.batch import Examples, Inputs, Labels
+from hogbatch.data.load import LoadedData
+from hogbatch.data.order import FEW_ROWS, RowNumbers, fold_numbers, take
+from hogbatch.data.scale import scaled
+
+Sets: TypeAlias = Mapping[SetName, Examples]
+
+
+def has_folds(data: LoadedData) -> bool:
+    """Whether members hold out different rows: few ones, drawn from all rows one by one."""
+    return data.validation_drawn and data.train.rows + data.sets["validation"].rows < FEW_ROWS
+
+
+def rows_of_member(data: LoadedData, number: int, seed: int) -> Sets:
+    """The training and validation rows of member `number`, from 1.
+
+    The rows are divided into folds of about as many rows as the validation set, which is the first
+    one. The others are drawn from the training rows with `seed`, stratified by class. Members hold
+    out the folds in turn, so that the rows of one do not depend on the number of members.
+    """
+    train, validation = data.train, data.sets["validation"]
+    folds = round((train.rows + validation.rows) / validation.rows)
+    fold = (number - 1) % max(folds, 1)
+    if not fold:
+        return {"train": train, "validation": validation}
+    classes = train.labels.values if data.encoding.kind in ("binary", "classes") else None
+    held_out = fold_numbers(train.rows, folds - 1, seed, classes) == fold - 1
+    rest, own = (_rows(train, np.flatnonzero(each)) for each in (~held_out, held_out))
+    return {"train": joined([rest, validation]), "validation": own}
+
+
+def joined(parts: Sequence[Examples]) -> Examples:
+    """The rows of all `parts`, one after another; they have the same form."""
+    inputs, labels = [each.inputs for each in parts], [each.labels for each in parts]
+    return Examples(
+        Inputs(
+            np.concatenate([each.dense for each in inputs]),
+            _pointers([each.indptr for each in inputs]),
+            np.concatenate([each.indices for each in inputs]),
+            np.concatenate([each.values for each in inputs]),
+        ),
+        Labels(
+            np.concatenate([each.values for each in labels]),
+            _pointers([each.indptr for each in labels]),
+            np.concatenate([each.indices for each in labels]),
+            np.concatenate([each.weights for each in labels]),
+        ),
+        parts[0].features,
+    )
+
+
+def _pointers(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The indptr of CSR rows one after another; [0] of rows that are not in CSR form."""
+    lengths = np.concatenate([np.diff(each) for each in parts])
+    return np.concatenate([[0], np.cumsum(lengths)]) if len(parts[0]) else parts[0]
+
+
+def _rows(examples: Examples, rows: RowNumbers) -> Examples:
+    labels = take(examples.labels, rows, examples.targets)
+    return Examples(scaled(examples.inputs, None, rows), labels, examples.features)
