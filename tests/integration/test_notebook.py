@@ -31,9 +31,13 @@ import os, signal, threading
 from pathlib import Path
 import numpy as np
 import hogbatch
+def children_of(task):
+    try:
+        return (task / "children").read_text().split()
+    except OSError:  # the thread has just ended
+        return []
 def state():
-    children = [p for task in Path("/proc/self/task").iterdir()
-                for p in (task / "children").read_text().split()]
+    children = [p for task in Path("/proc/self/task").iterdir() for p in children_of(task)]
     handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
     return children, handlers, threading.active_count()
 x = np.random.default_rng(0).normal(size=(300, 4)).astype("f4")
