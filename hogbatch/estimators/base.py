@@ -43,8 +43,10 @@ class HogbatchEstimator(BaseEstimator):
         Widths of the hidden layers; () is a linear model; "auto": (512, 512), or for sparse rows
         of one class or number (256,), or () if there are more features than rows.
     activation : "relu", "selu", "sigmoid" or "tanh"
-    members : int
-        Number of models with different seeds whose predictions are averaged.
+    members : int or None
+        Number of models whose predictions are averaged. They have different seeds, and hold out
+        different rows where `early_stopping` holds out a part of fewer than 10,000. None: 5 in
+        this case, but 1 for `hidden=()`, `warm_start`, `refit` or training of more than seconds.
     recipe : "auto", "tabular", "linear" or "fast"
         Defaults of optimizer, schedule and weight decay (docs/batch-policy.md).
     optimizer : "auto", "sgd", "momentum", "adagrad" or "adam"
@@ -104,7 +106,7 @@ class HogbatchEstimator(BaseEstimator):
         hidden: Any = "auto",
         *,
         activation: str = "relu",
-        members: int = 1,
+        members: int | None = None,
         recipe: str = "auto",
         optimizer: str = "auto",
         lr: float | None = None,
@@ -249,6 +251,8 @@ class HogbatchEstimator(BaseEstimator):
         settings["hidden"] = _widths(self.hidden, earlier)
         if settings["hidden"] is None and part:  # its rows may be few of all rows
             settings["hidden"] = HIDDEN
+        if self.members is None and self.warm_start:
+            settings["members"] = 1
         settings |= self._held_out(rows)
         settings["seed"] = int(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)

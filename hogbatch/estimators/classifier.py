@@ -30,7 +30,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         hidden: Any = "auto",
         *,
         activation: str = "relu",
-        members: int = 1,
+        members: int | None = None,
         recipe: str = "auto",
         optimizer: str = "auto",
         lr: float | None = None,

@@ -25,7 +25,7 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         *,
         loss: str = "squared",
         activation: str = "relu",
-        members: int = 1,
+        members: int | None = None,
         recipe: str = "auto",
         optimizer: str = "auto",
         lr: float | None = None,

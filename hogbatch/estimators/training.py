@@ -1,7 +1,7 @@
 """Training runs of estimators: nothing of them stays but their result."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hogbatch.config.sources import merge_sources
@@ -62,8 +62,11 @@ def train_rows(
     With an `earlier` result, training continues from it.
     """
     config = merge_sources({"data": ARRAYS, **settings})
-    if config.members > 1 and (given.part or earlier):
-        raise UsageError(f"partial_fit, warm_start: expected members=1; got {config.members}")
+    if given.part or earlier:
+        models = config.members or (1 if earlier is None else len(earlier.model.members))
+        if models > 1:
+            raise UsageError(f"partial_fit, warm_start: expected members=1; got {models}")
+        config = replace(config, members=1)
     start, histories, states = None if earlier is None else earlier.state, [], list[ModelCopy]()
 
     def once(config: TrainConfig) -> Run:

@@ -26,10 +26,11 @@ def initial_model(config: TrainConfig) -> Model | None:
     reason = "has no effect with --init, which takes it from the model"
     expect_effect(dict.fromkeys(changed(config, ENCODING), reason))
     model = load_model(config.init)
-    if model.others or config.members > 1:
+    if model.others or (config.members or 1) > 1:
         raise UsageError(
             f"--init continues one model: expected a file with one, and no --members; got "
-            f"{len(model.members)} in {config.init}, and --members {config.members}"
+            f"{len(model.members)} in {config.init}, and --members {config.members or 1}; train "
+            "the first model with --members 1"
         )
     return model
 

@@ -1,20 +1,22 @@
-"""Ensembles (`members`): models that differ in their seeds, and whose predictions are averaged.
+"""Ensembles (`members`): models whose predictions are averaged, with different seeds.
 
 Lakshminarayanan, Pritzel & Blundell 2017, "Simple and Scalable Predictive Uncertainty Estimation
-using Deep Ensembles". The run itself trains the first member; each other one is a run in its
-directory, with checkpoints of its own.
+using Deep Ensembles". Of few rows, they hold out different ones (`data.folds`). The run itself
+trains the first member; each other one is a run in its directory, with checkpoints of its own.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 from msgspec import structs
 
 from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.batch import Examples
+from hogbatch.data.folds import has_folds, joined, rows_of_member
 from hogbatch.errors import UsageError
 from hogbatch.events.event import Tested
 from hogbatch.events.names import FOLDER, MEMBERS
@@ -25,7 +27,7 @@ from hogbatch.model.trained import Model
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.components import Outcome, RunComponents
-from hogbatch.run.planning import is_small
+from hogbatch.run.planning import SMALL_MEMBER, is_small
 from hogbatch.run.platform import Platform
 from hogbatch.run.results import Run
 from hogbatch.run.setup import ReadData, RunSetup
@@ -38,7 +40,7 @@ Others = Mapping[int, Run]  # the members from 2 on that have been trained, by n
 def train_members(
     components: RunComponents,
     platform: Platform,
-    first: Callable[[], Outcome],
+    first: Callable[[Platform], Outcome],
     execute: Callable[[TrainConfig, Platform, ReadData], Run],
 ) -> tuple[Outcome, Others]:
     """Train all members with `first`, which trains the first one, and `execute`.
@@ -47,28 +49,27 @@ def train_members(
     after another. A request to end the run ends all of them. Errors of any member are raised.
     """
     setup = components.setup
-    if setup.config.members == 1:
-        return first(), {}
+    if (setup.config.members or 1) == 1:
+        return first(platform), {}
     assert isinstance(platform, ThisServer), "settings of other platforms exclude members"
     interrupts = platform.callbacks.interrupts
+    sizes = setup.data.train_sizes
+    small = is_small(setup.config, setup.plan, setup.network, sizes, SMALL_MEMBER)
+    platform = replace(platform, side_by_side=small)
     another = replace(platform, callbacks=Callbacks(interrupts=interrupts))
-    sets: Mapping[SetName, Examples] = {  # the test rows are for the ensemble
-        name: rows for name, rows in setup.loaded.sets.items() if name != "test"
-    }
-    data = replace(setup.loaded, sets=sets)
 
     def train(number: int) -> Run | None:
         if interrupts.count:
             return None
+        data = replace(setup.loaded, sets=_sets_of(setup, number))
         return execute(_config_of(setup, number), another, lambda *_: data)
 
-    numbers = range(2, setup.config.members + 1)
-    small = is_small(setup.config, setup.plan, setup.network, data.train_sizes)
+    numbers = range(2, (setup.config.members or 1) + 1)
     beside = read_topology().threads - 1 if small else 0
     with ThreadPoolExecutor(max(1, beside)) as pool, interrupts.counted():
         try:
             pending = {number: pool.submit(train, number) for number in numbers if beside}
-            outcome = first()
+            outcome = first(platform)
             if outcome.finish.status == "failed":
                 interrupts.request("the first member has failed")
                 return outcome, {}
@@ -95,6 +96,14 @@ def _wait(pending: Mapping[int, Future[Run | None]], components: RunComponents) 
     return others
 
 
+def _sets_of(setup: RunSetup, number: int) -> Mapping[SetName, Examples]:
+    """The rows of a member; the test rows are for the ensemble."""
+    data = setup.loaded
+    if has_folds(data):
+        return rows_of_member(data, number, setup.config.seed)
+    return {name: rows for name, rows in data.sets.items() if name != "test"}
+
+
 def _config_of(setup: RunSetup, number: int) -> TrainConfig:
     """The settings of the run that trains a member, which continues from its own checkpoint."""
     config, name, resume = setup.config, f"{MEMBERS}/{number}", None
@@ -104,6 +113,7 @@ def _config_of(setup: RunSetup, number: int) -> TrainConfig:
     return replace(
         config,
         members=1,
+        hidden=setup.network.hidden,  # other rows might have other defaults
         seed=config.seed + number - 1,
         run_dir=str(setup.run_dir / name),
         resume=resume,
@@ -137,27 +147,46 @@ def combine(model: Model, others: Others, components: RunComponents) -> Model:
         {"seed": config.seed + number - 1, "validation_loss": loss}
         for number, loss in losses.items()
     ]
+    single = {1: model} | {number: run.model for number, run in others.items()}
     model = replace(model, others=tuple(run.model.tensors for run in others.values()))
+    held_out = []
+    if has_folds(setup.loaded):
+        held_out = [(one, _sets_of(setup, at)["validation"]) for at, one in single.items()]
+    elif "validation" in sets:
+        held_out = [(model, sets["validation"])]
     if config.threshold is not None and recorder.threshold is not None:
-        rows = sets["validation"]
-        scored = Scored(model.loss, rows.labels, model.plain.scores(rows.inputs))
+        scores = np.concatenate([one.plain.scores(rows.inputs) for one, rows in held_out])
+        labels = joined([rows for _, rows in held_out]).labels
+        scored = Scored(model.loss, labels, scores)
         recorder.threshold = best_threshold(config.threshold, scored)
         model = replace(model, threshold=recorder.threshold or 0.5)
+        held_out = [(replace(one, threshold=model.threshold), rows) for one, rows in held_out]
     metric = setup.plan.stopping.metric or model.loss.metrics[0]
     if kept is not None and kept.validation_loss is not None:
-        loss, values = _measured(model, sets["validation"], metric)
+        loss, values = _measured(held_out, metric)
         recorder.kept = replace(kept, validation_loss=loss, validation_values=values)
     if recorder.tested is not None:
-        recorder.record(Tested(*_measured(model, sets["test"], metric)))
+        recorder.record(Tested(*_measured([(model, sets["test"])], metric)))
     return model
 
 
-def _measured(model: Model, rows: Examples, metric: str) -> tuple[float | None, dict[str, float]]:
-    """The loss and the metrics of an ensemble, first `metric`; none if a score is not finite."""
+def _measured(
+    held_out: Sequence[tuple[Model, Examples]], metric: str
+) -> tuple[float | None, dict[str, float]]:
+    """Mean loss and metrics of models, each on its rows, first `metric`.
+
+    They are weighted by these rows. A metric that is not defined on the rows of one is left out;
+    nothing is known if a score is not finite.
+    """
     try:
-        measured = evaluate_rows(model, rows)
+        measured = [evaluate_rows(*each) for each in held_out]
     except UsageError:
         return None, {}
-    values = {name: float(value) for name, value in measured.items() if math.isfinite(value)}
+    sizes = [rows.rows for _, rows in held_out]
+    means = {
+        name: float(np.average([each.get(name, math.nan) for each in measured], weights=sizes))
+        for name in measured[0]
+    }
+    values = {name: value for name, value in means.items() if math.isfinite(value)}
     loss = values.pop("loss", None)
     return loss, {metric: values[metric], **values} if metric in values else values

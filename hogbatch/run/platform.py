@@ -14,6 +14,7 @@ from hogbatch.machine.process import ProcessIdentity
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import Factory
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.setup import RunSetup
 from hogbatch.views.console import Console
 
 
@@ -51,6 +52,10 @@ class Platform(ABC):
     def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
         """Return the plan of the coordinator; `plan` is the one for workers on this server."""
         return plan
+
+    def members(self, setup: RunSetup) -> int | None:
+        """Return the number of models to train; None: one."""
+        return setup.config.members
 
     def in_memory(self, workers: tuple[WorkerRequest, ...]) -> tuple[WorkerRequest, ...]:
         """Return `workers` as they use the memory of this server: "host" for a simulated GPU."""

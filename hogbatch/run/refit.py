@@ -46,7 +46,7 @@ def _expect_refittable(config: TrainConfig) -> None:
         raise UsageError(
             "--refit reads the data twice, but standard input can be read only once; give a file"
         )
-    if config.threshold is not None or config.members > 1:
+    if config.threshold is not None or (config.members or 1) > 1:
         name = "--threshold" if config.threshold is not None else "--members"
         raise UsageError(
             f"--refit leaves no validation rows for the final model, which {name} needs; remove "

@@ -13,9 +13,10 @@ from hogbatch.events.recorder import RefusalCounts
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.launch.find import check_workers, find_workers
-from hogbatch.run.planning import is_small
+from hogbatch.run.planning import default_members, is_small
 from hogbatch.run.platform import Platform
 from hogbatch.run.processes import launched_workers, open_planes
+from hogbatch.run.setup import RunSetup
 from hogbatch.run.this_process import train_here
 from hogbatch.views.console import Console
 
@@ -26,6 +27,7 @@ class ThisServer(Platform):
 
     launch: bool
     callbacks: Callbacks = field(default_factory=Callbacks)
+    side_by_side: bool = False  # others are trained at the same time, each on one thread
 
     def choose_workers(self, config: TrainConfig, console: Console) -> tuple[WorkerRequest, ...]:
         if not self.launch:
@@ -35,10 +37,17 @@ class ThisServer(Platform):
         console.say(line)
         return workers
 
+    def members(self, setup: RunSetup) -> int:
+        config = setup.config
+        if config.members is not None or not self.launch:
+            return config.members or 1
+        return default_members(config, setup.loaded, setup.plan, setup.network)
+
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         setup, mean, segments = components.setup, components.moving_mean, components.segments
         config, run_dir = setup.config, setup.run_dir
-        if self.launch and is_small(config, setup.plan, setup.network, setup.data.train_sizes):
+        small = is_small(config, setup.plan, setup.network, setup.data.train_sizes)
+        if self.side_by_side or (self.launch and small):
             return train_here(components, self.callbacks)
         sample_mean = setup.plan.stopping.average and not config.deterministic
         with (

@@ -72,7 +72,7 @@ def execute(
         components, tracking = opened.components, opened.tracking
         another = partial(execute, console=PlainConsole(quiet=True), temporary=temporary)
         try:
-            train = partial(_train, opened, platform)
+            train = partial(_train, opened)
             outcome, others = train_members(components, platform, train, another)
         except HogbatchError as error:
             components.recorder.record(Ended("failed", str(error)))
@@ -111,15 +111,16 @@ def open_run(
     files = [*logs, *logged]
     if config.cluster is not None:
         files.append(SERVERS)
-    if config.members > 1:
+    if config.members != 1:
         files.append(MEMBERS)
     with ExitStack() as cleanup:
         enter = cleanup.enter_context
         run_dir = enter(temporary_directory()) if temporary else choose_run_dir(config)
         directory = enter(RunDirectory.hold(run_dir, files, temporary=temporary))
         setup = prepare(config, directory, platform.in_memory(workers), console, read)
-        config = setup.config
-        setup = replace(setup, plan=platform.plan(config, setup.plan, setup.network))
+        config = replace(setup.config, members=platform.members(setup))
+        plan = platform.plan(config, setup.plan, setup.network)
+        setup = replace(setup, config=config, plan=plan)
         policy = make_policy(policy_settings(config, setup.data, setup.network))
         console.busy("copying the data to shared memory")
         segments = RunSegments.of(config, setup.data, setup.network, run_dir)

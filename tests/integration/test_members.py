@@ -1,4 +1,4 @@
-"""Ensembles: models with different seeds on the same rows, whose predictions are averaged."""
+"""Ensembles: models with different seeds whose predictions are averaged."""
 
 import json
 import signal
@@ -12,6 +12,7 @@ from sklearn.metrics import f1_score, log_loss, mean_squared_error
 import hogbatch
 from hogbatch.errors import UsageError
 from hogbatch.estimators.classifier import HogbatchClassifier
+from hogbatch.estimators.regressor import HogbatchRegressor
 from hogbatch.run import members
 
 MEMBERS = 3
@@ -82,6 +83,47 @@ def test_the_prediction_is_the_mean_of_runs_with_these_seeds(kind, side_by_side,
         assert run.summary["validation"]["values"]["f1"] == pytest.approx(found)
 
 
+@pytest.mark.parametrize("kind", ["two classes", "numbers"])
+def test_few_rows_train_by_default_five_models_that_hold_out_different_ones(kind):
+    """The validation results are those of the rows that each member has held out."""
+    X, y = rows(kind, 300)
+    chosen = {"threshold": "f1"} if kind == "two classes" else {}
+    settings = SETTINGS | chosen | {"test_fraction": 0}
+    run = hogbatch.train(X, y, seed=4, **settings)
+    first = hogbatch.train(X, y, seed=4, members=1, **settings)
+    expect_equal([first.model.tensors], [run.model.tensors])
+    assert len(run.summary["members"]) == 5
+    losses = [each["validation_loss"] for each in run.summary["members"]]
+    assert losses[0] == first.validation_loss
+    assert run.validation_loss == pytest.approx(np.mean(losses), rel=1e-5)
+    if kind == "two classes":
+        assert 0 < run.model.threshold < 1 and run.model.threshold == run.summary["threshold"]
+    more = hogbatch.train(X, y, seed=4, members=7, **settings).model
+    expect_equal(tensors(run.model), tensors(more)[:5])
+    estimator = HogbatchClassifier if kind == "two classes" else HogbatchRegressor
+    assert len(estimator(hidden=(8,), epochs=1).fit(X, y).model_.members) == 5
+
+
+SINGLE = {"hidden": ()}, {"epochs": None, "max_seconds": 0.01, "deterministic": False}
+UNSUITED = (
+    *SINGLE,
+    *({"keep": "last"}, {"refit": True}, {"max_rows": 50}, {"target_loss": 9.0}),
+    *({"validation_fraction": 0}, {"workers": "cpu:1", "deterministic": False}),
+)
+
+
+@pytest.mark.parametrize("given", UNSUITED, ids=lambda given: " ".join(given))
+def test_settings_of_a_single_model_train_one_by_default(given):
+    X, y = rows("three", 150)
+    assert hogbatch.train(X, y, **SETTINGS | given).model.others == ()
+
+
+@pytest.mark.parametrize("count", [99, 100])
+def test_fewer_than_a_hundred_rows_train_one_model_by_default(count):
+    run = hogbatch.train(*rows("three", count), test_fraction=0, **SETTINGS)
+    assert len(run.model.members) == (1 if count < 100 else 5)
+
+
 def test_a_run_of_one_model_is_not_an_ensemble():
     X, y = rows("three")
     run = hogbatch.train(X, y, members=1, **SETTINGS)
@@ -132,6 +174,11 @@ def test_estimators_take_members():
     np.testing.assert_allclose(model.predict_proba(X), model.model_.predict_proba(X), atol=1e-6)
     with pytest.raises(UsageError, match="partial_fit, warm_start: expected members=1; got 2"):
         model.partial_fit(X, y)
+    model = HogbatchClassifier(hidden=(8,), epochs=2).fit(X, y)
+    with pytest.raises(UsageError, match="partial_fit, warm_start: expected members=1; got 5"):
+        model.partial_fit(X, y)
+    model = HogbatchClassifier(hidden=(8,), epochs=2, warm_start=True).fit(X, y)
+    assert model.fit(X, y).model_.others == ()
     linear = HogbatchClassifier(hidden=(), epochs=1, members=2).fit(X, y)
     with pytest.raises(AttributeError, match="members=1"):
         _ = linear.coef_

@@ -112,7 +112,7 @@ class TestClassifier:
 
     def test_early_stopping_keeps_the_best_model(self, X):
         y = X[:, 0] + np.random.default_rng(0).normal(size=ROWS) > 0  # noise, to overfit
-        settings = {"hidden": (16,), "epochs": 500, "lr": 0.2, "random_state": 0}
+        settings = {"hidden": (16,), "epochs": 500, "lr": 0.2, "random_state": 0, "members": 1}
         early = {"early_stopping": True, "n_iter_no_change": 5, "validation_fraction": 0.3}
         model = HogbatchClassifier(**settings | early).fit(X, y)
         losses = model.validation_scores_
