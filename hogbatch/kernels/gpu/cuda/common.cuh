@@ -7,6 +7,7 @@
 #define UNROLLED 4  // loads that a loop starts together, because each takes long
 #define LANES 32    // threads of a warp
 #define INF __int_as_float(0x7f800000)
+#define LOWEST __int_as_float(0xff7fffff)  // the smallest finite float
 
 // Operands of matrix products. With BFLOAT16 they are stored as the upper half of a float; kernels
 // always compute in float.
@@ -101,6 +102,22 @@ __device__ float block_sum(float mine)
     float total = sums[0];
     __syncthreads();
     return total;
+}
+
+// The same for the largest; NaN is ignored.
+__device__ float block_max(float mine)
+{
+    __shared__ float largest[BLOCK];
+    largest[threadIdx.x] = mine;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            largest[threadIdx.x] = fmaxf(largest[threadIdx.x], largest[threadIdx.x + half]);
+        __syncthreads();
+    }
+    float found = largest[0];
+    __syncthreads();
+    return found;
 }
 
 // The sum over the lanes of a warp whose numbers differ by multiples of `step`, a power of two. All

@@ -70,17 +70,23 @@ __device__ float scalar_loss(long long kind, float smoothing, float y, float z, 
     return *slope * error;
 }
 
-// Losses of a row, for one block. `slopes`, if given, is set to the derivatives times `scale`.
+// Losses of a row, for one block; NaN if a score is not finite, for which they add 0 * score.
+// `slopes`, if given, is set to the derivatives times `scale`.
 // The target of softmax_loss is the uniform distribution over the `count` columns `present`. With
-// none the loss is 0, but still NaN if a score is not finite.
+// none the loss is 0.
 __device__ float softmax_loss(const int* present, long long count, int width, const float* z,
                               float smoothing, float scale, Operand* slopes)
 {
     float any = count > 0, target = any / max(count, 1LL), even = smoothing / width;
-    float top = z[block_next_best(z, width, INF, -1) % width];
-    float mine = 0;
-    for (int c = threadIdx.x; c < width; c += blockDim.x) mine += expf(z[c] - top);
-    float sum = block_sum(mine);
+    // The largest score of this thread, and its sum of expf(score - own), which a larger one scales.
+    float own = LOWEST, mine = 0;
+    for (int c = threadIdx.x; c < width; c += blockDim.x) {
+        float score = z[c], more = score - own, ratio = expf(-fabsf(more));
+        mine = more > 0 ? mine * ratio + 1 : mine + ratio;
+        mine += 0 * score;
+        if (more > 0) own = score;
+    }
+    float top = block_max(own), sum = block_sum(mine * expf(own - top));
     if (slopes)
         for (int c = threadIdx.x; c < width; c += blockDim.x)
             slopes[c] = operand_of((any * expf(z[c] - top) / sum - even) * scale);
@@ -101,7 +107,7 @@ __device__ float multilabel_loss(const int* present, long long count, int width,
 {
     float mine = 0;
     for (int c = threadIdx.x; c < width; c += blockDim.x) {
-        mine += softplus(z[c]);
+        mine += softplus(z[c]) + 0 * z[c];
         if (slopes) slopes[c] = operand_of(sigmoid(z[c]) * scale);
     }
     __syncthreads();
@@ -119,7 +125,7 @@ __device__ float scalar_losses(long long kind, const float* y, int width, const 
 {
     float mine = 0, slope;
     for (int c = threadIdx.x; c < width; c += blockDim.x) {
-        mine += scalar_loss(kind, smoothing, y[c], z[c], &slope);
+        mine += scalar_loss(kind, smoothing, y[c], z[c], &slope) + 0 * z[c];
         if (slopes) slopes[c] = operand_of(slope * scale);
     }
     return block_sum(mine);
@@ -144,8 +150,7 @@ extern "C" __global__ void loss_gradient(
     const int* present = LABEL_LISTS(kind) ? indices + indptr[row] : &y;
     long long count = LABEL_LISTS(kind) ? indptr[row + 1] - indptr[row] : 1;
     float weight = weighted ? weights[row] : 1.0f, scale = weight / B, loss;
-    for (int h = threadIdx.x; h < H; h += blockDim.x) slopes[h] = 0;
-    __syncthreads();
+    for (int h = width + threadIdx.x; h < H; h += blockDim.x) slopes[h] = 0;
     if (NORMALISED(kind)) {
         loss = softmax_loss(present, count, width, z, smoothing, scale, slopes);
     } else if (kind == MULTILABEL) {
@@ -153,10 +158,7 @@ extern "C" __global__ void loss_gradient(
     } else {
         loss = scalar_losses(kind, targets + row * width, width, z, smoothing, scale, slopes);
     }
-    __syncthreads();
-    int bad = !isfinite(loss);
-    for (int h = threadIdx.x; h < width; h += blockDim.x) bad |= !isfinite(z[h]);
-    bad = __syncthreads_or(bad);
+    bool bad = !isfinite(loss);
     if (bad)
         for (int h = threadIdx.x; h < width; h += blockDim.x) slopes[h] = 0;
     if (threadIdx.x > 0) return;
@@ -251,9 +253,7 @@ extern "C" __global__ void loss_and_metrics(
     if (NORMALISED(kind)) loss = softmax_loss(present, count, width, z, 0, 0, 0);
     else if (kind == MULTILABEL) loss = multilabel_loss(present, count, width, z, 0, 0);
     else loss = scalar_losses(kind, targets + row * width, width, z, 0, 0, 0);
-    int bad = !isfinite(loss);
-    for (int h = threadIdx.x; h < width; h += blockDim.x) bad |= !isfinite(z[h]);
-    if (__syncthreads_or(bad)) {
+    if (!isfinite(loss)) {
         if (threadIdx.x == 0) atomicAdd(&totals[SKIPPED], 1.0);
         return;
     }
