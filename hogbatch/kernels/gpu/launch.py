@@ -11,7 +11,8 @@ from hogbatch.kernels.gpu.sources import BFLOAT16_SOURCES, SOURCES
 THREADS = 256  # per block; BLOCK in the CUDA sources
 WARP = 32  # threads that run together; LANES in the CUDA sources
 _MAX_BLOCKS = 8192  # of a grid-stride launch: several times what any device runs concurrently
-_LINK_BLOCKS, _LINK_THREADS = 2, 1024  # LINK_BLOCK in replica.cu; enough to keep the link busy
+LINK_THREADS = 1024  # per block of `over_link`; LINK_BLOCK in replica.cu
+_LINK_BLOCKS = 2  # enough to keep the link busy
 RESIDENT_BLOCKS = 8  # of THREADS that one multiprocessor can run concurrently
 
 
@@ -33,14 +34,16 @@ def over_cells(function: cupy.RawKernel, count: int, *arguments: object) -> None
         function((blocks,), (THREADS,), arguments)
 
 
-def over_link(function: cupy.RawKernel, count: int, *arguments: object) -> None:
-    """Launch for cells in memory of the host, while other work runs on the device.
+def over_link(function: cupy.RawKernel, columns: int, *arguments: object) -> None:
+    """Launch for rows of `columns` cells in memory of the host, beside other work of the device.
+
+    Threads of a block: x, columns, a power of two; y, rows.
 
     Blocks that wait for the link keep others from running on their multiprocessor. A product often
     has as many blocks as there are multiprocessors, so a few that are blocked can double its time.
     """
-    if count > 0:
-        function((_LINK_BLOCKS,), (_LINK_THREADS,), arguments)
+    across = min(1 << (columns - 1).bit_length(), LINK_THREADS)
+    function((_LINK_BLOCKS,), (across, LINK_THREADS // across), arguments)
 
 
 def over_touched(function: cupy.RawKernel, room: int, width: int, *arguments: object) -> None:

@@ -1,6 +1,7 @@
 """A replica's exchange with the shared parameters, on the device; see `ReplicaKernels`."""
 
 from hogbatch.kernels.gpu.launch import (
+    LINK_THREADS,
     WARP,
     kernel,
     over_batch,
@@ -30,7 +31,8 @@ def drain(values, out):
 
 def add(fraction, scale, seen, change, shared, pulled):
     arguments = float(fraction), float(scale), seen, change, change.size, shared, pulled
-    over_link(_add, change.size, *arguments)
+    if change.size > 0:
+        over_link(_add, LINK_THREADS, *arguments)
 
 
 def find_rows(inputs, rows, head, touched, found):
@@ -52,6 +54,6 @@ def rejoin_rows(touched, found, shared, params, base):
 
 
 def add_rows(fraction, touched, found, change, shared):
-    features, width = shared.shape
-    arguments = float(fraction), touched, found, width, change, shared
-    over_touched(_add_rows, features, width, *arguments)
+    width = shared.shape[1]
+    packets = width // 4 if width % 4 == 0 else width
+    over_link(_add_rows, packets, float(fraction), touched, found, width, change, shared)

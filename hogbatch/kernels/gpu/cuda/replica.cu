@@ -111,11 +111,46 @@ extern "C" __global__ void rejoin_rows(const int* touched, const int* found, lon
     }
 }
 
-extern "C" __global__ void add_rows(double fraction, const int* touched, const int* found, long long H,
-                                    const float* change, float* shared)
+__device__ float added(float now, float by, float change) { return now + by * change; }
+
+__device__ float4 added(float4 now, float by, float4 change)
 {
-    EACH_TOUCHED(t, found) {
-        long long row = touched[t] * H;
-        EACH_COLUMN(h, H) shared[row + h] += (float)fraction * change[t * H + h];
+    return make_float4(added(now.x, by, change.x), added(now.y, by, change.y),
+                       added(now.z, by, change.z), added(now.w, by, change.w));
+}
+
+// Cells is float or float4; a row has `width` of them.
+template <class Cells>
+__device__ void add_to_rows(float by, const int* touched, long long found, long long width,
+                            const Cells* change, Cells* shared)
+{
+    long long stride = gridDim.x * (long long)blockDim.y;
+    long long t = blockIdx.x * (long long)blockDim.y + threadIdx.y;
+#pragma unroll 1
+    for (; t < found; t += AHEAD * stride) {
+        Cells* rows[AHEAD];
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++)
+            rows[n] = t + n * stride < found ? shared + touched[t + n * stride] * width : 0;
+#pragma unroll 1
+        EACH_COLUMN(h, width) {
+            Cells now[AHEAD];
+#pragma unroll
+            for (int n = 0; n < AHEAD; n++)
+                if (rows[n]) now[n] = rows[n][h];
+#pragma unroll
+            for (int n = 0; n < AHEAD; n++)
+                if (rows[n]) rows[n][h] = added(now[n], by, change[(t + n * stride) * width + h]);
+        }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(LINK_BLOCK)
+    add_rows(double fraction, const int* touched, const int* found, long long H, const float* change,
+             float* shared)
+{
+    if (H % 4 == 0 && (unsigned long long)shared % 16 == 0)
+        add_to_rows((float)fraction, touched, *found, H / 4, (const float4*)change, (float4*)shared);
+    else
+        add_to_rows((float)fraction, touched, *found, H, change, shared);
 }
