@@ -29,6 +29,7 @@ reached; 2: the program cannot run here, and says what is missing.
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -160,6 +161,7 @@ def settle(options: argparse.Namespace) -> dict[str, str]:
         raise UsageError(f"--data {options.data}: no such directory")
     if lacking := missing(options.stages):
         raise UsageError(advice(lacking))
+    os.environ["PYTHONPATH"] = processes.python_path()  # of the process that looks for GPUs
     if reason := no_gpu(options.device):
         raise UsageError(reason)
     return processes.environment(options.device, processes.cache_variables())

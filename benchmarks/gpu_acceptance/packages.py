@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Final
 
 BASE: Final = {  # module: package; after each package its dependencies
@@ -39,18 +39,23 @@ PLATFORMS: Final = (  # of wheels; pip takes only those that are named
 )
 
 
-def missing(stages: Sequence[str]) -> dict[str, list[str]]:
-    """{package: stages that need it} of the packages that cannot be imported."""
+def missing(stages: Sequence[str]) -> dict[str, str]:
+    """{package: the stages that need it, or the error}, of those that cannot be imported."""
     needed = {module: (package, list(stages)) for module, package in BASE.items()}
     for stage in stages:
         for module, package in FOR_STAGE.get(stage, {}).items():
             needed.setdefault(module, (package, []))[1].append(stage)
-    absent = {
-        package: wanted for module, (package, wanted) in needed.items() if not importable(module)
-    }
-    if not importable("cupy"):
-        absent |= {package: list(stages) for package in cupy_packages(cuda_major())}
+    absent = {}
+    for module, (package, wanted) in needed.items():
+        if (failure := import_failure(module)) is not None:
+            absent[package] = failure or _needed_for(wanted)
+    if (failure := import_failure("cupy")) is not None:
+        absent |= dict.fromkeys(cupy_packages(cuda_major()), failure or _needed_for(stages))
     return absent
+
+
+def _needed_for(stages: Sequence[str]) -> str:
+    return f"missing, needed for {', '.join(stages)}"
 
 
 def cupy_packages(major: int) -> list[str]:
@@ -70,27 +75,33 @@ def cuda_major() -> int:
     return min(max(int(found[1]), 12), NEWEST_CUDA) if found else NEWEST_CUDA
 
 
-def importable(module: str) -> bool:
-    """Whether there is such a module; none is imported, except the package around it."""
+def import_failure(module: str) -> str | None:
+    """Why an installed module cannot be imported; empty if it is missing, None if it was imported.
+
+    Numba, for example, rejects a NumPy that is newer than it supports.
+    """
     try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it is missing
-        return False
+        import_module(module)
+    except ModuleNotFoundError:
+        return ""
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+    return None
 
 
-def advice(lacking: dict[str, list[str]]) -> str:
-    """The missing packages, and the commands that install them from wheels.
+def advice(lacking: dict[str, str]) -> str:
+    """The packages that cannot be imported, and the commands that install them from wheels.
 
     Without dependencies: pip would add packages that are installed, such as another NumPy.
     """
     names = " ".join(lacking)
-    lines = [f"  {name}, for {', '.join(stages)}" for name, stages in lacking.items()]
+    lines = [f"  {name}: {why}" for name, why in lacking.items()]
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     tags = [f"{each}_{platform.machine()}" for each in PLATFORMS]
     platforms = " ".join(f"--platform {tag}" for tag in tags)
     return "\n".join(
         [
-            f"packages are missing for Python {python}:",
+            f"packages cannot be imported by Python {python}:",
             *lines,
             "On a machine with a network:",
             "  python3 -m pip download --no-deps --dest wheels --only-binary :all: "

@@ -79,14 +79,19 @@ def environment(device: int, defaults: Mapping[str, str] = MappingProxyType({}))
 
     `defaults` are those that count unless they are set already.
     """
-    paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     variables = {**defaults, **os.environ, "PYTHONUNBUFFERED": "1"}
-    variables["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths))
+    variables["PYTHONPATH"] = python_path()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if device > 0 or visible != [""]:
         chosen = visible[device] if device < len(visible) and visible != [""] else str(device)
         variables["CUDA_VISIBLE_DEVICES"] = chosen
     return variables
+
+
+def python_path() -> str:
+    """PYTHONPATH with this checkout first, which need not be installed."""
+    paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return os.pathsep.join(dict.fromkeys(map(os.path.abspath, paths)))
 
 
 def run(arguments: list[str], limit_s: float, log: IO[bytes], variables: Mapping[str, str]) -> str:

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common.job import WITHIN_S
-from benchmarks.gpu_acceptance.__main__ import main
+from benchmarks.gpu_acceptance import packages
+from benchmarks.gpu_acceptance.__main__ import main, parse, settle
 from benchmarks.gpu_acceptance.budget import REPORT_S, SHARES, SHORTEST_S, limit
 from benchmarks.gpu_acceptance.processes import CACHES, cache_variables, environment
 from hogbatch.errors import UsageError
+from hogbatch.kernels.gpu.probe import ProbeResult
 
 ROOT = Path(__file__).parents[4]
 STAND_IN = ROOT / "tests" / "cuda_on_host"
@@ -120,3 +122,28 @@ def test_a_stage_sees_one_gpu_and_this_checkout(visible, device, expected, monke
     found = environment(device)
     assert found.get("CUDA_VISIBLE_DEVICES") == expected
     assert found["PYTHONPATH"].split(":") == [str(ROOT), os.path.abspath("packages"), "/other"]
+
+
+def test_a_package_that_rejects_another_is_reported_with_its_error(tmp_path, monkeypatch):
+    (tmp_path / "rejects.py").write_text("raise ImportError('rejects needs NumPy 1.0')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(packages, "BASE", {"rejects": "rejects", "is_not_there": "absent"})
+    found = packages.missing(["cli", "step"])
+    assert found["rejects"] == "ImportError: rejects needs NumPy 1.0"
+    assert found["absent"] == "missing, needed for cli, step"
+    assert "  rejects: ImportError: rejects needs NumPy 1.0\n" in packages.advice(found)
+
+
+def test_the_gpu_is_found_from_a_checkout_that_is_not_installed(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr("benchmarks.gpu_acceptance.__main__.missing", lambda stages: {})
+    seen = []
+
+    def find_gpus(timeout):
+        seen.append(os.environ.get("PYTHONPATH"))
+        return ProbeResult(reason="no device")
+
+    monkeypatch.setattr("hogbatch.kernels.gpu.probe.find_gpus", find_gpus)
+    with pytest.raises(UsageError, match="no device"):
+        settle(parse(["--out", "results"]))
+    assert seen == [str(ROOT)]
