@@ -44,7 +44,7 @@ class PeerProcess:
         )
 
     def train(self, setting: Setting, seed: int, watch: Stopwatch) -> dict[str, Any]:
-        """One run: {"curve": [[seconds, loss], ...], "rows": trained on}, and "metrics" if any.
+        """One run: {"curve": [[seconds, loss], ...], "rows": trained on}.
 
         RuntimeError if the process exits; its own message is on stderr.
         """
@@ -96,9 +96,7 @@ def serve(name: str, directory: Path) -> None:
         job = json.loads(line)
         watch = Stopwatch(job["target"], job["limit_s"], job["rival"])
         peer(name).train(problem, job["setting"], job["seed"], watch)
-        answer: dict[str, Any] = {"curve": rounded(watch.curve), "rows": watch.rows}
-        if watch.metrics:
-            answer["metrics"] = watch.metrics
+        answer = {"curve": rounded(watch.curve), "rows": watch.rows}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

@@ -19,14 +19,12 @@ ON_CPU: Final = {  # in time_to_loss
     "vowpal-wabbit": "vowpal_wabbit",
 }
 ON_GPU: Final = {"pytorch-gpu": "pytorch_gpu"}  # in heterogeneous
-WIDE: Final = {"pytorch-full": "pytorch_full", "pytorch-sampled": "pytorch_sampled"}  # in slide
 TUNED: Final = Path(__file__).parent / "tuned.json"  # settings of ON_CPU and ON_GPU
-TUNED_WIDE: Final = Path(__file__).parent / "tuned_slide.json"
 
 
 def peer(name: str) -> Peer:
     """The peer called `name`; its framework is imported only when it trains."""
-    module = (ON_CPU | ON_GPU | WIDE)[name]
+    module = (ON_CPU | ON_GPU)[name]
     found: Peer = import_module(f"benchmarks.peers.{module}").PEER
     return found
 

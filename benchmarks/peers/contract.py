@@ -147,7 +147,6 @@ class Stopwatch:
     clock: Callable[[], float] = time.perf_counter
     curve: Curve = field(default_factory=list)
     rows: int = 0  # trained on, counted by the peer
-    metrics: list[dict[str, float]] = field(default_factory=list)  # of evaluations, if any
     _before: float = 0.0
     _since: float = 0.0
     _took: float = 0.0  # duration of the last evaluation

@@ -41,7 +41,7 @@ class PyTorchGpu:
 
     In addition to the grid's keys a setting may have "device" ("cuda:0"), "precision" of matrix
     products (hogbatch's names), "activation" ("relu" or "sigmoid") and "start" (standard deviation
-    of the first layer's weights, as in pytorch_full.py). With the loss multilabel-softmax, the
+    of the first layer's weights). With the loss multilabel-softmax, the
     targets of a row are 1/#labels, and the "loss" of the stopwatch is 1 - P@1.
     """
 

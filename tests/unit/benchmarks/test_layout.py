@@ -59,7 +59,7 @@ def test_benchmarks_import_only_what_is_shared_and_their_own():
         ("benchmarks.common.job", "from benchmarks import cpu_step"),
         ("benchmarks.faults.runs", "from tests.support.fault_injection import Job"),
         ("benchmarks.peers.pytorch", "from benchmarks.common.search import search"),
-        ("benchmarks.slide.table", "from . import synthetic"),
+        ("benchmarks.extreme.process", "from . import synthetic"),
     ],
 )
 def test_a_forbidden_import_is_found(module, source):

@@ -4,8 +4,8 @@ from benchmarks.common import machine
 
 
 def test_directories_are_removed_from_flags_only():
-    command = "scripts/bench slide --data=/a/b/c.xmc --test ../d/e.xmc"
-    shown = "scripts/bench slide --data=DIR/c.xmc --test DIR/e.xmc"
+    command = "scripts/bench extreme --data=/a/b/c.xmc --test ../d/e.xmc"
+    shown = "scripts/bench extreme --data=DIR/c.xmc --test DIR/e.xmc"
     assert machine.without_directories(command) == shown
 
 

@@ -1,0 +1,1 @@
+"""Extreme multi-label programs: training time, precision, memory and prediction time."""

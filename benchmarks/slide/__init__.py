@@ -1,1 +1,0 @@
-"""Training times to a P@1 of networks with very many labels."""
