@@ -64,7 +64,6 @@ CASES: Final = {
     "covtype": Case(TASKS["covtype"], setting=adam(1024, 0.002)),
     "delicious": Case(TASKS["delicious"], setting=adam(256, 0.005)),
     "imdb": Case(TASKS["imdb"], setting=adam(256, 0.002)),
-    # as PyTorch's best on CPUs (docs/slide.md); "start": see pytorch_gpu.py
     "citeulike": Case(CITEULIKE, metric="P@1", setting=adam(256, 0.015) | {"start": 0.1}),
     "w8a-paper": Case(
         replace(TASKS["w8a"], hidden=(512,) * 8), "sigmoid", setting=adam(1024, 0.002)
