@@ -1,7 +1,8 @@
 """The model file: what `train` saves and `predict` loads, with only NumPy and safetensors.
 
 A safetensors file that contains the tensors without padding under their names, and `scaler.mean`,
-`scaler.scale`, `labels.rows` and `features.names` (the bytes of a JSON list in UTF-8). Tensors of
+`scaler.scale`, `labels.rows`, `features.names` (the bytes of a JSON list in UTF-8), and
+`label_vectors.indptr`, `.labels` and `.values`. Tensors of
 the further members of an ensemble have names that start with "2/", "3/" and so on. Its metadata
 has one entry, "hogbatch-model-1": eight hex digits, the CRC-32 of the text after them, then that
 text: JSON with network, encoding, index base, training rows, about, and the CRC-32 of each tensor.
@@ -24,13 +25,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from hogbatch.config.losses import LOSSES
+from hogbatch.data.csr import ascends
 from hogbatch.data.encode import Encoding
 from hogbatch.data.scale import Scaler
-from hogbatch.data.schema import Count, Range, convert, expect, within
+from hogbatch.data.schema import Count, Range, convert, expect, is_indptr, within
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.machine.budget import require
 from hogbatch.machine.files import replace_file
+from hogbatch.model.label_vectors import LabelVectors
 from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.tensors import Arrays, crc32_of, header, in_file_order, pieces
@@ -39,6 +42,7 @@ from hogbatch.version import version
 
 FORMAT: Final = "hogbatch-model-1"
 TABLE: Final = "table."  # starts the names of the arrays of a table encoding
+VECTORS: Final = "label_vectors."  # starts the names of the arrays of label vectors
 POSITION: Final = re.compile("[0-9]{1,9}")  # of the label column
 
 
@@ -54,6 +58,7 @@ class Description:
     table: dict[str, Any] | None = None  # missing in files of versions without tables,
     train_rows: Count | None = None  # and in those of versions without frequencies,
     threshold: float = 0.5  # and in those of versions that did not choose it
+    label_vectors: bool = False  # written if there are some: earlier versions refuse such files
 
 
 def save_model(model: Model, path: str | Path) -> None:
@@ -94,6 +99,9 @@ def _content(model: Model) -> Iterator[bytes]:
         arrays["features.names"] = np.frombuffer(names, np.uint8)
     if model.table is not None:
         arrays |= {f"{TABLE}{name}": array for name, array in model.table.arrays().items()}
+    if model.label_vectors is not None:
+        vectors = model.label_vectors._asdict()
+        arrays |= {f"{VECTORS}{name}": array for name, array in vectors.items()}
     arrays = in_file_order(arrays)
     description = Description(
         model.network.description(),
@@ -104,8 +112,12 @@ def _content(model: Model) -> Iterator[bytes]:
         None if model.table is None else model.table.description(),
         None if model.frequencies is None else model.frequencies.rows,
         model.threshold,
+        model.label_vectors is not None,
     )
-    text = json.dumps(asdict(description))
+    described = asdict(description)
+    if model.label_vectors is None:
+        del described["label_vectors"]
+    text = json.dumps(described)
     yield header(arrays, {FORMAT: _checksum(text) + text})
     for array in arrays.values():
         yield from pieces(array)
@@ -187,6 +199,7 @@ def _model(described: Any, arrays: Arrays) -> Model:
         _table(known.table, arrays, network.features),
         known.threshold,
         tuple(others),
+        _label_vectors(arrays, network) if known.label_vectors else None,
     )
 
 
@@ -222,6 +235,21 @@ def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies 
     of_label = _expect(arrays, "labels.rows", np.int64, (outputs,))
     expect(within(of_label, 0, rows), f"tensor labels.rows: expected numbers from 0 to {rows}")
     return Frequencies(rows, of_label)
+
+
+def _label_vectors(arrays: Arrays, network: Network) -> LabelVectors:
+    indptr = _expect(arrays, f"{VECTORS}indptr", np.int64, (network.features + 1,))
+    size = int(indptr[-1])
+    labels = _expect(arrays, f"{VECTORS}labels", np.int32, (size,))
+    expect(
+        indptr[0] == 0 and is_indptr(indptr, size),
+        f"tensor {VECTORS}indptr: expected ascending positions from 0",
+    )
+    expect(
+        within(labels, 0, network.outputs - 1) and ascends(indptr, labels),
+        f"tensor {VECTORS}labels: expected ascending labels below {network.outputs}",
+    )
+    return LabelVectors(indptr, labels, _expect(arrays, f"{VECTORS}values", np.float32, (size,)))
 
 
 def _feature_names(arrays: Arrays, features: int) -> tuple[str, ...] | None:

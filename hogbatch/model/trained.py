@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
+from hogbatch.data.csr import to_csr
 from hogbatch.data.encode import Encoding
 from hogbatch.data.memory import expect_in_range, numbers_of
 from hogbatch.data.raw import Columns
@@ -29,6 +30,7 @@ from hogbatch.kernels.blocks import (
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
+from hogbatch.model.label_vectors import LabelVectors
 from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
 
@@ -37,6 +39,7 @@ Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices
 Layers = tuple[LayerWeights, ...]
 
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
+MAX_PRODUCTS: Final = 1 << 24  # of rows with label vectors, 64 MiB
 FINITE_ROWS: Final = 4096  # rows whose scores are checked at a time
 LARGE: Final = 1 << 26  # bytes; larger results are allocated only if they are known to fit
 
@@ -56,7 +59,7 @@ class Model:
     matrices if the columns of the table are numbers.
     In `about`, "label" is the name of the label column and "label_column" its number, from 0.
     The scores of an ensemble are those of the mean prediction of its members, which have the
-    parameters `tensors` and `others`.
+    parameters `tensors` and `others`. The products of a row with `label_vectors` are added.
     """
 
     network: Network
@@ -70,6 +73,7 @@ class Model:
     table: TableEncoding | None = field(default=None, repr=False)  # of a model of a table
     threshold: float = 0.5  # probability above which `predict` gives the second of two labels
     others: tuple[dict[str, Floats], ...] = field(default=(), repr=False)  # of an ensemble
+    label_vectors: LabelVectors | None = field(default=None, repr=False)  # times their factors
 
     @property
     def score_threshold(self) -> np.float32:
@@ -96,7 +100,7 @@ class Model:
         """
         rows = self._rows(inputs)
         out = self._results(count(rows), dtype)
-        for where, scores in self._blocks(rows, dtype):
+        for where, scores in self.score_blocks(rows, dtype):
             out[where] = scores
         return out
 
@@ -129,7 +133,7 @@ class Model:
         if self.encoding.kind == "multilabel":
             rows = self._rows(inputs)
             likely = self._results(count(rows), np.uint8)
-            for where, scores in self._blocks(rows):
+            for where, scores in self.score_blocks(rows):
                 expect_finite_scores(np.isfinite(scores).all(axis=1), where[0].start)
                 likely[where] = self.loss.predict(scores)
             return likely
@@ -183,6 +187,8 @@ class Model:
     def _parts(self, rows: RawInputs) -> Iterator[tuple[int, Inputs]]:
         """Yield, part by part, the first row and the scaled rows."""
         size = max(1, CHUNK // max(rows.dense.shape[1], *self._widths()))
+        if self.label_vectors is not None:
+            size = min(size, max(1, MAX_PRODUCTS // self.network.outputs))
         for start in range(0, count(rows), size):
             unscaled = between(rows, start, start + size)
             part = _to_float32(scaled(unscaled, self.scaler))
@@ -232,7 +238,7 @@ class Model:
         *below, last = (layer.width for layer in self.network.layers)
         return [*below, last * len(self.members) if self.others else min(last, OUTPUTS)]
 
-    def _blocks(
+    def score_blocks(
         self, inputs: RawInputs, dtype: Any = np.float32
     ) -> Iterator[tuple[tuple[slice, slice], NDArray[Any]]]:
         """Yield blocks of scores with their place in [N, C]; each is valid until the next one."""
@@ -247,7 +253,22 @@ class Model:
     def _scores_of(
         self, part: Inputs, members: tuple[Layers, ...]
     ) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield blocks of the scores of scaled rows with their first column.
+        """Yield blocks of the scores of scaled rows with their first column."""
+        found = self._predicted(part, members)
+        if self.label_vectors is None:
+            yield from found
+            return
+        dtype = members[0][-1].bias.dtype.type
+        rows = part if len(part.indptr) else to_csr(part)
+        products = self.label_vectors.scores(rows, self.network.outputs, dtype)
+        for first, scores in found:
+            scores += products[:, first : first + scores.shape[1]]
+            yield first, scores
+
+    def _predicted(
+        self, part: Inputs, members: tuple[Layers, ...]
+    ) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield blocks of the scores of the members.
 
         An ensemble has one block, since the mean of its probabilities takes all scores of a row.
         """

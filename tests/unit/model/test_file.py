@@ -17,12 +17,17 @@ from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler
 from hogbatch.errors import DataError, SaveError
 from hogbatch.model.file import FORMAT, load_model, save_model
+from hogbatch.model.label_vectors import LabelVectors
 from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from tests.support.trained_models import ENCODINGS, SCALER, model_for
 
 COUNTED = replace(model_for("multilabel"), frequencies=Frequencies(9, np.arange(6)))
+VECTORS = LabelVectors(
+    np.array([0, 2, 2, 3, 3, 3]), np.array([1, 4, 0], np.int32), np.array([0.5, -2, 3], np.float32)
+)
+DESCRIBED = replace(model_for("multilabel-softmax"), label_vectors=VECTORS)
 NAMED = replace(model_for(), feature_names=("age", *"bcde"))
 
 
@@ -40,6 +45,8 @@ def same(one, other):
         (one.network, one.encoding, one.index_base, one.about, one.columns)
         == (other.network, other.encoding, other.index_base, other.about, other.columns)
         and one.threshold == other.threshold
+        and (one.label_vectors is None) == (other.label_vectors is None)
+        and all(map(np.array_equal, one.label_vectors or (), other.label_vectors or ()))
         and scale[0] == scale[1]
         and frequencies[0] == frequencies[1]
         and len(one.members) == len(other.members)
@@ -78,10 +85,14 @@ def expect_refusal(path, message):
         model_for(output_major=False),
         replace(model_for(scaler=SCALER), index_base=None),
         COUNTED,
+        DESCRIBED,
         replace(model_for("logistic"), threshold=0.1),
         replace(model_for(), others=tuple(model_for(seed=seed).tensors for seed in range(2, 13))),
     ],
-    ids=[*ENCODINGS, "input-major", "scaler", "frequencies", "threshold", "ensemble"],
+    ids=[
+        *ENCODINGS,
+        *("input-major", "scaler", "frequencies", "label vectors", "threshold", "ensemble"),
+    ],
 )
 def test_a_model_survives_its_file_which_is_equal_for_equal_models(model, path):
     save_model(model, path)
@@ -101,6 +112,30 @@ def test_a_file_from_before_frequencies_and_thresholds_has_none(path):
     del description["train_rows"], description["threshold"]
     path.write_bytes(save(tensors, described(json.dumps(description))))
     assert same(load_model(path), model_for("multilabel"))
+
+
+def test_earlier_versions_refuse_a_file_only_if_it_has_label_vectors(path):
+    """They refuse fields that they do not know, and would compute other scores."""
+    for model, has in ((DESCRIBED, True), (COUNTED, False)):
+        save_model(model, path)
+        with safe_open(path, framework="np") as file:
+            assert ("label_vectors" in json.loads(file.metadata()[FORMAT][8:])) == has
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("indptr", [0, 2, 1, 3, 3, 3], "ascending positions"),
+        ("indptr", [1, 2, 2, 3, 3, 3], "ascending positions"),
+        ("labels", [1, 6, 0], "labels below 6"),
+        ("labels", [4, 1, 0], "labels below 6"),
+        ("values", [1.0], "expected float32"),
+    ],
+)
+def test_label_vectors_that_would_be_read_out_of_bounds_are_refused(name, changed, message, path):
+    array = np.array(changed, getattr(VECTORS, name).dtype)
+    save_model(replace(DESCRIBED, label_vectors=VECTORS._replace(**{name: array})), path)
+    expect_refusal(path, message)
 
 
 def test_names_survive(path):

@@ -1,0 +1,46 @@
+"""Label vectors: each label described by the features of the training rows that have it.
+
+The vector of label l is z_l = unit(sum over rows i of y_il / |y_i| * x_i), with rows x_i of norm 1
+(PIFA; Yu et al. 2022, "PECOS: Prediction for Enormous and Correlated Output Spaces"). A row's
+cosine with z_l, times a weight and a power of the number of rows with the label, is added to the
+label's score. Unlike a hidden layer, this leads directly from a rare feature to a rare label.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.batch import Inputs
+
+Floats = NDArray[np.float32]
+
+
+class LabelVectors(NamedTuple):
+    """Label vectors as one list of labels for each feature, and what the model adds of them."""
+
+    indptr: NDArray[np.int64]  # [F + 1]
+    labels: NDArray[np.int32]  # [n], ascending within the list of a feature
+    values: Floats  # [n]
+
+    def times(self, factors: Floats) -> "LabelVectors":
+        """The vectors multiplied by factors[C]."""
+        return self._replace(values=self.values * factors[self.labels])
+
+    def scores(self, inputs: Inputs, outputs: int, dtype: Any = np.float32) -> NDArray[Any]:
+        """The products of the unit vectors of CSR rows with all vectors: dtype[B, outputs]."""
+        scores = np.zeros((len(inputs.indptr) - 1, outputs), dtype)
+        for row, start in enumerate(inputs.indptr[:-1]):
+            own, stored = scores[row], slice(start, inputs.indptr[row + 1])
+            values = inputs.values[stored].astype(dtype)
+            norm = np.sqrt(np.square(values, dtype=np.float64).sum()) or 1.0
+            for feature, value in zip(inputs.indices[stored], values / dtype(norm), strict=True):
+                listed = slice(self.indptr[feature], self.indptr[feature + 1])
+                own[self.labels[listed]] += value * self.values[listed]
+        return scores
+
+
+def factors(weight: float, exponent: float, rows: NDArray[np.int64]) -> Floats:
+    """The factor of each label's cosine, of which rows[C] have the label: float32[C]."""
+    scaled: Floats = (weight * np.maximum(rows, 1.0) ** exponent).astype(np.float32)
+    return scaled

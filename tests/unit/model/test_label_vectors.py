@@ -1,0 +1,59 @@
+"""Label vectors in a model: their scores are added to those of the network."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hogbatch.data.batch import dense_inputs
+from hogbatch.data.csr import to_csr
+from hogbatch.model.label_vectors import LabelVectors, factors
+from tests.support.trained_models import expected_scores, model_for
+
+RANDOM = np.random.default_rng(3)
+VECTORS = RANDOM.standard_normal((5, 6)).astype(np.float32) * (RANDOM.random((5, 6)) < 0.5)
+ROWS = RANDOM.standard_normal((40, 5)).astype(np.float32) * (RANDOM.random((40, 5)) < 0.6)
+ROWS[7] = 0
+
+
+def vectors_of(matrix):
+    """Label vectors from matrix[F, C]."""
+    return LabelVectors(*to_csr(dense_inputs(matrix))[1:])
+
+
+def with_vectors(**changes):
+    model = model_for("multilabel-softmax")
+    return replace(model, label_vectors=vectors_of(VECTORS), **changes)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_products_of_unit_rows_are_added(sparse, dtype):
+    """A row without values has none."""
+    model = with_vectors()
+    norms = np.maximum(np.linalg.norm(ROWS.astype(np.float64), axis=1, keepdims=True), 1e-9)
+    expected = expected_scores(model, ROWS) + ROWS.astype(np.float64) / norms @ VECTORS
+    rows = dense_inputs(ROWS)
+    scores = model.scores(to_csr(rows) if sparse else rows, dtype)
+    assert scores.dtype == dtype
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5 if dtype is np.float32 else 1e-9)
+
+
+def test_they_are_added_to_the_mean_of_an_ensemble():
+    ensemble = with_vectors(others=(model_for("multilabel-softmax", seed=2).tensors,))
+    alone = replace(ensemble, label_vectors=None).scores(ROWS)
+    products = with_vectors().label_vectors.scores(to_csr(dense_inputs(ROWS)), 6)
+    np.testing.assert_allclose(ensemble.scores(ROWS), alone + products, atol=1e-5)
+
+
+def test_the_best_labels_are_those_of_all_scores(monkeypatch):
+    """Also if only a few rows are multiplied at a time."""
+    model = with_vectors()
+    best = np.argsort(-model.scores(ROWS), axis=1)[:, :3]
+    monkeypatch.setattr("hogbatch.model.trained.MAX_PRODUCTS", 7 * 6)
+    assert (model.top(ROWS, 3) == best).all()
+
+
+def test_the_factor_of_a_label_without_rows_is_that_of_one_row():
+    found = factors(2.0, 0.5, np.array([0, 1, 4]))
+    assert found.tolist() == [2, 2, 4] and found.dtype == np.float32
