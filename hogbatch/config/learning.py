@@ -193,6 +193,14 @@ class LearningConfig:
         "FAMILY:KEY=VALUE,...",
         LSH,
     )
+    label_vectors: str = Group.MODEL.choice(
+        "auto",
+        "addition of the similarity of a row to the training rows of each label, see "
+        "docs/slide.md; auto: with --output lsh and sparse rows; WEIGHT:EXPONENT instead of those "
+        "that are best on the validation rows",
+        ("auto", "on", "off"),
+        others=r"\d{1,6}(\.\d{1,6})?:-?\d(\.\d{1,6})?",
+    )
     loss: str = Group.MODEL.choice(
         "auto",
         "loss function; auto: chosen from the labels; quantile:Q for any Q between 0 and 1",

@@ -46,6 +46,7 @@ class RunRecorder:
         self.tested: Tested | None = None  # the result of the kept parameters on the test rows
         self.baselines: dict[str, BaselineMeasured] = {}  # by set
         self.members: list[dict[str, Any]] = []  # of an ensemble, as in summary.json
+        self.label_vectors: dict[str, Any] | None = None  # of the model, as in summary.json
         self._observers = observers
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
@@ -180,6 +181,7 @@ class RunRecorder:
             "test": results.get("test"),
             "threshold": self.threshold,
             "temperature": self.temperature,
+            "label_vectors": self.label_vectors,
             "baselines": {name: each.fields for name, each in self.baselines.items()},
             "saved": kept and {name: getattr(kept, name) for name in ("seconds", "epochs", "rows")},
             "history": [_entry(evaluation) for evaluation in self.history],

@@ -350,6 +350,7 @@ def _expect_suitable(config: TrainConfig, data: DataFacts, network: Network) -> 
     if _hashes(config, data):
         dense = "--output dense, because a hashed layer computes only some of the classes"
     needs = {
+        "label_vectors": _no_label_vectors(config, data),
         "label_smoothing": classes or dense,
         "threshold": binary or held_out,
         "temperature": classes or (held_out if config.temperature == "auto" else scored),
@@ -357,6 +358,22 @@ def _expect_suitable(config: TrainConfig, data: DataFacts, network: Network) -> 
     for name in changed(config, needs):
         if need := needs[name]:
             raise UsageError(f"--{dashed(name)} {getattr(config, name)} needs {need}")
+
+
+def has_label_vectors(config: TrainConfig, data: DataFacts) -> bool:
+    """Whether label vectors are added to the scores of the network."""
+    return config.label_vectors != "off" and _no_label_vectors(config, data) is None
+
+
+def _no_label_vectors(config: TrainConfig, data: DataFacts) -> str | None:
+    """What label vectors need that is missing; None if nothing is, or if they are off."""
+    if config.label_vectors == "off":
+        return None
+    if not _hashes(config, data):
+        return "a hashed output layer (--output lsh)"
+    if not data.train_sizes.sparse:
+        return "sparse rows; these are dense"
+    return None if config.data_copies is None else "all rows on each server, without --data-copies"
 
 
 def _rows(data: DataFacts, name: SetName) -> int:

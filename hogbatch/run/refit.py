@@ -32,6 +32,9 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         config = replace(config, recipe=first.recipe, hidden=first.hidden)
         if config.temperature == "auto":
             config = replace(config, temperature=f"{first.summary['temperature'] or 1:.6f}")
+        if chosen := first.summary["label_vectors"]:
+            weight = f"{chosen['weight']:.6f}:{chosen['exponent']:.6f}"
+            config = replace(config, label_vectors=weight)
     return execute(replace(config, validation_fraction=0.0))
 
 

@@ -32,7 +32,14 @@ from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint.snapshots import checkpoints_kept
 from hogbatch.run.initial import fitted, initial_model, network_of
-from hogbatch.run.planning import memory_for, metric_for, network_for, plan_for, with_recipe
+from hogbatch.run.planning import (
+    has_label_vectors,
+    memory_for,
+    metric_for,
+    network_for,
+    plan_for,
+    with_recipe,
+)
 from hogbatch.run.resume import (
     ResumePoint,
     expect_checkpoints,
@@ -71,6 +78,11 @@ class RunSetup:
         """The data of a run whose rows are in the memory of this server."""
         assert isinstance(self.data, LoadedData), "divided data are on other servers"
         return self.data
+
+    @property
+    def has_label_vectors(self) -> bool:
+        """Whether label vectors are added to the scores of the network."""
+        return has_label_vectors(self.config, self.data)
 
     @property
     def settings(self) -> str:

@@ -22,6 +22,7 @@ from hogbatch.policy.choose import find
 from hogbatch.run.assessment import assess
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.initial import start_from
+from hogbatch.run.label_vectors import with_label_vectors
 from hogbatch.run.launch.local import log_name
 from hogbatch.run.members import Others, combine, train_members
 from hogbatch.run.planning import policy_settings
@@ -158,6 +159,8 @@ def _finished_run(
         trained = build_model(setup.config, setup.data, setup.network, *kept)
         if others:
             trained = combine(trained, others, components)
+        if setup.has_label_vectors and finish.status != "failed":
+            trained = with_label_vectors(trained, components)
 
     @cache
     def assessed() -> Run:

@@ -67,3 +67,35 @@ def test_a_cpu_and_a_gpu_worker_train_one_model(job, data):
     assert cpu["active"] > 0 and gpu["active"] is None
     assert summary["test"]["value"] > 0.3  # usually 0.6
     assert job.leftovers() == []
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_label_vectors_are_weighted_by_the_validation_rows(data, main, tmp_path, members):
+    """`evaluate`, which computes with NumPy, finds the same results as the run."""
+    flags = (*BATCH, "--members", members, "--output", "lsh", "--epochs", 2, "-q")
+    done = main("train", *data, *TRAINING, *flags, "--run-dir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    vectors = summary["label_vectors"]
+    assert vectors["weight"] > 0
+    for name in ("validation", "test"):  # here, these are the same rows
+        found = vectors[name]
+        assert found["metric"] == "P@1" and found["both"] == summary[name]["value"]
+        assert found["both"] > max(found["network"], 0.5) and found["label_vectors"] > 0.3
+    model = tmp_path / "run" / "model.safetensors"
+    done = main("evaluate", model, data[-1], "--json")
+    measured = json.loads(done.stdout)
+    assert measured["loss"] == pytest.approx(summary["test"]["loss"], rel=1e-4)
+    for name, value in summary["test"]["values"].items():
+        assert measured[name] == pytest.approx(value, abs=0.005)
+
+
+@pytest.mark.parametrize(("setting", "weight"), [("off", None), ("3:0.5", 3.0)])
+def test_label_vectors_can_be_left_out_or_weighted_by_the_user(
+    data, main, tmp_path, setting, weight
+):
+    flags = (*BATCH, "--output", "lsh", "--epochs", 1, "--label-vectors", setting, "-q")
+    done = main("train", *data, *TRAINING, *flags, "--run-dir", tmp_path)
+    assert done.returncode == 0, done.stderr
+    vectors = json.loads((tmp_path / "summary.json").read_text())["label_vectors"]
+    assert (vectors and vectors["weight"]) == weight

@@ -140,6 +140,7 @@ def test_the_summary_has_the_final_totals(recorder):
         "test": {"loss": 0.35, "metric": "P@1", "value": 0.55, "values": {"P@1": 0.55}},
         "threshold": None,
         "temperature": None,
+        "label_vectors": None,
         "baselines": {},
         "saved": {"seconds": 1.5, "epochs": 0.5, "rows": 100},
         "faults": faults,

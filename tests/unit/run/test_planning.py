@@ -11,6 +11,7 @@ from hogbatch.data.encode import Encoding
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
 from hogbatch.run.planning import (
+    has_label_vectors,
     is_small,
     limits_for,
     memory_for,
@@ -118,6 +119,27 @@ def test_what_cannot_be_hashed_is_refused():
 )
 def test_workers_receive_the_hashing_settings(flags, sent):
     assert values(welcome("multilabel", 20, output="lsh", **flags).lsh, sent) == sent
+
+
+def test_label_vectors_need_a_hashed_layer_and_sparse_rows():
+    sparse = SetSizes(100, 30, sparse=True, stored=500)
+    for sizes, output, setting, has in (
+        (sparse, "lsh", "auto", True),
+        (sparse, "lsh", "off", False),
+        (sparse, "dense", "auto", False),
+        (DENSE, "lsh", "auto", False),
+    ):
+        flags = {"output": output, "label_vectors": setting}
+        chosen, data, *_ = planned("multilabel", 20, sizes, **flags)
+        assert has_label_vectors(chosen, data) == has
+    for sizes, flags, need in (
+        (sparse, {"output": "dense"}, "a hashed output layer"),
+        (DENSE, {"output": "lsh"}, "sparse rows"),
+        (sparse, {"output": "lsh", "cluster": "local", "data_copies": 1}, "all rows on each"),
+    ):
+        for setting in ("on", "2:0.25"):
+            with pytest.raises(UsageError, match=f"^--label-vectors {setting} needs {need}"):
+                planned("multilabel", 20, sizes, label_vectors=setting, **flags)
 
 
 def test_models_trained_on_divided_data_are_compared_only_by_sums_over_rows():

@@ -1,0 +1,146 @@
+"""Building label vectors, and the best labels by the sums of their scores and a network's.
+
+`hogbatch.model.label_vectors` defines them, and computes the same scores with NumPy.
+"""
+
+import numpy as np
+
+from hogbatch.jit import kernel, reduction
+from hogbatch.kernels.cpu.elementary import exp_negative
+
+ZERO, ONE = np.float32(0.0), np.float32(1.0)
+
+
+@kernel
+def build(inputs, width, indptr, rows, shares, first, features, values, sizes):
+    """Compute the vectors of the labels from `first` on, each with its largest values.
+
+    rows[indptr[l] : indptr[l + 1]] are the rows of CSR inputs[N, width] with label l, and shares[N]
+    their factors. Writes features[L, most], values[L, most] and their numbers, sizes[L].
+    """
+    total, touched = np.zeros(width, np.float32), np.empty(width, np.int32)
+    is_touched = np.zeros(width, np.uint8)
+    for place in range(len(sizes)):
+        count, square = 0, 0.0
+        for member in range(indptr[first + place], indptr[first + place + 1]):
+            row = rows[member]
+            for stored in range(inputs.indptr[row], inputs.indptr[row + 1]):
+                feature = inputs.indices[stored]
+                if not is_touched[feature]:
+                    is_touched[feature] = 1
+                    touched[count] = feature
+                    count += 1
+                total[feature] += shares[row] * inputs.values[stored]
+        own = touched[:count]
+        for feature in own:
+            square += np.float64(total[feature]) ** 2
+        norm = np.float32(np.sqrt(square)) if square > 0.0 else ONE
+        sizes[place] = min(count, features.shape[1])
+        largest = np.argsort(-np.abs(total[own]))[: sizes[place]]
+        for rank in range(sizes[place]):
+            feature = own[largest[rank]]
+            features[place, rank], values[place, rank] = feature, total[feature] / norm
+        for feature in own:
+            total[feature], is_touched[feature] = ZERO, 0
+
+
+@kernel
+def insert(scores, columns, score, column):
+    """Insert a score into descending scores[k]; of equal ones, the first column comes first."""
+    place = len(scores) - 1
+    if score < scores[place] or (score == scores[place] and column > columns[place]):
+        return
+    while place > 0 and (
+        score > scores[place - 1] or (score == scores[place - 1] and column < columns[place - 1])
+    ):
+        scores[place], columns[place] = scores[place - 1], columns[place - 1]
+        place -= 1
+    scores[place], columns[place] = score, column
+
+
+@kernel
+def multiply(inputs, row, vectors, products, places, touched):
+    """Add the products of unit row `row` with `vectors` to products[C]; return how many are not 0.
+
+    Writes their labels to `touched`, and to places[C] where they are there, counted from 1.
+    """
+    count, square = 0, 0.0
+    for stored in range(inputs.indptr[row], inputs.indptr[row + 1]):
+        square += np.float64(inputs.values[stored]) ** 2
+    norm = np.float32(np.sqrt(square)) if square > 0.0 else ONE
+    for stored in range(inputs.indptr[row], inputs.indptr[row + 1]):
+        value, feature = inputs.values[stored] / norm, inputs.indices[stored]
+        for each in range(vectors.indptr[feature], vectors.indptr[feature + 1]):
+            label = vectors.labels[each]
+            if places[label] == 0:
+                touched[count] = label
+                count += 1
+                places[label] = count
+            products[label] += value * vectors.values[each]
+    return count
+
+
+@reduction
+def total_below(top, scores):
+    """The sum of exp(score - top) for scores of at most `top`."""
+    total = ZERO
+    for place in range(scores.shape[0]):
+        total += exp_negative(scores[place] - top)
+    return total
+
+
+@kernel
+def rank_sums(inputs, labels, vectors, sums, powers, scores, best, losses, start, stop):
+    """Rank the labels of rows [start, stop) by S sums of scores: best[B, S, k], and losses[B, S].
+
+    Each of sums[S, 3] has a factor, 0 or 1, of the network's scores[B, C], which are overwritten, a
+    factor of the products of CSR `inputs` with `vectors`, and the number of those of powers[P, C]
+    that these are multiplied by. The loss is that of the softmax over all labels for label lists
+    with equal shares; nan for sums without the network.
+    """
+    outputs, k = scores.shape[1], best.shape[2]
+    products, places = np.zeros(outputs, np.float32), np.zeros(outputs, np.int32)
+    touched, own = np.empty(outputs, np.int32), np.empty(outputs, np.float32)
+    added, both = np.empty(outputs, np.float32), np.empty(outputs, np.float32)
+    others, other_columns = np.empty(k, np.float32), np.empty(k, np.int32)
+    ranked = np.empty(k, np.float32)
+    for row in range(start, stop):
+        count, network = multiply(inputs, row, vectors, products, places, touched), scores[row]
+        true = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
+        fixed = 0.0  # the sum of the network's scores of true labels without a product
+        for label in true:
+            fixed += network[label] if places[label] == 0 else ZERO
+        for place in range(count):
+            own[place] = network[touched[place]]
+            network[touched[place]] = -np.inf
+        others[:], other_columns[:] = -np.inf, outputs
+        for label in range(outputs):
+            if network[label] > others[k - 1]:
+                insert(others, other_columns, network[label], label)
+        rest, last = total_below(others[0], network), -1
+        for s in range(sums.shape[0]):
+            factor, weight, power = sums[s, 0], sums[s, 1], int(sums[s, 2])
+            if power != last:
+                last = power
+                for place in range(count):
+                    added[place] = powers[power, touched[place]] * products[touched[place]]
+            for place in range(count):
+                both[place] = factor * own[place] + weight * added[place]
+            columns = best[row, s]
+            ranked[:], columns[:] = others, other_columns
+            if factor == ZERO:
+                ranked[:] = ZERO
+            for place in range(count):
+                if both[place] >= ranked[k - 1]:
+                    insert(ranked, columns, both[place], touched[place])
+            total = rest * np.exp(others[0] - ranked[0]) + total_below(ranked[0], both[:count])
+            sum_of_true = fixed
+            for label in true:
+                sum_of_true += both[places[label] - 1] if places[label] else ZERO
+            losses[row, s] = 0.0
+            if factor == ZERO:
+                losses[row, s] = np.nan
+            elif len(true):
+                losses[row, s] = ranked[0] + np.log(total) - sum_of_true / len(true)
+        for place in range(count):
+            products[touched[place]], places[touched[place]] = ZERO, 0
