@@ -96,10 +96,15 @@ def _wait(pending: Mapping[int, Future[Run | None]], components: RunComponents) 
     return others
 
 
+def _have_folds(setup: RunSetup) -> bool:
+    """Whether members hold out different rows; not if label vectors are weighted by such rows."""
+    return has_folds(setup.loaded) and not setup.has_label_vectors
+
+
 def _sets_of(setup: RunSetup, number: int) -> Mapping[SetName, Examples]:
     """The rows of a member; the test rows are for the ensemble."""
     data = setup.loaded
-    if has_folds(data):
+    if _have_folds(setup):
         return rows_of_member(data, number, setup.config.seed)
     return {name: rows for name, rows in data.sets.items() if name != "test"}
 
@@ -151,7 +156,7 @@ def combine(model: Model, others: Others, components: RunComponents) -> Model:
     single = {1: model} | {number: run.model for number, run in others.items()}
     model = replace(model, others=tuple(run.model.tensors for run in others.values()))
     held_out = []
-    if has_folds(setup.loaded):
+    if _have_folds(setup):
         held_out = [(one, _sets_of(setup, at)["validation"]) for at, one in single.items()]
     elif "validation" in sets:
         held_out = [(model, sets["validation"])]
