@@ -27,10 +27,10 @@ from hogbatch.model.trained import Model
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.components import Outcome, RunComponents
-from hogbatch.run.planning import SMALL_MEMBER, is_small
 from hogbatch.run.platform import Platform
 from hogbatch.run.results import Run
 from hogbatch.run.setup import ReadData, RunSetup
+from hogbatch.run.small import SMALL_MEMBER, is_small
 from hogbatch.run.this_server import ThisServer
 from hogbatch.views.console import figure, loss_of, readable
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from msgspec import structs
 
@@ -18,9 +17,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
 from hogbatch.data.facts import DataFacts
-from hogbatch.data.folds import has_folds
 from hogbatch.data.load import LoadedData
-from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, whole_run
 from hogbatch.model.network import Network
@@ -34,51 +31,6 @@ from hogbatch.store.layout import arrange
 from hogbatch.version import version
 from hogbatch.wire.messages import Optimizer, Welcome
 from hogbatch.workers.compute.teams import gains_from_teams
-
-# One thread does as many in about the time in which a worker process starts; see docs/python.md.
-SMALL_RUN: Final = 6e10  # multiplications
-# On one thread, a member of an ensemble may take longer: the other threads train other members.
-SMALL_MEMBER: Final = 3e11
-ENSEMBLE: Final = 5  # members by default: each row is held out by one, with a fifth of the rows
-ENSEMBLE_ROWS: Final = 100  # training and validation rows from which on they are the default
-TRAINING_PASSES: Final = 3  # over the weights: outputs, gradients of the inputs, of the weights
-
-
-def is_small(
-    config: TrainConfig, plan: Plan, network: Network, train: SetSizes, most: float = SMALL_RUN
-) -> bool:
-    """Whether a run needs no worker process: one thread trains about as fast as one starts.
-
-    That is with at most `most` multiplications. False if workers or teams are chosen or workers may
-    attach, if the number of epochs is not limited, if a mean of models is kept, or if the output
-    layer is hashed.
-    """
-    epochs = plan.stopping.epochs
-    processes = (
-        config.workers != "auto" and not config.deterministic,
-        config.start_with > 1 or config.cpu_teams is not None,
-        plan.stopping.average or plan.training.lsh is not None,
-    )
-    if epochs is None or any(processes):
-        return False
-    first, *above = network.layers
-    row = sum(layer.fan_in * layer.width for layer in above)
-    return TRAINING_PASSES * epochs * (train.values * first.width + train.rows * row) <= most
-
-
-def default_members(config: TrainConfig, data: LoadedData, plan: Plan, network: Network) -> int:
-    """The number of models of a run for which the user has not given it.
-
-    Several ones, if they can be trained side by side and hold out different rows, and nothing else
-    is given that needs a single model, ends the run or leaves the choice of the kept model.
-    """
-    given = (config.init, config.resume, config.max_seconds, config.max_rows, config.target_loss)
-    single = any(each is not None for each in given) or config.refit or config.hidden == ()
-    if single or config.keep != "best" or not has_folds(data):
-        return 1
-    rows = data.train.rows + data.sets["validation"].rows
-    small = is_small(config, plan, network, data.train_sizes, SMALL_MEMBER)
-    return ENSEMBLE if small and rows >= ENSEMBLE_ROWS else 1
 
 
 def network_for(config: TrainConfig, data: DataFacts) -> Network:

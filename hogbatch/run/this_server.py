@@ -13,10 +13,10 @@ from hogbatch.events.recorder import RefusalCounts
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.launch.find import check_workers, find_workers
-from hogbatch.run.planning import default_members, is_small
 from hogbatch.run.platform import Platform
 from hogbatch.run.processes import launched_workers, open_planes
 from hogbatch.run.setup import RunSetup
+from hogbatch.run.small import default_members, is_small
 from hogbatch.run.this_process import train_here
 from hogbatch.views.console import Console
 

@@ -12,13 +12,13 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
 from hogbatch.run.planning import (
     has_label_vectors,
-    is_small,
     limits_for,
     memory_for,
     network_for,
     plan_for,
     with_recipe,
 )
+from hogbatch.run.small import is_small
 
 DENSE = SetSizes(100, 30, sparse=False)
 
