@@ -29,7 +29,7 @@ WEIGHTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 EXPONENTS: Final = (0.0, 0.125, 0.25, 0.375)
 GRID: Final = (NONE, *((weight, exponent) for exponent in EXPONENTS for weight in WEIGHTS))
 DEFAULT: Final = 8.0, 0.25  # without validation rows
-BLOCK: Final = 1 << 24  # scores in memory at a time
+BLOCK: Final = 1 << 25  # scores in memory at a time
 LABELS: Final = 1 << 12  # whose vectors are built at a time
 
 

@@ -62,7 +62,7 @@ def insert(scores, columns, score, column):
 def multiply(inputs, row, vectors, products, places, touched):
     """Add the products of unit row `row` with `vectors` to products[C]; return how many are not 0.
 
-    Writes their labels to `touched`, and to places[C] where they are there, counted from 1.
+    Writes their labels to touched[C + 1], and 1 to their places[C].
     """
     count, square = 0, 0.0
     for stored in range(inputs.indptr[row], inputs.indptr[row + 1]):
@@ -72,10 +72,9 @@ def multiply(inputs, row, vectors, products, places, touched):
         value, feature = inputs.values[stored] / norm, inputs.indices[stored]
         for each in range(vectors.indptr[feature], vectors.indptr[feature + 1]):
             label = vectors.labels[each]
-            if places[label] == 0:
-                touched[count] = label
-                count += 1
-                places[label] = count
+            touched[count] = label
+            count += 1 - places[label]  # a branch would often be mispredicted
+            places[label] = 1
             products[label] += value * vectors.values[each]
     return count
 
@@ -100,7 +99,7 @@ def rank_sums(inputs, labels, vectors, sums, powers, scores, best, losses, start
     """
     outputs, k = scores.shape[1], best.shape[2]
     products, places = np.zeros(outputs, np.float32), np.zeros(outputs, np.int32)
-    touched, own = np.empty(outputs, np.int32), np.empty(outputs, np.float32)
+    touched, own = np.empty(outputs + 1, np.int32), np.empty(outputs, np.float32)
     added, both = np.empty(outputs, np.float32), np.empty(outputs, np.float32)
     others, other_columns = np.empty(k, np.float32), np.empty(k, np.int32)
     ranked = np.empty(k, np.float32)
@@ -111,13 +110,13 @@ def rank_sums(inputs, labels, vectors, sums, powers, scores, best, losses, start
         for label in true:
             fixed += network[label] if places[label] == 0 else ZERO
         for place in range(count):
-            own[place] = network[touched[place]]
-            network[touched[place]] = -np.inf
+            label = touched[place]
+            own[place], network[label], places[label] = network[label], -np.inf, place + 1
         others[:], other_columns[:] = -np.inf, outputs
         for label in range(outputs):
             if network[label] > others[k - 1]:
                 insert(others, other_columns, network[label], label)
-        rest, last = total_below(others[0], network), -1
+        rest, last = total_below(others[0], network) if count < outputs else ZERO, -1
         for s in range(sums.shape[0]):
             factor, weight, power = sums[s, 0], sums[s, 1], int(sums[s, 2])
             if power != last:
@@ -128,8 +127,9 @@ def rank_sums(inputs, labels, vectors, sums, powers, scores, best, losses, start
                 both[place] = factor * own[place] + weight * added[place]
             columns = best[row, s]
             ranked[:], columns[:] = others, other_columns
-            if factor == ZERO:
-                ranked[:] = ZERO
+            for place in range(k):
+                if factor == ZERO and others[place] > -np.inf:
+                    ranked[place] = ZERO
             for place in range(count):
                 if both[place] >= ranked[k - 1]:
                     insert(ranked, columns, both[place], touched[place])

@@ -20,7 +20,7 @@ def random():
 @pytest.fixture(scope="module")
 def rows(random):
     values = random.random((N, F)) * (random.random((N, F)) < 0.3)
-    values[4] = 0
+    values[4], values[5] = 0, 1
     return values.astype(np.float32)
 
 
@@ -67,6 +67,7 @@ def test_vectors_are_unit_sums_of_unit_rows_cut_to_their_largest_values(
 
 def test_sums_are_ranked_and_have_the_loss_of_softmax(rows, true, random):
     matrix = random.standard_normal((F, C)) * (random.random((F, C)) < 0.05)
+    matrix[::7] = 0.5  # rows with all features have products with all labels
     vectors = LabelVectors(*to_csr(dense_inputs(matrix.astype(np.float32)))[1:])
     scores = random.standard_normal((N, C)).astype(np.float32)
     powers = random.random((2, C)).astype(np.float32) + 1
