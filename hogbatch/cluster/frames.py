@@ -58,7 +58,8 @@ class FrameSocket:
             try:
                 sized = LENGTH.pack(len(frame)) + frame
                 sent = socket.send_fds(self._connection, [sized], descriptors)
-                self._connection.sendall(sized[sent:])
+                if rest := sized[sent:]:  # to send no bytes fails if the other process has ended
+                    self._connection.sendall(rest)
             except OSError:
                 with suppress(OSError):  # a frame cannot be continued by another one
                     self._connection.shutdown(socket.SHUT_RDWR)

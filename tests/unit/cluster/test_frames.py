@@ -1,3 +1,4 @@
+import socket
 import threading
 
 import pytest
@@ -91,3 +92,18 @@ def test_the_end_of_the_other_process_is_noticed(ends):
     assert theirs.wait() == b"" and theirs.ended
     with pytest.raises(OSError):
         theirs.send(b"x")
+
+
+def test_a_frame_may_end_the_other_process(ends, monkeypatch):
+    own, theirs = ends
+    send_fds = socket.send_fds
+
+    def send_and_close(*arguments):
+        sent = send_fds(*arguments)
+        theirs.close()
+        return sent
+
+    monkeypatch.setattr(socket, "send_fds", send_and_close)
+    own.send(b"kill")
+    with pytest.raises(OSError, match="Broken pipe"):
+        own.send(b"next")
