@@ -164,7 +164,7 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def installed(names: Sequence[str], python: str) -> list[str]:
-    """Those of the programs that `python` has; prints which it lacks."""
+    """The programs installed for the interpreter `python`; prints a line for each missing one."""
     code = "import sys; from importlib.metadata import version; version(sys.argv[1])"
     found = []
     for name in names:

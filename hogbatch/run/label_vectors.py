@@ -155,11 +155,8 @@ def _ranked(
     """The best labels [N, S, k] of rows by each of S sums, and the losses [N, S]."""
     from hogbatch.kernels.cpu import label_vectors as kernels
 
-    lists, outputs, threads = (
-        label_lists(rows.labels),
-        model.network.outputs,
-        read_topology().threads,
-    )
+    lists, outputs = label_lists(rows.labels), model.network.outputs
+    threads = read_topology().threads
     size = max(1, BLOCK // outputs)
     space = np.empty((size, outputs), np.float32)  # new memory for each block would take longer
     best = np.empty((rows.rows, len(sums), min(max(CUTOFFS), outputs)), np.int32)

@@ -41,10 +41,10 @@ def is_small(
 
 
 def default_members(config: TrainConfig, data: LoadedData, plan: Plan, network: Network) -> int:
-    """The number of models of a run for which the user has not given it.
+    """The number of models of a run without `--members`.
 
-    Several ones, if they can be trained side by side and hold out different rows, and nothing else
-    is given that needs a single model, ends the run or leaves the choice of the kept model.
+    ENSEMBLE if the members can be trained side by side and hold out different rows. One if another
+    setting needs a single model, limits the run, or keeps the last model instead of the best.
     """
     given = (config.init, config.resume, config.max_seconds, config.max_rows, config.target_loss)
     single = any(each is not None for each in given) or config.refit or config.hidden == ()
