@@ -41,17 +41,16 @@ class Group(StrEnum):
         return field(default=default, metadata={"flag": described})
 
     def choice(
-        self, default: str, help: str, choices: tuple[str, ...], others: str | None = None
+        self, default: str, help: str, choices: tuple[str, ...], form: str = "", pattern: str = ""
     ) -> str:
-        """The same for a name out of `choices`, or one of which `others` is a pattern."""
+        """The same for a name out of `choices`, or text of `form`, which `pattern` matches."""
 
         def accepts(name: str) -> bool:
-            return name in choices or (
-                others is not None and re.fullmatch(others, name) is not None
-            )
+            return name in choices or re.fullmatch(pattern or "(?!)", name) is not None
 
-        constraint = Constraint(f"one of {', '.join(choices)}", accepts)
-        described = Flag(self, TEXT, help, "|".join(choices), constraint, choices)
+        shown = [*choices, form] if form else choices
+        constraint = Constraint(f"one of {', '.join(shown)}", accepts)
+        described = Flag(self, TEXT, help, "|".join(shown), constraint, choices)
         return field(default=default, metadata={"flag": described})
 
 

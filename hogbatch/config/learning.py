@@ -199,13 +199,15 @@ class LearningConfig:
         "docs/slide.md; auto: with --output lsh and sparse rows; WEIGHT:EXPONENT instead of those "
         "that are best on the validation rows",
         ("auto", "on", "off"),
-        others=r"\d{1,6}(\.\d{1,6})?:-?\d(\.\d{1,6})?",
+        "WEIGHT:EXPONENT",
+        r"\d{1,6}(\.\d{1,6})?:-?\d(\.\d{1,6})?",
     )
     loss: str = Group.MODEL.choice(
         "auto",
         "loss function; auto: chosen from the labels; quantile:Q for any Q between 0 and 1",
         ("auto", *LOSSES),
-        others=QUANTILE,
+        "quantile:Q",
+        QUANTILE,
     )
     init: str | None = Group.MODEL.flag(
         None,

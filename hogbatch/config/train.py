@@ -85,8 +85,9 @@ class TrainConfig(LearningConfig):
     policy: str = Group.BATCH_POLICY.choice(
         "adaptive",
         "batch policy; module:Class: your own, see docs/batch-policy.md",
-        ("adaptive", "paper-adaptive", "hogbatch", "fixed", "module:Class"),
-        others=r"[\w.]+:\w+",
+        ("adaptive", "paper-adaptive", "hogbatch", "fixed"),
+        "module:Class",
+        r"[\w.]+:\w+",
     )
     cpu_batch: BatchLimits | None = Group.BATCH_POLICY.flag(  # noqa: RUF009
         None,
@@ -289,7 +290,8 @@ class TrainConfig(LearningConfig):
         "number by which the scores of the saved model are divided; auto: the one with the lowest "
         "validation loss, for loss logistic or softmax of classes; off: 1; or a number",
         ("auto", "off"),
-        others=r"0\.[1-9]\d{0,5}|[1-9]\d?(\.\d{1,6})?",  # for the second run of --refit
+        "NUMBER",
+        r"0\.[1-9]\d{0,5}|[1-9]\d?(\.\d{1,6})?",  # for the second run of --refit
     )
 
     checkpoint_seconds: float = Group.CHECKPOINTS.flag(

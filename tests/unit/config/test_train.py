@@ -123,8 +123,8 @@ def test_a_former_setting_that_would_change_the_model_is_refused(toml):
         ("l2", "-1", "l2 must be 0 or more; got -1.0"),
         ("alpha", "1", "alpha must be above 1; got 1.0"),
         ("test-fraction", "1", "test-fraction must be at least 0 and below 1; got 1.0"),
-        ("loss", "quantile:95", "absolute, quantile:0.5, poisson; got 'quantile:95'"),
-        ("loss", "quantile:0.0", "absolute, quantile:0.5, poisson; got 'quantile:0.0'"),
+        ("loss", "quantile:95", "quantile:0.5, poisson, quantile:Q; got 'quantile:95'"),
+        ("loss", "quantile:0.0", "quantile:0.5, poisson, quantile:Q; got 'quantile:0.0'"),
         ("seed", str(2**63), "seed must be from 0 to 2^63 - 1; got 9223372036854775808"),
         ("quiet", "yes", "quiet: expected true or false; got 'yes'"),
         (
@@ -139,6 +139,11 @@ def test_a_former_setting_that_would_change_the_model_is_refused(toml):
             "policy",
             "adaptve",
             "policy must be one of adaptive, paper-adaptive, hogbatch, fixed, module:Class; got",
+        ),
+        (
+            "label-vectors",
+            "3",
+            "label-vectors must be one of auto, on, off, WEIGHT:EXPONENT; got '3'",
         ),
         ("cpu-batch", "1:x", "cpu-batch: expected rows as in \"1:64\"; got '1:x'"),
         ("cpu-batch", "64:1", "cpu-batch: batch limits are reversed: expected MIN:MAX; got 64:1"),
