@@ -131,8 +131,7 @@ class Leases:
     @property
     def taken(self) -> int:
         """Rows trained on since the start, and those that workers hold for training."""
-        held = sum(stop - start for start, stop, _ in self.epochs.rows.held.values())
-        return self.progress.rows + held
+        return self.progress.rows + self.epochs.rows.held_rows
 
     def _available(self, worker: Worker, part: PartQueue) -> int:
         """Training rows of the first range of `part` that `worker` may be given.

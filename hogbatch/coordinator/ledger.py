@@ -189,6 +189,11 @@ class Ledger:
         """Rows that are trained on but not merged."""
         return sum(each.stop - each.start for each in self.unmerged.values())
 
+    @property
+    def held_rows(self) -> int:
+        """Rows that leases hold, which may be many leases."""
+        return self.rows - self.remaining - self.acknowledged - self.unmerged_rows
+
     def left(self, parts: Sequence[int] = ()) -> int:
         """Rows in `todo` that can be given to a worker that holds `parts`."""
         if not self._ends:
