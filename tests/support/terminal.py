@@ -115,10 +115,15 @@ class Terminal:
         os.write(self._ours, content)
 
     def resize(self, columns, lines):
-        """Change the size, as a window manager does."""
+        """Change the size, as a window manager does, just after a frame.
+
+        A frame for the size before would be wrapped after the change, and a part of it would stay.
+        """
+        before = len(self.raw)
+        wait_for(lambda: len(self.raw) > before and not self.screen.cursor.x, "a frame is drawn")
         with self._lock:
             self.screen.resize(lines, columns)
-        self._set_size(columns, lines)
+            self._set_size(columns, lines)
 
     def _set_size(self, columns, lines):
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
