@@ -221,8 +221,9 @@ class LearningConfig:
         None,
         INTEGER,
         "number of models whose predictions are averaged (an ensemble): trained with the seeds N "
-        "of --seed, N+1 and so on, below 10,000 rows with other validation rows each (default: 5 "
-        "for 100 to 9,999 rows that are trained on in a few seconds, else 1)",
+        "of --seed, N+1 and so on, with other validation rows each (default: 5 for 100 to 9,999 "
+        "rows that are trained on in a few seconds, and for linear models of more sparse rows, "
+        "else 1)",
         "K",
         POSITIVE,
     )

@@ -12,16 +12,12 @@ from numpy.typing import NDArray
 
 from hogbatch.config.sets import SetName
 from hogbatch.data.batch import Examples, Inputs, Labels
+from hogbatch.data.later import require_memory_for_copy
 from hogbatch.data.load import LoadedData
-from hogbatch.data.order import FEW_ROWS, RowNumbers, fold_numbers, take
+from hogbatch.data.order import RowNumbers, fold_numbers, take
 from hogbatch.data.scale import scaled
 
 Sets: TypeAlias = Mapping[SetName, Examples]
-
-
-def has_folds(data: LoadedData) -> bool:
-    """Whether members hold out different rows: few ones, drawn from all rows one by one."""
-    return data.validation_drawn and data.train.rows + data.sets["validation"].rows < FEW_ROWS
 
 
 def rows_of_member(data: LoadedData, number: int, seed: int) -> Sets:
@@ -30,12 +26,14 @@ def rows_of_member(data: LoadedData, number: int, seed: int) -> Sets:
     The rows are divided into folds of about as many rows as the validation set, which is the first
     one. The others are drawn from the training rows with `seed`, stratified by class. Members hold
     out the folds in turn, so that the rows of one do not depend on the number of members.
+    UsageError if there is no memory for a copy of the rows.
     """
     train, validation = data.train, data.sets["validation"]
     folds = round((train.rows + validation.rows) / validation.rows)
     fold = (number - 1) % max(folds, 1)
     if not fold:
         return {"train": train, "validation": validation}
+    require_memory_for_copy(train.inputs)
     classes = train.labels.values if data.encoding.kind in ("binary", "classes") else None
     held_out = fold_numbers(train.rows, folds - 1, seed, classes) == fold - 1
     rest, own = (_rows(train, np.flatnonzero(each)) for each in (~held_out, held_out))

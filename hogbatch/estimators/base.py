@@ -20,12 +20,12 @@ from hogbatch.data.encode import Encoding
 from hogbatch.data.frames import is_frame
 from hogbatch.errors import UsageError
 from hogbatch.estimators.coefficients import coefficients, column_norms
-from hogbatch.estimators.training import Trained, train_rows
+from hogbatch.estimators.training import Trained, has_cheap_members, train_rows
 from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.defaults import HIDDEN, weight_decay
+from hogbatch.run.small import ENSEMBLE_ROWS
 
 SMALL_ROWS: Final = 10_000  # up to here, one thread trains
-STOPPED_EARLY: Final = range(100, SMALL_ROWS)  # rows of which some are held out by default
 NOT_HELD_OUT: Final = {
     "test_fraction": 0.0,
     "validation_fraction": 0.0,
@@ -45,8 +45,8 @@ class HogbatchEstimator(BaseEstimator):
     activation : "relu", "selu", "sigmoid" or "tanh"
     members : int or None
         Number of models whose predictions are averaged. They have different seeds, and hold out
-        different rows where `early_stopping` holds out a part of fewer than 10,000. None: 5 in
-        this case, but 1 for `hidden=()`, `warm_start`, `refit` or training of more than seconds.
+        different rows where `early_stopping` holds out a part. None: 5 in this case if a model
+        takes seconds, but 1 for `hidden=()`, `warm_start` or `refit`.
     recipe : "auto", "tabular", "linear" or "fast"
         Defaults of optimizer, schedule and weight decay (docs/batch-policy.md).
     optimizer : "auto", "sgd", "momentum", "adagrad" or "adam"
@@ -77,7 +77,8 @@ class HogbatchEstimator(BaseEstimator):
     early_stopping : bool or "auto"
         Whether a part of the rows is held out for validation: the model with the lowest loss on
         them is kept. False: all rows are trained on, for `epochs` epochs. "auto": with 100 to
-        9,999 rows, where the last model is often not the best. It does not apply to `partial_fit`.
+        9,999 rows, where the last model is often not the best, and with more rows of classes if
+        five members are cheap (docs/command-line.md). It does not apply to `partial_fit`.
     validation_fraction : float or None
         Fraction of the rows that `early_stopping` holds out, above 0 and below 1. None: a fifth of
         fewer than 10,000 rows, else a tenth.
@@ -231,6 +232,10 @@ class HogbatchEstimator(BaseEstimator):
             model=None if earlier is None else earlier.model,
             part=part,
         )
+        if self.early_stopping == "auto" and rows >= SMALL_ROWS and not part:
+            classes = encoding is not None and encoding.kind in ("binary", "classes")
+            if not (classes and has_cheap_members(given, settings)):
+                settings |= NOT_HELD_OUT
         trained = train_rows(given, settings, earlier)
         if not continues:
             self.loss_curve_, self.validation_scores_, self.n_iter_ = [], [], 0
@@ -270,7 +275,7 @@ class HogbatchEstimator(BaseEstimator):
                 f'early_stopping must be True, False or "auto"; got {self.early_stopping!r}'
             )
         automatic = self.early_stopping == "auto"
-        if not (rows in STOPPED_EARLY if automatic else self.early_stopping):
+        if not (rows >= ENSEMBLE_ROWS if automatic else self.early_stopping):
             return NOT_HELD_OUT
         fraction, patience = self.validation_fraction, self.n_iter_no_change
         if patience is not None:

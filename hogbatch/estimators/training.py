@@ -15,10 +15,13 @@ from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.checkpoint.snapshots import ModelCopy
 from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.planning import network_for, plan_for, with_recipe
 from hogbatch.run.refit import execute_with_refit
 from hogbatch.run.results import Run
+from hogbatch.run.small import default_members
 from hogbatch.run.this_server import ThisServer
 from hogbatch.run.training import execute
+from hogbatch.views.console import PlainConsole
 from hogbatch.views.live.choose import console_in_python
 
 
@@ -52,6 +55,17 @@ class EstimatorCall(ThisServer):
         outcome = super().run(components, workers)
         self.states.append(ModelCopy.of(components.segments.model))
         return outcome
+
+
+def has_cheap_members(given: GivenArrays, settings: Mapping[str, Any]) -> bool:
+    """Whether a run on the rows `given`, with these settings, has several members by default."""
+    config = merge_sources({"data": ARRAYS, **settings})
+    if config.members == 1:
+        return False
+    data = given.load(config, PlainConsole(quiet=True))
+    network = network_for(config, data)
+    config = with_recipe(config, data, network)
+    return default_members(config, data, plan_for(config, data, network), network) > 1
 
 
 def train_rows(

@@ -1,8 +1,8 @@
 """Ensembles (`members`): models whose predictions are averaged, with different seeds.
 
 Lakshminarayanan, Pritzel & Blundell 2017, "Simple and Scalable Predictive Uncertainty Estimation
-using Deep Ensembles". Of few rows, they hold out different ones (`data.folds`). The run itself
-trains the first member; each other one is a run in its directory, with checkpoints of its own.
+using Deep Ensembles". They hold out different rows (`data.folds`). The run itself trains the first
+member; each other one is a run in its directory, with checkpoints of its own.
 """
 
 import math
@@ -16,7 +16,7 @@ from msgspec import structs
 from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.batch import Examples
-from hogbatch.data.folds import has_folds, joined, rows_of_member
+from hogbatch.data.folds import joined, rows_of_member
 from hogbatch.errors import UsageError
 from hogbatch.events.event import Tested
 from hogbatch.events.names import FOLDER, MEMBERS
@@ -98,7 +98,7 @@ def _wait(pending: Mapping[int, Future[Run | None]], components: RunComponents) 
 
 def _have_folds(setup: RunSetup) -> bool:
     """Whether members hold out different rows; not if label vectors are weighted by such rows."""
-    return has_folds(setup.loaded) and not setup.has_label_vectors
+    return setup.loaded.validation_drawn and not setup.has_label_vectors
 
 
 def _sets_of(setup: RunSetup, number: int) -> Mapping[SetName, Examples]:

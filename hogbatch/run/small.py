@@ -4,8 +4,8 @@ from typing import Final
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.plan import Plan
-from hogbatch.data.folds import has_folds
 from hogbatch.data.load import LoadedData
+from hogbatch.data.order import FEW_ROWS
 from hogbatch.data.sizes import SetSizes
 from hogbatch.model.network import Network
 
@@ -13,7 +13,9 @@ from hogbatch.model.network import Network
 SMALL_RUN: Final = 6e10  # multiplications
 # On one thread, a member of an ensemble may take longer: the other threads train other members.
 SMALL_MEMBER: Final = 3e11
-ENSEMBLE: Final = 5  # members by default: each row is held out by one, with a fifth of the rows
+# From FEW_ROWS rows on, only linear models of sparse rows: one with more takes more than a second.
+LINEAR_MEMBER: Final = 1e8
+ENSEMBLE: Final = 5  # members by default: each of few rows is held out by one, with a fifth of them
 ENSEMBLE_ROWS: Final = 100  # training and validation rows from which on they are the default
 TRAINING_PASSES: Final = 3  # over the weights: outputs, gradients of the inputs, of the weights
 
@@ -43,13 +45,16 @@ def is_small(
 def default_members(config: TrainConfig, data: LoadedData, plan: Plan, network: Network) -> int:
     """The number of models of a run without `--members`.
 
-    ENSEMBLE if the members can be trained side by side and hold out different rows. One if another
-    setting needs a single model, limits the run, or keeps the last model instead of the best.
+    ENSEMBLE if the members can be trained side by side in a short time and hold out different rows;
+    docs/quality.md has the measurements. One if another setting needs a single model, limits the
+    run, or keeps the last model instead of the best.
     """
     given = (config.init, config.resume, config.max_seconds, config.max_rows, config.target_loss)
     single = any(each is not None for each in given) or config.refit or config.hidden == ()
-    if single or config.keep != "best" or not has_folds(data):
+    if single or config.keep != "best" or not data.validation_drawn:
         return 1
     rows = data.train.rows + data.sets["validation"].rows
-    small = is_small(config, plan, network, data.train_sizes, SMALL_MEMBER)
-    return ENSEMBLE if small and rows >= ENSEMBLE_ROWS else 1
+    if rows < ENSEMBLE_ROWS or (rows >= FEW_ROWS and len(network.layers) > 1):
+        return 1
+    most = SMALL_MEMBER if rows < FEW_ROWS else LINEAR_MEMBER
+    return ENSEMBLE if is_small(config, plan, network, data.train_sizes, most) else 1

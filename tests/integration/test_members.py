@@ -7,13 +7,14 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.metrics import f1_score, log_loss, mean_squared_error
 
 import hogbatch
 from hogbatch.errors import UsageError
 from hogbatch.estimators.classifier import HogbatchClassifier
 from hogbatch.estimators.regressor import HogbatchRegressor
-from hogbatch.run import members
+from hogbatch.run import members, small
 
 MEMBERS = 3
 PARTS = slice(60), slice(60, 90)  # validation and test rows, which do not depend on the seed
@@ -122,6 +123,24 @@ def test_settings_of_a_single_model_train_one_by_default(given):
 def test_fewer_than_a_hundred_rows_train_one_model_by_default(count):
     run = hogbatch.train(*rows("three", count), test_fraction=0, **SETTINGS)
     assert len(run.model.members) == (1 if count < 100 else 5)
+
+
+@pytest.mark.parametrize("cheap", [True, False])
+def test_from_10_000_rows_on_members_are_cheap_linear_models_by_default(cheap, monkeypatch):
+    """Estimators of classes have the same members, or train one model on all rows."""
+    random = np.random.default_rng(0)
+    X, y = sparse.random(10_000, 10_100, 1e-3, "csr", rng=random), random.integers(2, size=10_000)
+    if not cheap:
+        monkeypatch.setattr(small, "LINEAR_MEMBER", 0)
+    count, run = 5 if cheap else 1, hogbatch.train(X, y, test_fraction=0, epochs=1, verbose=False)
+    assert len(run.model.members) == count and run.model.network.hidden == ()
+    model = HogbatchClassifier(epochs=1).fit(X, y)
+    assert len(model.model_.members) == count and bool(model.validation_scores_) == cheap
+    network = hogbatch.train(X, y, hidden=(2,), test_fraction=0, epochs=1, verbose=False)
+    assert network.model.others == ()
+    for single in (HogbatchClassifier(epochs=1, members=1), HogbatchRegressor(epochs=1)):
+        single.fit(X, y)
+        assert single.model_.others == () and single.validation_scores_ == []
 
 
 def test_a_run_of_one_model_is_not_an_ensemble():

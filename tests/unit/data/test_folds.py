@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from hogbatch.data.folds import has_folds, rows_of_member
+from hogbatch.data.folds import rows_of_member
 from hogbatch.data.load import prepare
 from hogbatch.data.memory import raw_set
 from hogbatch.data.order import Fractions, Groups, fold_numbers
@@ -45,7 +45,7 @@ def test_each_row_is_held_out_by_one_of_five_members_and_trains_the_others(form,
         ),
     )
     data = loaded(X, y, weights=weights)
-    assert has_folds(data)
+    assert data.validation_drawn
     held_out = []
     for number in range(1, 6):
         rows = rows_of_member(data, number, seed=3)
@@ -71,10 +71,8 @@ def test_validation_rows_that_were_not_drawn_one_by_one_are_shared_by_all_member
     X, y = np.random.default_rng(0).normal(size=(ROWS, 2)), np.arange(ROWS) % 2
     raw = raw_set(X, y)
     given = prepare(raw, {"validation": lambda _: raw_set(X, y)}, fractions=Fractions(0, None))
-    assert not has_folds(given)
+    assert not given.validation_drawn
     grouped = replace(raw, groups=Groups(np.arange(ROWS) // 2, "group"))
-    assert not has_folds(prepare(grouped, fractions=Fractions(0, 0.2)))
-    assert has_folds(prepare(raw, fractions=Fractions(0, 0.2)))
-    assert not has_folds(prepare(raw, fractions=Fractions(0.2, 0)))
-    many = raw_set(np.zeros((10_000, 1)), np.arange(10_000) % 2)
-    assert not has_folds(prepare(many, fractions=Fractions(0, None), drop_constant=False))
+    assert not prepare(grouped, fractions=Fractions(0, 0.2)).validation_drawn
+    assert prepare(raw, fractions=Fractions(0, 0.2)).validation_drawn
+    assert not prepare(raw, fractions=Fractions(0.2, 0)).validation_drawn
