@@ -76,8 +76,8 @@ class Examples:
 
         Numba compiles a kernel again for arrays that can be written.
         """
-        inputs = Inputs(*map(_read_only, self.inputs))
-        labels = Labels(*map(_read_only, self.labels))
+        inputs = Inputs(*map(read_only, self.inputs))
+        labels = Labels(*map(read_only, self.labels))
         return Examples(inputs, labels, self.features)
 
     @property
@@ -174,7 +174,8 @@ def multi_labels(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> Label
     return Labels(np.empty(0, np.float32), indptr, indices)
 
 
-def _read_only(array: Any) -> NDArray[Any]:
+def read_only(array: Any) -> NDArray[Any]:
+    """A view of an array that cannot be written."""
     view: NDArray[Any] = array.view()
     view.flags.writeable = False
     return view

@@ -97,6 +97,13 @@ def _apply(layer: LayerWeights, inputs: Inputs, out: Floats) -> None:
         NUMPY_KERNELS.dense_forward(inputs.dense, weights, bias, kind, width, out)
 
 
+def softmax_losses(total: Any, highest: Any, true: Any, labels: Any) -> NDArray[np.float64]:
+    """The losses of rows: total = sum of exp(score - highest); true = sum over so many labels."""
+    losses: NDArray[np.float64] = np.log(total) + highest - true / np.maximum(labels, 1)
+    losses *= labels > 0
+    return losses
+
+
 class ScoreSummary:
     """The best scores of each of B rows, and sums over all of them, built up block by block.
 
@@ -135,6 +142,11 @@ class ScoreSummary:
         self.true += np.bincount(owners, scores[owners, places[mine]], len(scores))
         if self._kind is not None:
             self._add_to_total(scores, np.maximum(self.highest, highest))
+
+    def fill(self, columns: Any, best: Any, total: Any, true: Any) -> None:
+        """Set the results for all scores, instead of adding them; total is nan if not finite."""
+        self.columns, self.best, self.highest = columns.astype(np.int64), best, best[:, 0]
+        self.total, self.true, self.finite = total, true, np.isfinite(total)
 
     def _rank(self, first: int, scores: Floats, highest: Floats) -> None:
         """Replace the best columns so far by better ones."""
@@ -178,8 +190,7 @@ class ScoreSummary:
         if self._kind not in NORMALISED:
             losses = self.total - self.true
         else:
-            losses = np.log(self.total) + self.highest - self.true / np.maximum(self._labels, 1)
-            losses *= self._labels > 0
+            losses = softmax_losses(self.total, self.highest, self.true, self._labels)
         return np.where(self.finite, np.maximum(losses, 0), np.nan)
 
     def probabilities(self) -> Floats:

@@ -159,7 +159,8 @@ def predict_file(
     elif model.encoding.targets > 1:
         line = _several
     compute(between(inputs, 0, 0))  # raises errors before the first line is written
-    return (line(row) for part in _parts(inputs, model) for row in compute(part))
+    width = 1 if model.encoding.kind == "classes" and not proba else model.network.outputs
+    return (line(row) for part in _parts(inputs, width) for row in compute(part))
 
 
 def predict_table(
@@ -179,7 +180,7 @@ def predict_table(
     writer = csv.writer(SimpleNamespace(write=lambda line: line[:-2]))  # its lines end in \r\n
     rows = (
         itertools.chain(*cells)
-        for part in _parts(inputs, model)
+        for part in _parts(inputs, model.network.outputs)
         for cells in zip(*(each.cells(part) for each in columns), strict=True)
     )
     header = [name for each in columns for name in each.names]
@@ -221,9 +222,9 @@ def _columns(model: Model, proba: bool, top: int | None) -> list[PredictedColumn
     return [predicted, fractions] if few else [predicted]
 
 
-def _parts(inputs: RawInputs, model: Model) -> Iterator[RawInputs]:
-    """The rows in parts with few enough results."""
-    size = max(1, MAX_CELLS // model.network.outputs)
+def _parts(inputs: RawInputs, width: int) -> Iterator[RawInputs]:
+    """The rows in parts with few enough results, which are [N, width]."""
+    size = max(1, MAX_CELLS // width)
     return (between(inputs, start, start + size) for start in range(0, count(inputs), size))
 
 

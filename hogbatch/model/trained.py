@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -27,20 +28,24 @@ from hogbatch.kernels.blocks import (
     count,
     hidden,
 )
-from hogbatch.kernels.contract import ACTIVATIONS
+from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED
 from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
 from hogbatch.model.label_vectors import LabelVectors
 from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
+from hogbatch.model.ranking import Lists, Ranking
 
 Floats = NDArray[np.float32]
-Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 Layers = tuple[LayerWeights, ...]
 
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
 MAX_PRODUCTS: Final = 1 << 24  # of rows with label vectors, 64 MiB
 FINITE_ROWS: Final = 4096  # rows whose scores are checked at a time
+COMPILED: Final = (
+    1 << 27
+)  # scores from which on compiling their ranking takes less time than it saves
+NO_LABELS: Final = np.empty(0, np.int32)
 LARGE: Final = 1 << 26  # bytes; larger results are allocated only if they are known to fit
 
 
@@ -175,20 +180,46 @@ class Model:
         """
         if not 1 <= k <= self.network.outputs:
             raise UsageError(f"expected k from 1 to {self.network.outputs}; got {k}")
-        for start, part in self._parts(self._rows(inputs)):
-            rows = count(part)
-            own = _slice_lists(true, start, start + rows) if true else None
-            summary = ScoreSummary(rows, k, kind, own)
-            for first, scores in self._scores_of(part, self.members):
-                summary.add(first, scores)
+        rows = self._rows(inputs)
+        ranking = self._ranking(count(rows)) if kind in (None, *NORMALISED) else None
+        for start, part in self._parts(rows, ranking.rows if ranking else None):
+            size = count(part)
+            own = _slice_lists(true, start, start + size) if true else None
+            summary = ScoreSummary(size, k, kind, own)
+            if ranking is not None:
+                found = ranking(_as_csr(part), own or (np.zeros(size + 1, np.int64), NO_LABELS), k)
+                summary.fill(*(each[:, 0] for each in found))
+            else:
+                for first, scores in self._scores_of(part, self.members):
+                    summary.add(first, scores)
             expect_finite_scores(summary.finite, start)
             yield summary
 
-    def _parts(self, rows: RawInputs) -> Iterator[tuple[int, Inputs]]:
-        """Yield, part by part, the first row and the scaled rows."""
-        size = max(1, CHUNK // max(rows.dense.shape[1], *self._widths()))
-        if self.label_vectors is not None:
-            size = min(size, max(1, MAX_PRODUCTS // self.network.outputs))
+    def _ranking(self, rows: int) -> Ranking | None:
+        """The compiled ranking with label vectors; None for few rows, or without Numba."""
+        outputs, vectors = self.network.outputs, self.label_vectors
+        if vectors is None or rows * outputs < COMPILED or find_spec("numba") is None:
+            return None
+        sums, powers = np.array([[1, 1, 0]], np.float32), np.ones((1, outputs), np.float32)
+        return Ranking(self.network_scores, vectors, sums, powers, rows)
+
+    def network_scores(self, rows: Inputs, out: Floats) -> None:
+        """Compute the scores[B, C] of scaled rows without label vectors, if possible at once."""
+        last = self.layers[-1]
+        if self.others or not last.output_major:
+            for first, scores in self._predicted(rows, self.members):
+                out[:, first : first + scores.shape[1]] = scores
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.matmul(hidden(self.layers, rows).dense, last.weights.T, out=out)
+            out += last.bias
+
+    def _parts(self, rows: RawInputs, size: int | None = None) -> Iterator[tuple[int, Inputs]]:
+        """Yield, part by part, of up to `size` rows, the first row and the scaled rows."""
+        if size is None:
+            size = max(1, CHUNK // max(rows.dense.shape[1], *self._widths()))
+            if self.label_vectors is not None:
+                size = min(size, max(1, MAX_PRODUCTS // self.network.outputs))
         for start in range(0, count(rows), size):
             unscaled = between(rows, start, start + size)
             part = _to_float32(scaled(unscaled, self.scaler))
@@ -259,8 +290,7 @@ class Model:
             yield from found
             return
         dtype = members[0][-1].bias.dtype.type
-        rows = part if len(part.indptr) else to_csr(part)
-        products = self.label_vectors.scores(rows, self.network.outputs, dtype)
+        products = self.label_vectors.scores(_as_csr(part), self.network.outputs, dtype)
         for first, scores in found:
             scores += products[:, first : first + scores.shape[1]]
             yield first, scores
@@ -289,6 +319,10 @@ def expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int = 0) -
             f"row {row} (counted from 0): the model's scores are beyond the range of float32: its "
             "features are too large for this model"
         )
+
+
+def _as_csr(rows: Inputs) -> Inputs:
+    return rows if len(rows.indptr) else to_csr(rows)
 
 
 def _slice_lists(lists: Lists, start: int, stop: int) -> Lists:

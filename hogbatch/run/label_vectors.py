@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.metrics import CUTOFFS
-from hogbatch.data.batch import Examples, Inputs, Labels, multi_labels
+from hogbatch.data.batch import Examples, Labels, multi_labels
 from hogbatch.data.csr import rows_of
 from hogbatch.events.event import Tested
-from hogbatch.kernels.blocks import between, count, hidden
+from hogbatch.kernels.blocks import between, softmax_losses
 from hogbatch.machine.linux import read_topology
 from hogbatch.model.label_vectors import LabelVectors, factors
 from hogbatch.model.metrics import Scored, measure
+from hogbatch.model.ranking import Ranking
 from hogbatch.model.trained import Floats, Model
 from hogbatch.run.components import RunComponents
 from hogbatch.store.scan import first_not_finite
@@ -29,7 +29,6 @@ WEIGHTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 EXPONENTS: Final = (0.0, 0.125, 0.25, 0.375)
 GRID: Final = (NONE, *((weight, exponent) for exponent in EXPONENTS for weight in WEIGHTS))
 DEFAULT: Final = 8.0, 0.25  # without validation rows
-BLOCK: Final = 1 << 25  # scores in memory at a time
 LABELS: Final = 1 << 12  # whose vectors are built at a time
 
 
@@ -153,34 +152,15 @@ def _ranked(
     model: Model, vectors: LabelVectors, sums: Floats, powers: Floats, rows: Examples
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """The best labels [N, S, k] of rows by each of S sums, and the losses [N, S]."""
-    from hogbatch.kernels.cpu import label_vectors as kernels
-
-    lists, outputs = label_lists(rows.labels), model.network.outputs
-    threads = read_topology().threads
-    size = max(1, BLOCK // outputs)
-    space = np.empty((size, outputs), np.float32)  # new memory for each block would take longer
-    best = np.empty((rows.rows, len(sums), min(max(CUTOFFS), outputs)), np.int32)
+    lists, k = label_lists(rows.labels), min(max(CUTOFFS), model.network.outputs)
+    ranking = Ranking(model.network_scores, vectors, sums, powers, rows.rows)
+    best = np.empty((rows.rows, len(sums), k), np.int32)
     losses = np.empty((rows.rows, len(sums)))
-    with ThreadPoolExecutor(threads) as pool:
-        for start in range(0, rows.rows, size):
-            block = slice(start, start + size)
-            part: Any = between(rows.inputs, start, start + size)
-            own = lists._replace(indptr=lists.indptr[start : start + size + 1])
-            scores = space[: count(part)]
-            _score(model.plain, part, scores)
-            given = part, own, vectors, sums, powers, scores
-            rank = partial(kernels.rank_sums, *given, best[block], losses[block])
-            bounds = np.linspace(0, len(scores), threads + 1).astype(int).tolist()
-            list(pool.map(rank, bounds[:-1], bounds[1:]))
+    for start in range(0, rows.rows, ranking.rows):
+        block = slice(start, start + ranking.rows)
+        part: Any = between(rows.inputs, block.start, block.stop)
+        own = lists.indptr[start : block.stop + 1], lists.indices
+        best[block], highest, totals, true = ranking(part, own, k)
+        counts = np.diff(own[0])[:, np.newaxis]
+        losses[block] = softmax_losses(totals, highest[:, :, 0], true, counts)
     return best, losses
-
-
-def _score(model: Model, rows: Inputs, scores: Floats) -> None:
-    """Compute the scores[B, C] of a network, in one product, or of an ensemble."""
-    if model.others:
-        for where, block in model.score_blocks(rows):
-            scores[where] = block
-        return
-    last = model.layers[-1]
-    np.matmul(hidden(model.layers, rows).dense, last.weights.T, out=scores)
-    scores += last.bias

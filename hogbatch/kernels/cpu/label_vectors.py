@@ -9,6 +9,7 @@ from hogbatch.jit import kernel, reduction
 from hogbatch.kernels.cpu.elementary import exp_negative
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
+LOWEST = np.float32(np.finfo(np.float32).min)  # below the score of any label
 
 
 @kernel
@@ -81,38 +82,37 @@ def multiply(inputs, row, vectors, products, places, touched):
 
 @reduction
 def total_below(top, scores):
-    """The sum of exp(score - top) for scores of at most `top`."""
+    """The sum of exp(score - top) for scores of at most `top`; nan if a score is not finite."""
     total = ZERO
     for place in range(scores.shape[0]):
-        total += exp_negative(scores[place] - top)
+        total += exp_negative(scores[place] - top) + ZERO * scores[place]
     return total
 
 
 @kernel
-def rank_sums(inputs, labels, vectors, sums, powers, scores, best, losses, start, stop):
-    """Rank the labels of rows [start, stop) by S sums of scores: best[B, S, k], and losses[B, S].
+def rank_sums(inputs, true, vectors, sums, powers, scores, ranked, start, stop):
+    """Rank the labels of rows [start, stop) by S sums of scores, with the softmax over all labels.
 
     Each of sums[S, 3] has a factor, 0 or 1, of the network's scores[B, C], which are overwritten, a
     factor of the products of CSR `inputs` with `vectors`, and the number of those of powers[P, C]
-    that these are multiplied by. The loss is that of the softmax over all labels for label lists
-    with equal shares; nan for sums without the network.
+    that these are multiplied by. `true` has indptr[B + 1] and indices of the rows' true labels. The
+    results are a `hogbatch.model.ranking.Ranked`; of sums without the network, only `columns`.
     """
-    outputs, k = scores.shape[1], best.shape[2]
+    outputs, k = scores.shape[1], ranked.columns.shape[2]
     products, places = np.zeros(outputs, np.float32), np.zeros(outputs, np.int32)
     touched, own = np.empty(outputs + 1, np.int32), np.empty(outputs, np.float32)
     added, both = np.empty(outputs, np.float32), np.empty(outputs, np.float32)
     others, other_columns = np.empty(k, np.float32), np.empty(k, np.int32)
-    ranked = np.empty(k, np.float32)
     for row in range(start, stop):
         count, network = multiply(inputs, row, vectors, products, places, touched), scores[row]
-        true = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
+        labels = true[1][true[0][row] : true[0][row + 1]]
         fixed = 0.0  # the sum of the network's scores of true labels without a product
-        for label in true:
+        for label in labels:
             fixed += network[label] if places[label] == 0 else ZERO
         for place in range(count):
             label = touched[place]
-            own[place], network[label], places[label] = network[label], -np.inf, place + 1
-        others[:], other_columns[:] = -np.inf, outputs
+            own[place], network[label], places[label] = network[label], LOWEST, place + 1
+        others[:], other_columns[:] = LOWEST, outputs
         for label in range(outputs):
             if network[label] > others[k - 1]:
                 insert(others, other_columns, network[label], label)
@@ -125,22 +125,18 @@ def rank_sums(inputs, labels, vectors, sums, powers, scores, best, losses, start
                     added[place] = powers[power, touched[place]] * products[touched[place]]
             for place in range(count):
                 both[place] = factor * own[place] + weight * added[place]
-            columns = best[row, s]
-            ranked[:], columns[:] = others, other_columns
+            best, columns = ranked.scores[row, s], ranked.columns[row, s]
+            best[:], columns[:] = others, other_columns
             for place in range(k):
-                if factor == ZERO and others[place] > -np.inf:
-                    ranked[place] = ZERO
+                if factor == ZERO and others[place] > LOWEST:
+                    best[place] = ZERO
             for place in range(count):
-                if both[place] >= ranked[k - 1]:
-                    insert(ranked, columns, both[place], touched[place])
-            total = rest * np.exp(others[0] - ranked[0]) + total_below(ranked[0], both[:count])
-            sum_of_true = fixed
-            for label in true:
+                if both[place] >= best[k - 1]:
+                    insert(best, columns, both[place], touched[place])
+            total = rest * np.exp(others[0] - best[0]) + total_below(best[0], both[:count])
+            ranked.totals[row, s], sum_of_true = total, fixed
+            for label in labels:
                 sum_of_true += both[places[label] - 1] if places[label] else ZERO
-            losses[row, s] = 0.0
-            if factor == ZERO:
-                losses[row, s] = np.nan
-            elif len(true):
-                losses[row, s] = ranked[0] + np.log(total) - sum_of_true / len(true)
+            ranked.true[row, s] = sum_of_true
         for place in range(count):
             products[touched[place]], places[touched[place]] = ZERO, 0

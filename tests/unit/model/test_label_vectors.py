@@ -7,6 +7,8 @@ import pytest
 
 from hogbatch.data.batch import dense_inputs
 from hogbatch.data.csr import to_csr
+from hogbatch.errors import UsageError
+from hogbatch.kernels.contract import SOFTMAX_MANY
 from hogbatch.model.label_vectors import LabelVectors, factors
 from tests.support.trained_models import expected_scores, model_for
 
@@ -52,6 +54,42 @@ def test_the_best_labels_are_those_of_all_scores(monkeypatch):
     best = np.argsort(-model.scores(ROWS), axis=1)[:, :3]
     monkeypatch.setattr("hogbatch.model.trained.MAX_PRODUCTS", 7 * 6)
     assert (model.top(ROWS, 3) == best).all()
+
+
+@pytest.mark.parametrize("kind", [None, SOFTMAX_MANY])
+@pytest.mark.parametrize("seeds", [(1,), (1, 2)])
+@pytest.mark.parametrize("output_major", [True, False])
+def test_many_rows_are_ranked_by_compiled_kernels_with_the_same_results(
+    output_major, seeds, kind, monkeypatch
+):
+    """In blocks of rows, which are dense or sparse; of a network and of an ensemble."""
+    made = [model_for("multilabel-softmax", output_major=output_major, seed=seed) for seed in seeds]
+    others = tuple(each.tensors for each in made[1:])
+    model = replace(made[0], label_vectors=vectors_of(VECTORS), others=others)
+    true = np.arange(0, 82, 2), np.tile(np.array([1, 4], np.int32), 40)
+    expected = list(model.summaries(ROWS, 3, kind, true))
+    monkeypatch.setattr("hogbatch.model.trained.COMPILED", 0)
+    monkeypatch.setattr("hogbatch.model.ranking.CELLS", 7 * 6)
+    for rows in (ROWS, to_csr(dense_inputs(ROWS))):
+        found = list(model.summaries(rows, 3, kind, true))
+        assert len(found) == 6
+        for name in ("columns", "best", "true", *(["total", "highest"] if kind else [])):
+            one, other = (
+                np.concatenate([getattr(part, name) for part in parts])
+                for parts in (found, expected)
+            )
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_compiled_kernels_refuse_scores_beyond_float32(monkeypatch):
+    rows, vectors = ROWS.copy(), VECTORS.copy()
+    rows[:, 4], vectors[4] = 0, np.inf
+    rows[9, 4] = 1
+    model = replace(with_vectors(), label_vectors=vectors_of(vectors))
+    monkeypatch.setattr("hogbatch.model.trained.COMPILED", 0)
+    monkeypatch.setattr("hogbatch.model.ranking.CELLS", 7 * 6)
+    with pytest.raises(UsageError, match=r"row 9 \(counted from 0\): the model's scores"):
+        model.top(rows, 2)
 
 
 def test_the_factor_of_a_label_without_rows_is_that_of_one_row():

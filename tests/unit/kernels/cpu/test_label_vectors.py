@@ -5,8 +5,8 @@ import pytest
 
 from hogbatch.data.batch import Examples, dense_inputs, multi_labels
 from hogbatch.data.csr import to_csr
-from hogbatch.kernels.cpu import label_vectors as kernels
 from hogbatch.model.label_vectors import LabelVectors
+from hogbatch.model.ranking import Ranking
 from hogbatch.run import label_vectors
 
 N, F, C, K = 60, 40, 30, 5
@@ -65,26 +65,39 @@ def test_vectors_are_unit_sums_of_unit_rows_cut_to_their_largest_values(
     np.testing.assert_allclose(found, np.where(whole >= least, whole, 0), atol=1e-6)
 
 
-def test_sums_are_ranked_and_have_the_loss_of_softmax(rows, true, random):
+def test_sums_are_ranked_with_the_softmax_over_all_labels(rows, true, random):
+    """A label without a product may be among the best."""
     matrix = random.standard_normal((F, C)) * (random.random((F, C)) < 0.05)
     matrix[::7] = 0.5  # rows with all features have products with all labels
     vectors = LabelVectors(*to_csr(dense_inputs(matrix.astype(np.float32)))[1:])
     scores = random.standard_normal((N, C)).astype(np.float32)
     powers = random.random((2, C)).astype(np.float32) + 1
     sums = np.array([(1, 0, 0), (1, 3, 1), (1, 2, 0), (0, 1, 1)], np.float32)
-    best, losses = np.zeros((N, len(sums), K), np.int32), np.zeros((N, len(sums)))
-    given = to_csr(dense_inputs(rows)), lists(true), vectors, sums, powers, scores.copy()
-    for bounds in ((0, 25), (25, N)):
-        kernels.rank_sums(*given, best, losses, *bounds)
+    ranking = Ranking(lambda _, out: np.copyto(out, scores), vectors, sums, powers, N)
+    labels = lists(true)
+    found = ranking(to_csr(dense_inputs(rows)), (labels.indptr, labels.indices), K)
     products = unit(rows) @ matrix
     for s, (factor, weight, power) in enumerate(sums):
         expected = factor * scores + weight * powers[int(power)] * products
-        if factor:
-            assert (best[:, s] == np.argsort(-expected, axis=1)[:, :K]).all()
-            logs = expected - np.log(np.exp(expected).sum(axis=1, keepdims=True))
-            means = -(logs * true).sum(axis=1) / np.maximum(true.sum(axis=1), 1)
-            np.testing.assert_allclose(losses[:, s], means, rtol=1e-4, atol=1e-6)
-        else:  # other labels have equal scores
-            ranked = np.take_along_axis(expected, best[:, s], axis=1)
-            np.testing.assert_allclose(ranked, -np.sort(-expected, axis=1)[:, :K], atol=1e-6)
-            assert np.isnan(losses[:, s]).all()
+        columns, best = found.columns[:, s], np.sort(-expected, axis=1)[:, :K]
+        np.testing.assert_allclose(np.take_along_axis(expected, columns, axis=1), -best, atol=1e-6)
+        if factor:  # of the others, equal scores are in no order, and no more is known
+            assert (columns == np.argsort(-expected, axis=1)[:, :K]).all()
+            np.testing.assert_allclose(found.scores[:, s], -best, atol=1e-6)
+            totals = np.exp(expected - expected.max(axis=1, keepdims=True)).sum(axis=1)
+            np.testing.assert_allclose(found.totals[:, s], totals, rtol=1e-5)
+            np.testing.assert_allclose(found.true[:, s], (expected * true).sum(axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("has_product", [True, False])
+def test_a_total_is_nan_if_a_score_is_not_finite(value, has_product):
+    """Wherever it is: also if it is far below the others, or of a label with a product."""
+    scores, matrix = np.zeros((2, C), np.float32), np.zeros((F, C), np.float32)
+    scores[1, 4], matrix[:, 4 if has_product else 5] = value, 1
+    vectors = LabelVectors(*to_csr(dense_inputs(matrix))[1:])
+    one = np.array([[1, 1, 0]], np.float32), np.ones((1, C), np.float32)
+    ranking = Ranking(lambda _, out: np.copyto(out, scores), vectors, *one, 2)
+    rows = to_csr(dense_inputs(np.ones((2, F), np.float32)))
+    totals = ranking(rows, (np.zeros(3, np.int64), np.empty(0, np.int32)), K).totals
+    assert np.isnan(totals).ravel().tolist() == [False, True]

@@ -1,0 +1,75 @@
+"""The best labels by sums of a network's scores and products with label vectors, on all cores.
+
+The compiled kernels give the results that `hogbatch.model.trained` computes with NumPy alone.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.data.batch import Inputs, read_only
+from hogbatch.machine.linux import read_topology
+from hogbatch.model.label_vectors import LabelVectors
+
+Floats = NDArray[np.float32]
+Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
+
+CELLS: Final = 1 << 25  # scores in memory at a time, 128 MiB
+ROWS: Final = 16  # of a thread, at least
+
+
+class Ranked(NamedTuple):
+    """The best labels of B rows by each of S sums, and what the loss of the sums needs."""
+
+    columns: NDArray[np.int32]  # [B, S, k], best first; of equal scores, the first column
+    scores: Floats  # [B, S, k]: theirs
+    totals: NDArray[np.float64]  # [B, S]: sum of exp(score - highest); nan if one is not finite
+    true: NDArray[np.float64]  # [B, S]: the sum of the true labels' scores
+
+
+class Ranking:
+    """Ranks blocks of up to `rows` rows, whose scores[B, C] `score` computes.
+
+    Each of sums[S, 3] has a factor, 0 or 1, of these scores, a factor of the products with
+    `vectors`, and the number of those of powers[P, C] that the products are multiplied by.
+    """
+
+    def __init__(
+        self,
+        score: Callable[[Inputs, Floats], None],
+        vectors: LabelVectors,
+        sums: Floats,
+        powers: Floats,
+        rows: int,
+    ) -> None:
+        self.rows = max(1, min(CELLS // powers.shape[1], rows))
+        self._score = score
+        self._given = LabelVectors(*map(read_only, vectors)), sums, powers
+        # New memory for each block would take longer.
+        self._space = np.empty((self.rows, powers.shape[1]), np.float32)
+
+    def __call__(self, rows: Inputs, true: Lists, k: int) -> Ranked:
+        """Rank the labels of CSR rows with the lists `true` of true labels."""
+        from hogbatch.kernels.cpu.label_vectors import rank_sums
+
+        count, sums = len(rows.indptr) - 1, len(self._given[1])
+        scores = self._space[:count]
+        self._score(rows, scores)
+        ranked = Ranked(
+            np.empty((count, sums, k), np.int32),
+            np.empty((count, sums, k), np.float32),
+            np.empty((count, sums)),
+            np.empty((count, sums)),
+        )
+        lists = read_only(true[0]), read_only(true[1])
+        inputs = Inputs(*map(read_only, rows))
+        rank = partial(rank_sums, inputs, lists, *self._given, scores, ranked)
+        threads = min(read_topology().threads, -(-count // ROWS))
+        bounds = np.linspace(0, count, threads + 1).astype(int).tolist()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(rank, bounds[:-1], bounds[1:]))
+        return ranked
