@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hogbatch.config.lsh import Lsh
 from hogbatch.config.values import WorkerRequest
 from hogbatch.machine.budget import byte_size, require
+from hogbatch.model.label_vectors import CELLS, VALUES
 from hogbatch.model.network import Network
 from hogbatch.store import row_scores
 from hogbatch.store.fence import Fences
@@ -47,6 +48,7 @@ class RunSizes:
     labels: int = 0  # maximum labels of such a batch
     lsh: Lsh | None = None  # settings of a hashed output layer
     evaluated: int = 0  # rows of the largest set whose scores are kept
+    described: int = 0  # maximum labels that have a label vector
 
     @property
     def model(self) -> int:
@@ -140,23 +142,40 @@ def gpu_worker(sizes: RunSizes, *, on_host: bool) -> Parts:
     }
 
 
+def label_vectors(sizes: RunSizes) -> Parts:
+    """Return the memory that label vectors, and ranking with them, need after training.
+
+    The model has been copied. While the lists of features are sorted, each value is in memory three
+    times with its label and feature, and with its place in int64.
+    """
+    if not sizes.described:
+        return {}
+    values = VALUES * sizes.described
+    return {
+        "copies of the model": sizes.model,
+        "label vectors": 48 * values + FLOAT * (CELLS + sizes.network.outputs),
+        "processes": PROCESS,
+    }
+
+
 def whole_run(
     sizes: RunSizes, workers: Iterable[WorkerRequest], *, checkpoints: bool, average: bool
 ) -> Parts:
     """Return the memory that a run needs in addition to the data as read, with its `workers`.
 
     The data as read are freed once they have been copied to their segment, before most of the rest
-    is allocated. The result is the larger of the amounts needed before and after that.
+    is allocated, and label vectors are added when the workers have ended. The result is the largest
+    of the amounts needed before, during and after training.
     """
-    shared = segments(sizes)
-    rest = [coordinator(sizes, checkpoints=checkpoints, average=average)]
+    shared, rest = segments(sizes), []
     for worker in workers:
         if worker.device == "cpu":
             rest.append(cpu_worker(sizes, worker.threads or 1))
         else:
             rest.append(gpu_worker(sizes, on_host=worker.ordinal == "host"))
-    later = add([{**shared, "data": 0}, *rest])
-    return max((shared, later), key=total)
+    later = {**shared, "data": 0}, coordinator(sizes, checkpoints=checkpoints, average=average)
+    needs = shared, add([*later, *rest]), add([*later, label_vectors(sizes)])
+    return max(needs, key=total)
 
 
 def add(each: Iterable[Parts]) -> Parts:

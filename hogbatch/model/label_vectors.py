@@ -6,12 +6,15 @@ cosine with z_l, times a weight and a power of the number of rows with the label
 label's score. Unlike a hidden layer, this leads directly from a rare feature to a rare label.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
+
+VALUES: Final = 50  # of a vector: its largest ones
+CELLS: Final = 1 << 25  # scores that are ranked at a time with the vectors, 128 MiB
 
 Floats = NDArray[np.float32]
 

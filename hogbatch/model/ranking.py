@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, read_only
 from hogbatch.machine.linux import read_topology
-from hogbatch.model.label_vectors import LabelVectors
+from hogbatch.model.label_vectors import CELLS, LabelVectors
 
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 
-CELLS: Final = 1 << 25  # scores in memory at a time, 128 MiB
 ROWS: Final = 16  # of a thread, at least
 
 

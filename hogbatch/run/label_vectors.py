@@ -14,7 +14,7 @@ from hogbatch.data.csr import rows_of
 from hogbatch.events.event import Tested
 from hogbatch.kernels.blocks import between, softmax_losses
 from hogbatch.machine.linux import read_topology
-from hogbatch.model.label_vectors import LabelVectors, factors
+from hogbatch.model.label_vectors import VALUES, LabelVectors, factors
 from hogbatch.model.metrics import Scored, measure
 from hogbatch.model.ranking import Ranking
 from hogbatch.model.trained import Floats, Model
@@ -23,7 +23,6 @@ from hogbatch.store.scan import first_not_finite
 
 Setting = tuple[float, float]  # weight and exponent
 
-VALUES: Final = 50  # of a vector: its largest ones
 NONE: Final = 0.0, 0.0  # no label vectors
 WEIGHTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 EXPONENTS: Final = (0.0, 0.125, 0.25, 0.375)

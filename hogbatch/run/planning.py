@@ -357,6 +357,7 @@ def memory_for(
         train.listed_in(batch),
         plan.training.lsh,
         max(plan.validation_rows, plan.test_rows) if plan.keeps_scores else 0,
+        min(network.outputs, train.listed or train.rows) if has_label_vectors(config, data) else 0,
     )
     checkpoints = not math.isinf(plan.checkpoint_seconds)
     return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.stopping.average)

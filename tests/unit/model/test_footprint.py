@@ -18,6 +18,7 @@ from hogbatch.model.footprint import (
     describe,
     expect_memory,
     gpu_worker,
+    label_vectors,
     segments,
     total,
     whole_run,
@@ -79,6 +80,18 @@ def test_hash_tables_are_counted_only_for_a_hashed_output_layer():
     tables = cpu_worker(hashed, 1)["hash tables"]
     assert tables > 2 * 4 * settings.tables * 2**settings.bits * settings.bucket
     assert "hash tables" not in cpu_worker(DENSE, 1)
+
+
+def test_label_vectors_are_counted_when_the_workers_have_ended():
+    settings = lsh.defaults("dwta", 100_000, 0)
+    network = Network.build(64, (32,), 100_000, "relu", "softmax", output_major=True)
+    sizes = replace(SPARSE, network=network, lsh=settings)
+    given = {"checkpoints": True, "average": True}
+    assert not label_vectors(sizes) and "hash tables" in whole_run(sizes, CPU2, **given)
+    needed = whole_run(replace(sizes, described=100_000), CPU2, **given)
+    assert needed["label vectors"] > 50 * 8 * 100_000 and "hash tables" not in needed
+    few = replace(sizes, described=10)
+    assert whole_run(few, CPU2, **given) == whole_run(sizes, CPU2, **given)
 
 
 def test_a_gpu_needs_little_memory_on_the_host():

@@ -130,8 +130,9 @@ def test_label_vectors_need_a_hashed_layer_and_sparse_rows():
         (DENSE, "lsh", "auto", False),
     ):
         flags = {"output": output, "label_vectors": setting}
-        chosen, data, *_ = planned("multilabel", 20, sizes, **flags)
-        assert has_label_vectors(chosen, data) == has
+        parts = planned("multilabel", 20, sizes, **flags)
+        assert has_label_vectors(*parts[:2]) == has
+        assert ("label vectors" in memory_for(*parts, ())) == has
     for sizes, flags, need in (
         (sparse, {"output": "dense"}, "a hashed output layer"),
         (DENSE, {"output": "lsh"}, "sparse rows"),
@@ -311,7 +312,7 @@ def test_a_cpu_has_a_measured_limit_unless_its_batches_are_fixed(flags, cpu):
         ({"hidden": (16,)}, False),  # most of the work is in the sparse first layer
         ({"hidden": (16,), "cpu_teams": 1}, True),
         ({"hidden": (64, 64)}, True),
-        ({"hidden": (64, 64), "output": "lsh"}, False),
+        ({"hidden": (64, 64), "output": "lsh", "label_vectors": "off"}, False),
     ],
 )
 def test_the_memory_of_a_thread_grows_with_their_number_only_where_they_are_in_a_team(flags, grows):
