@@ -55,6 +55,7 @@ RECIPES: Final = {
 
 HIDDEN: Final = (512, 512)  # widths of the hidden layers
 SPARSE_HIDDEN: Final = (256,)
+HASHED_HIDDEN: Final = (128,)  # below a hashed output layer
 
 
 def hidden_layers(rows: int, features: int, *, sparse: bool) -> tuple[int, ...]:

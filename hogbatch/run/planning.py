@@ -55,12 +55,15 @@ def _hidden(config: TrainConfig, data: DataFacts) -> tuple[int, ...]:
     """Return the widths of the hidden layers.
 
     With several labels per row or many outputs, and with several servers, sparse rows have the same
-    layers as dense rows. Servers that divide the rows must not choose by the number of their own.
+    layers as dense rows, unless the output layer is hashed. Servers that divide the rows must not
+    choose by the number of their own.
     """
     if config.hidden is not None:
         return config.hidden
-    choices, train = _choices(data), data.train_sizes
-    if data.encoding.kind == "multilabel" or choices >= MANY or config.output == "lsh":
+    train = data.train_sizes
+    if _hashes(config, data):
+        return recommend.HASHED_HIDDEN
+    if data.encoding.kind == "multilabel" or _choices(data) >= MANY:
         return recommend.HIDDEN
     sparse = train.sparse and config.cluster is None
     return recommend.hidden_layers(train.rows, train.features, sparse=sparse)

@@ -264,8 +264,9 @@ def test_a_recipe_follows_from_the_data_and_what_the_user_has_chosen(flags, size
         ("real", 1, WIDE, {}, ()),
         ("binary", 1, WIDE, {"hidden": "8"}, (8,)),
         ("multilabel", 20, WIDE, {}, (512, 512)),
-        ("classes", MANY, WIDE, {}, (512, 512)),
-        ("classes", 20, WIDE, {"output": "lsh"}, (512, 512)),
+        ("classes", MANY, WIDE, {}, (128,)),
+        ("classes", MANY, WIDE, {"output": "dense"}, (512, 512)),
+        ("classes", 20, WIDE, {"output": "lsh"}, (128,)),
         ("binary", 1, WIDE, {"cluster": "local"}, (512, 512)),
     ],
 )
