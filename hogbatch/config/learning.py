@@ -172,8 +172,8 @@ class LearningConfig:
     hidden: tuple[int, ...] | None = Group.MODEL.flag(
         None,
         WIDTHS,
-        "widths of the hidden layers; empty text: linear model (default: 512,512; with --output lsh "
-        "128; with sparse rows of one class or number 256, or a linear model if there are more "
+        "widths of the hidden layers; empty text: linear model (default: 512,512; with --output "
+        "lsh 128; with sparse rows of one class or number 256, or a linear model if there are more "
         "features than rows)",
         "H,H,...",
         POSITIVE,

@@ -42,9 +42,8 @@ Layers = tuple[LayerWeights, ...]
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
 MAX_PRODUCTS: Final = 1 << 24  # of rows with label vectors, 64 MiB
 FINITE_ROWS: Final = 4096  # rows whose scores are checked at a time
-COMPILED: Final = (
-    1 << 27
-)  # scores from which on compiling their ranking takes less time than it saves
+# Scores from which on compiled ranking saves more time than loading its kernels takes.
+COMPILED: Final = 1 << 28
 NO_LABELS: Final = np.empty(0, np.int32)
 LARGE: Final = 1 << 26  # bytes; larger results are allocated only if they are known to fit
 
