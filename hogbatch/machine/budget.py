@@ -5,10 +5,12 @@ left of `ulimit -v`; the smallest of these. An allocation beyond the first two d
 Instead, the kernel kills a process, not always this one.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hogbatch.errors import UsageError
 from hogbatch.machine.linux import address_space_left, free_memory, memory_quota
+
+SMALL: Final = 1 << 20  # bytes; the check takes longer than such an allocation
 
 
 class Available(NamedTuple):
@@ -29,11 +31,11 @@ def available() -> Available:
 
 
 def require(needed: int, purpose: str, advice: str) -> None:
-    """Raise UsageError unless `needed` bytes are available for `purpose`.
+    """Raise UsageError unless `needed` bytes are available for `purpose`, or they are few.
 
     `purpose` completes "memory for ..."; `advice` tells the user how to need less.
     """
-    if needed > available().size:
+    if needed > SMALL and needed > available().size:
         raise insufficient_memory(needed, purpose, advice)
 
 

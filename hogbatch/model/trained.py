@@ -45,7 +45,6 @@ FINITE_ROWS: Final = 4096  # rows whose scores are checked at a time
 # Scores from which on compiled ranking saves more time than loading its kernels takes.
 COMPILED: Final = 1 << 28
 NO_LABELS: Final = np.empty(0, np.int32)
-LARGE: Final = 1 << 26  # bytes; larger results are allocated only if they are known to fit
 
 
 @dataclass(frozen=True, eq=False)  # no slots: cached_property needs a __dict__
@@ -258,9 +257,8 @@ class Model:
     def _results(self, rows: int, dtype: Any) -> NDArray[Any]:
         """An empty array [rows, C]."""
         size = rows * self.network.outputs * np.dtype(dtype).itemsize
-        if size > LARGE:  # the check takes longer than scoring a few rows
-            purpose = f"results for {rows:,} rows and {self.network.outputs:,} outputs"
-            require(size, purpose, "use fewer rows at a time, or only the best K (top)")
+        purpose = f"results for {rows:,} rows and {self.network.outputs:,} outputs"
+        require(size, purpose, "use fewer rows at a time, or only the best K (top)")
         return np.empty((rows, self.network.outputs), dtype)
 
     def _widths(self) -> list[int]:

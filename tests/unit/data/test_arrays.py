@@ -167,6 +167,7 @@ def test_memory_is_checked_before_arrays_are_loaded_or_converted(
     save, monkeypatch, arrays, free, purpose
 ):
     path = save(**arrays, y=np.arange(400))
+    monkeypatch.setattr(budget, "SMALL", 0)
     monkeypatch.setattr(budget, "memory_quota", lambda: None)
     left = iter(free)
     monkeypatch.setattr(budget, "free_memory", lambda: next(left, free[-1]))

@@ -297,6 +297,7 @@ def test_an_entry_that_cannot_be_finished_leaves_nothing(table, cache, messages,
 def test_memory_is_checked_before_an_entry_is_loaded(cache, old_file, monkeypatch):
     path = old_file("a.csv", b"1,2,3\n" * 5000)
     read(path, cache)
+    monkeypatch.setattr(budget, "SMALL", 0)
     monkeypatch.setattr(budget, "memory_quota", lambda: None)
     monkeypatch.setattr(budget, "free_memory", lambda: 100_000)
     match = r"expected 12. kB of free memory for the rows of .*a\.csv; got 100 kB"

@@ -216,6 +216,7 @@ class TestTooLittleMemory:
 
     @pytest.fixture(autouse=True)
     def nearly_full(self, monkeypatch):
+        monkeypatch.setattr(budget, "SMALL", 0)
         monkeypatch.setattr(budget, "free_memory", lambda: 20)
 
     @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from hogbatch.machine.budget import available, byte_size, require
     ],
 )
 def test_memory_is_limited_by_the_machine_or_the_cgroup(monkeypatch, free, quota, size, shown):
+    monkeypatch.setattr(budget, "SMALL", 0)
     monkeypatch.setattr(budget, "address_space_left", lambda: None)
     monkeypatch.setattr(budget, "free_memory", lambda: free)
     monkeypatch.setattr(budget, "memory_quota", lambda: quota)
@@ -29,9 +30,17 @@ def test_memory_is_limited_by_the_address_space(monkeypatch):
     monkeypatch.setattr(linux.resource, "getrlimit", lambda which: (limit, limit))
     left = linux.address_space_left()
     assert 0 < left < limit, "what this process has mapped is subtracted"
+    monkeypatch.setattr(budget, "SMALL", 0)
     monkeypatch.setattr(budget, "address_space_left", lambda: 1000)
     with pytest.raises(UsageError, match=r"got 1 kB \(the limit of ulimit -v\): use less"):
         require(1001, "the data", "use less")
+
+
+def test_a_small_allocation_is_not_checked(monkeypatch):
+    monkeypatch.setattr(budget, "free_memory", lambda: 0)
+    require(budget.SMALL, "the data", "use less")
+    with pytest.raises(UsageError, match="got 0 B: use less"):
+        require(budget.SMALL + 1, "the data", "use less")
 
 
 @pytest.mark.parametrize(

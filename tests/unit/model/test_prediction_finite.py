@@ -87,7 +87,7 @@ def test_models_of_every_kind_name_the_row_in_a_later_chunk_too(loss, monkeypatc
 
 
 def test_results_that_do_not_fit_into_memory_are_refused_before_they_are_allocated(monkeypatch):
-    monkeypatch.setattr(trained, "LARGE", 50)
+    monkeypatch.setattr(budget, "SMALL", 0)
     monkeypatch.setattr(budget, "free_memory", lambda: 80)
     with pytest.raises(UsageError, match="84 B of free memory for results for 7 rows and 3"):
         model_for().scores(rows(1.0))
