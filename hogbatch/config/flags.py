@@ -7,11 +7,13 @@ Each field of :class:`hogbatch.config.train.TrainConfig` is defined by one call 
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from hogbatch.config.values import TEXT, UNCONSTRAINED, Constraint, ValueType
 
 T = TypeVar("T")
+
+NO_TEXT: Final = r"(?!)"  # a regular expression that matches nothing
 
 
 class Group(StrEnum):
@@ -41,12 +43,20 @@ class Group(StrEnum):
         return field(default=default, metadata={"flag": described})
 
     def choice(
-        self, default: str, help: str, choices: tuple[str, ...], form: str = "", pattern: str = ""
+        self,
+        default: str,
+        help: str,
+        choices: tuple[str, ...],
+        form: str = "",
+        pattern: str = NO_TEXT,
     ) -> str:
-        """The same for a name out of `choices`, or text of `form`, which `pattern` matches."""
+        """The same for one of `choices`, or text that the regular expression `pattern` matches.
+
+        `form` shows in the help and in messages how such text is written.
+        """
 
         def accepts(name: str) -> bool:
-            return name in choices or re.fullmatch(pattern or "(?!)", name) is not None
+            return name in choices or re.fullmatch(pattern, name) is not None
 
         shown = [*choices, form] if form else choices
         constraint = Constraint(f"one of {', '.join(shown)}", accepts)

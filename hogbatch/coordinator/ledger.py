@@ -191,7 +191,7 @@ class Ledger:
 
     @property
     def held_rows(self) -> int:
-        """Rows that leases hold, which may be many leases."""
+        """Rows that leases hold, without a loop over the leases: there may be thousands."""
         return self.rows - self.remaining - self.acknowledged - self.unmerged_rows
 
     def left(self, parts: Sequence[int] = ()) -> int:

@@ -18,6 +18,7 @@ from sklearn.utils.validation import (
 from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import Encoding
 from hogbatch.data.frames import is_frame
+from hogbatch.data.order import FEW_ROWS
 from hogbatch.errors import UsageError
 from hogbatch.estimators.coefficients import coefficients, column_norms
 from hogbatch.estimators.training import Trained, has_cheap_members, train_rows
@@ -46,7 +47,7 @@ class HogbatchEstimator(BaseEstimator):
     members : int or None
         Number of models whose predictions are averaged. They have different seeds, and hold out
         different rows where `early_stopping` holds out a part. None: 5 in this case if a model
-        takes seconds, but 1 for `hidden=()`, `warm_start` or `refit`.
+        is trained in seconds, but 1 for `hidden=()`, `warm_start` or `refit`.
     recipe : "auto", "tabular", "linear" or "fast"
         Defaults of optimizer, schedule and weight decay (docs/batch-policy.md).
     optimizer : "auto", "sgd", "momentum", "adagrad" or "adam"
@@ -77,8 +78,8 @@ class HogbatchEstimator(BaseEstimator):
     early_stopping : bool or "auto"
         Whether a part of the rows is held out for validation: the model with the lowest loss on
         them is kept. False: all rows are trained on, for `epochs` epochs. "auto": with 100 to
-        9,999 rows, where the last model is often not the best, and with more rows of classes if
-        five members are cheap (docs/command-line.md). It does not apply to `partial_fit`.
+        9,999 rows, where the last model is often not the best, and in classifiers with more rows
+        if five members are the default (docs/command-line.md). It does not apply to `partial_fit`.
     validation_fraction : float or None
         Fraction of the rows that `early_stopping` holds out, above 0 and below 1. None: a fifth of
         fewer than 10,000 rows, else a tenth.
@@ -232,7 +233,7 @@ class HogbatchEstimator(BaseEstimator):
             model=None if earlier is None else earlier.model,
             part=part,
         )
-        if self.early_stopping == "auto" and rows >= SMALL_ROWS and not part:
+        if self.early_stopping == "auto" and rows >= FEW_ROWS and not part:
             classes = encoding is not None and encoding.kind in ("binary", "classes")
             if not (classes and has_cheap_members(given, settings)):
                 settings |= NOT_HELD_OUT

@@ -31,9 +31,10 @@ def available() -> Available:
 
 
 def require(needed: int, purpose: str, advice: str) -> None:
-    """Raise UsageError unless `needed` bytes are available for `purpose`, or they are few.
+    """Raise UsageError unless `needed` bytes are available for `purpose`.
 
-    `purpose` completes "memory for ..."; `advice` tells the user how to need less.
+    Up to SMALL bytes are not checked. `purpose` completes "memory for ..."; `advice` tells the user
+    how to need less.
     """
     if needed > SMALL and needed > available().size:
         raise insufficient_memory(needed, purpose, advice)

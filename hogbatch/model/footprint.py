@@ -145,8 +145,8 @@ def gpu_worker(sizes: RunSizes, *, on_host: bool) -> Parts:
 def label_vectors(sizes: RunSizes) -> Parts:
     """Return the memory that label vectors, and ranking with them, need after training.
 
-    The model has been copied. While the lists of features are sorted, each value is in memory three
-    times with its label and feature, and with its place in int64.
+    The model has been copied. While the vectors are sorted by feature, a value takes 48 bytes: 12
+    in the part of a thread, 12 in all parts joined, 8 in the result, and 16 for the sort.
     """
     if not sizes.described:
         return {}

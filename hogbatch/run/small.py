@@ -13,7 +13,7 @@ from hogbatch.model.network import Network
 SMALL_RUN: Final = 6e10  # multiplications
 # On one thread, a member of an ensemble may take longer: the other threads train other members.
 SMALL_MEMBER: Final = 3e11
-# From FEW_ROWS rows on, only linear models of sparse rows: one with more takes more than a second.
+# The same for linear models of FEW_ROWS or more sparse rows; docs/quality.md has the times.
 LINEAR_MEMBER: Final = 1e8
 ENSEMBLE: Final = 5  # members by default: each of few rows is held out by one, with a fifth of them
 ENSEMBLE_ROWS: Final = 100  # training and validation rows from which on they are the default
