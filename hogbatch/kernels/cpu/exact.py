@@ -17,7 +17,7 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.kernels.cpu.dense import aligned, backward_scratch, pass_all_down
 from hogbatch.kernels.cpu.elementary import exp_negative, softplus
-from hogbatch.kernels.cpu.losses import add_loss, count_hits, keep_best, parts_of, weight_of
+from hogbatch.kernels.cpu.losses import add_loss, copy, count_hits, keep_best, parts_of, weight_of
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, WIDTH, vector
 from hogbatch.kernels.cpu.network import forward, matrix, workspace
 
@@ -68,11 +68,11 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals, stored):
             for b in range(part.shape[0]):
                 add_scores(kind, labels, part[b], block[b], bias, first, stats, b)
                 if stored.scores.shape[0] > 0:
-                    stored.scores[part[b], first : first + count] = block[b]
+                    copy(block[b], stored.scores[part[b], first:])
         for b in range(part.shape[0]):
             count_row(kind, labels, part[b], stats, b, totals)
             if stored.best.shape[0] > 0:
-                stored.best[part[b], :] = stats.top[b]
+                copy(stats.top[b], stored.best[part[b]])
         totals[ROWS] += part.shape[0]
 
 

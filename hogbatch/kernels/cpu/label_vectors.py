@@ -126,10 +126,10 @@ def rank_sums(inputs, true, vectors, sums, powers, scores, ranked, start, stop):
             for place in range(count):
                 both[place] = factor * own[place] + weight * added[place]
             best, columns = ranked.scores[row, s], ranked.columns[row, s]
-            best[:], columns[:] = others, other_columns
             for place in range(k):
-                if factor == ZERO and others[place] > LOWEST:
-                    best[place] = ZERO
+                absent = factor == ZERO and others[place] > LOWEST
+                best[place] = ZERO if absent else others[place]
+                columns[place] = other_columns[place]
             for place in range(count):
                 if both[place] >= best[k - 1]:
                     insert(best, columns, both[place], touched[place])

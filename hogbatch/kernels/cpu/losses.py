@@ -254,8 +254,8 @@ def count_hits(positives, weight, top, totals):
 @kernel
 def find_best(width, scores, top):
     """Set top[TOP] to the best columns of scores[:width], -1 if there are fewer."""
-    best = np.full(TOP, -np.inf, np.float32)
-    top[:] = -1
+    best = np.empty(TOP, np.float32)
+    best[:], top[:] = -np.inf, -1
     for start in range(0, width, BLOCK):
         block = scores[start : min(start + BLOCK, width)]
         if greatest(block) > best[TOP - 1]:
@@ -271,11 +271,18 @@ def count_metrics(positives, width, weight, scores, totals):
 
 
 @kernel
+def copy(values, out):
+    """out[:] = values[:], which takes two seconds to compile in this form."""
+    for i in range(values.shape[0]):
+        out[i] = values[i]
+
+
+@kernel
 def store_scores(rows, width, scores, stored):
     """Store scores[B, :width] of `rows` in a `contract.RowScores`."""
     for b in range(rows.shape[0]):
         if stored.scores.shape[0] > 0:
-            stored.scores[rows[b], :] = scores[b, :width]
+            copy(scores[b, :width], stored.scores[rows[b]])
         elif stored.best.shape[0] > 0:
             find_best(width, scores[b], stored.best[rows[b]])
 
