@@ -106,8 +106,8 @@ sys.exit(cli.main())
 
 def test_the_others_go_on_without_a_device_that_fails_for_good(job):
     (job.folder / "failing.py").write_text(FAILING)
-    flags = ("--hidden", 16, "--workers", "cpu:1,gpu:host", *ENDLESS, "--run-dir", job.run_dir)
-    job.coordinator = job._start("failing", "train", "a9a", *flags)
+    flags = ("--hidden", 16, "--workers", "cpu:1,gpu:host", *ENDLESS, "--events", "all")
+    job.coordinator = job._start("failing", "train", "a9a", *flags, "--run-dir", job.run_dir)
     given_up = job.wait_for_event(WorkerGivenUp)
     job.wait_for_event(LeaseDone, len(job.events(LeaseDone)) + 3, worker="cpu-0")
     job.interrupt()
