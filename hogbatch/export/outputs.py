@@ -1,0 +1,125 @@
+"""A trained model as a graph: the layers above its encoded rows, and the outputs of its loss."""
+
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from hogbatch.config.losses import LARGEST_LOG, OfNumbers
+from hogbatch.errors import UsageError
+from hogbatch.export.columns import Operands, add_columns, add_matrix
+from hogbatch.export.graph import Graph
+from hogbatch.kernels.blocks import LayerWeights
+from hogbatch.kernels.contract import RELU, SELU, SELU_LIMIT, SELU_SLOPE, SIGMOID, TANH
+from hogbatch.model.trained import Layers, Model
+
+ACTIVATIONS: Final[dict[int, tuple[str, dict[str, float]]]] = {
+    RELU: ("Relu", {}),
+    SELU: ("Selu", {"alpha": SELU_LIMIT / SELU_SLOPE, "gamma": SELU_SLOPE}),
+    SIGMOID: ("Sigmoid", {}),
+    TANH: ("Tanh", {}),
+}
+
+
+def graph_of(model: Model) -> Graph:
+    """The computation of a model, from raw rows to what its loss predicts.
+
+    The outputs are those of OUTPUTS that the loss has: `label` and `probabilities` of classes and
+    of lists of labels, `scores` of a loss without probabilities, `value` of numbers. UsageError for
+    parts of the model that ONNX has no operators for.
+    """
+    if model.label_vectors is not None:
+        raise UsageError(
+            "label vectors cannot be exported; train a model without them (--label-vectors off)"
+        )
+    graph = Graph()
+    if model.table is None:
+        operands = add_matrix(graph, model.network.features, model.scaler)
+    else:
+        operands = add_columns(graph, model.table)
+    members = [_scores(graph, operands, layers) for layers in model.members]
+    scores = members[0] if len(members) == 1 else _mean_scores(graph, model, members)
+    (_add_numbers if isinstance(model.loss, OfNumbers) else _add_labels)(graph, model, scores)
+    return graph
+
+
+def _scores(graph: Graph, operands: Operands, layers: Layers) -> str:
+    """The scores [N, C] of one member."""
+    scores = _first(graph, operands, layers[0])
+    for below, layer in pairwise(layers):
+        operator, attributes = ACTIVATIONS[below.activation]
+        active = graph.add(operator, scores, **attributes)
+        weights = layer.weights.T if layer.output_major else layer.weights
+        scores = graph.add("Gemm", active, weights, layer.bias)
+    return scores
+
+
+def _first(graph: Graph, operands: Operands, layer: LayerWeights) -> str:
+    """The first layer; a chosen feature is a row of weights, so no category is one-hot."""
+    result: Any = layer.bias
+    if operands.dense is not None:
+        result = graph.add("Gemm", operands.dense, layer.weights[operands.features], result)
+    if operands.chosen is not None:
+        rows = layer.weights[operands.choices] * operands.values[:, np.newaxis]
+        chosen = graph.add("Gather", rows, operands.chosen, axis=0)
+        result = graph.add("Add", graph.add("ReduceSum", chosen, [1], keepdims=0), result)
+    assert isinstance(result, str)
+    return result
+
+
+def _mean_scores(graph: Graph, model: Model, members: list[str]) -> str:
+    """The scores of the mean prediction, like `hogbatch.model.ensemble.mean_scores`."""
+    each = [graph.add("Unsqueeze", scores, [0]) for scores in members]
+    scores, loss = graph.cast(graph.add("Concat", *each, axis=0), np.float64), model.loss
+
+    def mean(values: str) -> str:
+        total = graph.add("ReduceSum", values, [0], keepdims=0)
+        return graph.add("Div", total, float(len(members)))
+
+    if loss.encoding == "counts":
+        mean_of = graph.add("Log", mean(graph.add("Exp", graph.add("Min", scores, LARGEST_LOG))))
+    elif not loss.has_probabilities:
+        mean_of = mean(scores)
+    elif loss.normalised:
+        mean_of = graph.add("Log", mean(graph.add("Softmax", scores, axis=2)))
+    else:
+        likely, unlikely = (
+            graph.add("Log", mean(graph.add("Sigmoid", own)))
+            for own in (scores, graph.add("Neg", scores))
+        )
+        mean_of = graph.add("Sub", likely, unlikely)
+    return graph.cast(mean_of, np.float32)
+
+
+def _add_numbers(graph: Graph, model: Model, scores: str) -> None:
+    encoding = model.encoding
+    value = graph.cast(scores, np.float64)
+    if encoding.kind == "counts":
+        value = graph.add("Exp", graph.add("Min", value, LARGEST_LOG))
+    value = graph.add("Add", graph.add("Mul", value, encoding.scale), encoding.offset)
+    if encoding.targets == 1:
+        graph.add_output("value", graph.add("Reshape", value, [-1]), np.float64, ())
+    else:
+        graph.add_output("value", value, np.float64, (encoding.targets,))
+
+
+def _add_labels(graph: Graph, model: Model, scores: str) -> None:
+    loss, kind, width = model.loss, model.encoding.kind, model.network.outputs
+    if kind != "multilabel":
+        if kind == "classes":
+            number = graph.add("ArgMax", scores, axis=1, keepdims=0)
+        else:
+            above = graph.add("Greater", graph.add("Reshape", scores, [-1]), model.score_threshold)
+            number = graph.cast(above, np.int64)
+        classes = np.array(model.encoding.classes)
+        graph.add_output("label", graph.add("Gather", classes, number, axis=0), classes.dtype, ())
+    elif loss.has_predictions:
+        likely = graph.cast(graph.add("Greater", scores, np.float32(0)), np.uint8)
+        graph.add_output("label", likely, np.uint8, (width,))
+    if not loss.has_probabilities:
+        graph.add_output("scores", scores, np.float32, (width,))
+        return
+    if kind == "binary":
+        scores, width = graph.add("Mul", scores, np.array([-1, 1], np.float32)), 2
+    operator, axis = ("Softmax", {"axis": 1}) if loss.normalised else ("Sigmoid", {})
+    graph.add_output("probabilities", graph.add(operator, scores, **axis), np.float32, (width,))
