@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
-from hogbatch.cli import models, profile, rehearse, report, simulate, status, training
+from hogbatch.cli import export, models, profile, rehearse, report, simulate, status, training
 from hogbatch.cli.doctor import command as doctor
 from hogbatch.cli.parser import Usage
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
@@ -35,6 +35,7 @@ COMMANDS: Final = {
         Command(report.REPORT, report.report),
         Command(models.EVALUATE, models.evaluate),
         Command(models.PREDICT, models.predict),
+        Command(export.EXPORT, export.export),
         Command(simulate.SIMULATE, simulate.simulate),
         Command(rehearse.REHEARSE, rehearse.rehearse),
         Command(profile.PROFILE, profile.profile),
