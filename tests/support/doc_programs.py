@@ -1,4 +1,4 @@
-"""The Python programs of docs/tuning.md, as tests run them."""
+"""The Python programs of documents, as tests run them."""
 
 import gzip
 import re
@@ -7,15 +7,15 @@ import numpy as np
 
 from tests.support.tracked_files import ROOT
 
-PAGE = ROOT / "docs" / "tuning.md"
+DOCS = ROOT / "docs"
 
 
-def program(package, smaller):
-    """The program that uses `package`, with texts replaced for less work: `smaller`, old to new."""
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+def program(package, smaller, page="tuning.md"):
+    """The program of `page` that uses `package`, with texts replaced: `smaller`, old to new."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
     (found,) = [block for block in blocks if re.search(rf"^(import|from) {package}\b", block, re.M)]
     for usual, small in smaller.items():
-        assert found.count(usual) == 1, f"{PAGE.name}: expected one {usual}"
+        assert found.count(usual) == 1, f"{page}: expected one {usual}"
         found = found.replace(usual, small)
     return found
 
