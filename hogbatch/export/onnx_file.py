@@ -26,7 +26,7 @@ def onnx_bytes(graph: Graph, about: dict[str, str]) -> bytes:
         )
     model: ModelProto = helper.make_model(
         helper.make_graph(
-            [_node(each) for each in graph.nodes],
+            [node_of(each) for each in graph.nodes],
             "hogbatch",
             [_value(each) for each in graph.inputs],
             [_value(each) for each in graph.outputs],
@@ -43,10 +43,10 @@ def onnx_bytes(graph: Graph, about: dict[str, str]) -> bytes:
     return content
 
 
-def _node(node: Node) -> NodeProto:
+def node_of(node: Node) -> NodeProto:
     attributes, domain = dict(node.attributes), ""
     if node.operator == "Cast":
-        attributes["to"] = _type(attributes["to"])
+        attributes["to"] = element_type(attributes["to"])
     elif node.operator == "LabelEncoder":
         domain, table = "ai.onnx.ml", attributes.pop("table")
         attributes = {
@@ -58,10 +58,12 @@ def _node(node: Node) -> NodeProto:
 
 
 def _value(value: Value) -> ValueInfoProto:
-    shape = ["rows", *value.shape]
-    return helper.make_tensor_value_info(value.name, _type(value.dtype), shape, value.meaning)
+    shape: list[str | int | None] = ["rows", *value.shape]
+    return helper.make_tensor_value_info(
+        value.name, element_type(value.dtype), shape, value.meaning
+    )
 
 
-def _type(dtype: np.dtype[Any]) -> int:
+def element_type(dtype: np.dtype[Any]) -> int:
     """The number of an element type."""
     return int(TensorProto.STRING if dtype.kind in "OU" else helper.np_dtype_to_tensor_dtype(dtype))
