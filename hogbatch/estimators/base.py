@@ -21,18 +21,12 @@ from hogbatch.data.frames import is_frame
 from hogbatch.data.order import FEW_ROWS
 from hogbatch.errors import UsageError
 from hogbatch.estimators.coefficients import coefficients, column_norms
-from hogbatch.estimators.training import Trained, has_cheap_members, train_rows
+from hogbatch.estimators.training import NOT_HELD_OUT, Trained, default_validation, train_rows
 from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.defaults import HIDDEN, weight_decay
 from hogbatch.run.small import ENSEMBLE_ROWS
 
 SMALL_ROWS: Final = 10_000  # up to here, one thread trains
-NOT_HELD_OUT: Final = {
-    "test_fraction": 0.0,
-    "validation_fraction": 0.0,
-    "patience": None,
-    "refit": False,
-}
 
 
 class HogbatchEstimator(BaseEstimator):
@@ -79,7 +73,8 @@ class HogbatchEstimator(BaseEstimator):
         Whether a part of the rows is held out for validation: the model with the lowest loss on
         them is kept. False: all rows are trained on, for `epochs` epochs. "auto": with 100 to
         9,999 rows, where the last model is often not the best, and in classifiers with more rows
-        if five members are the default (docs/command-line.md). It does not apply to `partial_fit`.
+        if five members are the default (docs/command-line.md); with `refit`, if the rows are sparse
+        and the learning rate does not fall, as in networks. It does not apply to `partial_fit`.
     validation_fraction : float or None
         Fraction of the rows that `early_stopping` holds out, above 0 and below 1. None: a fifth of
         fewer than 10,000 rows, else a tenth.
@@ -235,8 +230,7 @@ class HogbatchEstimator(BaseEstimator):
         )
         if self.early_stopping == "auto" and rows >= FEW_ROWS and not part:
             classes = encoding is not None and encoding.kind in ("binary", "classes")
-            if not (classes and has_cheap_members(given, settings)):
-                settings |= NOT_HELD_OUT
+            settings |= default_validation(given, settings) if classes else NOT_HELD_OUT
         trained = train_rows(given, settings, earlier)
         if not continues:
             self.loss_curve_, self.validation_scores_, self.n_iter_ = [], [], 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
@@ -23,6 +23,13 @@ from hogbatch.run.this_server import ThisServer
 from hogbatch.run.training import execute
 from hogbatch.views.console import PlainConsole
 from hogbatch.views.live.choose import console_in_python
+
+NOT_HELD_OUT: Final = {
+    "test_fraction": 0.0,
+    "validation_fraction": 0.0,
+    "patience": None,
+    "refit": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +64,24 @@ class EstimatorCall(ThisServer):
         return outcome
 
 
-def has_cheap_members(given: GivenArrays, settings: Mapping[str, Any]) -> bool:
-    """Whether a run on the rows `given`, with these settings, has several members by default."""
+def default_validation(given: GivenArrays, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Which of the many rows `given` a run with these settings holds out by default, as settings.
+
+    Those of the members if there are several. On sparse rows, the last model is often not the best
+    where the learning rate does not fall: a first run then finds how long to train. A hashed output
+    layer has too few rows of each class for that.
+    """
     config = merge_sources({"data": ARRAYS, **settings})
-    if config.members == 1:
-        return False
     data = given.load(config, PlainConsole(quiet=True))
     network = network_for(config, data)
     config = with_recipe(config, data, network)
-    return default_members(config, data, plan_for(config, data, network), network) > 1
+    plan = plan_for(config, data, network)
+    if config.members != 1 and default_members(config, data, plan, network) > 1:
+        return {}
+    constant = plan.learning_rate.schedule == "constant" and plan.training.lsh is None
+    if not (constant and data.train_sizes.sparse) or (config.members or 1) > 1:
+        return NOT_HELD_OUT
+    return {"refit": config.threshold is None}  # a threshold needs rows that the model has not seen
 
 
 def train_rows(

@@ -143,6 +143,23 @@ def test_from_10_000_rows_on_members_are_cheap_linear_models_by_default(cheap, m
         assert single.model_.others == () and single.validation_scores_ == []
 
 
+@pytest.mark.parametrize("case", ["constant rate", "falling rate", "dense"])
+def test_from_10_000_rows_on_classifiers_hold_out_sparse_rows_if_the_rate_does_not_fall(case):
+    """Networks on sparse rows overfit in the last epochs; with others, held-out rows are lost."""
+    random = np.random.default_rng(0)
+    X, y = sparse.random(10_000, 50, 0.1, "csr", rng=random), random.integers(2, size=10_000)
+    settings = {"hidden": (2,), "epochs": 2}
+    settings |= {"falling rate": {"schedule": "cosine"}, "dense": {"lr": 0.01}}.get(case, {})
+    X = X.toarray() if case == "dense" else X
+    held_out = case == "constant rate"
+    for given in ({}, {"members": 1}, {"threshold": "f1"} if held_out else {}):
+        model = HogbatchClassifier(**settings, **given).fit(X, y)
+        assert bool(model.validation_scores_) == held_out
+    five = HogbatchClassifier(**settings, members=5).fit(X, y)
+    assert len(five.model_.members) == 5 and five.validation_scores_ == []
+    assert HogbatchRegressor(**settings).fit(X, y).validation_scores_ == []
+
+
 def test_a_run_of_one_model_is_not_an_ensemble():
     X, y = rows("three")
     run = hogbatch.train(X, y, members=1, **SETTINGS)
