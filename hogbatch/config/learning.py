@@ -203,6 +203,15 @@ class LearningConfig:
         "WEIGHT:EXPONENT",
         r"\d{1,6}(\.\d{1,6})?:-?\d(\.\d{1,6})?",
     )
+    nearest_rows: str = Group.MODEL.choice(
+        "auto",
+        "with label vectors, addition of the similarity of a row to the nearest training rows of "
+        "each label; the model file then contains the training rows, see docs/slide.md; WEIGHT "
+        "instead of the one that is best on the validation rows",
+        ("auto", "off"),
+        "WEIGHT",
+        r"\d{1,6}(\.\d{1,6})?",
+    )
     loss: str = Group.MODEL.choice(
         "auto",
         "loss function; auto: chosen from the labels; quantile:Q for any Q between 0 and 1",

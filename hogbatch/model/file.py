@@ -1,11 +1,12 @@
 """The model file: what `train` saves and `predict` loads, with only NumPy and safetensors.
 
 A safetensors file that contains the tensors without padding under their names, and `scaler.mean`,
-`scaler.scale`, `labels.rows`, `features.names` (the bytes of a JSON list in UTF-8), and
-`label_vectors.indptr`, `.labels` and `.values`. Tensors of
-the further members of an ensemble have names that start with "2/", "3/" and so on. Its metadata
-has one entry, "hogbatch-model-1": eight hex digits, the CRC-32 of the text after them, then that
-text: JSON with network, encoding, index base, training rows, about, and the CRC-32 of each tensor.
+`scaler.scale`, `labels.rows`, `features.names` (the bytes of a JSON list in UTF-8),
+`label_vectors.indptr`, `.labels` and `.values`, `nearest_rows.indptr` and `.labels`, and
+`nearest_rows.vectors.` with the three names of label vectors. Tensors of the further members of an
+ensemble have names that start with "2/", "3/" and so on. Its metadata has one entry,
+"hogbatch-model-1": eight hex digits, the CRC-32 of the text after them, then that text: JSON with
+network, encoding, index base, training rows, about, and the CRC-32 of each tensor.
 
 Safetensors detects a truncated file but not a flipped byte, hence the checksums. It writes metadata
 entries in random order; with a single entry, equal models have equal files.
@@ -33,7 +34,7 @@ from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError, SaveError, UsageError
 from hogbatch.machine.budget import require
 from hogbatch.machine.files import replace_file
-from hogbatch.model.label_vectors import LabelVectors
+from hogbatch.model.label_vectors import LabelVectors, NearestRows
 from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.tensors import Arrays, crc32_of, header, in_file_order, pieces
@@ -43,6 +44,7 @@ from hogbatch.version import version
 FORMAT: Final = "hogbatch-model-1"
 TABLE: Final = "table."  # starts the names of the arrays of a table encoding
 VECTORS: Final = "label_vectors."  # starts the names of the arrays of label vectors
+ROWS: Final = "nearest_rows."  # and of those of nearest rows
 POSITION: Final = re.compile("[0-9]{1,9}")  # of the label column
 
 
@@ -59,6 +61,7 @@ class Description:
     train_rows: Count | None = None  # and in those of versions without frequencies,
     threshold: float = 0.5  # and in those of versions that did not choose it
     label_vectors: bool = False  # written if there are some: earlier versions refuse such files
+    nearest_rows: Count = 0  # the same
 
 
 def save_model(model: Model, path: str | Path) -> None:
@@ -102,6 +105,12 @@ def _content(model: Model) -> Iterator[bytes]:
     if model.label_vectors is not None:
         vectors = model.label_vectors._asdict()
         arrays |= {f"{VECTORS}{name}": array for name, array in vectors.items()}
+    if model.nearest_rows is not None:
+        found = model.nearest_rows._asdict()
+        found |= {
+            f"vectors.{name}": array for name, array in found.pop("vectors")._asdict().items()
+        }
+        arrays |= {f"{ROWS}{name}": array for name, array in found.items()}
     arrays = in_file_order(arrays)
     description = Description(
         model.network.description(),
@@ -113,10 +122,10 @@ def _content(model: Model) -> Iterator[bytes]:
         None if model.frequencies is None else model.frequencies.rows,
         model.threshold,
         model.label_vectors is not None,
+        0 if model.nearest_rows is None else len(model.nearest_rows.indptr) - 1,
     )
-    described = asdict(description)
-    if model.label_vectors is None:
-        del described["label_vectors"]
+    added = "label_vectors", "nearest_rows"
+    described = {k: v for k, v in asdict(description).items() if v or k not in added}
     text = json.dumps(described)
     yield header(arrays, {FORMAT: _checksum(text) + text})
     for array in arrays.values():
@@ -200,6 +209,7 @@ def _model(described: Any, arrays: Arrays) -> Model:
         known.threshold,
         tuple(others),
         _label_vectors(arrays, network) if known.label_vectors else None,
+        _nearest_rows(arrays, network, known.nearest_rows) if known.nearest_rows else None,
     )
 
 
@@ -238,18 +248,33 @@ def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies 
 
 
 def _label_vectors(arrays: Arrays, network: Network) -> LabelVectors:
-    indptr = _expect(arrays, f"{VECTORS}indptr", np.int64, (network.features + 1,))
+    lists = _lists(arrays, VECTORS, network.features, network.outputs)
+    return LabelVectors(*lists, _expect(arrays, f"{VECTORS}values", np.float32, lists[1].shape))
+
+
+def _nearest_rows(arrays: Arrays, network: Network, rows: int) -> NearestRows:
+    expect("label_vectors.indptr" in arrays, "nearest rows: expected label vectors beside them")
+    lists = _lists(arrays, f"{ROWS}vectors.", network.features, rows)
+    values = _expect(arrays, f"{ROWS}vectors.values", np.float32, lists[1].shape)
+    return NearestRows(LabelVectors(*lists, values), *_lists(arrays, ROWS, rows, network.outputs))
+
+
+def _lists(
+    arrays: Arrays, start: str, count: int, below: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """`count` ascending lists of numbers below `below`, whose arrays' names begin with `start`."""
+    indptr = _expect(arrays, f"{start}indptr", np.int64, (count + 1,))
     size = int(indptr[-1])
-    labels = _expect(arrays, f"{VECTORS}labels", np.int32, (size,))
+    labels = _expect(arrays, f"{start}labels", np.int32, (size,))
     expect(
         indptr[0] == 0 and is_indptr(indptr, size),
-        f"tensor {VECTORS}indptr: expected ascending positions from 0",
+        f"tensor {start}indptr: expected ascending positions from 0",
     )
     expect(
-        within(labels, 0, network.outputs - 1) and ascends(indptr, labels),
-        f"tensor {VECTORS}labels: expected ascending labels below {network.outputs}",
+        within(labels, 0, below - 1) and ascends(indptr, labels),
+        f"tensor {start}labels: expected ascending labels below {below}",
     )
-    return LabelVectors(indptr, labels, _expect(arrays, f"{VECTORS}values", np.float32, (size,)))
+    return indptr, labels
 
 
 def _feature_names(arrays: Arrays, features: int) -> tuple[str, ...] | None:

@@ -49,6 +49,7 @@ class RunSizes:
     lsh: Lsh | None = None  # settings of a hashed output layer
     evaluated: int = 0  # rows of the largest set whose scores are kept
     described: int = 0  # maximum labels that have a label vector
+    near: int = 0  # maximum values of the vectors and lists of nearest rows
 
     @property
     def model(self) -> int:
@@ -143,17 +144,18 @@ def gpu_worker(sizes: RunSizes, *, on_host: bool) -> Parts:
 
 
 def label_vectors(sizes: RunSizes) -> Parts:
-    """Return the memory that label vectors, and ranking with them, need after training.
+    """Return the memory that label vectors, nearest rows, and ranking need after training.
 
-    The model has been copied. While the vectors are sorted by feature, a value takes 48 bytes: 12
+    The model has been copied. While vectors are sorted by feature, a value takes 48 bytes: 12
     in the part of a thread, 12 in all parts joined, 8 in the result, and 16 for the sort.
     """
     if not sizes.described:
         return {}
     values = VALUES * sizes.described
+    built = max(48 * values, 8 * values + 48 * sizes.near)
     return {
         "copies of the model": sizes.model,
-        "label vectors": 48 * values + FLOAT * (CELLS + sizes.network.outputs),
+        "label vectors": built + FLOAT * (CELLS + sizes.network.outputs),
         "processes": PROCESS,
     }
 

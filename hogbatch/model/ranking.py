@@ -1,4 +1,4 @@
-"""The best labels by sums of a network's scores and products with label vectors, on all cores.
+"""The best labels by sums of the scores of a network, label vectors and nearest rows, on all cores.
 
 The compiled kernels give the results that `hogbatch.model.trained` computes with NumPy alone.
 """
@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, read_only
 from hogbatch.machine.linux import read_topology
-from hogbatch.model.label_vectors import CELLS, LabelVectors
+from hogbatch.model.label_vectors import CELLS, LabelVectors, NearestRows
 
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 
 ROWS: Final = 16  # of a thread, at least
+NONE: Final = np.zeros(1, np.int64), np.empty(0, np.int32)  # indptr and labels
+NO_ROWS: Final = NearestRows(LabelVectors(*NONE, np.empty(0, np.float32)), *NONE)
 
 
 class Ranked(NamedTuple):
@@ -33,21 +35,23 @@ class Ranked(NamedTuple):
 class Ranking:
     """Ranks blocks of up to `rows` rows, whose scores[B, C] `score` computes.
 
-    Each of sums[S, 3] has a factor, 0 or 1, of these scores, a factor of the products with
-    `vectors`, and the number of those of powers[P, C] that the products are multiplied by.
+    Each of sums[S, 4] has a factor, 0 or 1, of these scores, a factor of the products with the
+    label vectors, the number of those of powers[P, C] that the products are multiplied by, and a
+    factor of the scores by nearest rows.
     """
 
     def __init__(
         self,
         score: Callable[[Inputs, Floats], None],
         vectors: LabelVectors,
+        nearest: NearestRows | None,
         sums: Floats,
         powers: Floats,
         rows: int,
     ) -> None:
         self.rows = max(1, min(CELLS // powers.shape[1], rows))
         self._score = score
-        self._given = LabelVectors(*map(read_only, vectors)), sums, powers
+        self._given = (_read_only(vectors), _read_only_rows(nearest)), sums, powers
         # New memory for each block would take longer.
         self._space = np.empty((self.rows, powers.shape[1]), np.float32)
 
@@ -72,3 +76,13 @@ class Ranking:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(rank, bounds[:-1], bounds[1:]))
         return ranked
+
+
+def _read_only(vectors: LabelVectors) -> LabelVectors:
+    return LabelVectors(*map(read_only, vectors))
+
+
+def _read_only_rows(nearest: NearestRows | None) -> NearestRows:
+    """The rows, or none: kernels are compiled for one type."""
+    rows = NO_ROWS if nearest is None else nearest
+    return NearestRows(_read_only(rows.vectors), read_only(rows.indptr), read_only(rows.labels))

@@ -31,7 +31,7 @@ from hogbatch.kernels.blocks import (
 from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED
 from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
-from hogbatch.model.label_vectors import LabelVectors
+from hogbatch.model.label_vectors import LabelVectors, NearestRows
 from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
 from hogbatch.model.ranking import Lists, Ranking
@@ -62,7 +62,8 @@ class Model:
     matrices if the columns of the table are numbers.
     In `about`, "label" is the name of the label column and "label_column" its number, from 0.
     The scores of an ensemble are those of the mean prediction of its members, which have the
-    parameters `tensors` and `others`. The products of a row with `label_vectors` are added.
+    parameters `tensors` and `others`. The products of a row with `label_vectors` are added, and
+    the scores by `nearest_rows`, which only a model with label vectors may have.
     """
 
     network: Network
@@ -77,6 +78,7 @@ class Model:
     threshold: float = 0.5  # probability above which `predict` gives the second of two labels
     others: tuple[dict[str, Floats], ...] = field(default=(), repr=False)  # of an ensemble
     label_vectors: LabelVectors | None = field(default=None, repr=False)  # times their factors
+    nearest_rows: NearestRows | None = field(default=None, repr=False)  # times their weight
 
     @property
     def score_threshold(self) -> np.float32:
@@ -198,11 +200,11 @@ class Model:
         outputs, vectors = self.network.outputs, self.label_vectors
         if vectors is None or rows * outputs < COMPILED or find_spec("numba") is None:
             return None
-        sums, powers = np.array([[1, 1, 0]], np.float32), np.ones((1, outputs), np.float32)
-        return Ranking(self.network_scores, vectors, sums, powers, rows)
+        sums, powers = np.array([[1, 1, 0, 1]], np.float32), np.ones((1, outputs), np.float32)
+        return Ranking(self.network_scores, vectors, self.nearest_rows, sums, powers, rows)
 
     def network_scores(self, rows: Inputs, out: Floats) -> None:
-        """Compute the scores[B, C] of scaled rows without label vectors, if possible at once."""
+        """Compute the network's scores[B, C] of scaled rows, if possible at once."""
         last = self.layers[-1]
         if self.others or not last.output_major:
             for first, scores in self._predicted(rows, self.members):
@@ -217,7 +219,8 @@ class Model:
         if size is None:
             size = max(1, CHUNK // max(rows.dense.shape[1], *self._widths()))
             if self.label_vectors is not None:
-                size = min(size, max(1, MAX_PRODUCTS // self.network.outputs))
+                stored = 0 if self.nearest_rows is None else len(self.nearest_rows.indptr)
+                size = min(size, max(1, MAX_PRODUCTS // max(stored, self.network.outputs)))
         for start in range(0, count(rows), size):
             unscaled = between(rows, start, start + size)
             part = _to_float32(scaled(unscaled, self.scaler))
@@ -287,7 +290,10 @@ class Model:
             yield from found
             return
         dtype = members[0][-1].bias.dtype.type
-        products = self.label_vectors.scores(_as_csr(part), self.network.outputs, dtype)
+        given = _as_csr(part), self.network.outputs, dtype
+        products = self.label_vectors.scores(*given)
+        if self.nearest_rows is not None:
+            products += self.nearest_rows.scores(*given)
         for first, scores in found:
             scores += products[:, first : first + scores.shape[1]]
             yield first, scores

@@ -1,4 +1,4 @@
-"""Label vectors of a trained model: built from the training rows, weighted by validation rows."""
+"""Label vectors and nearest rows of a trained model, weighted by validation rows."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,39 +9,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.metrics import CUTOFFS
+from hogbatch.config.train import TrainConfig
 from hogbatch.data.batch import Examples, Labels, multi_labels
 from hogbatch.data.csr import rows_of
 from hogbatch.events.event import Tested
 from hogbatch.kernels.blocks import between, softmax_losses
 from hogbatch.machine.linux import read_topology
-from hogbatch.model.label_vectors import VALUES, LabelVectors, factors
+from hogbatch.model.label_vectors import VALUES, LabelVectors, NearestRows, factors
 from hogbatch.model.metrics import Scored, measure
 from hogbatch.model.ranking import Ranking
 from hogbatch.model.trained import Floats, Model
 from hogbatch.run.components import RunComponents
 from hogbatch.store.scan import first_not_finite
 
-Setting = tuple[float, float]  # weight and exponent
 
-NONE: Final = 0.0, 0.0  # no label vectors
+class Setting(NamedTuple):
+    """What is added to the scores of a network."""
+
+    weight: float  # of label vectors
+    exponent: float
+    rows: float = 0.0  # weight of nearest rows
+
+
+NONE: Final = Setting(0.0, 0.0)
 WEIGHTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 EXPONENTS: Final = (0.0, 0.125, 0.25, 0.375)
-GRID: Final = (NONE, *((weight, exponent) for exponent in EXPONENTS for weight in WEIGHTS))
-DEFAULT: Final = 8.0, 0.25  # without validation rows
+# With nearest rows: their weights, and factors of the weight of label vectors.
+ROWS: Final = (1.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+SHARES: Final = (1.0, 0.5)
+DEFAULT: Final = Setting(8.0, 0.25, 16.0)  # without validation rows
 LABELS: Final = 1 << 12  # whose vectors are built at a time
 
 
+class Sources(NamedTuple):
+    """Scores that may be added to those of a network."""
+
+    vectors: LabelVectors
+    nearest: NearestRows | None
+    frequencies: NDArray[np.int64]  # training rows with each label
+
+    def added_to(self, model: Model, setting: Setting) -> Model:
+        """`model` with the scores of `setting`."""
+        weight, exponent, rows = setting
+        if not weight:
+            return model
+        vectors = self.vectors.times(factors(weight, exponent, self.frequencies))
+        nearest = self.nearest.times(rows) if self.nearest and rows else None
+        return replace(model, label_vectors=vectors, nearest_rows=nearest)
+
+
 class Measured(NamedTuple):
-    """The results of a model with label vectors on a set of rows."""
+    """The results of a model with a setting on a set of rows."""
 
     setting: Setting
     loss: float
     values: dict[str, float]  # all metrics
-    alone: dict[str, float]  # those of the label vectors alone
+    alone: dict[str, float]  # the first metric of label vectors, and of nearest rows, alone
 
 
 def with_label_vectors(model: Model, components: RunComponents) -> Model:
-    """`model` with label vectors, whose results replace those of the network in the recorder.
+    """`model` with label vectors, and nearest rows, whose results replace those in the recorder.
 
     `model` itself if its parameters are not finite, or if the validation metric is best without.
     """
@@ -49,37 +76,67 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
     if first_not_finite(recorder.params) is not None:
         return model
     components.console.busy("adding label vectors")
-    train, known, given = setup.loaded.train, recorder.results, setup.config.label_vectors
-    lists = label_lists(train.labels)
-    frequencies = np.bincount(lists.indices, minlength=model.network.outputs)
-    vectors = build(train, lists, model.network.outputs)
-    settings: Sequence[Setting] = GRID if "validation" in known else [DEFAULT]
-    if ":" in given:
-        weight, exponent = map(float, given.split(":"))
-        settings = [(weight, exponent)]
+    sources = build_sources(setup.loaded.train, model.network.outputs, setup.has_nearest_rows)
+    known, setting = recorder.results, fixed(setup.config, sources)
     branches: dict[str, object] = {}
     for name, (_, network) in known.items():  # the validation rows are first, and choose
-        found = measure_best(model, vectors, frequencies, settings, setup.loaded.sets[name])
-        settings, metric = [found.setting], next(iter(network))
+        rows, metric = setup.loaded.sets[name], next(iter(network))
+        if name == "validation":
+            found = choose(model, sources, setup.config, rows)
+        else:
+            found = measure_best(model, sources, [setting], rows)
+        setting = found.setting
         values = {metric: found.values[metric], **found.values}
-        branches[name] = {
-            "metric": metric,
-            "network": network[metric],
-            "label_vectors": found.alone[metric],
-            "both": values[metric],
-        }
-        if found.setting == NONE:
+        alone = {"network": network[metric], **found.alone}
+        branches[name] = {"metric": metric, **alone, "all": values[metric]}
+        if setting == NONE:
             continue
         if name == "test":
             recorder.record(Tested(found.loss, values))
         elif recorder.kept is not None:
             kept = recorder.kept
             recorder.kept = replace(kept, validation_loss=found.loss, validation_values=values)
-    weight, exponent = settings[0]
-    recorder.label_vectors = {"weight": weight, "exponent": exponent, **branches}
-    if weight == 0:
-        return model
-    return replace(model, label_vectors=vectors.times(factors(weight, exponent, frequencies)))
+    recorder.label_vectors = {**setting._asdict(), **branches}
+    return sources.added_to(model, setting)
+
+
+def fixed(config: TrainConfig, sources: Sources) -> Setting:
+    """The setting without validation rows: the user's, or else the default."""
+    weight, exponent, rows = DEFAULT
+    if ":" in config.label_vectors:
+        weight, exponent = map(float, config.label_vectors.split(":"))
+    if config.nearest_rows != "auto":
+        rows = float(config.nearest_rows.replace("off", "0"))
+    return Setting(weight, exponent, rows if sources.nearest and weight else 0.0)
+
+
+def choose(model: Model, sources: Sources, config: TrainConfig, rows: Examples) -> Measured:
+    """Measure the best setting for validation rows: label vectors first, then nearest rows."""
+    own, given = fixed(config, sources), ":" in config.label_vectors
+    later = config.nearest_rows == "auto" and sources.nearest is not None
+    each = own.rows * (not later)
+    grid = [NONE, *(Setting(w, e, each) for e in EXPONENTS for w in WEIGHTS)]
+    first = [own._replace(rows=each)] if given else grid
+    found = measure_best(model, sources, first, rows)
+    weight, exponent, _ = found.setting
+    if not (later and weight):
+        return found
+    shares = (1.0,) if given else SHARES
+    second = [Setting(weight * share, exponent, each) for share in shares for each in ROWS]
+    return measure_best(model, sources, [found.setting, *second], rows)
+
+
+def build_sources(train: Examples, outputs: int, nearest: bool) -> Sources:
+    """Label vectors, and nearest rows, of which each is a label of its own, of training rows."""
+    lists, numbers = label_lists(train.labels), np.arange(train.rows + 1)
+    frequencies = np.bincount(lists.indices, minlength=outputs)
+    vectors, rows = build(train, lists, outputs), None
+    if nearest:
+        own = multi_labels(numbers, numbers[:-1].astype(np.int32))
+        rows = NearestRows(
+            build(train, own, train.rows), np.array(lists.indptr), np.array(lists.indices)
+        )
+    return Sources(vectors, rows, frequencies)
 
 
 def label_lists(labels: Labels) -> Labels:
@@ -119,40 +176,38 @@ def build(train: Examples, lists: Labels, outputs: int) -> LabelVectors:
 
 
 def measure_best(
-    model: Model,
-    vectors: LabelVectors,
-    frequencies: NDArray[np.int64],
-    settings: Sequence[Setting],
-    rows: Examples,
+    model: Model, sources: Sources, settings: Sequence[Setting], rows: Examples
 ) -> Measured:
     """Measure the one of `settings` with the best metric of `rows`; of equal ones, the first."""
-    exponents = sorted({exponent for _, exponent in settings})
-    powers = np.array([factors(1.0, exponent, frequencies) for exponent in exponents])
-    sums = [(1.0, weight, exponents.index(exponent)) for weight, exponent in settings]
-    sums += [(0.0, 1.0, power) for power in range(len(exponents))]
-    best, losses = _ranked(model, vectors, np.array(sums, np.float32), powers, rows)
+    exponents = sorted({setting.exponent for setting in settings})
+    powers = np.array([factors(1.0, exponent, sources.frequencies) for exponent in exponents])
+    sums = [(1.0, w, exponents.index(exponent), own) for w, exponent, own in settings]
+    sums += [(0.0, 1.0, power, 0.0) for power in range(len(exponents))]
+    sums += [(0.0, 0.0, 0, 1.0)]
+    best, losses = _ranked(model, sources, np.array(sums, np.float32), powers, rows)
     scored = [
         Scored(model.loss, rows.labels, None, best[:, s], model.frequencies)
         for s in range(len(sums))
     ]
     main = model.loss.metrics[0]
-    values = [measure(each, main)[main] for each in scored[: len(settings)]]
-    chosen = int(np.argmax(values))
-    alone = scored[len(settings) + exponents.index(settings[chosen][1])]
+    values = [measure(each, main)[main] for each in scored]
+    chosen = int(np.argmax(values[: len(settings)]))
+    exponent = exponents.index(settings[chosen].exponent)
+    alone = {"label_vectors": values[len(settings) + exponent]}
+    if sources.nearest is not None:
+        alone["nearest_rows"] = values[-1]
     loss = scored[chosen].mean(losses[:, chosen])
-    return Measured(settings[chosen], loss, _defined(scored[chosen]), _defined(alone))
-
-
-def _defined(rows: Scored) -> dict[str, float]:
-    return {name: value for name, value in measure(rows).items() if np.isfinite(value)}
+    defined = {name: value for name, value in measure(scored[chosen]).items() if np.isfinite(value)}
+    return Measured(settings[chosen], loss, defined, alone)
 
 
 def _ranked(
-    model: Model, vectors: LabelVectors, sums: Floats, powers: Floats, rows: Examples
+    model: Model, sources: Sources, sums: Floats, powers: Floats, rows: Examples
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """The best labels [N, S, k] of rows by each of S sums, and the losses [N, S]."""
     lists, k = label_lists(rows.labels), min(max(CUTOFFS), model.network.outputs)
-    ranking = Ranking(model.network_scores, vectors, sums, powers, rows.rows)
+    given = sources.vectors, sources.nearest, sums, powers, rows.rows
+    ranking = Ranking(model.network_scores, *given)
     best = np.empty((rows.rows, len(sums), k), np.int32)
     losses = np.empty((rows.rows, len(sums)))
     for start in range(0, rows.rows, ranking.rows):

@@ -120,6 +120,7 @@ def _config_of(setup: RunSetup, number: int) -> TrainConfig:
         members=1,
         hidden=setup.network.hidden,  # other rows might have other defaults
         label_vectors="off",  # those of the ensemble are added to its mean
+        nearest_rows="off",
         seed=config.seed + number - 1,
         run_dir=str(setup.run_dir / name),
         resume=resume,

@@ -18,8 +18,10 @@ from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.load import LoadedData
+from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
 from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, whole_run
+from hogbatch.model.label_vectors import STORED, VALUES
 from hogbatch.model.network import Network
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.cpu_batch import largest_batch, largest_cpu_batch
@@ -306,6 +308,7 @@ def _expect_suitable(config: TrainConfig, data: DataFacts, network: Network) -> 
         dense = "--output dense, because a hashed layer computes only some of the classes"
     needs = {
         "label_vectors": _no_label_vectors(config, data),
+        "nearest_rows": _no_nearest_rows(config, data),
         "label_smoothing": classes or dense,
         "threshold": binary or held_out,
         "temperature": classes or (held_out if config.temperature == "auto" else scored),
@@ -329,6 +332,29 @@ def _no_label_vectors(config: TrainConfig, data: DataFacts) -> str | None:
     if not data.train_sizes.sparse:
         return "sparse rows; these are dense"
     return None if config.data_copies is None else "all rows on each server, without --data-copies"
+
+
+def has_nearest_rows(config: TrainConfig, data: DataFacts) -> bool:
+    """Whether the scores by nearest training rows may be added, too."""
+    return config.nearest_rows != "off" and _no_nearest_rows(config, data) is None
+
+
+def _no_nearest_rows(config: TrainConfig, data: DataFacts) -> str | None:
+    """What nearest rows need that is missing; None if nothing is, or if they are off."""
+    if config.nearest_rows == "off":
+        return None
+    if config.label_vectors == "off":
+        return "label vectors, without --label-vectors off"
+    stored = stored_of_rows(data.train_sizes)
+    few = (
+        None if stored <= STORED else f"at most {STORED:,} values of training rows; got {stored:,}"
+    )
+    return _no_label_vectors(config, data) or few
+
+
+def stored_of_rows(train: SetSizes) -> int:
+    """The most values that the vectors of training rows have."""
+    return min(train.stored, VALUES * train.rows)
 
 
 def _rows(data: DataFacts, name: SetName) -> int:
@@ -361,6 +387,9 @@ def memory_for(
         plan.training.lsh,
         max(plan.validation_rows, plan.test_rows) if plan.keeps_scores else 0,
         min(network.outputs, train.listed or train.rows) if has_label_vectors(config, data) else 0,
+        stored_of_rows(train) + train.listed + 3 * train.rows
+        if has_nearest_rows(config, data)
+        else 0,
     )
     checkpoints = not math.isinf(plan.checkpoint_seconds)
     return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.stopping.average)

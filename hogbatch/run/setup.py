@@ -34,6 +34,7 @@ from hogbatch.run.checkpoint.snapshots import checkpoints_kept
 from hogbatch.run.initial import fitted, initial_model, network_of
 from hogbatch.run.planning import (
     has_label_vectors,
+    has_nearest_rows,
     memory_for,
     metric_for,
     network_for,
@@ -83,6 +84,11 @@ class RunSetup:
     def has_label_vectors(self) -> bool:
         """Whether label vectors are added to the scores of the network."""
         return has_label_vectors(self.config, self.data)
+
+    @property
+    def has_nearest_rows(self) -> bool:
+        """Whether the scores by nearest rows may be added to both."""
+        return has_nearest_rows(self.config, self.data)
 
     @property
     def settings(self) -> str:

@@ -77,11 +77,12 @@ def test_label_vectors_are_weighted_by_the_validation_rows(data, main, tmp_path,
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     vectors = summary["label_vectors"]
-    assert vectors["weight"] > 0
+    assert vectors["weight"] > 0 and vectors["rows"] > 0
     for name in ("validation", "test"):  # here, these are the same rows
         found = vectors[name]
-        assert found["metric"] == "P@1" and found["both"] == summary[name]["value"]
-        assert found["both"] > max(found["network"], 0.5) and found["label_vectors"] > 0.3
+        assert found["metric"] == "P@1" and found["all"] == summary[name]["value"]
+        assert found["all"] > max(found["network"], 0.5)
+        assert min(found["label_vectors"], found["nearest_rows"]) > 0.3
     model = tmp_path / "run" / "model.safetensors"
     done = main("evaluate", model, data[-1], "--json")
     measured = json.loads(done.stdout)
@@ -90,12 +91,19 @@ def test_label_vectors_are_weighted_by_the_validation_rows(data, main, tmp_path,
         assert measured[name] == pytest.approx(value, abs=0.005)
 
 
-@pytest.mark.parametrize(("setting", "weight"), [("off", None), ("3:0.5", 3.0)])
-def test_label_vectors_can_be_left_out_or_weighted_by_the_user(
-    data, main, tmp_path, setting, weight
+@pytest.mark.parametrize(
+    ("flags", "weights"),
+    [
+        (("--label-vectors", "off"), None),
+        (("--label-vectors", "3:0.5", "--nearest-rows", 2.5), (3.0, 2.5)),
+        (("--label-vectors", "3:0.5", "--nearest-rows", "off"), (3.0, 0.0)),
+    ],
+)
+def test_label_vectors_and_nearest_rows_can_be_left_out_or_weighted_by_the_user(
+    data, main, tmp_path, flags, weights
 ):
-    flags = (*BATCH, "--output", "lsh", "--epochs", 1, "--label-vectors", setting, "-q")
+    flags = (*BATCH, "--output", "lsh", "--epochs", 1, *flags, "-q")
     done = main("train", *data, *TRAINING, *flags, "--run-dir", tmp_path)
     assert done.returncode == 0, done.stderr
     vectors = json.loads((tmp_path / "summary.json").read_text())["label_vectors"]
-    assert (vectors and vectors["weight"]) == weight
+    assert (vectors and (vectors["weight"], vectors["rows"])) == weights

@@ -1,12 +1,14 @@
-"""Building label vectors, and the best labels by the sums of their scores and a network's.
+"""Building label vectors, and the best labels by sums of a network's scores and others.
 
-`hogbatch.model.label_vectors` defines them, and computes the same scores with NumPy.
+`hogbatch.model.label_vectors` defines label vectors and nearest rows, and computes the same scores
+with NumPy.
 """
 
 import numpy as np
 
 from hogbatch.jit import kernel, reduction
 from hogbatch.kernels.cpu.elementary import exp_negative
+from hogbatch.model.label_vectors import NEAREST
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 LOWEST = np.float32(np.finfo(np.float32).min)  # below the score of any label
@@ -80,6 +82,40 @@ def multiply(inputs, row, vectors, products, places, touched):
     return count
 
 
+@kernel
+def find_nearest(inputs, row, vectors, space, cosines, nearest):
+    """Write the largest positive products of unit row `row` with `vectors`, descending, and whose.
+
+    Writes cosines[k], 0 where there are fewer, and nearest[k]. `space` has products[N] and
+    places[N], which are and remain 0, and touched[N + 1].
+    """
+    products, places, touched = space
+    cosines[:], nearest[:] = ZERO, len(products)
+    for place in range(multiply(inputs, row, vectors, products, places, touched)):
+        each = touched[place]
+        if products[each] > ZERO:
+            insert(cosines, nearest, products[each], each)
+        products[each], places[each] = ZERO, 0
+
+
+@kernel
+def add_nearest(cosines, nearest, rows, scores, places, touched, count):
+    """Add the squared cosines[k] of the training rows nearest[k] to the scores[C] of their labels.
+
+    `count` labels have been touched; returns how many now are, and writes as `multiply` does.
+    """
+    for place in range(len(cosines)):
+        if cosines[place] == ZERO:
+            break
+        for each in range(rows.indptr[nearest[place]], rows.indptr[nearest[place] + 1]):
+            label = rows.labels[each]
+            touched[count] = label
+            count += 1 - places[label]
+            places[label] = 1
+            scores[label] += cosines[place] * cosines[place]
+    return count
+
+
 @reduction
 def total_below(top, scores):
     """The sum of exp(score - top) for scores of at most `top`; nan if a score is not finite."""
@@ -90,21 +126,30 @@ def total_below(top, scores):
 
 
 @kernel
-def rank_sums(inputs, true, vectors, sums, powers, scores, ranked, start, stop):
+def rank_sums(inputs, true, sources, sums, powers, scores, ranked, start, stop):
     """Rank the labels of rows [start, stop) by S sums of scores, with the softmax over all labels.
 
-    Each of sums[S, 3] has a factor, 0 or 1, of the network's scores[B, C], which are overwritten, a
-    factor of the products of CSR `inputs` with `vectors`, and the number of those of powers[P, C]
-    that these are multiplied by. `true` has indptr[B + 1] and indices of the rows' true labels. The
-    results are a `hogbatch.model.ranking.Ranked`; of sums without the network, only `columns`.
+    `sources` are a `LabelVectors` and a `NearestRows`. Each of sums[S, 4] has a factor, 0 or 1, of
+    the network's scores[B, C], which are overwritten, a factor of the products of CSR `inputs` with
+    the label vectors, the number of those of powers[P, C] that these are multiplied by, and a
+    factor of the scores by nearest rows. `true` has indptr[B + 1] and indices of the rows' true
+    labels. The results are a `hogbatch.model.ranking.Ranked`; of sums without the network, only
+    `columns`.
     """
+    vectors, rows = sources
     outputs, k = scores.shape[1], ranked.columns.shape[2]
     products, places = np.zeros(outputs, np.float32), np.zeros(outputs, np.int32)
     touched, own = np.empty(outputs + 1, np.int32), np.empty(outputs, np.float32)
     added, both = np.empty(outputs, np.float32), np.empty(outputs, np.float32)
     others, other_columns = np.empty(k, np.float32), np.empty(k, np.int32)
+    near, stored = np.zeros(outputs, np.float32), len(rows.indptr) - 1
+    space = np.zeros(stored, np.float32), np.zeros(stored, np.int32), np.empty(stored + 1, np.int32)
+    cosines, nearest = np.empty(NEAREST, np.float32), np.empty(NEAREST, np.int32)
     for row in range(start, stop):
         count, network = multiply(inputs, row, vectors, products, places, touched), scores[row]
+        if stored:
+            find_nearest(inputs, row, rows.vectors, space, cosines, nearest)
+            count = add_nearest(cosines, nearest, rows, near, places, touched, count)
         labels = true[1][true[0][row] : true[0][row + 1]]
         fixed = 0.0  # the sum of the network's scores of true labels without a product
         for label in labels:
@@ -124,7 +169,8 @@ def rank_sums(inputs, true, vectors, sums, powers, scores, ranked, start, stop):
                 for place in range(count):
                     added[place] = powers[power, touched[place]] * products[touched[place]]
             for place in range(count):
-                both[place] = factor * own[place] + weight * added[place]
+                score = factor * own[place] + weight * added[place]
+                both[place] = score + sums[s, 3] * near[touched[place]]
             best, columns = ranked.scores[row, s], ranked.columns[row, s]
             for place in range(k):
                 absent = factor == ZERO and others[place] > LOWEST
@@ -139,4 +185,5 @@ def rank_sums(inputs, true, vectors, sums, powers, scores, ranked, start, stop):
                 sum_of_true += both[places[label] - 1] if places[label] else ZERO
             ranked.true[row, s] = sum_of_true
         for place in range(count):
-            products[touched[place]], places[touched[place]] = ZERO, 0
+            products[touched[place]], near[touched[place]] = ZERO, ZERO
+            places[touched[place]] = 0

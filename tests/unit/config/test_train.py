@@ -145,6 +145,7 @@ def test_a_former_setting_that_would_change_the_model_is_refused(toml):
             "3",
             "label-vectors must be one of auto, on, off, WEIGHT:EXPONENT; got '3'",
         ),
+        ("nearest-rows", "on", "nearest-rows must be one of auto, off, WEIGHT; got 'on'"),
         ("cpu-batch", "1:x", "cpu-batch: expected rows as in \"1:64\"; got '1:x'"),
         ("cpu-batch", "64:1", "cpu-batch: batch limits are reversed: expected MIN:MAX; got 64:1"),
         ("gpu-batch", "0:9", "gpu-batch: batch limits must be at least 1 row; got 0:9"),

@@ -17,7 +17,7 @@ from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler
 from hogbatch.errors import DataError, SaveError
 from hogbatch.model.file import FORMAT, load_model, save_model
-from hogbatch.model.label_vectors import LabelVectors
+from hogbatch.model.label_vectors import LabelVectors, NearestRows
 from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
@@ -28,6 +28,16 @@ VECTORS = LabelVectors(
     np.array([0, 2, 2, 3, 3, 3]), np.array([1, 4, 0], np.int32), np.array([0.5, -2, 3], np.float32)
 )
 DESCRIBED = replace(model_for("multilabel-softmax"), label_vectors=VECTORS)
+NEAREST = replace(
+    DESCRIBED,
+    nearest_rows=NearestRows(
+        LabelVectors(
+            np.array([0, 1, 1, 1, 2, 3]), np.array([1, 0, 2], np.int32), np.ones(3, np.float32)
+        ),
+        np.array([0, 2, 2, 3]),
+        np.array([0, 5, 3], np.int32),
+    ),
+)
 NAMED = replace(model_for(), feature_names=("age", *"bcde"))
 
 
@@ -47,6 +57,8 @@ def same(one, other):
         and one.threshold == other.threshold
         and (one.label_vectors is None) == (other.label_vectors is None)
         and all(map(np.array_equal, one.label_vectors or (), other.label_vectors or ()))
+        and len(of_rows(one)) == len(of_rows(other))
+        and all(map(np.array_equal, of_rows(one), of_rows(other)))
         and scale[0] == scale[1]
         and frequencies[0] == frequencies[1]
         and len(one.members) == len(other.members)
@@ -57,6 +69,12 @@ def same(one, other):
             )
         )
     )
+
+
+def of_rows(model):
+    """The arrays of nearest rows."""
+    rows = model.nearest_rows
+    return () if rows is None else (*rows.vectors, rows.indptr, rows.labels)
 
 
 @pytest.fixture
@@ -86,12 +104,14 @@ def expect_refusal(path, message):
         replace(model_for(scaler=SCALER), index_base=None),
         COUNTED,
         DESCRIBED,
+        NEAREST,
         replace(model_for("logistic"), threshold=0.1),
         replace(model_for(), others=tuple(model_for(seed=seed).tensors for seed in range(2, 13))),
     ],
     ids=[
         *ENCODINGS,
-        *("input-major", "scaler", "frequencies", "label vectors", "threshold", "ensemble"),
+        *("input-major", "scaler", "frequencies", "label vectors", "nearest rows"),
+        *("threshold", "ensemble"),
     ],
 )
 def test_a_model_survives_its_file_which_is_equal_for_equal_models(model, path):
@@ -114,12 +134,14 @@ def test_a_file_from_before_frequencies_and_thresholds_has_none(path):
     assert same(load_model(path), model_for("multilabel"))
 
 
-def test_earlier_versions_refuse_a_file_only_if_it_has_label_vectors(path):
+def test_earlier_versions_refuse_a_file_only_if_it_has_label_vectors_or_nearest_rows(path):
     """They refuse fields that they do not know, and would compute other scores."""
-    for model, has in ((DESCRIBED, True), (COUNTED, False)):
+    for model, known in ((NEAREST, 2), (DESCRIBED, 1), (COUNTED, 0)):
         save_model(model, path)
         with safe_open(path, framework="np") as file:
-            assert ("label_vectors" in json.loads(file.metadata()[FORMAT][8:])) == has
+            described = json.loads(file.metadata()[FORMAT][8:])
+        names = [each for each in ("label_vectors", "nearest_rows") if each in described]
+        assert names == ["label_vectors", "nearest_rows"][:known]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +158,25 @@ def test_label_vectors_that_would_be_read_out_of_bounds_are_refused(name, change
     array = np.array(changed, getattr(VECTORS, name).dtype)
     save_model(replace(DESCRIBED, label_vectors=VECTORS._replace(**{name: array})), path)
     expect_refusal(path, message)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"indptr": np.array([0, 2, 1, 3])}, "nearest_rows.indptr: expected ascending positions"),
+        ({"indptr": np.array([0, 3])}, r"nearest_rows.vectors.labels: expected .* below 1"),
+        ({"labels": np.array([0, 6, 3], np.int32)}, "nearest_rows.labels: .* labels below 6"),
+        ({"labels": np.array([5, 0, 3], np.int32)}, "nearest_rows.labels: .* labels below 6"),
+    ],
+)
+def test_nearest_rows_that_would_be_read_out_of_bounds_are_refused(changed, message, path):
+    save_model(replace(NEAREST, nearest_rows=NEAREST.nearest_rows._replace(**changed)), path)
+    expect_refusal(path, message)
+
+
+def test_nearest_rows_without_label_vectors_are_refused(path):
+    save_model(replace(NEAREST, label_vectors=None), path)
+    expect_refusal(path, "nearest rows: expected label vectors beside them")
 
 
 def test_names_survive(path):

@@ -90,6 +90,8 @@ def test_label_vectors_are_counted_when_the_workers_have_ended():
     assert not label_vectors(sizes) and "hash tables" in whole_run(sizes, CPU2, **given)
     needed = whole_run(replace(sizes, described=100_000), CPU2, **given)
     assert needed["label vectors"] > 50 * 8 * 100_000 and "hash tables" not in needed
+    near = whole_run(replace(sizes, described=100_000, near=10**7), CPU2, **given)
+    assert near["label vectors"] >= 8 * 50 * 100_000 + 48 * 10**7
     few = replace(sizes, described=10)
     assert whole_run(few, CPU2, **given) == whole_run(sizes, CPU2, **given)
 

@@ -1,4 +1,4 @@
-"""Label vectors in a model: their scores are added to those of the network."""
+"""Label vectors and nearest rows in a model: their scores are added to those of the network."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from hogbatch.data.batch import dense_inputs
 from hogbatch.data.csr import to_csr
 from hogbatch.errors import UsageError
 from hogbatch.kernels.contract import SOFTMAX_MANY
-from hogbatch.model.label_vectors import LabelVectors, factors
+from hogbatch.model.label_vectors import LabelVectors, NearestRows, factors
 from tests.support.trained_models import expected_scores, model_for
 
 RANDOM = np.random.default_rng(3)
@@ -21,6 +21,16 @@ ROWS[7] = 0
 def vectors_of(matrix):
     """Label vectors from matrix[F, C]."""
     return LabelVectors(*to_csr(dense_inputs(matrix))[1:])
+
+
+TRAINED = RANDOM.standard_normal((80, 5)).astype(np.float32)  # training rows of norm 1
+TRAINED /= np.linalg.norm(TRAINED, axis=1, keepdims=True)
+LABELS = RANDOM.random((80, 6)) < 0.3
+NEAREST = NearestRows(
+    vectors_of(np.ascontiguousarray(TRAINED.T)),
+    np.concatenate(([0], np.cumsum(LABELS.sum(axis=1)))),
+    np.nonzero(LABELS)[1].astype(np.int32),
+)
 
 
 def with_vectors(**changes):
@@ -41,6 +51,18 @@ def test_products_of_unit_rows_are_added(sparse, dtype):
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5 if dtype is np.float32 else 1e-9)
 
 
+@pytest.mark.parametrize("nearest", [3, 50])
+def test_the_squared_cosines_of_the_nearest_rows_are_added_for_their_labels(nearest, monkeypatch):
+    """Times the weight; rows with a negative cosine, or none, are not near."""
+    monkeypatch.setattr("hogbatch.model.label_vectors.NEAREST", nearest)
+    norms = np.maximum(np.linalg.norm(ROWS, axis=1, keepdims=True), 1e-9)
+    cosines = np.maximum(ROWS / norms @ TRAINED.T, 0)
+    cosines[cosines < -np.sort(-cosines, axis=1)[:, nearest - 1 : nearest]] = 0
+    model = with_vectors(nearest_rows=NEAREST.times(2.5))
+    expected = with_vectors().scores(ROWS) + 2.5 * cosines**2 @ LABELS
+    np.testing.assert_allclose(model.scores(ROWS), expected, rtol=0, atol=1e-4)
+
+
 def test_they_are_added_to_the_mean_of_an_ensemble():
     ensemble = with_vectors(others=(model_for("multilabel-softmax", seed=2).tensors,))
     alone = replace(ensemble, label_vectors=None).scores(ROWS)
@@ -58,14 +80,15 @@ def test_the_best_labels_are_those_of_all_scores(monkeypatch):
 
 @pytest.mark.parametrize("kind", [None, SOFTMAX_MANY])
 @pytest.mark.parametrize("seeds", [(1,), (1, 2)])
-@pytest.mark.parametrize("output_major", [True, False])
+@pytest.mark.parametrize(("output_major", "nearest"), [(True, NEAREST), (False, None)])
 def test_many_rows_are_ranked_by_compiled_kernels_with_the_same_results(
-    output_major, seeds, kind, monkeypatch
+    output_major, nearest, seeds, kind, monkeypatch
 ):
     """In blocks of rows, which are dense or sparse; of a network and of an ensemble."""
     made = [model_for("multilabel-softmax", output_major=output_major, seed=seed) for seed in seeds]
     others = tuple(each.tensors for each in made[1:])
-    model = replace(made[0], label_vectors=vectors_of(VECTORS), others=others)
+    vectors = {"label_vectors": vectors_of(VECTORS), "nearest_rows": nearest}
+    model = replace(made[0], **vectors, others=others)
     true = np.arange(0, 82, 2), np.tile(np.array([1, 4], np.int32), 40)
     expected = list(model.summaries(ROWS, 3, kind, true))
     monkeypatch.setattr("hogbatch.model.trained.COMPILED", 0)

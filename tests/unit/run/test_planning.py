@@ -12,6 +12,7 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
 from hogbatch.run.planning import (
     has_label_vectors,
+    has_nearest_rows,
     limits_for,
     memory_for,
     network_for,
@@ -141,6 +142,27 @@ def test_label_vectors_need_a_hashed_layer_and_sparse_rows():
         for setting in ("on", "2:0.25"):
             with pytest.raises(UsageError, match=f"^--label-vectors {setting} needs {need}"):
                 planned("multilabel", 20, sizes, label_vectors=setting, **flags)
+
+
+def test_nearest_rows_need_label_vectors_and_few_training_rows():
+    for stored, setting, has in (
+        (10**7, "auto", True),
+        (10**9, "auto", False),
+        (10**7, "off", False),
+    ):
+        sizes = SetSizes(10**6, 30, sparse=True, stored=stored)
+        parts = planned("multilabel", 20, sizes, output="lsh", nearest_rows=setting)
+        assert has_nearest_rows(*parts[:2]) == has
+        needed = memory_for(*parts, ())["label vectors"]
+        assert (needed > 48 * stored) == has
+    for stored, flags, need in (
+        (10**7, {"label_vectors": "off"}, "label vectors, without --label-vectors off"),
+        (10**7, {"output": "dense"}, "a hashed output layer"),
+        (10**9, {}, "at most 16,777,216 values of training rows; got 50,000,000"),
+    ):
+        sizes = SetSizes(10**6, 30, sparse=True, stored=stored)
+        with pytest.raises(UsageError, match=f"^--nearest-rows 2 needs {need}"):
+            planned("multilabel", 20, sizes, **{"output": "lsh", "nearest_rows": "2"} | flags)
 
 
 def test_models_trained_on_divided_data_are_compared_only_by_sums_over_rows():

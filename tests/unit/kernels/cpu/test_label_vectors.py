@@ -5,7 +5,7 @@ import pytest
 
 from hogbatch.data.batch import Examples, dense_inputs, multi_labels
 from hogbatch.data.csr import to_csr
-from hogbatch.model.label_vectors import LabelVectors
+from hogbatch.model.label_vectors import NEAREST, LabelVectors, NearestRows
 from hogbatch.model.ranking import Ranking
 from hogbatch.run import label_vectors
 
@@ -42,8 +42,8 @@ def unit(matrix):
     return matrix / np.where(norms > 0, norms, 1)
 
 
-def dense(vectors):
-    found = np.zeros((F, C))
+def dense(vectors, width=C):
+    found = np.zeros((F, width))
     for feature in range(F):
         own = slice(vectors.indptr[feature], vectors.indptr[feature + 1])
         assert (np.diff(vectors.labels[own]) > 0).all()
@@ -65,20 +65,57 @@ def test_vectors_are_unit_sums_of_unit_rows_cut_to_their_largest_values(
     np.testing.assert_allclose(found, np.where(whole >= least, whole, 0), atol=1e-6)
 
 
-def test_sums_are_ranked_with_the_softmax_over_all_labels(rows, true, random):
+def test_each_training_row_has_a_vector_cut_to_its_largest_values_and_its_labels(
+    rows, true, monkeypatch
+):
+    monkeypatch.setattr(label_vectors, "VALUES", 6)
+    rows = np.where(rows == 1, np.arange(1, F + 1), rows).astype(np.float32)  # no equal ones
+    examples = Examples(to_csr(dense_inputs(rows)), lists(true), F)
+    found = label_vectors.build_sources(examples, C, nearest=True).nearest
+    whole = unit(rows).T
+    least = np.sort(whole, axis=0)[-6]
+    kept = np.where(whole >= least, whole, 0)
+    np.testing.assert_allclose(dense(found.vectors, N), kept, atol=1e-6)
+    assert found.labels.tolist() == np.nonzero(true)[1].tolist()
+    assert found.indptr.tolist() == [0, *np.cumsum(true.sum(axis=1))]
+    assert label_vectors.build_sources(examples, C, nearest=False).nearest is None
+
+
+def by_nearest(rows, others, true, k):
+    """The sums of squared cosines of the nearest of `others`, at most k, by label."""
+    cosines = np.maximum(unit(rows) @ unit(others).T, 0)
+    least = -np.sort(-cosines, axis=1)[:, k - 1 : k]
+    return np.where(cosines >= least, cosines, 0) ** 2 @ true
+
+
+@pytest.mark.parametrize("has_nearest", [True, False])
+def test_sums_are_ranked_with_the_softmax_over_all_labels(rows, true, random, has_nearest):
     """A label without a product may be among the best."""
     matrix = random.standard_normal((F, C)) * (random.random((F, C)) < 0.05)
     matrix[::7] = 0.5  # rows with all features have products with all labels
     vectors = LabelVectors(*to_csr(dense_inputs(matrix.astype(np.float32)))[1:])
     scores = random.standard_normal((N, C)).astype(np.float32)
     powers = random.random((2, C)).astype(np.float32) + 1
-    sums = np.array([(1, 0, 0), (1, 3, 1), (1, 2, 0), (0, 1, 1)], np.float32)
-    ranking = Ranking(lambda _, out: np.copyto(out, scores), vectors, sums, powers, N)
+    others = random.standard_normal((90, F)) * (random.random((90, F)) < 0.5)
+    near_labels = random.random((90, C)) < 0.2
+    near_lists, near = lists(near_labels), np.zeros((N, C))
+    nearest = NearestRows(
+        LabelVectors(*to_csr(dense_inputs(unit(others).T.astype(np.float32)))[1:]),
+        near_lists.indptr,
+        near_lists.indices,
+    )
+    if has_nearest:
+        near = by_nearest(rows, others, near_labels, NEAREST)
+    sums = np.array(
+        [(1, 0, 0, 0), (1, 3, 1, 0), (1, 2, 0, 0.5), (0, 1, 1, 0), (0, 0, 0, 1)], np.float32
+    )
+    given = vectors, nearest if has_nearest else None, sums, powers, N
+    ranking = Ranking(lambda _, out: np.copyto(out, scores), *given)
     labels = lists(true)
     found = ranking(to_csr(dense_inputs(rows)), (labels.indptr, labels.indices), K)
     products = unit(rows) @ matrix
-    for s, (factor, weight, power) in enumerate(sums):
-        expected = factor * scores + weight * powers[int(power)] * products
+    for s, (factor, weight, power, own) in enumerate(sums):
+        expected = factor * scores + weight * powers[int(power)] * products + own * near
         columns, best = found.columns[:, s], np.sort(-expected, axis=1)[:, :K]
         np.testing.assert_allclose(np.take_along_axis(expected, columns, axis=1), -best, atol=1e-6)
         if factor:  # of the others, equal scores are in no order, and no more is known
@@ -96,8 +133,8 @@ def test_a_total_is_nan_if_a_score_is_not_finite(value, has_product):
     scores, matrix = np.zeros((2, C), np.float32), np.zeros((F, C), np.float32)
     scores[1, 4], matrix[:, 4 if has_product else 5] = value, 1
     vectors = LabelVectors(*to_csr(dense_inputs(matrix))[1:])
-    one = np.array([[1, 1, 0]], np.float32), np.ones((1, C), np.float32)
-    ranking = Ranking(lambda _, out: np.copyto(out, scores), vectors, *one, 2)
+    one = np.array([[1, 1, 0, 0]], np.float32), np.ones((1, C), np.float32)
+    ranking = Ranking(lambda _, out: np.copyto(out, scores), vectors, None, *one, 2)
     rows = to_csr(dense_inputs(np.ones((2, F), np.float32)))
     totals = ranking(rows, (np.zeros(3, np.int64), np.empty(0, np.int32)), K).totals
     assert np.isnan(totals).ravel().tolist() == [False, True]
