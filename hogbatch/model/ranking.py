@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, read_only
 from hogbatch.machine.linux import read_topology
-from hogbatch.model.label_vectors import CELLS, LabelVectors, NearestRows
+from hogbatch.model.label_vectors import CELLS, NEAREST, LabelVectors, NearestRows
 
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
@@ -51,7 +51,7 @@ class Ranking:
     ) -> None:
         self.rows = max(1, min(CELLS // powers.shape[1], rows))
         self._score = score
-        self._given = (_read_only(vectors), _read_only_rows(nearest)), sums, powers
+        self._given = (_read_only(vectors), _read_only_rows(nearest), NEAREST), sums, powers
         # New memory for each block would take longer.
         self._space = np.empty((self.rows, powers.shape[1]), np.float32)
 

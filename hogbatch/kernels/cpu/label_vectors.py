@@ -8,7 +8,6 @@ import numpy as np
 
 from hogbatch.jit import kernel, reduction
 from hogbatch.kernels.cpu.elementary import exp_negative
-from hogbatch.model.label_vectors import NEAREST
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 LOWEST = np.float32(np.finfo(np.float32).min)  # below the score of any label
@@ -129,14 +128,14 @@ def total_below(top, scores):
 def rank_sums(inputs, true, sources, sums, powers, scores, ranked, start, stop):
     """Rank the labels of rows [start, stop) by S sums of scores, with the softmax over all labels.
 
-    `sources` are a `LabelVectors` and a `NearestRows`. Each of sums[S, 4] has a factor, 0 or 1, of
-    the network's scores[B, C], which are overwritten, a factor of the products of CSR `inputs` with
-    the label vectors, the number of those of powers[P, C] that these are multiplied by, and a
-    factor of the scores by nearest rows. `true` has indptr[B + 1] and indices of the rows' true
-    labels. The results are a `hogbatch.model.ranking.Ranked`; of sums without the network, only
-    `columns`.
+    `sources` are a `LabelVectors`, a `NearestRows`, and how many rows are near. Each of sums[S, 4]
+    has a factor, 0 or 1, of the network's scores[B, C], which are overwritten, a factor of the
+    products of CSR `inputs` with the label vectors, the number of those of powers[P, C] that these
+    are multiplied by, and a factor of the scores by nearest rows. `true` has indptr[B + 1] and
+    indices of the rows' true labels. The results are a `hogbatch.model.ranking.Ranked`; of sums
+    without the network, only `columns`.
     """
-    vectors, rows = sources
+    vectors, rows, most = sources
     outputs, k = scores.shape[1], ranked.columns.shape[2]
     products, places = np.zeros(outputs, np.float32), np.zeros(outputs, np.int32)
     touched, own = np.empty(outputs + 1, np.int32), np.empty(outputs, np.float32)
@@ -144,7 +143,7 @@ def rank_sums(inputs, true, sources, sums, powers, scores, ranked, start, stop):
     others, other_columns = np.empty(k, np.float32), np.empty(k, np.int32)
     near, stored = np.zeros(outputs, np.float32), len(rows.indptr) - 1
     space = np.zeros(stored, np.float32), np.zeros(stored, np.int32), np.empty(stored + 1, np.int32)
-    cosines, nearest = np.empty(NEAREST, np.float32), np.empty(NEAREST, np.int32)
+    cosines, nearest = np.empty(most, np.float32), np.empty(most, np.int32)
     for row in range(start, stop):
         count, network = multiply(inputs, row, vectors, products, places, touched), scores[row]
         if stored:
