@@ -97,6 +97,10 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
             kept = recorder.kept
             recorder.kept = replace(kept, validation_loss=found.loss, validation_values=values)
     recorder.label_vectors = {**setting._asdict(), **branches}
+    if setting.rows:
+        components.console.say(
+            "the model file will contain the training rows; --nearest-rows off leaves them out"
+        )
     return sources.added_to(model, setting)
 
 

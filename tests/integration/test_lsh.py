@@ -72,13 +72,14 @@ def test_a_cpu_and_a_gpu_worker_train_one_model(job, data):
 @pytest.mark.parametrize(("members", "rows"), [(1, "auto"), (2, "auto"), (1, "2")])
 def test_label_vectors_are_weighted_by_the_validation_rows(data, main, tmp_path, members, rows):
     """`evaluate`, which computes with NumPy, finds the same results as the run."""
-    flags = (*BATCH, "--members", members, "--output", "lsh", "--epochs", 2, "-q")
+    flags = (*BATCH, "--members", members, "--output", "lsh", "--epochs", 2)
     flags = (*flags, "--nearest-rows", rows)
     done = main("train", *data, *TRAINING, *flags, "--run-dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     vectors = summary["label_vectors"]
     assert vectors["weight"] > 0 and (rows == "auto" or vectors["rows"] == 2)
+    assert ("will contain the training rows" in done.stdout) == (vectors["rows"] > 0)
     for name in ("validation", "test"):  # here, these are the same rows
         found = vectors[name]
         assert found["metric"] == "P@1" and found["all"] == summary[name]["value"]
