@@ -1,5 +1,6 @@
 """Remarks about the result of a run: its baseline, and whether more epochs would help."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from hogbatch.config.losses import LOSSES
@@ -30,7 +31,10 @@ def assess(components: RunComponents, finish: Finish) -> Iterator[BaselineMeasur
             shown = {each: found.values[each] for each in values if each in found.values}
             measured = BaselineMeasured(name, baseline.prediction, found.loss, shown)
             yield measured
-        if text := no_better(*results[name], measured):  # on the test rows, if there are any
+        own, values = results[name]  # on the test rows, if there are any
+        if (recorder.label_vectors or {}).get("weight"):
+            own = -math.inf  # a metric has chosen them, whatever the loss
+        if text := no_better(own, values, measured):
             yield Assessed(text)
     if (chosen := setup.config.threshold) and progress.rows:
         yield Assessed(threshold_in_words(chosen, recorder.threshold))

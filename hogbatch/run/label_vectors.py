@@ -30,6 +30,10 @@ class Setting(NamedTuple):
     exponent: float
     rows: float = 0.0  # weight of nearest rows
 
+    def divided(self, temperature: float) -> "Setting":
+        """The setting for a network whose scores are divided by `temperature`, too."""
+        return Setting(self.weight / temperature, self.exponent, self.rows / temperature)
+
 
 NONE: Final = Setting(0.0, 0.0)
 WEIGHTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -39,6 +43,8 @@ ROWS: Final = (1.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 SHARES: Final = (1.0, 0.5)
 DEFAULT: Final = Setting(8.0, 0.25, 16.0)  # without validation rows
 LABELS: Final = 1 << 12  # whose vectors are built at a time
+MAX_SCORES: Final = 1 << 23  # of the rows that determine the temperature, 32 MiB
+TEMPERATURES: Final = np.geomspace(0.5, 32.0, 13, dtype=np.float32)
 
 
 class Sources(NamedTuple):
@@ -79,10 +85,16 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
     sources = build_sources(setup.loaded.train, model.network.outputs, setup.has_nearest_rows)
     known, setting = recorder.results, fixed(setup.config, sources)
     branches: dict[str, object] = {}
+    weights, temperature = setting, 1.0
     for name, (_, network) in known.items():  # the validation rows are first, and choose
         rows, metric = setup.loaded.sets[name], next(iter(network))
         if name == "validation":
             found = choose(model, sources, setup.config, rows)
+            weights = found.setting
+            if weights.weight and not model.others:
+                temperature = best_temperature(sources.added_to(model, weights), rows)
+                model = divided(model, temperature)
+                found = measure_best(model, sources, [weights.divided(temperature)], rows)
         else:
             found = measure_best(model, sources, [setting], rows)
         setting = found.setting
@@ -96,7 +108,7 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
         elif recorder.kept is not None:
             kept = recorder.kept
             recorder.kept = replace(kept, validation_loss=found.loss, validation_values=values)
-    recorder.label_vectors = {**setting._asdict(), **branches}
+    recorder.label_vectors = {**weights._asdict(), "temperature": temperature, **branches}
     if setting.rows:
         components.console.say(
             "the model file will contain the training rows; --nearest-rows off leaves them out"
@@ -128,6 +140,35 @@ def choose(model: Model, sources: Sources, config: TrainConfig, rows: Examples) 
     shares = (1.0,) if given else SHARES
     second = [Setting(weight * share, exponent, each) for share in shares for each in ROWS]
     return measure_best(model, sources, [found.setting, *second], rows)
+
+
+def best_temperature(model: Model, rows: Examples) -> float:
+    """The number by which all scores are divided for the lowest loss of `rows`, or some of them.
+
+    The settings with the best order of labels often have much too large differences of scores.
+    """
+    few = min(rows.rows, max(1, MAX_SCORES // model.network.outputs))
+    part: Any = between(rows.inputs, 0, few)
+    lists, scores = label_lists(rows.labels), model.plain.scores(part)
+    counts = np.diff(lists.indptr[: few + 1])
+    owners, listed = np.repeat(np.arange(few), counts), lists.indices[: lists.indptr[few]]
+    true = np.bincount(owners, scores[owners, listed], few)
+    highest = scores.max(axis=1)
+    losses = []
+    for each in TEMPERATURES:
+        totals = np.exp((scores - highest[:, np.newaxis]) / each).sum(axis=1)
+        losses.append(softmax_losses(totals, highest / each, true / each, counts).mean())
+    return float(TEMPERATURES[np.argmin(losses)])
+
+
+def divided(model: Model, temperature: float) -> Model:
+    """The model of a single member with scores divided by `temperature`."""
+    last = f"layers.{len(model.network.layers) - 1}."
+    tensors = {
+        name: each / np.float32(temperature) if name.startswith(last) else each
+        for name, each in model.tensors.items()
+    }
+    return replace(model, tensors=tensors)
 
 
 def build_sources(train: Examples, outputs: int, nearest: bool) -> Sources:

@@ -1,0 +1,24 @@
+"""The temperature of models with label vectors."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hogbatch.data.batch import Examples, dense_inputs, multi_labels
+from hogbatch.run.label_vectors import best_temperature, divided
+from tests.support.trained_models import model_for
+
+RANDOM = np.random.default_rng(5)
+INPUTS = dense_inputs(RANDOM.standard_normal((4000, 5)).astype(np.float32))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 8.0])
+def test_it_undoes_what_makes_the_differences_of_scores_too_large(temperature):
+    model = replace(model_for("multilabel-softmax"), scaler=None)
+    chances = np.exp(model.scores(INPUTS).astype(np.float64))
+    below = np.cumsum(chances / chances.sum(axis=1, keepdims=True), axis=1)
+    labels = (RANDOM.random((len(below), 1)) > below[:, :-1]).sum(axis=1)
+    lists = multi_labels(np.arange(len(labels) + 1), labels.astype(np.int32))
+    rows = Examples(INPUTS, lists, 5)
+    assert best_temperature(divided(model, 1 / temperature), rows) == temperature
