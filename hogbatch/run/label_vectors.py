@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from hogbatch.config.metrics import CUTOFFS
 from hogbatch.config.train import TrainConfig
+from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Labels, multi_labels
 from hogbatch.data.csr import rows_of
+from hogbatch.data.order import take
 from hogbatch.events.event import Tested
 from hogbatch.kernels.blocks import between, softmax_losses
 from hogbatch.machine.linux import read_topology
@@ -43,7 +45,8 @@ ROWS: Final = (1.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 SHARES: Final = (1.0, 0.5)
 DEFAULT: Final = Setting(8.0, 0.25, 16.0)  # without validation rows
 LABELS: Final = 1 << 12  # whose vectors are built at a time
-MAX_SCORES: Final = 1 << 23  # of the rows that determine the temperature, 32 MiB
+MAX_RANKED: Final = 1 << 29  # scores of the rows that choose a setting
+MAX_SCORES: Final = 1 << 23  # of those that determine the temperature, 32 MiB
 TEMPERATURES: Final = np.geomspace(0.5, 32.0, 13, dtype=np.float32)
 
 
@@ -89,15 +92,13 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
     for name, (_, network) in known.items():  # the validation rows are first, and choose
         rows, metric = setup.loaded.sets[name], next(iter(network))
         if name == "validation":
-            found = choose(model, sources, setup.config, rows)
-            weights = found.setting
+            weights = choose(model, sources, setup.config, sample(rows, MAX_RANKED, model))
             if weights.weight and not model.others:
-                temperature = best_temperature(sources.added_to(model, weights), rows)
+                some = sample(rows, MAX_SCORES, model)
+                temperature = best_temperature(sources.added_to(model, weights), some)
                 model = divided(model, temperature)
-                found = measure_best(model, sources, [weights.divided(temperature)], rows)
-        else:
-            found = measure_best(model, sources, [setting], rows)
-        setting = found.setting
+            setting = weights.divided(temperature)
+        found = measure_best(model, sources, [setting], rows)
         values = {metric: found.values[metric], **found.values}
         alone = {"network": network[metric], **found.alone}
         branches[name] = {"metric": metric, **alone, "all": values[metric]}
@@ -126,33 +127,39 @@ def fixed(config: TrainConfig, sources: Sources) -> Setting:
     return Setting(weight, exponent, rows if sources.nearest and weight else 0.0)
 
 
-def choose(model: Model, sources: Sources, config: TrainConfig, rows: Examples) -> Measured:
-    """Measure the best setting for validation rows: label vectors first, then nearest rows."""
+def sample(rows: Examples, scores: int, model: Model) -> Examples:
+    """Evenly spaced rows that have about `scores` scores; at least one."""
+    most = max(1, scores // model.network.outputs)
+    each = np.arange(0, rows.rows, -(-rows.rows // most))
+    inputs: Any = csr.rows(rows.inputs, each)
+    return Examples(inputs, take(rows.labels, each), rows.features)
+
+
+def choose(model: Model, sources: Sources, config: TrainConfig, rows: Examples) -> Setting:
+    """The best setting for validation rows: of label vectors first, then of nearest rows."""
     own, given = fixed(config, sources), ":" in config.label_vectors
     later = config.nearest_rows == "auto" and sources.nearest is not None
     each = own.rows * (not later)
     grid = [NONE, *(Setting(w, e, each) for e in EXPONENTS for w in WEIGHTS)]
     first = [own._replace(rows=each)] if given else grid
-    found = measure_best(model, sources, first, rows)
-    weight, exponent, _ = found.setting
-    if not (later and weight):
-        return found
+    best = measure_best(model, sources, first, rows).setting
+    if not (later and best.weight):
+        return best
     shares = (1.0,) if given else SHARES
-    second = [Setting(weight * share, exponent, each) for share in shares for each in ROWS]
-    return measure_best(model, sources, [found.setting, *second], rows)
+    second = [
+        Setting(best.weight * share, best.exponent, each) for share in shares for each in ROWS
+    ]
+    return measure_best(model, sources, [best, *second], rows).setting
 
 
 def best_temperature(model: Model, rows: Examples) -> float:
-    """The number by which all scores are divided for the lowest loss of `rows`, or some of them.
+    """The number by which all scores are divided for the lowest loss of `rows`.
 
     The settings with the best order of labels often have much too large differences of scores.
     """
-    few = min(rows.rows, max(1, MAX_SCORES // model.network.outputs))
-    part: Any = between(rows.inputs, 0, few)
-    lists, scores = label_lists(rows.labels), model.plain.scores(part)
-    counts = np.diff(lists.indptr[: few + 1])
-    owners, listed = np.repeat(np.arange(few), counts), lists.indices[: lists.indptr[few]]
-    true = np.bincount(owners, scores[owners, listed], few)
+    lists, scores = label_lists(rows.labels), model.plain.scores(rows.inputs)
+    counts, owners = np.diff(lists.indptr), rows_of(lists.indptr)
+    true = np.bincount(owners, scores[owners, lists.indices], rows.rows)
     highest = scores.max(axis=1)
     losses = []
     for each in TEMPERATURES:
