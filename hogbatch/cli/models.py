@@ -55,6 +55,12 @@ def predict(arguments: Sequence[str]) -> int:
         help="the K most likely labels of each row; as XMC text for a multi-label model",
     )
     output.add_argument(
+        "--approximate",
+        action="store_true",
+        help="with --top and a model with label vectors: compare only the labels that these and "
+        "nearest rows rank highest, which takes less time with many labels (docs/slide.md)",
+    )
+    output.add_argument(
         "--output",
         metavar="FILE",
         help="CSV file with a header (default: lines on standard output): the label of each row, "
@@ -62,11 +68,14 @@ def predict(arguments: Sequence[str]) -> int:
         "multi-label model",
     )
     options = parser.read(arguments)
+    if options.approximate and options.top is None:
+        parser.error("--approximate needs --top K")
     from hogbatch.model.prediction import predict_file, predict_table, write_lines
 
     data = _data_file(options)
     predicted = predict_file if options.output is None else predict_table
-    lines = predicted(options.model, data, proba=options.proba, top=options.top)
+    given = {"proba": options.proba, "top": options.top, "approximate": options.approximate}
+    lines = predicted(options.model, data, **given)
     write_lines(lines, options.output)
     return 0
 

@@ -140,8 +140,11 @@ def predict_file(
     *,
     proba: bool = False,
     top: int | None = None,
+    approximate: bool = False,
 ) -> Iterator[str]:
     """Yield one line per row: its label, its probabilities, or its `top` labels, best first.
+
+    `approximate` as in `Model.top`.
 
     For label lists, the `top` labels are XMC text: a header "rows labels", then
     "label:probability" pairs in label order, the format of score matrices in the Extreme
@@ -152,7 +155,7 @@ def predict_file(
         raise UsageError("--top needs a model with several classes or labels; this has none")
     inputs = _rows(model, data, labels=False).inputs
     if top is not None:
-        return _top_lines(model, inputs, top)
+        return _top_lines(model, inputs, top, approximate)
     compute, line = (model.predict_proba, _numbers) if proba else (model.predict, _label)
     if model.encoding.kind == "multilabel" and not proba:
         line = _chosen
@@ -164,17 +167,24 @@ def predict_file(
 
 
 def predict_table(
-    model_path: str, data: DataFile, *, proba: bool = False, top: int | None = None
+    model_path: str,
+    data: DataFile,
+    *,
+    proba: bool = False,
+    top: int | None = None,
+    approximate: bool = False,
 ) -> Iterator[str]:
     """Yield the lines of a CSV file: a header, then predictions and probabilities of each row.
 
-    `proba` and `top` as for `predict_file`, which also makes the XMC text of label lists. Of label
-    lists and of more than MAX_CLASSES classes, there are probabilities only with `proba`.
+    `proba`, `top` and `approximate` as for `predict_file`, which also makes the XMC text of label
+    lists. Of label lists and of more than MAX_CLASSES classes, there are probabilities only with
+    `proba`.
     """
     model = load_model(model_path)
     if top is not None and model.encoding.kind != "classes":
-        return predict_file(model_path, data, top=top)
-    inputs, columns = _rows(model, data, labels=False).inputs, _columns(model, proba, top)
+        return predict_file(model_path, data, top=top, approximate=approximate)
+    inputs = _rows(model, data, labels=False).inputs
+    columns = _columns(model, proba, top, approximate)
     for each in columns:
         each.cells(between(inputs, 0, 0))  # raises errors before the first line is written
     writer = csv.writer(SimpleNamespace(write=lambda line: line[:-2]))  # its lines end in \r\n
@@ -194,14 +204,19 @@ class PredictedColumns(NamedTuple):
     cells: Callable[[RawInputs], list[list[str]]]
 
 
-def _columns(model: Model, proba: bool, top: int | None) -> list[PredictedColumns]:
+def _columns(
+    model: Model, proba: bool, top: int | None, approximate: bool
+) -> list[PredictedColumns]:
     classes = [label_text(label) for label in model.encoding.classes]
     cell = _chosen if model.encoding.kind == "multilabel" else label_text
     if top is not None:
         return [
             PredictedColumns(
                 [f"top_{place}" for place in range(1, top + 1)],
-                lambda rows: [[classes[n] for n in row] for row in model.top(rows, top)],
+                lambda rows: [
+                    [classes[n] for n in row]
+                    for row in model.top(rows, top, approximate=approximate)
+                ],
             )
         ]
     predicted = PredictedColumns(
@@ -270,12 +285,14 @@ def _chosen(row: Any) -> str:
     return ",".join(map(str, np.flatnonzero(row)))
 
 
-def _top_lines(model: Model, inputs: RawInputs, k: int) -> Iterator[str]:
+def _top_lines(model: Model, inputs: RawInputs, k: int, approximate: bool) -> Iterator[str]:
     """Yield lines with the best classes, best first; with label lists, XMC text."""
     if model.encoding.kind == "multilabel":
-        return _xmc_lines(model.network.outputs, *model.top_proba(inputs, k))
+        return _xmc_lines(
+            model.network.outputs, *model.top_proba(inputs, k, approximate=approximate)
+        )
     names = np.array([_cell(label) for label in model.encoding.classes])
-    return (",".join(names[row]) for row in model.top(inputs, k))
+    return (",".join(names[row]) for row in model.top(inputs, k, approximate=approximate))
 
 
 def _xmc_lines(outputs: int, columns: NDArray[np.int64], probabilities: Floats) -> Iterator[str]:

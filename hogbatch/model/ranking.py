@@ -19,6 +19,7 @@ Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 
 ROWS: Final = 16  # of a thread, at least
+SHORTLIST: Final = 100  # labels of a row that are ranked with the network's scores, too
 NONE: Final = np.zeros(1, np.int64), np.empty(0, np.int32)  # indptr and labels
 NO_ROWS: Final = NearestRows(LabelVectors(*NONE, np.empty(0, np.float32)), *NONE)
 
@@ -30,6 +31,13 @@ class Ranked(NamedTuple):
     scores: Floats  # [B, S, k]: theirs
     totals: NDArray[np.float64]  # [B, S]: sum of exp(score - highest); nan if one is not finite
     true: NDArray[np.float64]  # [B, S]: the sum of the true labels' scores
+
+    @classmethod
+    def of(cls, rows: int, sums: int, k: int) -> "Ranked":
+        """Arrays of these sizes; the sums of true labels' scores are 0."""
+        shape = rows, sums, k
+        columns, scores = np.empty(shape, np.int32), np.empty(shape, np.float32)
+        return cls(columns, scores, np.empty(shape[:2]), np.zeros(shape[:2]))
 
 
 class Ranking:
@@ -62,20 +70,50 @@ class Ranking:
         count, sums = len(rows.indptr) - 1, len(self._given[1])
         scores = self._space[:count]
         self._score(rows, scores)
-        ranked = Ranked(
-            np.empty((count, sums, k), np.int32),
-            np.empty((count, sums, k), np.float32),
-            np.empty((count, sums)),
-            np.empty((count, sums)),
-        )
+        ranked = Ranked.of(count, sums, k)
         lists = read_only(true[0]), read_only(true[1])
         inputs = Inputs(*map(read_only, rows))
-        rank = partial(rank_sums, inputs, lists, *self._given, scores, ranked)
-        threads = min(read_topology().threads, -(-count // ROWS))
-        bounds = np.linspace(0, count, threads + 1).astype(int).tolist()
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(rank, bounds[:-1], bounds[1:]))
+        _on_all_cores(partial(rank_sums, inputs, lists, *self._given, scores, ranked), count)
         return ranked
+
+
+class Shortlist:
+    """Ranks, of each row, only the labels that label vectors and nearest rows rank highest.
+
+    `hidden` computes the inputs[B, H] of the `last` layer. Called as a `Ranking` with one sum,
+    whose totals are over the ranked labels.
+    """
+
+    rows = 1 << 14
+
+    def __init__(
+        self,
+        hidden: Callable[[Inputs], Floats],
+        last: tuple[Floats, Floats],
+        vectors: LabelVectors,
+        nearest: NearestRows | None,
+    ) -> None:
+        self._hidden = hidden
+        self._last = read_only(last[0]), read_only(last[1])
+        self._sources = _read_only(vectors), _read_only_rows(nearest), NEAREST
+
+    def __call__(self, rows: Inputs, true: Lists, k: int) -> Ranked:
+        """Rank labels of CSR rows; those of `true` are not needed."""
+        from hogbatch.kernels.cpu.label_vectors import rank_shortlist
+
+        count, limit = len(rows.indptr) - 1, max(SHORTLIST, 2 * k)
+        ranked = Ranked.of(count, 1, k)
+        given = Inputs(*map(read_only, rows)), self._sources, self._hidden(rows), self._last
+        _on_all_cores(partial(rank_shortlist, *given, limit, ranked), count)
+        return ranked
+
+
+def _on_all_cores(rank: Callable[[int, int], None], count: int) -> None:
+    """Call `rank` for parts of `count` rows."""
+    threads = min(read_topology().threads, -(-count // ROWS))
+    bounds = np.linspace(0, count, threads + 1).astype(int).tolist()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(rank, bounds[:-1], bounds[1:]))
 
 
 def _read_only(vectors: LabelVectors) -> LabelVectors:

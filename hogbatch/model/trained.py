@@ -34,7 +34,7 @@ from hogbatch.model.ensemble import mean_scores
 from hogbatch.model.label_vectors import LabelVectors, NearestRows
 from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
-from hogbatch.model.ranking import Lists, Ranking
+from hogbatch.model.ranking import Lists, Ranking, Shortlist
 
 Floats = NDArray[np.float32]
 Layers = tuple[LayerWeights, ...]
@@ -152,36 +152,53 @@ class Model:
         classes: NDArray[Any] = np.array(self.encoding.classes)[labels]
         return classes
 
-    def top(self, inputs: Any, k: int) -> NDArray[np.int64]:
+    def top(self, inputs: Any, k: int, *, approximate: bool = False) -> NDArray[np.int64]:
         """The columns with the `k` highest scores of each row, best first: int64[N, k].
 
-        Columns with equal scores are in ascending order.
+        Columns with equal scores are in ascending order. With `approximate`, only labels that
+        label vectors and nearest rows rank highest are compared, which takes much less time.
         """
-        found = [part.columns for part in self.summaries(inputs, k)]
+        found = [part.columns for part in self.summaries(inputs, k, approximate=approximate)]
         return np.concatenate([*found, np.empty((0, k), np.int64)])
 
-    def top_proba(self, inputs: Any, k: int) -> tuple[NDArray[np.int64], Floats]:
-        """`top` with the probabilities of the columns, float32[N, k], as in `predict_proba`."""
+    def top_proba(
+        self, inputs: Any, k: int, *, approximate: bool = False
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """`top` with the probabilities of the columns, float32[N, k], as in `predict_proba`.
+
+        With `approximate`, those of labels that are not compared are taken to be 0.
+        """
         self.loss.expect_probabilities()
         kind = self.loss.kind if self.loss.normalised else None
-        blocks = [(part.columns, part.probabilities()) for part in self.summaries(inputs, k, kind)]
+        found = self.summaries(inputs, k, kind, approximate=approximate)
+        blocks = [(part.columns, part.probabilities()) for part in found]
         columns = np.concatenate([*(each for each, _ in blocks), np.empty((0, k), np.int64)])
         return columns, np.concatenate(
             [*(each for _, each in blocks), np.empty((0, k), np.float32)]
         )
 
     def summaries(
-        self, inputs: Any, k: int, kind: int | None = None, true: Lists | None = None
+        self,
+        inputs: Any,
+        k: int,
+        kind: int | None = None,
+        true: Lists | None = None,
+        *,
+        approximate: bool = False,
     ) -> Iterator[ScoreSummary]:
         """Yield, part by part, a summary of the scores.
 
-        See :class:`ScoreSummary` for `k`, `kind` and `true`, the true columns of all rows.
-        UsageError for a row whose scores are not finite.
+        See :class:`ScoreSummary` for `k`, `kind` and `true`, the true columns of all rows, and
+        `top` for `approximate`. UsageError for a row whose scores are not finite.
         """
         if not 1 <= k <= self.network.outputs:
             raise UsageError(f"expected k from 1 to {self.network.outputs}; got {k}")
         rows = self._rows(inputs)
-        ranking = self._ranking(count(rows)) if kind in (None, *NORMALISED) else None
+        ranking: Ranking | Shortlist | None = None
+        if approximate:
+            ranking = self._shortlist()
+        elif kind in (None, *NORMALISED):
+            ranking = self._ranking(count(rows))
         for start, part in self._parts(rows, ranking.rows if ranking else None):
             size = count(part)
             own = _slice_lists(true, start, start + size) if true else None
@@ -202,6 +219,21 @@ class Model:
             return None
         sums, powers = np.array([[1, 1, 0, 1]], np.float32), np.ones((1, outputs), np.float32)
         return Ranking(self.network_scores, vectors, self.nearest_rows, sums, powers, rows)
+
+    def _shortlist(self) -> Shortlist:
+        """The compiled ranking of a part of the labels; UsageError without label vectors."""
+        last = self.layers[-1]
+        if self.label_vectors is None or self.others or not last.output_major:
+            raise UsageError(
+                "an approximate ranking needs a model with label vectors that is not an ensemble"
+            )
+        given = last.weights, last.bias
+        return Shortlist(
+            lambda rows: hidden(self.layers, rows).dense,
+            given,
+            self.label_vectors,
+            self.nearest_rows,
+        )
 
     def network_scores(self, rows: Inputs, out: Floats) -> None:
         """Compute the network's scores[B, C] of scaled rows, if possible at once."""

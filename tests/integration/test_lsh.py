@@ -92,6 +92,16 @@ def test_label_vectors_are_weighted_by_the_validation_rows(data, main, tmp_path,
     assert measured["loss"] == pytest.approx(summary["test"]["loss"], rel=1e-4)
     for name, value in summary["test"]["values"].items():
         assert measured[name] == pytest.approx(value, abs=0.005)
+    exact, done = (
+        main("predict", model, data[-1], "--top", 1, *more) for more in ((), ("--approximate",))
+    )
+    if members == 2:
+        assert done.returncode == 2 and "that is not an ensemble" in done.stderr
+        return
+    labels, found = (
+        [line.split(":")[0] for line in each.stdout.splitlines()] for each in (exact, done)
+    )
+    assert np.mean([one == other for one, other in zip(labels, found, strict=True)]) > 0.95
 
 
 @pytest.mark.parametrize(

@@ -186,3 +186,51 @@ def rank_sums(inputs, true, sources, sums, powers, scores, ranked, start, stop):
         for place in range(count):
             products[touched[place]], near[touched[place]] = ZERO, ZERO
             places[touched[place]] = 0
+
+
+@kernel
+def rank_shortlist(inputs, sources, hidden, last, limit, ranked, start, stop):
+    """Rank the labels of rows [start, stop), of each only the `limit` that `sources` rank highest.
+
+    `sources` are those of `rank_sums`, times their weights; `last` has weights[C, H] and bias[C] of
+    the output layer, whose inputs are hidden[B, H]. Where the sources find fewer than k labels, all
+    are ranked. Writes the one sum of `ranked`; its totals are over the labels that were ranked.
+    """
+    vectors, rows, most = sources
+    outputs, k = len(last[1]), ranked.columns.shape[2]
+    products, places = np.zeros(outputs, np.float32), np.zeros(outputs, np.int32)
+    touched, stored = np.empty(outputs + 1, np.int32), len(rows.indptr) - 1
+    space = np.zeros(stored, np.float32), np.zeros(stored, np.int32), np.empty(stored + 1, np.int32)
+    cosines, nearest = np.empty(most, np.float32), np.empty(most, np.int32)
+    found, labels = np.empty(outputs, np.float32), np.empty(outputs, np.int32)
+    for row in range(start, stop):
+        count = multiply(inputs, row, vectors, products, places, touched)
+        if stored:
+            find_nearest(inputs, row, rows.vectors, space, cosines, nearest)
+            count = add_nearest(cosines, nearest, rows, products, places, touched, count)
+        ranked_labels = min(count, limit) if count >= k else outputs
+        scores, own = found[:ranked_labels], labels[:ranked_labels]
+        if count >= k:
+            scores[:], own[:] = LOWEST, outputs
+            for place in range(count):
+                if products[touched[place]] >= scores[ranked_labels - 1]:
+                    insert(scores, own, products[touched[place]], touched[place])
+        else:
+            for label in range(outputs):
+                scores[label], own[label] = products[label], label
+        best, columns = ranked.scores[row, 0], ranked.columns[row, 0]
+        best[:], columns[:] = LOWEST, outputs
+        for place in range(ranked_labels):
+            scores[place] += last[1][own[place]] + dot(hidden[row], last[0][own[place]])
+            insert(best, columns, scores[place], own[place])
+        ranked.totals[row, 0] = total_below(best[0], scores)
+        for place in range(count):
+            products[touched[place]], places[touched[place]] = ZERO, 0
+
+
+@reduction
+def dot(x, y):
+    total = ZERO
+    for i in range(x.shape[0]):
+        total += x[i] * y[i]
+    return total

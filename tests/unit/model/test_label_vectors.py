@@ -104,6 +104,35 @@ def test_many_rows_are_ranked_by_compiled_kernels_with_the_same_results(
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("limit", [2, 6])
+@pytest.mark.parametrize("nearest", [NEAREST, None])
+def test_an_approximate_ranking_compares_the_labels_that_vectors_and_rows_rank_highest(
+    nearest, limit, monkeypatch
+):
+    """All labels if these find fewer than it is to return: of row 7, which has no values."""
+    monkeypatch.setattr("hogbatch.model.ranking.SHORTLIST", limit)
+    network = model_for("multilabel-softmax", output_major=True)
+    model = replace(network, label_vectors=vectors_of(VECTORS), nearest_rows=nearest)
+    added = model.scores(ROWS) - network.scores(ROWS)
+    found = ((ROWS != 0).astype(float) @ (VECTORS != 0) > 0) | (np.abs(added) > 1e-5)
+    expected = model.scores(ROWS)
+    for row, own in enumerate(expected):
+        if found[row].sum() >= 1:
+            compared = np.argsort(-np.where(found[row], added[row], -np.inf))[:limit]
+            compared = compared[found[row][compared]]
+            own[np.setdiff1d(np.arange(6), compared)] = -np.inf
+    columns, probabilities = model.top_proba(to_csr(dense_inputs(ROWS)), 1, approximate=True)
+    assert (columns[:, 0] == expected.argmax(axis=1)).all()
+    chances = np.exp(expected - expected.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(probabilities[:, 0], 1 / chances.sum(axis=1), rtol=1e-4)
+    assert not found[7].any() and found[np.arange(40) != 7].any(axis=1).sum() > 30
+
+
+def test_an_approximate_ranking_needs_label_vectors():
+    with pytest.raises(UsageError, match="needs a model with label vectors"):
+        model_for("multilabel-softmax").top(ROWS, 2, approximate=True)
+
+
 def test_compiled_kernels_refuse_scores_beyond_float32(monkeypatch):
     rows, vectors = ROWS.copy(), VECTORS.copy()
     rows[:, 4], vectors[4] = 0, np.inf
