@@ -14,22 +14,18 @@ from hogbatch.config.metrics import MAX_SCORES, NUMBERS, fitting, keeps_all_scor
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
-from hogbatch.config.values import BatchLimits, WorkerRequest
+from hogbatch.config.values import BatchLimits
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
 from hogbatch.data.facts import DataFacts
-from hogbatch.data.load import LoadedData
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
-from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, whole_run
 from hogbatch.model.label_vectors import STORED, VALUES
 from hogbatch.model.network import Network
 from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.cpu_batch import largest_batch, largest_cpu_batch
+from hogbatch.policy.cpu_batch import largest_batch
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.run import defaults as recommend
-from hogbatch.store import dataset
-from hogbatch.store.layout import arrange
 from hogbatch.version import version
 from hogbatch.wire.messages import Optimizer, Welcome
 from hogbatch.workers.compute.teams import gains_from_teams
@@ -157,7 +153,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
 
 def policy_settings(config: TrainConfig, data: DataFacts, network: Network) -> PolicySettings:
     """Return the settings of the batch policy for a network and its training rows."""
-    critical = recommend.critical_batch(data.train_sizes.rows, dense=_mostly_dense(data, network))
+    critical = recommend.critical_batch(data.train_sizes.rows, dense=mostly_dense(data, network))
     return PolicySettings(
         config.alpha,
         config.beta,
@@ -174,10 +170,11 @@ def _staleness_damping(config: TrainConfig, data: DataFacts, network: Network) -
     """
     if config.staleness_damping != "auto":
         return config.staleness_damping
-    return "per-weight" if _mostly_dense(data, network) else "root"
+    return "per-weight" if mostly_dense(data, network) else "root"
 
 
-def _mostly_dense(data: DataFacts, network: Network) -> bool:
+def mostly_dense(data: DataFacts, network: Network) -> bool:
+    """Whether dense layers take so much of a step that CPU threads compute batches together."""
     train = data.train_sizes
     return gains_from_teams(network.layer_views(), train.values / train.rows, sparse=train.sparse)
 
@@ -359,40 +356,6 @@ def stored_of_rows(train: SetSizes) -> int:
 
 def _rows(data: DataFacts, name: SetName) -> int:
     return data.set_sizes[name].rows if name in data.set_sizes else 0
-
-
-def memory_for(
-    config: TrainConfig,
-    data: DataFacts,
-    network: Network,
-    plan: Plan,
-    workers: tuple[WorkerRequest, ...],
-) -> Parts:
-    """Return the memory that a run with these `workers` needs in addition to `data`."""
-    train, members = data.train_sizes, 1
-    if not network.output_major and (config.cpu_teams or _mostly_dense(data, network)):
-        members = max((worker.threads for worker in workers), default=1)  # if all are in one team
-    largest = plan.limits.cpu[1] if plan.limits.cpu else largest_cpu_batch(train.rows, members)
-    batch = max(EVALUATION_ROWS, largest)
-    divided = not isinstance(data, LoadedData)  # their rows and row orders are on other servers
-    sizes = RunSizes(
-        network,
-        OPTIMIZERS[config.optimizer].slots,
-        0 if divided else arrange(dataset.fields_of(data.set_sizes)).size,
-        0 if divided else train.rows,
-        train.sparse,
-        batch,
-        train.stored_in(batch),
-        train.listed_in(batch),
-        plan.training.lsh,
-        max(plan.validation_rows, plan.test_rows) if plan.keeps_scores else 0,
-        min(network.outputs, train.listed or train.rows) if has_label_vectors(config, data) else 0,
-        stored_of_rows(train) + train.listed + 3 * train.rows
-        if has_nearest_rows(config, data)
-        else 0,
-    )
-    checkpoints = not math.isinf(plan.checkpoint_seconds)
-    return whole_run(sizes, workers, checkpoints=checkpoints, average=plan.stopping.average)
 
 
 def _lsh(config: TrainConfig, data: DataFacts) -> Lsh | None:

@@ -32,10 +32,10 @@ from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint.snapshots import checkpoints_kept
 from hogbatch.run.initial import fitted, initial_model, network_of
+from hogbatch.run.memory import memory_for
 from hogbatch.run.planning import (
     has_label_vectors,
     has_nearest_rows,
-    memory_for,
     metric_for,
     network_for,
     plan_for,

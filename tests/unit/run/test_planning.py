@@ -10,11 +10,11 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.data.encode import Encoding
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
+from hogbatch.run.memory import memory_for
 from hogbatch.run.planning import (
     has_label_vectors,
     has_nearest_rows,
     limits_for,
-    memory_for,
     network_for,
     plan_for,
     with_recipe,
