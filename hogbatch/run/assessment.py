@@ -1,6 +1,5 @@
 """Remarks about the result of a run: its baseline, and whether more epochs would help."""
 
-import math
 from collections.abc import Iterator, Mapping
 
 from hogbatch.config.losses import LOSSES
@@ -31,10 +30,9 @@ def assess(components: RunComponents, finish: Finish) -> Iterator[BaselineMeasur
             shown = {each: found.values[each] for each in values if each in found.values}
             measured = BaselineMeasured(name, baseline.prediction, found.loss, shown)
             yield measured
+        by_metric = (recorder.label_vectors or {}).get("weight")  # has chosen, whatever the loss
         own, values = results[name]  # on the test rows, if there are any
-        if (recorder.label_vectors or {}).get("weight"):
-            own = -math.inf  # a metric has chosen them, whatever the loss
-        if text := no_better(own, values, measured):
+        if text := no_better(None if by_metric else own, values, measured):
             yield Assessed(text)
     if (chosen := setup.config.threshold) and progress.rows:
         yield Assessed(threshold_in_words(chosen, recorder.threshold))
@@ -54,12 +52,20 @@ def threshold_in_words(metric: str, threshold: float | None) -> str:
     return f"the validation {metric} is highest at the decision threshold {threshold:.4g}"
 
 
-def no_better(loss: float, values: Mapping[str, float], baseline: BaselineMeasured) -> str | None:
-    """A sentence if the loss or the first metric of a model is no better than the baseline's."""
+def no_better(
+    loss: float | None, values: Mapping[str, float], baseline: BaselineMeasured
+) -> str | None:
+    """A sentence if the loss or the first metric of a model is no better than the baseline's.
+
+    A `loss` of None is not compared.
+    """
     main = next(iter(values), "loss")
     own, other = ranking(main, values), ranking(main, baseline.values)
     metric = own is not None and other is not None and own >= other
-    worse = [*([main] if metric else []), *(["loss"] if loss >= baseline.loss else [])]
+    worse = [
+        *([main] if metric else []),
+        *(["loss"] if loss is not None and loss >= baseline.loss else []),
+    ]
     if not worse:
         return None
     are, those = ("is", "that") if len(worse) == 1 else ("are", "those")
