@@ -12,7 +12,6 @@ from hogbatch.config.metrics import CUTOFFS
 from hogbatch.config.train import TrainConfig
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Labels, multi_labels
-from hogbatch.data.csr import rows_of
 from hogbatch.data.order import take
 from hogbatch.events.event import Tested
 from hogbatch.kernels.blocks import between, softmax_losses
@@ -20,6 +19,7 @@ from hogbatch.machine.linux import read_topology
 from hogbatch.model.label_vectors import VALUES, LabelVectors, NearestRows, factors
 from hogbatch.model.metrics import Scored, measure
 from hogbatch.model.ranking import Ranking
+from hogbatch.model.temperature import softmax_temperature
 from hogbatch.model.trained import Floats, Model
 from hogbatch.run.components import RunComponents
 from hogbatch.store.scan import first_not_finite
@@ -47,7 +47,6 @@ DEFAULT: Final = Setting(8.0, 0.25, 16.0)  # without validation rows
 LABELS: Final = 1 << 12  # whose vectors are built at a time
 MAX_RANKED: Final = 1 << 29  # scores of the rows that choose a setting
 MAX_SCORES: Final = 1 << 23  # of those that determine the temperature, 32 MiB
-TEMPERATURES: Final = np.geomspace(0.5, 32.0, 13, dtype=np.float32)
 
 
 class Sources(NamedTuple):
@@ -95,7 +94,7 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
             weights = choose(model, sources, setup.config, sample(rows, MAX_RANKED, model))
             if weights.weight and not model.others:
                 some = sample(rows, MAX_SCORES, model)
-                temperature = best_temperature(sources.added_to(model, weights), some)
+                temperature = temperature_of(sources.added_to(model, weights), some)
                 model = divided(model, temperature)
             setting = weights.divided(temperature)
         found = measure_best(model, sources, [setting], rows)
@@ -152,20 +151,16 @@ def choose(model: Model, sources: Sources, config: TrainConfig, rows: Examples) 
     return measure_best(model, sources, [best, *second], rows).setting
 
 
-def best_temperature(model: Model, rows: Examples) -> float:
-    """The number by which all scores are divided for the lowest loss of `rows`.
+def temperature_of(model: Model, rows: Examples) -> float:
+    """The temperature of all scores with the lowest loss of `rows`.
 
     The settings with the best order of labels often have much too large differences of scores.
     """
     lists, scores = label_lists(rows.labels), model.plain.scores(rows.inputs)
-    counts, owners = np.diff(lists.indptr), rows_of(lists.indptr)
+    counts, owners = np.diff(lists.indptr), csr.rows_of(lists.indptr)
     true = np.bincount(owners, scores[owners, lists.indices], rows.rows)
-    highest = scores.max(axis=1)
-    losses = []
-    for each in TEMPERATURES:
-        totals = np.exp((scores - highest[:, np.newaxis]) / each).sum(axis=1)
-        losses.append(softmax_losses(totals, highest / each, true / each, counts).mean())
-    return float(TEMPERATURES[np.argmin(losses)])
+    shares = (counts > 0) / max(int(np.count_nonzero(counts)), 1)
+    return softmax_temperature(scores, true / np.maximum(counts, 1), shares)
 
 
 def divided(model: Model, temperature: float) -> Model:
@@ -203,10 +198,10 @@ def build(train: Examples, lists: Labels, outputs: int) -> LabelVectors:
     from hogbatch.kernels.cpu import label_vectors as kernels
 
     inputs = train.inputs
-    owners = rows_of(lists.indptr)[np.argsort(lists.indices, kind="stable")]
+    owners = csr.rows_of(lists.indptr)[np.argsort(lists.indices, kind="stable")]
     starts = np.concatenate(([0], np.cumsum(np.bincount(lists.indices, minlength=outputs))))
     squares = np.square(inputs.values, dtype=np.float64)
-    sizes = np.sqrt(np.bincount(rows_of(inputs.indptr), squares, train.rows))
+    sizes = np.sqrt(np.bincount(csr.rows_of(inputs.indptr), squares, train.rows))
     sizes *= np.sqrt(np.diff(lists.indptr))
     shares = (1 / np.where(sizes > 0, sizes, 1)).astype(np.float32)
 
