@@ -82,27 +82,34 @@ def multiply(inputs, row, vectors, products, places, touched):
 
 
 @kernel
-def find_nearest(inputs, row, vectors, space, cosines, nearest):
-    """Write the largest positive products of unit row `row` with `vectors`, descending, and whose.
+def nearest_space(rows, most):
+    """Return the scratch of `add_nearest` for N training `rows`, of which k = `most` are near.
 
-    Writes cosines[k], 0 where there are fewer, and nearest[k]. `space` has products[N] and
-    places[N], which are and remain 0, and touched[N + 1].
+    products[N], which are 0, places[N] and touched[N + 1] as in `multiply`, and the cosines[k] and
+    the numbers[k] of the nearest rows.
     """
-    products, places, touched = space
-    cosines[:], nearest[:] = ZERO, len(products)
-    for place in range(multiply(inputs, row, vectors, products, places, touched)):
-        each = touched[place]
-        if products[each] > ZERO:
-            insert(cosines, nearest, products[each], each)
-        products[each], places[each] = ZERO, 0
+    stored = len(rows.indptr) - 1
+    products, places = np.zeros(stored, np.float32), np.zeros(stored, np.int32)
+    touched, cosines = np.empty(stored + 1, np.int32), np.empty(most, np.float32)
+    return products, places, touched, cosines, np.empty(most, np.int32)
 
 
 @kernel
-def add_nearest(cosines, nearest, rows, scores, places, touched, count):
-    """Add the squared cosines[k] of the training rows nearest[k] to the scores[C] of their labels.
+def add_nearest(inputs, row, rows, space, scores, places, touched, count):
+    """Add the squared cosines of the k nearest training `rows` to the scores[C] of their labels.
 
-    `count` labels have been touched; returns how many now are, and writes as `multiply` does.
+    Near rows have a positive cosine with unit row `row` of `inputs`. `count` labels have been
+    touched; returns how many now are, and writes places[C] and touched[C + 1] as `multiply` does.
     """
+    products, is_touched, found, cosines, nearest = space
+    if len(products) == 0:  # the model has no training rows
+        return count
+    cosines[:], nearest[:] = ZERO, len(products)
+    for place in range(multiply(inputs, row, rows.vectors, products, is_touched, found)):
+        each = found[place]
+        if products[each] > ZERO:
+            insert(cosines, nearest, products[each], each)
+        products[each], is_touched[each] = ZERO, 0
     for place in range(len(cosines)):
         if cosines[place] == ZERO:
             break
@@ -141,14 +148,10 @@ def rank_sums(inputs, true, sources, sums, powers, scores, ranked, start, stop):
     touched, own = np.empty(outputs + 1, np.int32), np.empty(outputs, np.float32)
     added, both = np.empty(outputs, np.float32), np.empty(outputs, np.float32)
     others, other_columns = np.empty(k, np.float32), np.empty(k, np.int32)
-    near, stored = np.zeros(outputs, np.float32), len(rows.indptr) - 1
-    space = np.zeros(stored, np.float32), np.zeros(stored, np.int32), np.empty(stored + 1, np.int32)
-    cosines, nearest = np.empty(most, np.float32), np.empty(most, np.int32)
+    near, space = np.zeros(outputs, np.float32), nearest_space(rows, most)
     for row in range(start, stop):
         count, network = multiply(inputs, row, vectors, products, places, touched), scores[row]
-        if stored:
-            find_nearest(inputs, row, rows.vectors, space, cosines, nearest)
-            count = add_nearest(cosines, nearest, rows, near, places, touched, count)
+        count = add_nearest(inputs, row, rows, space, near, places, touched, count)
         labels = true[1][true[0][row] : true[0][row + 1]]
         fixed = 0.0  # the sum of the network's scores of true labels without a product
         for label in labels:
@@ -199,15 +202,11 @@ def rank_shortlist(inputs, sources, hidden, last, limit, ranked, start, stop):
     vectors, rows, most = sources
     outputs, k = len(last[1]), ranked.columns.shape[2]
     products, places = np.zeros(outputs, np.float32), np.zeros(outputs, np.int32)
-    touched, stored = np.empty(outputs + 1, np.int32), len(rows.indptr) - 1
-    space = np.zeros(stored, np.float32), np.zeros(stored, np.int32), np.empty(stored + 1, np.int32)
-    cosines, nearest = np.empty(most, np.float32), np.empty(most, np.int32)
+    touched, space = np.empty(outputs + 1, np.int32), nearest_space(rows, most)
     found, labels = np.empty(outputs, np.float32), np.empty(outputs, np.int32)
     for row in range(start, stop):
         count = multiply(inputs, row, vectors, products, places, touched)
-        if stored:
-            find_nearest(inputs, row, rows.vectors, space, cosines, nearest)
-            count = add_nearest(cosines, nearest, rows, products, places, touched, count)
+        count = add_nearest(inputs, row, rows, space, products, places, touched, count)
         ranked_labels = min(count, limit) if count >= k else outputs
         scores, own = found[:ranked_labels], labels[:ranked_labels]
         if count >= k:

@@ -272,7 +272,7 @@ def count_metrics(positives, width, weight, scores, totals):
 
 @kernel
 def copy(values, out):
-    """out[:] = values[:], which takes two seconds to compile in this form."""
+    """Copy `values` to the beginning of `out`; `out[:] = values` takes two seconds to compile."""
     for i in range(values.shape[0]):
         out[i] = values[i]
 
