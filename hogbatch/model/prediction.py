@@ -144,11 +144,9 @@ def predict_file(
 ) -> Iterator[str]:
     """Yield one line per row: its label, its probabilities, or its `top` labels, best first.
 
-    `approximate` as in `Model.top`.
-
-    For label lists, the `top` labels are XMC text: a header "rows labels", then
-    "label:probability" pairs in label order, the format of score matrices in the Extreme
-    Classification Repository.
+    `approximate` is as in `Model.top`. For label lists, the `top` labels are XMC text: a header
+    "rows labels", then "label:probability" pairs in label order, the format of score matrices in
+    the Extreme Classification Repository.
     """
     model = load_model(model_path)
     if top is not None and model.encoding.kind not in ("classes", "multilabel"):

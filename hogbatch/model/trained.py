@@ -222,18 +222,17 @@ class Model:
 
     def _shortlist(self) -> Shortlist:
         """The compiled ranking of a part of the labels; UsageError without label vectors."""
-        last = self.layers[-1]
-        if self.label_vectors is None or self.others or not last.output_major:
+        vectors, last = self.label_vectors, self.layers[-1]
+        if vectors is None or self.others or not last.output_major or find_spec("numba") is None:
             raise UsageError(
-                "an approximate ranking needs a model with label vectors that is not an ensemble"
+                "an approximate ranking needs Numba, and a model with label vectors that is not an "
+                "ensemble"
             )
-        given = last.weights, last.bias
-        return Shortlist(
-            lambda rows: hidden(self.layers, rows).dense,
-            given,
-            self.label_vectors,
-            self.nearest_rows,
-        )
+
+        def inputs_of_last(rows: Inputs) -> Floats:
+            return hidden(self.layers, rows).dense
+
+        return Shortlist(inputs_of_last, (last.weights, last.bias), vectors, self.nearest_rows)
 
     def network_scores(self, rows: Inputs, out: Floats) -> None:
         """Compute the network's scores[B, C] of scaled rows, if possible at once."""

@@ -129,7 +129,7 @@ def test_an_approximate_ranking_compares_the_labels_that_vectors_and_rows_rank_h
 
 
 def test_an_approximate_ranking_needs_label_vectors():
-    with pytest.raises(UsageError, match="needs a model with label vectors"):
+    with pytest.raises(UsageError, match="a model with label vectors"):
         model_for("multilabel-softmax").top(ROWS, 2, approximate=True)
 
 
