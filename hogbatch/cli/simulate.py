@@ -1,8 +1,7 @@
-"""`hogbatch simulate`: a forecast for given workers, or runs with random faults."""
+"""`hogbatch simulate`: a forecast for given workers."""
 
-import sys
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -16,7 +15,6 @@ from hogbatch.errors import UsageError
 
 MOST: Final = 10**12  # rows, parameters of a model, seeds
 DEFAULT_S = 10.0  # of training, if no flag ends the run
-PROGRESS = 50  # seeds between two progress lines
 ONE_SERVER = (  # flags about the workers of one server
     "policy",
     "alpha",
@@ -40,16 +38,7 @@ def simulate(arguments: Sequence[str]) -> int:
     options = _simulate_parser().read(arguments)
     settings = {name: value for name, value in vars(options).items() if name in SETTINGS}
     config = merge_sources({"data": "simulated", **settings})
-    if options.faults and settings:
-        raise UsageError(f"--faults draws all settings from --seed; remove {_flags(settings)}")
-    if options.seeds is not None:
-        if not options.faults:
-            raise UsageError("--seeds requires --faults; without it, use --seed")
-        _run_scenarios(options.seeds)
-    elif options.faults:
-        _show_scenario(options.seed)
-    else:
-        _print_forecast(config, options)
+    _print_forecast(config, options)
     return 0
 
 
@@ -80,19 +69,6 @@ def _simulate_parser() -> Parser:
     )
     groups = add_flags(parser, SETTINGS)
     _add_servers(groups[Group.SEVERAL_SERVERS])
-    faults = parser.add_argument_group("fault injection")
-    faults.add_argument(
-        "--faults",
-        action="store_true",
-        help="instead, a random run with faults, drawn from --seed; fails if a guarantee is "
-        "violated",
-    )
-    faults.add_argument(
-        "--seeds",
-        type=_seeds,
-        metavar="FIRST:STOP[:STEP]",
-        help="a range of seeds for --faults, one run each; stops at the first failure",
-    )
     output = parser.add_argument_group(Group.OUTPUT.value)
     output.add_argument("--json", action="store_true", help="all results as JSON")
     return parser
@@ -143,42 +119,6 @@ def _check_flags(config: TrainConfig, *, servers: bool) -> None:
     if names := changed(config, ONE_SERVER if servers else SEVERAL_SERVERS):
         kind = "servers" if servers else "workers of one server"
         verb = "has" if len(names) == 1 else "have"
-        raise UsageError(f"{_flags(names)} {verb} no meaning with {kind} in --workers")
+        flags = ", ".join(f"--{dashed(name)}" for name in names)
+        raise UsageError(f"{flags} {verb} no meaning with {kind} in --workers")
     expect_effect(without_policy(config))
-
-
-def _flags(names: Iterable[str]) -> str:
-    return ", ".join(f"--{dashed(name)}" for name in names)
-
-
-def _show_scenario(seed: int) -> None:
-    """Run one scenario and print its events; :class:`ScenarioFailed` if it fails."""
-    from hogbatch.simulate.scenario import draw_scenario, run_scenario
-
-    scenario = draw_scenario(seed)
-    print(f"{len(scenario.speeds)} workers, {scenario.plan.train_rows} rows, {scenario.conditions}")
-    world = run_scenario(scenario)
-    for at, what in world.events:
-        print(f"{at:10.3f} s  {what}")
-    if world.finish is not None:
-        reason = world.finish.reason or ""
-        print(f"{world.queue.now:10.3f} s  {world.finish.status} {reason}")
-
-
-def _run_scenarios(seeds: Iterable[int]) -> None:
-    """Run the scenarios of `seeds` in turn; :class:`ScenarioFailed` at the first that fails."""
-    from hogbatch.simulate.scenario import draw_scenario, run_scenario
-
-    count = 0
-    for count, seed in enumerate(seeds, 1):
-        run_scenario(draw_scenario(seed))
-        if count % PROGRESS == 0:
-            print(f"\r{count} runs, last seed {seed} ", end="", file=sys.stderr, flush=True)
-    print(f"\r{count} runs passed all checks", file=sys.stderr)
-
-
-def _seeds(text: str) -> range:
-    try:
-        return range(*map(int, text.split(":"))) if ":" in text else range(int(text))
-    except (ValueError, TypeError):
-        raise ArgumentTypeError(f"expected FIRST:STOP or FIRST:STOP:STEP; got {text!r}") from None

@@ -18,9 +18,8 @@ from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.defaults import critical_batch
 from hogbatch.run.planning import epochs_for, limits_for
-from hogbatch.simulate.simulated_servers import ServersWorld, check_models
+from hogbatch.simulate.simulated_servers import ServersWorld
 from hogbatch.simulate.simulated_world import (
-    Conditions,
     SimulatedMerge,
     SimulatedWorld,
     engine_of,
@@ -60,8 +59,8 @@ def forecast(
 ) -> Forecast:
     """Simulate training on `rows` rows per epoch; `groups` are numbers of workers and speeds.
 
-    All workers become ready together. If they are `servers`, their models are merged;
-    InvariantViolation if a row is lost or merged twice. PolicyError if the user's policy fails.
+    All workers become ready together. If they are `servers`, their models are merged. PolicyError
+    if the user's policy fails.
     """
     plan = _plan(config, groups, rows)
     settings = PolicySettings(
@@ -74,7 +73,7 @@ def forecast(
         world: SimulatedWorld = ServersWorld(plan, *servers, seed)
     else:
         coordinator = Coordinator(plan, choose(config.policy, settings))
-        world = SimulatedWorld(coordinator, Conditions(), seed)
+        world = SimulatedWorld(coordinator, seed)
     for count, speed in groups:
         for _ in range(count):
             world.start_worker(speed)
@@ -82,8 +81,6 @@ def forecast(
     world.run(math.inf)
     if world.finish is not None and world.finish.by_policy:
         raise PolicyError(world.finish.reason)
-    if isinstance(world, ServersWorld):
-        check_models(world)
     totals, roster = world.state.totals(world.queue.now), world.state.roster
     workers = [*roster.attached.values(), *roster.departed]
     speeds = {worker.name: engine_of(world.worker(worker.key)).speed for worker in workers}
@@ -155,7 +152,6 @@ def _merges(result: Forecast) -> Iterator[str]:
         f"{last.transfers:,} transfers between servers, {byte_size(round(last.sent_bytes))} sent "
         "by each"
     )
-    yield "each row that was trained on is in the merged model once"
 
 
 def _short(trace: list[tuple[float, int]]) -> str:

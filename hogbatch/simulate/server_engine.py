@@ -54,15 +54,6 @@ class MergedModel:
     before: "MergedModel | None" = None
     added: tuple[TrainedRows, ...] = ()
 
-    def rows(self) -> list[TrainedRows]:
-        """All rows whose updates it contains, in order."""
-        rows: list[TrainedRows] = []
-        model: MergedModel | None = self
-        while model is not None:
-            rows += model.added
-            model = model.before
-        return sorted(rows)
-
 
 @dataclass(slots=True)
 class Exchange:
@@ -146,9 +137,9 @@ class ServerEngine(SpeedEngine):
     def _welcomed(self, welcome: Welcome) -> None:
         self.exchange.servers[welcome.worker] = self
 
-    def _trained(self, lease: Lease, rows: int) -> None:
+    def _trained(self, lease: Lease) -> None:
         self._leases += 1
-        self.change.append(TrainedRows(lease.epoch, lease.start, lease.start + rows))
+        self.change.append(TrainedRows(lease.epoch, lease.start, lease.stop))
 
     def serve(self, message: ToServer) -> None:
         """Do what the coordinator asks for; an attempt that is under way is given up."""

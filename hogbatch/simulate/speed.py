@@ -2,7 +2,6 @@
 
 import re
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -31,7 +30,6 @@ class Speed:
     half: float = 0.0
     startup: float = 1.0  # seconds from Welcome to Ready
     spread: float = 0.05  # standard deviation of a lease's time, as a fraction of it
-    memory: int | None = None  # rows of the largest batch that fits; None: unlimited
 
     def seconds(self, rows: int, batch_size: int) -> float:
         """Time to train on `rows` rows in batches of `batch_size`."""
@@ -74,17 +72,10 @@ def _parse(part: str) -> tuple[int, Speed]:
 
 @dataclass(eq=False)
 class SpeedEngine(SimulatedEngine):
-    """Leases one after the other, each in the time of `speed` with random noise.
-
-    `deadly_row` returns the first row of a lease that kills the worker, None without one.
-    """
+    """Leases one after the other, each in the time of `speed` with random noise."""
 
     speed: Speed
     rng: Random
-    deadly_row: Callable[[Lease], int | None] = lambda lease: None
-    slowdown: float = 1.0  # factor of its usual times
-    misreports: bool = False  # its next Done reports wrong rows
-    hung: bool = False  # the lease in progress is its last; deadly rows still kill it
     _host: SimulatedWorker = field(init=False)
     _queue: deque[Lease] = field(default_factory=deque)
 
@@ -100,8 +91,8 @@ class SpeedEngine(SimulatedEngine):
     def _welcomed(self, welcome: Welcome) -> None:
         """The worker is admitted."""
 
-    def _trained(self, lease: Lease, rows: int) -> None:
-        """The first `rows` of a training lease are done."""
+    def _trained(self, lease: Lease) -> None:
+        """The rows of a training lease are done."""
 
     def submit(self, lease: Lease) -> None:
         self._queue.append(lease)
@@ -110,45 +101,34 @@ class SpeedEngine(SimulatedEngine):
 
     def _begin(self) -> None:
         lease = self._queue[0]
-        rows = self._fitting(lease)
-        size = min(lease.batch_size, lease.stop - lease.start)
-        usual = self.speed.seconds(rows, size) / (
-            1.0 if lease.task == "train" else EVALUATION_SPEEDUP
-        )
+        seconds = self._seconds(lease)
+        self._host.later(seconds, lambda: self._finish(self._done(lease, seconds)))
+
+    def _seconds(self, lease: Lease) -> float:
+        """Time that `lease` takes."""
+        rows = lease.stop - lease.start
+        usual = self.speed.seconds(rows, min(lease.batch_size, rows))
         noise = max(0.2, self.rng.gauss(1.0, self.speed.spread))
-        seconds = usual * self.slowdown * noise
-        deadly = self.deadly_row(lease)
-        if deadly is not None:
-            part = (deadly - lease.start) / (lease.stop - lease.start)
-            self._host.later(part * seconds, lambda: self._host.exit("killed by SIGSEGV"))
-        elif not self.hung:
-            self._host.later(seconds, lambda: self._finish(lease, rows, seconds))
+        return noise * usual / (1.0 if lease.task == "train" else EVALUATION_SPEEDUP)
 
-    def _fitting(self, lease: Lease) -> int:
-        """Rows that it can do before a batch does not fit into memory."""
-        size, memory = min(lease.batch_size, lease.stop - lease.start), self.speed.memory
-        if memory is None or size <= memory:
-            return lease.stop - lease.start
-        return self.rng.randrange(lease.stop - lease.start)
-
-    def _finish(self, lease: Lease, rows: int, seconds: float) -> None:
-        self._queue.popleft()
-        if self._host.fence == lease.fence:
-            self._host.post(self._done(lease, rows, seconds))
-        if self._queue:
-            self._begin()
-
-    def _done(self, lease: Lease, rows: int, seconds: float) -> Done:
-        if lease.task == "train":
-            self._trained(lease, rows)
-        misreported, self.misreports = self.misreports, False
+    def _done(self, lease: Lease, seconds: float) -> Done:
+        rows = lease.stop - lease.start
         return Done(
             lease=lease.number,
-            rows=rows + 1 if misreported else rows,
+            rows=rows,
             updates=-(-rows // lease.batch_size),
             seconds=seconds,
             loss=0.5 * rows,
             skipped=0,
             metric_sums=(),
-            too_large=0 if rows == lease.stop - lease.start else lease.batch_size,
         )
+
+    def _finish(self, done: Done) -> None:
+        """Report the first lease, unless its rows were taken back, and begin the next one."""
+        lease = self._queue.popleft()
+        if self._host.fence == lease.fence:
+            if lease.task == "train":
+                self._trained(lease)
+            self._host.post(done)
+        if self._queue:
+            self._begin()

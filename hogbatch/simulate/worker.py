@@ -1,7 +1,7 @@
 """A simulated worker: sends what a real one would send, at the same times.
 
 It is the counterpart of `hogbatch.workers.session.Session`; an engine computes. Messages arrive
-late and in order, and on a bad link some do not arrive.
+late and in order.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,6 @@ from hogbatch.wire.messages import (
     Done,
     Failed,
     FromServer,
-    Goodbye,
     Heartbeat,
     Hello,
     Lease,
@@ -30,6 +29,7 @@ from hogbatch.wire.messages import (
 if TYPE_CHECKING:
     from hogbatch.simulate.world import World
 
+DELAY_S = 50e-6  # mean of a message over ZeroMQ on one server
 WELCOME_WITHIN_S = 30.0
 
 Device = Literal["cpu", "gpu", "server"]
@@ -63,16 +63,13 @@ class SimulatedEngine(ABC):
 class Link:
     """One direction of a connection."""
 
-    delay: float  # seconds, mean of an exponential distribution
-    loss: float  # probability
     rng: Random
+    mean_delay: float = DELAY_S  # of an exponential distribution
     _last: float = 0.0
 
-    def arrival(self, now: float, certain: bool = False) -> float | None:
-        """When a message sent `now` arrives; None if it is lost, and not `certain` to arrive."""
-        if self.loss and not certain and self.rng.random() < self.loss:
-            return None
-        self._last = max(now + self.rng.expovariate(1 / self.delay), self._last)
+    def arrival(self, now: float) -> float:
+        """When a message sent `now` arrives."""
+        self._last = max(now + self.rng.expovariate(1 / self.mean_delay), self._last)
         return self._last
 
 
@@ -89,9 +86,6 @@ class SimulatedWorker:
     number: int | None = None  # of its fence, once it is admitted
     beat_seconds: float = 1.0
     sent_at: float = 0.0  # when it last sent a message
-    finished: int = 0  # leases
-    resumes_at: float = 0.0  # stopped until then
-    hung: bool = False  # it never becomes ready; leases are up to its engine
 
     @property
     def key(self) -> str:
@@ -108,20 +102,8 @@ class SimulatedWorker:
         self.later(WELCOME_WITHIN_S, self._expect_welcome)
 
     def receive(self, message: ToWorker) -> None:
-        """Handle a message of the coordinator, once it is not stopped."""
+        """Handle a message of the coordinator."""
         self.later(0.0, lambda: self._handle(message))
-
-    def stop(self, seconds: float) -> None:
-        """SIGSTOP, then SIGCONT after `seconds`."""
-        self.resumes_at = max(self.resumes_at, self.environment.queue.now + seconds)
-
-    def leave(self) -> None:
-        self._send(Goodbye())
-        self.exit()
-
-    def fail(self) -> None:
-        self._send(Failed("RuntimeError: simulated"))
-        self.exit("exit code 1")
 
     def exit(self, cause: str | None = None) -> None:
         """Exit, because of `cause` unless that is intended.
@@ -133,16 +115,13 @@ class SimulatedWorker:
             self.environment.exited(self, cause)
 
     def later(self, seconds: float, action: Callable[[], object]) -> None:
-        """Run `action` in `seconds`, if it is alive, and delayed while it is stopped."""
-        queue = self.environment.queue
+        """Run `action` in `seconds`, if it is alive."""
 
         def run() -> None:
-            if self.alive and queue.now < self.resumes_at:
-                queue.at(self.resumes_at, run)
-            elif self.alive:
+            if self.alive:
                 action()
 
-        queue.after(seconds, run)
+        self.environment.queue.after(seconds, run)
 
     # The engine -----------------------------------------------------------------------------
 
@@ -158,8 +137,6 @@ class SimulatedWorker:
 
     def post(self, message: Done | Failed | FromServer) -> None:
         """Send a result of the engine; a worker that has failed exits."""
-        if isinstance(message, Done):
-            self.finished += 1
         self._send(message)
         if isinstance(message, Failed):
             self.exit(message.reason)
@@ -171,7 +148,7 @@ class SimulatedWorker:
             case Welcome(worker=number, beat_seconds=seconds):
                 self.number, self.beat_seconds = number, seconds
                 startup, ready = self.engine.prepare(message, self)
-                self.later(startup, lambda: self._become_ready(ready))
+                self.later(startup, lambda: self._send(ready))
             case Lease():
                 self.engine.submit(message)
             case Stop() | Refused():
@@ -182,10 +159,6 @@ class SimulatedWorker:
     def _expect_welcome(self) -> None:
         if self.number is None:
             self.exit("exit code 4")
-
-    def _become_ready(self, ready: Ready) -> None:
-        if not self.hung:
-            self._send(ready)
 
     def _beat(self) -> None:
         due = self.sent_at + self.beat_seconds - self.environment.queue.now

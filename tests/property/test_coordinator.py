@@ -9,8 +9,8 @@ from hogbatch.coordinator.commands import Finish, Kill, Revoke, Send
 from hogbatch.coordinator.roster import MAX_MISSED_BEATS
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings
-from hogbatch.simulate.audit import Audit
 from hogbatch.wire.messages import Failed, Goodbye, Hello, Stop
+from tests.simulation.audit import Audit
 from tests.support.coordinator_stage import Stage, make_plan
 from tests.support.property_tests import max_examples
 

@@ -9,13 +9,11 @@ from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
-from hogbatch.simulate.audit import InvariantViolation
-from hogbatch.simulate.simulated_servers import (
-    ServersWorld,
-    check_models,
-)
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed
+from tests.simulation.audit import InvariantViolation
+from tests.simulation.merged_rows import check_models
+from tests.simulation.unreliable import UnreliableServers
 
 LINK = ServerLink(50e-6, 1.25e9)  # 10 Gbit/s
 ROWS = 819_200
@@ -27,7 +25,7 @@ def world_of(speeds, copies, parts=4, rows=ROWS, wait=math.inf, restarts=0, epoc
     stopping = StoppingCriteria(epochs, None, None, math.inf, "last", wait)
     plan = simulated_plan(stopping, Limits(None, None), (rows, 1000, 0), 0.1, 1.0, len(speeds))
     plan = replace(plan, train_parts=(rows // parts,) * parts)
-    world = ServersWorld(plan, merge_settings(rows, 100_000), LINK, 0, restarts)
+    world = UnreliableServers(plan, merge_settings(rows, 100_000), LINK, 0, restarts=restarts)
     for place, peak in enumerate(speeds):
         held = (part for part in range(parts) if (place - part) % len(speeds) < copies)
         world.start_worker(Speed("server", peak), parts=tuple(held))

@@ -10,7 +10,7 @@ from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import PolicySettings
-from hogbatch.simulate.simulated_world import Conditions, SimulatedWorld, simulated_plan
+from hogbatch.simulate.simulated_world import SimulatedWorld, simulated_plan
 from hogbatch.simulate.speed import Speed
 
 MAX_MESSAGES_PER_S = 2000
@@ -36,7 +36,7 @@ def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
         beta=1.0,
         start_with=workers,
     )
-    world = SimulatedWorld(Coordinator(plan, Adaptive(PolicySettings())), Conditions(), seed=0)
+    world = SimulatedWorld(Coordinator(plan, Adaptive(PolicySettings())), seed=0)
     rng = Random(0)
     for _ in range(workers):
         world.start_worker(Speed("cpu", rng.uniform(1000, 4000)))

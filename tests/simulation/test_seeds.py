@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from hogbatch.simulate.scenario import FAULTS, draw_scenario, run_scenario
+from tests.simulation import scenario
+from tests.simulation.scenario import FAULTS, ScenarioFailed, draw_scenario, run_scenario
 
 SEEDS, PARTS = 200, 8
 
@@ -30,3 +31,9 @@ def test_every_fault_occurs_in_those_seeds():
     assert names == {*FAULTS, "interrupt"}
     assert any(scenario.conditions.bad_rows for scenario in drawn)
     assert any(scenario.conditions.loss for scenario in drawn)
+
+
+def test_a_seed_that_fails_is_named(monkeypatch):
+    monkeypatch.setattr(scenario, "HORIZON_S", 0.01)
+    with pytest.raises(ScenarioFailed, match=r"seed 5: .* did not end.*scripts/simulate --seed 5"):
+        run_scenario(draw_scenario(5))

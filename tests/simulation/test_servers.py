@@ -8,14 +8,12 @@ from hogbatch.cluster.decisions.link import ServerLink, predicted_merge
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
-from hogbatch.simulate.audit import InvariantViolation
-from hogbatch.simulate.simulated_servers import (
-    ServersWorld,
-    check_models,
-    engine_of,
-)
+from hogbatch.simulate.simulated_servers import engine_of
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed
+from tests.simulation.audit import InvariantViolation
+from tests.simulation.merged_rows import check_models
+from tests.simulation.unreliable import UnreliableServers
 
 SERVERS = 100
 ROWS, EPOCHS = 5_000_000, 2
@@ -29,7 +27,7 @@ def world_of(
     stopping = StoppingCriteria(EPOCHS, None, None, math.inf, "last", math.inf)
     plan = simulated_plan(stopping, Limits(None, None), (rows, 1000, 0), 0.1, 1.0, servers)
     settings = merge_settings(rows, parameters, **merging)
-    world = ServersWorld(plan, settings, LINK, seed, restarts)
+    world = UnreliableServers(plan, settings, LINK, seed, restarts=restarts)
     for _ in range(servers):
         world.start_worker(speed)
     world.begin()

@@ -68,7 +68,7 @@ class RehearsedWorld(World):
         self, components: RunComponents, copy_speed: float, rng: Random, queue: EventQueue
     ) -> None:
         """`copy_speed` is that of the core that copies, in bytes per second."""
-        super().__init__(components.coordinator, rng, queue=queue)
+        super().__init__(components.coordinator, rng, queue)
         self._components, self._copy_speed = components, copy_speed
         segments, recorder = components.segments, components.recorder
         self.actions = {
@@ -212,9 +212,9 @@ class Rehearsal(Platform):
         first = 0
         for request, own in zip(workers, teams, strict=True):
             if own is None:
-                world.start(partial(gpu_engine, request))
+                world.start(gpu_engine(request))
             else:
-                world.start(partial(cpu_engine, request.threads, own, first))
+                world.start(cpu_engine(request.threads, own, first))
                 first += own.threads
 
     def _keep_sampling(self, components: RunComponents, copy_speed: float) -> None:

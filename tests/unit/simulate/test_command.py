@@ -66,19 +66,6 @@ def test_parked_workers_are_shown_with_the_reason(capsys):
     assert not [line for line in all_train if "is parked" in line]
 
 
-def test_a_run_with_faults_prints_its_events(capsys):
-    said = lines(capsys, "--faults", "--seed", "7")
-    assert said[-1].split(" s  ")[1].split()[0] in ("finished", "time", "stopped", "failed")
-
-
-def test_a_seed_that_fails_is_named(capsys, monkeypatch):
-    monkeypatch.setattr("hogbatch.simulate.scenario.HORIZON_S", 0.01)
-    assert main(["simulate", "--faults", "--seeds", "5:9"]) == 1
-    said = capsys.readouterr().err
-    assert "seed 5: at " in said and "did not end" in said
-    assert "hogbatch simulate --faults --seed 5" in said
-
-
 class Failing:
     def __init__(self, settings):
         pass
@@ -108,9 +95,6 @@ class Failing:
             ["--alpha", "3"],
             "--alpha needs --policy paper-adaptive or module:Class; got --p",
         ),
-        (["--faults", "--policy", "fixed"], "--faults draws all settings from --seed; remove --po"),
-        (["--seeds", "0:9"], "--seeds requires --faults"),
-        (["--faults", "--seeds", "0:9:0"], "expected FIRST:STOP"),
     ],
 )
 def test_bad_values_are_one_sentence(capsys, flags, words):

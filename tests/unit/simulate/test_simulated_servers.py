@@ -1,4 +1,4 @@
-"""Checks of the models of simulated servers, and their steps in merges."""
+"""Steps of simulated servers in merges."""
 
 from random import Random
 from types import SimpleNamespace
@@ -7,16 +7,13 @@ import msgspec
 import pytest
 
 from hogbatch.cluster.decisions.link import ServerLink
-from hogbatch.simulate.audit import InvariantViolation
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.server_engine import (
     UNREACHABLE_S,
     Exchange,
-    MergedModel,
     ServerEngine,
     TrainedRows,
 )
-from hogbatch.simulate.simulated_servers import check_models, check_rows
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Collect, Collected, Lease, Reduce, Reduced
 from tests.support.simulated_host import SimulatedHost
@@ -24,23 +21,6 @@ from tests.support.wire_messages import WELCOME
 
 LINK, SIZE = ServerLink(1e-3, 1e9), 1_000_000
 ONE, TWO = TrainedRows(0, 0, 10), TrainedRows(0, 10, 20)
-
-
-@pytest.mark.parametrize(
-    ("rows", "found"),
-    [
-        ([(0, 0, 10), (0, 5, 10)], "row 5 of epoch 0 was merged twice"),
-        ([(0, 0, 10), (0, 0, 10)], "merged twice"),
-        ([(0, 0, 9), (1, 0, 10)], "9 rows of epoch 0"),
-        ([(0, 0, 10), (2, 0, 10)], "0 rows of epoch 1"),
-        ([(0, 0, 10), (1, 0, 5)], "15 rows were merged, 20 trained on"),
-        ([], "0 rows were merged, 20 trained on"),
-    ],
-)
-def test_rows_that_are_missing_or_merged_twice_are_found(rows, found):
-    with pytest.raises(InvariantViolation, match=found):
-        check_rows([TrainedRows(*each) for each in rows], 10, 20)
-    check_rows([TrainedRows(*each) for each in [(0, 0, 4), (0, 4, 10), (1, 0, 10)]], 10, 20)
 
 
 class Cluster:
@@ -71,25 +51,6 @@ class Cluster:
 
     def said(self, number):
         return [message for _, message in self.hosts[number].posted]
-
-
-def test_servers_that_end_with_different_models_are_found():
-    first, second = engines = Cluster().engines
-    state = SimpleNamespace(plan=SimpleNamespace(train_rows=20), progress=SimpleNamespace(rows=20))
-    processes = {number: SimpleNamespace(engine=each) for number, each in enumerate(engines)}
-    world = SimpleNamespace(processes=processes, state=state)
-    first.change, first.merged = [], MergedModel(MergedModel(), (ONE, TWO))
-    second.merged = first.merged
-    with pytest.raises(InvariantViolation, match="1 servers end with rows that are not merged"):
-        check_models(world)
-    second.change = []
-    check_models(world)
-    second.merged = MergedModel(MergedModel(), (ONE, TWO))
-    with pytest.raises(InvariantViolation, match="2 servers end with 2 models"):
-        check_models(world)
-    processes.clear()
-    with pytest.raises(InvariantViolation, match="no server is left"):
-        check_models(world)
 
 
 def reduce(attempt=1, numbers=(0, 1), *, collect=True):

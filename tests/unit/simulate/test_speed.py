@@ -51,18 +51,3 @@ def test_leases_are_done_one_after_the_other(engine, host):
     host.run()
     assert [done.lease for _, done in host.posted] == [0, 1, 2]
     assert [at for at, _ in host.posted] == pytest.approx([0.1, 0.2, 0.3])
-
-
-def test_a_hung_worker_finishes_only_the_lease_in_progress_unless_a_row_kills_it(engine, host):
-    engine.submit(work(0))
-    engine.submit(work(1))
-    engine.hung = True
-    host.run()
-    engine.submit(work(2))
-    host.run()
-    assert [done.lease for _, done in host.posted] == [0] and host.alive
-    engine._queue.clear()
-    engine.deadly_row = lambda given: given.start
-    engine.submit(work(3))
-    host.run()
-    assert host.exited == "killed by SIGSEGV"

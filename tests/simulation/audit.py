@@ -1,7 +1,7 @@
 """An audit of "every row exactly once": independent bookkeeping, compared with that of a run.
 
-It is derived from messages and commands only. Simulated runs (:mod:`hogbatch.simulate.world`) and
-the property test of the coordinator use it.
+It is derived from messages and commands only. Simulated runs with faults and the property test of
+the coordinator use it.
 """
 
 import math

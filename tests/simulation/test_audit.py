@@ -4,8 +4,8 @@ import pytest
 
 from hogbatch.coordinator.commands import Finish, Kill, Quarantine, Record, Revoke, Send
 from hogbatch.events.event import EpochEnded, LeaseDone
-from hogbatch.simulate.audit import Audit, InvariantViolation
 from hogbatch.wire.messages import Done, Lease, Stop
+from tests.simulation.audit import Audit, InvariantViolation
 from tests.support.coordinator_stage import Stage, make_plan
 
 

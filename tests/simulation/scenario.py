@@ -9,24 +9,23 @@ from hogbatch.coordinator.plan import Limits, Plan, StoppingCriteria
 from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
-from hogbatch.errors import HogbatchError
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
-from hogbatch.simulate.audit import Audit, InvariantViolation, check
-from hogbatch.simulate.simulated_world import (
-    Conditions,
-    SimulatedWorld,
-    engine_of,
-    simulated_plan,
-)
+from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed
-from hogbatch.simulate.worker import SimulatedWorker
+from tests.simulation.audit import InvariantViolation, check
+from tests.simulation.unreliable import (
+    Conditions,
+    UnreliableEngine,
+    UnreliableWorker,
+    UnreliableWorld,
+)
 
 HORIZON_S = 20_000.0  # of simulated time; a longer run counts as endless
 STOPPED_WITHIN_S = 8.0  # of an interrupt: 4 s for leases in flight, then a check of the model
 
 
-class ScenarioFailed(HogbatchError):
+class ScenarioFailed(AssertionError):
     """A simulated run has violated an invariant."""
 
 
@@ -37,6 +36,13 @@ class Fault(NamedTuple):
     name: str
 
 
+class DrawnWorker(NamedTuple):
+    """A worker's speed, and the rows of the largest batch that fits; None: unlimited."""
+
+    speed: Speed
+    memory: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One run and the faults that happen in it."""
@@ -44,7 +50,7 @@ class Scenario:
     seed: int
     plan: Plan
     policy: str
-    speeds: tuple[Speed, ...]
+    workers: tuple[DrawnWorker, ...]
     conditions: Conditions
     faults: tuple[Fault, ...]
 
@@ -79,30 +85,31 @@ FAULTS = WORKER_FAULTS | {
 
 def draw_scenario(seed: int) -> Scenario:
     rng = Random(seed)
-    speeds = tuple(_draw_speed(rng) for _ in range(rng.randint(1, 10)))
+    workers = tuple(_draw_worker(rng) for _ in range(rng.randint(1, 10)))
     train_rows = int(10 ** rng.uniform(0, 4.2))
-    seconds = train_rows * (epochs := rng.randint(1, 4)) / sum(speed.peak for speed in speeds)
+    peak = sum(worker.speed.peak for worker in workers)
+    seconds = train_rows * (epochs := rng.randint(1, 4)) / peak
     conditions = _draw_conditions(rng, train_rows)
     return Scenario(
         seed=seed,
-        plan=_draw_plan(rng, train_rows, epochs, len(speeds)),
+        plan=_draw_plan(rng, train_rows, epochs, len(workers)),
         policy=rng.choice(["adaptive", "adaptive", "hogbatch", "fixed"]),
-        speeds=speeds,
+        workers=workers,
         conditions=conditions,
         faults=_draw_faults(rng, 2.0 + 1.5 * seconds),
     )
 
 
-def _draw_speed(rng: Random) -> Speed:
+def _draw_worker(rng: Random) -> DrawnWorker:
     gpu = rng.random() < 0.3
-    return Speed(
+    speed = Speed(
         device="gpu" if gpu else "cpu",
         peak=10 ** (rng.uniform(3, 4.5) if gpu else rng.uniform(2, 4)),
         half=10 ** rng.uniform(1, 2.5) if gpu else 0.0,
         startup=rng.uniform(0.01, 1.0),
         spread=rng.choice([0.0, 0.05, 0.3]),
-        memory=rng.choice([None, None, None, rng.randint(2, 200)]),
     )
+    return DrawnWorker(speed, rng.choice([None, None, None, rng.randint(2, 200)]))
 
 
 def _draw_held_out(rng: Random) -> tuple[int, int]:
@@ -157,12 +164,11 @@ def _draw_faults(rng: Random, seconds: float) -> tuple[Fault, ...]:
 # Running -------------------------------------------------------------------------------------
 
 
-def run_scenario(scenario: Scenario) -> SimulatedWorld:
+def run_scenario(scenario: Scenario) -> UnreliableWorld:
     """Simulate the run to its end; :class:`ScenarioFailed` if an invariant is violated."""
-    start, audit = scenario.resumed(None), Audit(scenario.plan)
-    world = SimulatedWorld(start, scenario.conditions, scenario.seed, audit)
-    for speed in scenario.speeds:
-        world.start_worker(speed, world.rng.uniform(0, 0.5))
+    world = UnreliableWorld(scenario.resumed(None), scenario.conditions, scenario.seed)
+    for speed, memory in scenario.workers:
+        world.start_worker(speed, world.rng.uniform(0, 0.5), memory)
     world.begin()
     injector = FaultInjector(world, scenario)
     for fault in scenario.faults:
@@ -173,7 +179,7 @@ def run_scenario(scenario: Scenario) -> SimulatedWorld:
     except AssertionError as error:
         raise ScenarioFailed(
             f"seed {scenario.seed}: at {world.queue.now:.3f} s: {error}; "
-            f"reproduce with: hogbatch simulate --faults --seed {scenario.seed}"
+            f"reproduce with: scripts/simulate --seed {scenario.seed}"
         ) from error
     return world
 
@@ -182,7 +188,7 @@ def run_scenario(scenario: Scenario) -> SimulatedWorld:
 class FaultInjector:
     """Injects faults by name."""
 
-    world: SimulatedWorld
+    world: UnreliableWorld
     scenario: Scenario
     interrupted_at: float | None = None
     corruptions: int = 0
@@ -198,10 +204,12 @@ class FaultInjector:
         elif world.processes:
             worker = world.processes[world.rng.choice(list(world.processes))]
             world.note(f"{name}: process {worker.pid}")
+            assert isinstance(worker, UnreliableWorker)
             self._harm(worker, name)
 
-    def _harm(self, worker: SimulatedWorker, name: str) -> None:
-        rng, engine = self.world.rng, engine_of(worker)
+    def _harm(self, worker: UnreliableWorker, name: str) -> None:
+        rng, engine = self.world.rng, worker.engine
+        assert isinstance(engine, UnreliableEngine)
         match name:
             case "die":
                 worker.exit("killed by SIGKILL")
@@ -223,25 +231,27 @@ class FaultInjector:
                 worker.hung = engine.hung = True
 
     def _disturb(self, name: str) -> None:
-        world, rng, speeds = self.world, self.world.rng, self.scenario.speeds
+        world, rng, workers = self.world, self.world.rng, self.scenario.workers
         match name:
             case "join":
-                world.start_worker(rng.choice(speeds))
+                speed, memory = rng.choice(workers)
+                world.start_worker(speed, memory=memory)
             case "stop coordinator":
                 world.stop_coordinator(10 ** rng.uniform(-1, 2))
             case "corrupt model":
                 world.corrupted = True
                 self.corruptions += 1
             case "kill coordinator":
-                world.kill_coordinator(self.scenario.resumed, after=0.5)
-                for speed in speeds[: rng.randint(1, len(speeds))]:  # possibly fewer than before
-                    world.start_worker(speed, 0.5 + rng.random())
+                world.crash(self.scenario.resumed, after=0.5)
+                left = rng.randint(1, len(workers))  # possibly fewer than before
+                for speed, memory in workers[:left]:
+                    world.start_worker(speed, 0.5 + rng.random(), memory)
             case "interrupt":
                 self.interrupted_at = world.queue.now
                 world.interrupt()
 
 
-def _check_end(world: SimulatedWorld, scenario: Scenario, injector: FaultInjector) -> None:
+def _check_end(world: UnreliableWorld, scenario: Scenario, injector: FaultInjector) -> None:
     finish = world.finish
     if finish is None:
         raise InvariantViolation(f"the run did not end; it is in phase {world.state.phase}")
@@ -249,7 +259,7 @@ def _check_end(world: SimulatedWorld, scenario: Scenario, injector: FaultInjecto
         gone = scenario.conditions.restarts is not None or world.left_for_good > 0
         excused = injector.corruptions >= MAX_ROLLBACKS if finish.diverged else gone
         check(excused, f"failed: {finish.reason}")
-    if finish.status == "finished" and world.audit is not None:
+    if finish.status == "finished":
         epochs, every_row_bad = world.audit.epoch, not world.state.epochs.rows.rows
         stopping = scenario.plan.stopping
         all_rows = epochs == stopping.epochs or world.audit.rows == stopping.max_rows

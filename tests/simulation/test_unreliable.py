@@ -1,19 +1,24 @@
-"""Worlds save, restart and end what they should; the audit does not see it."""
+"""Unreliable worlds do what they should; the audit does not see it."""
+
+from random import Random
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.commands import Quarantine, Revoke
-from hogbatch.simulate.scenario import draw_scenario
 from hogbatch.simulate.simulated_servers import ServersWorld
-from hogbatch.simulate.simulated_world import Conditions, SimulatedWorld
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Lease
+from tests.simulation.scenario import draw_scenario
+from tests.simulation.unreliable import Conditions, UnreliableEngine, UnreliableWorld
+from tests.support.simulated_host import SimulatedHost
 
 
 def world_of(scenario, **conditions):
-    world = SimulatedWorld(scenario.resumed(None), Conditions(**conditions), 0)
+    world = UnreliableWorld(scenario.resumed(None), Conditions(**conditions), 0)
     world.start_worker(Speed("cpu", 1000.0))
     world.begin()
     return world
@@ -35,7 +40,7 @@ def test_a_killed_coordinator_continues_from_the_last_finite_model(given, not_fi
     world, saved = world_of(given), []
     world.copy = lambda: not_finite_at
     world.run(8.0)
-    world.kill_coordinator(lambda found: saved.append(found) or given.resumed(found), 0.5)
+    world.crash(lambda found: saved.append(found) or given.resumed(found), 0.5)
     assert [each is None for each in saved] == [not_finite_at is not None]
 
 
@@ -49,11 +54,12 @@ def test_workers_are_restarted_as_often_as_the_conditions_say(given):
     for second in range(1, 8):
         world.queue.at(second, kill)
     world.run(20.0)
-    assert len(world._engines) == 3
+    assert world.restarted == 2
 
 
 def test_a_worker_whose_fence_is_raised_reports_no_rows(given):
     world = world_of(given)
+    world.audit = Mock()  # it would find the leases that follow
     world.run(4.0)
     before = world.messages["Done"]
     world.run(4.5)
@@ -86,3 +92,31 @@ def test_a_server_whose_fence_is_raised_is_ended(given):
     world.actions[Revoke](Revoke(first.number))
     assert not first.alive and list(world.processes) == [2]
     assert world.fence(first.number) == 1
+
+
+def test_messages_are_lost_except_hello(given):
+    world = world_of(given, loss=1.0)
+    world.run(20.0)
+    assert world.messages.keys() == {"Hello"}
+
+
+def lease_of(number):
+    return Lease(number, "train", 0, 10 * number, 10 * number + 10, 5, 0.1, 7)
+
+
+def test_a_hung_worker_finishes_only_the_lease_in_progress_unless_a_row_kills_it():
+    host = SimulatedHost(SimpleNamespace(fence=[7]))
+    engine = UnreliableEngine(Speed("cpu", 100.0, startup=0.1), Random(0))
+    engine.prepare(None, host)
+    engine.submit(lease_of(0))
+    engine.submit(lease_of(1))
+    engine.hung = True
+    host.run()
+    engine.submit(lease_of(2))
+    host.run()
+    assert [done.lease for _, done in host.posted] == [0] and host.alive
+    engine._queue.clear()
+    engine.deadly_row = lambda given: given.start
+    engine.submit(lease_of(3))
+    host.run()
+    assert host.exited == "killed by SIGSEGV"
