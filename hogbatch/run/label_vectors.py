@@ -142,6 +142,11 @@ def choose(model: Model, sources: Sources, config: TrainConfig, rows: Examples) 
     grid = [NONE, *(Setting(w, e, each) for e in EXPONENTS for w in WEIGHTS)]
     first = [own._replace(rows=each)] if given else grid
     best = measure_best(model, sources, first, rows).setting
+    largest = WEIGHTS[-1]
+    while not given and best.weight == largest:  # larger ones may be better
+        largest *= 2
+        more = [Setting(largest, exponent, each) for exponent in EXPONENTS]
+        best = measure_best(model, sources, [best, *more], rows).setting
     if not (later and best.weight):
         return best
     shares = (1.0,) if given else SHARES

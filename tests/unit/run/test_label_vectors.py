@@ -1,12 +1,15 @@
-"""The temperature of models with label vectors."""
+"""The weights of label vectors, and the temperature of models with them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from hogbatch.config.train import TrainConfig
 from hogbatch.data.batch import Examples, dense_inputs, multi_labels
-from hogbatch.run.label_vectors import divided, temperature_of
+from hogbatch.run import label_vectors
+from hogbatch.run.label_vectors import Sources, choose, divided, temperature_of
 from tests.support.trained_models import model_for
 
 RANDOM = np.random.default_rng(5)
@@ -23,3 +26,13 @@ def test_it_undoes_what_makes_the_differences_of_scores_too_large(temperature):
     rows = Examples(INPUTS, lists, 5)
     found = temperature_of(divided(model, 1 / temperature), rows)
     assert found == pytest.approx(temperature, rel=0.1)
+
+
+@pytest.mark.parametrize("best", [4.0, 32.0, 128.0])
+def test_larger_weights_are_tried_while_the_largest_one_is_the_best(monkeypatch, best):
+    def measure_best(model, sources, settings, rows):
+        return SimpleNamespace(setting=min(settings, key=lambda each: abs(each.weight - best)))
+
+    monkeypatch.setattr(label_vectors, "measure_best", measure_best)
+    config = TrainConfig("data", nearest_rows="off")
+    assert choose(None, Sources(None, None, None), config, None).weight == best
