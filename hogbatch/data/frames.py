@@ -59,8 +59,7 @@ def columns_of(values: Any) -> GivenColumns:
     if hasattr(values, "column_names"):  # Arrow
         return GivenColumns(values.column_names, values.columns)
     if hasattr(values, "iloc") and hasattr(values, "columns"):  # pandas
-        cells = [values.iloc[:, position] for position in range(values.shape[1])]
-        return GivenColumns(list(values.columns), cells)
+        return GivenColumns(list(values.columns), [cells for _, cells in values.items()])
     if hasattr(values, "get_columns"):  # Polars
         return GivenColumns(values.columns, values.get_columns())
     if isinstance(values, np.ndarray) and values.dtype.names is not None:

@@ -13,9 +13,9 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 class Block(NamedTuple):
-    """The features of B rows of a column: k stored values per row."""
+    """The features of B rows of one or several columns: k stored values per row."""
 
-    features: NDArray[np.int32]  # [B, k]
+    features: NDArray[np.int32]  # [B, k], or [1, k] if all rows have the same
     values: NDArray[np.float32]  # [B, k]
 
 

@@ -86,8 +86,7 @@ class DateEncoder:
             at = self.number.width + 2 * n
             values[:, at] = np.where(missing, 0.0, 2**0.5 * np.sin(angle))
             values[:, at + 1] = np.where(missing, 0.0, 2**0.5 * np.cos(angle))
-        features = np.broadcast_to(np.arange(self.width, dtype=np.int32), values.shape)
-        return Block(features, values)
+        return Block(np.arange(self.width, dtype=np.int32)[np.newaxis], values)
 
     def description(self) -> dict[str, Any]:
         """The scalars, as JSON."""

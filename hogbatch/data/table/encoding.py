@@ -7,6 +7,7 @@ same features, whatever the order of their columns.
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from hogbatch.data.table.columns import (
     ENCODING,
     MISSING,
     CategoryColumn,
+    NumberColumn,
     Table,
     TextColumn,
     form_of,
@@ -27,9 +29,15 @@ from hogbatch.data.table.columns import (
 )
 from hogbatch.data.table.dates import FORMATS
 from hogbatch.data.table.encoder import Arrays, Block
-from hogbatch.data.table.encoders import ENCODERS, Encoder, TextEncoder
+from hogbatch.data.table.encoders import (
+    ENCODERS,
+    CategoryEncoder,
+    DateEncoder,
+    Encoder,
+    TextEncoder,
+)
 from hogbatch.data.table.kinds import Inspected, Kind, kind_of
-from hogbatch.data.table.numeric import NumericEncoder
+from hogbatch.data.table.numeric import NumericEncoder, PlainNumbers
 from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.words import terms
 from hogbatch.data.table.written import DECIMALS
@@ -88,7 +96,28 @@ class DescribedColumn(NamedTuple):
     encoder: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class EncodedTogether(NamedTuple):
+    """Columns that are encoded together."""
+
+    columns: tuple[int, ...]  # places in `TableEncoding.columns`
+    stored: NDArray[np.intp]  # the places of their stored values among those of a row
+    first: int  # to be added to the features
+    encoder: PlainNumbers | NumericEncoder | DateEncoder | CategoryEncoder
+
+    def encode(self, table: Table, rows: RowNumbers) -> Block:
+        """The features of some rows of the columns."""
+        if not isinstance(self.encoder, PlainNumbers):
+            block = self.encoder.encode(table.columns[self.columns[0]], rows)
+            return block._replace(features=block.features + np.int32(self.first))
+        cells = np.empty((len(rows), len(self.columns)))
+        for place, n in enumerate(self.columns):
+            column = table.columns[n]
+            assert isinstance(column, NumberColumn)
+            cells[:, place] = column.values.take(rows)
+        return self.encoder.encode(cells)
+
+
+@dataclass(frozen=True, eq=False)  # no slots: cached_property needs a __dict__
 class TableEncoding:
     """The encoders of all columns that are used, and the form of the training table."""
 
@@ -97,7 +126,7 @@ class TableEncoding:
     labels: tuple[LabelColumn, ...]  # at least one
     named: bool  # whether the training table had names
 
-    @property
+    @cached_property
     def features(self) -> int:
         """F."""
         return sum(column.encoder.width for column in self.columns)
@@ -119,13 +148,13 @@ class TableEncoding:
         for column in self.columns:
             yield column, slice(start, start := start + column.encoder.width)
 
-    @property
+    @cached_property
     def sparse(self) -> bool:
         """Whether rows are in CSR form: always with texts, else if most features are 0."""
         stored = sum(column.encoder.stored for column in self.columns)
         return bool(self._texts) or self.features > MAX_EMPTY * stored
 
-    @property
+    @cached_property
     def _texts(self) -> list[int]:
         return [n for n, each in enumerate(self.columns) if isinstance(each.encoder, TextEncoder)]
 
@@ -209,11 +238,23 @@ class TableEncoding:
         numbers = table.numbers(rows)
         return self._csr(table, numbers) if self.sparse else self._dense(table, numbers)
 
-    def _blocks(self, table: Table, rows: RowNumbers) -> Iterator[tuple[int, Block]]:
-        """First feature and encoded `rows` of each column but texts."""
+    @cached_property
+    def _together(self) -> tuple[EncodedTogether, ...]:
+        """All columns but texts."""
+        stored, plain, others = 0, [], list[EncodedTogether]()
         for n, (own, features) in enumerate(self.features_by_column()):
-            if not isinstance(own.encoder, TextEncoder):
-                yield features.start, own.encoder.encode(table.columns[n], rows)
+            encoder, count = own.encoder, own.encoder.stored
+            if isinstance(encoder, NumericEncoder) and encoder.plain:
+                plain.append((n, stored, features.start, encoder))
+            elif not isinstance(encoder, TextEncoder):
+                places = np.arange(stored, stored + count)
+                others.append(EncodedTogether((n,), places, features.start, encoder))
+            stored += count
+        if not plain:
+            return tuple(others)
+        columns, places, *encoders = zip(*plain, strict=True)
+        numbers = PlainNumbers.of([*zip(*encoders, strict=True)])
+        return EncodedTogether(columns, np.array(places), 0, numbers), *others
 
     def _dense(self, table: Table, rows: RowNumbers) -> Inputs:
         require(FLOAT32 * len(rows) * self.features, f"the rows of {table.source}", ADVICE)
@@ -226,11 +267,12 @@ class TableEncoding:
 
     def _dense_block(self, table: Table, rows: RowNumbers) -> NDArray[np.float32]:
         dense, numbers = np.zeros((len(rows), self.features), np.float32), np.arange(len(rows))
-        for feature, (features, values) in self._blocks(table, rows):
-            if features.any():
-                dense[numbers[:, np.newaxis], features + feature] = values
-            else:  # of plain numbers; faster
-                dense[:, feature] = values[:, 0]
+        for each in self._together:
+            features, values = each.encode(table, rows)
+            if len(features) == 1:  # faster
+                dense[:, features[0]] = values
+            else:
+                dense[numbers[:, np.newaxis], features] = values
         return dense
 
     def _csr(self, table: Table, rows: RowNumbers) -> Inputs:
@@ -239,11 +281,8 @@ class TableEncoding:
         require(size, f"the rows of {table.source}", ADVICE)
         features = np.empty((len(rows), stored), np.int32)
         values = np.empty((len(rows), stored), np.float32)
-        offset = 0
-        for feature, block in self._blocks(table, rows):
-            columns = slice(offset, offset := offset + block.values.shape[1])
-            np.add(block.features, feature, out=features[:, columns], casting="unsafe")
-            values[:, columns] = block.values
+        for each in self._together:
+            features[:, each.stored], values[:, each.stored] = each.encode(table, rows)
         indptr = np.arange(len(rows) + 1) * stored
         plain = csr_inputs(indptr, features.reshape(-1), values.reshape(-1))
         return self._with_texts(plain, table, rows) if self._texts else plain

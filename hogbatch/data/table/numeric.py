@@ -1,7 +1,8 @@
 """The encoder of columns of numbers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +102,11 @@ class NumericEncoder(StoredByField):
         scale = upper - lower if upper > lower else half
         return cls(median, scale, median, indicator, bounded=True)
 
+    @property
+    def plain(self) -> bool:
+        """Whether it has one stored value, which is not a place among quantiles."""
+        return self.edges is None and self.quantiles is None
+
     def if_it_varies_later(self) -> "NumericEncoder":
         """This encoder; if all rows have one number, with a scale for other numbers."""
         constant = self.scale == TO_ZERO and not self.indicator
@@ -113,13 +119,13 @@ class NumericEncoder(StoredByField):
         missing = np.isnan(cells)
         cells[missing] = self.fill
         values = np.empty((len(rows), self.stored), np.float32)
-        features = np.broadcast_to(np.arange(self.stored, dtype=np.int32), values.shape)
+        features = np.arange(self.stored, dtype=np.int32)[np.newaxis]
         if self.edges is not None:
             low, high = self.edges[:-1], self.edges[1:]
             values[:, 1:] = ((cells[:, np.newaxis] - low) / (high - low)).clip(0, 1)
         values[:, 0] = self._scaled(cells)
         if self.indicator:
-            features = features.copy()
+            features = np.broadcast_to(features, values.shape).copy()
             features[missing, 0] = self.stored
             values[missing, 0] = 1.0
         return Block(features, values)
@@ -129,9 +135,54 @@ class NumericEncoder(StoredByField):
             places = np.linspace(0, 1, len(self.quantiles))
             cells = np.interp(cells, self.quantiles, places)
         scaled = (cells - self.mean) / self.scale
-        if self.bounded:  # the same function without a square, which could overflow
-            scaled = BOUND * np.sin(np.arctan(scaled / BOUND))
-        return scaled
+        return _bounded(scaled) if self.bounded else scaled
+
+
+class PlainNumbers(NamedTuple):
+    """The encoders of K columns of numbers that have one stored value each, as one encoder.
+
+    A row is encoded in a few operations instead of some for each column.
+    """
+
+    mean: NDArray[np.float64]  # [K], like the next ones as in `NumericEncoder`
+    scale: NDArray[np.float64]
+    fill: NDArray[np.float64]
+    bounded: NDArray[np.bool_]
+    features: NDArray[np.int32]  # [K]
+    if_missing: NDArray[np.int32]  # [K], the feature of a missing value; the same without indicator
+
+    @classmethod
+    def of(cls, encoders: Sequence[tuple[int, NumericEncoder]]) -> "PlainNumbers":
+        """The `encoders`, each with its first feature; none has quantiles or edges."""
+        found = [
+            (each.mean, each.scale, each.fill, each.bounded, first, first + each.indicator)
+            for first, each in encoders
+        ]
+        columns = zip(*found, strict=True) if found else [()] * len(cls._fields)
+        types = np.float64, np.float64, np.float64, np.bool_, np.int32, np.int32
+        return cls(*map(np.array, columns, types))
+
+    def encode(self, cells: NDArray[np.float64]) -> Block:
+        """The features of rows of cells[B, K], which are overwritten; NaN where missing."""
+        missing, features = np.isnan(cells), self.features[np.newaxis]
+        if gaps := missing.any():
+            np.copyto(cells, self.fill, where=missing)
+        cells -= self.mean
+        cells /= self.scale
+        if self.bounded.any():
+            bounded = _bounded(cells)
+            cells = bounded if self.bounded.all() else np.where(self.bounded, bounded, cells)
+        values = cells.astype(np.float32)
+        if gaps:
+            features = np.where(missing, self.if_missing, self.features)
+            values[missing & (self.if_missing != self.features)] = 1.0
+        return Block(features, values)
+
+
+def _bounded(scaled: NDArray[np.float64]) -> NDArray[np.float64]:
+    """z / sqrt(1 + (z / BOUND)^2), without a square, which could overflow."""
+    bounded: NDArray[np.float64] = BOUND * np.sin(np.arctan(scaled / BOUND))
+    return bounded
 
 
 def _has_two(numbers: NDArray[np.float64]) -> bool:
