@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from hogbatch.data.columns import TableForm, find_features, numbered
 from hogbatch.data.raw import are_exact
-from hogbatch.data.table.columns import Column, NumberColumn, Table
+from hogbatch.data.table.columns import CategoryColumn, Column, NumberColumn, Table
 from hogbatch.errors import UsageError
 from hogbatch.machine.budget import require
 
 SOURCE: Final = "the data frame"
+FLOATS: Final = frozenset((float, np.float64, np.float32, type(None)))  # types of cells
+FEW_CELLS: Final = 64  # of text; PyArrow converts more cells faster than Python
 
 
 class GivenColumns(NamedTuple):
@@ -138,6 +140,17 @@ def table_of(
 
 
 def _column(cells: Any, name: str, source: str) -> Column:
+    if hasattr(getattr(cells, "array", None), "to_numpy"):  # a series of pandas
+        if isinstance(cells.dtype, np.dtype):
+            cells = cells.to_numpy()
+        elif cells.dtype.type is str and len(cells) <= FEW_CELLS:
+            cells = cells.tolist()
+    if isinstance(cells, list):
+        types = {*map(type, cells)}
+        if types <= FLOATS:
+            return NumberColumn(np.array(cells, np.float64))
+        if str in types and len(cells) <= FEW_CELLS:
+            return CategoryColumn.of_cells(cells)
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
         numbers = cells.dtype.type
         if numbers in (np.float32, np.float64):

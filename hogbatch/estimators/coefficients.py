@@ -32,7 +32,7 @@ def coefficients(model: Model, columns: int) -> Coefficients:
     weights, bias = _linear(model)
     positions, scaler = np.arange(model.network.features), model.scaler
     if model.table is not None:
-        positions, scaler = model.table.positions_without_labels(), _scaler(model.table)
+        positions, scaler = model.table.positions_without_labels, _scaler(model.table)
     found, intercept = np.zeros((model.network.outputs, columns)), bias
     if scaler is not None:
         weights = np.where(scaler.scale == TO_ZERO, 0.0, weights / scaler.scale)
@@ -57,7 +57,7 @@ def column_norms(model: Model, columns: int) -> Floats:
     if model.table is None:
         norms[:] = np.linalg.norm(weights, axis=0)
         return norms
-    positions = model.table.positions_without_labels()
+    positions = model.table.positions_without_labels
     owners = zip(positions, model.table.features_by_column(), strict=True)
     for position, (own, features) in owners:
         part = weights[:, features]

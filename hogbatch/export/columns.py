@@ -81,7 +81,7 @@ def add_columns(graph: Graph, table: TableEncoding) -> Operands:
     if not categories and not table.named:
         width, meaning = table.width_without_labels, "the columns but the labels; NaN if missing"
         matrix = graph.add_input("X", np.float64, width, meaning)
-        cells = graph.add("Gather", matrix, table.positions_without_labels(), axis=1)
+        cells = graph.add("Gather", matrix, table.positions_without_labels, axis=1)
     else:
         names = {own.position: _add_input(graph, own.name, own.encoder.kind) for own, _ in columns}
         found = [names[own.position] for own, _ in numbers]

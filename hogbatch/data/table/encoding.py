@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.columns import TableForm, find_features
 from hogbatch.data.order import RowNumbers
+from hogbatch.data.raw import are_exact
 from hogbatch.data.schema import Count, convert, expect
 from hogbatch.data.table.columns import (
     ENCODING,
@@ -41,6 +42,7 @@ from hogbatch.data.table.numeric import NumericEncoder, PlainNumbers
 from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.words import terms
 from hogbatch.data.table.written import DECIMALS
+from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
 
@@ -136,6 +138,7 @@ class TableEncoding:
         """The number of columns of a table without the label columns."""
         return self.width - len(self.labels)
 
+    @cached_property
     def positions_without_labels(self) -> NDArray[np.intp]:
         """The position of each column that is used in a table without the label columns."""
         labels = sorted(each.position for each in self.labels)
@@ -200,7 +203,7 @@ class TableEncoding:
         if len(form.names) == self.width:
             return [column.position for column in self.columns]
         if len(form.names) == self.width_without_labels:
-            return [*map(int, self.positions_without_labels())]
+            return [*map(int, self.positions_without_labels)]
         raise DataError(
             f"{form.source}: {len(form.names)} columns; expected the {self.width} columns of the "
             "training data, or all but the label column, because one of the tables has no names"
@@ -252,13 +255,39 @@ class TableEncoding:
             stored += count
         if not plain:
             return tuple(others)
-        columns, places, *encoders = zip(*plain, strict=True)
-        numbers = PlainNumbers.of([*zip(*encoders, strict=True)])
-        return EncodedTogether(columns, np.array(places), 0, numbers), *others
+        numbers = PlainNumbers.of([(first, encoder) for _, _, first, encoder in plain])
+        columns, at = tuple(n for n, *_ in plain), np.array([place for _, place, *_ in plain])
+        return EncodedTogether(columns, at, 0, numbers), *others
+
+    def transform_matrix(self, matrix: NDArray[Any], source: str) -> Inputs | None:
+        """Encode a matrix [N, width_without_labels] of numbers; None if a column at a time must be.
+
+        That is if a column has another encoder than `PlainNumbers`, or a number that it refuses.
+        """
+        numbers = self._together[0].encoder if len(self._together) == 1 else None
+        whole = matrix.dtype.kind in "iu"
+        if (
+            not isinstance(numbers, PlainNumbers)
+            or self._texts
+            or (whole and not are_exact(matrix))
+        ):
+            return None
+        dense, positions = self._empty(len(matrix), source), self.positions_without_labels
+        for start in range(0, len(matrix), BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
+            cells = matrix[part].take(positions, axis=1).astype(np.float64, copy=False)
+            if (np.abs(cells) >= FLOAT32_LIMIT).any():
+                return None
+            _store(numbers.encode(cells), dense[part])
+        return dense_inputs(dense)
+
+    def _empty(self, rows: int, source: str) -> NDArray[np.float32]:
+        """Features of dense rows, all 0."""
+        require(FLOAT32 * rows * self.features, f"the rows of {source}", ADVICE)
+        return np.zeros((rows, self.features), np.float32)
 
     def _dense(self, table: Table, rows: RowNumbers) -> Inputs:
-        require(FLOAT32 * len(rows) * self.features, f"the rows of {table.source}", ADVICE)
-        dense = np.empty((len(rows), self.features), np.float32)
+        dense = self._empty(len(rows), table.source)
         size, order = _block_rows(table, self.features), np.argsort(rows)
         for start in range(0, len(rows), size):
             places = order[start : start + size]
@@ -266,13 +295,9 @@ class TableEncoding:
         return dense_inputs(dense)
 
     def _dense_block(self, table: Table, rows: RowNumbers) -> NDArray[np.float32]:
-        dense, numbers = np.zeros((len(rows), self.features), np.float32), np.arange(len(rows))
+        dense = np.zeros((len(rows), self.features), np.float32)
         for each in self._together:
-            features, values = each.encode(table, rows)
-            if len(features) == 1:  # faster
-                dense[:, features[0]] = values
-            else:
-                dense[numbers[:, np.newaxis], features] = values
+            _store(each.encode(table, rows), dense)
         return dense
 
     def _csr(self, table: Table, rows: RowNumbers) -> Inputs:
@@ -366,6 +391,15 @@ class TableEncoding:
             encoder = ENCODERS[known.kinds[n]].from_description(own, stored, f"table.columns[{n}]")
             columns.append(EncodedColumn(name, known.positions[n], encoder, forms[n]))
         return cls(tuple(columns), known.width, labels, known.named)
+
+
+def _store(block: Block, dense: NDArray[np.float32]) -> None:
+    """Put the stored values of rows in their places in dense[B, F]."""
+    features, values = block
+    if len(features) == 1:  # faster
+        dense[:, features[0]] = values
+    else:
+        dense[np.arange(len(dense))[:, np.newaxis], features] = values
 
 
 def _label_column(table: Table, position: int) -> LabelColumn:

@@ -126,6 +126,10 @@ def encode(rows: Any, encoding: TableEncoding, name: str) -> Inputs:
     if is_sparse(rows):
         inputs, features = numbers_of(rows, encoding.width_without_labels, name)
         return encode_numbers(inputs, features, encoding, name)
+    if type(rows) is np.ndarray and rows.ndim == 2 and rows.dtype.kind in "biuf":
+        _expect_features(rows.shape[1], encoding, name)
+        if (found := encoding.transform_matrix(rows, name)) is not None:
+            return found
 
     def match(form: TableForm) -> list[int]:
         if not form.named:
@@ -177,6 +181,8 @@ def encode_numbers(
     if features > width or not sparse:
         _expect_features(features, encoding, source)
     dense = csr.to_dense(inputs, width).dense if sparse else inputs.dense
+    if (found := encoding.transform_matrix(dense, source)) is not None:
+        return found
     columns = {n: NumberColumn(dense[:, n].astype(np.float64)) for n in range(width)}
     table = Table(source, tuple(map(str, range(width))), columns, named=False)
     return encoding.transform(encoding.adapted(table))

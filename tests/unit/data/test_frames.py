@@ -1,4 +1,5 @@
 import datetime
+import math
 
 import numpy as np
 import pandas
@@ -7,7 +8,7 @@ import pyarrow
 import pytest
 from scipy import sparse
 
-from hogbatch.data.frames import is_frame, matrix_of, table_of
+from hogbatch.data.frames import FEW_CELLS, is_frame, matrix_of, table_of
 from hogbatch.data.load import prepare
 from hogbatch.data.memory import raw_set
 from hogbatch.data.order import Fractions, split
@@ -213,3 +214,31 @@ def test_an_infinite_number_of_a_matrix_is_named(dtype):
     numbers[3, 1] = np.inf
     with pytest.raises(DataError, match=r"row 3: column '1': expected a finite number .*got inf"):
         training_set(numbers, [0, 1] * 10, None, TableOptions())
+
+
+@pytest.mark.parametrize("rows", [1, FEW_CELLS, FEW_CELLS + 1])
+def test_cells_are_the_same_however_they_are_given(rows):
+    """Found: lists, series and columns of Arrow that are converted in different ways."""
+    given = {
+        "float": [1.5, None, math.nan, 2.5],
+        "whole": [3, 1, 2, 2],
+        "text": [" b", "a", "b ", "NA"],
+        "gaps": ["x", None, "", "y"],
+        "truth": [True, False, True, True],
+    }
+    columns = {name: (cells * rows)[:rows] for name, cells in given.items()}
+    frame = pandas.DataFrame(columns)
+    alike = [columns, frame, pyarrow.table(columns), frame.to_dict("records"), frame.astype(object)]
+    first, *others = [table_of(each).columns for each in alike]
+    for other in others:
+        for position, column in first.items():
+            found = other[position]
+            assert type(found) is type(column)
+            np.testing.assert_array_equal(found.missing, column.missing)
+            if isinstance(column, CategoryColumn):
+                assert [found.values[n] for n in found.codes if n >= 0] == [
+                    column.values[n] for n in column.codes if n >= 0
+                ]
+            else:
+                np.testing.assert_array_equal(found.values, column.values)
+                assert (found.boolean, found.whole) == (column.boolean, column.whole)
