@@ -4,7 +4,6 @@ The compiled kernels give the results that `hogbatch.model.trained` computes wit
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -12,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, read_only
-from hogbatch.machine.linux import read_topology
+from hogbatch.machine.threads import on_all_cores
 from hogbatch.model.label_vectors import CELLS, NEAREST, LabelVectors, NearestRows
 
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 
-ROWS: Final = 16  # of a thread, at least
 SHORTLIST: Final = 100  # labels of a row that are ranked with the network's scores, too
 NONE: Final = np.zeros(1, np.int64), np.empty(0, np.int32)  # indptr and labels
 NO_ROWS: Final = NearestRows(LabelVectors(*NONE, np.empty(0, np.float32)), *NONE)
@@ -73,7 +71,7 @@ class Ranking:
         ranked = Ranked.of(count, sums, k)
         lists = read_only(true[0]), read_only(true[1])
         inputs = Inputs(*map(read_only, rows))
-        _on_all_cores(partial(rank_sums, inputs, lists, *self._given, scores, ranked), count)
+        on_all_cores(partial(rank_sums, inputs, lists, *self._given, scores, ranked), count)
         return ranked
 
 
@@ -104,16 +102,8 @@ class Shortlist:
         count, limit = len(rows.indptr) - 1, max(SHORTLIST, 2 * k)
         ranked = Ranked.of(count, 1, k)
         given = Inputs(*map(read_only, rows)), self._sources, self._hidden(rows), self._last
-        _on_all_cores(partial(rank_shortlist, *given, limit, ranked), count)
+        on_all_cores(partial(rank_shortlist, *given, limit, ranked), count)
         return ranked
-
-
-def _on_all_cores(rank: Callable[[int, int], None], count: int) -> None:
-    """Call `rank` for parts of `count` rows."""
-    threads = min(read_topology().threads, -(-count // ROWS))
-    bounds = np.linspace(0, count, threads + 1).astype(int).tolist()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(rank, bounds[:-1], bounds[1:]))
 
 
 def _read_only(vectors: LabelVectors) -> LabelVectors:

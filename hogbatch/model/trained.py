@@ -1,8 +1,10 @@
 """A trained model in use: scores, labels and probabilities of rows, with NumPy alone."""
 
-from collections.abc import Iterator, Sequence
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -38,12 +40,17 @@ from hogbatch.model.ranking import Lists, Ranking, Shortlist
 
 Floats = NDArray[np.float32]
 Layers = tuple[LayerWeights, ...]
+Score = Callable[[Inputs], Iterator[tuple[int, NDArray[Any]]]]  # blocks of scores of scaled rows
 
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
 MAX_PRODUCTS: Final = 1 << 24  # of rows with label vectors, 64 MiB
 FINITE_ROWS: Final = 4096  # rows whose scores are checked at a time
 # Scores from which on compiled ranking saves more time than loading its kernels takes.
 COMPILED: Final = 1 << 28
+# Multiplications from which on compiled kernels save more time than loading them takes; and those
+# from which on they are faster once they are loaded.
+FIRST_PRODUCTS: Final = 1 << 36
+PRODUCTS: Final = 1 << 28
 NO_LABELS: Final = np.empty(0, np.int32)
 
 
@@ -199,7 +206,8 @@ class Model:
             ranking = self._shortlist()
         elif kind in (None, *NORMALISED):
             ranking = self._ranking(count(rows))
-        for start, part in self._parts(rows, ranking.rows if ranking else None):
+        members, most = self._members_for(count(rows))
+        for start, part in self._parts(rows, ranking.rows if ranking else most):
             size = count(part)
             own = _slice_lists(true, start, start + size) if true else None
             summary = ScoreSummary(size, k, kind, own)
@@ -207,7 +215,7 @@ class Model:
                 found = ranking(_as_csr(part), own or (np.zeros(size + 1, np.int64), NO_LABELS), k)
                 summary.fill(*(each[:, 0] for each in found))
             else:
-                for first, scores in self._scores_of(part, self.members):
+                for first, scores in self._scores_of(part, members):
                     summary.add(first, scores)
             expect_finite_scores(summary.finite, start)
             yield summary
@@ -238,7 +246,7 @@ class Model:
         """Compute the network's scores[B, C] of scaled rows, if possible at once."""
         last = self.layers[-1]
         if self.others or not last.output_major:
-            for first, scores in self._predicted(rows, self.members):
+            for first, scores in self._predicted(rows, self._interpreted(np.float32)):
                 out[:, first : first + scores.shape[1]] = scores
             return
         with np.errstate(over="ignore", invalid="ignore"):
@@ -304,23 +312,47 @@ class Model:
         self, inputs: RawInputs, dtype: Any = np.float32
     ) -> Iterator[tuple[tuple[slice, slice], NDArray[Any]]]:
         """Yield blocks of scores with their place in [N, C]; each is valid until the next one."""
-        members = self.members
-        if dtype != np.float32:
-            members = tuple(tuple(each.astype(dtype) for each in layers) for layers in members)
-        for start, part in self._parts(inputs):
-            for first, scores in self._scores_of(part, members):
+        members, most = self._members_for(count(inputs), dtype)
+        for start, part in self._parts(inputs, most):
+            for first, scores in self._scores_of(part, members, dtype):
                 rows, columns = scores.shape
                 yield (slice(start, start + rows), slice(first, first + columns)), scores
 
+    def _members_for(
+        self, rows: int, dtype: Any = np.float32
+    ) -> tuple[tuple[Score, ...], int | None]:
+        """What computes the scores of each member, and the rows to score at a time, if known.
+
+        Of many rows in float32, that are compiled kernels.
+        """
+        wide = self.network.output_major or self.network.outputs > OUTPUTS
+        products = rows * sum(math.prod(each.weights.shape) for each in self.layers)
+        least = PRODUCTS if "hogbatch.kernels.cpu.scores" in sys.modules else FIRST_PRODUCTS
+        compiled = not wide and dtype == np.float32 and products >= least
+        if not compiled or find_spec("numba") is None:
+            return self._interpreted(dtype), None
+        return self._compiled, max(1, CHUNK // max(self.network.features, self.network.outputs))
+
+    def _interpreted(self, dtype: Any) -> tuple[Score, ...]:
+        members = self.members
+        if dtype != np.float32:
+            members = tuple(tuple(each.astype(dtype) for each in layers) for layers in members)
+        return tuple(partial(_blocks, layers) for layers in members)
+
+    @cached_property
+    def _compiled(self) -> tuple[Score, ...]:
+        from hogbatch.model.compiled import CompiledNetwork  # here: Numba takes a second
+
+        return tuple(CompiledNetwork(self.network, each) for each in (self.tensors, *self.others))
+
     def _scores_of(
-        self, part: Inputs, members: tuple[Layers, ...]
+        self, part: Inputs, members: tuple[Score, ...], dtype: Any = np.float32
     ) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield blocks of the scores of scaled rows with their first column."""
         found = self._predicted(part, members)
         if self.label_vectors is None:
             yield from found
             return
-        dtype = members[0][-1].bias.dtype.type
         given = _as_csr(part), self.network.outputs, dtype
         products = self.label_vectors.scores(*given)
         if self.nearest_rows is not None:
@@ -330,19 +362,23 @@ class Model:
             yield first, scores
 
     def _predicted(
-        self, part: Inputs, members: tuple[Layers, ...]
+        self, part: Inputs, members: tuple[Score, ...]
     ) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield blocks of the scores of the members.
 
         An ensemble has one block, since the mean of its probabilities takes all scores of a row.
         """
-        found = (blocks(layers[-1], hidden(layers, part)) for layers in members)
+        found = (score(part) for score in members)
         if not self.others:
             yield from next(found)
             return
         scores = [np.hstack([block.copy() for _, block in each]) for each in found]
         mean = mean_scores(self.loss, np.array(scores, np.float64))
         yield 0, mean.astype(scores[0].dtype)
+
+
+def _blocks(layers: Layers, part: Inputs) -> Iterator[tuple[int, NDArray[Any]]]:
+    return blocks(layers[-1], hidden(layers, part))
 
 
 def expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int = 0) -> None:
