@@ -1,6 +1,7 @@
 """Reading files of later rows in the same way as the training rows."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from hogbatch.data.batch import Examples, RawInputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode
 from hogbatch.data.raw import Columns, RawSet, ReadOptions
-from hogbatch.data.readers import read_as
+from hogbatch.data.readers import read_as, read_pieces
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.source import is_standard_input
@@ -59,6 +60,17 @@ def rows_as(
     raw = read_as(file_of(path, part), options, cache)
     assert options.features is not None
     return _match_features(raw, options.features)
+
+
+def pieces_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> Iterator[RawSet]:
+    """Read rows without labels as `rows_as` does; those of a large text file in several pieces."""
+    assert options.features is not None
+    pieces = None if is_standard_input(path) else read_pieces(file_of(path, "test"), options)
+    if pieces is None:
+        yield rows_as(path, options, cache)
+        return
+    for raw in pieces:
+        yield _match_features(raw, options.features)
 
 
 def is_sample(path: str | Path) -> bool:

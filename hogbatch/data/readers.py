@@ -1,7 +1,7 @@
 """Selection of the reader for a file by its name or content."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final
@@ -9,6 +9,7 @@ from typing import Final
 from hogbatch.data import arrays, libsvm, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.labelled import labelled
+from hogbatch.data.pieces import is_large, text_pieces
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, is_archive
 from hogbatch.data.source import Source, opened
@@ -73,6 +74,22 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
             source.progress.end()
 
 
+def read_pieces(path: str | Path, options: ReadOptions) -> Iterator[RawSet] | None:
+    """Read a large text file as `read_as` does, a piece at a time; None for other files.
+
+    It has rows for a model, and no labels are read. DataError for a row with the line in the file.
+    """
+    source = Source(Path(path))
+    if not is_large(source) or table.is_columnar_file(source):
+        return None
+    reader = _reader(source)
+    if reader is table.read:
+        return table.read_pieces(source, options)
+    if reader is not libsvm.read or options.index_base is None:
+        return None
+    return (_encoded(reader(piece, options), options) for piece in text_pieces(source))
+
+
 def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawSet:
     if table.is_columnar_file(source) or (reader := _reader(source)) is table.read:
         return table.read(source, options, cache)
@@ -105,9 +122,13 @@ def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawS
         # The entry may be from a run with other --bad-lines.
         raw.skipped.check(source, raw.rows, options.bad_lines)
         raw = replace(raw, source=str(source))
+    return _encoded(raw, options)
+
+
+def _encoded(raw: RawSet, options: ReadOptions) -> RawSet:
     if options.encoding is None:
         return raw
-    inputs = encode_numbers(raw.inputs, raw.features, options.encoding, str(source))
+    inputs = encode_numbers(raw.inputs, raw.features, options.encoding, raw.source)
     return replace(raw, inputs=inputs, features=options.encoding.features)
 
 

@@ -182,7 +182,7 @@ def blocks(source: Source, block_bytes: int | None = None) -> Iterator[TextBlock
     If that is None, they have about BLOCK_BYTES, 4 MiB. DataError if the file is missing, a
     directory, unreadable, corrupt or not text.
     """
-    line, pending, size = 1, list[bytes | memoryview](), 0
+    line, pending, size = source.first_line, list[bytes | memoryview](), 0
     with source.open() as file:
         for chunk in decompressed(file, source, block_bytes or BLOCK_BYTES):
             end = chunk.rfind(b"\n") + 1

@@ -5,6 +5,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -24,7 +25,7 @@ from hogbatch.data.batch import (
 )
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, label_text, number_labels
-from hogbatch.data.later import expect_labels, rows_as
+from hogbatch.data.later import expect_labels, pieces_as, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.weights import weighted
 from hogbatch.errors import SaveError, UsageError
@@ -151,17 +152,22 @@ def predict_file(
     model = load_model(model_path)
     if top is not None and model.encoding.kind not in ("classes", "multilabel"):
         raise UsageError("--top needs a model with several classes or labels; this has none")
-    inputs = _rows(model, data, labels=False).inputs
-    if top is not None:
-        return _top_lines(model, inputs, top, approximate)
+    if top is not None and model.encoding.kind == "multilabel":
+        inputs = _rows(model, data, labels=False).inputs
+        found = model.top_proba(inputs, top, approximate=approximate)
+        return _xmc_lines(model.network.outputs, *found)
     compute, line = (model.predict_proba, _numbers) if proba else (model.predict, _label)
-    if model.encoding.kind == "multilabel" and not proba:
+    if top is not None:
+        names = np.array([_cell(label) for label in model.encoding.classes])
+        compute = partial(model.top, k=top, approximate=approximate)
+        line = lambda row: ",".join(names[row])  # noqa: E731
+    elif model.encoding.kind == "multilabel" and not proba:
         line = _chosen
     elif model.encoding.targets > 1:
         line = _several
-    compute(between(inputs, 0, 0))  # raises errors before the first line is written
+    pieces = _pieces(model, data, compute)
     width = 1 if model.encoding.kind == "classes" and not proba else model.network.outputs
-    return (line(row) for part in _parts(inputs, width) for row in compute(part))
+    return (line(row) for each in pieces for part in _parts(each, width) for row in compute(part))
 
 
 def predict_table(
@@ -181,14 +187,13 @@ def predict_table(
     model = load_model(model_path)
     if top is not None and model.encoding.kind != "classes":
         return predict_file(model_path, data, top=top, approximate=approximate)
-    inputs = _rows(model, data, labels=False).inputs
     columns = _columns(model, proba, top, approximate)
-    for each in columns:
-        each.cells(between(inputs, 0, 0))  # raises errors before the first line is written
+    pieces = _pieces(model, data, lambda none: [each.cells(none) for each in columns])
     writer = csv.writer(SimpleNamespace(write=lambda line: line[:-2]))  # its lines end in \r\n
     rows = (
         itertools.chain(*cells)
-        for part in _parts(inputs, model.network.outputs)
+        for piece in pieces
+        for part in _parts(piece, model.network.outputs)
         for cells in zip(*(each.cells(part) for each in columns), strict=True)
     )
     header = [name for each in columns for name in each.names]
@@ -206,7 +211,7 @@ def _columns(
     model: Model, proba: bool, top: int | None, approximate: bool
 ) -> list[PredictedColumns]:
     classes = [label_text(label) for label in model.encoding.classes]
-    cell = _chosen if model.encoding.kind == "multilabel" else label_text
+    cell = _chosen if model.encoding.kind == "multilabel" else lru_cache(typed=True)(label_text)
     if top is not None:
         return [
             PredictedColumns(
@@ -227,7 +232,9 @@ def _columns(
         )
     fractions = PredictedColumns(
         [f"probability_{name}" for name in classes or range(model.network.outputs)],
-        lambda rows: [[f"{value:.6g}" for value in row] for row in model.predict_proba(rows)],
+        lambda rows: [
+            [f"{value:.6g}" for value in row] for row in model.predict_proba(rows).tolist()
+        ],
     )
     if proba:
         return [fractions]
@@ -243,7 +250,36 @@ def _parts(inputs: RawInputs, width: int) -> Iterator[RawInputs]:
 
 def _rows(model: Model, data: DataFile, *, labels: bool) -> RawSet:
     """The rows of a file, with its columns matched to those of the training file."""
-    options = ReadOptions(
+    raw = rows_as(data.path, _options(model, data, labels=labels), data.cache)
+    for message in raw.messages:
+        data.report(message)
+    return replace(raw, features=model.network.features)
+
+
+def _pieces(
+    model: Model, data: DataFile, compute: Callable[[RawInputs], object]
+) -> Iterator[RawInputs]:
+    """The rows of a file without labels, in one piece or several, of which the first is read here.
+
+    `compute` is called with no rows, so that its errors are raised before a line is written.
+    """
+    reported = set[str]()
+
+    def inputs(raw: RawSet) -> RawInputs:
+        for message in raw.messages:
+            if message not in reported:
+                data.report(message)
+        reported.update(raw.messages)
+        return raw.inputs
+
+    pieces = map(inputs, pieces_as(data.path, _options(model, data, labels=False), data.cache))
+    first = next(pieces)
+    compute(between(first, 0, 0))
+    return itertools.chain([first], pieces)
+
+
+def _options(model: Model, data: DataFile, *, labels: bool) -> ReadOptions:
+    return ReadOptions(
         label=data.label,
         index_base=model.index_base,
         features=model.network.features,
@@ -255,10 +291,6 @@ def _rows(model: Model, data: DataFile, *, labels: bool) -> RawSet:
         bad_lines=data.bad_lines,
         weight=data.weight,
     )
-    raw = rows_as(data.path, options, data.cache)
-    for message in raw.messages:
-        data.report(message)
-    return replace(raw, features=model.network.features)
 
 
 def _numbers(row: Any) -> str:
@@ -281,16 +313,6 @@ def _cell(value: Any) -> str:
 
 def _chosen(row: Any) -> str:
     return ",".join(map(str, np.flatnonzero(row)))
-
-
-def _top_lines(model: Model, inputs: RawInputs, k: int, approximate: bool) -> Iterator[str]:
-    """Yield lines with the best classes, best first; with label lists, XMC text."""
-    if model.encoding.kind == "multilabel":
-        return _xmc_lines(
-            model.network.outputs, *model.top_proba(inputs, k, approximate=approximate)
-        )
-    names = np.array([_cell(label) for label in model.encoding.classes])
-    return (",".join(names[row]) for row in model.top(inputs, k, approximate=approximate))
 
 
 def _xmc_lines(outputs: int, columns: NDArray[np.int64], probabilities: Floats) -> Iterator[str]:

@@ -5,7 +5,7 @@ the encoding of the training table. Without an encoding, a table of numbers is r
 models of arrays, and as a part of divided data.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from hogbatch.data.columns import (
     one_column,
     position_note,
 )
+from hogbatch.data.pieces import text_pieces
 from hogbatch.data.raw import Columns, RawSet, ReadOptions
 from hogbatch.data.signatures import MAX_MAGIC_BYTES, is_columnar
 from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
@@ -69,6 +70,14 @@ def read(source: Source, options: ReadOptions, cache: DataCache | None = None) -
     if options.encoding is None and options.table is not None:
         return _for_training(file, options, options.table, cache)
     return _for_model(file, options, cache)
+
+
+def read_pieces(source: Source, options: ReadOptions) -> Iterator[RawSet]:
+    """Read a CSV file for a model, a piece at a time; as `read` otherwise."""
+    dialect = examine(source, options)
+    for piece in text_pieces(source):
+        own = dialect._replace(first_line=max(dialect.first_line, piece.first_line), note=None)
+        yield _for_model(_of_text(piece, [(piece, own)]), options, None)
 
 
 def open_table(source: Source, options: ReadOptions) -> TableFile:
