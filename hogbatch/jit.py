@@ -24,6 +24,7 @@ COMPILED_SOURCES = (  # with the tables that compiled constants are derived from
     "config/losses.py",
     "config/optimizers.py",
     "kernels/contract.py",
+    "kernels/dropout.py",
     "kernels/layers.py",
     "kernels/cpu/*.py",
     "kernels/cpu/lsh/*.py",

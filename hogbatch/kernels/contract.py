@@ -219,6 +219,14 @@ class Kernels(Protocol):
     ) -> None:
         """`dense_forward` with x the CSR inputs of `rows`; the parameters are not rounded."""
 
+    def drop(
+        self, fraction: float, key: Any, layer: int, numbers: Rows, width: int, out: Operands
+    ) -> None:
+        """Leave out some outputs out[B, H] of hidden layer `layer`; see `kernels.dropout`.
+
+        `key` is a uint32[1] of the backend, and `numbers`[B] are row numbers in the set.
+        """
+
     def add_bias(self, bias: Floats, width: int, out: Floats) -> None:
         """out[B, H] += bias[H]; columns from `width` on are zero."""
 

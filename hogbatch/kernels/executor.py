@@ -26,6 +26,7 @@ from hogbatch.kernels.contract import (
     RowScores,
     Slots,
 )
+from hogbatch.kernels.dropout import factor
 from hogbatch.kernels.layers import LayerView
 from hogbatch.kernels.scratch import Scratch, ScratchSpace
 
@@ -41,6 +42,13 @@ def corrected(optimizer: int, hyper: Hyper, t: int) -> Hyper:
         return hyper
     correction = np.sqrt(1 - hyper.beta2**t) / (1 - hyper.momentum**t)
     return hyper._replace(rate=hyper.rate * float(correction))
+
+
+class DropoutKey(NamedTuple):
+    """The dropout of an update."""
+
+    fraction: float
+    key: Any  # `dropout.key_of` the update, as a uint32[1] of the backend
 
 
 class _LayerArrays(NamedTuple):
@@ -105,6 +113,7 @@ class Executor:
         hyper: Hyper,
         totals: NDArray[np.float64],
         numbers: Rows | None = None,
+        dropout: DropoutKey | None = None,
     ) -> None:
         """Make one update from `rows`[B]; add LOSS, SKIPPED and SKIPPED_ROW to `totals`.
 
@@ -112,8 +121,10 @@ class Executor:
         numbers to report, if they differ from `rows`.
         """
         self._prepare_to_train(inputs)
-        space, last = self._forward(inputs, rows), len(self._views) - 1
-        parts = self._parts(space, rows, rows if numbers is None else numbers)
+        numbers = rows if numbers is None else numbers
+        space, last = self._forward(inputs, rows, None, numbers, dropout), len(self._views) - 1
+        kept = 1.0 if dropout is None else float(factor(dropout.fraction))
+        parts = self._parts(space, rows, numbers)
         if len(parts) > 1:
             self._layers[last].weight_gradient.fill(0)
             self._layers[last].bias_gradient.fill(0)
@@ -122,13 +133,13 @@ class Executor:
             scores, grad, width = part.activated[last], part.grads[last], self._views[last].width
             self._kernels.loss_gradient(loss, labels, members, named, width, scores, grad, totals)
             self._forget_not_finite(part, totals)
-            self._backward(last, part)
+            self._backward(last, part, kept)
             if len(parts) > 1:
                 self._add_part(part, optimizer, hyper)
         if len(parts) > 1:
             self._forget_not_finite(space, totals)
         for index in reversed(range(last)):
-            self._backward(index, space)
+            self._backward(index, space, kept)
         self._differentiate(len(parts) == 1, space, inputs, rows, optimizer, hyper)
         for gradient, slots, weights, decay in self._steps(hyper.l2 > 0):
             exact = hyper if decay else hyper._replace(l2=0.0)
@@ -197,8 +208,15 @@ class Executor:
         parts = [slice(start, start + scored) for start in range(0, len(rows), scored)]
         return [(space.part(part), rows[part], numbers[part]) for part in parts]
 
-    def _forward(self, inputs: Inputs, rows: Rows, scored: int | None = None) -> Scratch:
-        """Compute all layers except the last for `rows`."""
+    def _forward(
+        self,
+        inputs: Inputs,
+        rows: Rows,
+        scored: int | None = None,
+        numbers: Rows | None = None,
+        dropout: DropoutKey | None = None,
+    ) -> Scratch:
+        """Compute all layers except the last for `rows`; `dropout` needs their `numbers`."""
         by_rows, last = len(inputs.indptr) > 0 and not self._densify, len(self._views) - 1
         scored = self._scored(len(rows)) if scored is None else scored
         space = self._space.arrays(len(rows), scored, by_rows=by_rows)
@@ -207,6 +225,9 @@ class Executor:
             self._kernels.gather(inputs, rows, space.gathered)
         for index in range(last):
             self._apply(index, space, inputs, rows)
+            if dropout is not None and numbers is not None:
+                width, out = self._views[index].width, space.activated[index]
+                self._kernels.drop(*dropout, index, numbers, width, out)
         return space
 
     def _round_params(self, by_rows: bool) -> None:
@@ -252,8 +273,11 @@ class Executor:
     def _forget_not_finite(self, space: Scratch, totals: NDArray[np.float64]) -> None:
         self._kernels.forget_not_finite(totals, space.values)
 
-    def _backward(self, index: int, space: Scratch) -> None:
-        """Compute the gradient of the layer below, with the weights before the update."""
+    def _backward(self, index: int, space: Scratch, kept: float) -> None:
+        """Compute the gradient of the layer below, with the weights before the update.
+
+        `kept` is the factor of outputs that dropout keeps.
+        """
         if index == 0:
             return
         kernels, view, grad = self._kernels, self._views[index], space.grads[index]
@@ -266,8 +290,8 @@ class Executor:
             kernels.activate_backward(kind, activated, below)
         else:
             kernels.dense_backward(grad, weights, kind, activated, below)
-        if len(grad) < space.batch:
-            kernels.scale(len(grad) / space.batch, below)
+        if (fraction := kept * len(grad) / space.batch) != 1:
+            kernels.scale(fraction, below)
 
     def _differentiate(
         self,

@@ -7,7 +7,7 @@ use, float64 for checks by finite differences.
 import numpy as np
 
 from hogbatch.data import csr
-from hogbatch.kernels import contract
+from hogbatch.kernels import contract, dropout
 from hogbatch.kernels.contract import (
     EXTRA_WEIGHT,
     LOSS,
@@ -74,6 +74,16 @@ def _activate(kind, width, bias, out):
         below = contract.SELU_LIMIT * np.expm1(np.minimum(real, 0))
         real[:] = np.where(real > 0, contract.SELU_SLOPE * real, below)
     out[:, width:] = 0
+
+
+@_quiet
+def drop(fraction, key, layer, numbers, width, out):
+    first = dropout.mixed(key + np.uint32(layer))
+    rows = dropout.mixed(first + numbers.astype(np.uint32))
+    columns = np.arange(width, dtype=np.uint32) * dropout.SPREAD
+    drawn = dropout.mixed(rows[:, None] + columns)
+    kept, real = drawn >= dropout.limit(fraction), out[:, :width]
+    real[:] = np.where(kept, real * dropout.factor(fraction), 0)
 
 
 @_quiet

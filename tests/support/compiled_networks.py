@@ -7,7 +7,8 @@ from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSSES, NO_SCORES, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
-from hogbatch.kernels.executor import Executor, corrected
+from hogbatch.kernels.dropout import key_of
+from hogbatch.kernels.executor import DropoutKey, Executor, corrected
 from hogbatch.model.network import Network
 from tests.support.kernel_cases import csr_set, dense_set, labels_for, read_only, score_width
 
@@ -44,7 +45,9 @@ class Case:
         batch,
         l2=0.01,
         epsilon=1e-3,  # large, so that rounding does not decide the sign of a step
+        dropout=None,
     ):
+        self.dropout = dropout
         random, self.batch = np.random.default_rng(11), batch
         self.loss, self.spec = LOSSES[loss], OPTIMIZERS[optimizer]
         self.classes, self.dimension = score_width(self.loss, outputs), [features, *hidden][-1]
@@ -89,7 +92,9 @@ class Case:
         return ModelView(table, self.params, *slots, self.steps, *(own or slots))
 
     def lease(self, batch=None, threads=1):
-        return BatchSettings(batch or self.batch, self.loss, self.spec.kind, FENCE, threads)
+        return BatchSettings(
+            batch or self.batch, self.loss, self.spec.kind, FENCE, threads, self.dropout
+        )
 
     def train(self, batch=None, *, threads=1, own=None, fence=None):
         """Train by the compiled loop, all rows in one call."""
@@ -111,7 +116,10 @@ class Case:
         for t, start in enumerate(range(0, len(self.order), batch), 1):
             rows, kind = self.order[start : start + batch], self.spec.kind
             hyper = corrected(kind, self.hyper, t)
-            self.executor().train_batch(*data, rows, self.loss, kind, hyper, self.totals)
+            drop = self.dropout and DropoutKey(self.dropout.fraction, key_of(self.dropout.seed, t))
+            self.executor().train_batch(
+                *data, rows, self.loss, kind, hyper, self.totals, dropout=drop
+            )
             self.totals[[ROWS, UPDATES]] += len(rows), 1
         return self
 

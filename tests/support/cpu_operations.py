@@ -6,7 +6,7 @@ Arguments have the types that the loops pass, so that nothing is compiled for te
 import numpy as np
 
 from hogbatch.kernels.contract import Links
-from hogbatch.kernels.cpu import dense, losses, rules, sparse
+from hogbatch.kernels.cpu import dense, dropout, losses, rules, sparse
 from tests.support.kernel_cases import read_only
 
 activate_backward, bias_gradient = dense.activate_backward, dense.bias_gradient
@@ -19,6 +19,10 @@ def operand_type(params):
 
 def gather(inputs, rows, out):
     dense.gather(read_only(inputs), rows, out)
+
+
+def drop(fraction, key, layer, numbers, width, out):
+    dropout.drop(fraction, key[0], layer, numbers, width, out)
 
 
 def dense_forward(x, weights, bias, activation, width, out):

@@ -42,9 +42,18 @@ class WideCase(compiled_networks.Case):
         hidden=(18,),
         classes=CLASSES,
         rows=SET,
+        dropout=None,
     ):
         sizes = {"outputs": classes, "rows": rows, "batch": BATCH, "leased": 2 * BATCH + RAGGED}
-        super().__init__(loss, optimizer, sparse=sparse, hidden=hidden, output_major=True, **sizes)
+        super().__init__(
+            loss,
+            optimizer,
+            sparse=sparse,
+            hidden=hidden,
+            output_major=True,
+            dropout=dropout,
+            **sizes,
+        )
 
     def labels_of(self, rows):
         """The distinct labels of `rows`, ascending."""

@@ -26,6 +26,7 @@ from hogbatch.kernels.cpu.brgemm import (
     transpose,
     transposed,
 )
+from hogbatch.kernels.cpu.dropout import factor
 from hogbatch.kernels.cpu.elementary import selu, selu_slope, sigmoid, tanh
 from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.losses import finite
@@ -252,7 +253,10 @@ def bias_gradient(grad, out):
 
 
 @kernel
-def activate_backward(kind, activated, grad):
+def activate_backward(kind, activated, grad, dropout=None):
+    """`dropout`: that of `activated`[B, H], whose kept outputs are larger; None: there is none."""
+    if dropout is not None:
+        scale(factor(dropout.fraction), grad)
     if kind == LINEAR:
         return
     one = np.float32(1.0)

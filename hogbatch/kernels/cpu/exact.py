@@ -59,7 +59,7 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals, stored):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        x = forward(model, np.int64(0), hidden, inputs, part, space)
+        x = forward(model, np.int64(0), hidden, inputs, part, space, None)
         reset(stats)
         for first in range(0, width, BLOCK):
             count = min(BLOCK, width - first)

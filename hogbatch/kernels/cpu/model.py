@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import BIAS_CORRECTED, SUMMED_SLOTS, Floats, Hyper
+from hogbatch.kernels.dropout import Dropout
 from hogbatch.kernels.layers import LayerView
 
 # Columns of `ModelView.table`, one for each field of LayerView.
@@ -38,6 +39,7 @@ class BatchSettings(NamedTuple):
     optimizer: int
     fence: int  # continue while the fence line shows this value
     threads: int  # sharing the model, each with its own slots of dense layers
+    dropout: Dropout | None = None  # None has a type of its own: no code is compiled for dropout
 
 
 def layer_table(layers: tuple[LayerView, ...]) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import ADDITIVE, ROWS, UPDATES, Floats, Hyper, Links, Slots
 from hogbatch.kernels.cpu import dense
+from hogbatch.kernels.cpu.dropout import drop, key_of
 from hogbatch.kernels.cpu.losses import loss_and_metrics, loss_gradient, store_scores
 from hogbatch.kernels.cpu.model import (
     ACTIVATION,
@@ -99,10 +100,10 @@ def slots_at(first, second, offset, rows, columns):
 
 
 @kernel
-def forward(model, first, stop, inputs, rows, space):
+def forward(model, first, stop, inputs, rows, space, dropout):
     """Return outputs[B, H] of layer `stop` - 1, from the outputs of layer `first` - 1 in `space`.
 
-    All outputs stay in `space`.
+    All outputs stay in `space`. `dropout`: of hidden layers; None: no output is left out.
     """
     size = rows.shape[0]
     sparse = inputs.indptr.shape[0] > 0
@@ -121,6 +122,9 @@ def forward(model, first, stop, inputs, rows, space):
         else:
             used = inputs.dense.shape[1] if layer == 0 else fan_in
             dense.dense_layer(x, used, weights, bias, kind, width, out)
+        if dropout is not None and layer < model.table.shape[0] - 1:
+            key = key_of(dropout.seed, model.steps[0] + 1)
+            drop(dropout.fraction, key, layer, rows, width, out)
         x = out
     return x
 
@@ -162,11 +166,12 @@ def backward(model, first, stop, down, inputs, rows, lease, hyper, links, space)
             passed = fan_in if down and layer > 0 else 0
             below = matrix(space.grads, space.starts[layer], size, passed)
             step_layer(model, layer, optimizer, own, x, used, grad, below, space)
-            dense.activate_backward(model.table[max(layer - 1, 0), ACTIVATION], x, below)
+            kind = model.table[max(layer - 1, 0), ACTIVATION]
+            dense.activate_backward(kind, x, below, lease.dropout)
 
 
 @kernel
-def pass_to_first(model, layers, rows, space):
+def pass_to_first(model, layers, rows, space, dropout):
     """Compute the gradients of all layers below the last of the first `layers` layers."""
     size = rows.shape[0]
     for layer in range(layers - 1, 0, -1):
@@ -176,7 +181,7 @@ def pass_to_first(model, layers, rows, space):
         above = matrix(space.grads, space.starts[layer + 1], size, fan_out)
         below = matrix(space.grads, space.starts[layer], size, fan_in)
         dense.pass_all_down(above, weights, space.dense, below)
-        dense.activate_backward(model.table[layer - 1, ACTIVATION], x, below)
+        dense.activate_backward(model.table[layer - 1, ACTIVATION], x, below, dropout)
 
 
 @inlined
@@ -258,7 +263,7 @@ def run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, 
     """Compute stages first : stop of a batch; see `hogbatch.kernels.cpu.loops`."""
     layers, kept = model.table.shape[0], space.hidden
     if first < layers:
-        scores = forward(model, first, min(stop, layers), inputs, rows, kept)
+        scores = forward(model, first, min(stop, layers), inputs, rows, kept, lease.dropout)
         if stop >= layers:
             grad = matrix(kept.grads, kept.starts[layers], scores.shape[0], scores.shape[1])
             differentiate_loss(model, labels, rows, lease, scores, grad, kept, totals)
@@ -274,7 +279,7 @@ def read(model, inputs, labels, rows, lease, hyper, space, totals):
     """Compute all gradients of a batch."""
     first, layers, down = np.int64(0), model.table.shape[0], np.bool_(False)  # no literal types
     run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, layers, down)
-    pass_to_first(model, layers, rows, space.hidden)
+    pass_to_first(model, layers, rows, space.hidden, lease.dropout)
 
 
 @kernel
@@ -293,7 +298,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        scores = forward(model, first, layers, inputs, part, space)
+        scores = forward(model, first, layers, inputs, part, space, lease.dropout)
         grad = matrix(space.grads, space.starts[layers], scores.shape[0], scores.shape[1])
         differentiate_loss(model, labels, part, lease, scores, grad, space, totals)
         exact = corrected(lease.optimizer, hyper, model.steps[0])
@@ -313,7 +318,7 @@ def evaluate(model, inputs, labels, rows, lease, fence, totals, stored):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
-        scores = forward(model, first, layers, inputs, part, space)
+        scores = forward(model, first, layers, inputs, part, space, None)
         loss_and_metrics(lease.loss, labels, part, width, scores, totals)
         store_scores(part, width, scores, stored)
         totals[ROWS] += part.shape[0]

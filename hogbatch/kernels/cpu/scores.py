@@ -15,7 +15,7 @@ def store_scores_of(model, inputs, out, start, stop):
     space, rows = workspace(model.table, sparse, BATCH), np.arange(start, stop)
     for first in range(0, rows.shape[0], BATCH):
         part = rows[first : min(first + BATCH, rows.shape[0])]
-        scores = forward(model, np.int64(0), layers, inputs, part, space)  # no literal type
+        scores = forward(model, np.int64(0), layers, inputs, part, space, None)  # no literal type
         for b in range(part.shape[0]):
             for c in range(out.shape[1]):
                 out[part[b], c] = scores[b, c]

@@ -148,7 +148,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
     barrier is abandoned.
     """
     sparse, size = inputs.indptr.shape[0] > 0, min(lease.batch_size, rows.shape[0])
-    layers, threads = model.table.shape[0], team.threads
+    layers, threads, dropout = model.table.shape[0], team.threads, lease.dropout
     space = network.workspace(model.table, sparse, -(-size // threads))
     links = network.links_for(head, max_values(inputs, rows, size))
     width = model.table[layers - 1, WIDTH]
@@ -165,7 +165,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
         own = with_own_slots(lease.optimizer, exact, lease.threads)
         if high > low:
             mine, memory = part[low:high], own_rows(model.table, sparse, starts, team, low, space)
-            scores = network.forward(model, np.int64(0), layers, inputs, mine, memory)
+            scores = network.forward(model, np.int64(0), layers, inputs, mine, memory, dropout)
             fan_out = model.table[layers - 1, FAN_OUT]
             grad = matrix(team.grads, memory.starts[layers], high - low, fan_out)
             loss_gradient(lease.loss, labels, mine, mine, width, scores, grad, totals)
@@ -173,7 +173,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals, team, 
             if totals[SKIPPED] > 0.0:
                 forget_own(model.table, sparse, memory, high - low)
             totals[ROWS] += high - low
-            network.pass_to_first(model, layers, mine, memory)
+            network.pass_to_first(model, layers, mine, memory, dropout)
             scale_all(model, inputs, mine, batch, lease.optimizer, own, memory)
         if not wait_for_all(team.barrier, threads):
             break

@@ -159,7 +159,7 @@ def run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, 
     x = network.matrix(kept.activations, kept.starts[hidden], size, model.table[hidden, FAN_IN])
     grad = network.matrix(space.output.grad, 0, size, model.table[hidden, FAN_OUT])
     if first < hidden:
-        network.forward(model, first, min(stop, hidden), inputs, rows, kept)
+        network.forward(model, first, min(stop, hidden), inputs, rows, kept, lease.dropout)
     if first <= hidden < stop:
         scores = score(model, x, space.output)
         network.differentiate_loss(model, labels, rows, lease, scores, grad, kept, totals)
@@ -170,7 +170,7 @@ def run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, 
         passed = x.shape[1] if down else 0
         below = network.matrix(kept.grads, kept.starts[hidden], size, passed)
         step_output(model, lease.optimizer, own, x, grad, space.output, below)
-        dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
+        dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below, lease.dropout)
     if stop > layers + 1:
         low, high = 2 * layers - stop, min(hidden, 2 * layers - first)
         network.backward(model, low, high, down, inputs, rows, lease, exact, space.links, kept)
@@ -186,8 +186,8 @@ def read(model, inputs, labels, rows, lease, hyper, space, totals):
     below = network.matrix(kept.grads, kept.starts[hidden], size, x.shape[1])
     grad = network.matrix(space.output.grad, 0, size, model.table[hidden, FAN_OUT])
     pass_down(model, grad, below)
-    dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
-    network.pass_to_first(model, hidden, rows, kept)
+    dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below, lease.dropout)
+    network.pass_to_first(model, hidden, rows, kept, lease.dropout)
 
 
 @kernel

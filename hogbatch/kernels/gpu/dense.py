@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hogbatch.kernels import dropout
 from hogbatch.kernels.contract import BOUNDED, LINEAR
 from hogbatch.kernels.gpu.launch import (
     RESIDENT_BLOCKS,
@@ -29,6 +30,7 @@ _to_operands = operand_kernel("dense", "to_operands")
 _add_bias_and_activate = operand_kernel("dense", "add_bias_and_activate")
 _add_bias = kernel("dense", "add_bias")
 _activate_backward = operand_kernel("dense", "activate_backward")
+_drop = operand_kernel("dense", "drop")
 _scale = operand_kernel("dense", "scale")
 _bound_rows = operand_kernel("dense", "bound_rows")
 _forget_not_finite = operand_kernel("dense", "forget_not_finite")
@@ -57,6 +59,12 @@ def add_bias_and_activate(bias, activation, width, out):
     stored, function = out.shape[1], _add_bias_and_activate[out.dtype.name]
     packets = -(-out.nbytes // PACKET_BYTES)
     over_cells(function, packets, bias, activation, width, out.size, stored, out)
+
+
+def drop(fraction, key, layer, numbers, width, out):
+    below, factor = int(dropout.limit(fraction)), float(dropout.factor(fraction))
+    arguments = key, layer, below, factor, numbers, width, out.size, out.shape[1], out
+    over_cells(_drop[out.dtype.name], out.size, *arguments)
 
 
 def add_bias(bias, width, out):

@@ -8,7 +8,8 @@ import numpy as np
 
 from hogbatch.data.batch import Inputs, Labels
 from hogbatch.kernels.contract import NO_SCORES, Hyper, RowScores
-from hogbatch.kernels.executor import Executor
+from hogbatch.kernels.dropout import Dropout, key_of
+from hogbatch.kernels.executor import DropoutKey, Executor
 from hogbatch.kernels.gpu.device import Device
 
 MAX_CAPTURED = 16  # batch sizes times buffers; policies that double and halve use far fewer
@@ -18,7 +19,13 @@ class CapturedSteps:
     """Training steps of one network, loss and optimizer; the learning rate may change any time."""
 
     def __init__(
-        self, device: Device, network: Executor, loss: int, optimizer: int, hyper: Hyper
+        self,
+        device: Device,
+        network: Executor,
+        loss: int,
+        optimizer: int,
+        hyper: Hyper,
+        dropout: Dropout | None = None,
     ) -> None:
         self._device, self._network = device, network
         self._kinds = loss, optimizer
@@ -26,6 +33,7 @@ class CapturedSteps:
         self._rate_set = 0.0
         self._rate.fill(self._rate_set)  # so that the first lease does not wait for NVRTC
         self._hyper = hyper._replace(rate=self._rate)
+        self._dropout, self._key = dropout, device.zeros(1, np.uint32)
         # None: the step has run once and is captured the next time.
         self._captured: OrderedDict[tuple[int, int], Callable[[], None] | None] = OrderedDict()
 
@@ -59,9 +67,12 @@ class CapturedSteps:
         self.reserve(len(rows), sparse=len(inputs.indptr) > 0)
         network, hyper = self._network, self._hyper  # not self: avoids a reference cycle
         loss, optimizer = self._kinds
+        dropout = self._dropout and DropoutKey(self._dropout.fraction, self._key)
 
         def step() -> None:
-            network.train_batch(inputs, labels, rows, loss, optimizer, hyper, totals, numbers)
+            network.train_batch(
+                inputs, labels, rows, loss, optimizer, hyper, totals, numbers, dropout
+            )
 
         if key in self._captured:
             self._store(key, self._device.capture(step))
@@ -74,6 +85,11 @@ class CapturedSteps:
         if rate != self._rate_set:
             self._rate.fill(rate)
             self._rate_set = rate
+
+    def set_update(self, number: int) -> None:
+        """Set the number of the next update, on which dropout depends."""
+        if self._dropout is not None:
+            self._key.fill(key_of(self._dropout.seed, number)[0])
 
     def evaluate(
         self,

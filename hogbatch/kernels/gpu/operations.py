@@ -24,6 +24,7 @@ class GpuKernels:
     gather = staticmethod(dense.gather)
     to_operands = staticmethod(dense.to_operands)
     csr_forward = staticmethod(sparse.csr_forward)
+    drop = staticmethod(dense.drop)
     add_bias = staticmethod(dense.add_bias)
     activate_backward = staticmethod(dense.activate_backward)
     loss_gradient = staticmethod(losses.loss_gradient)

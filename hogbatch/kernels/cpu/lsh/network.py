@@ -174,7 +174,7 @@ def score_active(model, finder, x, labels, rows, lease, space, totals):
     forget_not_finite(totals, kept.activations)
     below = matrix(kept.grads, kept.starts[hidden], size, x.shape[1])
     pass_down(grad, space.neurons, below)
-    activate_backward(model.table[hidden - 1, ACTIVATION], x, below)
+    activate_backward(model.table[hidden - 1, ACTIVATION], x, below, lease.dropout)
     clear_positions(active, count, place)  # no later stage may follow
 
 
@@ -198,7 +198,7 @@ def run_stages(model, finder, inputs, labels, rows, lease, hyper, space, totals,
     hidden = layers - 1
     x = matrix(kept.activations, kept.starts[hidden], size, model.table[hidden, FAN_IN])
     if first < hidden:
-        forward(model, first, min(stop, hidden), inputs, rows, kept)
+        forward(model, first, min(stop, hidden), inputs, rows, kept, lease.dropout)
     if first <= hidden < stop:
         score_active(model, finder, x, labels, rows, lease, space, totals)
     exact = corrected(lease.optimizer, hyper, space.number[0])
@@ -215,7 +215,7 @@ def read(model, finder, inputs, labels, rows, lease, hyper, space, totals):
     layers = model.table.shape[0]
     run_stages(model, finder, inputs, labels, rows, lease, hyper, space, totals, 0, layers, False)
     if space.count[0] > 0:
-        pass_to_first(model, layers - 1, rows, space.hidden)
+        pass_to_first(model, layers - 1, rows, space.hidden, lease.dropout)
 
 
 @kernel

@@ -38,6 +38,27 @@ extern "C" __global__ void add_bias_and_activate(const Operand* bias, long long 
     }
 }
 
+// `mixed` in kernels/dropout.py
+__device__ unsigned mixed(unsigned bits)
+{
+    bits = (bits ^ bits >> 16) * 0x85EBCA6Bu;
+    bits = (bits ^ bits >> 13) * 0xC2B2AE35u;
+    return bits ^ bits >> 16;
+}
+
+// Dropout: a random number below `limit` sets an output to 0.
+extern "C" __global__ void drop(const unsigned* key, long long layer, long long limit, double factor,
+                                const long long* numbers, long long width, long long count,
+                                long long H, Operand* out)
+{
+    unsigned first = mixed(*key + (unsigned)layer);
+    EACH(i, count) {
+        unsigned h = i % H, row = mixed(first + (unsigned)numbers[i / H]);
+        bool kept = h < width && mixed(row + h * 0x9E3779B9u) >= limit;
+        out[i] = operand_of(kept ? (float)factor * value_of(out[i]) : 0.0f);
+    }
+}
+
 // blockIdx.x selects columns, blockIdx.y rows: a wide layer has more columns than a batch has rows.
 extern "C" __global__ void add_bias(const float* bias, long long B, long long width, long long H,
                                     float* out)

@@ -15,7 +15,7 @@ from hogbatch.kernels.cpu.barrier import ARRIVED, PASSED, abandon, new_barrier, 
 from hogbatch.kernels.cpu.team import Team, memory_for, train
 from tests.support.compiled_networks import FEATURES
 from tests.support.pairs import pairs
-from tests.unit.kernels.cpu.test_network import AXES, BATCH, STEPS, assert_same, case
+from tests.unit.kernels.cpu.test_network import AXES, BATCH, DROPOUT, STEPS, assert_same, case
 
 ROUNDS = 3000
 
@@ -118,6 +118,12 @@ def test_members_update_the_features_of_their_own_rows(optimizer):
         each.inputs = csr_inputs(np.arange(FEATURES + 1), np.arange(FEATURES, dtype=np.int32), ones)
         each.order = np.concatenate(order)
     assert_same(train_together(together, 2), alone.train())
+
+
+def test_members_leave_out_the_outputs_that_one_thread_leaves_out():
+    settings = {"optimizer": "adam", "hidden": (20, 33), "dropout": DROPOUT}
+    together, alone = (case(**settings) for _ in range(2))
+    assert_same(train_together(together, 3), alone.train())
 
 
 def test_a_batch_of_fewer_rows_than_threads():

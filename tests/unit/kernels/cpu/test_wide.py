@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import ROWS, SKIPPED, SKIPPED_ROW, UPDATES
 from hogbatch.kernels.cpu import wide
+from hogbatch.kernels.dropout import Dropout
 from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
 from tests.support.stored import to_stored
@@ -35,6 +36,14 @@ def test_it_trains_as_the_reference_does(optimizer, loss, sparse, hidden):
         if flat.size:
             to_stored(ours.network, ours.network.from_stored(flat), packed)
         assert_array_equal(packed, flat)
+
+
+@pytest.mark.parametrize("sparse", FORMS.values(), ids=FORMS)
+def test_dropout_trains_as_on_the_reference(sparse):
+    dropout = Dropout(0.4, 5)
+    ours, theirs = (case(sparse=sparse, hidden=(20, 33), dropout=dropout) for _ in "ab")
+    ours.train(), theirs.interpret()
+    assert_allclose(ours.params, theirs.params, rtol=2e-3, atol=2e-5)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])

@@ -8,7 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, SGD
-from hogbatch.kernels.executor import corrected
+from hogbatch.kernels.dropout import Dropout, key_of
+from hogbatch.kernels.executor import DropoutKey, corrected
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import MAX_CAPTURED, CapturedSteps
 from tests.support.executor_runs import HYPER, ROWS, Run
@@ -65,12 +66,13 @@ class Training:
     The same arguments make the same numbers: trained one way they are the oracle of the other.
     """
 
-    def __init__(self, device, optimizer=SGD, sparse=False):
+    def __init__(self, device, optimizer=SGD, sparse=False, dropout=None):
         run = Run(Backend(device, device.kernels), sparse=sparse)
         self.device, self.optimizer, move = device, optimizer, run.backend.move
         self.flat = [move(each) for each in (run.params, *run.slots)]
         self.network, self.totals = run.executor(*self.flat), move(run.totals)
-        self.steps = CapturedSteps(device, self.network, LOSS, optimizer, HYPER._replace(rate=0.0))
+        self.dropout, given = dropout, (self.network, LOSS, optimizer, HYPER._replace(rate=0.0))
+        self.steps = CapturedSteps(device, *given, dropout)
         self.data, self.random = (move(run.inputs), move(run.labels)), np.random.default_rng(8)
         self.rows, self.updates = {}, 0  # an array for each slot and size
 
@@ -89,13 +91,17 @@ class Training:
 
     def step(self, batch, slot=0, rate=HYPER.rate):
         self.steps.set_rate(self.hyper(rate).rate)
+        self.steps.set_update(self.updates)
         rows = self.next_rows(slot, batch)
         self.steps.train(slot, *self.data, rows, rows, self.totals)
 
     def plain(self, batch, slot=0, rate=HYPER.rate):
         rows, hyper = self.next_rows(slot, batch), self.hyper(rate)
-        kinds = LOSS, self.optimizer, hyper
-        self.network.train_batch(*self.data, rows, *kinds, self.totals)
+        kinds, dropout = (LOSS, self.optimizer, hyper), None
+        if self.dropout is not None:
+            key = key_of(self.dropout.seed, self.updates)
+            dropout = DropoutKey(self.dropout.fraction, self.device.to_device(key))
+        self.network.train_batch(*self.data, rows, *kinds, self.totals, dropout=dropout)
 
     def numbers(self):
         """Parameters, slots and totals, on the host."""
@@ -111,9 +117,9 @@ def assert_same(training, expected):
         assert_allclose(got, exact, rtol=1e-3, atol=1e-6)  # products may be added in another order
 
 
-@pairs(optimizer=OPTIMIZERS, sparse=FORMS)
-def test_captured_steps_train_like_single_batches(device, recorder, optimizer, sparse):
-    training, expected = (Training(device, optimizer, sparse) for _ in range(2))
+@pairs(optimizer=OPTIMIZERS, sparse=FORMS, dropout=[None, Dropout(0.4, 3)])
+def test_captured_steps_train_like_single_batches(device, recorder, optimizer, sparse, dropout):
+    training, expected = (Training(device, optimizer, sparse, dropout) for _ in range(2))
     training.steps.reserve(LARGE, sparse=sparse)
     for batch in (SMALL, SMALL, LARGE, SMALL, LARGE, SMALL, LARGE, LARGE):
         how = recorder.by(training.step, batch)
