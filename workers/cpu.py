@@ -200,7 +200,8 @@ class CpuEngine:
 
         train = self._assignment.train
         rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
-        settings = BatchSettings(rows, *self._assignment.kinds, 0, self._teams.count)
+        dropout = self._assignment.dropout
+        settings = BatchSettings(rows, *self._assignment.kinds, 0, self._teams.count, dropout)
         if self._hashed is not None:
             loop = self._hashed.measured_loop(loop, rows)
         try:
@@ -227,6 +228,7 @@ class CpuEngine:
             arrays = thread.model, chosen.inputs, chosen.labels, rows
             loop.evaluate(*arrays, batches, self._line, totals, self._assignment.scores)
             return totals
+        batches = batches._replace(dropout=self._assignment.dropout)
         train, hyper = self._assignment.train, self._assignment.hyper(lease.learning_rate)
         rows = self._assignment.orders.row_order(lease.epoch)[start:stop]
         if self._hashed is not None:

@@ -64,7 +64,8 @@ class Trainer:
             device.kernels, device.xp, layers, replica.params, first, second, densify
         )
         kinds, hyper = self._assignment.kinds, self._assignment.hyper(0.0)
-        self._steps = CapturedSteps(device, network, *kinds, hyper)
+        dropout = self._assignment.dropout
+        self._steps = CapturedSteps(device, network, *kinds, hyper, dropout)
 
     def exchange_touched_rows(self) -> bool:
         """Exchange only the touched rows of the first layer; return False if that is impossible."""
@@ -104,6 +105,7 @@ class Trainer:
             self.replica.steps += 1
             hyper = corrected(self._optimizer, self._assignment.hyper(rate), self.replica.steps)
             self._steps.set_rate(hyper.rate)
+            self._steps.set_update(self.replica.steps)
             self._steps.train(*part, self.replica.totals)
 
     def evaluate(self, lease: Lease) -> np.ndarray[Any, np.dtype[np.float64]]:

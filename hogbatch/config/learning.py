@@ -283,6 +283,14 @@ class LearningConfig:
         "FRACTION",
         FRACTION,
     )
+    dropout: float = Group.OPTIMIZATION.flag(
+        0.0,
+        NUMBER,
+        "fraction of the outputs of hidden layers that each update leaves out, with --activation "
+        "relu",
+        "FRACTION",
+        FRACTION,
+    )
     seed: int = Group.OPTIMIZATION.flag(
         0, INTEGER, "random seed for the split, row order and initial weights", "N", INT64
     )

@@ -51,6 +51,8 @@ class HogbatchEstimator(BaseEstimator):
         Factor of the learning rate over the epochs of `fit`.
     l2 : float or None
         L2 penalty, under Adam a decoupled weight decay; None: depends on the recipe.
+    dropout : float
+        Fraction of the outputs of hidden layers that each update leaves out.
     epochs : int or None
         Maximum number of passes over the training rows; None: 10, more for small data.
     max_seconds : float or None
@@ -109,6 +111,7 @@ class HogbatchEstimator(BaseEstimator):
         lr: float | None = None,
         schedule: str = "auto",
         l2: float | None = None,
+        dropout: float = 0.0,
         epochs: int | None = None,
         max_seconds: float | None = None,
         cpu_batch: str | None = None,

@@ -36,6 +36,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         lr: float | None = None,
         schedule: str = "auto",
         l2: float | None = None,
+        dropout: float = 0.0,
         epochs: int | None = None,
         max_seconds: float | None = None,
         cpu_batch: str | None = None,

@@ -127,6 +127,8 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
             lsh=_lsh(config, data),
             cpu_teams=config.cpu_teams or 0,
             label_smoothing=config.label_smoothing,
+            dropout=config.dropout,
+            seed=config.seed,
         ),
         limits=limits_for(config, rows),
         stopping=stopping,
@@ -303,10 +305,14 @@ def _expect_suitable(config: TrainConfig, data: DataFacts, network: Network) -> 
     dense = None
     if _hashes(config, data):
         dense = "--output dense, because a hashed layer computes only some of the classes"
+    hidden, relu = [layer.activation for layer in network.layers[:-1]], None
+    if not hidden or hidden[0] != "relu":
+        relu = f"hidden layers with activation relu; got {hidden[0] if hidden else 'none'}"
     needs = {
         "label_vectors": _no_label_vectors(config, data),
         "nearest_rows": _no_nearest_rows(config, data),
         "label_smoothing": classes or dense,
+        "dropout": relu,
         "threshold": binary or held_out,
         "temperature": classes or (held_out if config.temperature == "auto" else scored),
     }

@@ -227,6 +227,8 @@ class Welcome(Message, frozen=True):
     beat_seconds: float = 1.0  # maximum time between two messages of a worker
     cpu_teams: int = 0  # teams of each CPU worker; 0: automatic
     label_smoothing: float = 0.0  # see hogbatch.kernels.contract.smoothed
+    dropout: float = 0.0  # fraction of the outputs of hidden layers
+    seed: int = 0  # of the random numbers of dropout
     worker: int = 0  # index of its fence line
     name: str = ""
 

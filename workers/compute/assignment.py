@@ -10,6 +10,7 @@ from hogbatch.config.losses import LOSSES
 from hogbatch.config.sets import SetName
 from hogbatch.data.batch import Examples
 from hogbatch.kernels.contract import NO_SCORES, OPTIMIZERS, Hyper, RowScores, smoothed
+from hogbatch.kernels.dropout import Dropout
 from hogbatch.model.footprint import EVALUATION_ROWS, RunSizes
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
@@ -36,6 +37,12 @@ class Assignment:
         """The numbers that kernels have for the loss and the optimizer."""
         loss = smoothed(LOSSES[self.network.loss].kind, self.welcome.label_smoothing)
         return loss, OPTIMIZERS[self.welcome.optimizer.name]
+
+    @property
+    def dropout(self) -> Dropout | None:
+        """The dropout of hidden layers; None if all outputs are kept."""
+        fraction = self.welcome.dropout
+        return Dropout(fraction, self.welcome.seed) if fraction > 0 else None
 
     def hyper(self, rate: float) -> Hyper:
         """The settings of the optimizer, with learning rate `rate`."""

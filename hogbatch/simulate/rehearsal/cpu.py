@@ -254,8 +254,9 @@ class RehearsedCpu(SimulatedEngine):
         self._begin_range(team)
 
     def _settings(self, lease: Lease) -> BatchSettings:
-        kinds = self._assignment.kinds
-        return BatchSettings(lease.batch_size, *kinds, lease.fence, self._teams.count)
+        assignment, count = self._assignment, self._teams.count
+        kinds, dropout = assignment.kinds, assignment.dropout
+        return BatchSettings(lease.batch_size, *kinds, lease.fence, count, dropout)
 
 
 def next_pass(seconds: Sequence[float], done: int) -> StageGroup:

@@ -188,7 +188,8 @@ class RehearsedTrainer:
         self.replica.steps = int(self._steps[0])
 
     def _settings(self, batch_size: int) -> BatchSettings:
-        return BatchSettings(batch_size, *self._assignment.kinds, NO_FENCE, 1)
+        assignment = self._assignment
+        return BatchSettings(batch_size, *assignment.kinds, NO_FENCE, 1, assignment.dropout)
 
 
 def _batch_sizes(rows: int, batch: int) -> list[tuple[int, int]]:

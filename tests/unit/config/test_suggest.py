@@ -21,7 +21,7 @@ KEYS = [dashed(name) for name in FLAGS]
         ("epoch", "epochs"),
         ("eval-metric", "metric"),
         ("class-prior", None),
-        ("dropout", None),
+        ("gradient-clipping", None),
         ("min-seconds", None),
         ("", None),
     ],

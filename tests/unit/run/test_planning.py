@@ -203,6 +203,16 @@ def test_label_smoothing_and_temperature_need_one_class_per_row():
             planned(**given, **setting)
 
 
+def test_dropout_needs_hidden_layers_with_relu():
+    sent = welcome(dropout=0.2, seed=5)
+    assert (sent.dropout, sent.seed) == (0.2, 5)
+    planned(hidden=(), dropout=0.0)
+    for flags, got in (({"hidden": ()}, "none"), ({"activation": "selu"}, "selu")):
+        need = f"^--dropout 0.2 needs hidden layers with activation relu; got {got}$"
+        with pytest.raises(UsageError, match=need):
+            planned(**flags, dropout=0.2)
+
+
 @pytest.mark.parametrize(
     ("flags", "average"),
     [

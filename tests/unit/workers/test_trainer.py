@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
+from hogbatch.kernels.dropout import key_of
+from hogbatch.kernels.executor import DropoutKey, Executor
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.wire.messages import Lease
 from hogbatch.workers import feed
@@ -61,6 +64,23 @@ def test_steps_are_recorded_again_for_larger_batches(staged):
         expected.compute(densify=False)  # with nothing recorded
         train(expected, (start, stop, batch))
     assert_array_equal(trained, expected.replica.params)
+
+
+@either_feed
+def test_dropout_depends_on_the_numbers_of_updates_and_rows(staged):
+    trainer, given = make(examples(ROWS), staged=staged, dropout=0.4, seed=7)
+    expected, first = given.model.params.copy(), given.model.first.copy()
+    trained = train(trainer, (0, 20, 5), (20, 40, 5))  # of each size, the second step is recorded
+    layers, (loss, optimizer) = given.network.layer_views(), given.kinds
+    executor = Executor(reference, np, layers, expected, first, given.model.second)
+    order, data = given.orders.row_order(0), (given.train.inputs, given.train.labels)
+    for update, start in enumerate(range(0, 40, 5), 1):
+        rows, totals = order[start : start + 5], np.zeros(TOTALS)
+        dropout = DropoutKey(0.4, key_of(7, update))
+        executor.train_batch(
+            *data, rows, loss, optimizer, given.hyper(0.1), totals, dropout=dropout
+        )
+    assert_allclose(trained, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_compute_frees_earlier_arrays():
