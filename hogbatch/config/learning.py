@@ -5,7 +5,7 @@ from typing import Final
 
 from hogbatch.config.flags import Group
 from hogbatch.config.layers import HIDDEN_ACTIVATIONS
-from hogbatch.config.losses import LOSSES, QUANTILE
+from hogbatch.config.losses import CHOICES, QUANTILE
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sets import SetName
 from hogbatch.config.values import (
@@ -215,7 +215,7 @@ class LearningConfig:
     loss: str = Group.MODEL.choice(
         "auto",
         "loss function; auto: chosen from the labels; quantile:Q for any Q between 0 and 1",
-        ("auto", *LOSSES),
+        ("auto", *CHOICES),
         "quantile:Q",
         QUANTILE,
     )

@@ -229,6 +229,23 @@ class Squared(OfNumbers):
         return "rmse", math.sqrt(2 * mean_loss)
 
 
+class SquaredLog(Squared):
+    """(z - y)² / 2, y the logarithm log1p of a number of at least 0.
+
+    The prediction is the mean of the logarithms, as a number.
+    """
+
+    encoding = "logs"
+
+    def summed_metrics(self, targets: int) -> tuple[str, ...]:
+        """None: the sums are of logarithms, but metrics are in the unit of the labels."""
+        return ()
+
+    def readable(self, mean_loss: float) -> tuple[str, float]:
+        """The root of the mean squared logarithmic error."""
+        return "rmsle", math.sqrt(2 * mean_loss)
+
+
 class Huber(OfNumbers):
     """(z - y)² / 2 where |z - y| <= 1, else |z - y| - 1/2.
 
@@ -299,6 +316,7 @@ _LOSSES: Final[tuple[Loss, ...]] = (
     ),
     # Its gradient has no bound, hence the smaller rate.
     Squared("squared", kind=4, rate_fraction=0.2),
+    SquaredLog("squared-log", kind=4, alias="squared", rate_fraction=0.2),
     Huber("huber", kind=6, automatic=False),
     Absolute("absolute", kind=7, automatic=False),
     Quantile("quantile:0.5", kind=-500_000, automatic=False),
@@ -325,6 +343,8 @@ def _millionths(name: str) -> int:
 
 
 LOSSES: Final = LossTable({loss.name: loss for loss in _LOSSES})
+# Of --loss; that of logarithms is chosen by --label-transform.
+CHOICES: Final = tuple(name for name, loss in LOSSES.items() if loss.encoding != "logs")
 
 
 def kinds_where(holds: Callable[[Loss], bool]) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ class Metric:
 
 
 CLASSES: Final = ("binary", "classes")
-NUMBERS: Final = ("real", "counts")
+NUMBERS: Final = ("real", "counts", "logs")
 
 METRICS: Final = (
     Metric("log_loss", CLASSES, "probabilities", higher_is_better=False),

@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.losses import LOSSES, encodings_for
+from hogbatch.config.losses import CHOICES, LOSSES, encodings_for
 from hogbatch.config.metrics import NUMBERS
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels, multi_labels, single_labels
@@ -18,12 +18,13 @@ from hogbatch.errors import DataError, UsageError
 from hogbatch.machine.printable import digits, quoted
 
 ClassLabels = tuple[int | float | str | bool, ...]
-LabelKind = Literal["binary", "classes", "multilabel", "real", "counts"]
+LabelKind = Literal["binary", "classes", "multilabel", "real", "counts", "logs"]
 
 MAX_SHOWN: Final = 10  # labels in a message
 MAX_FEW_CLASSES: Final = 20  # up to this many distinct whole numbers are classes
 MIN_ROWS_FEW_CLASSES: Final = 3  # if they have this many rows each, on average
 MIN_ROWS_MANY_CLASSES: Final = 10  # minimum rows of each class if there are more classes
+MIN_SKEWNESS: Final = 3.0  # of numbers with a heavy tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,13 @@ class Encoding:
     classes: ClassLabels  # sorted labels of binary and classes, all of one type, else empty
     outputs: int  # C: the number of classes or labels, or of numbers per row; 1 for binary
     # Of real and counts: a target is (label - offset) / scale, so that the learning rate does not
-    # depend on the labels' unit. Of several targets, each has its own.
+    # depend on the labels' unit; of logs: (log1p(label) - offset) / scale. Of several targets, each
+    # has its own.
     offset: float | tuple[float, ...] = 0.0
     scale: float | tuple[float, ...] = 1.0
+    # Of logs: the largest label of the training rows, which bounds predictions; it is not part of
+    # digests, because earlier versions did not have it.
+    largest: float | tuple[float, ...] = field(default=0.0, repr=False)
 
     def validate(self) -> None:
         """ValueError if the fields contradict each other."""
@@ -56,6 +61,12 @@ class Encoding:
             np.shape(self.offset) == np.shape(self.scale) == shape,
             f"encoding: expected an offset and a scale of each of {self.targets} targets",
         )
+        logs = self.kind == "logs"
+        expect(
+            np.shape(self.largest) == (shape if logs else ())
+            and (np.min(self.largest) > 0) == logs,
+            "encoding: expected the largest label, above 0, of each target of logs",
+        )
 
     @property
     def targets(self) -> int:
@@ -69,6 +80,8 @@ class Encoding:
 
     def targets_of(self, numbers: NDArray[Any]) -> NDArray[Any]:
         """The targets of labels that are numbers: [N], or [N, T] if T > 1."""
+        if self.kind == "logs":
+            numbers = np.log1p(numbers)
         targets: NDArray[Any] = (numbers - np.array(self.offset)) / np.array(self.scale)
         return targets
 
@@ -76,7 +89,18 @@ class Encoding:
         """The inverse of `targets_of`, float64."""
         numbers: NDArray[np.float64] = targets.astype(np.float64) * np.array(self.scale)
         numbers += np.array(self.offset)
-        return numbers
+        return np.expm1(numbers) if self.kind == "logs" else numbers
+
+    def predictions_of(self, targets: NDArray[Any]) -> NDArray[np.float64]:
+        """`numbers_of` predicted targets.
+
+        Those of logs are from 0 to the largest label of the training rows: one row whose logarithm
+        is predicted too high would decide the squared error of all.
+        """
+        if self.kind == "logs":
+            largest = np.array(self.largest)
+            targets = targets.clip(*self.targets_of(np.stack([0 * largest, largest])))
+        return self.numbers_of(targets)
 
 
 def comparable(encoding: Encoding) -> Encoding:
@@ -93,7 +117,7 @@ def infer_encoding(raw: RawSet, loss: str) -> Encoding:
     labels are equal.
     """
     if loss != "auto" and loss not in LOSSES:
-        raise UsageError(f"loss must be one of {', '.join(('auto', *LOSSES))}; got {loss!r}")
+        raise UsageError(f"loss must be one of {', '.join(('auto', *CHOICES))}; got {loss!r}")
     expect_labelled(raw)
     if loss == "auto":
         return _auto(raw, loss)
@@ -199,10 +223,32 @@ def _real(raw: RawSet, loss: str) -> Encoding:
 
 
 def _counts(raw: RawSet, loss: str) -> Encoding:
-    mean = _amounts(raw, f"loss {loss} needs").mean(axis=0)
+    mean = amounts(raw, f"loss {loss} needs").mean(axis=0)
     if not mean.all():
         raise DataError(f"{raw.source}: loss {loss} needs a label above 0; every label is 0")
     return _of_numbers("counts", np.zeros_like(mean), mean)
+
+
+def encoding_of_logs(labels: NDArray[Any]) -> Encoding:
+    """The encoding as logarithms, from the `labels` of the training rows, [N] or [N, T]."""
+    logs, largest = np.log1p(labels), labels.max(axis=0)
+    deviation = logs.std(axis=0)
+    encoding = _of_numbers("logs", logs.mean(axis=0), np.where(deviation, deviation, 1.0))
+    return replace(encoding, largest=tuple(largest.tolist()) if largest.ndim else float(largest))
+
+
+def have_heavy_tail(labels: NDArray[Any]) -> bool:
+    """Whether a few large numbers dominate the squared error of labels [N] of at least 0.
+
+    That is if their skewness is at least MIN_SKEWNESS, but not that of their logarithms.
+    """
+    return bool(_skewness(labels) >= MIN_SKEWNESS > _skewness(np.log1p(labels)))
+
+
+def _skewness(numbers: NDArray[Any]) -> float:
+    centred = numbers - numbers.mean()
+    spread = centred.std()
+    return float((centred**3).mean() / spread**3) if spread else 0.0
 
 
 def _of_numbers(kind: LabelKind, offset: NDArray[Any], scale: NDArray[Any]) -> Encoding:
@@ -233,7 +279,7 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     if encoding.kind == "multilabel":
         return _encode_lists(raw, encoding.outputs)
     if encoding.kind in NUMBERS:
-        numbers = number_labels if encoding.kind == "real" else _amounts
+        numbers = number_labels if encoding.kind == "real" else amounts
         labels = numbers(raw, "the training data has")
         if (got := labels[:1].size) != encoding.targets:
             raise DataError(
@@ -320,7 +366,7 @@ def number_labels(raw: RawSet, subject: str) -> NDArray[Any]:
     return labels
 
 
-def _amounts(raw: RawSet, subject: str) -> NDArray[Any]:
+def amounts(raw: RawSet, subject: str) -> NDArray[Any]:
     """The labels of a set whose labels are numbers of at least 0, [N] or [N, T]."""
     labels = number_labels(raw, subject)
     negative = np.argwhere(labels < 0)

@@ -25,9 +25,9 @@ class Coefficients(NamedTuple):
 def coefficients(model: Model, columns: int) -> Coefficients:
     """The coefficients of D = `columns` in their own units; 0 for columns that are not used.
 
-    For real labels, the scores are in the unit of the labels, and for counts they are the
-    logarithms of the predictions. AttributeError for a model with hidden layers, or with a column
-    that is not one feature, such as a category.
+    For real labels, the scores are in the unit of the labels; for counts they are the logarithms of
+    the predictions, for logs their log1p. AttributeError for a model with hidden layers, or with a
+    column that is not one feature, such as a category.
     """
     weights, bias = _linear(model)
     positions, scaler = np.arange(model.network.features), model.scaler
@@ -38,9 +38,9 @@ def coefficients(model: Model, columns: int) -> Coefficients:
         weights = np.where(scaler.scale == TO_ZERO, 0.0, weights / scaler.scale)
         intercept = bias - weights @ scaler.mean
     found[:, positions] = weights
-    if model.encoding.kind == "real":
+    if model.encoding.kind in ("real", "logs"):
         unit = np.reshape(model.encoding.scale, (-1, 1))  # [C, 1]
-        return Coefficients(found * unit, model.encoding.numbers_of(intercept))
+        return Coefficients(found * unit, intercept * unit[:, 0] + model.encoding.offset)
     if model.encoding.kind == "counts":
         intercept = intercept + np.log(model.encoding.scale)
     return Coefficients(found, intercept)

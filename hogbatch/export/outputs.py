@@ -97,6 +97,9 @@ def _add_numbers(graph: Graph, model: Model, scores: str) -> None:
     if encoding.kind == "counts":
         value = graph.add("Exp", graph.add("Min", value, LARGEST_LOG))
     value = graph.add("Add", graph.add("Mul", value, encoding.scale), encoding.offset)
+    if encoding.kind == "logs":  # as in Encoding.predictions_of
+        bounded = graph.add("Relu", graph.add("Min", value, np.log1p(encoding.largest)))
+        value = graph.add("Sub", graph.add("Exp", bounded), 1.0)
     if encoding.targets == 1:
         graph.add_output("value", graph.add("Reshape", value, [-1]), np.float64, ())
     else:

@@ -39,8 +39,10 @@ def baseline_of(loss: Loss, encoding: Encoding, labels: Labels) -> Baseline:
     """
     weights = _weights(labels, _rows(labels) // encoding.targets)
     if isinstance(loss, OfNumbers):
-        targets = labels.values.reshape(-1, encoding.targets).astype(np.float64)
-        constants = np.array([_constant(loss.level, each, weights) for each in targets.T])
+        shape = (-1, encoding.targets) if encoding.targets > 1 else -1
+        numbers = encoding.numbers_of(labels.values.reshape(shape)).reshape(-1, encoding.targets)
+        means = np.array([_constant(loss.level, each, weights) for each in numbers.T])
+        constants = encoding.targets_of(means)
         name = {None: "mean", 0.5: "median"}.get(loss.level, f"quantile {loss.level}")
         one = len(constants) == 1
         which = rounded(encoding.numbers_of(constants)[0]) if one else "of each target"

@@ -126,6 +126,8 @@ def _content(model: Model) -> Iterator[bytes]:
     )
     added = "label_vectors", "nearest_rows"
     described = {k: v for k, v in asdict(description).items() if v or k not in added}
+    if model.encoding.kind != "logs":  # earlier versions read the other kinds
+        del described["encoding"]["largest"]
     text = json.dumps(described)
     yield header(arrays, {FORMAT: _checksum(text) + text})
     for array in arrays.values():

@@ -64,10 +64,9 @@ def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
     expect_labels(raw, model.columns)
     labels = weighted(encode(raw, model.encoding), raw.weights, None, None)
     if isinstance(model.loss, OfNumbers):
-        numbers, predicted = number_labels(raw, "the training data has"), model.predict(raw.inputs)
+        numbers, scores = number_labels(raw, "the training data has"), model.scores(raw.inputs)
         known = model.loss, model.encoding
-        measured = measure_numbers(*known, predicted, numbers, labels.weights)
-        return {"rows": raw.rows, **measured}
+        return {"rows": raw.rows, **measure_numbers(*known, scores, numbers, labels.weights)}
     whole = keeps_all_scores(raw.rows, model.network.outputs)
     measured = (_from_scores if whole else _from_best)(model, raw.inputs, labels)
     measured.pop("log_loss", None)  # models that have it are trained on it: it is the loss
@@ -78,9 +77,9 @@ def evaluate_rows(model: Model, rows: Examples) -> dict[str, float]:
     """Loss and all metrics of a model on `rows` that are scaled and encoded for it."""
     labels, plain = rows.labels, model.plain
     if isinstance(model.loss, OfNumbers):
-        predicted = plain.predict(rows.inputs)
-        true = model.encoding.numbers_of(labels.values.reshape(predicted.shape))
-        return measure_numbers(model.loss, model.encoding, predicted, true, labels.weights)
+        scores = plain.scores(rows.inputs)
+        true = model.encoding.numbers_of(labels.values.reshape(-1, scores.shape[1]))
+        return measure_numbers(model.loss, model.encoding, scores, true, labels.weights)
     whole = keeps_all_scores(rows.rows, model.network.outputs)
     return (_from_scores if whole else _from_best)(plain, rows.inputs, labels)
 
@@ -88,26 +87,31 @@ def evaluate_rows(model: Model, rows: Examples) -> dict[str, float]:
 def measure_numbers(
     loss: OfNumbers,
     encoding: Encoding,
-    predicted: NDArray[np.float64],
+    scores: Floats,
     labels: NDArray[np.float64],
     weights: NDArray[np.float32] = NO_WEIGHTS,
 ) -> dict[str, float]:
-    """Loss and metrics of predictions [N] of numbers [N], in the unit of the labels.
+    """Loss and metrics of scores [N, T] of numbers [N, T] or [N], in the unit of the labels.
 
-    The rows have `weights` [N], or are equal. Of [N, T], they are means over the T targets; the
-    loss is that of standardised targets, and the metrics of each target are in its own unit.
-
-    They are of the predictions rather than of the scores, which are more precise.
+    The rows have `weights` [N], or are equal. Metrics are means over the T targets; the loss is
+    that of standardised targets, and the metrics of each target are in its own unit. They are of
+    numbers rather than of the scores, which are more precise. UsageError for scores that are not
+    finite.
     """
-    shape, totals = (rows := len(labels), width := encoding.targets), np.zeros(TOTALS)
-    scores: Any = loss.scores_of(encoding.targets_of(predicted)).reshape(shape)
+    expect_finite_scores(np.isfinite(scores).all(axis=1), 0)
+    (rows, width), totals = scores.shape, np.zeros(TOTALS)
+    given = loss.predict(scores)
+    exact: Any = loss.scores_of(encoding.targets_of(encoding.numbers_of(given))).reshape(
+        rows, width
+    )
+    predicted = encoding.predictions_of(given).reshape(rows, width)
     targets, true = (  # float64, because no compiled kernel reads them
         single_labels(cast(Any, each.reshape(-1)))._replace(weights=weights)
         for each in (encoding.targets_of(labels), labels)
     )
-    NUMPY_KERNELS.loss_and_metrics(loss.kind, targets, np.arange(rows), width, scores, totals)
+    NUMPY_KERNELS.loss_and_metrics(loss.kind, targets, np.arange(rows), width, exact, totals)
     mean = totals[LOSS] / width / (rows + totals[EXTRA_WEIGHT])
-    measured = measure(Scored(loss, true, predicted.reshape(shape)))
+    measured = measure(Scored(loss, true, predicted))
     return {"loss": loss.in_units(mean, {}, encoding.unit).loss, **measured}
 
 

@@ -155,7 +155,7 @@ class Model:
         expect_finite_scores(np.isfinite(scores).all(axis=1), 0)
         labels = self.loss.predict(scores - self.score_threshold)
         if not self.encoding.classes:
-            return self.encoding.numbers_of(labels)
+            return self.encoding.predictions_of(labels)
         classes: NDArray[Any] = np.array(self.encoding.classes)[labels]
         return classes
 

@@ -78,7 +78,7 @@ class SetMetrics:
         scores: Any = stored.scores[:rows] if stored.scores.size else None
         if isinstance(loss, OfNumbers):  # in the unit of the labels
             shape = scores.shape
-            scores = encoding.numbers_of(loss.predict(scores)).reshape(shape)
+            scores = encoding.predictions_of(loss.predict(scores)).reshape(shape)
             true: Any = encoding.numbers_of(labels.values.reshape(shape))
             labels = labels._replace(values=true.reshape(-1))
         frequencies = None

@@ -19,6 +19,7 @@ TWO, COUNTS = Encoding("binary", ("no", "yes"), 1), Encoding("counts", (), 1, sc
 THREE = Encoding("classes", ("a", "b", "ä"), 3)
 LISTS = Encoding("multilabel", (), 6)
 NUMBERS = Encoding("real", (), 1, offset=40.0, scale=2.5)
+LOGS = Encoding("logs", (), 1, offset=1.5, scale=0.5, largest=20.0)
 TARGETS = Encoding("real", (), 2, offset=(40.0, -1.0), scale=(2.5, 1e4))
 MATRIX = np.random.default_rng(5).normal(3, 2, (20, FEATURES)).astype(np.float32)
 LATER = pd.DataFrame(  # missing and unknown values, numbers beyond those of the training rows
@@ -110,11 +111,13 @@ def models():
         "ensemble of labels": model_of("multilabel", LISTS, members=2),
         "counts": model_of("poisson", COUNTS, hidden=()),
         "ensemble of counts": model_of("poisson", COUNTS, hidden=(), members=3),
+        "logarithms": model_of("squared-log", LOGS, hidden=()),
         "ensemble of numbers": model_of("absolute", TARGETS, members=2),
         "ensemble of hinge": model_of("hinge", TWO, standard, members=2),
     }
     later = {
         "without names": LATER.assign(constant=1)[UNNAMED].to_numpy(),
+        "logarithms": 100 * MATRIX,  # predictions beyond the largest label
         "counts": 100 * MATRIX,  # scores beyond the largest logarithm of a count
         "ensemble of counts": 100 * MATRIX,
     }

@@ -15,6 +15,7 @@ ENCODINGS = {
     "multilabel": Encoding("multilabel", (), 6),
     "multilabel-softmax": Encoding("multilabel", (), 6),
     "squared": Encoding("real", (), 1, offset=40.0, scale=2.5),
+    "squared-log": Encoding("logs", (), 1, offset=3.0, scale=1.5, largest=90.0),
     "poisson": Encoding("counts", (), 1, scale=2.5),
 }
 

@@ -111,9 +111,10 @@ def _assessed(
     """The loss per row of a model without scaling and encoding, and its predictions."""
     values, weights = test.labels.values, test.labels.weights if len(test.labels.weights) else None
     if isinstance(model.loss, OfNumbers):
-        predicted = model.predict(test.inputs)
-        true = model.encoding.numbers_of(values.reshape(predicted.shape))
-        measured = measure_numbers(model.loss, model.encoding, predicted, true, test.labels.weights)
+        loss, encoding, found = model.loss, model.encoding, model.scores(test.inputs)
+        predicted = encoding.predictions_of(loss.predict(found))
+        true = encoding.numbers_of(values.reshape(predicted.shape))
+        measured = measure_numbers(loss, encoding, found, true, test.labels.weights)
         numbers = numbers_of if len(targets) == 1 else partial(_of_targets, targets)
         return measured["loss"], numbers(predicted, true)
     if model.encoding.outputs > MAX_LABELS:

@@ -36,12 +36,14 @@ losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 
 def test_everything_that_lists_losses_lists_those_of_the_table():
     assert {name: loss.kind for name, loss in LOSSES.items()} == contract.LOSSES
-    kinds = sorted(loss.kind for loss in LOSSES.values() if loss.kind >= 0)
+    assert LOSSES["squared-log"].kind == LOSSES["squared"].kind
+    own = [name for name in LOSSES if name != "squared-log"]
+    kinds = sorted(LOSSES[name].kind for name in own if LOSSES[name].kind >= 0)
     assert kinds == list(range(len(kinds)))
     most = max(len(loss.metrics) for loss in LOSSES.values())
     assert most == contract.TOTALS - contract.METRIC_SUMS
-    assert FLAGS["loss"].choices == ("auto", *LOSSES)
-    assert {loss.encoding for loss in LOSSES.values()} == set(ENCODERS)
+    assert FLAGS["loss"].choices == ("auto", *own)
+    assert {LOSSES[name].encoding for name in own} == set(ENCODERS)
 
 
 @losses
@@ -126,7 +128,7 @@ def test_only_a_loss_of_numbers_depends_on_their_unit(loss):
     if not isinstance(loss, OfNumbers):
         assert scaled == (2.0, metrics)
         return
-    squares = loss.name in ("squared", "huber")
+    squares = loss.name in ("squared", "squared-log", "huber")
     assert scaled == (18.0 if squares else 6.0, {"rmse": 1.5})
 
 
@@ -146,7 +148,8 @@ def test_losses_of_predictions_are_in_the_unit_of_the_labels(loss, expected):
     labels[0] = 0
     shifted = loss != "poisson"
     encoding = Encoding("real" if shifted else "counts", (), 1, 20.0 if shifted else 0.0, 10.0)
-    measured = measure_numbers(LOSSES[loss], encoding, predicted, labels)
+    scores = LOSSES[loss].scores_of(encoding.targets_of(predicted))[:, np.newaxis]
+    measured = measure_numbers(LOSSES[loss], encoding, scores, labels)
     assert measured["loss"] == pytest.approx(expected(labels, predicted), rel=1e-12)
     assert measured["rmse"] == pytest.approx(math.sqrt(np.square(predicted - labels).mean()))
 
@@ -184,6 +187,7 @@ PREDICTED = {  # of the scores below, by kind of labels
     "multilabel": [[1, 0], [0, 1], [0, 0]],
     "real": [[0.5, -2], [-1, 3], [0, 0]],
     "counts": np.exp([[0.5, -2], [-1, 3], [0, 0]]),
+    "logs": [[0.5, -2], [-1, 3], [0, 0]],
 }
 
 

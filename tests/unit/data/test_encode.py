@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from hogbatch.data.batch import csr_inputs
-from hogbatch.data.encode import Encoding, encode, explain, infer_encoding
+from hogbatch.data.encode import (
+    Encoding,
+    encode,
+    encoding_of_logs,
+    explain,
+    have_heavy_tail,
+    infer_encoding,
+)
 from hogbatch.data.raw import LabelLists, RawSet, named_labels
 from hogbatch.errors import DataError, UsageError
 
@@ -122,6 +129,49 @@ def test_an_unknown_loss_names_the_known_ones():
 
 
 BINARY, NAMED = Encoding("binary", (-1, 1), 1), Encoding("binary", ("a", "b"), 1)
+
+
+class TestLogs:
+    """Labels as logarithms, and the numbers that are predicted with them."""
+
+    LABELS = np.array([0.0, 1.0, 9.0, 1e6])
+
+    def test_targets_are_standardised_logarithms_and_are_inverted(self):
+        encoding = encoding_of_logs(self.LABELS)
+        targets = encoding.targets_of(self.LABELS)
+        assert targets.mean() == pytest.approx(0) and targets.std() == pytest.approx(1)
+        assert encoding.numbers_of(targets) == pytest.approx(self.LABELS)
+        values = encode(rows_with(self.LABELS.tolist()), encoding).values
+        np.testing.assert_allclose(values, targets, rtol=1e-6)
+
+    def test_predictions_are_from_0_to_the_largest_label_but_labels_are_not_bounded(self):
+        encoding = encoding_of_logs(self.LABELS)
+        far = np.array([-1e3, 1e3], np.float32)  # exp(1e3 * scale) overflows
+        assert encoding.predictions_of(far) == pytest.approx([0, 1e6], abs=1e-9)
+        assert encoding.numbers_of(encoding.targets_of(np.array([5e7]))) == pytest.approx([5e7])
+
+    def test_each_target_has_its_own_bound(self):
+        encoding = encoding_of_logs(np.array([[0.0, 5.0], [3.0, 0.0]]))
+        encoding.validate()
+        far = np.full((1, 2), 1e3)
+        assert encoding.predictions_of(far) == pytest.approx(np.array([[3.0, 5.0]]))
+
+    @pytest.mark.parametrize(
+        ("labels", "heavy"),
+        [
+            (np.exp(np.random.default_rng(0).normal(0, 1.5, 1000)), True),
+            (np.random.default_rng(0).exponential(1, 1000), False),  # its skewness is 2
+            (np.r_[np.zeros(990), np.full(10, 7.0)], False),  # so are its logarithms
+            (np.ones(10), False),
+        ],
+    )
+    def test_a_heavy_tail_is_known_by_its_skewness(self, labels, heavy):
+        assert have_heavy_tail(labels) == heavy
+
+    def test_digests_of_earlier_versions_stay_valid(self):
+        assert "largest" not in repr(Encoding("real", (), 1))
+
+
 LISTS, REAL = Encoding("multilabel", (), 3), Encoding("real", (), 1)
 COUNTS = Encoding("counts", (), 1)
 

@@ -9,6 +9,7 @@ import pytest
 
 from hogbatch.config.layers import ACTIVATIONS
 from hogbatch.config.losses import LOSSES
+from hogbatch.config.metrics import NUMBERS as KINDS_OF_NUMBERS
 from hogbatch.data.table.encoders import MAX_VALUES
 from hogbatch.errors import UsageError
 from hogbatch.export import onnx_file
@@ -65,7 +66,7 @@ def by_numpy(model, rows):
 def expected(model, rows):
     """The outputs, as the model itself computes them."""
     predicted = model.predict(rows) if model.loss.has_predictions else None
-    if model.encoding.kind in ("real", "counts"):
+    if model.encoding.kind in KINDS_OF_NUMBERS:
         return {"value": predicted}
     found = {} if predicted is None else {"label": predicted}
     if model.loss.has_probabilities:

@@ -144,6 +144,15 @@ def test_earlier_versions_refuse_a_file_only_if_it_has_label_vectors_or_nearest_
         assert names == ["label_vectors", "nearest_rows"][:known]
 
 
+def test_only_files_of_logarithms_have_the_largest_label(path):
+    """Earlier versions refuse unknown fields, and read models without logarithms."""
+    for loss in ENCODINGS:
+        save_model(model_for(loss), path)
+        with safe_open(path, framework="np") as file:
+            encoding = json.loads(file.metadata()[FORMAT][8:])["encoding"]
+        assert ("largest" in encoding) == (loss == "squared-log")
+
+
 @pytest.mark.parametrize(
     ("name", "changed", "message"),
     [

@@ -71,10 +71,11 @@ def test_predictions_are_in_the_form_of_the_training_file(rows):
 
 @pytest.mark.parametrize("loss", ENCODINGS)
 def test_an_ensemble_predicts_the_mean(loss, rows):
-    """Of the probabilities, or of the numbers; with a hinge loss, of the scores."""
+    """Of the probabilities, or of the numbers; of logarithms and with a hinge loss, of scores."""
     one, *others = members = [model_for(loss, seed=seed) for seed in range(3)]
     ensemble = replace(one, others=tuple(each.tensors for each in others))
-    names = {"hinge": "scores", "squared": "predict", "poisson": "predict"}
+    names = dict.fromkeys(("hinge", "squared-log"), "scores")
+    names |= dict.fromkeys(("squared", "poisson"), "predict")
     name = names.get(loss, "predict_proba")
     mean = np.mean([getattr(each, name)(rows) for each in members], axis=0)
     assert_allclose(getattr(ensemble, name)(rows), mean, rtol=1e-5, atol=1e-6)
