@@ -36,7 +36,7 @@ def rows_of_member(data: LoadedData, number: int, seed: int) -> Sets:
     require_memory_for_copy(train.inputs)
     classes = train.labels.values if data.encoding.kind in ("binary", "classes") else None
     held_out = fold_numbers(train.rows, folds - 1, seed, classes) == fold - 1
-    rest, own = (_rows(train, np.flatnonzero(each)) for each in (~held_out, held_out))
+    rest, own = (rows_of(train, np.flatnonzero(each)) for each in (~held_out, held_out))
     return {"train": joined([rest, validation]), "validation": own}
 
 
@@ -66,6 +66,7 @@ def _pointers(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)]) if len(parts[0]) else parts[0]
 
 
-def _rows(examples: Examples, rows: RowNumbers) -> Examples:
+def rows_of(examples: Examples, rows: RowNumbers) -> Examples:
+    """A copy of some rows, in that order."""
     labels = take(examples.labels, rows, examples.targets)
     return Examples(scaled(examples.inputs, None, rows), labels, examples.features)

@@ -10,12 +10,23 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.losses import encodings_for
 from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
-from hogbatch.data.encode import Encoding, comparable, encode, explain, infer_encoding
+from hogbatch.data.encode import (
+    Encoding,
+    amounts,
+    comparable,
+    encode,
+    encoding_of_logs,
+    explain,
+    have_heavy_tail,
+    infer_encoding,
+    number_labels,
+)
 from hogbatch.data.later import (
     Fitted,
     examples_of_held_out,
@@ -66,6 +77,7 @@ class LoadedData:
     table: TableEncoding | None = None  # if the training data are a table
     summaries: tuple[ColumnSummary, ...] = ()  # of the columns of this table
     validation_drawn: bool = False  # the validation rows were drawn from DATA, one by one
+    in_logs: "LoadedData | None" = None  # with logarithms of labels, if they may be better
 
     @property
     def train(self) -> Examples:
@@ -120,6 +132,7 @@ def load(
     class_weight: ClassWeights | None = None,
     cache: DataCache | None = None,
     linear: bool = False,
+    label_transform: str = "none",
 ) -> LoadedData:
     """Read DATA (a path or the name of a sample) and the sets in `files` with `options`.
 
@@ -160,6 +173,7 @@ def load(
         seed=seed,
         class_weight=class_weight,
         linear=linear,
+        label_transform=label_transform,
     )
 
 
@@ -175,15 +189,17 @@ def prepare(
     class_weight: ClassWeights | None = None,
     drop_constant: bool = True,
     linear: bool = False,
+    label_transform: str = "none",
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
     No rows are split off for the sets in `held_out`. Arguments and errors are those of `load`. An
     `encoding` of the labels is used as it is, and so is what was `Fitted` on earlier rows, by whose
     table `raw` is encoded. `class_weight` multiplies the weights of all rows. For `drop_constant`
-    see `scale.fit` and `TableEncoding.fit`.
+    see `scale.fit` and `TableEncoding.fit`. `label_transform` "log1p": the targets are logarithms
+    of the labels; "auto": the result contains such rows, too, if they may be better.
     """
-    kind = None
+    kind, given = None, encoding is not None or isinstance(scale, Fitted)
     if isinstance(scale, Fitted):
         encoding = scale.labels
     if encoding is None:
@@ -221,7 +237,7 @@ def prepare(
     summaries = _summaries(raw, features.table)
     if unused := [each.name for each in summaries if each.unused == CONSTANT]:
         features = features._replace(note=f"not used, {CONSTANT}: {shown_names(unused)}")
-    return LoadedData(
+    data = LoadedData(
         sets,
         encoding,
         features.scaler,
@@ -234,6 +250,50 @@ def prepare(
         summaries=summaries,
         validation_drawn="validation" in parts and raw.groups is None,
     )
+    if label_transform == "none" or given:
+        return data
+    in_logs = _in_logs(data, raw, others, parts, loss, label_transform)
+    return in_logs if in_logs and label_transform == "log1p" else replace(data, in_logs=in_logs)
+
+
+def _in_logs(
+    data: LoadedData,
+    raw: RawSet,
+    others: Mapping[SetName, RawSet],
+    parts: SplitRows,
+    loss: str,
+    setting: str,
+) -> LoadedData | None:
+    """`data` with the logarithms of the labels of all sets as targets.
+
+    None with the `setting` "auto" if that is not expected to be better. UsageError or DataError
+    with "log1p" for labels or a loss that it does not suit.
+    """
+    suits = data.encoding.kind == "real" and (loss == "auto" or "logs" in encodings_for(loss))
+    if setting == "log1p" and not suits:
+        raise UsageError(
+            "--label-transform log1p needs numbers as labels and loss squared; got "
+            f"{data.encoding.kind} labels and loss {loss}"
+        )
+    if not suits or (setting == "auto" and data.encoding.targets > 1):
+        return None
+    labels_of = number_labels if setting == "auto" else amounts
+    every = [labels_of(each, "log1p needs") for each in (raw, *others.values())]
+    training = every[0] if parts["train"] is None else every[0][parts["train"]]
+    if setting == "auto":
+        negative = any((each < 0).any() for each in every)
+        if negative or not have_heavy_tail(training):
+            return None
+    if not training.any(axis=0).all():
+        raise DataError(f"{raw.source}: log1p needs a label above 0; every label is 0")
+    encoding = encoding_of_logs(training)
+    labels, sets = encode(raw, encoding), dict[SetName, Examples]()
+    for name, rows in data.sets.items():
+        held_out = encode(others[name], encoding) if name in others else None
+        values = (held_out or take(labels, parts[name], encoding.targets)).values
+        sets[name] = replace(rows, labels=rows.labels._replace(values=values))
+    fingerprint = _fingerprint(sets, encoding, data.table)
+    return replace(data, sets=sets, encoding=encoding, fingerprint=fingerprint)
 
 
 def _scale(raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: bool) -> Features:

@@ -293,7 +293,9 @@ class HogbatchEstimator(BaseEstimator):
         self._rows_seen = getattr(self, "_rows_seen", 0) + rows
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         l2 = weight_decay(self._rows_seen) if self.l2 is None else self.l2
-        one = {"epochs": 1, "schedule": "constant"}
+        one: dict[str, Any] = {"epochs": 1, "schedule": "constant"}
+        if getattr(self, "label_transform", None) == "auto":  # its rows may be few of all rows
+            one["label_transform"] = "none"
         return NOT_HELD_OUT | one | {"l2": l2, "seed": int(seed) + self._parts}
 
     def _scores(self, X: Any) -> NDArray[np.float64]:

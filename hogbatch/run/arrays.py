@@ -98,6 +98,7 @@ class GivenArrays:
             loss=config.loss,
             scale=config.scale if model is None else fitted(model),
             linear=config.hidden == (),
+            label_transform=config.label_transform,
             seed=config.seed,
             encoding=self.encoding,
             drop_constant=not self.part,

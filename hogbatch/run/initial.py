@@ -4,6 +4,7 @@ from typing import Final
 
 from hogbatch.config.effect import changed, expect_effect
 from hogbatch.config.flags import as_text, dashed
+from hogbatch.config.losses import LOSSES
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.later import Fitted
 from hogbatch.errors import UsageError
@@ -13,7 +14,10 @@ from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint.snapshots import ModelCopy
 from hogbatch.run.segments import RunSegments
 
-ENCODING: Final = ("drop", "categorical", "numeric", "text", "decimal", "scale", "features")
+ENCODING: Final = (
+    *("drop", "categorical", "numeric", "text", "decimal", "scale", "features"),
+    "label_transform",
+)
 
 
 def initial_model(config: TrainConfig) -> Model | None:
@@ -56,7 +60,8 @@ def network_of(config: TrainConfig, model: Model) -> Network:
         "loss": network.loss,
     }
     for name, value in own.items():
-        if (given := getattr(config, name)) not in (value, getattr(usual, name)):
+        accepted = value, getattr(usual, name), LOSSES[network.loss].alias
+        if (given := getattr(config, name)) not in accepted:
             raise UsageError(
                 f"--{dashed(name)} {as_text(given) or 'none'}: expected that of {config.init}, "
                 f"{as_text(value) or 'none'}; leave it out, or train without --init"

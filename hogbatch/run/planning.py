@@ -266,11 +266,13 @@ def metric_for(config: TrainConfig, data: DataFacts, network: Network) -> str | 
     """Return the metric by which models are compared; None: the loss.
 
     The default with a hashed output layer is the first metric. Only the active outputs are trained
-    there, so the loss over all outputs falls long after the metric is at its best.
+    there, so the loss over all outputs falls long after the metric is at its best. So it is with
+    logarithms of labels, whose loss is not in the unit of the labels.
     """
     loss, rows = LOSSES[network.loss], _rows(data, "validation")
     if config.metric == "auto":
-        return loss.metrics[0] if _hashes(config, data) else None
+        in_logs = loss.encoding == "logs" and data.encoding.targets == 1 and rows
+        return loss.metrics[0] if _hashes(config, data) or in_logs else None
     if not rows and not config.refit:  # a second run only shows the metric of the first one
         raise UsageError(f"--metric {config.metric} needs validation rows; there are none")
     if config.metric == "loss":
@@ -302,6 +304,11 @@ def _expect_suitable(config: TrainConfig, data: DataFacts, network: Network) -> 
     binary = None
     if classes or loss.encoding != "binary":
         binary = f"two classes with probabilities (loss logistic); got loss {loss.name}"
+    if config.label_transform == "log1p" and data.encoding.kind != "logs":
+        raise UsageError(
+            "--label-transform log1p needs labels that are first encoded by this run, on one "
+            "server; remove it, or --data-copies, or the model that training continues from"
+        )
     dense = None
     if _hashes(config, data):
         dense = "--output dense, because a hashed layer computes only some of the classes"

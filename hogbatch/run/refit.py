@@ -30,6 +30,7 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         config = replace(config, max_rows=rows, run_dir=directory, resume=None, overwrite=True)
         # More rows might have other defaults.
         config = replace(config, recipe=first.recipe, hidden=first.hidden)
+        config = replace(config, label_transform=first.label_transform)
         if config.temperature == "auto":
             config = replace(config, temperature=f"{first.summary['temperature'] or 1:.6f}")
         if chosen := first.summary["label_vectors"]:

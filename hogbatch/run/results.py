@@ -46,6 +46,7 @@ class Run:
     exit_code: int
     recipe: str  # "fast", "tabular" or "linear"
     hidden: tuple[int, ...]  # widths of the hidden layers
+    label_transform: str = "auto"  # "none" or "log1p" if the labels are numbers
 
     @property
     def model(self) -> Model:

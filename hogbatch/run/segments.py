@@ -146,7 +146,7 @@ class RunSegments:
 
     def as_views(self, data: LoadedData) -> LoadedData:
         """Return `data` with its sets as views of shared memory, so that only one copy remains."""
-        return replace(data, sets=dataset.sets_of(self.data, self.features))
+        return replace(data, sets=dataset.sets_of(self.data, self.features), in_logs=None)
 
     def shuffle(self, epoch: int, quarantined: int) -> None:
         """Write the row order of `epoch`, with the first `quarantined` quarantined rows last.

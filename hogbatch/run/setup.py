@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import to_toml
 from hogbatch.config.train import RUNS, TrainConfig
@@ -176,6 +177,9 @@ def prepare(
     data = read(config, console)
     return_freed_memory()  # of the file's contents, before the data are copied to shared memory
     start = initial_model(config)
+    if config.label_transform == "auto" and start is None and data.encoding.kind in NUMBERS:
+        transform = "log1p" if data.encoding.kind == "logs" else "none"
+        config = replace(config, label_transform=transform)
     network = network_for(config, data) if start is None else network_of(config, start)
     config = with_recipe(config, data, network)
     metric = metric_for(config, data, network) or "loss"
@@ -265,6 +269,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
         loss=config.loss,
         scale=config.scale if start is None else fitted(start),
         linear=config.hidden == (),
+        label_transform=config.label_transform,
         seed=config.seed,
         class_weight=read_class_weights(config.class_weight),
         cache=DataCache.of(config.data_cache, console.say),

@@ -22,6 +22,7 @@ from hogbatch.policy.choose import find
 from hogbatch.run.assessment import assess
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.initial import start_from
+from hogbatch.run.label_transform import read_better
 from hogbatch.run.label_vectors import with_label_vectors
 from hogbatch.run.launch.local import log_name
 from hogbatch.run.members import Others, combine, train_members
@@ -38,6 +39,7 @@ from hogbatch.run.setup import (
     prepare,
     print_cache_note,
 )
+from hogbatch.run.this_server import ThisServer
 from hogbatch.views.console import Console, PlainConsole
 from hogbatch.views.trackers.tracking import FILES, Tracking
 
@@ -66,6 +68,8 @@ def execute(
     if temporary:
         config = replace(config, checkpoint_seconds=0)
     console = console or PlainConsole(config.quiet, prefix=platform.prefix)
+    if isinstance(platform, ThisServer):
+        read = partial(read_better, read, partial(execute, console=PlainConsole(quiet=True)))
     with (
         closing(platform),
         open_run(config, platform, read, console, temporary=temporary) as opened,
@@ -172,7 +176,7 @@ def _finished_run(
         recorder.log.close()
         tracking.conclude(summary)
         run_dir = None if components.directory.temporary else setup.run_dir
-        chosen = setup.config.recipe, setup.network.hidden
+        chosen = setup.config.recipe, setup.network.hidden, setup.config.label_transform
         return Run(run_dir, trained, summary, exit_code(finish), *chosen)
 
     return conclude(trained, assessed, finish, components)

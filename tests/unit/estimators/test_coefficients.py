@@ -42,6 +42,13 @@ def test_of_counts_they_give_the_logarithm():
     np.testing.assert_allclose(found, model.predict(X), rtol=1e-4)
 
 
+def test_with_log1p_they_give_the_logarithm():
+    y = np.exp(SCORE + 4)
+    model = HogbatchRegressor(**LINEAR, label_transform="log1p").fit(X, y)
+    found = np.expm1(X @ model.coef_ + model.intercept_).clip(0, y.max())
+    np.testing.assert_allclose(found, model.predict(X), rtol=1e-4, atol=1e-9)
+
+
 def test_recursive_elimination_finds_the_column_that_matters():
     noise = np.random.default_rng(1).normal(size=(200, 3))
     found = RFE(HogbatchRegressor(**LINEAR), n_features_to_select=1).fit(
