@@ -13,6 +13,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,7 @@ from hogbatch.machine.topology import (
 from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.policy.cpu_batch import largest_cpu_batch
 from hogbatch.wire.messages import Lease, Ready
+from hogbatch.workers.ahead import compiling_ahead
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.report import report
@@ -97,24 +99,25 @@ class CpuEngine:
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
 
     def prepare(self, assignment: Assignment, post: Post) -> Ready:
-        from hogbatch.kernels.cpu.loops import loop_for  # imports Numba
+        with compiling_ahead(not assignment.network.output_major) as wait:
+            from hogbatch.kernels.cpu.loops import loop_for  # imports Numba
 
-        self._loop = loop_for(
-            assignment.network.layer_views(),
-            sparse=assignment.train.sparse,
-            hashed=assignment.welcome.lsh is not None,
-        )
-        self._teams = teams = self._divide(assignment)
-        memory = cpu_worker(run_sizes(assignment), teams.threads, teams.count)
-        expect_memory(memory, f"worker {self.label}")
-        self._assignment = assignment
-        self._post = post
-        self._line = assignment.fence
-        if self._loop.name == "hashed":
-            from hogbatch.workers import hashed
+            self._loop = loop_for(
+                assignment.network.layer_views(),
+                sparse=assignment.train.sparse,
+                hashed=assignment.welcome.lsh is not None,
+            )
+            self._teams = teams = self._divide(assignment)
+            memory = cpu_worker(run_sizes(assignment), teams.threads, teams.count)
+            expect_memory(memory, f"worker {self.label}")
+            self._assignment = assignment
+            self._post = post
+            self._line = assignment.fence
+            if self._loop.name == "hashed":
+                from hogbatch.workers import hashed
 
-            self._hashed = hashed.HashedLayer(assignment, self._loop.train, self.threads, post)
-        self._warm_up()
+                self._hashed = hashed.HashedLayer(assignment, self._loop.train, self.threads, post)
+            self._warm_up(wait)
         places = [self._cores] * teams.count
         if self._cores:
             places = cores_of_teams(read_topology(), self._cores, teams.count, teams.members)
@@ -156,12 +159,16 @@ class CpuEngine:
         for thread in self._threads:
             thread.join()
 
-    def _warm_up(self) -> None:
-        """Compile, or load from the cache, with leases that are revoked: no row is computed."""
+    def _warm_up(self, wait_for_evaluation: Callable[[], object]) -> None:
+        """Compile, or load from the cache, with leases that are revoked: no row is computed.
+
+        Another process may compile the evaluation meanwhile.
+        """
         raised = int(self._line[0]) - 1
         thread, loop = thread_state(self._assignment, 0), self._team_loop(members=1)
         revoked = Lease(0, "train", 0, 0, 1, 1, 0.0, raised)
         self._compute(revoked, 0, 1, thread, loop)
+        wait_for_evaluation()
         for name in list(self._assignment.held_out)[:1]:  # the sets have the same form
             self._compute(structs.replace(revoked, task=name), 0, 1, thread, loop)
         if self._hashed is not None:
