@@ -45,6 +45,7 @@ from hogbatch.data.table.written import DECIMALS
 from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
+from hogbatch.machine.threads import on_all_cores
 
 MAX_EMPTY: Final = 4  # dense rows have at most this many features for each stored value
 ADVICE: Final = "use fewer rows or columns"
@@ -273,13 +274,19 @@ class TableEncoding:
         ):
             return None
         dense, positions = self._empty(len(matrix), source), self.positions_without_labels
-        for start in range(0, len(matrix), BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            cells = matrix[part].take(positions, axis=1).astype(np.float64, copy=False)
-            if (np.abs(cells) >= FLOAT32_LIMIT).any():
-                return None
-            _store(numbers.encode(cells), dense[part])
-        return dense_inputs(dense)
+        refused = list[int]()
+
+        def encode(first: int, stop: int) -> None:
+            for start in range(first, stop, BLOCK_ROWS):
+                part = slice(start, min(start + BLOCK_ROWS, stop))
+                cells = matrix[part].take(positions, axis=1).astype(np.float64, copy=False)
+                if (np.abs(cells) >= FLOAT32_LIMIT).any():
+                    refused.append(start)
+                    return
+                _store(numbers.encode(cells), dense[part])
+
+        on_all_cores(encode, len(matrix), BLOCK_ROWS)
+        return None if refused else dense_inputs(dense)
 
     def _empty(self, rows: int, source: str) -> NDArray[np.float32]:
         """Features of dense rows, all 0."""
