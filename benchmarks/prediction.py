@@ -58,7 +58,7 @@ def programs(X: Floats) -> dict[str, Callable[[Floats], Any]]:
         path = Path(folder) / "model.safetensors"
         run = hogbatch.train(X, y, hidden=(512, 512), epochs=1, members=1, verbose=False)
         run.save(path)
-        session = onnxruntime.InferenceSession(write.export(path, "onnx", None))
+        session = onnxruntime.InferenceSession(write.export(str(path), "onnx"))
         peer = MLPClassifier((512, 512), max_iter=1).fit(X, y)
     model, (given,) = run.model, session.get_inputs()
     frame = pandas.DataFrame(X, columns=[f"n{n}" for n in range(X.shape[1])])
