@@ -50,7 +50,7 @@ SELU_LIMIT: Final = 1.7580993408473769
 # Losses and optimizers by name. Their numbers and properties come from the two tables in
 # hogbatch.config; kernels compare numbers, and ask for a property by `kind in SET`. The quantile
 # losses have the numbers below 0: -1,000,000 times the quantile.
-LOSSES: Final = {name: loss.kind for name, loss in losses.LOSSES.items()}
+LOSSES: Final = {name: losses.LOSSES[name].kind for name in losses.CHOICES}  # each kind once
 LOGISTIC: Final = LOSSES["logistic"]
 HINGE: Final = LOSSES["hinge"]
 SOFTMAX: Final = LOSSES["softmax"]

@@ -32,6 +32,4 @@ def test_the_second_process_compiles_for_the_arguments_of_workers(tmp_path):
     )
     gradient, evaluation = (tuple(map(int, line.split())) for line in done.stdout.splitlines())
     assert evaluation == (1, 0)
-    assert (
-        sum(gradient) == 1
-    )  # if the worker needs it before the other process has finished, (0, 1)
+    assert sum(gradient) == 1  # (0, 1) if the worker needed it before the other process ended

@@ -100,7 +100,7 @@ def test_workers_of_other_versions_or_data_are_refused_and_the_run_goes_on(job):
     for change, code, said in (
         ("session.version = lambda: '0.0.1'", 4, "this worker 0.0.1: install the same version"),
         (OTHER_PROTOCOL, 4, f"the coordinator uses protocol {PROTOCOL}, this worker 0"),
-        ("cpu.CpuEngine._warm_up = lambda self: 1 / 0", 1, "ZeroDivisionError"),
+        ("cpu.CpuEngine._warm_up = lambda self, wait: 1 / 0", 1, "ZeroDivisionError"),
     ):
         program = IMPOSTOR.format(change=change, run_dir=str(job.run_dir))
         command = [sys.executable, "-c", program]

@@ -35,9 +35,9 @@ losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 
 
 def test_everything_that_lists_losses_lists_those_of_the_table():
-    assert {name: loss.kind for name, loss in LOSSES.items()} == contract.LOSSES
     assert LOSSES["squared-log"].kind == LOSSES["squared"].kind
     own = [name for name in LOSSES if name != "squared-log"]
+    assert {name: LOSSES[name].kind for name in own} == contract.LOSSES
     kinds = sorted(LOSSES[name].kind for name in own if LOSSES[name].kind >= 0)
     assert kinds == list(range(len(kinds)))
     most = max(len(loss.metrics) for loss in LOSSES.values())
