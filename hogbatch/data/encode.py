@@ -24,7 +24,6 @@ MAX_SHOWN: Final = 10  # labels in a message
 MAX_FEW_CLASSES: Final = 20  # up to this many distinct whole numbers are classes
 MIN_ROWS_FEW_CLASSES: Final = 3  # if they have this many rows each, on average
 MIN_ROWS_MANY_CLASSES: Final = 10  # minimum rows of each class if there are more classes
-MIN_SKEWNESS: Final = 3.0  # of numbers with a heavy tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,39 +218,17 @@ def _multilabel(raw: RawSet, loss: str) -> Encoding:
 def _real(raw: RawSet, loss: str) -> Encoding:
     labels = number_labels(raw, f"loss {loss} needs")
     deviation = labels.std(axis=0)
-    return _of_numbers("real", labels.mean(axis=0), np.where(deviation, deviation, 1.0))
+    return encoding_of_numbers("real", labels.mean(axis=0), np.where(deviation, deviation, 1.0))
 
 
 def _counts(raw: RawSet, loss: str) -> Encoding:
     mean = amounts(raw, f"loss {loss} needs").mean(axis=0)
     if not mean.all():
         raise DataError(f"{raw.source}: loss {loss} needs a label above 0; every label is 0")
-    return _of_numbers("counts", np.zeros_like(mean), mean)
+    return encoding_of_numbers("counts", np.zeros_like(mean), mean)
 
 
-def encoding_of_logs(labels: NDArray[Any]) -> Encoding:
-    """The encoding as logarithms, from the `labels` of the training rows, [N] or [N, T]."""
-    logs, largest = np.log1p(labels), labels.max(axis=0)
-    deviation = logs.std(axis=0)
-    encoding = _of_numbers("logs", logs.mean(axis=0), np.where(deviation, deviation, 1.0))
-    return replace(encoding, largest=tuple(largest.tolist()) if largest.ndim else float(largest))
-
-
-def have_heavy_tail(labels: NDArray[Any]) -> bool:
-    """Whether a few large numbers dominate the squared error of labels [N] of at least 0.
-
-    That is if their skewness is at least MIN_SKEWNESS, but not that of their logarithms.
-    """
-    return bool(_skewness(labels) >= MIN_SKEWNESS > _skewness(np.log1p(labels)))
-
-
-def _skewness(numbers: NDArray[Any]) -> float:
-    centred = numbers - numbers.mean()
-    spread = centred.std()
-    return float((centred**3).mean() / spread**3) if spread else 0.0
-
-
-def _of_numbers(kind: LabelKind, offset: NDArray[Any], scale: NDArray[Any]) -> Encoding:
+def encoding_of_numbers(kind: LabelKind, offset: NDArray[Any], scale: NDArray[Any]) -> Encoding:
     """The encoding of numbers with these offsets and scales: [], or [T] of several targets."""
     if not scale.ndim:
         return Encoding(kind, (), 1, float(offset), float(scale))

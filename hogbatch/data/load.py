@@ -10,23 +10,13 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.losses import encodings_for
 from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.sets import SET_NAMES, SetName
+from hogbatch.data import logs
 from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
-from hogbatch.data.encode import (
-    Encoding,
-    amounts,
-    comparable,
-    encode,
-    encoding_of_logs,
-    explain,
-    have_heavy_tail,
-    infer_encoding,
-    number_labels,
-)
+from hogbatch.data.encode import Encoding, comparable, encode, explain, infer_encoding
 from hogbatch.data.later import (
     Fitted,
     examples_of_held_out,
@@ -250,50 +240,30 @@ def prepare(
         summaries=summaries,
         validation_drawn="validation" in parts and raw.groups is None,
     )
-    if label_transform == "none" or given:
-        return data
-    in_logs = _in_logs(data, raw, others, parts, loss, label_transform)
-    return in_logs if in_logs and label_transform == "log1p" else replace(data, in_logs=in_logs)
+    return data if given else _transformed(data, raw, others, parts, loss, label_transform)
 
 
-def _in_logs(
+def _transformed(
     data: LoadedData,
     raw: RawSet,
     others: Mapping[SetName, RawSet],
     parts: SplitRows,
     loss: str,
-    setting: str,
-) -> LoadedData | None:
-    """`data` with the logarithms of the labels of all sets as targets.
-
-    None with the `setting` "auto" if that is not expected to be better. UsageError or DataError
-    with "log1p" for labels or a loss that it does not suit.
-    """
-    suits = data.encoding.kind == "real" and (loss == "auto" or "logs" in encodings_for(loss))
-    if setting == "log1p" and not suits:
-        raise UsageError(
-            "--label-transform log1p needs numbers as labels and loss squared; got "
-            f"{data.encoding.kind} labels and loss {loss}"
-        )
-    if not suits or (setting == "auto" and data.encoding.targets > 1):
-        return None
-    labels_of = number_labels if setting == "auto" else amounts
-    every = [labels_of(each, "log1p needs") for each in (raw, *others.values())]
-    training = every[0] if parts["train"] is None else every[0][parts["train"]]
-    if setting == "auto":
-        negative = any((each < 0).any() for each in every)
-        if negative or not have_heavy_tail(training):
-            return None
-    if not training.any(axis=0).all():
-        raise DataError(f"{raw.source}: log1p needs a label above 0; every label is 0")
-    encoding = encoding_of_logs(training)
+    label_transform: str,
+) -> LoadedData:
+    """`data` with logarithms of the labels as targets, or with such rows beside its own."""
+    training = parts["train"]
+    encoding = logs.encoding(label_transform, loss, data.encoding, raw, others.values(), training)
+    if encoding is None:
+        return data
     labels, sets = encode(raw, encoding), dict[SetName, Examples]()
     for name, rows in data.sets.items():
         held_out = encode(others[name], encoding) if name in others else None
         values = (held_out or take(labels, parts[name], encoding.targets)).values
         sets[name] = replace(rows, labels=rows.labels._replace(values=values))
     fingerprint = _fingerprint(sets, encoding, data.table)
-    return replace(data, sets=sets, encoding=encoding, fingerprint=fingerprint)
+    found = replace(data, sets=sets, encoding=encoding, fingerprint=fingerprint)
+    return found if label_transform == "log1p" else replace(data, in_logs=found)
 
 
 def _scale(raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: bool) -> Features:

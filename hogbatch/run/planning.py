@@ -266,8 +266,8 @@ def metric_for(config: TrainConfig, data: DataFacts, network: Network) -> str | 
     """Return the metric by which models are compared; None: the loss.
 
     The default with a hashed output layer is the first metric. Only the active outputs are trained
-    there, so the loss over all outputs falls long after the metric is at its best. So it is with
-    logarithms of labels, whose loss is not in the unit of the labels.
+    there, so the loss over all outputs falls long after the metric is at its best. It is the first
+    metric with logarithms of labels, too, because their loss is not in the unit of the labels.
     """
     loss, rows = LOSSES[network.loss], _rows(data, "validation")
     if config.metric == "auto":

@@ -135,10 +135,15 @@ def test_later_rows_are_encoded_as_the_first_ones(ratio, tmp_path):
         (
             Y,
             {"loss": "huber"},
-            "needs numbers as labels and loss squared; got .* huber",
+            "needs labels that are numbers, and --loss squared; got --loss huber",
             UsageError,
         ),
-        (Y > 50, {"loss": "auto"}, "needs numbers as labels .*; got binary labels", UsageError),
+        (
+            Y > 50,
+            {"loss": "auto"},
+            "--loss squared; got --loss auto and labels that are binary",
+            UsageError,
+        ),
         (Y - 60, {}, "log1p needs labels of at least 0; got -", DataError),
         (0 * Y, {}, "log1p needs a label above 0; every label is 0", DataError),
     ],

@@ -7,11 +7,10 @@ from hogbatch.data.batch import csr_inputs
 from hogbatch.data.encode import (
     Encoding,
     encode,
-    encoding_of_logs,
     explain,
-    have_heavy_tail,
     infer_encoding,
 )
+from hogbatch.data.logs import encoding_of_logs, have_heavy_tail
 from hogbatch.data.raw import LabelLists, RawSet, named_labels
 from hogbatch.errors import DataError, UsageError
 
