@@ -22,23 +22,17 @@ from hogbatch.data.table.columns import (
     ENCODING,
     MISSING,
     CategoryColumn,
-    NumberColumn,
     Table,
     TextColumn,
     form_of,
     varies,
 )
 from hogbatch.data.table.dates import FORMATS
-from hogbatch.data.table.encoder import Arrays, Block
-from hogbatch.data.table.encoders import (
-    ENCODERS,
-    CategoryEncoder,
-    DateEncoder,
-    Encoder,
-    TextEncoder,
-)
+from hogbatch.data.table.encoder import Arrays
+from hogbatch.data.table.encoders import ENCODERS, Encoder, TextEncoder
 from hogbatch.data.table.kinds import Inspected, Kind, kind_of
 from hogbatch.data.table.numeric import NumericEncoder, PlainNumbers
+from hogbatch.data.table.together import EncodedTogether, encoded_together, store
 from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.words import terms
 from hogbatch.data.table.written import DECIMALS
@@ -97,27 +91,6 @@ class DescribedColumn(NamedTuple):
 
     name: str
     encoder: dict[str, Any]
-
-
-class EncodedTogether(NamedTuple):
-    """Columns that are encoded together."""
-
-    columns: tuple[int, ...]  # places in `TableEncoding.columns`
-    stored: NDArray[np.intp]  # the places of their stored values among those of a row
-    first: int  # to be added to the features
-    encoder: PlainNumbers | NumericEncoder | DateEncoder | CategoryEncoder
-
-    def encode(self, table: Table, rows: RowNumbers) -> Block:
-        """The features of some rows of the columns."""
-        if not isinstance(self.encoder, PlainNumbers):
-            block = self.encoder.encode(table.columns[self.columns[0]], rows)
-            return block._replace(features=block.features + np.int32(self.first))
-        cells = np.empty((len(rows), len(self.columns)))
-        for place, n in enumerate(self.columns):
-            column = table.columns[n]
-            assert isinstance(column, NumberColumn)
-            cells[:, place] = column.values.take(rows)
-        return self.encoder.encode(cells)
 
 
 @dataclass(frozen=True, eq=False)  # no slots: cached_property needs a __dict__
@@ -244,21 +217,9 @@ class TableEncoding:
 
     @cached_property
     def _together(self) -> tuple[EncodedTogether, ...]:
-        """All columns but texts."""
-        stored, plain, others = 0, [], list[EncodedTogether]()
-        for n, (own, features) in enumerate(self.features_by_column()):
-            encoder, count = own.encoder, own.encoder.stored
-            if isinstance(encoder, NumericEncoder) and encoder.plain:
-                plain.append((n, stored, features.start, encoder))
-            elif not isinstance(encoder, TextEncoder):
-                places = np.arange(stored, stored + count)
-                others.append(EncodedTogether((n,), places, features.start, encoder))
-            stored += count
-        if not plain:
-            return tuple(others)
-        numbers = PlainNumbers.of([(first, encoder) for _, _, first, encoder in plain])
-        columns, at = tuple(n for n, *_ in plain), np.array([place for _, place, *_ in plain])
-        return EncodedTogether(columns, at, 0, numbers), *others
+        return encoded_together(
+            (own.encoder, features.start) for own, features in self.features_by_column()
+        )
 
     def transform_matrix(self, matrix: NDArray[Any], source: str) -> Inputs | None:
         """Encode a matrix [N, width_without_labels] of numbers; None if a column at a time must be.
@@ -283,7 +244,7 @@ class TableEncoding:
                 if (np.abs(cells) >= FLOAT32_LIMIT).any():
                     refused.append(start)
                     return
-                _store(numbers.encode(cells), dense[part])
+                store(numbers.encode(cells), dense[part])
 
         on_all_cores(encode, len(matrix), BLOCK_ROWS)
         return None if refused else dense_inputs(dense)
@@ -304,7 +265,7 @@ class TableEncoding:
     def _dense_block(self, table: Table, rows: RowNumbers) -> NDArray[np.float32]:
         dense = np.zeros((len(rows), self.features), np.float32)
         for each in self._together:
-            _store(each.encode(table, rows), dense)
+            store(each.encode(table, rows), dense)
         return dense
 
     def _csr(self, table: Table, rows: RowNumbers) -> Inputs:
@@ -398,15 +359,6 @@ class TableEncoding:
             encoder = ENCODERS[known.kinds[n]].from_description(own, stored, f"table.columns[{n}]")
             columns.append(EncodedColumn(name, known.positions[n], encoder, forms[n]))
         return cls(tuple(columns), known.width, labels, known.named)
-
-
-def _store(block: Block, dense: NDArray[np.float32]) -> None:
-    """Put the stored values of rows in their places in dense[B, F]."""
-    features, values = block
-    if len(features) == 1:  # faster
-        dense[:, features[0]] = values
-    else:
-        dense[np.arange(len(dense))[:, np.newaxis], features] = values
 
 
 def _label_column(table: Table, position: int) -> LabelColumn:
