@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
-from hogbatch.data.csr import to_csr
 from hogbatch.data.encode import Encoding
-from hogbatch.data.memory import expect_in_range, numbers_of
+from hogbatch.data.memory import expect_in_range
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.table.encoding import TableEncoding
@@ -33,6 +32,7 @@ from hogbatch.kernels.blocks import (
 from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED
 from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
+from hogbatch.model.inputs import as_csr, as_inputs, slice_lists, to_float32
 from hogbatch.model.label_vectors import LabelVectors, NearestRows
 from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
@@ -40,7 +40,7 @@ from hogbatch.model.ranking import Lists, Ranking, Shortlist
 
 Floats = NDArray[np.float32]
 Layers = tuple[LayerWeights, ...]
-Score = Callable[[Inputs], Iterator[tuple[int, NDArray[Any]]]]  # blocks of scores of scaled rows
+Scorer = Callable[[Inputs], Iterator[tuple[int, NDArray[Any]]]]  # blocks of scores of scaled rows
 
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
 MAX_PRODUCTS: Final = 1 << 24  # of rows with label vectors, 64 MiB
@@ -206,16 +206,16 @@ class Model:
             ranking = self._shortlist()
         elif kind in (None, *NORMALISED):
             ranking = self._ranking(count(rows))
-        members, most = self._members_for(count(rows))
+        scorers, most = self._scorers_for(count(rows))
         for start, part in self._parts(rows, ranking.rows if ranking else most):
             size = count(part)
-            own = _slice_lists(true, start, start + size) if true else None
+            own = slice_lists(true, start, start + size) if true else None
             summary = ScoreSummary(size, k, kind, own)
             if ranking is not None:
-                found = ranking(_as_csr(part), own or (np.zeros(size + 1, np.int64), NO_LABELS), k)
+                found = ranking(as_csr(part), own or (np.zeros(size + 1, np.int64), NO_LABELS), k)
                 summary.fill(*(each[:, 0] for each in found))
             else:
-                for first, scores in self._scores_of(part, members):
+                for first, scores in self._scores_of(part, scorers):
                     summary.add(first, scores)
             expect_finite_scores(summary.finite, start)
             yield summary
@@ -262,7 +262,7 @@ class Model:
                 size = min(size, max(1, MAX_PRODUCTS // max(stored, self.network.outputs)))
         for start in range(0, count(rows), size):
             unscaled = between(rows, start, start + size)
-            part = _to_float32(scaled(unscaled, self.scaler))
+            part = to_float32(scaled(unscaled, self.scaler))
             expect_in_range(unscaled, part, start)
             yield start, part
 
@@ -270,7 +270,7 @@ class Model:
         """The caller's rows, with their columns in the order of the features, or encoded."""
         if self.table is not None and not isinstance(inputs, Inputs | DoubleInputs):
             return encode(inputs, self.table, "X")
-        return _as_inputs(inputs, self.network.features, self.feature_names or ())
+        return as_inputs(inputs, self.network.features, self.feature_names or ())
 
     @property
     def loss(self) -> Loss:
@@ -312,18 +312,18 @@ class Model:
         self, inputs: RawInputs, dtype: Any = np.float32
     ) -> Iterator[tuple[tuple[slice, slice], NDArray[Any]]]:
         """Yield blocks of scores with their place in [N, C]; each is valid until the next one."""
-        members, most = self._members_for(count(inputs), dtype)
+        scorers, most = self._scorers_for(count(inputs), dtype)
         for start, part in self._parts(inputs, most):
-            for first, scores in self._scores_of(part, members, dtype):
+            for first, scores in self._scores_of(part, scorers, dtype):
                 rows, columns = scores.shape
                 yield (slice(start, start + rows), slice(first, first + columns)), scores
 
-    def _members_for(
+    def _scorers_for(
         self, rows: int, dtype: Any = np.float32
-    ) -> tuple[tuple[Score, ...], int | None]:
+    ) -> tuple[tuple[Scorer, ...], int | None]:
         """What computes the scores of each member, and the rows to score at a time, if known.
 
-        Of many rows in float32, that are compiled kernels.
+        Many rows in float32 are scored by compiled kernels.
         """
         wide = self.network.output_major or self.network.outputs > OUTPUTS
         products = rows * sum(math.prod(each.weights.shape) for each in self.layers)
@@ -333,27 +333,27 @@ class Model:
             return self._interpreted(dtype), None
         return self._compiled, max(1, CHUNK // max(self.network.features, self.network.outputs))
 
-    def _interpreted(self, dtype: Any) -> tuple[Score, ...]:
+    def _interpreted(self, dtype: Any) -> tuple[Scorer, ...]:
         members = self.members
         if dtype != np.float32:
             members = tuple(tuple(each.astype(dtype) for each in layers) for layers in members)
         return tuple(partial(_blocks, layers) for layers in members)
 
     @cached_property
-    def _compiled(self) -> tuple[Score, ...]:
+    def _compiled(self) -> tuple[Scorer, ...]:
         from hogbatch.model.compiled import CompiledNetwork  # here: Numba takes a second
 
         return tuple(CompiledNetwork(self.network, each) for each in (self.tensors, *self.others))
 
     def _scores_of(
-        self, part: Inputs, members: tuple[Score, ...], dtype: Any = np.float32
+        self, part: Inputs, scorers: tuple[Scorer, ...], dtype: Any = np.float32
     ) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield blocks of the scores of scaled rows with their first column."""
-        found = self._predicted(part, members)
+        found = self._predicted(part, scorers)
         if self.label_vectors is None:
             yield from found
             return
-        given = _as_csr(part), self.network.outputs, dtype
+        given = as_csr(part), self.network.outputs, dtype
         products = self.label_vectors.scores(*given)
         if self.nearest_rows is not None:
             products += self.nearest_rows.scores(*given)
@@ -362,13 +362,13 @@ class Model:
             yield first, scores
 
     def _predicted(
-        self, part: Inputs, members: tuple[Score, ...]
+        self, part: Inputs, scorers: tuple[Scorer, ...]
     ) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield blocks of the scores of the members.
 
         An ensemble has one block, since the mean of its probabilities takes all scores of a row.
         """
-        found = (score(part) for score in members)
+        found = (score(part) for score in scorers)
         if not self.others:
             yield from next(found)
             return
@@ -389,39 +389,3 @@ def expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int = 0) -
             f"row {row} (counted from 0): the model's scores are beyond the range of float32: its "
             "features are too large for this model"
         )
-
-
-def _as_csr(rows: Inputs) -> Inputs:
-    return rows if len(rows.indptr) else to_csr(rows)
-
-
-def _slice_lists(lists: Lists, start: int, stop: int) -> Lists:
-    """The lists of rows [start, stop)."""
-    indptr, indices = lists
-    own = indptr[start : stop + 1]
-    return own - own[0], indices[own[0] : own[-1]]
-
-
-def _as_inputs(rows: Any, features: int, known: Sequence[str]) -> RawInputs:
-    """Convert rows to the form that kernels take, and check their features; may stay float64."""
-    inputs: RawInputs
-    if isinstance(rows, Inputs | DoubleInputs):
-        inputs = rows
-    else:
-        inputs, columns = numbers_of(rows, features, "the data frame", known)
-        if columns != features:
-            raise UsageError(f"expected {features} features; got {columns}")
-    if not len(inputs.indptr) and inputs.dense.shape[1] != features:
-        raise UsageError(f"expected {features} features; got {inputs.dense.shape[1]}")
-    if len(inputs.indices) and not 0 <= inputs.indices.min() <= inputs.indices.max() < features:
-        raise UsageError(
-            f"expected features 0 to {features - 1}; "
-            f"got {inputs.indices.min()} to {inputs.indices.max()}"
-        )
-    return inputs
-
-
-def _to_float32(inputs: Inputs) -> Inputs:
-    """Convert stored values to float32; those beyond its range become infinite."""
-    with np.errstate(over="ignore"):
-        return inputs._replace(values=np.asarray(inputs.values, np.float32))

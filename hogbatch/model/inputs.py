@@ -1,0 +1,49 @@
+"""Rows in the form in which a model computes their scores."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
+from hogbatch.data.csr import to_csr
+from hogbatch.data.memory import numbers_of
+from hogbatch.errors import UsageError
+from hogbatch.model.ranking import Lists
+
+
+def as_csr(rows: Inputs) -> Inputs:
+    """Rows in CSR form."""
+    return rows if len(rows.indptr) else to_csr(rows)
+
+
+def slice_lists(lists: Lists, start: int, stop: int) -> Lists:
+    """The lists of rows [start, stop)."""
+    indptr, indices = lists
+    own = indptr[start : stop + 1]
+    return own - own[0], indices[own[0] : own[-1]]
+
+
+def as_inputs(rows: Any, features: int, known: Sequence[str]) -> RawInputs:
+    """Convert rows to the form that kernels take, and check their features; may stay float64."""
+    inputs: RawInputs
+    if isinstance(rows, Inputs | DoubleInputs):
+        inputs = rows
+    else:
+        inputs, columns = numbers_of(rows, features, "the data frame", known)
+        if columns != features:
+            raise UsageError(f"expected {features} features; got {columns}")
+    if not len(inputs.indptr) and inputs.dense.shape[1] != features:
+        raise UsageError(f"expected {features} features; got {inputs.dense.shape[1]}")
+    if len(inputs.indices) and not 0 <= inputs.indices.min() <= inputs.indices.max() < features:
+        raise UsageError(
+            f"expected features 0 to {features - 1}; "
+            f"got {inputs.indices.min()} to {inputs.indices.max()}"
+        )
+    return inputs
+
+
+def to_float32(inputs: Inputs) -> Inputs:
+    """Convert stored values to float32; those beyond its range become infinite."""
+    with np.errstate(over="ignore"):
+        return inputs._replace(values=np.asarray(inputs.values, np.float32))
