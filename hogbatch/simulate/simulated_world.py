@@ -1,7 +1,8 @@
-"""A world in which nothing is computed: there is no model, only its faults and delays."""
+"""A world in which nothing is computed: there is no model, only its delays."""
 
 from collections import Counter
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from hogbatch.config.layers import DenseLayer
@@ -45,7 +46,6 @@ def simulated_plan(
     lease_seconds: float,
     beta: float,
     start_with: int = 1,
-    checkpoint_seconds: float = float("inf"),
 ) -> Plan:
     """A plan for `rows` (training, validation and test rows) that do not exist."""
     optimizer = Optimizer("sgd", 0.0, 0.0, 0.0, 0.0)
@@ -62,7 +62,7 @@ def simulated_plan(
         test_rows=rows[2],
         beta=beta,
         start_with=start_with,
-        checkpoint_seconds=checkpoint_seconds,
+        checkpoint_seconds=inf,
     )
 
 

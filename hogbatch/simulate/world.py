@@ -78,7 +78,7 @@ class World(ABC):
     # Running --------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start the coordinator, or a new one that resumes from the last checkpoint."""
+        """Start the coordinator."""
         self._tick_at = self.queue.now
         self._handle(self.state.begin)
         self._tick(self._tick_at)

@@ -1,6 +1,6 @@
 """Scenarios: simulated runs with random faults, drawn from a seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -119,7 +119,7 @@ def _draw_held_out(rng: Random) -> tuple[int, int]:
 
 def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
     smallest = rng.randint(1, 16)
-    return simulated_plan(
+    plan = simulated_plan(
         StoppingCriteria(
             epochs=epochs,
             max_seconds=rng.choice([None, None, None, rng.uniform(0.5, 5.0)]),
@@ -137,8 +137,8 @@ def _draw_plan(rng: Random, train_rows: int, epochs: int, workers: int) -> Plan:
         lease_seconds=10 ** rng.uniform(-2.5, -0.5),
         beta=rng.choice([1.0, 1.0, 0.5]),
         start_with=rng.choice([1, 1, workers, workers + 2]),
-        checkpoint_seconds=rng.choice([float("inf"), 0.2, 1.0]),
     )
+    return replace(plan, checkpoint_seconds=rng.choice([float("inf"), 0.2, 1.0]))
 
 
 def _draw_conditions(rng: Random, train_rows: int) -> Conditions:
