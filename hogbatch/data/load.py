@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.sets import SET_NAMES, SetName
-from hogbatch.data import logs
+from hogbatch.data import log_labels
 from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
@@ -252,8 +252,8 @@ def _transformed(
     label_transform: str,
 ) -> LoadedData:
     """`data` with logarithms of the labels as targets, or with such rows beside its own."""
-    training = parts["train"]
-    encoding = logs.encoding(label_transform, loss, data.encoding, raw, others.values(), training)
+    known = data.encoding, raw, others.values(), parts["train"]
+    encoding = log_labels.encoding(label_transform, loss, *known)
     if encoding is None:
         return data
     labels, sets = encode(raw, encoding), dict[SetName, Examples]()

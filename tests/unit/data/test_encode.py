@@ -10,7 +10,7 @@ from hogbatch.data.encode import (
     explain,
     infer_encoding,
 )
-from hogbatch.data.logs import encoding_of_logs, have_heavy_tail
+from hogbatch.data.log_labels import encoding_of_logs, have_heavy_tail
 from hogbatch.data.raw import LabelLists, RawSet, named_labels
 from hogbatch.errors import DataError, UsageError
 
