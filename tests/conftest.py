@@ -3,6 +3,7 @@
 import signal
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +11,28 @@ from hogbatch.jit import cache_directory
 from hogbatch.kernels.gpu.probe import find_gpus
 from tests.support.property_tests import register_profiles
 
+TESTS = Path(__file__).parent
 register_profiles()
 # Under nohup, or started by a script in the background, processes of the tests would ignore these.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests of all kernels, and then those that need many of them: if processes share the tests in this
+# order, the first one compiles while the other runs tests that need few kernels.
+COMPILING = [
+    TESTS / "unit" / "kernels",
+    *(TESTS / "unit" / each for each in ("estimators", "workers", "simulate", "run", "model")),
+    TESTS / "unit" / "benchmarks",
+    TESTS / "property" / "test_prepared_files.py",
+]
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        folders = [item.path, *item.path.parents]
+        return next((n for n, each in enumerate(COMPILING) if each in folders), len(COMPILING))
+
+    items.sort(key=place)
 
 
 def pytest_addoption(parser):
