@@ -48,8 +48,9 @@ MIN_PARSE_S: Final = 0.5  # files that are parsed faster are not cached
 # A file may change twice within one tick of the file system's clock (2 s on FAT) without a visible
 # difference, so the state of a file that has just been written is not reliable.
 CLOCK_TICK_NS: Final = 2_000_000_000
-MIN_FREE_BYTES: Final = 1 << 30  # disk space that stays free after writing an entry: at least this,
-MIN_FREE_FRACTION: Final = 0.1  # and this fraction of the disk
+MIN_FREE_FRACTION: Final = 0.1  # of the disk stays free after writing an entry, but at least
+MIN_FREE_BYTES: Final = 1 << 30  # this, and never more than
+MAX_FREE_BYTES: Final = 10 << 30  # this is required
 ADVICE: Final = "use fewer rows, or a machine with more memory"
 
 Origin = dict[str, Any]  # the file and options of an entry, as JSON
@@ -183,7 +184,7 @@ def _readers() -> str:
 
 def min_free_bytes(total: int) -> int:
     """The space that stays free, in bytes, on a disk of `total` bytes."""
-    return max(MIN_FREE_BYTES, int(total * MIN_FREE_FRACTION))
+    return min(max(MIN_FREE_BYTES, int(total * MIN_FREE_FRACTION)), MAX_FREE_BYTES)
 
 
 def _check_space(directory: Path, size: int) -> None:

@@ -260,12 +260,12 @@ def test_files_that_change_or_have_only_just_been_written_are_not_kept(
     assert entries(cache) == [] and messages == []
 
 
-@pytest.mark.parametrize("free", [module.MIN_FREE_BYTES, 10 * module.MIN_FREE_BYTES])
+@pytest.mark.parametrize("total_gib, free_gib", [(5, 1), (50, 5), (2000, 10)])
 def test_a_disk_that_is_full_or_cannot_be_written_is_one_line_and_no_error(
-    table, cache, messages, monkeypatch, free
+    table, cache, messages, monkeypatch, total_gib, free_gib
 ):
     for more, kept in ((0, 0), (1000, 1)):
-        disk = Disk(free * 10, 0, free + more)
+        disk = Disk(total_gib << 30, 0, (free_gib << 30) + more)
         monkeypatch.setattr(module.shutil, "disk_usage", lambda path, disk=disk: disk)
         assert read(table, cache).rows == 2
         assert len(entries(cache)) == kept
