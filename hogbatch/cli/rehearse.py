@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from hogbatch.cli.parser import Parser, Usage, add_config, add_link, link_of
+from hogbatch.cli.parser import Parser, Usage, add_config
 from hogbatch.config.arguments import add_flags
-from hogbatch.config.effect import expect_effect, without_policy
+from hogbatch.config.effect import SEVERAL_SERVERS, expect_effect, without_policy
 from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import FLAGS, TrainConfig
@@ -26,11 +26,9 @@ NOT_REHEARSED: Final = (
     "members",
     "plain",
     "cluster",
-    "per_server",
-    "data_copies",
-    "plane",
+    *SEVERAL_SERVERS,
 )
-REFUSED: Final = ("resume", "deterministic", "init", "refit", "members")
+REFUSED: Final = ("resume", "deterministic", "init", "refit", "members", "servers", "cluster")
 PROGRESS_S: Final = 10.0  # of real time between two progress lines
 
 REHEARSE: Final = Usage(
@@ -41,32 +39,22 @@ REHEARSE: Final = Usage(
 
 
 def rehearse(arguments: Sequence[str]) -> int:
-    """`hogbatch rehearse`. All of several servers are of one kind."""
+    """`hogbatch rehearse`."""
     options = vars(_parser().read(arguments))
     server, as_json = options.pop("server"), options.pop("json")
-    link = link_of(options.pop("gbit"), options.pop("latency_us"))
     config = merge_sources(options, options.pop("config"))
     _expect_rehearsable(config)
     expect_effect(without_policy(config))
     from hogbatch.run.training import execute
     from hogbatch.simulate.hardware.description import read_server
     from hogbatch.simulate.rehearsal.rehearsal import Rehearsal
-    from hogbatch.simulate.rehearsal.several_servers import RehearsalOfServers
 
-    described = read_server(server)
-    progress, several = ProgressLines(quiet=config.quiet), {}
+    progress = ProgressLines(quiet=config.quiet)
     settings = replace(config, checkpoint_seconds=0.0, quiet=config.quiet or as_json)
-    if config.servers == 1:
-        run = execute(settings, Rehearsal(described, progress.observe))
-    else:
-        platform = RehearsalOfServers(described, progress.observe, config.servers, link)
-        run = execute(settings, platform, platform.read)
-        if merges := platform.merges:
-            several = {"all_rows": merges.rows, "merges": merges.merges}
+    run = execute(settings, Rehearsal(read_server(server), progress.observe))
     if as_json:
         seconds = progress.seconds
-        rows = several.get("all_rows", run.summary["rows"])
-        cost = several | {"real_seconds": seconds, "rows_per_real_second": rows / seconds}
+        cost = {"real_seconds": seconds, "rows_per_real_second": run.summary["rows"] / seconds}
         print(json.dumps({**run.summary, **cost, "run_dir": str(run.run_dir)}))
     return run.exit_code
 
@@ -83,8 +71,6 @@ def _parser() -> Parser:
         help=f"server to simulate: {', '.join(bundled_names())}, or a TOML file as "
         "written by 'hogbatch profile'",
     )
-    cluster = parser.add_argument_group("link between simulated servers")
-    add_link(cluster)
     add_config(parser)
     groups = add_flags(parser, [name for name in FLAGS if name not in NOT_REHEARSED])
     groups[Group.OUTPUT].add_argument(

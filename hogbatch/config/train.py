@@ -197,8 +197,7 @@ class TrainConfig(LearningConfig):
     merge_rows: int | None = Group.SEVERAL_SERVERS.flag(
         None,
         INTEGER,
-        "rows of all servers between two merges (default: a five-hundredth of the training rows; "
-        "in a rehearsal, a hundredth)",
+        "rows of all servers between two merges (default: a five-hundredth of the training rows)",
         "ROWS",
         POSITIVE,
     )

@@ -118,11 +118,9 @@ class Rehearsal(Platform):
         self,
         server: Server,
         observe: Callable[[float, int], object] = lambda seconds, rows: None,
-        queue: EventQueue | None = None,
     ) -> None:
-        """Servers that are simulated together have one `queue`."""
         self._server, self._observe = server, observe
-        self._queue = queue or EventQueue()
+        self._queue = EventQueue()
 
     @property
     def prefix(self) -> str:
@@ -156,7 +154,7 @@ class Rehearsal(Platform):
         return tuple(replace(w, ordinal="host") if w.device == "gpu" else w for w in workers)
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
-        world = self.begin(components, workers)
+        world = self._begin(components, workers)
         interrupts, setup = Interrupts(), components.setup
         crashes = crash_report(setup.run_dir / CRASH, setup.settings, ())
         with interrupts.counted(), crashes:
@@ -167,8 +165,7 @@ class Rehearsal(Platform):
         assert world.finish is not None, "the coordinator ticks until it finishes"
         return Outcome(world.finish, world.state.totals(self._queue.now), RefusalCounts(0, 0))
 
-    def begin(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> World:
-        """Begin the run at the present simulated time."""
+    def _begin(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> World:
         keep_freed_memory()  # a batch of 512 rows on 50,000 outputs allocates 200 MB
         setup, cpu = components.setup, self._server.cpu
         training, network, train = setup.plan.training, setup.network, setup.loaded.train
