@@ -20,11 +20,10 @@ from hogbatch.data.batch import (
 )
 from hogbatch.data.csr import rows_of
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import LINEAR, NORMALISED, Floats, Kernels
+from hogbatch.kernels.contract import NORMALISED, Floats, Kernels
 
 NUMPY_KERNELS: Final = cast(Kernels, reference)
 OUTPUTS: Final = 2048  # of a block
-NONE: Final = np.empty((0, 0), np.float32)
 NO_COLUMN: Final = np.iinfo(np.int64).max  # marks the absence of a column
 
 
@@ -91,8 +90,7 @@ def _apply(layer: LayerWeights, inputs: Inputs, out: Floats) -> None:
         rows = np.arange(count(inputs))
         NUMPY_KERNELS.csr_forward(inputs, rows, weights, bias, kind, width, out)
     elif layer.output_major:
-        NUMPY_KERNELS.dense_backward(inputs.dense, weights, LINEAR, NONE, out)
-        NUMPY_KERNELS.add_bias(bias, width, out)
+        NUMPY_KERNELS.output_major_forward(inputs.dense, weights, bias, width, out)
     else:
         NUMPY_KERNELS.dense_forward(inputs.dense, weights, bias, kind, width, out)
 

@@ -227,8 +227,10 @@ class Kernels(Protocol):
         `key` is a uint32[1] of the backend, and `numbers`[B] are row numbers in the set.
         """
 
-    def add_bias(self, bias: Floats, width: int, out: Floats) -> None:
-        """out[B, H] += bias[H]; columns from `width` on are zero."""
+    def output_major_forward(
+        self, x: Operands, weights: Operands, bias: Floats, width: int, out: Floats
+    ) -> None:
+        """Linear `dense_forward` with output-major weights[H, K]."""
 
     def activate_backward(self, kind: int, activated: Operands, grad: Operands) -> None:
         """grad[B, H] *= f'(z), from activated[B, H] = f(z)."""

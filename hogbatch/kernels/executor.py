@@ -91,7 +91,6 @@ class Executor:
         self._densify = densify
         self._max_scores = max_scores
         self._no_vector: Any = params[:0]  # for arguments that are not needed
-        self._no_matrix: Any = self._no_vector.reshape(0, 0)
         self._operand = kernels.operand_type(params.dtype)
         self._operands = params, 0  # parameters as products read them, and the first index
         # Copies by their first index. All are kept, because captured steps write to them.
@@ -261,8 +260,7 @@ class Executor:
             return
         weights, rounded_bias = self._operands_of(view)
         if view.output_major:
-            kernels.dense_backward(x, weights, LINEAR, self._no_matrix, out)
-            kernels.add_bias(bias, view.width, out)
+            kernels.output_major_forward(x, weights, bias, view.width, out)
         else:  # scores are not rounded
             kernels.dense_forward(x, weights, bias if last else rounded_bias, *kind, out)
 

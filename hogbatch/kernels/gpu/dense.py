@@ -22,13 +22,11 @@ _BOUND_LAYER = np.dtype([("x", "u8"), ("grad", "u8"), ("fan_in", "i8"), ("fan_ou
 _BOUND_LAYERS = np.dtype([("layers", _BOUND_LAYER, BOUND_LAYERS)])  # CuPy passes one by value
 NARROW = 8  # outputs of a narrow layer, as in dense.cu
 PACKET_BYTES = 16  # as in common.cuh
-MAX_ROWS = 64  # of the grid of `add_bias`; its columns cover the columns of the matrix
 
 _gather_dense = operand_kernel("dense", "gather_dense")
 _gather_sparse = operand_kernel("sparse", "gather_sparse")
 _to_operands = operand_kernel("dense", "to_operands")
 _add_bias_and_activate = operand_kernel("dense", "add_bias_and_activate")
-_add_bias = kernel("dense", "add_bias")
 _activate_backward = operand_kernel("dense", "activate_backward")
 _drop = operand_kernel("dense", "drop")
 _scale = operand_kernel("dense", "scale")
@@ -65,13 +63,6 @@ def drop(fraction, key, layer, numbers, width, out):
     below, factor = int(dropout.limit(fraction)), float(dropout.factor(fraction))
     arguments = key, layer, below, factor, numbers, width, out.size, out.shape[1], out
     over_cells(_drop[out.dtype.name], out.size, *arguments)
-
-
-def add_bias(bias, width, out):
-    batch, stored = out.shape
-    grid = -(-stored // THREADS), min(batch, MAX_ROWS)
-    if batch > 0:
-        _add_bias(grid, (THREADS,), (bias, batch, width, stored, out))
 
 
 def activate_backward(kind, activated, grad):

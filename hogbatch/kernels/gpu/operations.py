@@ -25,7 +25,6 @@ class GpuKernels:
     to_operands = staticmethod(dense.to_operands)
     csr_forward = staticmethod(sparse.csr_forward)
     drop = staticmethod(dense.drop)
-    add_bias = staticmethod(dense.add_bias)
     activate_backward = staticmethod(dense.activate_backward)
     loss_gradient = staticmethod(losses.loss_gradient)
     forget_not_finite = staticmethod(dense.forget_not_finite)
@@ -59,13 +58,20 @@ class GpuKernels:
         return np.dtype(np.uint16 if self._precision == "bfloat16" else params)
 
     def dense_forward(self, x, weights, bias, activation, width, out):
-        # Nothing clears the padding here: the padding of weights and biases is zero, in the model
-        # and after every step, because gradients are zero there. So are bias and ReLU of zero.
-        epilogue = {LINEAR: BIAS, RELU: RELU_BIAS}.get(activation)
         if activation == LINEAR and _is_narrow(out) and out.dtype == np.float32:
             dense.narrow_forward(x, weights, bias, width, out)
-        elif epilogue is None or not self._multiply(epilogue, x, weights, out, vector=bias):
-            self._product(x, weights, out)
+        else:
+            self._forward(x, weights, bias, activation, width, out)
+
+    def output_major_forward(self, x, weights, bias, width, out):
+        self._forward(x, weights, bias, LINEAR, width, out, transpose_b=True)
+
+    def _forward(self, x, weights, bias, activation, width, out, **transposed) -> None:
+        # Nothing clears the padding here: the padding of weights and biases is zero, in the model
+        # and after every step, because gradients are zero there. So are bias and ReLU of zero.
+        epilogue, arrays = {LINEAR: BIAS, RELU: RELU_BIAS}.get(activation), (x, weights, out)
+        if epilogue is None or not self._multiply(epilogue, *arrays, vector=bias, **transposed):
+            self._product(*arrays, **transposed)
             dense.add_bias_and_activate(bias, activation, width, out)
 
     def dense_backward(self, grad, weights, activation, activated, out):

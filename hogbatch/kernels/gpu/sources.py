@@ -50,8 +50,7 @@ def _text(name: str) -> str:
 KERNELS: Final = {  # the extern "C" names of each source
     "dense": (
         *("gather_dense", "to_operands", "add_bias_and_activate", "drop"),
-        *("add_bias", "activate_backward"),
-        *("scale", "bound_rows", "narrow_forward", "narrow_backward"),
+        *("activate_backward", "scale", "bound_rows", "narrow_forward", "narrow_backward"),
         *("sum_columns", "narrow_gradient", "forget_not_finite", "step"),
     ),
     "sparse": (

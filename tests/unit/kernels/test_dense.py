@@ -129,14 +129,16 @@ def test_gradients_of_narrow_layers_in_batches_of_any_size(device_kernels, width
             assert_array_equal(bias, grad.sum(axis=0, dtype=float))
 
 
-@pytest.mark.parametrize(("batch", "width"), [(1, 3), (13, 17), (70, 600)])
-def test_the_bias_is_added_to_real_columns_and_the_padding_is_cleared(device_kernels, batch, width):
-    random = np.random.default_rng(1)
-    out, bias = padded(random, batch, width), padded(random, 1, width)[0]
-    expected = out + bias
-    out[:, width:] = np.nan
-    device_kernels.add_bias(bias, width, out)
-    assert_array_equal(out, expected)
+@examples
+@given(shape=shapes)
+def test_an_output_major_layer_is_linear_with_transposed_weights(device_kernels, shape):
+    x = padded(shape.random, shape.batch, shape.fan_in)
+    weights, bias = cases.weights_and_bias(shape.random, shape.fan_in, shape.width)
+    out = junk(shape.batch, weights.shape[1])
+    by_output = np.ascontiguousarray(weights.T)
+    device_kernels.output_major_forward(x, by_output, bias, shape.width, out)
+    assert_allclose(out, x.astype(float) @ weights + bias, rtol=1e-5, atol=1e-5)
+    assert not out[:, shape.width :].any()
 
 
 @examples

@@ -59,17 +59,6 @@ extern "C" __global__ void drop(const unsigned* key, long long layer, long long 
     }
 }
 
-// blockIdx.x selects columns, blockIdx.y rows: a wide layer has more columns than a batch has rows.
-extern "C" __global__ void add_bias(const float* bias, long long B, long long width, long long H,
-                                    float* out)
-{
-    long long h = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (h >= H) return;
-    float mine = bias[h];
-    for (long long b = blockIdx.y; b < B; b += gridDim.y)
-        out[b * H + h] = h < width ? out[b * H + h] + mine : 0.0f;
-}
-
 extern "C" __global__ void activate_backward(long long kind, long long count,
                                              const Operand* activated, Operand* grad)
 {

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels import reference
-from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, LOSSES, SGD, SKIPPED, Slots
+from hogbatch.kernels.contract import ACTIVATIONS, LOSSES, SGD, SKIPPED, Slots
 from tests.support.kernel_backends import Backend
 from tests.support.kernel_cases import (
     HYPER,
@@ -170,10 +170,10 @@ def test_backward(gpu, layer, kind):
 
 
 def test_scores_of_an_output_major_layer_stay_float32(gpu, layer):
-    x, weights, _, _ = layer
+    x, weights, bias, _ = layer
     transposed = operand(np.ascontiguousarray(np.asarray(weights).T))
-    arguments = x, transposed, LINEAR, NONE
-    both(gpu, "dense_backward", arguments, floats(junk(BATCH, 48)))
+    arguments = x, transposed, np.asarray(bias), OUTPUTS
+    both(gpu, "output_major_forward", arguments, floats(junk(BATCH, 48)))
 
 
 def test_weight_gradient(gpu, layer):
