@@ -12,7 +12,7 @@ GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 
 
 @pytest.fixture(scope="session")
-def backend_named(missing, gpus):
+def cached_backend(missing, gpus):
     """A function that returns a backend for NumPy arrays, or skips the test if unavailable."""
 
     @cache
@@ -28,13 +28,28 @@ def backend_named(missing, gpus):
     return make
 
 
-@pytest.fixture(scope="session", params=["reference", "cpu", GPU])
+@pytest.fixture(scope="module")
+def backend_named(cached_backend):
+    """The same with a stream, because graphs cannot be captured on the default stream.
+
+    For each module, because the stream of a device that another module made no longer exists.
+    """
+
+    def make(name):
+        backend = cached_backend(name)
+        backend.device.enter()
+        return backend
+
+    return make
+
+
+@pytest.fixture(scope="module", params=["reference", "cpu", GPU])
 def kernels(request, backend_named):
     """Each backend and the functions of CPU loops; a test with this fixture runs once for each."""
     return backend_named(request.param)
 
 
-@pytest.fixture(scope="session", params=["reference", GPU])
+@pytest.fixture(scope="module", params=["reference", GPU])
 def device_kernels(request, backend_named):
     """The backends of devices, which also implement `ReplicaKernels`."""
     return backend_named(request.param)

@@ -109,7 +109,6 @@ def test_gradients_are_finite_differences_of_the_loss_with_the_same_mask(
 
 @pairs(device_kernels=DEVICES, sparse=FORMS)
 def test_every_device_trains_as_the_reference_in_double(device_kernels, sparse):
-    device_kernels.device.enter()  # products are measured on a stream
     exact = Run(
         Backend(HostDevice(), reference), "softmax", "relu", sparse=sparse, dtype=np.float64
     )

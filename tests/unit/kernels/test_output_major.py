@@ -91,7 +91,6 @@ def test_rows_that_are_not_finite_are_skipped_in_each_part(device_kernels, outpu
 @layouts
 def test_steps_in_parts_are_recorded_and_repeated(device_kernels, output_major):
     device, move = device_kernels.device, device_kernels.move
-    device.enter()  # a graph cannot be recorded on the default stream
     recorded = Run(device_kernels, output_major=output_major, max_scores=160)
     plain = Run(device_kernels, output_major=output_major)
     flat = tuple(map(move, (recorded.params, *recorded.slots)))

@@ -11,9 +11,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def backend(backend_named):
-    backend = backend_named("gpu")
-    backend.device.enter()  # a graph cannot be captured on the default stream
-    return backend
+    return backend_named("gpu")
 
 
 @pytest.fixture

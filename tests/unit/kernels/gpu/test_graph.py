@@ -24,7 +24,6 @@ DONE, CAPTURED, REPLAYED = "done", "captured", "replayed"  # how a step is run
 
 @pytest.fixture(scope="module")
 def device(device_kernels):
-    device_kernels.device.enter()  # a graph cannot be captured on the default stream
     return device_kernels.device
 
 
