@@ -30,8 +30,9 @@ class CapturedSteps:
         self._device, self._network = device, network
         self._kinds = loss, optimizer
         self._rate = device.zeros(1, np.float64)
-        self._rate_set = 0.0
-        self._rate.fill(self._rate_set)  # so that the first lease does not wait for NVRTC
+        self._rate_set = 1.0
+        # So that the first lease does not wait for NVRTC. For 0, CuPy would need no kernel.
+        self._rate.fill(self._rate_set)
         self._hyper = hyper._replace(rate=self._rate)
         self._dropout, self._key = dropout, device.zeros(1, np.uint32)
         # None: the step has run once and is captured the next time.

@@ -201,3 +201,22 @@ def test_steps_continue_after_out_of_memory(monkeypatch):
     assert recorder.by(training.step, SMALL) == DONE  # steps were discarded with the scratch
     expected.plain(SMALL)
     assert_same(training, expected)
+
+
+@pytest.mark.gpu
+def test_a_rate_is_set_by_a_kernel_that_was_compiled_before(backend_named, imitation, monkeypatch):
+    """CuPy compiles a kernel when it first fills an array of some type, except with 0."""
+    import cupy
+
+    compiled, fill = set(), cupy.ndarray.fill
+
+    def note(array, value):
+        if value != 0:
+            compiled.add(array.dtype)
+        fill(array, value)
+
+    monkeypatch.setattr(cupy.ndarray, "fill", note)
+    training = Training(backend_named("gpu").device)
+    before = compiled.copy()
+    training.step(SMALL)
+    assert compiled == before
