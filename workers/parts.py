@@ -116,7 +116,7 @@ class FlatPart:
         if mapped is None:
             # `_base` is the replica when the change was taken.
             source = self._change if self._rule.additive else self._base
-            copy = partial(self._device.to_host, source, self._buffer)
+            copy = partial(self._device.queue_to_host, source, self._buffer)
             count_transfer(self._device, self._transfers, shared.nbytes, copy)
             self._rule.merge(shared, self._buffer, fraction)
         else:
@@ -187,7 +187,7 @@ class TouchedRowsPart:
 
     def refresh(self) -> None:
         for table in self._tables:
-            copy = partial(self._device.copy_into, table.params, table.shared)
+            copy = partial(self._device.queue_copy, table.params, table.shared)
             count_transfer(self._device, self._transfers, table.shared.nbytes, copy)
             self._device.xp.copyto(table.base, table.params)
 
@@ -269,7 +269,7 @@ ReplicaPart: TypeAlias = FlatPart | TouchedRowsPart
 def count_transfer(
     device: Device, transfers: Transfers, nbytes: int, work: Callable[[], None]
 ) -> None:
-    """Do `work`, in which the device transfers `nbytes`; wait until it is done, and count it."""
+    """Do `work`, which queues a transfer of `nbytes`; wait until it is done, and count it."""
     start = device.record_event()
     work()
     end = device.record_event()

@@ -125,6 +125,10 @@ class CudaDevice:
             array.get(out=out, blocking=False)
             self.synchronize()
 
+    def queue_to_host(self, array: Any, out: HostArray) -> None:
+        if out.size > 0:
+            array.get(out=out, blocking=False)
+
     def copy_into(self, array: Any, host: HostArray) -> None:
         if host.size > 0:
             self.synchronize()  # a copy from pageable memory would spin until then

@@ -95,6 +95,9 @@ class Device(Protocol):
     def queue_copy(self, array: Any, host: HostArray) -> None:
         """Queue array = host. `host` must be pinned, and must not change before this is done."""
 
+    def queue_to_host(self, array: Any, out: HostArray) -> None:
+        """Queue out = array. `out` must be pinned."""
+
     def copy_stream(self) -> AbstractContextManager[Any]:
         """A context in which the thread's work is queued for another stream.
 
@@ -263,6 +266,9 @@ class HostDevice:
 
     def queue_copy(self, array: HostArray, host: HostArray) -> None:
         self.copy_into(array, host)
+
+    def queue_to_host(self, array: HostArray, out: HostArray) -> None:
+        np.copyto(out, array, casting="no")
 
     def copy_stream(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -190,9 +190,15 @@ def test_a_fence_raised_while_waiting_for_the_device_prevents_the_merge():
 class Waiting(HostDevice):
     """Records the calls that wait for a real device."""
 
-    def __init__(self):
+    def __init__(self, adds):
         super().__init__()
-        self.waits = []
+        self.waits, self._adds = [], adds
+
+    def mapped(self, array):
+        return array if self._adds else None
+
+    def queue_copy(self, array, host):
+        array[...] = host
 
     def __getattribute__(self, name):
         if name in ("synchronize", "synchronize_event", "to_host", "copy_into", "to_device"):
@@ -200,14 +206,18 @@ class Waiting(HostDevice):
         return super().__getattribute__(name)
 
 
-def test_a_merge_waits_for_the_change_and_for_its_end():
-    rig = Rig(device=Waiting())
+@pytest.mark.parametrize(
+    ("adds", "waits"), [(True, 2), (False, 3)], ids=["by the device", "by the host"]
+)
+def test_a_merge_waits_for_the_change_and_for_its_end(adds, waits):
+    """Where the host adds, it also waits for the copy of the change."""
+    rig = Rig(device=Waiting(adds))
     one, two = rig.lease(2)
     rig.begin()
     rig.hand_over(one)
     rig.replica.device.waits.clear()
     rig.hand_over(two)
-    assert rig.replica.device.waits == ["synchronize_event"] * 2
+    assert rig.replica.device.waits == ["synchronize_event"] * waits
 
 
 def test_updates_during_a_fetch_count_as_stale(rig):
@@ -271,7 +281,7 @@ def test_the_times_of_an_interval_are_observed_and_reported():
     done = rig.heard()
     assert done.merge_seconds == 2 * (0.5 + 0.25)
     assert done.transferred == 2 * 2 * 4 * PARAMETERS  # change and pull
-    assert done.transfer_seconds == 2 * 1.0  # the time of `to_host` is 0 here
+    assert done.transfer_seconds == 2 * 1.0  # a copy to the host takes no time here
     (next_interval,) = rig.lease()
     rig.others_update(1)
     rig.hand_over(next_interval)
