@@ -1,11 +1,14 @@
 """Training and evaluation of a GPU worker; see test_gpu_faults for failures."""
 
+import sys
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS
 from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.workers import gpu
 from tests.support.assignments import assignment, evaluated, examples
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, epochs, lease
 from tests.support.limited_devices import Kernels, Unmapped, Unpinned
@@ -152,3 +155,21 @@ def test_damping_reduces_stale_changes():
         moved.append(train(given, [lease()], slow) - before)
     plain, damped = (np.abs(each).sum() for each in moved)
     assert 0.5 * plain < damped < 0.95 * plain
+
+
+def test_the_exchange_thread_does_not_hold_pythons_lock_for_long(monkeypatch):
+    """Batches take tenths of a millisecond; Python's own limit is 5 ms."""
+    limits, before = [], sys.getswitchinterval()
+    monkeypatch.setattr(sys, "argv", ["gpu", "run", "--device", "host"])
+
+    def run(*_):
+        limits.append(sys.getswitchinterval())
+        sys.exit()
+
+    monkeypatch.setattr(gpu, "run", run)
+    try:
+        with pytest.raises(SystemExit):
+            gpu.main()
+    finally:
+        sys.setswitchinterval(before)
+    assert limits[0] <= 2e-4

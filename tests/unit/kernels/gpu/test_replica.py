@@ -156,6 +156,24 @@ def test_add_rows_adds_only_to_the_touched_rows(device_kernels, case, fraction):
     assert_array_equal(change, expected_change)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", ["add", "add_rows"])
+def test_a_merge_leaves_almost_all_multiprocessors_to_training(
+    backend_named, monkeypatch, operation
+):
+    backend, launched = backend_named("gpu"), []
+    from hogbatch.kernels.gpu import replica
+
+    monkeypatch.setattr(replica, f"_{operation}", lambda grid, *_: launched.append(grid))
+    if operation == "add":
+        backend.add(1.0, 0.0, *(junk(200_000) for _ in range(4)))
+    else:
+        layer = layer_of((603, 16))
+        backend.add_rows(1.0, *layer.rows, layer.change, layer.shared)
+    (grid,) = launched
+    assert np.prod(grid) <= 4
+
+
 class Finding:
     """The arrays of `find_rows` over a set of `features`, used for successive calls."""
 
