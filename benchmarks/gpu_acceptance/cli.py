@@ -130,7 +130,7 @@ def outcome(job: Job) -> Json:
 def problems_of(job: Job) -> list[str]:
     """Problems of a finished run, one sentence each."""
     summary, problems = job.summary(), []
-    losses = [point["train_loss"] for point in summary["history"]]
+    losses = [point["train_loss"] for point in summary["history"] if point["rows"] > 0]
     if not losses or None in losses:
         problems.append(f"there was no finite training loss: {losses}")
     elif len(losses) > 1 and losses[-1] >= losses[0]:

@@ -20,7 +20,7 @@ IGNORED: Final = (
     "--ignore=tests/unit/kernels/test_blocks.py",
 )
 QUICK_PATHS: Final = ("tests/gpu/test_cuda_device.py",)
-QUICK_CHOICE: Final = "round_trip or pinned_memory"
+QUICK_CHOICE: Final = "pinned"
 # Warnings of other packages, in the versions of this machine, are no errors.
 FLAGS: Final = ("-m", "gpu", "--require", "gpu", "-W", "default", "-q", "-p", "no:cacheprovider")
 # A wait for the device cannot be interrupted, so the process of a test that takes too long ends.

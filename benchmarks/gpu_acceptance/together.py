@@ -37,8 +37,8 @@ def run(stage: Stage) -> None:
     if stage.settings.quick:
         quick = ["--kinds", "cpu,adaptive", "--extra=--gpu-batch 64:128"]
         measure(stage, "a9a", SAMPLES, QUICK, quick, stage.left_s)
-    else:
-        measure_all(stage, Path(stage.settings.data or "/nonexistent"))
+        return
+    measure_all(stage, Path(stage.settings.data or "/nonexistent"))
     with stage.failures_recorded("hogbatch profile"):
         profile(stage)
 
@@ -89,8 +89,7 @@ def profile(stage: Stage) -> None:
     if stage.left_s <= 0:
         stage.record.skip("hogbatch profile", "no time left")
         return
-    effort = ["--quick"] if stage.settings.quick else []
-    command = [sys.executable, "-m", "hogbatch.cli.main", "profile", *effort]
+    command = [sys.executable, "-m", "hogbatch.cli.main", "profile"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, stage.left_s))
     if done.returncode != 0:
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-500:]}")

@@ -19,20 +19,24 @@ from hogbatch.kernels.gpu.probe import ProbeResult
 
 ROOT = Path(__file__).parents[4]
 STAND_IN = ROOT / "tests" / "cuda_on_host"
+CHECKS = "preflight", "tests", "sanitizer", "cli"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
-def test_a_stage_runs_outside_of_the_checkout_and_its_results_are_reported(tmp_path):
+def test_stages_run_outside_of_the_checkout_and_their_results_are_reported(tmp_path):
+    """Those that measure nothing: the programs of the others have tests of their own."""
     command = [sys.executable, "-m", "benchmarks.gpu_acceptance", "--quick"]
-    command += ["--stages", "sanitizer", "--budget", str(3 * WITHIN_S), "--out", str(tmp_path)]
+    command += ["--stages", ",".join(CHECKS), "--budget", str(5 * WITHIN_S), "--out", str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{STAND_IN}"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd="/")
-    found = json.loads((tmp_path / "sanitizer.json").read_text())
-    failures = [each for each in found["measurements"] if "error" in each]
-    assert (done.returncode, failures) == (0, []), done.stdout + done.stderr
-    assert found["ended"]["how"] == "finished" and len(found["measurements"]) > 5
-    assert found["about"]["cores"] > 0 and found["about"]["settings"]["quick"]
+    assert done.returncode == 0, done.stdout + done.stderr
+    for stage in CHECKS:
+        found = json.loads((tmp_path / f"{stage}.json").read_text())
+        assert found["ended"]["how"] == "finished" and len(found["measurements"]) > 1
+        assert found["about"]["cores"] > 0 and found["about"]["settings"]["quick"]
+        skipped = [each for each in found["measurements"] if "skipped" in each]
+        assert not skipped or stage == "sanitizer", "which is not installed"
     report = (tmp_path / "report.md").read_text()
     assert done.stdout.endswith(report) and report.count("| unknown |") == 5
     assert main(["--stages", "none", "--out", str(tmp_path)]) == 0
