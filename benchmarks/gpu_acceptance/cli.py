@@ -21,8 +21,8 @@ from benchmarks.common.event_log import EventReader
 from benchmarks.common.job import Job, wait_for
 from benchmarks.common.run_history import Life, audit, check_summary
 from benchmarks.gpu_acceptance.processes import ROOT
-from benchmarks.gpu_acceptance.record import Failure, Json, clipped, one_line
-from benchmarks.gpu_acceptance.stage import Stage
+from benchmarks.gpu_acceptance.record import Failure, Json, Unfinished, clipped, one_line
+from benchmarks.gpu_acceptance.stage import START_S, Stage
 from hogbatch.events.event import Event, LeaseDone, WorkerLeft
 from hogbatch.machine.linux import read_topology
 
@@ -67,7 +67,21 @@ def _measure(stage: Stage, name: str, data: Path, work: Callable[[], Json]) -> N
     elif stage.left_s <= 0:
         stage.record.skip(name, "no time left")
     else:
-        stage.record.measure(name, work)
+        stage.record.measure(name, partial(_in_time, stage, work))
+
+
+def _in_time(stage: Stage, work: Callable[[], Json]) -> Json:
+    """The result of `work`; Unfinished if it failed because there was little time from the start.
+
+    With more time, it hangs, which is a failure.
+    """
+    allowed_s = stage.left_s
+    try:
+        return work()
+    except Exception as error:
+        if stage.left_s <= 0 and allowed_s < START_S + SECONDS:
+            raise Unfinished(f"not finished within {allowed_s:.0f} s") from error
+        raise
 
 
 @contextmanager

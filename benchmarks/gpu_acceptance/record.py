@@ -19,6 +19,10 @@ PACKAGES = (
 )
 
 
+class Unfinished(Exception):
+    """A measurement had too little time to finish."""
+
+
 class Failure(Exception):
     """A measurement failed; `value` contains details for diagnosis."""
 
@@ -57,9 +61,12 @@ class Record:
         self._append({"name": name, "skipped": reason})
 
     def measure(self, name: str, work: Callable[[], T]) -> T | None:
-        """Record the result of `work`, or its exception; return the result, None if it failed."""
+        """Record the result of `work`, or its exception; return the result, None without one."""
         try:
             value = work()
+        except Unfinished as unfinished:
+            self.skip(name, str(unfinished))
+            return None
         except Failure as failure:
             self.fail(name, str(failure), failure.value)
             return None

@@ -7,13 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.gpu_acceptance.preflight import (
-    captures,
-    facts,
-    lost_updates,
-    segments,
-    transfers,
-)
+from benchmarks.gpu_acceptance.preflight import facts, lost_updates, segments, transfers
 from benchmarks.gpu_acceptance.preflight.gpu import Gpu
 from benchmarks.gpu_acceptance.stage import Stage
 
@@ -27,7 +21,6 @@ MEASUREMENTS: dict[str, Callable[[Gpu], Any]] = {
     "transfers": transfers.copies,
     "additions": transfers.additions,
     "lost updates": lost_updates.measure,
-    "captures beside copies": captures.beside_copies,
 }
 
 

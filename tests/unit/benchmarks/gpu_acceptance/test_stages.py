@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gpu_acceptance import sanitizer, step, together
+from benchmarks.gpu_acceptance import cli, sanitizer, step, together
 from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog
 from benchmarks.gpu_acceptance.preflight.lost_updates import account
 from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.sanitizer import findings
-from benchmarks.gpu_acceptance.stage import ResultFile
+from benchmarks.gpu_acceptance.stage import START_S, ResultFile, Settings
 
 
 @pytest.fixture
@@ -147,3 +147,20 @@ def test_a_data_set_that_is_killed_after_some_runs_has_not_failed(record, tmp_pa
     assert record.content["measurements"][0]["value"]["limit_s"] == 10.0
     together.add_run(record, run | {"name": "gpu", "error": "exit code 12"}, {"limit_s": 10.0})
     assert measurements(record)["w8a gpu seed 0"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("left_s", "used_s", "kind"),
+    [(START_S, START_S, "skipped"), (START_S, 1.0, "error"), (9 * START_S, 9 * START_S, "error")],
+    ids=["too little time", "a failure in time", "hangs"],
+)
+def test_a_run_that_had_too_little_time_has_not_failed(record, left_s, used_s, kind):
+    stage = KilledParts(record, left_s, "")
+    stage.settings = Settings(left_s)
+
+    def work():
+        stage.left_s -= used_s
+        raise RuntimeError("timed out")
+
+    cli._measure(stage, "run", cli.SAMPLES, work)
+    assert measurements(record) == {"run": kind}
