@@ -77,11 +77,11 @@ class Leases:
         ready = evaluating or (phase == "train" and self.epochs.ready)
         if not ledger.remaining or not ready:
             return
-        if to is None:
-            to = self.roster.with_room(LEASES_IN_FLIGHT)
+        asked = self.roster.with_room(LEASES_IN_FLIGHT) if to is None else to
+        left_to_others = False
         for in_flight in range(LEASES_IN_FLIGHT):
             delays = False
-            for worker in to:
+            for worker in asked:
                 if len(worker.leases) != in_flight:
                     continue
                 part = ledger.next_part(worker.parts)
@@ -91,10 +91,14 @@ class Leases:
                     # If one would, so would all after it: their batches take longer.
                     delays = (delays and not ledger.divided) or self._delays(worker, ledger, part)
                     if delays:
+                        left_to_others = True
                         continue
                 if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
                     continue  # it has enough to do until then
                 yield self._assign(worker, ledger, part, now)
+        if left_to_others and to is not None and not ledger.held:
+            # The others are idle, too: they had left the rows to one that has since become slower.
+            yield from self.hand_out(phase, now, None)
 
     def take_back(self, lease: Lease, died: bool) -> list[Command]:
         """Return the rows of `lease` to the queue; `died`: they may have killed their worker."""

@@ -1,6 +1,7 @@
 """One worker a hundred times slower than the others: it helps a little and delays no epoch."""
 
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -73,3 +74,19 @@ def test_trials_of_a_slow_worker_cost_little(stage):
     trials = sum(key == "slow" for key, _ in works(play.said))
     assert 2 < trials < 8
     assert ends[-1] - ends[0] < 1.1 * 99 * ALONE_S
+
+
+class Unsteady(dict):
+    """Seconds per row of workers that are equally fast on average."""
+
+    rng = Random(0)
+
+    def __getitem__(self, key):
+        return FAST * self.rng.uniform(0.8, 1.2)
+
+
+def test_rows_that_each_of_two_workers_leaves_to_the_other_are_handed_out_without_a_tick(stage):
+    play = stage(train_rows=ROWS, epochs=50, cpu=(256, 256), lease_seconds=LEASE_S)
+    play.attach("one", "two")
+    run(play, Unsteady())  # fails if no worker has a lease
+    assert play.finish is not None
