@@ -66,4 +66,5 @@ def _change(selection: Selection, training: Operations, number: int) -> str:
     together = selection.operate([*training, number])
     ratio = selection.rate(together) / selection.rate(training)
     change = f"{1 - ratio:.0%} slower" if ratio < 1 else f"only {ratio - 1:.0%} faster"
-    return f"with it, learning would be {change} (predicted)"
+    most = f"without stale gradients at most {selection.bound(training, number) - 1:.0%} faster"
+    return f"with it, learning would be {change} (predicted; {most})"

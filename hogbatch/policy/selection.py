@@ -60,8 +60,21 @@ class Selection:
 
     def rate(self, operations: Mapping[int, Operation]) -> float:
         """Return the rate of learning with these operations."""
-        loads = (self._load(number, operation) for number, operation in operations.items())
-        return sum(loads, Load()).rate(self._settings.critical_batch)
+        return self._together(operations).rate(self._settings.critical_batch)
+
+    def bound(self, training: Operations, number: int) -> float:
+        """Return the factor by which the worker `number` could speed up those that train, at most.
+
+        That is with common batches, to which each adds rows in proportion to its speed: then it is
+        (1 + r) (1 + x) / (1 + (1 + r) x), with r its rows per second over theirs, and x their rows
+        in flight over the critical batch.
+        """
+        now, alone = self._together(training), self._together(self.operate([number]))
+        more, critical = 1.0 + alone.speed / now.speed, self._settings.critical_batch
+        return Load(more * now.speed, more * now.unseen).rate(critical) / now.rate(critical)
+
+    def _together(self, operations: Mapping[int, Operation]) -> Load:
+        return sum((self._load(*each) for each in operations.items()), Load())
 
     def _load(self, number: int, operation: Operation) -> Load:
         return load(self._workers[number], operation, self._settings.rows_between_pauses)

@@ -44,6 +44,12 @@ def test_two_equal_gpus_train_together_only_if_that_is_faster():
     assert all(each.trains for each in decide(FAST_GPU, FAST_GPU, critical_batch=1e5))
 
 
+def test_the_reason_for_parking_contains_the_most_that_a_worker_could_gain():
+    slow, _ = decide(slowed(FAST_GPU, 10), FAST_GPU, critical_batch=512.0)
+    most = 1.1 * (1 + 1) / (1 + 1.1 * 1) - 1  # both with 512 rows, the critical batch
+    assert f"at most {most:.0%} faster" in slow.reason
+
+
 def test_all_cpu_workers_train_or_are_parked_together():
     for gpu in (FAST_GPU, slowed(FAST_GPU, 50)):
         first, second, _ = decide(CPU, CPU, gpu)
