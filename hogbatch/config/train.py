@@ -108,7 +108,7 @@ class TrainConfig(LearningConfig):
         NUMBER,
         "rows in flight with which training needs twice the rows, for --policy adaptive: with a "
         "larger value, more workers train together (default: a 48th of the training rows, from 64 "
-        "to 768; 1536 if most of the work is in a sparse first layer)",
+        "to 400; 1536 if most of the work is in a sparse first layer)",
         "ROWS",
         POSITIVE,
     )

@@ -47,6 +47,8 @@ class PolicySettings:
     alpha: float = 2.0  # resize factor of `paper-adaptive`
     beta: float = 1.0  # weight of a CPU worker's update: the fraction that survives conflicts
     critical_batch: float = 512.0  # rows in flight with which a run needs twice the rows
+    # cost of a row in flight that a GPU has not seen, in rows of its batch: less if it is damped
+    stale_cost: float = 1.0
     # rows until an evaluation or the end of an epoch: at least and at most; 0: very many
     rows_between_pauses: tuple[int, int] = (0, 0)
 

@@ -6,8 +6,8 @@ With R rows per second, and F rows in flight, the workers learn at the rate
 
 F counts the rows that a gradient should contain and does not, as a mean over all rows: those of its
 own batch, and those that other workers have in flight, from the beginning of their batch until they
-are in the shared model. B is the critical batch. docs/batch-policy.md derives the rule, and says
-what it leaves out.
+are in the shared model. The latter cost less on a GPU whose changes are damped. B is the critical
+batch. docs/batch-policy.md derives the rule, and says what it leaves out.
 """
 
 import math
@@ -32,21 +32,31 @@ class Load:
     in_flight: float = 0.0  # rows
     # the rows in flight that a worker's own replica contains, times its speed; summed over workers
     own: float = 0.0
+    # the fraction of a row in flight elsewhere that costs a worker nothing, times its speed; summed
+    damped: float = 0.0
 
     def __add__(self, other: "Load") -> "Load":
         return Load(
-            self.speed + other.speed, self.in_flight + other.in_flight, self.own + other.own
+            self.speed + other.speed,
+            self.in_flight + other.in_flight,
+            self.own + other.own,
+            self.damped + other.damped,
         )
 
     def __sub__(self, other: "Load") -> "Load":
         return Load(
-            self.speed - other.speed, self.in_flight - other.in_flight, self.own - other.own
+            self.speed - other.speed,
+            self.in_flight - other.in_flight,
+            self.own - other.own,
+            self.damped - other.damped,
         )
 
     @property
     def unseen(self) -> float:
         """The rows in flight that a gradient does not contain, as a mean over all rows."""
-        return self.in_flight - self.own / self.speed if self.speed > 0 else self.in_flight
+        if self.speed <= 0:
+            return self.in_flight
+        return self.in_flight * (1.0 - self.damped / self.speed) - self.own / self.speed
 
     def rate(self, critical: float) -> float:
         """The rate of learning, in rows per second of small batches."""
@@ -87,13 +97,15 @@ def best_interval(pause: float, trained: float) -> float:
     return math.sqrt(2.0 * pause * trained)
 
 
-def load(worker: WorkerView, operation: Operation, pauses: tuple[int, int]) -> Load:
+def load(
+    worker: WorkerView, operation: Operation, pauses: tuple[int, int], stale_cost: float = 1.0
+) -> Load:
     """The load of a worker. Its rows in flight are rows per second times their seconds in flight.
 
     On a GPU these are the seconds from the beginning of a batch to the end of its merge, which
     follows the interval of the batch, while the next interval is trained. With `merge_every` 0 it
     does not merge, or it trains alone, and then its merges delay nothing. `pauses` are the
-    rows_between_pauses of PolicySettings.
+    rows_between_pauses of PolicySettings, which has `stale_cost`, too.
     """
     rows, every = operation.batch_size, operation.merge_every
     seconds = batch_seconds(worker.profile, rows)
@@ -108,7 +120,8 @@ def load(worker: WorkerView, operation: Operation, pauses: tuple[int, int]) -> L
         delay = period - (every - 1) / 2 * seconds + background
         in_flight = delay / row_seconds
     row_seconds += pause_seconds(worker.merge) * _pauses_per_row(worker, row_seconds, pauses)
-    return Load(1.0 / row_seconds, in_flight, (in_flight - rows) / row_seconds)
+    own, damped = stale_cost * in_flight - rows, 1.0 - stale_cost
+    return Load(1.0 / row_seconds, in_flight, own / row_seconds, damped / row_seconds)
 
 
 def _pauses_per_row(worker: WorkerView, row_seconds: float, pauses: tuple[int, int]) -> float:
@@ -175,7 +188,8 @@ def best_operation(worker: WorkerView, others: Load, settings: PolicySettings) -
         usual = worker.largest
 
     def rate(operation: Operation) -> float:
-        joint = others + load(worker, operation, settings.rows_between_pauses)
+        own = load(worker, operation, settings.rows_between_pauses, settings.stale_cost)
+        joint = others + own
         gain = RESIZE_GAIN if operation.batch_size == usual else 1.0
         return gain * joint.rate(settings.critical_batch)
 

@@ -77,7 +77,8 @@ class Selection:
         return sum((self._load(*each) for each in operations.items()), Load())
 
     def _load(self, number: int, operation: Operation) -> Load:
-        return load(self._workers[number], operation, self._settings.rows_between_pauses)
+        pauses, stale_cost = self._settings.rows_between_pauses, self._settings.stale_cost
+        return load(self._workers[number], operation, pauses, stale_cost)
 
     def _rate_alone(self, unit: Sequence[int]) -> float:
         """The rate of a unit alone; more if it trains, so that it is rarely replaced."""

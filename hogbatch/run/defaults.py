@@ -21,9 +21,10 @@ MAX_RATE = 1.0
 BOUNDED_LINEAR_FACTOR = 6.75
 
 # Rows in flight with which a run needs twice the rows.
-MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 768  # of dense networks, by their training rows
+MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 400  # of dense networks, by their training rows
 ROWS_PER_CRITICAL = 48  # training rows for each row of it
 SPARSE_CRITICAL_BATCH = 1536  # if most of the work is in a sparse first layer
+DAMPED_COST = 0.6  # of a stale row whose change is damped by weights, in rows of a batch
 EPOCHS = 10  # for large training sets; small ones get more epochs, for at least
 MIN_UPDATES = 3_000  # updates
 MAX_PER_DEFAULT = 10  # maximum epochs with a target loss, in default epochs
@@ -79,6 +80,15 @@ def critical_batch(rows: int, *, dense: bool) -> float:
     if not dense:
         return SPARSE_CRITICAL_BATCH
     return min(max(rows / ROWS_PER_CRITICAL, MIN_CRITICAL_BATCH), MAX_CRITICAL_BATCH)
+
+
+def stale_cost(damping: str) -> float:
+    """What a row in flight costs that a GPU has not seen, in rows of its own batch.
+
+    `damping` is a rule of --staleness-damping. Damping by weights leaves out of a stale change what
+    others have changed already; docs/decisions/0067-damped-rows-cost-less.md has the measurements.
+    """
+    return DAMPED_COST if damping == "per-weight" else 1.0
 
 
 def learning_rate(

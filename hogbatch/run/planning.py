@@ -160,6 +160,7 @@ def policy_settings(config: TrainConfig, data: DataFacts, network: Network) -> P
         config.alpha,
         config.beta,
         critical_batch=config.critical_batch or critical,
+        stale_cost=recommend.stale_cost(_staleness_damping(config, data, network)),
         rows_between_pauses=_rows_between_pauses(config, data),
     )
 

@@ -16,7 +16,7 @@ from hogbatch.machine.budget import byte_size
 from hogbatch.machine.printable import rounded
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
-from hogbatch.run.defaults import critical_batch
+from hogbatch.run.defaults import critical_batch, stale_cost
 from hogbatch.run.planning import epochs_for, limits_for
 from hogbatch.simulate.simulated_servers import ServersWorld
 from hogbatch.simulate.simulated_world import (
@@ -67,6 +67,7 @@ def forecast(
         config.alpha,
         config.beta,
         critical_batch=config.critical_batch or critical_batch(rows, dense=True),
+        stale_cost=stale_cost("per-weight"),
         rows_between_pauses=(rows, rows),
     )
     if servers is not None:

@@ -44,6 +44,12 @@ def test_two_equal_gpus_train_together_only_if_that_is_faster():
     assert all(each.trains for each in decide(FAST_GPU, FAST_GPU, critical_batch=1e5))
 
 
+def test_a_second_gpu_trains_if_its_stale_rows_cost_less():
+    for cost, trains in ((1.0, False), (0.6, True)):
+        both = decide(FAST_GPU, FAST_GPU, critical_batch=768.0, stale_cost=cost)
+        assert [each.trains for each in both] == [True, trains]
+
+
 def test_the_reason_for_parking_contains_the_most_that_a_worker_could_gain():
     slow, _ = decide(slowed(FAST_GPU, 10), FAST_GPU, critical_batch=512.0)
     most = 1.1 * (1 + 1) / (1 + 1.1 * 1) - 1  # both with 512 rows, the critical batch

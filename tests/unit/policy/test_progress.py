@@ -72,6 +72,16 @@ def test_rows_in_flight_cost_as_often_as_other_workers_have_not_seen_them():
     assert (gpu + cpu).unseen == pytest.approx(expected)
 
 
+def test_rows_that_a_gpu_has_not_seen_cost_less_if_its_changes_are_damped():
+    gpu, cpu = load(GPU, Operation(512, 2), NONE, 0.6), load(CPU, Operation(64), NONE)
+    assert gpu.unseen == pytest.approx(512)
+    assert (gpu + gpu).unseen == pytest.approx(512 + 0.6 * gpu.in_flight)
+    share = gpu.speed / (gpu.speed + cpu.speed)  # the changes of a CPU are not damped
+    expected = share * (512 + 0.6 * cpu.in_flight) + (1 - share) * (gpu.in_flight + cpu.in_flight)
+    assert (gpu + cpu).unseen == pytest.approx(expected)
+    assert (gpu + cpu - cpu).unseen == pytest.approx(gpu.unseen)
+
+
 def test_pauses_cost_a_gpu_a_merge_and_a_pull():
     seconds = 10_000 * 2e-4 / 512 + 1e-4 + 2 * 5e-4
     assert load(GPU, Operation(512), PAUSES).speed == pytest.approx(10_000 / seconds)

@@ -17,6 +17,7 @@ from hogbatch.run.planning import (
     limits_for,
     network_for,
     plan_for,
+    policy_settings,
     with_recipe,
 )
 from hogbatch.run.small import is_small
@@ -73,8 +74,9 @@ def test_workers_receive_the_settings(flags, sent):
 def test_changes_of_a_wide_sparse_layer_are_not_damped_by_weights_unless_that_is_chosen():
     sizes = SetSizes(100, 50_000, sparse=True, stored=300, max_stored=9)
     for given, sent in (("auto", "root"), ("per-weight", "per-weight")):
-        found = welcome(sizes=sizes, hidden=(8,), staleness_damping=given)
-        assert found.staleness_damping == sent
+        chosen, data, network, plan = planned(sizes=sizes, hidden=(8,), staleness_damping=given)
+        assert plan.training.staleness_damping == sent
+        assert (policy_settings(chosen, data, network).stale_cost < 1) == (sent == "per-weight")
 
 
 @pytest.mark.parametrize(
