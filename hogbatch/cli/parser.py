@@ -1,19 +1,12 @@
 """The argument parser of all commands, and the arguments that several of them have."""
 
 import argparse
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, NoReturn
 
-from hogbatch.config.arguments import ArgumentGroup
 from hogbatch.config.suggest import meant
 from hogbatch.errors import UsageError
-
-if TYPE_CHECKING:
-    from hogbatch.cluster.decisions.link import ServerLink
-
-T = TypeVar("T", int, float)
 
 
 class Usage(NamedTuple):
@@ -64,56 +57,19 @@ def add_config(parser: Parser) -> None:
     )
 
 
-# Types of numbers that are not settings of a run, for `add_argument`.
-
-
-def positive(text: str) -> float:
-    """A finite number above 0."""
-    return _number(float, text, lambda value: 0.0 < value < math.inf, "a number above 0")
-
-
-def up_to_one(text: str) -> float:
-    """A number above 0, at most 1."""
-    return _number(float, text, lambda value: 0.0 < value <= 1.0, "a number above 0, at most 1")
-
-
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A whole number from `least` to `most`."""
-    expected = f"a whole number from {least} to {most}"
-    return lambda text: _number(int, text, lambda value: least <= value <= most, expected)
+    """A type for `add_argument`: a whole number from `least` to `most`."""
 
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            pass
+        else:
+            if least <= value <= most:
+                return value
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from {least} to {most}; got {text!r}"
+        )
 
-def _number(kind: Callable[[str], T], text: str, accepts: Callable[[T], bool], expected: str) -> T:
-    try:
-        value = kind(text)
-    except ValueError:
-        pass
-    else:
-        if accepts(value):
-            return value
-    raise argparse.ArgumentTypeError(f"expected {expected}; got {text!r}")
-
-
-def add_link(group: ArgumentGroup) -> None:
-    """Add the flags for the link between two servers."""
-    group.add_argument(
-        "--gbit",
-        type=positive,
-        metavar="X",
-        default="10",
-        help="speed of a link between two servers in Gbit/s (default: %(default)s)",
-    )
-    group.add_argument(
-        "--latency-us",
-        type=positive,
-        metavar="US",
-        default="50",
-        help="latency of a transfer between two servers in microseconds (default: %(default)s)",
-    )
-
-
-def link_of(gbit: float, latency_us: float) -> "ServerLink":
-    """The link that the flags describe."""
-    from hogbatch.cluster.decisions.link import ServerLink
-
-    return ServerLink(1e-6 * latency_us, 1e9 / 8 * gbit)
+    return read

@@ -3,28 +3,19 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import mean
 
-from hogbatch.cluster.decisions.link import ServerLink
-from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.plan import Plan, StoppingCriteria
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.errors import PolicyError
 from hogbatch.events.records import WorkerRecord
-from hogbatch.machine.budget import byte_size
 from hogbatch.machine.printable import rounded
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
 from hogbatch.run.defaults import critical_batch, stale_cost
 from hogbatch.run.planning import epochs_for, limits_for
-from hogbatch.simulate.simulated_servers import ServersWorld
-from hogbatch.simulate.simulated_world import (
-    SimulatedMerge,
-    SimulatedWorld,
-    engine_of,
-    simulated_plan,
-)
+from hogbatch.simulate.simulated_world import SimulatedWorld, engine_of, simulated_plan
 from hogbatch.simulate.speed import Speed
 
 MAX_SHOWN = 4  # batch sizes of a worker in the table
@@ -47,20 +38,14 @@ class Forecast:
     rows: int
     kinds: list[WorkerKind]
     events: list[tuple[float, str]]  # of parked workers, with seconds since the start
-    merges: list[SimulatedMerge]  # of several servers
 
 
 def forecast(
-    config: TrainConfig,
-    groups: list[tuple[int, Speed]],
-    rows: int,
-    seed: int,
-    servers: tuple[MergeSettings, ServerLink] | None = None,
+    config: TrainConfig, groups: list[tuple[int, Speed]], rows: int, seed: int
 ) -> Forecast:
     """Simulate training on `rows` rows per epoch; `groups` are numbers of workers and speeds.
 
-    All workers become ready together. If they are `servers`, their models are merged. PolicyError
-    if the user's policy fails.
+    All workers become ready together. PolicyError if the user's policy fails.
     """
     plan = _plan(config, groups, rows)
     settings = PolicySettings(
@@ -70,11 +55,7 @@ def forecast(
         stale_cost=stale_cost("per-weight"),
         rows_between_pauses=(rows, rows),
     )
-    if servers is not None:
-        world: SimulatedWorld = ServersWorld(plan, *servers, seed)
-    else:
-        coordinator = Coordinator(plan, choose(config.policy, settings))
-        world = SimulatedWorld(coordinator, seed)
+    world = SimulatedWorld(Coordinator(plan, choose(config.policy, settings)), seed)
     for count, speed in groups:
         for _ in range(count):
             world.start_worker(speed)
@@ -89,7 +70,7 @@ def forecast(
         WorkerKind(speed, [record for record in totals.workers if speeds[record.name] is speed])
         for _, speed in groups
     ]
-    return Forecast(totals.seconds, totals.rows, kinds, world.events, world.merges)
+    return Forecast(totals.seconds, totals.rows, kinds, world.events)
 
 
 def _plan(config: TrainConfig, groups: list[tuple[int, Speed]], rows: int) -> Plan:
@@ -135,24 +116,6 @@ def table(result: Forecast) -> Iterator[str]:
         yield f"{at:10.3f} s  {what}"
     if len(result.events) > MAX_EVENTS:
         yield f"{'':12}  ... ({len(result.events)} in all; --json prints every one)"
-    if result.merges:
-        yield ""
-        yield from _merges(result)
-
-
-def _merges(result: Forecast) -> Iterator[str]:
-    """The lines about the merges of several servers."""
-    merges, last = result.merges, result.merges[-1]
-    seconds = [each.seconds for each in merges]
-    yield (
-        f"merges: {len(merges)}, {1e3 * median(seconds):.3g} ms each; a merge is under way for "
-        f"{sum(seconds) / result.seconds:.1%} of the time"
-    )
-    yield (
-        f"between two merges: {median(each.rows for each in merges):,.0f} rows; a merge: "
-        f"{last.transfers:,} transfers between servers, {byte_size(round(last.sent_bytes))} sent "
-        "by each"
-    )
 
 
 def _short(trace: list[tuple[float, int]]) -> str:

@@ -1,7 +1,6 @@
 """A world in which nothing is computed: there is no model, only its delays."""
 
 from collections import Counter
-from dataclasses import dataclass
 from math import inf
 from random import Random
 
@@ -27,16 +26,6 @@ from hogbatch.simulate.world import World
 from hogbatch.wire.messages import Optimizer, Welcome
 
 WORK_S = 1e-3  # maximum time to shuffle the rows or copy the model
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedMerge:
-    """A merge of several servers that counts."""
-
-    seconds: float  # under way, as the coordinator sees it
-    rows: int
-    transfers: int  # between servers
-    sent_bytes: float  # by the server that sends most
 
 
 def simulated_plan(
@@ -79,7 +68,6 @@ class SimulatedWorld(World):
             **dict.fromkeys(about_the_model, lambda _: None),
         }
         self.events: list[tuple[float, str]] = []  # (seconds, description), for the user
-        self.merges: list[SimulatedMerge] = []
         self._fences: Counter[int] = Counter()
 
     def start_worker(self, speed: Speed, after: float = 0.0) -> None:

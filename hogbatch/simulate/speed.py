@@ -5,7 +5,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from hogbatch.config.train import MAX_SERVERS
 from hogbatch.errors import UsageError
 from hogbatch.simulate.worker import Device, SimulatedEngine, SimulatedWorker
 from hogbatch.wire.messages import Done, Lease, Ready, Welcome
@@ -16,7 +15,7 @@ MEASURED = [2**power for power in range(4, 17)]  # rows of the batches that a GP
 EVALUATION_SPEEDUP = 3.0  # over training, since there is no backward pass
 MAX_WORKERS = 16_384
 
-DEVICES: dict[str, Device] = {"cpu": "cpu", "gpu": "gpu", "server": "server"}
+DEVICES: dict[str, Device] = {"cpu": "cpu", "gpu": "gpu"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +48,12 @@ def parse_workers(text: str) -> list[tuple[int, Speed]]:
     workers = [_parse(part.strip()) for part in text.split(",")]
     if sum(count for count, _ in workers) > MAX_WORKERS:
         raise UsageError(f"workers: expected at most {MAX_WORKERS}; got {text!r}")
-    servers = sum(count for count, speed in workers if speed.device == "server")
-    if servers > MAX_SERVERS:
-        raise UsageError(f"workers: expected at most {MAX_SERVERS} servers; got {text!r}")
-    if len({speed.device == "server" for _, speed in workers}) > 1:
-        raise UsageError(
-            f"workers: servers have workers of their own; list servers only, got {text!r}"
-        )
     return workers
 
 
 def _parse(part: str) -> tuple[int, Speed]:
     number = r"\d+(?:\.\d*)?(?:e\d+)?"
-    match = re.fullmatch(rf"(cpu|gpu|server):(\d+)x({number})rows/s(?:@half=({number}))?", part)
+    match = re.fullmatch(rf"(cpu|gpu):(\d+)x({number})rows/s(?:@half=({number}))?", part)
     if match is None or int(match[2]) < 1 or not 0 < float(match[3]) < 1e12:
         raise UsageError(f"workers: expected a list such as {EXAMPLE!r}; got {part!r}")
     device = DEVICES[match[1]]

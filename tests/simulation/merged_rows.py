@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from hogbatch.simulate.server_engine import MergedModel, TrainedRows
-from hogbatch.simulate.simulated_servers import ServersWorld, engine_of
 from tests.simulation.audit import check
+from tests.simulation.server_engine import MergedModel, TrainedRows
+from tests.simulation.simulated_servers import ServersWorld, engine_of
 
 
 def check_models(world: ServersWorld) -> None:

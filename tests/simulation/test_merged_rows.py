@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from hogbatch.simulate.server_engine import MergedModel, TrainedRows
 from tests.simulation import merged_rows
 from tests.simulation.audit import InvariantViolation
 from tests.simulation.merged_rows import check_models, check_rows
+from tests.simulation.server_engine import MergedModel, TrainedRows
 
 ONE, TWO = TrainedRows(0, 0, 10), TrainedRows(0, 10, 20)
 

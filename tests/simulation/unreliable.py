@@ -13,14 +13,14 @@ from hogbatch.coordinator.commands import Command, Quarantine, Record, RollBack,
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import WorkerLeft, WorkerLost
-from hogbatch.simulate.server_engine import ServerEngine
-from hogbatch.simulate.simulated_servers import ServersWorld
 from hogbatch.simulate.simulated_world import SimulatedWorld
 from hogbatch.simulate.speed import Speed, SpeedEngine
 from hogbatch.simulate.worker import DELAY_S, Link, SimulatedEngine, SimulatedWorker
 from hogbatch.simulate.world import World
 from hogbatch.wire.messages import Done, Failed, Goodbye, Hello, Lease, Ready, ToCoordinator
 from tests.simulation.audit import Audit
+from tests.simulation.server_engine import ServerEngine
+from tests.simulation.simulated_servers import ServersWorld
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,6 @@ def lines(capsys, *flags):
     return capsys.readouterr().out.splitlines()
 
 
-SERVERS = ("--workers", "server:20x50000rows/s", "--rows", "400000", "--epochs", "2")
-
-
 def seen(capsys, *flags):
     """The JSON of a forecast."""
     return json.loads("".join(lines(capsys, *flags, "--json")))
@@ -30,28 +27,12 @@ def test_the_forecast_has_the_given_speeds_and_follows_policy_and_seed(capsys):
     cpu, gpu = (sum(worker["rows"] for worker in kind["workers"]) for kind in found["kinds"])
     assert cpu / found["seconds"] == pytest.approx(8000, rel=0.1)
     assert gpu / found["seconds"] == pytest.approx(18_000, rel=0.15)  # nine tenths of its peak
-    assert found["rows"] == cpu + gpu and found["merges"] == []
+    assert found["rows"] == cpu + gpu
     shares = [
         sum(worker["update_share"] for worker in each["kinds"][0]["workers"])
         for each in (found, seen(capsys, *flags, "--policy", "adaptive"))
     ]
     assert shares[0] > 0.95 and shares[1] < 0.9
-
-
-def test_merges_of_servers_follow_the_flags(capsys):
-    def merges(*flags):
-        found = seen(capsys, *SERVERS, *flags)["merges"]
-        return len(found), sorted(each["seconds"] for each in found)[len(found) // 2], found[-1]
-
-    assert any(line.startswith("merges: ") for line in lines(capsys, *SERVERS))
-    count, seconds, _ = merges()
-    assert merges("--gbit", "1")[1] > 5 * seconds
-    assert merges("--latency-us", "5000")[1] > 2 * seconds
-    large = merges("--parameters", "20000000")[2]
-    assert large["transfers"] == 20 * 2 * 19  # a ring
-    assert large["sent_bytes"] == pytest.approx(8e7 * 2 * 19 / 20)
-    assert merges("--merge-rows", "400000")[0] < count
-    assert merges("--share", "0.05")[0] < count
 
 
 def test_parked_workers_are_shown_with_the_reason(capsys):
@@ -85,12 +66,6 @@ class Failing:
         (["--workers", "cpu:1x0rows/s"], "workers: expected a list such as"),
         (["--workers", "cpu:16384x1rows/s,gpu:1x1rows/s"], "at most 16384"),
         (["--rows", "0"], "--rows: expected a whole number from 1 to 1000000000000; got '0'"),
-        (["--workers", "server:2x9rows/s,cpu:1x9rows/s"], "list servers only"),
-        ([*SERVERS, "--lease-ms", "7"], "--lease-ms has no meaning with servers"),
-        (["--merge-rows", "7"], "--merge-rows has no meaning with workers"),
-        (["--workers", "server:129x9rows/s"], "expected at most 128 servers"),
-        (["--share", "1.5"], "--share: expected a number above 0, at most 1"),
-        (["--gbit", "0"], "--gbit: expected a number above 0"),
         (
             ["--alpha", "3"],
             "--alpha needs --policy paper-adaptive or module:Class; got --p",

@@ -17,9 +17,6 @@ def test_workers_are_numbers_and_speeds():
         (1, Speed("gpu", 200_000.0, 512.0)),
     ]
     assert parse_workers("gpu:2x1000.5rows/s") == [(2, Speed("gpu", 1000.5, GPU_HALF))]
-    ((count, server),) = parse_workers("server:100x50000rows/s")
-    assert (count, server) == (100, Speed("server", 50_000.0))
-    assert server.profile() == ((1, 1 / 50_000),)
 
 
 def test_a_gpus_profile_gives_the_limits_that_its_speed_implies():

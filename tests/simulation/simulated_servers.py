@@ -1,6 +1,6 @@
 """Simulated runs on several servers: their models, and what is known of their merges."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hogbatch.cluster.decisions.link import ServerLink
@@ -12,10 +12,20 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import ServersMerged
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
-from hogbatch.simulate.server_engine import Exchange, MergedModel, ServerEngine
-from hogbatch.simulate.simulated_world import SimulatedMerge, SimulatedWorld
+from hogbatch.simulate.simulated_world import SimulatedWorld
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.worker import SimulatedWorker
+from tests.simulation.server_engine import Exchange, MergedModel, ServerEngine
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMerge:
+    """A merge of several servers that counts."""
+
+    seconds: float  # under way, as the coordinator sees it
+    rows: int
+    transfers: int  # between servers
+    sent_bytes: float  # by the server that sends most
 
 
 class ServersWorld(SimulatedWorld):
@@ -34,6 +44,7 @@ class ServersWorld(SimulatedWorld):
         self.actions = {**self.actions, LoadServer: self._load_server}
         self.exchange = Exchange(merging.parameters, link, self.queue)
         self._model = MergedModel()  # of this process
+        self.merges: list[SimulatedMerge] = []
 
     def start_worker(self, speed: Speed, after: float = 0.0, parts: tuple[int, ...] = ()) -> None:
         """Start a server of `speed`, which holds `parts` of divided data."""

@@ -8,14 +8,14 @@ import pytest
 
 from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.simulate.event_queue import EventQueue
-from hogbatch.simulate.server_engine import (
+from hogbatch.simulate.speed import Speed
+from hogbatch.wire.messages import Collect, Collected, Lease, Reduce, Reduced
+from tests.simulation.server_engine import (
     UNREACHABLE_S,
     Exchange,
     ServerEngine,
     TrainedRows,
 )
-from hogbatch.simulate.speed import Speed
-from hogbatch.wire.messages import Collect, Collected, Lease, Reduce, Reduced
 from tests.support.simulated_host import SimulatedHost
 from tests.support.wire_messages import WELCOME
 
