@@ -226,6 +226,12 @@ class LearningConfig:
         "lower error on held-out training rows with it",
         ("auto", "none", "log1p"),
     )
+    category_means: str = Group.MODEL.choice(
+        "auto",
+        "features of a category with many values besides one for each value: auto: the mean label "
+        "of the training rows with the same value, if the labels are numbers or at most 10 classes",
+        ("auto", "none"),
+    )
     init: str | None = Group.MODEL.flag(
         None,
         PATH,

@@ -16,6 +16,7 @@ from hogbatch.data.later import require_memory_for_copy
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import RowNumbers, fold_numbers, take
 from hogbatch.data.scale import scaled
+from hogbatch.data.table.training import MeanLabels
 
 Sets: TypeAlias = Mapping[SetName, Examples]
 
@@ -26,7 +27,8 @@ def rows_of_member(data: LoadedData, number: int, seed: int) -> Sets:
     The rows are divided into folds of about as many rows as the validation set, which is the first
     one. The others are drawn from the training rows with `seed`, stratified by class. Members hold
     out the folds in turn, so that the rows of one do not depend on the number of members.
-    UsageError if there is no memory for a copy of the rows.
+    Mean labels of categories are those of its own training rows. UsageError if there is no memory
+    for a copy of the rows.
     """
     train, validation = data.train, data.sets["validation"]
     folds = round((train.rows + validation.rows) / validation.rows)
@@ -37,7 +39,15 @@ def rows_of_member(data: LoadedData, number: int, seed: int) -> Sets:
     classes = train.labels.values if data.encoding.kind in ("binary", "classes") else None
     held_out = fold_numbers(train.rows, folds - 1, seed, classes) == fold - 1
     rest, own = (rows_of(train, np.flatnonzero(each)) for each in (~held_out, held_out))
-    return {"train": joined([rest, validation]), "validation": own}
+    sets: Sets = {"train": joined([rest, validation]), "validation": own}
+    if data.values:
+        assert data.table is not None
+        known = data.values["train"]
+        training = known.joined(~held_out, data.values["validation"])
+        means = MeanLabels.of(data.table)
+        means.put_for_training(sets["train"].inputs, training)
+        means.put_for_others(own.inputs, known.places[held_out], training)
+    return sets
 
 
 def joined(parts: Sequence[Examples]) -> Examples:

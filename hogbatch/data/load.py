@@ -1,7 +1,7 @@
 """Loading a path or bundled sample as the sets of rows of a run, for kernels."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -36,7 +36,9 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import ColumnSummary, Inspected, shown_names
+from hogbatch.data.table.means import targets_of
 from hogbatch.data.table.numeric import PIECES
+from hogbatch.data.table.training import MeanLabels, Values, with_means
 from hogbatch.data.weights import ClassWeights, weighted, weights_of_classes
 from hogbatch.errors import DataError, UsageError
 
@@ -68,6 +70,7 @@ class LoadedData:
     summaries: tuple[ColumnSummary, ...] = ()  # of the columns of this table
     validation_drawn: bool = False  # the validation rows were drawn from DATA, one by one
     in_logs: "LoadedData | None" = None  # with logarithms of labels, if they may be better
+    values: Mapping[SetName, Values] = field(default_factory=dict)  # of mean labels
 
     @property
     def train(self) -> Examples:
@@ -108,6 +111,7 @@ class Features(NamedTuple):
     scaler: Scaler | None
     table: TableEncoding | None
     note: str | None  # for the user
+    values: Mapping[SetName, Values] = MappingProxyType({})  # see `LoadedData`
 
 
 def load(
@@ -123,6 +127,7 @@ def load(
     cache: DataCache | None = None,
     linear: bool = False,
     label_transform: str = "none",
+    category_means: str = "none",
 ) -> LoadedData:
     """Read DATA (a path or the name of a sample) and the sets in `files` with `options`.
 
@@ -164,6 +169,7 @@ def load(
         class_weight=class_weight,
         linear=linear,
         label_transform=label_transform,
+        category_means=category_means,
     )
 
 
@@ -180,6 +186,7 @@ def prepare(
     drop_constant: bool = True,
     linear: bool = False,
     label_transform: str = "none",
+    category_means: str = "none",
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
@@ -187,7 +194,8 @@ def prepare(
     `encoding` of the labels is used as it is, and so is what was `Fitted` on earlier rows, by whose
     table `raw` is encoded. `class_weight` multiplies the weights of all rows. For `drop_constant`
     see `scale.fit` and `TableEncoding.fit`. `label_transform` "log1p": the targets are logarithms
-    of the labels; "auto": the result contains such rows, too, if they may be better.
+    of the labels; "auto": the result contains such rows, too, if they may be better. With
+    `category_means` "auto", categories with many values have means of labels, see `means`.
     """
     kind, given = None, encoding is not None or isinstance(scale, Fitted)
     if isinstance(scale, Fitted):
@@ -210,7 +218,8 @@ def prepare(
         assert isinstance(scale, str)
         count = raw.rows if training is None else len(training)
         setting = _table_scale(scale, raw.table, encoding, count, linear=linear)
-        features = _encode_table(raw, parts, setting, drop_constant)
+        targets = targets_of(labels, encoding, training) if category_means == "auto" else None
+        features = _encode_table(raw, parts, setting, targets, drop_constant=drop_constant)
     sets = {
         name: Examples(inputs, take(labels, parts[name], encoding.targets), features.width)
         for name, inputs in features.sets.items()
@@ -239,6 +248,7 @@ def prepare(
         table=features.table,
         summaries=summaries,
         validation_drawn="validation" in parts and raw.groups is None,
+        values=features.values,
     )
     return data if given else _transformed(data, raw, others, parts, loss, label_transform)
 
@@ -289,13 +299,26 @@ def _table_scale(
     return "ple" if suits and pieces <= min(MAX_PIECES, MAX_PIECE_CELLS // rows) else "standard"
 
 
-def _encode_table(raw: RawSet, parts: SplitRows, setting: str, drop_constant: bool) -> Features:
-    """Encode the columns of a table, fitted on the training rows."""
+def _encode_table(
+    raw: RawSet,
+    parts: SplitRows,
+    setting: str,
+    targets: NDArray[np.float64] | None,
+    *,
+    drop_constant: bool,
+) -> Features:
+    """Encode the columns of a table, fitted on the training rows; `targets`: see `targets_of`."""
     assert raw.table is not None
-    encoding = TableEncoding.fit(raw.table, parts["train"], setting, drop_constant=drop_constant)
+    training = parts["train"]
+    encoding = TableEncoding.fit(raw.table, training, setting, drop_constant=drop_constant)
     table = encoding.select(raw.table.table)
+    values = dict[SetName, Values]()
+    if targets is not None:
+        encoding, values = with_means(encoding, table, parts, targets)
     sets = {name: encoding.transform(table, rows) for name, rows in parts.items()}
-    return Features(sets, encoding.features, None, encoding, None)
+    if values:
+        MeanLabels.of(encoding).put_for_training(sets["train"], values["train"])
+    return Features(sets, encoding.features, None, encoding, None, values)
 
 
 def _summaries(raw: RawSet, encoding: TableEncoding | None) -> tuple[ColumnSummary, ...]:

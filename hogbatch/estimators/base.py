@@ -256,6 +256,8 @@ class HogbatchEstimator(BaseEstimator):
             settings["hidden"] = HIDDEN
         if self.members is None and self.warm_start:
             settings["members"] = 1
+        if part or self.warm_start:  # later fits may have the same rows, whose labels are in means
+            settings["category_means"] = "none"
         settings |= self._held_out(rows)
         settings["seed"] = int(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)

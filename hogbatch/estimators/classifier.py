@@ -22,7 +22,9 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
     at the probability above which `predict` gives the second of two classes. None: 0.5;
     `label_smoothing`: the fraction of each label that is distributed evenly over all classes;
     `temperature`: "off" or "auto", by which the scores are divided so that the log loss of the rows
-    of `early_stopping` is lowest.
+    of `early_stopping` is lowest;
+    `category_means`: "auto" adds the mean labels of categories with many values to their features,
+    "none" does not.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         numeric: Any = (),
         text: Any = (),
         decimal: str | None = None,
+        category_means: str = "auto",
         workers: str = "auto",
         policy: str = "adaptive",
         early_stopping: bool | str = "auto",

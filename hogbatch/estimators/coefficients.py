@@ -60,9 +60,9 @@ def column_norms(model: Model, columns: int) -> Floats:
     positions = model.table.positions_without_labels
     owners = zip(positions, model.table.features_by_column(), strict=True)
     for position, (own, features) in owners:
-        part = weights[:, features]
+        part = weights[:, features].copy()
         if isinstance(own.encoder, CategoryEncoder):  # rare values have smaller features
-            part = part * own.encoder.weights
+            part[:, : len(own.encoder.weights)] *= own.encoder.weights
         norms[position] = np.linalg.norm(part)
     return norms
 

@@ -19,7 +19,8 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
     "absolute", "quantile:Q" with Q between 0 and 1, or "poisson" for numbers of at least 0.
     `label_transform`: "none", "log1p" to train on log(1 + y) with loss "squared", or "auto":
     "log1p" if `y` has a heavy tail and short runs have a lower error on held-out rows with it, but
-    "none" for `partial_fit`.
+    "none" for `partial_fit`. `category_means`: "auto" adds the mean labels of categories with many
+    values to their features, "none" does not.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
         numeric: Any = (),
         text: Any = (),
         decimal: str | None = None,
+        category_means: str = "auto",
         workers: str = "auto",
         policy: str = "adaptive",
         early_stopping: bool | str = "auto",

@@ -34,6 +34,7 @@ MISSING_WORDS: Final = sorted(  # in any combination of upper and lower case
     {"".join(each) for word in MISSING for each in product(*zip(word, word.upper(), strict=True))}
 )
 NO_FEATURES: Final = np.empty(0, np.intp)
+NO_CHOICES: Final = np.empty((0, 0), np.intp)
 
 
 class Operands(NamedTuple):
@@ -41,9 +42,9 @@ class Operands(NamedTuple):
 
     dense: str | None = None  # float32[N, K]; None: K = 0
     features: Places = NO_FEATURES  # [K], the number of each column of `dense`
-    chosen: str | None = None  # int64[N, S], one of L features of each of S categories; None: S = 0
-    choices: Places = NO_FEATURES  # [L], the numbers of these features
-    values: NDArray[np.float32] = np.empty(0, np.float32)  # [L], their values
+    chosen: str | None = None  # int64[N, S], one of L values of each of S categories; None: S = 0
+    choices: Places = NO_CHOICES  # [L, k], the numbers of the features of these values
+    values: NDArray[np.float32] = np.empty((0, 0), np.float32)  # [L, k], what the features are
 
 
 class Block(NamedTuple):
@@ -187,17 +188,19 @@ def _with_categories(
     graph: Graph, operands: Operands, categories: Sequence[tuple[str, Any, int]]
 ) -> Operands:
     """Add categories: the name of each input, its encoder and its first feature."""
-    found, choices = list[str](), NO_FEATURES
+    found, blocks, first = list[str](), list[tuple[Places, NDArray[np.float32]]](), 0
+    most = max(encoder.stored for _, encoder, _ in categories)
     for name, encoder, start in categories:
         known = [*encoder.values, *encoder.rare, ""]  # "" is never a value, so it is unknown
         codes = np.array([*range(len(known)), NO_VALUE], np.int32)
         block = encoder.encode(CategoryColumn(codes, known), np.arange(len(codes)))
-        *chosen, unknown, missing = (block.features[:, 0] + len(choices)).tolist()
+        *chosen, unknown, missing = range(first, first := first + len(codes))
         table = dict(zip(known, chosen, strict=False)) | dict.fromkeys(MISSING_WORDS, missing)
         found.append(graph.add("LabelEncoder", name, table=table, default=unknown))
-        choices = np.append(choices, np.arange(start, start + encoder.width))
+        unused = ((0, 0), (0, most - encoder.stored))  # features of value 0
+        features = block.features.astype(np.intp) + start
+        blocks.append((np.pad(features, unused), np.pad(block.values, unused)))
+    choices, values = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     return operands._replace(
-        chosen=graph.add("Concat", *found, axis=1),
-        choices=choices,
-        values=np.concatenate([encoder.weights for _, encoder, _ in categories]),
+        chosen=graph.add("Concat", *found, axis=1), choices=choices, values=values
     )

@@ -60,7 +60,7 @@ def _first(graph: Graph, operands: Operands, layer: LayerWeights) -> str:
     if operands.dense is not None:
         result = graph.add("Gemm", operands.dense, layer.weights[operands.features], result)
     if operands.chosen is not None:
-        rows = layer.weights[operands.choices] * operands.values[:, np.newaxis]
+        rows = np.einsum("lkw,lk->lw", layer.weights[operands.choices], operands.values)
         chosen = graph.add("Gather", rows, operands.chosen, axis=0)
         result = graph.add("Add", graph.add("ReduceSum", chosen, [1], keepdims=0), result)
     assert isinstance(result, str)

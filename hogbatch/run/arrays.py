@@ -99,6 +99,7 @@ class GivenArrays:
             scale=config.scale if model is None else fitted(model),
             linear=config.hidden == (),
             label_transform=config.label_transform,
+            category_means=config.category_means,
             seed=config.seed,
             encoding=self.encoding,
             drop_constant=not self.part,

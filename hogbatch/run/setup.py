@@ -270,6 +270,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
         scale=config.scale if start is None else fitted(start),
         linear=config.hidden == (),
         label_transform=config.label_transform,
+        category_means=config.category_means,
         seed=config.seed,
         class_weight=read_class_weights(config.class_weight),
         cache=DataCache.of(config.data_cache, console.say),

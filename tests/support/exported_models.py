@@ -10,6 +10,7 @@ from hogbatch.data.scale import Scaler
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.given import training_set
 from hogbatch.data.table.kinds import TableOptions
+from hogbatch.data.table.training import with_means
 from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 
@@ -61,9 +62,14 @@ def training_rows():
     )
 
 
-def encoding_of(rows, scale="robust", **options):
+def encoding_of(rows, scale="robust", means=0, **options):
+    """An encoding; with `means`, its categories have the mean labels of so many targets."""
     raw = training_set(rows, np.arange(len(rows)), None, TableOptions(**options))
-    return TableEncoding.fit(raw.table, None, scale)
+    encoding = TableEncoding.fit(raw.table, None, scale)
+    if not means:
+        return encoding
+    targets = np.random.default_rng(4).normal(size=(len(rows), means))
+    return with_means(encoding, encoding.select(raw.table.table), {"train": None}, targets)[0]
 
 
 def tensors_of(network, seed):
@@ -102,6 +108,7 @@ def models():
         "targets, dates": model_of("huber", TARGETS, encoding_of(dates, "standard")),
         "quantile": model_of("quantile:0.9", NUMBERS, encoding_of(rows, "none")),
         "linear, categories": model_of("softmax", THREE, encoding_of(categories), ()),
+        "mean labels of categories": model_of("softmax", THREE, encoding_of(rows, means=3)),
         "without names": model_of("hinge", Encoding("binary", (False, True), 1), numbers, ()),
         "matrix": model_of("softmax", Encoding("classes", (2.0, 5.5), 2), scaler=scaler),
         "labels": model_of("multilabel", LISTS, scaler=sparse),

@@ -4,7 +4,7 @@ An encoder is fitted on the training rows. It has `width` features, numbered fro
 `stored` of them for each row (texts: a number that varies).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -29,7 +29,8 @@ from hogbatch.data.table.words import BUCKETS, Terms, hashes_of, terms
 
 FREQUENT: Final = 0.1  # values in this fraction of the rows weigh 1, rarer ones less
 MAX_VALUES: Final = 10_000  # a column with more distinct values is hashed,
-HASH_BITS: Final = 14  # into 2^14 features
+HASH_BITS: Final = 14  # into 2^14 features,
+PLACE_BITS: Final = 17  # and into 2^17 places of means, in which few values collide
 RARE_ROWS: Final = 5  # a value in fewer training rows has no feature of its own,
 RARE_FRACTION: Final = 0.01  # unless that is this fraction of them
 DAY: Final = 86_400.0  # seconds
@@ -38,6 +39,7 @@ MIN_YEAR: Final = 60 * DAY  # dates within a shorter span have no cycle of a yea
 MAX_TERMS: Final = 1 << 17  # features of a text column
 MIN_TERM_ROWS: Final = 2  # rarer words have no feature, in large training sets
 SMALL_ROWS: Final = 100
+MEANS_VALUES: Final = 20  # a column with more values has means of labels
 UNFITTED: Final = np.empty(0, np.float32)  # weights
 
 
@@ -115,26 +117,47 @@ class CategoryEncoder(StoredByField):
     overfit it: a value in a fraction p < FREQUENT of the rows weighs (p / FREQUENT)^(1/4).
     Values in few training rows share a feature. Values in a single training row train the feature
     of the values that later rows have and training rows lack. More than MAX_VALUES values are
-    hashed.
+    hashed. With `means`, each row has C features more: the mean labels of the rows with its value.
+    A value has a place there: its number in `values`, behind them in `rare`, or its hash; the last
+    two are those of unknown values (if there are no hashes) and of missing ones.
     """
 
     kind: ClassVar[Kind] = "category"
-    stored: ClassVar[int] = 1
 
     values: tuple[str, ...]  # with a feature each; empty if hashed
     rare: tuple[str, ...]  # that share a feature
     hashed: bool
     missing: bool  # whether missing values have a feature
-    weights: NDArray[np.float32]  # [width]
+    weights: NDArray[np.float32]  # [K], of the features of values
+    means: NDArray[np.float32] | None = None  # [places * C], by places
 
     @property
     def _own(self) -> int:
         return 1 << HASH_BITS if self.hashed else len(self.values)
 
     @property
+    def _one_hot(self) -> int:
+        return self._own + bool(self.rare) + (not self.hashed) + self.missing
+
+    @property
+    def places(self) -> int:
+        """The number of places of values."""
+        return 2 + (1 << PLACE_BITS if self.hashed else len(self.values) + len(self.rare))
+
+    @property
+    def labels(self) -> int:
+        """C, the number of mean labels of a value."""
+        return 0 if self.means is None else len(self.means) // self.places
+
+    @property
+    def stored(self) -> int:
+        """The number of stored values per row."""
+        return 1 + self.labels
+
+    @property
     def width(self) -> int:
         """The number of features."""
-        return self._own + bool(self.rare) + (not self.hashed) + self.missing
+        return self._one_hot + self.labels
 
     @property
     def _unknown(self) -> int:
@@ -146,8 +169,12 @@ class CategoryEncoder(StoredByField):
         named = [*self.values, *self.rare]
         distinct = len({*named}) == len(named) and not (self.hashed and named)
         expect(distinct, f"{name}.values: expected distinct ones, and none if they are hashed")
-        fit = len(self.weights) == self.width and within(self.weights, 0, 1)
-        expect(fit, f"{name}.weights: expected {self.width} numbers from 0 to 1")
+        fit = len(self.weights) == self._one_hot and within(self.weights, 0, 1)
+        expect(fit, f"{name}.weights: expected {self._one_hot} numbers from 0 to 1")
+        if self.means is not None:
+            fit = len(self.means) > 0 and len(self.means) % self.places == 0
+            finite = within(self.means, -FLOAT32_MAX, FLOAT32_MAX)
+            expect(fit and finite, f"{name}.means: expected numbers for {self.places} places")
 
     @classmethod
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "CategoryEncoder":
@@ -170,31 +197,50 @@ class CategoryEncoder(StoredByField):
         plain: "CategoryEncoder", column: CategoryColumn, rows: RowNumbers
     ) -> "CategoryEncoder":
         """An encoder with weights from the training rows."""
-        features = plain._lookup(column)[column.codes[rows]]
-        counts = np.bincount(features, minlength=plain.width)  # 0: nothing is known of a feature
+        features = plain._features(plain.places_of(column, rows))
+        counts = np.bincount(features, minlength=plain._one_hot)  # 0: nothing is known of a feature
         weights = np.minimum(1, (counts / (FREQUENT * max(len(rows), 1))) ** 0.25)
         return replace(plain, weights=weights.astype(np.float32))
 
     def encode(self, column: Column, rows: RowNumbers) -> Block:
         """The features of some rows of a column."""
         categories = to_categories(column)
-        features = self._lookup(categories)[categories.codes[rows]]
-        return Block(features[:, np.newaxis], self.weights[features][:, np.newaxis])
+        places = self._find(categories)[categories.codes[rows]]
+        features = self._features(places)[:, np.newaxis]
+        values = self.weights[features]
+        if self.means is None:
+            return Block(features, values)
+        of_means = np.arange(self._one_hot, self.width, dtype=np.int32)
+        more = np.broadcast_to(of_means, (len(rows), self.labels))
+        means = self.means.reshape(self.places, -1)[places]
+        return Block(np.hstack([features, more]), np.hstack([values, means]))
 
-    def _lookup(self, categories: CategoryColumn) -> NDArray[np.int32]:
-        """The feature of each code; the last one is that of NO_VALUE."""
-        lookup = np.empty(len(categories.values) + 1, np.int32)
-        lookup[:-1] = self._features(categories.values)
-        lookup[NO_VALUE] = self.width - 1  # without a feature of its own, that of unknown values
-        return lookup
+    @property
+    def has_many(self) -> bool:
+        """Whether there are so many values that means of labels may be better than one-hot."""
+        return self.places - 2 > MEANS_VALUES
 
-    def _features(self, values: Sequence[str]) -> NDArray[np.int64]:
-        """The feature of each value."""
+    def places_of(self, column: Column, rows: RowNumbers) -> NDArray[np.intp]:
+        """The places of some rows of the training table: [N]."""
+        assert isinstance(column, CategoryColumn)
+        return self._find(column)[column.codes[rows]]
+
+    def _find(self, categories: CategoryColumn) -> NDArray[np.intp]:
+        """The place of each code; the last one is that of NO_VALUE."""
         if self.hashed:
-            return (hashes_of(values) >> np.uint64(64 - HASH_BITS)).astype(np.int64)
-        known = {value: n for n, value in enumerate(self.values)}
-        known |= dict.fromkeys(self.rare, self._own)
-        return np.array([known.get(value, self._unknown) for value in values], np.int64)
+            places = (hashes_of(categories.values) >> np.uint64(64 - PLACE_BITS)).astype(np.intp)
+        else:
+            known = {value: n for n, value in enumerate((*self.values, *self.rare))}
+            found = (known.get(value, len(known)) for value in categories.values)
+            places = np.fromiter(found, np.intp)
+        return np.append(places, self.places - 1)
+
+    def _features(self, places: NDArray[np.intp]) -> NDArray[np.int32]:
+        """The feature of each place; missing values may have that of unknown ones."""
+        known = places >> PLACE_BITS - HASH_BITS if self.hashed else places.clip(max=self._own)
+        missing, unknown = places == self.places - 1, places == self.places - 2
+        others = [self._one_hot - 1, self._unknown]
+        return np.select([missing, unknown], others, known).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

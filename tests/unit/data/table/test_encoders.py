@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from hogbatch.data.table import encoders
 from hogbatch.data.table.columns import CategoryColumn, DateColumn, NumberColumn, TextColumn
 from hogbatch.data.table.encoders import CategoryEncoder, DateEncoder, TextEncoder
+from hogbatch.data.table.means import shrunk_means
 from hogbatch.data.table.numeric import PIECES, NumericEncoder
 from hogbatch.data.table.words import terms
 from tests.support.pairs import pairs
@@ -142,6 +145,31 @@ def test_many_categories_are_hashed(monkeypatch):
     assert (np.count_nonzero(found, axis=1) == 1).all() and found[4, -1] > 0
     again = matrix(encoder, categories("z", "d", "a"))
     np.testing.assert_array_equal(again[1:], found[[3, 0]])
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_each_value_has_mean_labels_of_its_own(monkeypatch, hashed):
+    """Rare values, which share a feature, have means of their own."""
+    monkeypatch.setattr(encoders, "MEANS_VALUES", 2)
+    monkeypatch.setattr(encoders, "MAX_VALUES", 3 if hashed else 10)
+    column = categories(*"aaaaaabbbbbbccdd", "once", None, None)
+    targets = np.array([[ord(str(c)[0]) - 98.0] for c in (*"aaaaaabbbbbbccdd", "b", "d", "d")])
+    rows = np.arange(len(column))
+    plain = CategoryEncoder.fit(column, np.tile(rows, 100) if hashed else rows, "standard")
+    assert plain.has_many
+    means = shrunk_means(plain.places_of(column, rows), targets, plain.places)
+    encoder = replace(plain, means=means.reshape(-1))
+    assert encoder.width == plain.width + 1 and encoder.stored == 2
+    found = encoder.encode(categories(*"abcd", "new", None), np.arange(6))
+    np.testing.assert_allclose(found.values[:, 1], [-1, 0, 1, 2, 0, 2], atol=0.1)
+    assert (found.features[:, 1] == plain.width).all()
+    np.testing.assert_array_equal(
+        found.features[:, :1], plain.encode(categories(*"abcd", "new", None), np.arange(6)).features
+    )
+    again = CategoryEncoder.from_description(encoder.description(), encoder.arrays(), "c")
+    np.testing.assert_array_equal(again.means, encoder.means)
+    with pytest.raises(ValueError, match=r"c\.means: expected numbers for \d+ places"):
+        replace(encoder, means=encoder.means[1:]).validate("c")
 
 
 def test_dates_are_numbers_and_cycles():
