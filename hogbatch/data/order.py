@@ -24,6 +24,14 @@ class Fractions(NamedTuple):
     validation: float | None = 0.0  # of the rest; None: by `validation_rows`
 
 
+class Window(NamedTuple):
+    """How rows on disk are shuffled: by blocks, then within windows of whole blocks."""
+
+    block: int  # rows that follow one another on disk
+    rows: int  # of a window
+    bytes: int  # of these rows, about
+
+
 class Groups(NamedTuple):
     """Groups of rows; all rows of a group are in the same set."""
 
@@ -157,18 +165,31 @@ def _counts(sizes: RowNumbers, held_out: int, own: RowNumbers) -> RowNumbers:
     return counts
 
 
-def epoch_order(rows: int, seed: int, epoch: int, last: Sequence[int] = ()) -> RowNumbers:
+def epoch_order(
+    rows: int, seed: int, epoch: int, last: Sequence[int] = (), window: Window | None = None
+) -> RowNumbers:
     """The row order of one epoch; it depends only on the arguments.
 
+    With a `window`, the blocks of rows are permuted, and then the rows of each window of blocks.
     The rows `last` come after all others.
     """
     # The spawn key makes epoch 0 of seed 0 independent of the generator of the split.
     random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch,)))
-    order = random.permutation(rows)
+    order = random.permutation(rows) if window is None else _in_windows(rows, window, random)
     if not last:
         return order
     behind = np.isin(order, last)
     return np.concatenate([order[~behind], order[behind]])
+
+
+def _in_windows(rows: int, window: Window, random: np.random.Generator) -> RowNumbers:
+    size = window.block
+    firsts = random.permutation(-(-rows // size)) * size
+    blocks = [np.arange(first, min(first + size, rows)) for first in firsts]
+    order = np.concatenate(blocks)
+    for start in range(0, rows, window.rows):
+        random.shuffle(order[start : start + window.rows])
+    return order
 
 
 def order_of_parts(parts: Iterable[tuple[int, int]], seed: int, epoch: int) -> RowNumbers:

@@ -5,6 +5,7 @@ from hogbatch.data.batch import multi_labels, single_labels
 from hogbatch.data.order import (
     Fractions,
     Groups,
+    Window,
     epoch_order,
     order_of_parts,
     split,
@@ -127,3 +128,20 @@ def test_parts_have_one_order_wherever_they_are_and_another_in_each_epoch_and_wi
     assert sorted(both) == list(range(16)) and both.dtype == np.int64
     cases = [(part, seed, epoch) for part in (0, 1) for seed in (0, 1) for epoch in (0, 1)]
     assert len({tuple(order_of_parts([(part, 50)], s, e)) for part, s, e in cases}) == 8
+
+
+@pytest.mark.parametrize("rows", [1, 40, 1003])
+def test_windows_of_blocks_have_each_row_once_and_few_blocks(rows):
+    """Found: rows that are lost in the last, shorter block, and windows from all over the disk."""
+    window = Window(block=10, rows=40, bytes=0)
+    order = epoch_order(rows, 5, 2, window=window)
+    assert np.array_equal(np.sort(order), np.arange(rows))
+    assert np.array_equal(order, epoch_order(rows, 5, 2, window=window))
+    for start in range(0, rows, window.rows):
+        assert len(np.unique(order[start : start + window.rows] // window.block)) <= 5
+    if rows > 1:
+        others = [epoch_order(rows, *each, window=window) for each in [(5, 3), (6, 2)]]
+        assert not any(np.array_equal(order, other) for other in others)
+    last = order[: rows // 2].tolist()
+    without = epoch_order(rows, 5, 2, last, window)
+    assert without[-len(last) :].tolist() == last if last else np.array_equal(without, order)
