@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.sizes import SetSizes, longest
 
+BLOCK_VALUES = 1 << 20
 MAX_USUAL_VALUE = 1e15  # the squares of smaller values are far from overflowing
 
 
@@ -114,7 +115,8 @@ class Examples:
         if not self.sparse:
             return np.empty(0, np.intp)
         absent = np.ones(self.features, np.bool_)
-        absent[self.inputs.indices] = False
+        for start in range(0, len(self.inputs.indices), BLOCK_VALUES):  # they may be on disk
+            absent[self.inputs.indices[start : start + BLOCK_VALUES]] = False
         return np.flatnonzero(absent)
 
     @property

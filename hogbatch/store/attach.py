@@ -18,11 +18,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hogbatch.data.order import Window
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.store.layout import Layout
 from hogbatch.store.segment import Segment
 
-MEMORY: Final = "/memfd:hogbatch-"  # begins the name of a segment or manifest in /proc
+OWN: Final = "hogbatch-"  # begins the name of a file on disk, and after "memfd:" of others
 
 
 class SegmentDescription(msgspec.Struct, frozen=True):
@@ -32,6 +33,7 @@ class SegmentDescription(msgspec.Struct, frozen=True):
     fd: int  # in the coordinator
     layout: Layout
     writable: bool
+    window: Window | None = None  # of a segment on disk
 
 
 class SegmentManifest(msgspec.Struct, frozen=True):
@@ -56,7 +58,9 @@ class PublishedSegments:
     def __init__(self, fingerprint: str, features: int, segments: Mapping[str, Segment]) -> None:
         """Publish `segments`, which the caller keeps; those that are read-only stay so."""
         described = tuple(
-            SegmentDescription(name, segment.fd, segment.layout, writable=not segment.read_only)
+            SegmentDescription(
+                name, segment.fd, segment.layout, not segment.read_only, segment.window
+            )
             for name, segment in segments.items()
         )
         manifest = SegmentManifest(os.getpid(), fingerprint, features, described)
@@ -69,7 +73,7 @@ class PublishedSegments:
         """Whether process `pid` has mapped one of the segments."""
         try:
             with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as maps:
-                mapped = [line.split(maxsplit=5) for line in maps if MEMORY in line]
+                mapped = [line.split(maxsplit=5) for line in maps if OWN in line]
         except OSError:
             return False
         return any(inode in self._inodes for _, _, _, _, inode, _ in mapped)
@@ -107,13 +111,13 @@ def _attach(descriptors: Path, segment: SegmentDescription) -> Segment:
     access = os.O_RDWR if segment.writable else os.O_RDONLY
     fd = _open(descriptors / str(segment.fd), access)
     try:
-        return Segment.attach(fd, segment.layout, segment.writable)
+        return Segment.attach(fd, segment.layout, segment.writable, segment.window)
     except BaseException:
         os.close(fd)
         raise
 
 
 def _open(path: Path, access: int) -> int:
-    if not os.readlink(path).startswith(MEMORY):
+    if not Path(os.readlink(path)).name.removeprefix("memfd:").startswith(OWN):
         raise FileNotFoundError(errno.ENOENT, "its descriptor is of another file", str(path))
     return os.open(path, access | os.O_CLOEXEC)

@@ -113,7 +113,7 @@ def _append(segment: Segment, name: str, ends: _Ends, examples: Examples) -> _En
         ("labels/indices", listed, labels.indices),
         ("labels/weights", rows, labels.weights),
     ):
-        segment.array(f"{name}/{array}")[start : start + len(value)] = value
+        segment.write(f"{name}/{array}", start, value)
     return _Ends(rows + examples.rows, stored + len(inputs.indices), listed + len(labels.indices))
 
 

@@ -89,6 +89,11 @@ def collapse(memory: NDArray[np.uint8]) -> bool:
     return bool(result == 0)
 
 
+def unmap(memory: NDArray[np.uint8]) -> None:
+    """Unmap the pages of memory from `map_shared`; a later access maps them again."""
+    _libc.madvise(memory.ctypes.data, memory.size, mmap.MADV_DONTNEED)
+
+
 def make_inaccessible(memory: NDArray[np.uint8]) -> None:
     """Replace memory from `map_shared`, in this mapping only, by addresses that nobody may access.
 

@@ -1,17 +1,26 @@
 """Shared memory segments, identified only by a file descriptor.
 
-A segment is a memfd (memfd_create(2)). It has no name in any file system, so nothing is left
-behind when its last process ends, even by SIGKILL.
+A segment is a memfd (memfd_create(2)), or a file on disk without a name, for rows that are larger
+than memory. Neither has a name in any file system, so nothing is left behind when its last process
+ends, even by SIGKILL.
 """
 
 import errno
 import fcntl
 import os
+import tempfile
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import prod
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.data.order import Window
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.machine.budget import byte_size, insufficient_memory, require
 from hogbatch.machine.limits import file_size_limit
@@ -30,6 +39,8 @@ class Segment:
         """Map `fd`; use :meth:`create` or :meth:`attach`."""
         self.fd = fd
         self.layout = layout
+        self.window: Window | None = None  # of a segment on disk, in memory None
+        self._release: Callable[[], object] = partial(os.close, fd)
         self.read_only = False  # new mappings can only read
         self.memory = map_shared(fd, layout.size, writable)  # [size], the whole mapping
         self._fields = {field.name: field for field in layout.fields}
@@ -55,7 +66,42 @@ class Segment:
         return segment
 
     @classmethod
-    def attach(cls, fd: int, layout: Layout, writable: bool) -> Self:
+    def on_disk(cls, directory: Path, layout: Layout, window: Window) -> Self:
+        """Create a segment in a file, for `write`; only what is written takes space there.
+
+        OSError if the directory cannot be used.
+        """
+        fd, path = tempfile.mkstemp(prefix="hogbatch-", dir=directory)
+        os.unlink(path)
+        os.ftruncate(fd, layout.size)
+        segment = cls(fd, layout, writable=False)
+        segment.read_only, segment.window = True, window
+        segment._release = weakref.finalize(segment, os.close, segment.fd)
+        return segment
+
+    def write(self, name: str, start: int, values: NDArray[Any]) -> None:
+        """Store `values` in array `name`, from entry `start` on; OSError if the disk is full."""
+        field = self._fields[name]
+        assert not len(values) or start + len(values) <= field.shape[0], f"they are within {name}"
+        if self.window is None:
+            self.array(name)[start : start + len(values)] = values
+            return
+        entry = np.dtype(field.dtype).itemsize * prod(field.shape[1:])
+        content = np.ascontiguousarray(values, field.dtype).reshape(-1).view(np.uint8).data
+        offset = field.offset + start * entry
+        while content:
+            count = os.pwrite(self.fd, content, offset)
+            content, offset = content[count:], offset + count
+
+    def shorten(self, layout: Layout) -> None:
+        """Let the arrays have the shapes of those of `layout`, at the same offsets."""
+        pairs = zip(self.layout.fields, layout.fields, strict=True)
+        fields = tuple(replace(field, shape=other.shape) for field, other in pairs)
+        self.layout = replace(self.layout, fields=fields)
+        self._fields = {field.name: field for field in fields}
+
+    @classmethod
+    def attach(cls, fd: int, layout: Layout, writable: bool, window: Window | None = None) -> Self:
         """Map a segment of another process; takes ownership of `fd` unless it raises."""
         size = os.fstat(fd).st_size
         if size < layout.size:
@@ -64,7 +110,7 @@ class Segment:
                 " run coordinator and worker from the same version of hogbatch"
             )
         segment = cls(fd, layout, writable)
-        segment.read_only = not writable
+        segment.read_only, segment.window = not writable, window
         return segment
 
     def __contains__(self, name: object) -> bool:
@@ -97,7 +143,7 @@ class Segment:
     def close(self) -> None:
         """Close the descriptor and drop the mapping, which is unmapped with its last view."""
         if self.fd >= 0:
-            os.close(self.fd)
+            self._release()
         self.fd = -1
         self.memory = np.empty(0, np.uint8)
         self._fields = {}

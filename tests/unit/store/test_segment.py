@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hogbatch.data.order import Window
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.store.layout import Layout, arrange
 from hogbatch.store.segment import Segment
@@ -84,3 +85,31 @@ def test_memory_that_runs_out_while_it_is_taken_is_a_clear_error(monkeypatch, nu
 def test_the_kernel_has_taken_every_page(segment):
     assert os.fstat(segment.fd).st_blocks * 512 == LAYOUT.size
     assert np.count_nonzero(segment.memory) == 0
+
+
+def test_a_segment_on_disk_has_what_was_written_and_leaves_nothing_behind(tmp_path):
+    """Found: values at another offset after `shorten`, a file or a descriptor that remains."""
+    before = open_descriptors()
+    window = Window(1, 1, 100)
+    segment = Segment.on_disk(tmp_path, arrange({"a": ("<f4", (9, 3)), "b": ("<i8", (7,))}), window)
+    segment.write("a", 0, np.ones((1, 3), np.float32))
+    segment.write("a", 1, np.full((1, 3), 2.0))
+    segment.write("b", 2, np.arange(2))
+    segment.shorten(arrange({"a": ("<f4", (2, 3)), "b": ("<i8", (4,))}))
+    worker = Segment.attach(os.dup(segment.fd), segment.layout, False, window)
+    for each in (segment, worker):
+        assert each.array("a").tolist() == [[1] * 3, [2] * 3]
+        assert each.array("b").tolist() == [0, 0, 0, 1]
+        assert not each.array("a").flags.writeable
+        assert each.read_only and each.window == window
+    with pytest.raises(AssertionError, match="within b"):
+        segment.write("b", 3, np.arange(2))
+    segment.close()
+    worker.close()
+    assert open_descriptors() <= before and [*tmp_path.iterdir()] == []
+
+
+def test_a_segment_on_disk_that_is_not_closed_is_freed(tmp_path):
+    before = open_descriptors()
+    Segment.on_disk(tmp_path, LAYOUT, Window(1, 1, 100))
+    assert open_descriptors() <= before
