@@ -13,7 +13,7 @@ from hogbatch.data.batch import Examples, RawInputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode
 from hogbatch.data.raw import Columns, RawSet, ReadOptions
-from hogbatch.data.readers import read_as, read_pieces
+from hogbatch.data.readers import Piece, read_as, read_pieces, read_together
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.source import is_standard_input
@@ -41,12 +41,25 @@ def rows_like(
     fitted: Fitted, path: str | Path, options: ReadOptions, cache: DataCache | None
 ) -> RawSet:
     """Read training rows like those on which a model was fitted."""
-    columns, lists = fitted.columns, fitted.labels.kind == "multilabel"
-    alike = options_for_held_out(options, columns, fitted.index_base, fitted.features)
-    alike = replace(alike, encoding=fitted.table, lists=lists)
-    raw = rows_as(path, alike, cache, part="train")
-    expect_labels(raw, columns)
-    return replace(raw, features=fitted.features, columns=columns, index_base=fitted.index_base)
+    raw = read_as(file_of(path, "train"), _options_like(fitted, options), cache)
+    return _like(fitted, raw)
+
+
+def piece_like(fitted: Fitted, piece: Piece, options: ReadOptions) -> RawSet:
+    """Read a piece of a file like the rows on which `fitted` was fitted."""
+    return _like(fitted, read_together([piece], _options_like(fitted, options)))
+
+
+def _options_like(fitted: Fitted, options: ReadOptions) -> ReadOptions:
+    alike = options_for_held_out(options, fitted.columns, fitted.index_base, fitted.features)
+    return replace(alike, encoding=fitted.table, lists=fitted.labels.kind == "multilabel")
+
+
+def _like(fitted: Fitted, raw: RawSet) -> RawSet:
+    raw = _match_features(raw, fitted.features)
+    expect_labels(raw, fitted.columns)
+    width, columns, base = fitted.features, fitted.columns, fitted.index_base
+    return replace(raw, features=width, columns=columns, index_base=base)
 
 
 def rows_as(

@@ -128,6 +128,7 @@ def load(
     linear: bool = False,
     label_transform: str = "none",
     category_means: str = "none",
+    rows: RawSet | None = None,
 ) -> LoadedData:
     """Read DATA (a path or the name of a sample) and the sets in `files` with `options`.
 
@@ -135,8 +136,9 @@ def load(
     files are `fractions` of the rows (none if that is less than one row), split by `order.split`
     with `seed`. For `scale` see `scale.fit`; with what was `Fitted` on earlier data, all files are
     read and encoded like those. With `linear`, "auto" adds no features to the numbers of a table,
-    so that the coefficients are those of the numbers. Raises DataError for an invalid file and
-    UsageError for a fraction outside [0, 1).
+    so that the coefficients are those of the numbers. `rows` are those of DATA, if some of them
+    were read before. Raises DataError for an invalid file and UsageError for a fraction outside
+    [0, 1).
     """
     expect_fractions(fractions)
     named = {"DATA": path, **{f"--{name}": file for name, file in files.items()}}
@@ -149,7 +151,8 @@ def load(
     if isinstance(scale, Fitted):
         raw = rows_like(scale, path, options, cache)
     else:
-        raw = with_declared(read_as(file_of(path, "train"), options, cache), options.declared)
+        rows = rows or read_as(file_of(path, "train"), options, cache)
+        raw = with_declared(rows, options.declared)
     if not raw.features and raw.table is None:
         raise DataError(f"{raw.source}: no row has a feature")
 
@@ -180,7 +183,7 @@ def prepare(
     fractions: Fractions = Fractions(),  # noqa: B008 (immutable)
     loss: str = "auto",
     scale: str | Fitted = "auto",
-    seed: int = 0,
+    seed: int | tuple[int, ...] = 0,
     encoding: Encoding | None = None,
     class_weight: ClassWeights | None = None,
     drop_constant: bool = True,

@@ -1,16 +1,16 @@
 """A large text file in pieces that are read one after the other, so that each fits into memory."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hogbatch.data.source import Source
-from hogbatch.data.text import TextBlock, blocks, changed_error, state_of
+from hogbatch.data.text import BLOCK_BYTES, TextBlock, blocks, changed_error, state_of
 
 PIECE_BYTES: Final = 1 << 26
+CELL: Final = 8  # bytes of a number as read
 QUOTE: Final = b'"'
 
 
@@ -19,34 +19,47 @@ def is_large(source: Source) -> bool:
     return source.path.is_file() and source.path.stat().st_size > PIECE_BYTES
 
 
-def text_pieces(source: Source) -> Iterator[Source]:
-    """Yield the lines of a text file in pieces, as files in memory; each is valid until the next.
+def text_pieces(source: Source, piece_bytes: int | None = None) -> Iterator[Source]:
+    """Yield the lines of a text file in pieces, as files in memory.
 
-    They have about PIECE_BYTES. A piece ends where no cell of a CSV file is in quotes, because such
-    a cell may contain line ends. DataError if the file changes meanwhile.
+    They have about `piece_bytes` (None: PIECE_BYTES). A piece ends where no cell of a CSV file is
+    in quotes, because such a cell may contain line ends. DataError if the file changes meanwhile.
     """
     state, waiting, size, quotes = state_of(source), list[TextBlock](), 0, 0
-    for block in blocks(source):
+    for block in blocks(source, piece_bytes and min(piece_bytes, BLOCK_BYTES)):
         waiting.append(block)
         size += len(block.text)
         quotes += block.text.count(QUOTE)
-        if size >= PIECE_BYTES and quotes % 2 == 0:
-            with _in_memory(source, waiting) as piece:
-                yield piece
+        if size >= (piece_bytes or PIECE_BYTES) and quotes % 2 == 0:
+            yield in_memory(source, [each.text for each in waiting], waiting[0].first_line)
             waiting, size = [], 0
     if not all(block.text.isspace() for block in waiting):
-        with _in_memory(source, waiting) as piece:
-            yield piece
+        yield in_memory(source, [each.text for each in waiting], waiting[0].first_line)
     if state_of(source) != state:
         raise changed_error(source)
 
 
-@contextmanager
-def _in_memory(source: Source, lines: list[TextBlock]) -> Iterator[Source]:
-    with os.fdopen(os.memfd_create("hogbatch-piece"), "wb", 0) as file:
-        for block in lines:
-            file.write(block.text)
-        path = Path(f"/proc/self/fd/{file.fileno()}")
-        given = source.given_path or source.path
-        first = lines[0].first_line
-        yield replace(source, path=path, given_path=given, persistent=False, first_line=first)
+class _Memory:
+    """A file in memory, which is freed with this object."""
+
+    def __init__(self) -> None:
+        self.fd = os.memfd_create("hogbatch-piece")
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def in_memory(source: Source, contents: Iterable[bytes], first_line: int = 1) -> Source:
+    """A piece of `source` with these `contents`."""
+    memory = _Memory()
+    with open(memory.fd, "wb", 0, closefd=False) as file:
+        for content in contents:
+            file.write(content)
+    return replace(
+        source,
+        path=Path(f"/proc/self/fd/{memory.fd}"),
+        given_path=source.given_path or source.path,
+        persistent=False,
+        first_line=first_line,
+        memory=memory,
+    )

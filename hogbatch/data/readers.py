@@ -1,18 +1,21 @@
 """Selection of the reader for a file by its name or content."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 from hogbatch.data import arrays, libsvm, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.labelled import labelled
-from hogbatch.data.pieces import is_large, text_pieces
+from hogbatch.data.pieces import CELL, in_memory, is_large, text_pieces
+from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import RawSet, ReadOptions
-from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, is_archive
-from hogbatch.data.source import Source, opened
+from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, compression_of, is_archive
+from hogbatch.data.source import Source, files_in, opened
 from hogbatch.data.stored import RAW_SETS
 from hogbatch.data.table import read as table
 from hogbatch.data.table.dialect import HEADER_SETTINGS
@@ -75,19 +78,78 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
 
 
 def read_pieces(path: str | Path, options: ReadOptions) -> Iterator[RawSet] | None:
-    """Read a large text file as `read_as` does, a piece at a time; None for other files.
+    """Read a large file as `read_as` does, a piece at a time; None for other files.
 
     It has rows for a model, and no labels are read. DataError for a row with the line in the file.
     """
     source = Source(Path(path))
-    if not is_large(source) or table.is_columnar_file(source):
+    large = large_file(source.path, options) if is_large(source) else None
+    if large is None or (not large.table and options.index_base is None):
         return None
-    reader = _reader(source)
-    if reader is table.read:
-        return table.read_pieces(source, options)
-    if reader is not libsvm.read or options.index_base is None:
+    return (read_together([piece], options) for piece in pieces_of(large, options))
+
+
+Piece: TypeAlias = table.TableFile | Source  # of a table, or of libsvm text
+
+
+class LargeFile(NamedTuple):
+    """A data file that can be read in pieces."""
+
+    source: Source
+    bytes: int  # about those of its rows as read
+    rows: int | None  # at most; None: of compressed text, not known
+    table: bool  # else libsvm text
+
+
+def large_file(path: Path, options: ReadOptions) -> LargeFile | None:
+    """A CSV or libsvm file, or a table in another format, with its size; None for others."""
+    source = Source(path, progress=options.progress or ReadProgress())
+    files = files_in(path) if path.is_dir() else [path]
+    size = sum(each.stat().st_size for each in files)
+    if not size:
         return None
-    return (_encoded(reader(piece, options), options) for piece in text_pieces(source))
+    first = Source(files[0])
+    if table.is_columnar_file(first):
+        from hogbatch.data.table.arrow.files import rows_and_columns  # here: PyArrow is large
+
+        rows, columns = rows_and_columns(path, str(source))
+        return LargeFile(source, CELL * rows * columns, rows, table=True)
+    reader = table.read if path.is_dir() else _reader(source)
+    if reader not in (table.read, libsvm.read):
+        return None
+    with first.open() as file:
+        compressed = compression_of(file.read(MAX_MAGIC_BYTES)) is not None
+    # A cell of a table has at least one byte with what ends it, and so has a row of libsvm text.
+    is_table = reader is table.read
+    least = len(table.open_table(source, options).form.names) if is_table else 1
+    return LargeFile(source, size, None if compressed else size // least + 1, is_table)
+
+
+def pieces_of(
+    large: LargeFile, options: ReadOptions, piece_bytes: int | None = None
+) -> Iterator[Piece]:
+    """Yield a file in pieces of about `piece_bytes` (None: `pieces.PIECE_BYTES`)."""
+    if large.table:
+        return table.pieces_of(large.source, options, piece_bytes)
+    return text_pieces(large.source, piece_bytes)
+
+
+def read_together(pieces: Sequence[Piece], options: ReadOptions) -> RawSet:
+    """Read pieces of a file (at least one) as `read_as` reads a file with their rows."""
+    tables = [piece for piece in pieces if isinstance(piece, table.TableFile)]
+    texts = [piece for piece in pieces if isinstance(piece, Source)]
+    if tables:
+        raw = table.read_file(table.together(tables), options)
+    else:
+        contents = [piece.path.read_bytes() for piece in texts]
+        first = texts[0].first_line
+        raw = libsvm.read(in_memory(texts[0], contents, first), options)
+        assert raw.lines is not None
+        starts = np.cumsum([first, *(content.count(b"\n") for content in contents)])[:-1]
+        shifts = np.array([piece.first_line for piece in texts]) - starts
+        own = np.searchsorted(starts, raw.lines, side="right") - 1  # the piece of each row
+        raw = _encoded(replace(raw, lines=raw.lines + shifts[own]), options)
+    return labelled(raw) if options.labels else raw
 
 
 def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawSet:

@@ -41,6 +41,7 @@ class Source:
     given_path: Path | None = None  # path given by the user, if different
     persistent: bool = True  # whether the path names the same file in the next run
     first_line: int = 1  # the number of its first line in messages: more for a piece of a file
+    memory: object = field(default=None, compare=False)  # of a piece, freed with the last Source
     # of all reads; counts from `begin_reading` on
     progress: ReadProgress = field(default_factory=ReadProgress, compare=False)
 

@@ -23,7 +23,7 @@ from hogbatch.data.columns import (
     one_column,
     position_note,
 )
-from hogbatch.data.pieces import text_pieces
+from hogbatch.data.pieces import PIECE_BYTES, text_pieces
 from hogbatch.data.raw import Columns, RawSet, ReadOptions
 from hogbatch.data.signatures import MAX_MAGIC_BYTES, is_columnar
 from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
@@ -50,6 +50,7 @@ class TableFile(NamedTuple):
     source: Source
     texts: Sequence[tuple[Source, Dialect]]  # of CSV text; empty for other files
     form: TableForm
+    parts: Sequence[Source] = ()  # of other files: pieces in place of the whole
 
 
 def is_columnar_file(source: Source) -> bool:
@@ -66,18 +67,37 @@ def read(source: Source, options: ReadOptions, cache: DataCache | None = None) -
     DataError names file, line and column of the first cell or row that cannot be read. The columns
     of CSV files that were read before are taken from `cache`.
     """
-    file = open_table(source, options)
+    return read_file(open_table(source, options), options, cache)
+
+
+def read_file(file: TableFile, options: ReadOptions, cache: DataCache | None = None) -> RawSet:
+    """Read an open table, as `read` does."""
     if options.encoding is None and options.table is not None:
         return _for_training(file, options, options.table, cache)
     return _for_model(file, options, cache)
 
 
-def read_pieces(source: Source, options: ReadOptions) -> Iterator[RawSet]:
-    """Read a CSV file for a model, a piece at a time; as `read` otherwise."""
-    dialect = examine(source, options)
-    for piece in text_pieces(source):
-        own = dialect._replace(first_line=max(dialect.first_line, piece.first_line), note=None)
-        yield _for_model(_of_text(piece, [(piece, own)]), options, None)
+def pieces_of(
+    source: Source, options: ReadOptions, piece_bytes: int | None = None
+) -> Iterator[TableFile]:
+    """Yield a table in pieces of about `piece_bytes`."""
+    file = open_table(source, options)
+    for text, dialect in file.texts:
+        for piece in text_pieces(text, piece_bytes):
+            first_line = max(dialect.first_line, piece.first_line)
+            own = dialect._replace(first_line=first_line, note=None)
+            yield file._replace(texts=[(piece, own)])
+    if not file.texts:
+        from hogbatch.data.table.arrow.files import columnar_pieces  # here: PyArrow is large
+
+        for piece in columnar_pieces(source, piece_bytes or PIECE_BYTES):
+            yield file._replace(parts=[piece])
+
+
+def together(pieces: Sequence[TableFile]) -> TableFile:
+    """Several pieces of a table as one."""
+    texts = [each for piece in pieces for each in piece.texts]
+    return pieces[0]._replace(texts=texts, parts=[each for piece in pieces for each in piece.parts])
 
 
 def open_table(source: Source, options: ReadOptions) -> TableFile:
@@ -303,8 +323,9 @@ def read_columns(
 
         source.begin_reading()
         wanted = {names[position]: kind for position, kind in kinds.items()}
-        found = read_columnar(source.path, str(source), wanted)
-        columns = {position: found[names[position]] for position in kinds}
+        paths = [each.path for each in file.parts] or [source.path]
+        found = [read_columnar(path, str(source), wanted) for path in paths]
+        columns = {n: joined([each[names[n]] for each in found]) for n in kinds}
         return Table(str(source), names, columns, named, indexes=indexes), NONE_SKIPPED
     parts, files = list[CsvColumns](), list[CsvPart]()
     for own, dialect in file.texts:

@@ -23,12 +23,12 @@ BLOCK_BYTES = 100
 def small_pieces(monkeypatch):
     """Return a function that makes pieces small, and yields how many have been read."""
     read = []
-    whole = pieces._in_memory
+    whole = pieces.in_memory
 
     def begin():
         monkeypatch.setattr(text, "BLOCK_BYTES", BLOCK_BYTES)
         monkeypatch.setattr(pieces, "PIECE_BYTES", 10 * BLOCK_BYTES)
-        monkeypatch.setattr(pieces, "_in_memory", lambda *given: read.append(1) or whole(*given))
+        monkeypatch.setattr(pieces, "in_memory", lambda *given: read.append(1) or whole(*given))
         return read
 
     return begin

@@ -10,8 +10,9 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from hogbatch.data.columns import TableForm
+from hogbatch.data.pieces import CELL, in_memory
 from hogbatch.data.signatures import PARQUET
-from hogbatch.data.source import files_in
+from hogbatch.data.source import Source, files_in
 from hogbatch.data.table.arrow.columns import convert, indexes_in
 from hogbatch.data.table.columns import Column
 from hogbatch.data.table.kinds import Kind
@@ -58,6 +59,31 @@ def read_columnar(path: Path, source: str, kinds: Mapping[str, Kind | None]) -> 
     return convert(table, {name: name for name in kinds}, texts, source)
 
 
+def rows_and_columns(path: Path, source: str) -> tuple[int, int]:
+    """The numbers of rows and columns of a Parquet, Arrow or Feather file, or a folder of them."""
+    with _intact(source):
+        data = _dataset(path)
+        return data.count_rows(), len(data.schema)
+
+
+def columnar_pieces(source: Source, piece_bytes: int) -> Iterator[Source]:
+    """Yield the rows in pieces of up to `piece_bytes` of numbers, as Arrow files in memory."""
+    import pyarrow.dataset as of_files  # here: it imports pandas
+
+    with _intact(str(source)):
+        data = _dataset(source.path)
+        most = max(1, piece_bytes // (CELL * len(data.schema)))
+        settings = dict[str, Any](batch_size=most, batch_readahead=1, fragment_readahead=1)
+        if _is_parquet(_first_file(source.path)):  # not a whole group of rows, which may be large
+            buffered = {"use_buffered_stream": True, "pre_buffer": False}
+            settings["fragment_scan_options"] = of_files.ParquetFragmentScanOptions(**buffered)
+        for batch in data.to_batches(**settings):
+            file = pa.BufferOutputStream()
+            with pyarrow.ipc.new_file(file, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield in_memory(source, [file.getvalue()])
+
+
 @contextmanager
 def _intact(source: str) -> Iterator[None]:
     try:
@@ -74,9 +100,13 @@ def _is_parquet(path: Path) -> bool:
         return file.read(len(PARQUET)) == PARQUET
 
 
+def _first_file(path: Path) -> Path:
+    return files_in(path)[0] if path.is_dir() else path
+
+
 def _dataset(path: Path) -> Any:
-    """The files of a folder, whose format follows from the first bytes of the first file."""
+    """A file, or those of a folder; the format follows from the first bytes of the first one."""
     import pyarrow.dataset  # here: it imports pandas, which takes longer than reading most files
 
-    form = "parquet" if _is_parquet(files_in(path)[0]) else "feather"
+    form = "parquet" if _is_parquet(_first_file(path)) else "feather"
     return pyarrow.dataset.dataset(path, format=form, partitioning="hive")
