@@ -80,8 +80,10 @@ def feed_for(
     examples: Examples,
     reserved_bytes: int = 0,
     data: MappedSegment | None = None,
+    *,
+    cached: bool = True,
 ) -> Feed:
-    """Cache the set on the device if it fits, else stage its batches.
+    """Cache the set on the device if it fits and may be `cached`, else stage its batches.
 
     `reserved_bytes` of the memory that is free now are needed for other purposes. `data` contains
     the set, if the device may read it there.
@@ -89,6 +91,6 @@ def feed_for(
     arrays = (*examples.inputs, *examples.labels)
     needed = sum(array.nbytes for array in arrays) + 2 * 8 * examples.rows  # two orders
     capacity = MAX_MEMORY_FRACTION * (device.free_bytes() - reserved_bytes)
-    if needed <= capacity:
+    if cached and needed <= capacity:
         return CachedSet(device, examples)
     return staged_set(device, examples, data, capacity)

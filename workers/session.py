@@ -21,6 +21,7 @@ from hogbatch.store.attach import AttachedSegments
 from hogbatch.store.dataset import EpochOrders, sets_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
+from hogbatch.store.paging import ReadAhead, limit_pages
 from hogbatch.store.row_scores import row_scores
 from hogbatch.version import version
 from hogbatch.wire.messages import (
@@ -69,6 +70,7 @@ class Session:
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._leaving = False
         self._failure: BaseException | None = None
+        self._read_ahead: ReadAhead | None = None  # of rows on disk
         self._beat_s = BEAT_S
         self._beat_at = self._welcome_by = math.inf
 
@@ -130,6 +132,8 @@ class Session:
                     self._beat_s = message.beat_seconds
                     threading.Thread(target=self._prepare, args=(message,), daemon=True).start()
                 case Lease():
+                    if self._read_ahead and message.task == "train":
+                        self._read_ahead.expect(message.epoch, message.start)
                     self._engine.submit(message)
         if time.monotonic() > self._welcome_by:
             raise ProtocolError(f"no answer from the coordinator in {WELCOME_WITHIN_S:.0f} s")
@@ -143,6 +147,10 @@ class Session:
     def _prepare(self, welcome: Welcome) -> None:
         try:
             assignment = assign(self._received, welcome)
+            if assignment.on_disk and assignment.data is not None:
+                limit_pages(assignment.data)
+                rows = assignment.data, assignment.orders, assignment.train
+                self._read_ahead = ReadAhead(*rows)
             self._post(self._engine.prepare(assignment, self._post))
         except BaseException as error:  # SystemExit too: the coordinator must be informed
             self._post(error)

@@ -9,7 +9,7 @@ import numpy as np
 from hogbatch.config.sets import SetName
 from hogbatch.kernels.contract import IGNORES_ZEROS, TOTALS, RowScores
 from hogbatch.kernels.executor import Executor, corrected
-from hogbatch.kernels.gpu.device import Device, memory_shortage
+from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
@@ -34,10 +34,14 @@ class Trainer:
         _, self._optimizer = assignment.kinds
         self.replica = Replica.of(device, assignment)
         copies = COPIES * self.replica.params.nbytes  # not allocated yet
-        data = None if assignment.data is None else MappedSegment(device, assignment.data)
-        self._train_set = feed_for(device, assignment.train, copies, data)
+        data = None  # rows on disk cannot be pinned
+        if assignment.data is not None and not assignment.on_disk:
+            data = MappedSegment(device, assignment.data)
+        cached = not (assignment.on_disk and isinstance(device, HostDevice))
+        feed = partial(feed_for, reserved_bytes=copies, data=data, cached=cached)
+        self._train_set = feed(device, assignment.train)
         self._held_out: dict[SetName, Feed] = {
-            name: feed_for(device, rows, copies, data) for name, rows in assignment.held_out.items()
+            name: feed(device, rows) for name, rows in assignment.held_out.items()
         }
         self._evaluated = device.zeros(TOTALS, np.float64)  # later there may be no memory left
         self._warm = False

@@ -13,7 +13,7 @@ POLICY_OF: Final = {  # setting → the policy of hogbatch that uses it
     "critical_batch": "adaptive",
 }
 # Settings of the workers and the model of this process, which has none with several servers.
-ONE_SERVER: Final = ("deterministic", "workers", "start_with", "init", "refit", "members")
+ONE_SERVER: Final = ("deterministic", "workers", "start_with", "init", "refit", "members", "memory")
 SEVERAL_SERVERS: Final = (
     *("servers", "per_server", "data_copies"),
     *("merge_rows", "server_merge", "plane"),

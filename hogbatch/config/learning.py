@@ -10,6 +10,7 @@ from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sets import SetName
 from hogbatch.config.values import (
     BOOLEAN,
+    BYTES,
     FRACTION,
     INT64,
     INTEGER,
@@ -161,6 +162,14 @@ class LearningConfig:
         "maximum fraction of malformed lines to skip in a text file",
         "FRACTION",
         UP_TO_ONE,
+    )
+    memory: int | None = Group.DATA.flag(
+        None,
+        BYTES,
+        "memory of the run; rows that do not fit into it are kept on disk, see docs/data.md "
+        "(default: what the machine and its cgroup leave)",
+        "SIZE",
+        POSITIVE,
     )
     data_cache: str = Group.DATA.flag(
         "auto",

@@ -3,12 +3,15 @@
 import csv
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from hogbatch.errors import UsageError
+
+BYTES_OF: Final = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,16 @@ def number(value: Any) -> float:
     return float(instance_of(int, float)(value))
 
 
+def _bytes(value: Any) -> int:
+    """Convert a size as in "1GB", or in bytes."""
+    if not isinstance(value, str):
+        return int(number(value))
+    match = re.fullmatch(r"([\d.]+) *(|[kMGT]?B)", value)
+    if match is None:
+        raise ValueError
+    return int(float(match[1]) * BYTES_OF[match[2]])
+
+
 def _widths(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         return tuple(map(int, value.split(","))) if value.strip() else ()
@@ -67,6 +80,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 TEXT: Final = ValueType("text in UTF-8", text, text)
 PATH: Final = ValueType(TEXT.expected, path, path)
+BYTES: Final = ValueType('a size as in "8GB" or "500MB"', _bytes, _bytes)
 INTEGER: Final = ValueType("a whole number", int, instance_of(int))
 NUMBER: Final = ValueType("a number", float, number)
 BOOLEAN: Final = ValueType("true or false", instance_of(bool), instance_of(bool))

@@ -11,6 +11,7 @@ from hogbatch.data.load import LoadedData
 from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, whole_run
 from hogbatch.model.network import Network
 from hogbatch.policy.cpu_batch import largest_cpu_batch
+from hogbatch.run.large import MappedData
 from hogbatch.run.planning import (
     has_label_vectors,
     has_nearest_rows,
@@ -35,6 +36,7 @@ def memory_for(
     largest = plan.limits.cpu[1] if plan.limits.cpu else largest_cpu_batch(train.rows, members)
     batch = max(EVALUATION_ROWS, largest)
     divided = not isinstance(data, LoadedData)  # their rows and row orders are on other servers
+    mapped = isinstance(data, MappedData)
     described, near = 0, 0
     if has_label_vectors(config, data):
         described = min(network.outputs, train.listed or train.rows)
@@ -43,7 +45,7 @@ def memory_for(
     sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,
-        0 if divided else arrange(dataset.fields_of(data.set_sizes)).size,
+        0 if divided or mapped else arrange(dataset.fields_of(data.set_sizes)).size,
         0 if divided else train.rows,
         train.sparse,
         batch,

@@ -14,6 +14,7 @@ from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
 from hogbatch.model.prior import prior_scores
 from hogbatch.run.checkpoint.snapshots import Arrays, ModelCopy
+from hogbatch.run.large import MappedData
 from hogbatch.store import dataset, row_scores
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.fence import Fences
@@ -92,6 +93,8 @@ class RunSegments:
         if not isinstance(data, LoadedData):
             training = replace(training, rows=0, parts=())  # they have their order on the servers
             return cls(data.segment(), training, network, slots, run_dir)
+        if isinstance(data, MappedData):
+            return cls(data.segment, training, network, slots, run_dir)
         segment = Segment.create("data", arrange(dataset.fields(data.sets)))
         dataset.fill(segment, data.sets)
         segment.make_read_only()
@@ -159,7 +162,7 @@ class RunSegments:
             order[:] = order_of_parts(training.parts, training.seed, epoch)
             return
         last = self.quarantined.rows[:quarantined]
-        order[:] = epoch_order(len(order), training.seed, epoch, last)
+        order[:] = epoch_order(len(order), training.seed, epoch, last, self.data.window)
 
     def quarantine(self, epoch: int, start: int, stop: int) -> None:
         """Exclude rows [start, stop) of the order of `epoch` from later epochs."""

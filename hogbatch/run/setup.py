@@ -33,6 +33,13 @@ from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint.snapshots import checkpoints_kept
 from hogbatch.run.initial import fitted, initial_model, network_of
+from hogbatch.run.large import (
+    SUITABLE,
+    MappedData,
+    expect_within,
+    larger_than_memory,
+    load_mapped,
+)
 from hogbatch.run.memory import memory_for
 from hogbatch.run.planning import (
     has_label_vectors,
@@ -180,6 +187,8 @@ def prepare(
     if config.label_transform == "auto" and start is None and data.encoding.kind in NUMBERS:
         transform = "log1p" if data.encoding.kind == "logs" else "none"
         config = replace(config, label_transform=transform)
+    if isinstance(data, MappedData):
+        config = replace(config, memory=data.memory, **SUITABLE)
     network = network_for(config, data) if start is None else network_of(config, start)
     config = with_recipe(config, data, network)
     metric = metric_for(config, data, network) or "loss"
@@ -201,7 +210,10 @@ def prepare(
     )  # with the best one
     if config.checkpoint_seconds and checkpoints_kept(size) == 1:
         console.say(f"a checkpoint has up to {byte_size(size)}: only the last one is kept")
-    expect_memory(memory_for(config, data, network, plan, workers), "this run")
+    needed = memory_for(config, data, network, plan, workers)
+    expect_memory(needed, "this run")
+    if config.memory is not None and isinstance(data, LoadedData):
+        expect_within(config.memory, needed, data)
     return setup
 
 
@@ -250,31 +262,28 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
     start = initial_model(config)
     progress = ReadProgress()
     console.busy("reading the data", progress)
-    data = load(
-        config.data,
-        options=replace(
-            read_options(config),
-            table=TableOptions(
-                config.drop,
-                config.categorical,
-                config.numeric,
-                config.text,
-                config.scale,
-                config.decimal,
-            ),
-            progress=progress,
-        ),
-        files=config.held_out_files,
-        fractions=Fractions(config.test_fraction, config.validation_fraction),
-        loss=config.loss,
-        scale=config.scale if start is None else fitted(start),
-        linear=config.hidden == (),
-        label_transform=config.label_transform,
-        category_means=config.category_means,
-        seed=config.seed,
-        class_weight=read_class_weights(config.class_weight),
-        cache=DataCache.of(config.data_cache, console.say),
-    )
+    columns = config.drop, config.categorical, config.numeric, config.text
+    table = TableOptions(*columns, config.scale, config.decimal)
+    options = replace(read_options(config), table=table, progress=progress)
+    settings: dict[str, Any] = {
+        "options": options,
+        "files": config.held_out_files,
+        "fractions": Fractions(config.test_fraction, config.validation_fraction),
+        "loss": config.loss,
+        "scale": config.scale if start is None else fitted(start),
+        "linear": config.hidden == (),
+        "label_transform": config.label_transform,
+        "category_means": config.category_means,
+        "seed": config.seed,
+        "class_weight": read_class_weights(config.class_weight),
+        "cache": DataCache.of(config.data_cache, console.say),
+    }
+    if (large := larger_than_memory(config, options)) is not None:
+        settings |= {} if config.label_transform == "log1p" else {"label_transform": "none"}
+        cache = settings["cache"]
+        data: LoadedData = load_mapped(config, large, cache and cache.directory, **settings)
+    else:
+        data = load(config.data, **settings)
     for note in data.notes:
         console.say(note)
     return data

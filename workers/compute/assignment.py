@@ -39,6 +39,11 @@ class Assignment:
         return loss, OPTIMIZERS[self.welcome.optimizer.name]
 
     @property
+    def on_disk(self) -> bool:
+        """Whether the rows are on disk, and larger than memory."""
+        return self.data is not None and self.data.window is not None
+
+    @property
     def dropout(self) -> Dropout | None:
         """The dropout of hidden layers; None if all outputs are kept."""
         fraction = self.welcome.dropout
@@ -66,7 +71,7 @@ def run_sizes(assignment: Assignment) -> RunSizes:
     return RunSizes(
         assignment.network,
         (model.first.size > 0) + (model.second.size > 0),
-        sum(each.nbytes for each in assignment.sets.values()),
+        0 if assignment.on_disk else sum(each.nbytes for each in assignment.sets.values()),
         sizes.rows,
         sizes.sparse,
         stored=sizes.stored_in(EVALUATION_ROWS),
