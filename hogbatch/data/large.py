@@ -15,7 +15,7 @@ from hogbatch.data.pieces import PIECE_BYTES
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.readers import LargeFile, pieces_of, read_together
 
-PIECE_FRACTION: Final = 32  # of the memory for a piece, ...
+PIECE_FRACTION: Final = 128  # of the memory for a piece, ...
 SAMPLE_FRACTION: Final = 16  # and for the sample: reading takes several times as much
 
 
@@ -31,10 +31,13 @@ def load_in_pieces(
     step = max(1, math.ceil(large.bytes / (memory // SAMPLE_FRACTION)))
     if not large.table:
         options = _with_all_features(large, options, size)
+    elif options.table is not None:
+        options = replace(options, table=replace(options.table, constant=True))
     chosen = [piece for n, piece in enumerate(pieces_of(large, options, size)) if n % step == 0]
     rows = [read_together(chosen, options)]
     del chosen
-    data = load(large.source.path, rows=rows.pop(), options=options, **settings)
+    settings |= {"options": options, "drop_constant": False}  # other rows may have other values
+    data = load(large.source.path, rows=rows.pop(), **settings)
     known = data.encoding, data.scaler, data.table, data.columns, data.index_base
     like = Fitted(*known, data.train_sizes.features)
     yield data

@@ -129,6 +129,7 @@ def load(
     label_transform: str = "none",
     category_means: str = "none",
     rows: RawSet | None = None,
+    drop_constant: bool = True,
 ) -> LoadedData:
     """Read DATA (a path or the name of a sample) and the sets in `files` with `options`.
 
@@ -136,9 +137,9 @@ def load(
     files are `fractions` of the rows (none if that is less than one row), split by `order.split`
     with `seed`. For `scale` see `scale.fit`; with what was `Fitted` on earlier data, all files are
     read and encoded like those. With `linear`, "auto" adds no features to the numbers of a table,
-    so that the coefficients are those of the numbers. `rows` are those of DATA, if some of them
-    were read before. Raises DataError for an invalid file and UsageError for a fraction outside
-    [0, 1).
+    so that the coefficients are those of the numbers. `rows` are a sample of DATA that was read
+    before. For `drop_constant` see `prepare`. Raises DataError for an invalid file and UsageError
+    for a fraction outside [0, 1).
     """
     expect_fractions(fractions)
     named = {"DATA": path, **{f"--{name}": file for name, file in files.items()}}
@@ -170,6 +171,7 @@ def load(
         scale=scale,
         seed=seed,
         class_weight=class_weight,
+        drop_constant=drop_constant,
         linear=linear,
         label_transform=label_transform,
         category_means=category_means,
@@ -195,10 +197,11 @@ def prepare(
 
     No rows are split off for the sets in `held_out`. Arguments and errors are those of `load`. An
     `encoding` of the labels is used as it is, and so is what was `Fitted` on earlier rows, by whose
-    table `raw` is encoded. `class_weight` multiplies the weights of all rows. For `drop_constant`
-    see `scale.fit` and `TableEncoding.fit`. `label_transform` "log1p": the targets are logarithms
-    of the labels; "auto": the result contains such rows, too, if they may be better. With
-    `category_means` "auto", categories with many values have means of labels, see `means`.
+    table `raw` is encoded. The `seed` of a piece is two numbers, and its rows are permuted.
+    `class_weight` multiplies the weights of all rows. For `drop_constant` see `scale.fit` and
+    `TableEncoding.fit`. `label_transform` "log1p": the targets are logarithms of the labels;
+    "auto": the result contains such rows, too, if they may be better. With `category_means`
+    "auto", categories with many values have means of labels, see `means`.
     """
     kind, given = None, encoding is not None or isinstance(scale, Fitted)
     if isinstance(scale, Fitted):
@@ -209,7 +212,8 @@ def prepare(
     labels = encode(raw, encoding)
     classes = labels.values if encoding.kind in ("binary", "classes") else None
     split_off = fractions._replace(**dict.fromkeys(held_out, 0))
-    parts = split_rows(raw.rows, split_off, seed, classes, raw.groups)
+    divide = split if isinstance(seed, tuple) else split_rows
+    parts: SplitRows = divide(raw.rows, split_off, seed, classes, raw.groups)
     by_group = _about_groups(raw.groups, parts, encoding, classes)
     of_class, training = None, parts["train"]
     if class_weight is not None:
