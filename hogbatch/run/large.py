@@ -35,7 +35,7 @@ from hogbatch.store.segment import Segment
 GROWTH: Final = 2  # bytes of memory for a byte of the rows as read, while they are encoded
 LARGEST_EXPANSION: Final = 32  # bytes of the rows as read for a byte of a file
 WINDOWS: Final = 8  # of training rows in the memory of a run, of which two are used
-BLOCKS: Final = 64  # in a window, at least
+BLOCKS: Final = 512  # in a window, at least; docs/data.md has the loss with 64
 BLOCK_BYTES: Final = 1 << 20  # of a block, at most
 # The settings with which the rows are trained on; others need all of them in memory.
 SUITABLE: Final[Mapping[str, Any]] = {"members": 1, "label_vectors": "off", "nearest_rows": "off"}
