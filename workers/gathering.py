@@ -80,11 +80,6 @@ class RowSet:
             batch,
         ]
 
-    def max_row_bytes(self) -> int:
-        """Maximum size of a batch of one row, in bytes."""
-        kinds = self.kinds(1)
-        return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds)
-
 
 class DeviceGathering:
     """The device gathers the rows; the host only provides their numbers.

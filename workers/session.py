@@ -21,7 +21,7 @@ from hogbatch.store.attach import AttachedSegments
 from hogbatch.store.dataset import EpochOrders, sets_of
 from hogbatch.store.fence import Fences
 from hogbatch.store.model import SharedModel
-from hogbatch.store.paging import ReadAhead, limit_pages
+from hogbatch.store.paging import ReadAhead, unmap_regularly
 from hogbatch.store.row_scores import row_scores
 from hogbatch.version import version
 from hogbatch.wire.messages import (
@@ -148,7 +148,7 @@ class Session:
         try:
             assignment = assign(self._received, welcome)
             if assignment.on_disk and assignment.data is not None:
-                limit_pages(assignment.data)
+                unmap_regularly(assignment.data)
                 rows = assignment.data, assignment.orders, assignment.train
                 self._read_ahead = ReadAhead(*rows)
             self._post(self._engine.prepare(assignment, self._post))

@@ -54,14 +54,6 @@ def free_memory(root: Path = ROOT) -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def file_pages(root: Path = ROOT) -> int:
-    """Return the bytes of files that this process has mapped; 0 if Linux does not tell."""
-    with suppress(OSError):
-        if match := re.search(r"RssFile:\s+(\d+) kB", (root / "proc/self/status").read_text()):
-            return 1024 * int(match[1])
-    return 0
-
-
 def address_space_left(root: Path = ROOT) -> int | None:
     """Return the bytes that this process may still map (`ulimit -v`); None: no limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)

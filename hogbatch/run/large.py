@@ -29,7 +29,7 @@ from hogbatch.machine.budget import available, byte_size
 from hogbatch.model.footprint import PROCESS, Parts, describe, total
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
-from hogbatch.store.paging import limit_pages
+from hogbatch.store.paging import unmap_regularly
 from hogbatch.store.segment import Segment
 
 GROWTH: Final = 2  # bytes of memory for a byte of the rows as read, while they are encoded
@@ -123,7 +123,7 @@ def _mapped(
         for name in most
     }
     segment.shorten(arrange(dataset.fields_of(whole)))
-    limit_pages(segment)
+    unmap_regularly(segment)
     rows, own = (sum(size.rows for size in each.values()) for each in (whole, sizes[0]))
     note = (
         f"{large.source}: {rows:,} rows are larger than memory (--memory {byte_size(memory)}): "

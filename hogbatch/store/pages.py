@@ -52,7 +52,7 @@ def allocate(fd: int, size: int, nodes: Sequence[frozenset[int]]) -> None:
         future.result()
 
 
-def map_shared(fd: int, size: int, writable: bool) -> NDArray[np.uint8]:
+def map_shared(fd: int, size: int, writable: bool, *, huge_pages: bool = True) -> NDArray[np.uint8]:
     """Map the first `size` bytes of `fd` at a multiple of 2 MiB; unmapped with the last view.
 
     OSError if the kernel refuses; PermissionError if `fd` is open for reading only.
@@ -71,7 +71,8 @@ def map_shared(fd: int, size: int, writable: bool) -> NDArray[np.uint8]:
     if start > reserved:
         _libc.munmap(reserved, start - reserved)
     _libc.munmap(end, reserved + room - end)
-    _libc.madvise(start, size_mapped, mmap.MADV_HUGEPAGE)  # may fail: only an optimization
+    advice = mmap.MADV_HUGEPAGE if huge_pages else mmap.MADV_NOHUGEPAGE
+    _libc.madvise(start, size_mapped, advice)  # may fail: only an optimization
     memory = (ctypes.c_uint8 * size).from_address(start)
     view = memoryview(memory)
     # Not at exit: threads in kernels may still use it.

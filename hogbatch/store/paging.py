@@ -14,36 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Examples
-from hogbatch.machine.linux import file_pages
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.pages import unmap
 from hogbatch.store.segment import Segment
 
-INTERVAL_S: Final = 0.01  # in which a process maps some 30 MB
-REPETITIONS: Final = 3
+INTERVAL_S: Final = 0.1  # in which an evaluation reads some 200 MB, and training a window
 
 
-def limit_pages(segment: Segment) -> None:
-    """Start a thread that keeps the mapped pages of a segment on disk below two windows."""
-    assert segment.window is not None
-    most = 2 * segment.window.bytes
-    threading.Thread(target=_limit, args=(weakref.ref(segment), most), daemon=True).start()
+def unmap_regularly(segment: Segment) -> None:
+    """Start a thread that unmaps the pages of a segment on disk, as long as it is used."""
+    threading.Thread(target=_unmap, args=(weakref.ref(segment),), daemon=True).start()
 
 
-def _limit(held: "weakref.ref[Segment]", most: int) -> None:
-    others = file_pages()  # libraries, of which more are loaded later
+def _unmap(held: "weakref.ref[Segment]") -> None:
     while (segment := held()) is not None and segment.fd >= 0:
-        if file_pages() > others + most:
-            # Several times: other threads may map rows again before they are counted.
-            others = min(_without(segment) for _ in range(REPETITIONS))
+        unmap(segment.memory)
         del segment
         time.sleep(INTERVAL_S)
-
-
-def _without(segment: Segment) -> int:
-    """Unmap the rows; return the bytes of other files."""
-    unmap(segment.memory)
-    return file_pages()
 
 
 class ReadAhead:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,18 +31,24 @@ from hogbatch.store.pages import allocate, collapse, map_shared
 SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 ADVICE = "close other programs, or use fewer rows or a smaller network"
 
+# Linux keeps what is written at once in one large page, which it maps as a whole for a single row.
+WRITE_BYTES: Final = 1 << 16
+
 
 class Segment:
     """The arrays of one layout as views of one mapping. Owns the descriptor `fd`."""
 
-    def __init__(self, fd: int, layout: Layout, writable: bool) -> None:
+    def __init__(
+        self, fd: int, layout: Layout, writable: bool, window: Window | None = None
+    ) -> None:
         """Map `fd`; use :meth:`create` or :meth:`attach`."""
         self.fd = fd
         self.layout = layout
-        self.window: Window | None = None  # of a segment on disk, in memory None
+        self.window = window  # of a segment on disk, in memory None
         self._release: Callable[[], object] = partial(os.close, fd)
         self.read_only = False  # new mappings can only read
-        self.memory = map_shared(fd, layout.size, writable)  # [size], the whole mapping
+        # [size], the whole mapping. For a single row on disk, a huge page would be mapped.
+        self.memory = map_shared(fd, layout.size, writable, huge_pages=window is None)
         self._fields = {field.name: field for field in layout.fields}
 
     @classmethod
@@ -74,8 +80,8 @@ class Segment:
         fd, path = tempfile.mkstemp(prefix="hogbatch-", dir=directory)
         os.unlink(path)
         os.ftruncate(fd, layout.size)
-        segment = cls(fd, layout, writable=False)
-        segment.read_only, segment.window = True, window
+        segment = cls(fd, layout, writable=False, window=window)
+        segment.read_only = True
         segment._release = weakref.finalize(segment, os.close, segment.fd)
         return segment
 
@@ -90,7 +96,7 @@ class Segment:
         content = np.ascontiguousarray(values, field.dtype).reshape(-1).view(np.uint8).data
         offset = field.offset + start * entry
         while content:
-            count = os.pwrite(self.fd, content, offset)
+            count = os.pwrite(self.fd, content[:WRITE_BYTES], offset)
             content, offset = content[count:], offset + count
 
     def shorten(self, layout: Layout) -> None:
@@ -109,8 +115,8 @@ class Segment:
                 f"expected a segment of {layout.size} bytes, as in its layout; got {size} bytes:"
                 " run coordinator and worker from the same version of hogbatch"
             )
-        segment = cls(fd, layout, writable)
-        segment.read_only, segment.window = not writable, window
+        segment = cls(fd, layout, writable, window)
+        segment.read_only = not writable
         return segment
 
     def __contains__(self, name: object) -> bool:

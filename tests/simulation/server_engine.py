@@ -9,13 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hogbatch.cluster.decisions.link import (
-    ADD_SPEED,
-    FLOAT,
-    PredictedMerge,
-    ServerLink,
-    predicted_merge,
-)
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.speed import SpeedEngine
 from hogbatch.wire.messages import (
@@ -33,6 +26,13 @@ from hogbatch.wire.messages import (
     ToServer,
     UseModel,
     Welcome,
+)
+from tests.simulation.link import (
+    ADD_SPEED,
+    FLOAT,
+    PredictedMerge,
+    ServerLink,
+    predicted_merge,
 )
 
 CONNECT_S: Final = 0.037  # as measured with NIXL, see docs/cluster.md

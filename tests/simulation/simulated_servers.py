@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
-from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Revoke
@@ -15,6 +14,7 @@ from hogbatch.policy.fixed import Fixed
 from hogbatch.simulate.simulated_world import SimulatedWorld
 from hogbatch.simulate.speed import Speed
 from hogbatch.simulate.worker import SimulatedWorker
+from tests.simulation.link import ServerLink
 from tests.simulation.server_engine import Exchange, MergedModel, ServerEngine
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed
 from tests.simulation.audit import InvariantViolation
+from tests.simulation.link import ServerLink
 from tests.simulation.merged_rows import check_models
 from tests.simulation.unreliable import UnreliableServers
 

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from hogbatch.cluster.decisions.link import ServerLink, predicted_merge
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed
 from tests.simulation.audit import InvariantViolation
+from tests.simulation.link import ServerLink, predicted_merge
 from tests.simulation.merged_rows import check_models
 from tests.simulation.simulated_servers import engine_of
 from tests.simulation.unreliable import UnreliableServers

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Collect, Collected, Lease, Reduce, Reduced
+from tests.simulation.link import ServerLink
 from tests.simulation.server_engine import (
     UNREACHABLE_S,
     Exchange,

@@ -6,11 +6,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from hogbatch.cluster.decisions.link import ServerLink
 from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.commands import Quarantine, Revoke
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Lease
+from tests.simulation.link import ServerLink
 from tests.simulation.scenario import draw_scenario
 from tests.simulation.simulated_servers import ServersWorld
 from tests.simulation.unreliable import Conditions, UnreliableEngine, UnreliableWorld

@@ -51,7 +51,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_sentence(change, sentence, pa
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(path, capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "hogbatch.export.onnx_file")
+    monkeypatch.delitem(sys.modules, "hogbatch.export.onnx_file", raising=False)
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert cli.main(["export", str(path), "--to", "onnx"]) == 2
     assert "pip install 'hogbatch[export]'" in capsys.readouterr().err
