@@ -1,4 +1,4 @@
-"""The encoding of a training table with mean labels of categories."""
+"""Mean labels of categories (`means`) among the features of a table's rows."""
 
 from collections.abc import Mapping
 from dataclasses import replace
