@@ -1,7 +1,7 @@
 """Configuration: the settings, how they are written, and which values are valid.
 
-values       value types, their conversions, and constraints
-flags        the properties of a flag: group, type, constraint, help
+values       value types, their conversions and conditions
+flags        the properties of a flag: group, type, help
 learning     settings of data, model and optimizer, the first part of the table of flags
 train        the settings of `hogbatch train`: the table of flags
 arguments    the table as arguments of the command line

@@ -1,4 +1,4 @@
-"""The properties of a flag: its help group, value type, constraint, help text and metavar.
+"""The properties of a flag: its help group, value type, help text and metavar.
 
 Each field of :class:`hogbatch.config.train.TrainConfig` is defined by one call of
 :meth:`Group.flag` or :meth:`Group.choice`, so every flag has a place in `--help`.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from hogbatch.config.values import TEXT, UNCONSTRAINED, Constraint, ValueType
+from hogbatch.config.values import TEXT, ValueType
 
 T = TypeVar("T")
 
@@ -30,16 +30,9 @@ class Group(StrEnum):
     CHECKPOINTS = "checkpoints"
     OUTPUT = "output"
 
-    def flag(
-        self,
-        default: T,
-        value_type: ValueType,
-        help: str,
-        metavar: str = "",
-        constraint: Constraint = UNCONSTRAINED,
-    ) -> T:
+    def flag(self, default: T, value_type: ValueType, help: str, metavar: str = "") -> T:
         """Return a dataclass field whose metadata contain its Flag, which is in this group."""
-        described = Flag(self, value_type, help, metavar, constraint, ())
+        described = Flag(self, value_type, help, metavar or value_type.metavar, ())
         return field(default=default, metadata={"flag": described})
 
     def choice(
@@ -59,8 +52,8 @@ class Group(StrEnum):
             return name in choices or re.fullmatch(pattern, name) is not None
 
         shown = [*choices, form] if form else choices
-        constraint = Constraint(f"one of {', '.join(shown)}", accepts)
-        described = Flag(self, TEXT, help, "|".join(shown), constraint, choices)
+        value_type = TEXT.where(f"one of {', '.join(shown)}", accepts)
+        described = Flag(self, value_type, help, "|".join(shown), choices)
         return field(default=default, metadata={"flag": described})
 
 
@@ -72,7 +65,6 @@ class Flag:
     value_type: ValueType
     help: str
     metavar: str
-    constraint: Constraint
     choices: tuple[str, ...]
 
 

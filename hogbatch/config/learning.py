@@ -11,18 +11,17 @@ from hogbatch.config.sets import SetName
 from hogbatch.config.values import (
     BOOLEAN,
     BYTES,
+    COUNT,
     FRACTION,
-    INT64,
     INTEGER,
     NAMES,
     NON_NEGATIVE,
-    NUMBER,
     PATH,
     POSITIVE,
+    SEED,
     TEXT,
     UP_TO_ONE,
     WIDTHS,
-    Constraint,
 )
 
 TABLE_SCALES: Final = ("robust", "ple", "quantile")  # of the columns of tables
@@ -35,9 +34,9 @@ def _parses_as_lsh(text: str) -> bool:
     return parses(text)
 
 
-FEATURES: Final = Constraint("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
-DECIMAL: Final = Constraint(". or ,", lambda mark: mark in (".", ","))
-LSH: Final = Constraint("hashing settings", _parses_as_lsh)
+FEATURES: Final = INTEGER.where("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
+DECIMAL: Final = TEXT.where(". or ,", (".", ",").__contains__, ".|,")
+LSH: Final = TEXT.where("hashing settings", _parses_as_lsh, "FAMILY:KEY=VALUE,...")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,62 +44,50 @@ class LearningConfig:
     """The first settings of a :class:`hogbatch.config.train.TrainConfig`."""
 
     data: str = Group.DATA.flag(
-        "", PATH, "training data: file, - for standard input, or name of the bundled sample", "DATA"
+        "", PATH, "training data: file, - for standard input, or name of the bundled sample"
     )
     validation: str | None = Group.DATA.flag(
         None,
         PATH,
         "validation data, which choose the kept model and the end: file, or - for standard input",
-        "DATA",
     )
     validation_fraction: float | None = Group.DATA.flag(
         None,
-        NUMBER,
+        FRACTION,
         "fraction of the training rows used for validation when --validation is not given "
         "(default: 0.1, below 10,000 rows 0.2 and at least 50 rows)",
-        "FRACTION",
-        FRACTION,
     )
     test: str | None = Group.DATA.flag(
         None,
         PATH,
         "test data, on which the kept model is evaluated once: file, or - for standard input",
-        "DATA",
     )
     test_fraction: float = Group.DATA.flag(
-        0.2,
-        NUMBER,
-        "fraction of the rows of DATA used as the test set when --test is not given",
-        "FRACTION",
-        FRACTION,
+        0.2, FRACTION, "fraction of the rows of DATA used as the test set when --test is not given"
     )
     group: str | None = Group.DATA.flag(
         None,
         TEXT,
         "column of a table by whose values the rows are split into training, validation and test "
         "sets: no value is in two of them; it is not a feature",
-        "NAME",
     )
     time: str | None = Group.DATA.flag(
         None,
         TEXT,
         "column of a table with numbers or dates: the test rows are the last ones by it, and the "
         "validation rows the last ones before them",
-        "NAME",
     )
     label: tuple[str, ...] = Group.DATA.flag(
         (),
         NAMES,
         "label column of a table: name, or number from 0 (default: last column); several columns "
         "with numbers are predicted together",
-        "NAME,...",
     )
     sample_weight: str | None = Group.DATA.flag(
         None,
         TEXT,
         "column of a table, or array of a .npz file, with the weights of the rows, which multiply "
         "their losses; it is not a feature",
-        "NAME",
     )
     class_weight: str | None = Group.DATA.flag(
         None,
@@ -109,28 +96,23 @@ class LearningConfig:
         "the same total), or a file with lines such as spam,2.5",
         "balanced|FILE",
     )
-    drop: tuple[str, ...] = Group.DATA.flag(
-        (), NAMES, "columns of a table that are not used", "NAME,..."
-    )
+    drop: tuple[str, ...] = Group.DATA.flag((), NAMES, "columns of a table that are not used")
     categorical: tuple[str, ...] = Group.DATA.flag(
         (),
         NAMES,
         "columns of a table with categories: one feature per value (default: text columns)",
-        "NAME,...",
     )
     numeric: tuple[str, ...] = Group.DATA.flag(
-        (), NAMES, "columns of a table with numbers (default: found by inspection)", "NAME,..."
+        (), NAMES, "columns of a table with numbers (default: found by inspection)"
     )
     text: tuple[str, ...] = Group.DATA.flag(
-        (), NAMES, "columns of a table whose words and word pairs are features (TF-IDF)", "NAME,..."
+        (), NAMES, "columns of a table whose words and word pairs are features (TF-IDF)"
     )
     decimal: str | None = Group.DATA.flag(
         None,
-        TEXT,
+        DECIMAL,
         "decimal mark of columns of a table such as 1.234, which may be 1234 (default: found by "
         "inspection)",
-        ".|,",
-        DECIMAL,
     )
     index_base: str = Group.DATA.choice(
         "auto", "number of the first feature in libsvm files", ("auto", "0", "1")
@@ -141,11 +123,7 @@ class LearningConfig:
         ("auto", "yes", "no"),
     )
     features: int | None = Group.DATA.flag(
-        None,
-        INTEGER,
-        "number of features of libsvm data (default: from the highest index)",
-        "N",
-        FEATURES,
+        None, FEATURES, "number of features of libsvm data (default: from the highest index)"
     )
     scale: str = Group.DATA.choice(
         "auto",
@@ -157,19 +135,13 @@ class LearningConfig:
         SCALES,
     )
     bad_lines: float = Group.DATA.flag(
-        0.0,
-        NUMBER,
-        "maximum fraction of malformed lines to skip in a text file",
-        "FRACTION",
-        UP_TO_ONE,
+        0.0, UP_TO_ONE, "maximum fraction of malformed lines to skip in a text file"
     )
     memory: int | None = Group.DATA.flag(
         None,
         BYTES,
         "memory of the run; rows that do not fit into it are kept on disk, see docs/data.md "
         "(default: what the machine and its cgroup leave)",
-        "SIZE",
-        POSITIVE,
     )
     data_cache: str = Group.DATA.flag(
         "auto",
@@ -184,8 +156,6 @@ class LearningConfig:
         "widths of the hidden layers; empty text: linear model (default: 512,512; with --output "
         "lsh 128; with sparse rows of one class or number 256, or a linear model if there are more "
         "features than rows)",
-        "H,H,...",
-        POSITIVE,
     )
     activation: str = Group.MODEL.choice(
         "relu", "activation function of the hidden layers", HIDDEN_ACTIVATIONS
@@ -196,13 +166,7 @@ class LearningConfig:
         "auto: lsh for 10,000 or more outputs",
         ("auto", "dense", "lsh"),
     )
-    lsh: str = Group.MODEL.flag(
-        "auto",
-        TEXT,
-        "hashing settings of --output lsh, see docs/slide.md",
-        "FAMILY:KEY=VALUE,...",
-        LSH,
-    )
+    lsh: str = Group.MODEL.flag("auto", LSH, "hashing settings of --output lsh, see docs/slide.md")
     label_vectors: str = Group.MODEL.choice(
         "auto",
         "addition of the similarity of a row to the training rows of each label, see "
@@ -251,13 +215,12 @@ class LearningConfig:
 
     members: int | None = Group.MODEL.flag(
         None,
-        INTEGER,
+        COUNT,
         "number of models whose predictions are averaged (an ensemble): trained with the seeds N "
         "of --seed, N+1 and so on, with other validation rows each (default: 5 for 100 to 9,999 "
         "rows that are trained on in a few seconds, and for linear models of more sparse rows, "
         "else 1)",
         "K",
-        POSITIVE,
     )
 
     recipe: str = Group.OPTIMIZATION.choice(
@@ -273,10 +236,9 @@ class LearningConfig:
     )
     lr: float | None = Group.OPTIMIZATION.flag(
         None,
-        NUMBER,
+        POSITIVE,
         "learning rate for batches of 16 rows (default: depends on optimizer, loss and data)",
         "RATE",
-        POSITIVE,
     )
     lr_scaling: str = Group.OPTIMIZATION.choice(
         "auto",
@@ -291,30 +253,24 @@ class LearningConfig:
     )
     l2: float | None = Group.OPTIMIZATION.flag(
         None,
-        NUMBER,
+        NON_NEGATIVE,
         "L2 penalty, with --optimizer adam a decoupled weight decay (default: by --recipe; with "
         "fast it decreases with the number of rows, 0 from 10,000 rows on)",
-        "X",
-        NON_NEGATIVE,
     )
     label_smoothing: float = Group.OPTIMIZATION.flag(
         0.0,
-        NUMBER,
+        FRACTION,
         "fraction of the label of a training row that is distributed evenly over all classes, for "
         "loss logistic or softmax of classes",
-        "FRACTION",
-        FRACTION,
     )
     dropout: float = Group.OPTIMIZATION.flag(
         0.0,
-        NUMBER,
+        FRACTION,
         "fraction of the outputs of hidden layers that each update leaves out, with --activation "
         "relu",
-        "FRACTION",
-        FRACTION,
     )
     seed: int = Group.OPTIMIZATION.flag(
-        0, INTEGER, "random seed for the split, row order and initial weights", "N", INT64
+        0, SEED, "random seed for the split, row order and initial weights"
     )
     deterministic: bool = Group.OPTIMIZATION.flag(
         False,

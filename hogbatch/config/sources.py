@@ -14,7 +14,7 @@ from typing import Any, Final
 from hogbatch.config.flags import as_text, dashed
 from hogbatch.config.suggest import meant
 from hogbatch.config.train import FLAGS, TrainConfig
-from hogbatch.config.values import Constraint, WorkerRequest
+from hogbatch.config.values import WorkerRequest
 from hogbatch.errors import UsageError
 
 # Former keys, which files of earlier versions contain, with the value that still has its effect;
@@ -61,7 +61,7 @@ def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> Trai
 
 
 def flag_value(name: str, text: str) -> Any:
-    """The value of one flag; UsageError if it is not of its type. The constraint is not checked."""
+    """The value of one flag; UsageError if it is not of its type. Its condition is not checked."""
     return _convert(name, FLAGS[name].value_type.from_text, text, "")
 
 
@@ -98,17 +98,18 @@ def validated(config: TrainConfig) -> TrainConfig:
     """Check every value and resolve `deterministic`; UsageError for the first invalid value."""
     if not config.data:
         raise UsageError("DATA is missing; give a file, or the name of the bundled sample")
-    for name, described in FLAGS.items():
-        _check(name, described.constraint, getattr(config, name))
+    for name in FLAGS:
+        _check(name, getattr(config, name))
     if config.resume == "auto" and config.run_dir is None:
         raise UsageError("resume auto needs run-dir; or give resume a run directory")
     return _with_one_thread(config) if config.deterministic else config
 
 
-def _check(name: str, constraint: Constraint, value: Any) -> None:
+def _check(name: str, value: Any) -> None:
+    value_type = FLAGS[name].value_type
     for item in value if isinstance(value, tuple) else (value,):
-        if item is not None and not constraint.accepts(item):
-            raise UsageError(f"{dashed(name)} must be {constraint.expected}; got {item!r}")
+        if item is not None and not value_type.accepts(item):
+            raise UsageError(f"{dashed(name)} must be {value_type.condition}; got {item!r}")
 
 
 def _with_one_thread(config: TrainConfig) -> TrainConfig:

@@ -16,18 +16,19 @@ from hogbatch.config.values import (
     BATCH_LIMITS,
     BOOLEAN,
     CLUSTER,
+    COUNT,
+    COUNT_OR_ZERO,
     INTEGER,
     NAMES,
     NON_NEGATIVE,
-    NUMBER,
     PATH,
     POSITIVE,
+    SECONDS,
     TEAMS,
     TEXT,
     UP_TO_ONE,
     WORKERS,
     BatchLimits,
-    Constraint,
     Workers,
 )
 
@@ -35,14 +36,15 @@ TRACKERS: Final = ("csv", "tensorboard", "mlflow", "wandb")
 RUNS: Final = "runs"  # directory of the run directories that are named by hogbatch
 MAX_SERVERS: Final = 128
 COMPARED_BY: Final = ("auto", "loss", *METRIC_NAMES)
-METRIC: Final = Constraint(f"one of {', '.join(COMPARED_BY)}", lambda name: name in COMPARED_BY)
-THRESHOLD: Final = Constraint(f"one of {', '.join(TUNED)}", lambda name: name in TUNED)
-SERVERS: Final = Constraint(f"from 1 to {MAX_SERVERS}", lambda value: 1 <= value <= MAX_SERVERS)
-PER_SERVER: Final = Constraint(
+METRIC: Final = TEXT.one_of(COMPARED_BY)
+THRESHOLD: Final = TEXT.one_of(TUNED, "|".join(TUNED))
+SERVERS: Final = INTEGER.where(f"from 1 to {MAX_SERVERS}", range(1, MAX_SERVERS + 1).__contains__)
+PER_SERVER: Final = TEXT.where(
     "workers as in cpu:8,gpu:all",
     lambda text: re.fullmatch(r"cpu:(auto|[1-9]\d*)(,gpu:(all|\d+))?", text) is not None,
+    "LIST",
 )
-TRACKER: Final = Constraint(f"one of {', '.join(TRACKERS)}", lambda name: name in TRACKERS)
+TRACKER: Final = NAMES.one_of(TRACKERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,6 @@ class TrainConfig(LearningConfig):
         WORKERS,
         "workers to start: auto (all GPUs, and a CPU thread per core), or a list of cpu:THREADS, "
         "gpu:N, gpu:host",
-        "LIST",
     )
     pin: bool = Group.WORKERS.flag(
         True, BOOLEAN, "pinning of each CPU thread to its own core, if there are enough cores"
@@ -72,14 +73,12 @@ class TrainConfig(LearningConfig):
         "number of teams of each CPU worker; the threads of a team compute each batch together "
         "(default: auto: one team if the threads are pinned and most of the work is in dense "
         "layers, else each thread on its own)",
-        "auto|N",
-        POSITIVE,
     )
     start_with: int = Group.WORKERS.flag(
-        1, INTEGER, "number of workers that must be ready before training starts", "N", POSITIVE
+        1, COUNT, "number of workers that must be ready before training starts"
     )
     wait_for_workers: float = Group.WORKERS.flag(
-        60.0, NUMBER, "maximum time without any worker, in seconds", "S", POSITIVE
+        60.0, SECONDS, "maximum time without any worker, in seconds"
     )
 
     policy: str = Group.BATCH_POLICY.choice(
@@ -95,48 +94,38 @@ class TrainConfig(LearningConfig):
         "limits of the batch size of a CPU thread or a team of threads, in rows (default: the "
         "minimum is measured at the start, the maximum is 64, for a team 16 rows per thread if "
         "that is more, and less for small data)",
-        "MIN:MAX",
     )
     gpu_batch: BatchLimits | None = Group.BATCH_POLICY.flag(  # noqa: RUF009
         None,
         BATCH_LIMITS,
         "limits of the batch size of a GPU, in rows (default: measured at the start)",
-        "MIN:MAX",
     )
     critical_batch: float | None = Group.BATCH_POLICY.flag(
         None,
-        NUMBER,
+        POSITIVE,
         "rows in flight with which training needs twice the rows, for --policy adaptive: with a "
         "larger value, more workers train together (default: a 48th of the training rows, from 64 "
         "to 400; 1536 if most of the work is in a sparse first layer)",
         "ROWS",
-        POSITIVE,
     )
     min_utilization: float = Group.BATCH_POLICY.flag(
         0.5,
-        NUMBER,
+        UP_TO_ONE,
         "lower limit of the batch size of a GPU without --gpu-batch, and of a CPU thread or team "
         "without --cpu-batch: the smallest measured batch with this fraction of its peak rows per "
         "second (--policy fixed and hogbatch, --deterministic: one row on a CPU)",
-        "FRACTION",
-        UP_TO_ONE,
     )
     alpha: float = Group.BATCH_POLICY.flag(
-        2.0, NUMBER, "resize factor of --policy paper-adaptive", "FACTOR", ABOVE_ONE
+        2.0, ABOVE_ONE, "resize factor of --policy paper-adaptive"
     )
     beta: float = Group.BATCH_POLICY.flag(
-        1.0,
-        NUMBER,
-        "weight of a CPU update relative to a GPU merge, in --policy paper-adaptive",
-        "X",
-        POSITIVE,
+        1.0, POSITIVE, "weight of a CPU update relative to a GPU merge, in --policy paper-adaptive"
     )
     lease_ms: float = Group.BATCH_POLICY.flag(
         50.0,
-        NUMBER,
+        POSITIVE,
         "target duration of a lease (the rows one message hands to a worker), in milliseconds",
         "MS",
-        POSITIVE,
     )
 
     merge: str = Group.GPU_MERGING.choice(
@@ -146,11 +135,10 @@ class TrainConfig(LearningConfig):
     )
     merge_every: int | None = Group.GPU_MERGING.flag(
         None,
-        INTEGER,
+        COUNT,
         "number of GPU batches between two merges (default: so that merging takes a tenth of the "
         "time)",
         "BATCHES",
-        POSITIVE,
     )
     staleness_damping: str = Group.GPU_MERGING.choice(
         "auto",
@@ -169,37 +157,29 @@ class TrainConfig(LearningConfig):
         "train on several servers: auto: those of the Ray cluster of this machine; the address of "
         "a Ray cluster; local: processes of this machine (docs/cluster.md); none: on this server "
         "(default)",
-        "auto|ADDRESS|local|none",
     )
     servers: int = Group.SEVERAL_SERVERS.flag(
         1,
-        INTEGER,
-        "number of servers, each with a model of its own that is merged with the others'",
-        "N",
         SERVERS,
+        "number of servers, each with a model of its own that is merged with the others'",
     )
     per_server: str = Group.SEVERAL_SERVERS.flag(
         "cpu:auto,gpu:all",
-        TEXT,
-        "workers of each server: cpu:auto (all its cores) or cpu:THREADS, gpu:all or gpu:COUNT",
-        "LIST",
         PER_SERVER,
+        "workers of each server: cpu:auto (all its cores) or cpu:THREADS, gpu:all or gpu:COUNT",
     )
     data_copies: int | None = Group.SEVERAL_SERVERS.flag(
         None,
-        INTEGER,
+        COUNT,
         "DATA is a folder that all servers see: each of its files is read by so many servers, so "
         "that the rows need not fit into the memory of one machine; with 2 or more, other servers "
         "take over the rows of one that is lost",
-        "N",
-        POSITIVE,
     )
     merge_rows: int | None = Group.SEVERAL_SERVERS.flag(
         None,
-        INTEGER,
+        COUNT,
         "rows of all servers between two merges (default: a five-hundredth of the training rows)",
         "ROWS",
-        POSITIVE,
     )
     server_merge: str = Group.SEVERAL_SERVERS.choice(
         "adasum",
@@ -216,48 +196,36 @@ class TrainConfig(LearningConfig):
 
     epochs: int | None = Group.STOPPING.flag(
         None,
-        INTEGER,
+        COUNT,
         "maximum number of passes over the training set (default: 10, more for small data)",
-        "N",
-        POSITIVE,
     )
     patience: int | None = Group.STOPPING.flag(
         None,
-        INTEGER,
+        COUNT_OR_ZERO,
         "number of epochs without a better model after which training stops; 0: no such limit "
         "(default: 0 with --epochs, --max-seconds or --max-rows, else 10 or more)",
-        "N",
-        NON_NEGATIVE,
     )
     max_seconds: float | None = Group.STOPPING.flag(
-        None, NUMBER, "maximum training time in seconds, evaluations not included", "S", POSITIVE
+        None, SECONDS, "maximum training time in seconds, evaluations not included"
     )
     max_rows: int | None = Group.STOPPING.flag(
-        None,
-        INTEGER,
-        "maximum number of rows trained on; a row counts once per epoch",
-        "N",
-        POSITIVE,
+        None, COUNT, "maximum number of rows trained on; a row counts once per epoch"
     )
     metric: str = Group.STOPPING.flag(
         "auto",
-        TEXT,
+        METRIC,
         "metric of the validation rows by which the kept model is chosen, and which --patience "
         "watches: loss, or a name of docs/metrics.md; auto: loss, but P@1 or accuracy if the "
         "output layer is hashed",
-        "NAME",
-        METRIC,
     )
     target_loss: float | None = Group.STOPPING.flag(
-        None, NUMBER, "validation loss at which training stops", "X", POSITIVE
+        None, POSITIVE, "validation loss at which training stops"
     )
     eval_seconds: float | None = Group.STOPPING.flag(
         None,
-        NUMBER,
+        SECONDS,
         "training time between two evaluations, in seconds (default: so that evaluations "
         "take a small part of the time)",
-        "S",
-        POSITIVE,
     )
     average: str = Group.STOPPING.choice(
         "auto",
@@ -278,11 +246,9 @@ class TrainConfig(LearningConfig):
     )
     threshold: str | None = Group.STOPPING.flag(
         None,
-        TEXT,
+        THRESHOLD,
         "metric that is highest on the validation rows at the decision threshold of the saved "
         "model, for two classes (default: a probability of 0.5)",
-        "|".join(TUNED),
-        THRESHOLD,
     )
     temperature: str = Group.STOPPING.choice(
         "off",
@@ -294,11 +260,7 @@ class TrainConfig(LearningConfig):
     )
 
     checkpoint_seconds: float = Group.CHECKPOINTS.flag(
-        60.0,
-        NUMBER,
-        "time between two checkpoints, in seconds; 0: no checkpoints",
-        "S",
-        NON_NEGATIVE,
+        60.0, NON_NEGATIVE, "time between two checkpoints, in seconds; 0: no checkpoints", "S"
     )
     resume: str | None = Group.CHECKPOINTS.flag(
         None,
@@ -317,11 +279,9 @@ class TrainConfig(LearningConfig):
     )
     log: tuple[str, ...] = Group.OUTPUT.flag(
         (),
-        NAMES,
+        TRACKER,
         f"experiment trackers that are given the values of each evaluation: {', '.join(TRACKERS)}; "
         "see docs/trackers.md (default: none)",
-        "NAME,...",
-        TRACKER,
     )
     events: str = Group.OUTPUT.choice(
         "combined",

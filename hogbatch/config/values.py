@@ -1,11 +1,11 @@
-"""Value types of the settings, with their conversions, and the constraints on values."""
+"""Value types of the settings: their conversions, and the conditions that values meet."""
 
 import csv
 import math
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -16,11 +16,28 @@ BYTES_OF: Final = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 1
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A type of value: its name in error messages, and its conversions, which raise ValueError."""
+    """A type of value: its name in error messages, and its conversions, which raise ValueError.
+
+    A converted value meets the condition; so does every element of a tuple.
+    """
 
     expected: str
     from_text: Callable[[str], object]  # from a flag
     from_value: Callable[[Any], object]  # from TOML or Python
+    metavar: str = ""  # in the help
+    condition: str = "anything"  # completes "must be ..." in error messages
+    accepts: Callable[[Any], bool] = lambda value: True
+
+    def where(
+        self, condition: str, accepts: Callable[[Any], bool], metavar: str = ""
+    ) -> "ValueType":
+        """The values of this type that meet a condition."""
+        metavar = metavar or self.metavar
+        return replace(self, metavar=metavar, condition=condition, accepts=accepts)
+
+    def one_of(self, names: Collection[str], metavar: str = "") -> "ValueType":
+        """The same for certain names."""
+        return self.where(f"one of {', '.join(names)}", names.__contains__, metavar)
 
 
 def instance_of(*types: type) -> Callable[[Any], Any]:
@@ -78,31 +95,37 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(name.strip() for name in cells if name.strip())
 
 
-TEXT: Final = ValueType("text in UTF-8", text, text)
-PATH: Final = ValueType(TEXT.expected, path, path)
-BYTES: Final = ValueType('a size as in "8GB" or "500MB"', _bytes, _bytes)
-INTEGER: Final = ValueType("a whole number", int, instance_of(int))
-NUMBER: Final = ValueType("a number", float, number)
+TEXT: Final = ValueType("text in UTF-8", text, text, "NAME")
+PATH: Final = ValueType(TEXT.expected, path, path, "DATA")
 BOOLEAN: Final = ValueType("true or false", instance_of(bool), instance_of(bool))
-NAMES: Final = ValueType('names as in "age,city"', _names, _names)
-WIDTHS: Final = ValueType('whole numbers as in "512,512"', _widths, _widths)
+NAMES: Final = ValueType('names as in "age,city"', _names, _names, "NAME,...")
+INTEGER: Final = ValueType("a whole number", int, instance_of(int), "N")
+NUMBER: Final = ValueType("a number", float, number, "X")
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """A condition on values of one type. It applies to every element of a tuple."""
-
-    expected: str  # completes "must be ..." in error messages
-    accepts: Callable[[Any], bool]
+def _is_positive(value: float) -> bool:
+    return 0 < value < math.inf
 
 
-UNCONSTRAINED: Final = Constraint("anything", lambda value: True)
-POSITIVE: Final = Constraint("above 0", lambda value: 0 < value < math.inf)
-NON_NEGATIVE: Final = Constraint("0 or more", lambda value: 0 <= value < math.inf)
-ABOVE_ONE: Final = Constraint("above 1", lambda value: 1 < value < math.inf)
-FRACTION: Final = Constraint("at least 0 and below 1", lambda value: 0 <= value < 1)
-UP_TO_ONE: Final = Constraint("from 0 to 1", lambda value: 0 <= value <= 1)
-INT64: Final = Constraint("from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
+def _is_not_negative(value: float) -> bool:
+    return 0 <= value < math.inf
+
+
+COUNT: Final = INTEGER.where("above 0", _is_positive)
+COUNT_OR_ZERO: Final = INTEGER.where("0 or more", _is_not_negative)
+SEED: Final = INTEGER.where("from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
+POSITIVE: Final = NUMBER.where("above 0", _is_positive)
+SECONDS: Final = NUMBER.where("above 0", _is_positive, "S")
+NON_NEGATIVE: Final = NUMBER.where("0 or more", _is_not_negative)
+ABOVE_ONE: Final = NUMBER.where("above 1", lambda value: 1 < value < math.inf, "FACTOR")
+FRACTION: Final = NUMBER.where("at least 0 and below 1", lambda value: 0 <= value < 1, "FRACTION")
+UP_TO_ONE: Final = NUMBER.where("from 0 to 1", lambda value: 0 <= value <= 1, "FRACTION")
+BYTES: Final = ValueType('a size as in "8GB" or "500MB"', _bytes, _bytes).where(
+    "above 0", _is_positive, "SIZE"
+)
+WIDTHS: Final = ValueType('whole numbers as in "512,512"', _widths, _widths).where(
+    "above 0", _is_positive, "H,H,..."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +209,9 @@ def _cluster(value: Any) -> str | None:
     return None if address in ("", "none") else address
 
 
-TEAMS: Final = ValueType("auto or a whole number", _teams, _teams)
-CLUSTER: Final = ValueType("text in UTF-8", _cluster, _cluster)
-BATCH_LIMITS: Final = ValueType('rows as in "1:64"', _limits, _limits)
-WORKERS: Final = ValueType('workers as in "cpu:2,gpu:0"', _workers, _workers)
+TEAMS: Final = ValueType("auto or a whole number", _teams, _teams).where(
+    "above 0", _is_positive, "auto|N"
+)
+CLUSTER: Final = ValueType(TEXT.expected, _cluster, _cluster, "auto|ADDRESS|local|none")
+BATCH_LIMITS: Final = ValueType('rows as in "1:64"', _limits, _limits, "MIN:MAX")
+WORKERS: Final = ValueType('workers as in "cpu:2,gpu:0"', _workers, _workers, "LIST")
