@@ -5,7 +5,6 @@ logs of version 0.1.0, or are only known of some workers.
 """
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, get_args
 
 import msgspec
@@ -406,17 +405,12 @@ NAMES = frozenset(kind.__struct_config__.tag for kind in get_args(AnyEvent))
 EARLIER_NAMES: Final = {"test_loss": "validation_loss", "test_values": "validation_values"}
 
 
-def with_present_names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an event or an evaluation, which an earlier version may have recorded."""
-    return {EARLIER_NAMES.get(name, name): value for name, value in fields.items()}
-
-
 def read_event(line: bytes) -> Event | None:
     """The event on a line of events.jsonl; None if it is damaged."""
     try:
         fields = json.loads(line)  # accepts NaN and Infinity, which json.dumps writes
         name, at = fields["event"], float(fields["at"])
-        fields = with_present_names(fields)
+        fields = {EARLIER_NAMES.get(key, key): value for key, value in fields.items()}
         return msgspec.convert(fields, AnyEvent) if name in NAMES else Event(at=at)
     except (ValueError, RecursionError, KeyError, TypeError, msgspec.ValidationError):
         return None

@@ -1,7 +1,7 @@
 """events.jsonl, which a run writes while it trains.
 
-From time to time it also has the state that follows from the events before, so that only the end of
-a long log is read (:func:`last_state`).
+From time to time, and at its end, it also has the state that follows from the events before, so
+that only the end of a long log is read (:func:`last_state`).
 """
 
 import json
@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hogbatch.events.combine import BURST, Combiner
-from hogbatch.events.event import AnyEvent, read_event
+from hogbatch.events.event import AnyEvent, Ended, read_event
 from hogbatch.events.state import RunState
 from hogbatch.version import version
 
@@ -29,6 +29,7 @@ STATE: Final = "state"  # the name of a state, on a line like those of events
 # A state is written after events of ten times the bytes of the one before.
 EVENTS_PER_STATE: Final = 10
 MIN_EVENTS: Final = 1 << 18  # bytes
+MIN_LAST_EVENTS: Final = 1 << 14  # bytes of events after which there is a state at the end
 BLOCK: Final = 1 << 20  # bytes that are searched at once
 
 
@@ -87,7 +88,8 @@ class EventLog:
     def _append(self, events: list[AnyEvent]) -> None:
         for event in events:
             # Before the event, because the last line of a run that has ended is its last event.
-            if self._since > max(MIN_EVENTS, EVENTS_PER_STATE * self._state_size):
+            usual = max(MIN_EVENTS, EVENTS_PER_STATE * self._state_size)
+            if self._since > (MIN_LAST_EVENTS if isinstance(event, Ended) else usual):
                 state = msgspec.to_builtins(self._run, enc_hook=float)  # enc_hook: as of events
                 self._state_size = self._line(STATE, event.at, {"of": version(), STATE: state})
                 self._since = 0

@@ -13,7 +13,7 @@ from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.events import marker
 from hogbatch.machine.printable import printable
 from hogbatch.views.console import figure
-from hogbatch.views.status.run_files import RunReport, glance, is_run, read_settings
+from hogbatch.views.status.run_files import RunFollower, RunReport, is_run, read_settings
 from hogbatch.views.status.text import aligned, filled, shown
 
 YEAR_2000: Final = 946684800.0  # Unix seconds; earlier times are those of a simulated clock
@@ -93,7 +93,7 @@ def _listed(path: Path) -> ListedRun:
     try:
         run["at"] = (path / marker.NAME).stat().st_mtime
         marker.listed(path)
-        return run | _fields(glance(path)) | {"settings": read_settings(path)}
+        return run | _fields(RunFollower(path).look()) | {"settings": read_settings(path)}
     except HogbatchError as error:
         problem = str(error).replace(f"{path}/", "")
     except OSError as error:

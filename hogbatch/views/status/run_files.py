@@ -7,20 +7,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Any, NamedTuple
 
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events import marker
-from hogbatch.events.event import Ended, Evaluated, Tested, read_event, with_present_names
+from hogbatch.events.event import Ended
 from hogbatch.events.event_log import last_state, read_on
 from hogbatch.events.names import CONFIG, CRASH, ELSEWHERE, EVENTS, SUMMARY
 from hogbatch.events.state import Condition, RunState, condition_of
-from hogbatch.events.worker_figures import ObservedWorker
 from hogbatch.machine.process import ProcessIdentity
-
-TAIL: Final = 1 << 16  # bytes; longer than the first and the last event of a run
 
 
 class RunReport(NamedTuple):
@@ -152,47 +147,3 @@ def _content(path: Path, parse_text: Callable[[str], object]) -> dict[str, Any] 
     if not isinstance(content, dict):
         raise DataError(f"{path}: the file is damaged: expected an object")
     return content
-
-
-def summarised(run_dir: Path, summary: dict[str, Any]) -> RunState:
-    """The run that a summary describes; DataError if it is damaged."""
-    run = RunState()
-    try:
-        for entry in summary["history"]:
-            run.apply(msgspec.convert(with_present_names(entry), Evaluated))
-        for each in summary["workers"]:
-            device = f"cpu:{each['threads']}" if each["device"] == "cpu" else each["device"]
-            worker = ObservedWorker(each["name"], device, 0.0, left_at=each["left_at"])
-            worker.rows.value, worker.updates.value = each["rows"], each["updates"]
-            run.workers.append(worker)
-        run.rows.value = summary["rows"]
-        run.train_rows = round(summary["rows"] / summary["epochs"]) if summary["epochs"] else 0
-        saved = summary["saved"] or {}
-        run.best = next((e for e in run.history if e.seconds == saved.get("seconds")), None)
-        if "validation" in summary and (test := summary["test"]):
-            run.tested = Tested(float(test["loss"]), test["values"])
-        run.seconds = float(summary["train_seconds"])
-        run.ended = Ended(str(summary["status"]), str(summary["reason"]), rows=summary["rows"])
-    except (AttributeError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
-        raise DataError(f"{run_dir / SUMMARY}: the summary is damaged: {error!r}") from None
-    return run
-
-
-def glance(run_dir: Path) -> RunReport:
-    """The run as it is now, from its summary if it has ended: its events may be many.
-
-    A summary is not that of a run which was resumed since, so the last event must agree with it.
-    Errors as from :meth:`RunFollower.look`.
-    """
-    first = last = None
-    with suppress(OSError), (run_dir / EVENTS).open("rb") as file:
-        first = read_event(file.readline(TAIL))
-        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-        last = read_event(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
-    if first is not None and isinstance(last, Ended):
-        summary = read_summary(run_dir)
-        if summary and (summary["status"], summary["rows"]) == (last.status, last.rows):
-            run = summarised(run_dir, summary)
-            run.first_at = first.at
-            return RunReport(run_dir, run, condition_of(run, None))
-    return RunFollower(run_dir).look()

@@ -1,14 +1,12 @@
 """Reading the events of a run while it writes them, and its other files."""
 
-import json
-
 import pytest
 
 from hogbatch.errors import DataError, UsageError
 from hogbatch.events.event import CheckpointWritten, OutOfMemory, Resumed
-from hogbatch.events.event_log import MIN_EVENTS, EventLog, read_on
+from hogbatch.events.event_log import MIN_EVENTS, MIN_LAST_EVENTS, EventLog, read_on
 from hogbatch.events.state import RunState
-from hogbatch.views.status.run_files import TAIL, RunFollower, expect_run, glance
+from hogbatch.views.status.run_files import RunFollower, expect_run
 from tests.support.run_events import TRAINING, ended, evaluation, lease, lines_of, started
 
 TEXT, NEXT = lines_of(*TRAINING), lines_of(lease(3.0, 0, 500))
@@ -73,19 +71,6 @@ def test_a_file_that_cannot_be_read_is_named(write_run):
         RunFollower(run_dir).look()
 
 
-def test_of_a_run_that_has_ended_only_the_summary_is_read(write_run, monkeypatch):
-    summary = {"status": "finished", "reason": "", "train_seconds": 3.0, "epochs": 1.0}
-    summary |= {"rows": 1000, "saved": None, "workers": [], "history": []}
-    events = (started(), *[lease(1.0, 0, 1)] * (TAIL // 100), ended(rows=1000))
-    run_dir = write_run(*events, summary=json.dumps(summary))
-    report = glance(run_dir)
-    assert (report.condition.state, report.run.rows.value) == ("finished", 1000)
-    assert report.run.first_at == started().at
-    with (run_dir / "events.jsonl").open("a") as file:  # it was resumed
-        file.write(lines_of(started()))
-    assert glance(run_dir).condition.state == "waiting"
-
-
 @pytest.fixture
 def long_log(write_run):
     """A run with a long log, which contains its state."""
@@ -109,6 +94,20 @@ def test_of_a_long_log_only_the_end_is_read_and_gives_the_same_run(long_log):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], b"?" * len(lines[1]), *lines[2:]]))
     assert RunFollower(long_log).look().run.damaged == 0
+
+
+def test_of_a_run_that_has_ended_only_the_end_is_read(write_run):
+    path = write_run() / "events.jsonl"
+    log = EventLog(path, now=lambda: 3.0, combine=False)
+    for event in (*TRAINING, *[lease(2.0, 0, 1)] * (MIN_LAST_EVENTS // 100), ended()):
+        log.write(event)
+    log.close()
+    first, *others, state, last = path.read_bytes().splitlines(keepends=True)
+    assert state.startswith(b'{"event": "state"') and last.startswith(b'{"event": "ended"')
+    path.write_bytes(b"".join([first, *(b"?" * 9 + b"\n" for _ in others), state, last]))
+    report = RunFollower(path.parent).look()
+    assert (report.condition.state, report.run.history[0].rows) == ("finished", 1000)
+    assert report.run.damaged == 0
 
 
 def test_a_state_that_is_incomplete_or_of_another_version_is_not_used(long_log):

@@ -1,40 +1,39 @@
 """The table of runs, the settings in which they differ, and what is wrong with a directory."""
 
-import json
-
 import pytest
 from msgspec.structs import replace
 
 from hogbatch.errors import UsageError
 from hogbatch.views.status.listing import as_flags, differing, listed_runs, read_limit, table_lines
-from tests.support.run_events import GONE, TRAINING, ended, evaluation, started
+from tests.support.run_events import (
+    GONE,
+    TRAINING,
+    ended,
+    evaluation,
+    joined,
+    lease,
+    ready,
+    started,
+)
 
 SETTINGS = 'data = "a9a"\nhidden = [512, 512]\npin = true\nlr = 0.1\nquiet = false\n'
 OTHERS = 'data = "w 8a"\nhidden = []\npin = false\nquiet = true\n'
 
 
-def summary(loss, seconds, rows=1000):
-    values = {"seconds": seconds, "epochs": 1.0, "rows": rows, "train_loss": 0.5}
-    entry = {
-        **values,
-        "validation_loss": loss,
-        "validation_values": {"accuracy": 0.8},
-        "utilization": {},
-    }
-    ended = {"status": "finished", "reason": "", "train_seconds": seconds, "epochs": 1.0}
-    return json.dumps({**ended, "rows": rows, "history": [entry], "saved": values, "workers": []})
-
-
-def end(rows=1000):
-    return ended(seconds=2.0, epochs=1.0, rows=rows)
+def finished(loss, seconds, rows=1000):
+    """The events of a run after its start."""
+    return (
+        *(joined(), ready(), lease(seconds, 0, rows), evaluation(seconds, rows, loss)),
+        ended(seconds=seconds, epochs=1.0, rows=rows),
+    )
 
 
 @pytest.fixture
 def three(write_run, tmp_path):
     """Three runs, the newest first: "c" (killed), "b" and "a"."""
-    write_run(started(), end(), name="a", summary=summary(0.3, 4.0), config=SETTINGS)
+    write_run(started(), *finished(0.3, 4.0), name="a", config=SETTINGS)
     later = replace(started(), at=started().at + 100)
-    write_run(later, end(), name="b", summary=summary(0.4, 1.0), config=OTHERS)
+    write_run(later, *finished(0.4, 1.0), name="b", config=OTHERS)
     last = replace(started(process=GONE), at=started().at + 200)
     write_run(last, *TRAINING[1:5], evaluation(2.0, 1000, 0.35), name="c", config=SETTINGS)
     (tmp_path / "other").mkdir()
@@ -63,28 +62,15 @@ def test_equal_settings_are_not_shown(three):
     assert settings.keys() == {"data", "hidden", "pin", "lr"} and settings["lr"] is None
 
 
-def test_a_summary_that_is_older_than_the_run_is_not_used(write_run, tmp_path):
-    write_run(started(), end(), started(), *TRAINING[1:], name="resumed", summary=summary(0.1, 1.0))
-    write_run(started(), *TRAINING[1:], end(2000), name="unsaved", summary=summary(0.1, 1.0))
-    found = listed_runs(tmp_path, "newest", None)
-    assert {run["run_dir"]: (run["state"], run["validation_loss"]) for run in found} == {
-        str(tmp_path / "resumed"): ("training", 0.4),
-        str(tmp_path / "unsaved"): ("finished", 0.4),
-    }
-
-
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        ({"summary": "{"}, "summary.json: the file is damaged"),
-        ({"summary": "{}"}, "summary.json: this is not the summary of a run"),
-        ({"summary": summary(None, "x")}, "summary.json: the summary is damaged"),
         ({"config": "a = = b"}, "config.toml: the file is damaged"),
         ({"run": "[]"}, "run.json: expected a list of a run's files"),
     ],
 )
 def test_a_damaged_run_is_listed_with_the_reason(write_run, three, files, problem):
-    path = write_run(started(), end(), name="damaged", **{"summary": summary(0.1, 1.0), **files})
+    path = write_run(started(), *finished(0.1, 1.0), name="damaged", **files)
     found = listed_runs(three, "newest", None)
     assert any(run["run_dir"] == str(path) and problem in run["problem"] for run in found)
     assert any(line.startswith("    damaged: ") for line in table_lines(found, 80))
@@ -93,8 +79,8 @@ def test_a_damaged_run_is_listed_with_the_reason(write_run, three, files, proble
 def test_the_table_fits_into_80_columns(write_run, tmp_path):
     long = "hidden = [" + "512, " * 30 + "1]\n"
     name = "20261123-120000-a9a-a1b2"
-    write_run(started(), end(), name=name, summary=summary(123.4567, 98765.43), config=long)
-    write_run(started(), end(), name="b", summary="x" * 99)
+    write_run(started(), *finished(123.4567, 98765.43), name=name, config=long)
+    write_run(started(), name="b", config="x" * 99)
     lines = table_lines(listed_runs(tmp_path, "newest", None), 80)
     assert max(map(len, lines)) <= 80
 
