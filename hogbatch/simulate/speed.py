@@ -38,8 +38,6 @@ class Speed:
         """The profile that a worker sends in Ready: rows of a batch, and its seconds."""
         if self.device == "cpu":
             return ()
-        if self.device == "server":
-            return ((1, self.seconds(1, 1)),)
         return tuple((rows, self.seconds(rows, rows)) for rows in MEASURED)
 
 
@@ -76,15 +74,8 @@ class SpeedEngine(SimulatedEngine):
 
     def prepare(self, welcome: Welcome, host: SimulatedWorker) -> tuple[float, Ready]:
         self._host = host
-        self._welcomed(welcome)
         seconds = self.speed.startup * self.rng.uniform(0.5, 1.5)
         return seconds, Ready(self.speed.profile(), teams=self.threads)
-
-    def _welcomed(self, welcome: Welcome) -> None:
-        """The worker is admitted."""
-
-    def _trained(self, lease: Lease) -> None:
-        """The rows of a training lease are done."""
 
     def submit(self, lease: Lease) -> None:
         self._queue.append(lease)
@@ -119,8 +110,6 @@ class SpeedEngine(SimulatedEngine):
         """Report the first lease, unless its rows were taken back, and begin the next one."""
         lease = self._queue.popleft()
         if self._host.fence == lease.fence:
-            if lease.task == "train":
-                self._trained(lease)
             self._host.post(done)
         if self._queue:
             self._begin()

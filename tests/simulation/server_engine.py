@@ -9,17 +9,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.speed import SpeedEngine
+from hogbatch.simulate.worker import SimulatedWorker
 from hogbatch.wire.messages import (
     Applied,
     Apply,
     Collect,
     Collected,
     Connected,
+    Done,
     FromServer,
-    Lease,
     Loaded,
+    Ready,
     Reduce,
     Reduced,
     Servers,
@@ -134,12 +138,17 @@ class ServerEngine(SpeedEngine):
     def alive(self) -> bool:
         return self._host.alive
 
-    def _welcomed(self, welcome: Welcome) -> None:
+    def prepare(self, welcome: Welcome, host: SimulatedWorker) -> tuple[float, Ready]:
         self.exchange.servers[welcome.worker] = self
+        seconds, ready = super().prepare(welcome, host)
+        return seconds, replace(ready, profile=((1, self.speed.seconds(1, 1)),))
 
-    def _trained(self, lease: Lease) -> None:
-        self._leases += 1
-        self.change.append(TrainedRows(lease.epoch, lease.start, lease.stop))
+    def _finish(self, done: Done) -> None:
+        lease = self._queue[0]
+        if self._host.fence == lease.fence and lease.task == "train":
+            self._leases += 1
+            self.change.append(TrainedRows(lease.epoch, lease.start, lease.stop))
+        super()._finish(done)
 
     def serve(self, message: ToServer) -> None:
         """Do what the coordinator asks for; an attempt that is under way is given up."""
