@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hogbatch.cluster.host import ModelArrays
 from hogbatch.cluster.servers import Cluster, ServerHandle
+from hogbatch.coordinator.adapters import ProcessAdapter
 from hogbatch.coordinator.background import Wakeup
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
@@ -59,10 +60,10 @@ class ServerFiles(NamedTuple):
     contents: dict[str, bytes]  # by name
 
 
-class ServersChannel:
+class ServersChannel(ProcessAdapter):
     """The coordinator's channel to all servers, which it starts, and starts again if they fail.
 
-    It is a CoordinatorChannel and a ProcessAdapter. Used by the thread of the coordinator's loop,
+    It is a CoordinatorChannel, too. Used by the thread of the coordinator's loop,
     except `failed`, `_read_scores`, `read_model`, `read_mean` and `handle`.
     """
 
@@ -194,15 +195,6 @@ class ServersChannel:
                 place.handle.kill()
         place.handle, place.ended = None, True
         place.evaluates.clear()
-
-    def pids(self) -> list[int]:
-        return []
-
-    def cause_of_death(self, pid: int) -> str:
-        return f"process {pid} exited"
-
-    def died(self, pid: int, worked: bool, now: float) -> WorkerGivenUp | None:
-        return None
 
     def start_due(self, now: float) -> Iterator[WorkerRestarted | WorkerGivenUp]:
         """Start servers again, some time after they have ended."""

@@ -11,26 +11,31 @@ from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.wire.channel import CoordinatorChannel
 
 
-class ProcessAdapter(Protocol):
-    """The worker processes that this run has started itself."""
+class ProcessAdapter:
+    """The worker processes that this run has started itself; without overrides there are none."""
 
     def pids(self) -> list[int]:
         """All pids on this server; the loop watches for their exit."""
+        return []
 
     def cause_of_death(self, pid: int) -> str:
         """The exit of process `pid` in words, as far as it is known."""
+        return f"process {pid} exited"
 
     def died(self, pid: int, worked: bool, now: float) -> WorkerGivenUp | None:
         """Process `pid` has exited; `worked`: it had finished a lease.
 
         Schedules a restart if this run started the process and a new one may succeed.
         """
+        return None
 
     def start_due(self, now: float) -> Iterator[WorkerRestarted | WorkerGivenUp]:
         """Restart the workers whose restart is due."""
+        return iter(())
 
     def all_ended(self) -> str | None:
         """A message if workers were started, all have exited and none will be restarted."""
+        return None
 
 
 class CheckpointAdapter(Protocol):

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+from hogbatch.coordinator.adapters import ProcessAdapter
 from hogbatch.coordinator.background import Wakeup
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.errors import HogbatchError
 from hogbatch.events.crash import crash_report
-from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
 from hogbatch.run.callbacks import Callbacks
@@ -52,7 +52,7 @@ def train_here(components: RunComponents, callbacks: Callbacks) -> Outcome:
             return Outcome(*loop.run(), RefusalCounts(0, 0))
 
 
-class OwnThread:
+class OwnThread(ProcessAdapter):
     """A worker on a thread of this process, as the coordinator's channel to it.
 
     It also stands for the worker processes, of which there are none. `assign` returns the
@@ -130,18 +130,6 @@ class OwnThread:
         return Failed(self._failure)
 
     # The processes --------------------------------------------------------------------------------
-
-    def pids(self) -> list[int]:
-        return []
-
-    def cause_of_death(self, pid: int) -> str:
-        return f"process {pid} exited"
-
-    def died(self, pid: int, worked: bool, now: float) -> WorkerGivenUp | None:
-        return None
-
-    def start_due(self, now: float) -> Iterator[WorkerRestarted | WorkerGivenUp]:
-        return iter(())
 
     def all_ended(self) -> str | None:
         return f"training has failed: {self._failure}" if self._failure else None

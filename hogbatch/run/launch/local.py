@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hogbatch.config.values import WorkerRequest
+from hogbatch.coordinator.adapters import ProcessAdapter
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.machine.process import worker_environment
@@ -68,7 +69,7 @@ class Child:
         return "\n".join([f"{why}; {self.log} ends with:", *lines]) if lines else why
 
 
-class LocalLauncher:
+class LocalLauncher(ProcessAdapter):
     """Starts `python -m hogbatch.workers.cpu` and `gpu`, each with a log file in the run directory.
 
     Each gets a new interpreter instead of a fork, because neither CUDA nor OpenMP survives a fork.
