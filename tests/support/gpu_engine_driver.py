@@ -7,6 +7,7 @@ from benchmarks.common.job import WITHIN_S
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.gpu import GpuEngine
+from tests.support.limited_devices import Limited
 
 ROWS = 600
 SPARSE = {"sparse": True}
@@ -63,4 +64,4 @@ def epochs(count, batch=32, *, edges=(0, 250, 251, ROWS), **fields):
 
 def big():
     """A device with enough memory that counts its allocations."""
-    return HostDevice(memory_bytes=1 << 26)
+    return Limited(1 << 26)

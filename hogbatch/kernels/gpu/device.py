@@ -5,7 +5,6 @@ steps and merges can be tested, and policies tried out, on machines without a GP
 """
 
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, cast
@@ -156,67 +155,16 @@ def memory_shortage(device: Device, work: Callable[[], None]) -> str | None:
     return None
 
 
-class OutOfHostMemory(MemoryError):
-    """An allocation exceeds the `memory_bytes` of a `HostDevice`."""
-
-
-class _LimitedNumpy:
-    """NumPy with a limit for the total size of live arrays.
-
-    The limit applies to `empty`, `zeros` and `full`, with which the network and the worker
-    allocate; the rest of NumPy is unchanged.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
-
-    def empty(self, shape: Shape, dtype: DTypeLike = np.float64) -> HostArray:
-        count = int(np.prod(shape, dtype=np.int64))
-        self._allocate(count * np.dtype(dtype).itemsize)
-        array: HostArray = np.empty(shape, dtype)
-        weakref.finalize(array, self._release, array.nbytes)
-        return array
-
-    def zeros(self, shape: Shape, dtype: DTypeLike = np.float64) -> HostArray:
-        return self.full(shape, 0, dtype)
-
-    def full(self, shape: Shape, value: float, dtype: DTypeLike = np.float64) -> HostArray:
-        array = self.empty(shape, dtype)
-        array.fill(value)
-        return array
-
-    def _allocate(self, size: int) -> None:
-        if self.used + size > self.limit:
-            raise OutOfHostMemory(
-                f"gpu:host has {self.limit - self.used} of {self.limit} bytes left; "
-                f"{size} were requested"
-            )
-        self.used += size
-
-    def _release(self, size: int) -> None:
-        self.used -= size
-
-
 class HostDevice:
-    """The host as a replacement for a GPU: NumPy arrays and the reference kernels.
-
-    With `memory_bytes`, allocations beyond that total raise OutOfHostMemory, so that running out of
-    memory can be tested.
-    """
+    """The host as a replacement for a GPU: NumPy arrays and the reference kernels."""
 
     name = "gpu:host"
     model = "host"
     failures: tuple[type[BaseException], ...] = ()
     warm_up_seconds = 0.0
     measured_seconds = 1e-3  # the clock of a thread is exact
-
-    def __init__(self, memory_bytes: int | None = None) -> None:
-        self.kernels = cast(DeviceKernels, reference)
-        self.xp: Any = np if memory_bytes is None else _LimitedNumpy(memory_bytes)
+    kernels = cast(DeviceKernels, reference)
+    xp: Any = np
 
     def state(self) -> dict[str, str]:
         """Return {}: there is no driver, and the clocks are those of all work on the host."""
@@ -282,8 +230,6 @@ class HostDevice:
         return array
 
     def free_bytes(self) -> int:
-        if isinstance(self.xp, _LimitedNumpy):
-            return self.xp.limit - self.xp.used
         return available().size
 
     def free_unused(self) -> None:

@@ -30,6 +30,7 @@ from tests.support.executor_runs import (
 )
 from tests.support.kernel_backends import DEVICES, Backend
 from tests.support.kernel_cases import FORMS, HYPER, toarray
+from tests.support.limited_devices import Limited
 from tests.support.pairs import pairs
 from tests.support.stored_scores import assert_stored, both_forms
 
@@ -164,7 +165,7 @@ def test_nothing_is_allocated_from_the_second_batch_of_a_size_on(sparse, densify
 
 
 def test_scratch_for_a_larger_batch_replaces_the_smaller():
-    device = HostDevice(memory_bytes=200_000)
+    device = Limited(200_000)
     executor = Run(Backend(device, device.kernels)).executor()
     assert executor.reserve(300, sparse=False)
     smaller = 200_000 - device.free_bytes()
@@ -175,7 +176,7 @@ def test_scratch_for_a_larger_batch_replaces_the_smaller():
 
 
 def test_after_running_out_of_memory_a_smaller_batch_works():
-    device = HostDevice(memory_bytes=20_000)
+    device = Limited(20_000)
     run = Run(Backend(device, device.kernels))
     executor, few = run.executor(), np.arange(7)
     executor.scores(run.inputs, few)

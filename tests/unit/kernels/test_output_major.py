@@ -6,11 +6,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import LOSS, LOSSES, SGD, SKIPPED, SKIPPED_ROW, TOTALS
-from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from tests.support.executor_runs import CLASSES, HYPER, ROWS, Run, assert_same_model
 from tests.support.kernel_backends import DEVICES, Backend
 from tests.support.kernel_cases import FORMS, some_rows
+from tests.support.limited_devices import Limited
 from tests.support.pairs import pairs
 
 WIDE_LOSSES = [name for name in LOSSES if name.startswith(("softmax", "multilabel"))]
@@ -109,7 +109,7 @@ def test_steps_in_parts_are_recorded_and_repeated(device_kernels, output_major):
 
 def test_the_scratch_contains_the_scores_of_one_part_only():
     def taken(**limit):
-        device, rows = HostDevice(memory_bytes=10_000_000), np.zeros(1000, np.int64)
+        device, rows = Limited(10_000_000), np.zeros(1000, np.int64)
         run = Run(Backend(device, device.kernels), output_major=True, **limit)
         executor, before = run.executor(), device.free_bytes()
         executor.reserve(1000, sparse=False)

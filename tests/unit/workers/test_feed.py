@@ -16,7 +16,7 @@ from hogbatch.workers.gathering import RowSet
 from hogbatch.workers.mapping import MappedSegment
 from hogbatch.workers.staged import StagedSet, stage, staged_set
 from tests.support.assignments import examples
-from tests.support.limited_devices import Unmapped, Unpinned
+from tests.support.limited_devices import Limited, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
 from tests.support.row_sets import (
     FEEDS,
@@ -90,7 +90,7 @@ def test_a_slot_always_uses_the_same_arrays(kind, name):
 
 @every_staged
 def test_a_staged_set_is_usable_after_out_of_memory(kind):
-    device, train = HostDevice(memory_bytes=1 << 20), SETS["dense labels"]
+    device, train = Limited(1 << 20), SETS["dense labels"]
     with feed_of(kind, train, device) as feed:
         resident = (1 << 20) - device.free_bytes()
         feed.set_order(0, np.arange(ROWS))
@@ -113,7 +113,7 @@ def test_a_set_is_cached_if_it_fits(name, needed, kind, mapped):
     train = SETS[name]
     size = train.nbytes + 16 * ROWS  # including two orders
     reserved_bytes = 5000
-    device = HostDevice(memory_bytes=reserved_bytes + int(np.ceil(size / 0.7 / needed)))
+    device = Limited(reserved_bytes + int(np.ceil(size / 0.7 / needed)))
     with worker_segment(train) as segment:
         data = MappedSegment(device, segment) if mapped else None
         shared = dataset.train_of(segment, train.features)
@@ -122,7 +122,7 @@ def test_a_set_is_cached_if_it_fits(name, needed, kind, mapped):
 
 
 def test_a_cached_set_copies_the_order_of_an_epoch_once_and_keeps_two():
-    device, train = HostDevice(memory_bytes=1 << 20), SETS["dense labels"]
+    device, train = Limited(1 << 20), SETS["dense labels"]
     feed, copied = CachedSet(device, train), []
     feed.reserve(5)
     free = device.free_bytes()

@@ -6,12 +6,12 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError, HogbatchError
 from hogbatch.kernels import reference
-from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
+from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.wire.messages import Done, Failed
 from hogbatch.workers.exchange import MAX_REFUSED
 from tests.support.assignments import assignment, examples
 from tests.support.gpu_engine_driver import ROWS, SPARSE, WIDE, Rehearsal, big, epochs, lease
-from tests.support.limited_devices import Kernels
+from tests.support.limited_devices import Kernels, Limited, OutOfHostMemory
 
 TEST_ROWS = 90
 NAN = float("nan")
@@ -37,7 +37,7 @@ def params_after(*leases, data=None, **settings):
 def test_no_row_is_lost_with_any_amount_of_memory(memory):
     test = examples(TEST_ROWS, seed=1)
     given = assignment(examples(ROWS), test, merge_every=2)
-    rig, batch, rows = Rehearsal(given, device=HostDevice(memory)), 512, 0
+    rig, batch, rows = Rehearsal(given, device=Limited(memory)), 512, 0
     for epoch in range(4):
         start = 0
         while start < ROWS:
@@ -113,7 +113,7 @@ def test_a_device_too_small_for_one_row_fails():
 
 def test_a_device_too_small_for_the_model_is_an_error_with_advice():
     with pytest.raises(HogbatchError, match="gpu:host has too little memory for this network: "):
-        Rehearsal(assigned(), device=HostDevice(memory_bytes=500))
+        Rehearsal(assigned(), device=Limited(500))
 
 
 # Numbers that are not finite -------------------------------------------------------------------

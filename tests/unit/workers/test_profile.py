@@ -9,10 +9,11 @@ import time
 import pytest
 from numpy.testing import assert_array_equal
 
-from hogbatch.kernels.gpu.device import HostDevice, OutOfHostMemory
+from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.workers.profile import MAX_AGE_S, profile
 from hogbatch.workers.trainer import Trainer
 from tests.support.assignments import assignment, examples
+from tests.support.limited_devices import OutOfHostMemory
 
 ROWS = 1000
 

@@ -10,7 +10,6 @@ from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
 from hogbatch.kernels.dropout import key_of
 from hogbatch.kernels.executor import DropoutKey, Executor
-from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.wire.messages import Lease
 from hogbatch.workers import feed
 from hogbatch.workers.profile import profile
@@ -27,7 +26,7 @@ from tests.support.assignments import (
     evaluated_scores,
     examples,
 )
-from tests.support.limited_devices import Clocked
+from tests.support.limited_devices import Clocked, Limited
 from tests.support.stored_scores import assert_stored
 
 ROWS, TEST_ROWS = 60, 25
@@ -40,7 +39,7 @@ def make(train, test=None, *, staged=False, **settings):
     with pytest.MonkeyPatch.context() as patch:
         if staged:
             patch.setattr(feed, "MAX_MEMORY_FRACTION", 0.0)
-        trainer = Trainer(HostDevice(memory_bytes=1 << 24), given)
+        trainer = Trainer(Limited(1 << 24), given)
     trainer.follow(0)
     return trainer, given
 

@@ -9,14 +9,15 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
-from hogbatch.kernels.gpu.device import Device, HostDevice, OutOfHostMemory, memory_shortage
+from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
 from hogbatch.machine import budget
+from tests.support.limited_devices import Limited, OutOfHostMemory
 from tests.support.operations import operations
 
 
-@pytest.mark.parametrize("memory", [None, 10_000])
-def test_arrays_round_trip_to_the_device(memory):
-    device, host = HostDevice(memory), np.arange(6, dtype=np.float32).reshape(2, 3)
+@pytest.mark.parametrize("device", [HostDevice(), Limited(10_000)], ids=["host", "limited"])
+def test_arrays_round_trip_to_the_device(device):
+    host = np.arange(6, dtype=np.float32).reshape(2, 3)
     there, back = device.to_device(host), np.empty_like(host)
     host[:] = 0  # the device has its own copy
     device.to_host(there, back)
@@ -37,7 +38,7 @@ def test_copies_do_not_convert():
 
 
 def test_memory_counts_until_the_last_view_is_gone():
-    device = HostDevice(memory_bytes=1000)
+    device = Limited(1000)
     array = device.empty((10, 10), np.float32)
     view = array[3:]
     del array
@@ -74,7 +75,7 @@ def test_host_memory_is_limited_by_the_cgroup(monkeypatch):
 
 
 def test_a_shortage_of_memory_is_reported_after_its_exception_is_gone():
-    device = HostDevice(memory_bytes=1000)
+    device = Limited(1000)
 
     def work():
         held = device.zeros(100, np.float64)

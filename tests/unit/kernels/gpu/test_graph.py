@@ -15,6 +15,7 @@ from hogbatch.kernels.gpu.graph import MAX_CAPTURED, CapturedSteps
 from tests.support.executor_runs import HYPER, ROWS, Run
 from tests.support.kernel_backends import Backend
 from tests.support.kernel_cases import FORMS, some_rows
+from tests.support.limited_devices import Limited
 from tests.support.pairs import pairs
 
 LOSS = LOSSES["softmax"]
@@ -190,7 +191,7 @@ def test_the_most_recently_used_steps_are_kept(device, recorder):
 
 
 def test_steps_continue_after_out_of_memory(monkeypatch):
-    device = HostDevice(memory_bytes=100_000)
+    device = Limited(100_000)
     recorder = Recorder(device, monkeypatch)
     training, expected = Training(device), Training(HostDevice())
     for _ in range(3):
