@@ -1,7 +1,6 @@
 """The `Device` of a GPU, implemented with CuPy."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from hogbatch.errors import DeviceError
 from hogbatch.kernels.gpu.contract import DeviceKernels
-from hogbatch.kernels.gpu.device import HostArray, Shape
+from hogbatch.kernels.gpu.device import Device, HostArray, Shape
 from hogbatch.kernels.gpu.nvidia_smi import query_gpu
 
 # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY: raised where memory does not come from
@@ -21,7 +20,7 @@ _OUT_OF_MEMORY = 2
 _PORTABLE, _MAPPED, _READ_ONLY = 1, 2, 8  # flags of cudaHostRegister
 
 
-class CudaDevice:
+class CudaDevice(Device):
     """One GPU. Raises DeviceError if CuPy or the GPU is missing.
 
     `precision` of matrix products: float32, tf32 or bfloat16. Only one thread at a time may compute
@@ -74,9 +73,6 @@ class CudaDevice:
         stream = self.xp.cuda.Stream(non_blocking=True)
         self._streams.append(stream)
         stream.use()
-
-    def host_time(self) -> float:
-        return time.perf_counter()
 
     def record_event(self) -> Any:
         # The host sleeps while it waits for the event.
@@ -147,12 +143,6 @@ class CudaDevice:
             yield
         finally:
             own.use()
-
-    def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
-        return self.xp.empty(shape, dtype)
-
-    def zeros(self, shape: Shape, dtype: DTypeLike) -> Any:
-        return self.xp.zeros(shape, dtype)
 
     def free_bytes(self) -> int:
         free, _ = self.xp.cuda.runtime.memGetInfo()

@@ -7,7 +7,7 @@ steps and merges can be tested, and policies tried out, on machines without a GP
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,8 +20,11 @@ Shape = int | tuple[int, ...]
 HostArray = NDArray[Any]
 
 
-class Device(Protocol):
+class Device:
     """One device with its memory, its kernels and its array module.
+
+    The methods are those of a device that is the host: every call completes its work before it
+    returns, and an event is the time. A GPU overrides them (`cuda_device`).
 
     Device arrays are ndarrays of `xp`. Any call may raise an error for which `is_out_of_memory` is
     true: not only allocations, because the first launch of a kernel loads its code and a captured
@@ -46,15 +49,18 @@ class Device(Protocol):
 
         Keys: driver, sm_mhz, memory_mhz, max_sm_mhz, max_memory_mhz. May take a second.
         """
+        return {}
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether `error` means that the device or the host has no memory left."""
+        return isinstance(error, MemoryError)
 
     def enter(self) -> None:
         """Create the stream of the calling thread, which must call this once, first of all."""
 
     def host_time(self) -> float:
         """Return the time of the host, in seconds since any moment."""
+        return time.perf_counter()
 
     def record_event(self) -> Any:
         """Record an event after all work that this thread has queued so far.
@@ -62,6 +68,7 @@ class Device(Protocol):
         The host sleeps while it waits for the event; it does not spin, because CPU workers need
         the core.
         """
+        return time.perf_counter()
 
     def wait_event(self, event: Any) -> None:
         """Let the work that this thread queues next wait for `event`; returns immediately."""
@@ -71,9 +78,13 @@ class Device(Protocol):
 
     def elapsed(self, start: Any, end: Any) -> float:
         """Return the seconds between two events of this device that are done."""
+        return end - start
 
     def measure(self, work: Callable[[], None]) -> float:
         """Do `work`; return the seconds of the device for it, without those of other programs."""
+        began = time.thread_time()
+        work()
+        return time.thread_time() - began
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Run `work`, and return a function that repeats it: on a GPU, as a CUDA graph.
@@ -81,21 +92,30 @@ class Device(Protocol):
         `work` must do the same operations on the same arrays each time. It must not allocate the
         second time, and must not copy anything to the host.
         """
+        work()
+        return work
 
     def to_device(self, host: HostArray) -> Any:
         """Return a new device array with the contents of `host`."""
+        array = self.empty(host.shape, host.dtype)
+        array[...] = host
+        return array
 
     def to_host(self, array: Any, out: HostArray) -> None:
         """out = array; same shape and dtype, both C-contiguous. Returns when it is done."""
+        np.copyto(out, array, casting="no")
 
     def copy_into(self, array: Any, host: HostArray) -> None:
         """array = host; same shape and dtype, both C-contiguous. `host` may change afterwards."""
+        np.copyto(array, host, casting="no")
 
     def queue_copy(self, array: Any, host: HostArray) -> None:
         """Queue array = host. `host` must be pinned, and must not change before this is done."""
+        self.copy_into(array, host)
 
     def queue_to_host(self, array: Any, out: HostArray) -> None:
         """Queue out = array. `out` must be pinned."""
+        np.copyto(out, array, casting="no")
 
     def copy_stream(self) -> AbstractContextManager[Any]:
         """A context in which the thread's work is queued for another stream.
@@ -103,42 +123,63 @@ class Device(Protocol):
         That work runs concurrently with all other work, so events must order the two. Nothing may
         be allocated in the context. Only one thread may use the stream.
         """
+        return nullcontext()
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         """Return a new uninitialized device array."""
+        return self.xp.empty(shape, dtype)
 
     def zeros(self, shape: Shape, dtype: DTypeLike) -> Any:
         """A new device array of zeros."""
+        return self.xp.zeros(shape, dtype)
 
     def free_bytes(self) -> int:
         """Number of bytes that can still be allocated."""
+        return available().size
 
     def free_unused(self) -> None:
         """Release memory that was freed but is cached for reuse."""
 
     def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
         """Return a new uninitialized host array in page-locked memory, for fast copies."""
+        return np.empty(shape, dtype)
 
     def visible(self, shape: Shape, dtype: DTypeLike) -> tuple[HostArray, Any]:
         """Return a new array of zeros in page-locked memory, and the device's view of it."""
+        array = np.zeros(shape, dtype)
+        return array, array
 
     def mapped(self, array: HostArray) -> Any | None:
         """Return the pinned `array` as a device array, so that kernels access host memory.
 
         Returns None if the device does not support this.
         """
+        return array
 
     def pin(self, array: HostArray) -> bool:
         """Lock the pages of `array`, so that copies run at full speed; return whether it worked.
 
         Slow: call it once for the whole mapping. Never raises; unpinned memory is only slower.
         """
+        return True
 
     def unpin(self, array: HostArray) -> None:
         """Undo `pin`; to be called before `array` is unmapped."""
 
     def synchronize(self) -> None:
         """Block until all queued work is done."""
+
+
+class HostDevice(Device):
+    """The host as a replacement for a GPU: NumPy arrays and the reference kernels."""
+
+    name = "gpu:host"
+    model = "host"
+    kernels = cast(DeviceKernels, reference)
+    xp: Any = np
+    failures: tuple[type[BaseException], ...] = ()
+    warm_up_seconds = 0.0
+    measured_seconds = 1e-3  # the clock of a thread is exact
 
 
 def memory_shortage(device: Device, work: Callable[[], None]) -> str | None:
@@ -153,104 +194,3 @@ def memory_shortage(device: Device, work: Callable[[], None]) -> str | None:
             raise
         return str(error) or type(error).__name__
     return None
-
-
-class HostDevice:
-    """The host as a replacement for a GPU: NumPy arrays and the reference kernels."""
-
-    name = "gpu:host"
-    model = "host"
-    failures: tuple[type[BaseException], ...] = ()
-    warm_up_seconds = 0.0
-    measured_seconds = 1e-3  # the clock of a thread is exact
-    kernels = cast(DeviceKernels, reference)
-    xp: Any = np
-
-    def state(self) -> dict[str, str]:
-        """Return {}: there is no driver, and the clocks are those of all work on the host."""
-        return {}
-
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        return isinstance(error, MemoryError)
-
-    def enter(self) -> None:
-        """Do nothing: every call completes its work before it returns."""
-
-    def host_time(self) -> float:
-        return time.perf_counter()
-
-    def record_event(self) -> float:
-        """Return the time, because all work is done."""
-        return time.perf_counter()
-
-    def wait_event(self, event: float) -> None:
-        """Do nothing: all work is done."""
-
-    def synchronize_event(self, event: float) -> None:
-        """Do nothing: all work is done."""
-
-    def elapsed(self, start: float, end: float) -> float:
-        return end - start
-
-    def measure(self, work: Callable[[], None]) -> float:
-        began = time.thread_time()
-        work()
-        return time.thread_time() - began
-
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        work()
-        return work
-
-    def to_device(self, host: HostArray) -> HostArray:
-        array = self.empty(host.shape, host.dtype)
-        array[...] = host
-        return array
-
-    def to_host(self, array: HostArray, out: HostArray) -> None:
-        np.copyto(out, array, casting="no")
-
-    def copy_into(self, array: HostArray, host: HostArray) -> None:
-        np.copyto(array, host, casting="no")
-
-    def queue_copy(self, array: HostArray, host: HostArray) -> None:
-        self.copy_into(array, host)
-
-    def queue_to_host(self, array: HostArray, out: HostArray) -> None:
-        np.copyto(out, array, casting="no")
-
-    def copy_stream(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def empty(self, shape: Shape, dtype: DTypeLike) -> HostArray:
-        array: HostArray = self.xp.empty(shape, dtype)
-        return array
-
-    def zeros(self, shape: Shape, dtype: DTypeLike) -> HostArray:
-        array: HostArray = self.xp.zeros(shape, dtype)
-        return array
-
-    def free_bytes(self) -> int:
-        return available().size
-
-    def free_unused(self) -> None:
-        """Do nothing: nothing is cached."""
-
-    def pinned(self, shape: Shape, dtype: DTypeLike) -> HostArray:
-        return np.empty(shape, dtype)
-
-    def visible(self, shape: Shape, dtype: DTypeLike) -> tuple[HostArray, HostArray]:
-        array = np.zeros(shape, dtype)
-        return array, array
-
-    def mapped(self, array: HostArray) -> HostArray:
-        return array
-
-    def pin(self, array: HostArray) -> bool:
-        """Return True: the device memory is host memory, so no pages have to be locked."""
-        return True
-
-    def unpin(self, array: HostArray) -> None:
-        """Do nothing: no pages were locked."""
-
-    def synchronize(self) -> None:
-        """Do nothing: all work is done."""
