@@ -97,10 +97,9 @@ CHECKS: Final[dict[str, Callable[[], Verdict]]] = {
 @cache
 def inspected_gpus() -> "ProbeResult":
     """The usable GPUs; CuPy is tried in a process of its own."""
-    from hogbatch.kernels.gpu.inspection import inspect_gpus  # here: these modules need NumPy
-    from hogbatch.kernels.gpu.probe import probe
+    from hogbatch.kernels.gpu.probe import find_gpus  # here: it needs msgspec
 
-    return inspect_gpus(CUDA_SECONDS) or probe()
+    return find_gpus(CUDA_SECONDS, pin=True)
 
 
 def count_pci_gpus(root: Path = ROOT) -> int:

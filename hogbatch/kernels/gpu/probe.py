@@ -6,20 +6,24 @@ driver may crash it. So GPUs are probed in a short-lived process:
     python -m hogbatch.kernels.gpu.probe
 
 prints one line {"devices": [{"ordinal": 0, "name": "...", "memory": bytes}], "reason": "..."};
-`reason` is null when there are devices. `find_gpus` runs it and reads the line.
+`reason` is null when there are devices. With the argument PIN, memory is pinned for each of them,
+and `pinning_error` says why that failed. `find_gpus` runs it and reads the line.
 """
 
 import importlib.util
+import mmap
 import re
 import subprocess
 import sys
 from importlib import metadata
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-T = TypeVar("T")
-FAILURES = OSError, subprocess.SubprocessError, msgspec.DecodeError  # of `answer_of`
+PIN = "--pin"
+PINNED_BYTES = 1 << 20
+PORTABLE_AND_MAPPED = 3  # flags of cudaHostRegister, as for shared memory
 _CUPY_PACKAGE = re.compile(r"cupy(-cuda.*|-rocm.*)?")
 
 
@@ -29,9 +33,7 @@ class Gpu(msgspec.Struct, frozen=True):
     ordinal: int
     name: str
     memory: int  # bytes
-    pinning_error: str | None = (
-        None  # why memory of the host cannot be pinned for it; see inspection
-    )
+    pinning_error: str | None = None  # why memory of the host cannot be pinned for it, if known
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
@@ -41,28 +43,21 @@ class ProbeResult(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-def find_gpus(timeout: float = 120.0) -> ProbeResult:
+def find_gpus(timeout: float = 120.0, *, pin: bool = False) -> ProbeResult:
     """Probe in a separate process. Never raises: failures there become the reason.
 
     `timeout` is in seconds; the first initialization of CUDA on a machine can take many. Without
-    CuPy no process is started.
+    CuPy no process is started. `pin`: memory is pinned for each GPU.
     """
     if importlib.util.find_spec("cupy") is None:
         return probe()
+    # -P: without modules of the working directory
+    command = [sys.executable, "-P", "-m", "hogbatch.kernels.gpu.probe", *([PIN] if pin else [])]
     try:
-        return answer_of("hogbatch.kernels.gpu.probe", ProbeResult, timeout)
-    except FAILURES as error:
+        answer = subprocess.run(command, capture_output=True, timeout=timeout, check=True)
+        return msgspec.json.decode(answer.stdout, type=ProbeResult)
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
         return ProbeResult(reason=f"the GPU probe failed: {error}")
-
-
-def answer_of(module: str, kind: type[T], timeout: float) -> T:
-    """Run `module` in a separate process for up to `timeout` seconds; decode the JSON it prints.
-
-    Raises one of FAILURES.
-    """
-    command = [sys.executable, "-P", "-m", module]  # without -P: modules of the working directory
-    answer = subprocess.run(command, capture_output=True, timeout=timeout, check=True)
-    return msgspec.json.decode(answer.stdout, type=kind)
 
 
 def probe() -> ProbeResult:
@@ -130,10 +125,34 @@ def _describe(runtime: Any, ordinal: int) -> Gpu:
     )
 
 
+def with_pinning_errors(found: ProbeResult) -> ProbeResult:
+    """The result with the `pinning_error` of each GPU, found in this process."""
+    devices = (
+        replace(gpu, pinning_error=_pinning_error(sys.modules["cupy"].cuda.runtime, gpu.ordinal))
+        for gpu in found.devices
+    )
+    return ProbeResult(tuple(devices), found.reason)
+
+
+def _pinning_error(runtime: Any, ordinal: int) -> str | None:
+    """Pin some memory that is mapped as shared memory is; return why that fails, if it does."""
+    import numpy as np  # here: the parent process does not need it
+
+    try:
+        runtime.setDevice(ordinal)
+        memory = np.frombuffer(mmap.mmap(-1, PINNED_BYTES), np.uint8)
+        runtime.hostRegister(memory.ctypes.data, memory.nbytes, PORTABLE_AND_MAPPED)
+        runtime.hostUnregister(memory.ctypes.data)
+    except Exception as error:  # whatever the driver raises is the finding
+        return first_line(error)
+    return None
+
+
 def first_line(error: BaseException) -> str:
     """The first line of the exception's message, or its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":
-    print(msgspec.json.encode(probe()).decode())
+    result = with_pinning_errors(probe()) if PIN in sys.argv[1:] else probe()
+    print(msgspec.json.encode(result).decode())

@@ -1,17 +1,15 @@
-"""Properties of usable GPUs, with a stand-in for CuPy."""
+"""Memory that is pinned for usable GPUs, with a stand-in for CuPy."""
 
 import sys
 
 import pytest
 
-from benchmarks.common.job import WITHIN_S
-from hogbatch.kernels.gpu import inspection
-from hogbatch.kernels.gpu.inspection import inspect, inspect_gpus
+from hogbatch.kernels.gpu.probe import probe, with_pinning_errors
 from tests.unit.kernels.gpu.test_probe import FakeCupy, installed
 
 
 class FakeRuntime(FakeCupy):
-    """The part of CuPy that the inspection uses in addition."""
+    """The part of CuPy that pinning uses in addition."""
 
     def setDevice(self, ordinal):
         self.ordinal = ordinal
@@ -36,13 +34,5 @@ def cupy(monkeypatch):
 
 def test_memory_that_cannot_be_pinned_is_reported_for_its_gpu(cupy):
     cupy(count=2, failures={"pin 1": RuntimeError("cudaErrorMemoryAllocation: no\nmore")})
-    assert [gpu.pinning_error for gpu in inspect().devices] == [
-        None,
-        "cudaErrorMemoryAllocation: no",
-    ]
-
-
-def test_without_cupy_no_process_is_started(monkeypatch):
-    monkeypatch.setattr(inspection.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert inspect_gpus(WITHIN_S) is None
+    errors = [gpu.pinning_error for gpu in with_pinning_errors(probe()).devices]
+    assert errors == [None, "cudaErrorMemoryAllocation: no"]
