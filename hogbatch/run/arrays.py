@@ -18,8 +18,8 @@ from hogbatch.data.order import Fractions
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
 from hogbatch.data.table.given import later_set, training_set
-from hogbatch.data.table.groups import grouped_rows
 from hogbatch.data.table.kinds import TableOptions
+from hogbatch.data.table.rows import grouped_rows
 from hogbatch.data.weights import ClassWeights, read_class_weights, used_rows
 from hogbatch.errors import UsageError
 from hogbatch.model.trained import Model

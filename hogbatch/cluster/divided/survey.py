@@ -24,7 +24,7 @@ from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.scale import ColumnMoments
 from hogbatch.data.sizes import SetSizes
-from hogbatch.data.table.usable import UnexpectedCell
+from hogbatch.data.table.rows import UnexpectedCell
 from hogbatch.errors import DataError
 
 ONLY_NUMBERS: Final = (

@@ -6,9 +6,9 @@ import numpy as np
 
 from hogbatch.kernels.contract import LINEAR, RELU
 from hogbatch.kernels.gpu import dense, losses, replica, sparse, staging
-from hogbatch.kernels.gpu.column_sums import ColumnSums
 from hogbatch.kernels.gpu.cublas import Cublas
 from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, PLAIN, RELU_BIAS, CublasLt
+from hogbatch.kernels.gpu.dense import ColumnSums
 
 
 class GpuKernels:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+import numpy as np
 from msgspec import structs
 
 from hogbatch.kernels.gpu.device import Device, HostDevice
@@ -21,13 +22,45 @@ from hogbatch.simulate.hardware.description import (
     read_server,
 )
 from hogbatch.simulate.hardware.estimates import Positive
-from hogbatch.simulate.hardware.gpu_cost import GpuCost
+from hogbatch.simulate.hardware.gpu_cost import HAND_OVER, GpuCost
 from hogbatch.simulate.hardware.workload import Workload
-from hogbatch.simulate.profile import gpu as on_gpu
 from hogbatch.simulate.profile.cpu import Measured, build_tables, measure
 from hogbatch.simulate.profile.fit import NOT_MEASURED, Probe, fit
 from hogbatch.simulate.profile.networks import DENSE, HASHED, SPARSE, Sizes, build
 from hogbatch.workers.trainer import Trainer
+
+REPETITIONS = 3  # the fastest counts, because noise only slows down
+LARGE, SMALL = 1 << 22, 1 << 8  # floats; of transfers
+
+
+def measure_transfers(device: Device) -> dict[str, float]:
+    """Measure transfers and the operations of a merge.
+
+    Returns the figures of a description, in bytes per second and seconds.
+    """
+    nbytes = 4 * LARGE
+    pulled, params, base, seen, change = (device.zeros(LARGE, np.float32) for _ in range(5))
+    host, (shared, mapped) = device.pinned(LARGE, np.float32), device.visible(LARGE, np.float32)
+    host[:] = 0
+    finite = device.zeros(1, np.float32)
+    exchanged = pulled, params, base, seen, change, finite
+
+    def timed(work: Callable[[], None]) -> float:
+        work()
+        return min(device.measure(work) for _ in range(REPETITIONS))
+
+    latency = timed(lambda: device.copy_into(pulled[:SMALL], host[:SMALL]))
+    down = timed(lambda: device.to_host(change, host))
+    up = timed(lambda: device.copy_into(pulled, shared))
+    add = timed(lambda: device.kernels.add(0.5, 0.0, seen, change, mapped, pulled))
+    hand_over = timed(lambda: device.kernels.hand_over(*exchanged))
+    return {
+        "exchange_speed": HAND_OVER * nbytes / hand_over,
+        "link_speed": 2 * nbytes / (down + up),
+        "link_seconds": latency,
+        "mapped_speed": 2 * nbytes / add,
+    }
+
 
 CORE: Final = Path("/sys/devices/system/cpu/cpu0")
 USUAL: Final = "epyc-2cores"  # the description from whose figures of CPU and host a fit starts
@@ -86,7 +119,7 @@ def _cpu_at_start(source: str) -> Cpu:
         _unmeasured(usual.memory, source, "far_speed", "barrier_seconds"),
         private_cache=_cache_size(2) or usual.memory.private_cache,
         shared_cache=_cache_size(3) or usual.memory.shared_cache,
-        copy_speed=on_gpu.measure_transfers(HostDevice())["link_speed"],
+        copy_speed=measure_transfers(HostDevice())["link_speed"],
     )
     return structs.replace(
         _unmeasured(usual, source, "smt_gain", "slice_seconds"),
@@ -162,7 +195,7 @@ def describe_gpu(ordinal: int | str, source: str, report: Report) -> tuple[Serve
         device, sizes = CudaDevice(ordinal), BATCHES_ON_GPU
         device.enter()
         usual = structs.replace(read_server(USUAL_GPU).gpus[0], ordinal=ordinal, model=device.model)
-    speeds = on_gpu.measure_transfers(device)
+    speeds = measure_transfers(device)
     start = structs.replace(_unmeasured(usual, source), **speeds)
     probes: list[Probe] = []
     for network in ON_GPU:

@@ -6,8 +6,8 @@ import stat
 import pytest
 
 from benchmarks.common.job import WITHIN_S
-from hogbatch.kernels.gpu import nvidia_smi
-from hogbatch.kernels.gpu.nvidia_smi import query_gpu
+from hogbatch.kernels.gpu import cuda_device
+from hogbatch.kernels.gpu.cuda_device import query_gpu
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def answer(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def ask(body, timeout=WITHIN_S):
-        monkeypatch.setattr(nvidia_smi, "TIMEOUT", timeout)
+        monkeypatch.setattr(cuda_device, "TIMEOUT", timeout)
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(stat.S_IRWXU)
         return query_gpu("0000:C1:00.0")

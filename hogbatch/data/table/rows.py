@@ -1,18 +1,78 @@
-"""The rows of a table that can be used: those without unexpected cells, with a label."""
+"""The rows of a table that are used, their weights and their groups."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.data.columns import find
+from hogbatch.data.order import Groups
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.skipped import MAX_REPORTED, NONE_SKIPPED, LineError, SkippedLines
-from hogbatch.data.table.columns import Table
+from hogbatch.data.table.columns import DateColumn, NumberColumn, Table, to_categories
 from hogbatch.data.table.labels import TableLabels
-from hogbatch.data.table.typed import UnexpectedCells
-from hogbatch.errors import DataError
-from hogbatch.machine.printable import quoted
+from hogbatch.data.table.typed import UnexpectedCells, typed
+from hogbatch.data.weights import used_rows
+from hogbatch.errors import DataError, UsageError
+from hogbatch.machine.printable import digits, quoted
+
+
+def weighted_rows(table: Table, name: str | None) -> tuple[Table, NDArray[np.float64] | None]:
+    """The rows of weight above 0, and their weights from column `name`, which is left out.
+
+    Without a name: all rows, and None. DataError for a cell that is not a number of at least 0.
+    """
+    if name is None:
+        return table, None
+    position = find(table.form, name, "weight")
+    column, wrong = typed(table, position, "number")
+    if wrong is not None:
+        raise DataError(f"{table.locate(int(wrong.rows[0]))}: {wrong.complaint}, the row's weight")
+    assert isinstance(column, NumberColumn)
+    weights = column.values.astype(np.float64)
+    expected = f"column {quoted(name)}: expected a weight"
+    for row in np.flatnonzero(~(weights >= 0))[:1].tolist():
+        got = "a missing value" if np.isnan(weights[row]) else digits(weights[row])
+        raise DataError(f"{table.locate(row)}: {expected} of at least 0; got {got}")
+    if not weights.any():
+        raise DataError(f"{table.source}: {expected} above 0; got only zeros")
+    columns = {n: each for n, each in table.columns.items() if n != position}
+    kept, own = used_rows(weights, len(weights))
+    table = replace(table, columns=columns)
+    return (table if kept is None else table.of_rows(kept)), own
+
+
+def grouped_rows(table: Table, group: str | None, time: str | None) -> Groups | None:
+    """The groups of the rows: the values of column `group`, or of `time` in ascending order.
+
+    Without names: None. UsageError for two names. DataError for missing values, times that are
+    neither numbers nor dates.
+    """
+    if group is not None and time is not None:
+        raise UsageError(
+            "--group and --time split the rows in different ways; expected one of them"
+        )
+    name, use = (group, "group") if time is None else (time, "time")
+    if name is None:
+        return None
+    column, wrong = typed(table, find(table.form, name, use), "category" if time is None else None)
+    if wrong is not None:
+        raise DataError(f"{table.locate(int(wrong.rows[0]))}: {wrong.complaint}, the row's {use}")
+    expected = f"column {quoted(name)}: expected a {use} in each row"
+    for row in np.flatnonzero(column.missing)[:1].tolist():
+        raise DataError(f"{table.locate(row)}: {expected}; got a missing value")
+    if isinstance(column, NumberColumn | DateColumn):
+        cells = column.values if isinstance(column, NumberColumn) else column.seconds
+        numbers = np.unique(cells, return_inverse=True)[1]
+    else:
+        texts = to_categories(column)
+        if time is not None:
+            got = quoted(texts.values[texts.codes[0]])
+            raise DataError(f"{table.locate(0)}: {expected}, a number or date; got {got}")
+        numbers = np.unique(np.array(texts.values), return_inverse=True)[1][texts.codes]
+    return Groups(numbers, f"{table.source}: column {quoted(name)}", ordered=time is not None)
 
 
 class UnexpectedCell(DataError):
