@@ -107,7 +107,7 @@ def serve(
             start.plan, policy, address=plane.address, plane=plane.name, servers=start.servers
         )
         router, published = cleanup.enter_context(
-            open_planes(config, run_dir, segments, directory.run_lock)
+            open_planes(run_dir, segments, directory.run_lock)
         )
         router.watch(dealer)
         router.watch(frames.fileno())

@@ -62,15 +62,13 @@ def _like(fitted: Fitted, raw: RawSet) -> RawSet:
     return replace(raw, features=width, columns=columns, index_base=base)
 
 
-def rows_as(
-    path: str | Path, options: ReadOptions, cache: DataCache | None, part: str = "test"
-) -> RawSet:
+def rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> RawSet:
     """Read rows for a model of `options.features` inputs: checked and not yet scaled.
 
     The columns of a CSV file are matched to `options.columns`, and those of a table to its
-    encoding. The name of a sample means its file `part`.
+    encoding. The name of a sample means its test file.
     """
-    raw = read_as(file_of(path, part), options, cache)
+    raw = read_as(file_of(path, "test"), options, cache)
     assert options.features is not None
     return _match_features(raw, options.features)
 

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 
-from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.run.launch.claims import pinning
 from hogbatch.run.launch.local import LEAVE_WITHIN_S, LocalLauncher
@@ -18,7 +17,7 @@ from hogbatch.wire.sockets import Router
 
 @contextmanager
 def open_planes(
-    config: TrainConfig, run_dir: Path, segments: RunSegments, run_lock: RunLock
+    run_dir: Path, segments: RunSegments, run_lock: RunLock
 ) -> Iterator[tuple[Router, PublishedSegments]]:
     """Open the control and data plane, and publish their addresses to workers."""
     with ExitStack() as cleanup:

@@ -51,10 +51,7 @@ class ThisServer(Platform):
             return train_here(components, self.callbacks)
         sample_mean = setup.plan.stopping.average and not config.deterministic
         with (
-            open_planes(config, run_dir, segments, components.directory.run_lock) as (
-                router,
-                published,
-            ),
+            open_planes(run_dir, segments, components.directory.run_lock) as (router, published),
             launched_workers(workers, run_dir, config.pin) as launcher,
             mean.sampling() if sample_mean else nullcontext(),
         ):

@@ -16,7 +16,6 @@ from hogbatch.coordinator.commands import (
     ShowMean,
 )
 from hogbatch.coordinator.plan import Identity, Limits, Plan, StoppingCriteria
-from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import WorkerParked, WorkerUnparked
 from hogbatch.policy.learning_rate import LearningRate
@@ -88,12 +87,6 @@ class SimulatedWorld(World):
 
     def copy_seconds(self) -> float:
         return self.rng.uniform(0, WORK_S)
-
-    def copy(self) -> str | None:
-        return None
-
-    def save(self, saved: SavedState) -> None:
-        """Write no checkpoint."""
 
     def _record(self, command: Record) -> None:
         match command.event:

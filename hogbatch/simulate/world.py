@@ -67,13 +67,12 @@ class World(ABC):
     def copy_seconds(self) -> float:
         """Seconds from the command to take a snapshot until `copy` is called."""
 
-    @abstractmethod
     def copy(self) -> str | None:
-        """Take a snapshot of the model; return the parameter that is not finite, if any."""
+        """Take a snapshot of a model; return the parameter that is not finite, if any."""
+        return None
 
-    @abstractmethod
-    def save(self, saved: SavedState) -> None:
-        """Begin to write the snapshot that was taken last."""
+    def save(self, saved: SavedState) -> None:  # noqa: B027
+        """Begin to write the snapshot that was taken last, if there are checkpoints."""
 
     # Running --------------------------------------------------------------------------------
 

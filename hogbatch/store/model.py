@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
@@ -38,13 +38,7 @@ class SharedModel:
 
     @classmethod
     def of(cls, segment: Segment) -> Self:
-        return cls(
-            segment.array("model/params"),
-            segment.array("model/first"),
-            segment.array("model/second"),
-            segment.array("model/steps"),
-            segment.array("model/merges"),
-        )
+        return cls(*(segment.array(f"model/{field.name}") for field in fields(cls)))
 
     @property
     def memory(self) -> NDArray[np.uint8]:

@@ -25,7 +25,6 @@ from hogbatch.coordinator.commands import (
     ShowMean,
 )
 from hogbatch.coordinator.interrupts import Interrupts
-from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.batch import Examples
 from hogbatch.errors import UsageError
 from hogbatch.events.crash import crash_report
@@ -102,9 +101,6 @@ class RehearsedWorld(World):
 
     def copy(self) -> str | None:
         return self._components.snapshots.copy()
-
-    def save(self, saved: SavedState) -> None:
-        """Do nothing: a rehearsal has no checkpoints."""
 
 
 class Rehearsal(Platform):
