@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,18 +14,17 @@ from hogbatch.config.sets import SetName
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.data import csr
-from hogbatch.data.batch import Examples, Inputs
+from hogbatch.data.batch import Examples
 from hogbatch.data.encode import Encoding, label_text
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import take
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.source import ARRAYS
 from hogbatch.events.names import CONFIG, MODEL
-from hogbatch.kernels.blocks import NUMPY_KERNELS, count
-from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, SKIPPED, TOTALS
+from hogbatch.kernels.blocks import count
 from hogbatch.model.file import load_model
 from hogbatch.model.importances import Importance, importances_of
-from hogbatch.model.prediction import measure_numbers
+from hogbatch.model.prediction import evaluate_rows
 from hogbatch.model.trained import Floats, Model
 from hogbatch.views.console import Console, PlainConsole
 from hogbatch.views.report.reported import (
@@ -84,9 +82,11 @@ def measure(
     held_out = data.sets.get(name)
     if held_out is None or not _same(model, data.encoding, held_out, rows):
         return LeftOut(CHANGED), ()
-    loss, predictions = _assessed(model.plain, held_out, model.target_names)
+    plain = model.plain
+    loss = evaluate_rows(plain, held_out)["loss"]
     if not math.isclose(loss, recorded, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
         return LeftOut(CHANGED), ()
+    predictions = _predictions(plain, held_out, model.target_names)
     return replace(predictions, rows_of=name), importances(model, held_out, weights)
 
 
@@ -105,36 +105,22 @@ def importances(model: Model, held_out: Examples, weights: int) -> tuple[Importa
     return tuple(importances_of(model, some, REPEATS))
 
 
-def _assessed(
-    model: Model, test: Examples, targets: Sequence[str]
-) -> tuple[float, Quality | ManyClasses | Numbers]:
-    """The loss per row of a model without scaling and encoding, and its predictions."""
-    values, weights = test.labels.values, test.labels.weights if len(test.labels.weights) else None
+def _predictions(
+    model: Model, held_out: Examples, targets: Sequence[str]
+) -> Quality | ManyClasses | Numbers:
+    """The predictions of a model without scaling and encoding."""
+    inputs, labels, encoding = held_out.inputs, held_out.labels.values, model.encoding
     if isinstance(model.loss, OfNumbers):
-        loss, encoding, found = model.loss, model.encoding, model.scores(test.inputs)
-        predicted = encoding.predictions_of(loss.predict(found))
-        true = encoding.numbers_of(values.reshape(predicted.shape))
-        measured = measure_numbers(loss, encoding, found, true, test.labels.weights)
-        numbers = numbers_of if len(targets) == 1 else partial(_of_targets, targets)
-        return measured["loss"], numbers(predicted, true)
-    if model.encoding.outputs > MAX_LABELS:
-        return _of_many_classes(model, test.inputs, values.astype(np.int64), weights)
-    scores: Floats = model.scores(test.inputs)
-    return _loss(model, test, scores), quality_of(model, scores, values.astype(np.int64))
-
-
-def _of_many_classes(
-    model: Model, inputs: Inputs, true: NDArray[np.int64], weights: NDArray[np.float32] | None
-) -> tuple[float, ManyClasses]:
-    """As `_assessed`, part by part, because the scores of all classes may not fit into memory."""
-    places = np.arange(len(true) + 1)
-    parts = [
-        (part.columns[:, 0], part.losses())
-        for part in model.summaries(inputs, 1, model.loss.kind, (places, true.astype(np.int32)))
-    ]
-    predicted, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
-    names = list(map(label_text, model.encoding.classes))
-    return float(np.average(losses, weights=weights)), classes_of(names, predicted, true)
+        predicted = model.predict(inputs)
+        true = encoding.numbers_of(labels.reshape(predicted.shape))
+        if len(targets) == 1:
+            return numbers_of(predicted, true)
+        return _of_targets(targets, predicted, true)
+    classes = labels.astype(np.int64)
+    if encoding.outputs > MAX_LABELS:
+        names = list(map(label_text, encoding.classes))
+        return classes_of(names, model.top(inputs, 1)[:, 0], classes)
+    return quality_of(model, model.scores(inputs), classes)
 
 
 def _unreadable(config: TrainConfig) -> str | None:
@@ -164,15 +150,6 @@ def _same(model: Model, encoding: Encoding, held_out: Examples, rows: int) -> bo
         and held_out.features == model.network.features
         and count(held_out.inputs) == rows
     )
-
-
-def _loss(model: Model, test: Examples, scores: Floats) -> float:
-    """The mean loss of the rows whose loss is finite; nan if there are none."""
-    totals, rows = np.zeros(TOTALS), len(scores)
-    labels, width = test.labels, scores.shape[1]
-    NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, np.arange(rows), width, scores, totals)
-    counted = rows - totals[SKIPPED] + totals[EXTRA_WEIGHT]
-    return float(totals[LOSS] / counted) if counted > 0 else math.nan
 
 
 def quality_of(model: Model, scores: Floats, true: NDArray[np.int64]) -> Quality:
