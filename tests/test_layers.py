@@ -60,7 +60,6 @@ PURE = [
     for module in modules.split() or [""]
 ]
 IMPURE_EXCEPTIONS = [
-    "hogbatch.coordinator.actions",
     "hogbatch.coordinator.background",
     "hogbatch.coordinator.interrupts",
     "hogbatch.coordinator.loop",

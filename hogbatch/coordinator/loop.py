@@ -1,7 +1,8 @@
 """The coordinator's event loop: sockets, clock, exits of processes and signals.
 
 It passes every event to the coordinator's state and carries out the commands that come back. It
-makes no decisions.
+makes no decisions. Slow actions for the model run on background threads, which pass the events that
+follow to the coordinator.
 """
 
 import os
@@ -13,19 +14,26 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from hogbatch.coordinator.actions import model_actions
-from hogbatch.coordinator.adapters import Adapters, RunAdapters
+from hogbatch.coordinator.adapters import Adapters, CheckpointAdapter, RunAdapters
 from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import (
     Actions,
     Command,
     Finish,
+    Keep,
     Kill,
+    LoadServer,
+    Measure,
     Quarantine,
     Record,
+    Report,
     Revoke,
+    RollBack,
     Send,
+    ShowKept,
+    ShowMean,
     Shuffle,
+    Snapshot,
 )
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.coordinator.state import Coordinator
@@ -198,5 +206,51 @@ def coordinator_loop(
 ) -> Loop:
     """The loop of a coordinator that decides about the rows and the model."""
     background = BackgroundTasks()
-    actions = model_actions(state, adapters, background)
+    actions = _model_actions(state, adapters, background)
     return Loop(state, adapters, background, interrupts, actions=actions)
+
+
+def _model_actions(
+    state: Coordinator, adapters: RunAdapters, background: BackgroundTasks
+) -> Actions:
+    snapshots = adapters.snapshots
+
+    def snapshot(command: Snapshot) -> None:
+        draft = None if command.saved is None else snapshots.draft(command.saved)
+        background.copies.submit(copy, draft)
+
+    def copy(draft: CheckpointAdapter | None) -> Event:
+        try:
+            not_finite_at = snapshots.copy(draft)
+        except ConnectionError:
+            return state.snapshot_failed
+        if draft is not None and not_finite_at is None:
+            background.writes.submit(write, draft)
+        return partial(state.snapshot_taken, not_finite_at)
+
+    def write(draft: CheckpointAdapter) -> Event:
+        return partial(written, draft, draft.write())
+
+    def written(draft: CheckpointAdapter, failure: str | None, now: float) -> list[Command]:
+        if failure is None:
+            adapters.record(draft.about)
+        return state.checkpoint_written(failure, now)
+
+    def measure(command: Measure) -> Event:
+        return partial(state.measured, adapters.measure(command.set, command.metric))
+
+    def load(command: LoadServer) -> Event:
+        assert adapters.load_server is not None, "only runs on several servers give this command"
+        failure = adapters.load_server(command.worker, command.source)
+        return partial(state.model_written, command.worker, failure)
+
+    return {
+        Snapshot: snapshot,
+        RollBack: lambda _: snapshots.roll_back(),
+        Report: lambda it: adapters.report(it.evaluation, state.totals(time.monotonic())),
+        ShowMean: lambda it: adapters.show_mean(it.shown),
+        ShowKept: lambda it: adapters.show_kept(it.shown),
+        Measure: lambda it: background.copies.submit(measure, it),
+        Keep: lambda it: adapters.keep(it.evaluation),
+        LoadServer: lambda it: background.exchanges.submit(load, it),
+    }
