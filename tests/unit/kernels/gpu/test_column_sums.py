@@ -16,9 +16,9 @@ def backend(backend_named):
 
 @pytest.fixture
 def column_sums(backend):
-    from hogbatch.kernels.gpu import column_sums
+    from hogbatch.kernels.gpu import dense
 
-    return column_sums
+    return dense
 
 
 def fetched(device, there):

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.testing import assert_array_equal
 
 from hogbatch.simulate.event_queue import EventQueue
-from hogbatch.simulate.rehearsal.hashed import RehearsedTables
+from hogbatch.simulate.rehearsal.cpu import RehearsedTables
 from tests.support.assignments import NEURONS, wide
 from tests.support.hash_table_builds import in_tables, true_codes
 from tests.unit.simulate.rehearsal.conftest import BATCH, batch_rows, concurrent, settings
