@@ -24,6 +24,7 @@ from msgspec.structs import replace
 PIN = "--pin"
 PINNED_BYTES = 1 << 20
 PORTABLE_AND_MAPPED = 3  # flags of cudaHostRegister, as for shared memory
+NOT_INSTALLED = "CuPy is not installed; install hogbatch[cuda12] or hogbatch[cuda13]"
 _CUPY_PACKAGE = re.compile(r"cupy(-cuda.*|-rocm.*)?")
 
 
@@ -50,7 +51,7 @@ def find_gpus(timeout: float = 120.0, *, pin: bool = False) -> ProbeResult:
     CuPy no process is started. `pin`: memory is pinned for each GPU.
     """
     if importlib.util.find_spec("cupy") is None:
-        return probe()
+        return ProbeResult(reason=NOT_INSTALLED)
     # -P: without modules of the working directory
     command = [sys.executable, "-P", "-m", "hogbatch.kernels.gpu.probe", *([PIN] if pin else [])]
     try:
@@ -72,9 +73,7 @@ def probe() -> ProbeResult:
         cupy = importlib.import_module("cupy")
     except ImportError as error:
         if not packages:
-            return ProbeResult(
-                reason="CuPy is not installed; install hogbatch[cuda12] or hogbatch[cuda13]"
-            )
+            return ProbeResult(reason=NOT_INSTALLED)
         return ProbeResult(reason=f"CuPy is installed but cannot be imported: {first_line(error)}")
     return _probe_with(cupy)
 
