@@ -11,7 +11,7 @@ from pathlib import Path
 from hogbatch.errors import HogbatchError
 from hogbatch.machine.limits import check_limits
 from hogbatch.machine.printable import printable_lines
-from hogbatch.machine.process import die_with
+from hogbatch.machine.process import collect_rarely, die_with
 from hogbatch.store.attach import attach_segments
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer
@@ -48,6 +48,7 @@ def run(run_dir: Path, engine: Engine, launcher: int | None) -> None:
 
     This process is killed when the process `launcher` ends; None if a user has started it.
     """
+    collect_rarely()
     if launcher is not None:
         die_with(launcher)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)

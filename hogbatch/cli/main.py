@@ -12,6 +12,7 @@ from hogbatch.cli.doctor import command as doctor
 from hogbatch.cli.parser import Usage
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
 from hogbatch.machine.printable import printable, printable_lines
+from hogbatch.machine.process import collect_rarely
 from hogbatch.version import version
 
 LESS_MEMORY: Final = "use fewer rows, a smaller network, or a machine with more memory"
@@ -86,8 +87,10 @@ def _interrupt_once(*_: object) -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. An error is printed as one sentence on stderr."""
-    if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt_once)
+    if arguments is None:  # this process is that of the program
+        collect_rarely()
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt_once)
     # PyArrow, if it is imported, then returns the memory of large columns to Linux.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
