@@ -12,8 +12,8 @@ import msgspec
 from hogbatch.cluster.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
 from hogbatch.cluster.channel import ServerFiles, ServersChannel
 from hogbatch.cluster.decisions.division import divide
+from hogbatch.cluster.decisions.pace import LEASE_S, merge_settings
 from hogbatch.cluster.decisions.server_merges import ServerMerges
-from hogbatch.cluster.decisions.settings import LEASE_S, merge_settings
 from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.server_figures import FIGURES_FILE, recorded
 from hogbatch.cluster.servers import Cluster

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hogbatch.cluster.decisions.pace import LEASE_S, MergeSettings
 from hogbatch.cluster.decisions.server_merges import ServerMerges
-from hogbatch.cluster.decisions.settings import LEASE_S, MergeSettings
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Revoke
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hogbatch.cluster.decisions.settings import merge_settings
+from hogbatch.cluster.decisions.pace import merge_settings
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.simulated_world import simulated_plan

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from hogbatch.cluster.decisions.pace import merge_settings
 from hogbatch.cluster.decisions.server_merges import ServerMerges
-from hogbatch.cluster.decisions.settings import merge_settings
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from hogbatch.cluster.decisions.settings import merge_settings
+from hogbatch.cluster.decisions.pace import merge_settings
 from hogbatch.coordinator.commands import Quarantine, Revoke
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Lease

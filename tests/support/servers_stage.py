@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, count
 
+from hogbatch.cluster.decisions.pace import MergeSettings
 from hogbatch.cluster.decisions.server_merges import ServerMerges
-from hogbatch.cluster.decisions.settings import MergeSettings
 from hogbatch.coordinator.commands import (
     Finish,
     Keep,

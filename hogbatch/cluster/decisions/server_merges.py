@@ -29,8 +29,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hogbatch.cluster.decisions.merging import merge_weights, sum_scales
-from hogbatch.cluster.decisions.pace import MergePace
-from hogbatch.cluster.decisions.settings import MergeSettings
+from hogbatch.cluster.decisions.pace import MergePace, MergeSettings
 from hogbatch.cluster.server_figures import recorded
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
 from hogbatch.coordinator.epochs import Epochs
