@@ -11,12 +11,11 @@ from typing import Literal
 
 from msgspec import structs
 
-from hogbatch.coordinator.accounting import LeaseAccounting
 from hogbatch.coordinator.commands import Command, Kill, Record, Revoke, Send
 from hogbatch.coordinator.decisions import Decisions
 from hogbatch.coordinator.ending import Ending
 from hogbatch.coordinator.epochs import Epochs
-from hogbatch.coordinator.leases import Leases
+from hogbatch.coordinator.leases import LeaseAccounting, Leases
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.recovery import Recovery
