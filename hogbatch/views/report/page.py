@@ -5,7 +5,6 @@ from importlib import resources
 from typing import Final
 
 from hogbatch.views.report.chart import Chart, chart_settings
-from hogbatch.views.report.comparison import differing_table, results_table
 from hogbatch.views.report.figures import (
     calibration,
     comparison_figures,
@@ -30,11 +29,13 @@ from hogbatch.views.report.tables import (
     class_table,
     column_table,
     confusion_table,
+    differing_table,
     environment_table,
     event_table,
     importance_table,
     number_table,
     result_table,
+    results_table,
     settings_table,
     worker_table,
 )

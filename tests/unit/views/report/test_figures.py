@@ -3,7 +3,6 @@ import math
 import pytest
 
 from hogbatch.events.event import WorkerParked, WorkerUnparked
-from hogbatch.views.report.comparison import common_loss, differing_table, results_table
 from hogbatch.views.report.figures import (
     comparison_figures,
     losses,
@@ -11,6 +10,7 @@ from hogbatch.views.report.figures import (
     run_figures,
     timeline,
 )
+from hogbatch.views.report.tables import common_loss, differing_table, results_table
 from tests.support.run_events import evaluation, joined, lease, ready, started, state_after
 from tests.unit.views.report.conftest import reported
 
