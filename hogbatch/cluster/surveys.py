@@ -16,9 +16,8 @@ import msgspec
 
 from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.divided.decide import DividedData, decide, with_held_out
-from hogbatch.cluster.divided.reading import survey_held_out
+from hogbatch.cluster.divided.reading import survey, survey_held_out
 from hogbatch.cluster.divided.records import PartSurvey
-from hogbatch.cluster.divided.survey import survey
 from hogbatch.config.sources import merge_sources, to_toml
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.cache import DataCache

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.buffers import ExchangeBuffers
-from hogbatch.cluster.exchange import ChangeExchange
+from hogbatch.cluster.model_merges import ChangeExchange
 from hogbatch.cluster.planes.base import PlaneError
 from hogbatch.wire.messages import Reduce
 

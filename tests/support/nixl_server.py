@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.buffers import ExchangeBuffers
-from hogbatch.cluster.exchange import ChangeExchange
+from hogbatch.cluster.model_merges import ChangeExchange
 from hogbatch.cluster.planes.base import PlaneError
 from hogbatch.cluster.planes.nixl import NixlPlane
 from tests.support.merging_servers import reduction

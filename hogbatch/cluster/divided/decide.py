@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from hogbatch.cluster.divided.reading import sizes_of
+from hogbatch.cluster.divided.reading import sizes_of, split_part
 from hogbatch.cluster.divided.records import (
     DividedFiles,
     HeldOutFile,
@@ -23,7 +23,6 @@ from hogbatch.cluster.divided.records import (
     StoredScaler,
     segment_of,
 )
-from hogbatch.cluster.divided.survey import split_part
 from hogbatch.config.losses import encodings_for
 from hogbatch.config.sets import SetName
 from hogbatch.data.batch import dense_inputs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.common.job import WITHIN_S
-from hogbatch.cluster.exchange import _NOTE, MergeAborted
+from hogbatch.cluster.model_merges import _NOTE, MergeAborted
 from hogbatch.cluster.planes.base import PlaneError
 from tests.support.merging_servers import Servers
 from tests.support.pairs import pairs

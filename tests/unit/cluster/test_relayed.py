@@ -10,8 +10,8 @@ from msgspec.msgpack import decode, encode
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.buffers import ExchangeBuffers
-from hogbatch.cluster.exchange import ChangeExchange
 from hogbatch.cluster.frames import FrameSocket
+from hogbatch.cluster.model_merges import ChangeExchange
 from hogbatch.cluster.planes.base import PlaneError
 from hogbatch.cluster.planes.relayed import Note, RelayedPlane, RelayedWrite, Written
 from tests.support.merging_servers import reduction

@@ -8,8 +8,7 @@ import pandas as pd
 import scipy.sparse
 
 from hogbatch.cluster.divided.decide import decide
-from hogbatch.cluster.divided.reading import read_in_turn
-from hogbatch.cluster.divided.survey import survey
+from hogbatch.cluster.divided.reading import read_in_turn, survey
 from hogbatch.cluster.surveys import list_parts
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from hogbatch.cluster.divided.decide import decide
-from hogbatch.cluster.divided.reading import read_part
-from hogbatch.cluster.divided.survey import survey
+from hogbatch.cluster.divided.reading import read_part, survey
 from hogbatch.data.cache import DataCache
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions

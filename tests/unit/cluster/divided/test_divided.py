@@ -8,8 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.cluster.divided import reading
-from hogbatch.cluster.divided.reading import read_in_turn, read_part, sizes_of
-from hogbatch.cluster.divided.survey import split_part
+from hogbatch.cluster.divided.reading import read_in_turn, read_part, sizes_of, split_part
 from hogbatch.data.load import load
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
