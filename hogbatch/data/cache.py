@@ -6,7 +6,7 @@ entry is a sequence of arrays in the format of `numpy.save`:
     checksums       the CRC-32 of each of the other arrays, with its type and shape
     header          JSON: the origin of the entry (path, options, state of the file, a digest of the
                     readers' source code), the names of the arrays, and scalars
-    array, ...      with the scalars, sparse rows (`stored`) or columns of a table (`table.stored`)
+    array, ...      with the scalars, sparse rows or columns of a table (`stored`)
 
 An entry that is damaged, has a different origin, or has contents that no reader returns is ignored
 and replaced by a rename. Errors of the cache never fail a run.

@@ -95,6 +95,13 @@ def _record(found: dict[str, Any], expected: Any, name: str) -> Any:
     return expected(**values)
 
 
+def by_field(record: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The scalars and the arrays of a dataclass by field, without None, as `convert` reads them."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    arrays = {name: each for name, each in values.items() if isinstance(each, np.ndarray)}
+    return {n: each for n, each in values.items() if n not in arrays and each is not None}, arrays
+
+
 def _dtype(expected: Any) -> np.dtype[Any]:
     """The dtype of the type of an array."""
     (scalar,) = get_args(get_args(expected)[1])

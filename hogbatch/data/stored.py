@@ -1,6 +1,9 @@
-"""Sparse rows as entries of the data cache."""
+"""Sparse rows, and columns of a CSV file, as entries of the data cache."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -8,19 +11,31 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.batch import csr_inputs
-from hogbatch.data.cache import Arrays, CacheForm
+from hogbatch.data.cache import Arrays, CacheForm, as_json
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet
 from hogbatch.data.schema import (
     FLOAT32_MAX,
     FLOAT64_MAX,
     MAX_INT,
+    Count,
     Range,
+    by_field,
     convert,
     expect,
     is_indptr,
     within,
 )
 from hogbatch.data.skipped import SkippedLines
+from hogbatch.data.table.columns import (
+    ENCODING,
+    NO_VALUE,
+    CategoryColumn,
+    Column,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+)
+from hogbatch.data.table.kinds import Kind
 
 Size = Annotated[int, Range(0, MAX_INDEX + 1)]
 
@@ -94,23 +109,14 @@ def _expect_csr(
     expect(highest < max(bound, 1), f"{name}: expected indices below {bound}")
 
 
-def _pack(raw: RawSet) -> tuple[RowScalars, Arrays]:
+def _pack_rows(raw: RawSet) -> tuple[RowScalars, Arrays]:
     _, indptr, indices, values = raw.inputs
-    lists = raw.label_lists
-    arrays: dict[str, NDArray[Any] | None] = {
-        "indptr": indptr,
-        "indices": indices,
-        "values": values,
-        "lines": raw.lines,
-        "labels": raw.labels,
-        "label_indptr": lists and lists.indptr,
-        "label_indices": lists and lists.indices,
-    }
-    scalars = RowScalars(*(getattr(raw, name) for name in RowScalars._fields))
-    return scalars, {name: array for name, array in arrays.items() if array is not None}
+    assert raw.lines is not None, "text has lines"
+    rows = RowArrays(indptr, indices, values, raw.lines, raw.labels, *(raw.label_lists or ()))
+    return RowScalars(*(getattr(raw, name) for name in RowScalars._fields)), by_field(rows)[1]
 
 
-def _unpack(scalars: Any, arrays: Arrays) -> RawSet:
+def _unpack_rows(scalars: Any, arrays: Arrays) -> RawSet:
     known: RowScalars = convert(scalars, RowScalars, "scalars")
     rows: RowArrays = convert(arrays, RowArrays, "arrays")
     known.skipped.validate()
@@ -129,4 +135,93 @@ def _unpack(scalars: Any, arrays: Arrays) -> RawSet:
     )
 
 
-RAW_SETS: Final = CacheForm(_pack, _unpack)
+RAW_SETS: Final = CacheForm(_pack_rows, _unpack_rows)
+
+
+ColumnType = Literal["NumberColumn", "CategoryColumn", "DateColumn", "TextColumn"]
+TYPES: Final[dict[ColumnType, type[Column]]] = {
+    "NumberColumn": NumberColumn,
+    "CategoryColumn": CategoryColumn,
+    "DateColumn": DateColumn,
+    "TextColumn": TextColumn,
+}
+
+
+class CsvColumns(NamedTuple):
+    """Some columns of a CSV file."""
+
+    columns: Mapping[int, Column]  # by position
+    lines: int  # read; more than there are rows if some are blank or a cell has several
+    skipped: SkippedLines  # with a wrong number of cells
+
+
+class StoredColumn(NamedTuple):
+    """The type of a column, and its fields that are not arrays."""
+
+    type: ColumnType
+    scalars: dict[str, bool | str]
+
+
+class ColumnScalars(NamedTuple):
+    """The scalars of columns."""
+
+    types: dict[str, StoredColumn]  # by position
+    lines: Count
+    skipped: SkippedLines
+
+
+def csv_columns(kinds: Mapping[int, Kind | None]) -> CacheForm[CsvColumns]:
+    """The storage format of columns that are read as `kinds`."""
+    return CacheForm(_pack_columns, partial(_unpack_columns, kinds))
+
+
+def _pack_columns(read: CsvColumns) -> tuple[ColumnScalars, Arrays]:
+    arrays, types = Arrays(), dict[str, StoredColumn]()
+    for position, column in read.columns.items():
+        scalars, own = by_field(column)
+        if isinstance(column, CategoryColumn):
+            own["values"] = as_json(scalars.pop("values"))
+        kind: Any = type(column).__name__
+        types[str(position)] = StoredColumn(kind, scalars)
+        arrays |= {f"{position}.{name}": array for name, array in own.items()}
+    return ColumnScalars(types, read.lines, read.skipped), arrays
+
+
+def _unpack_columns(kinds: Mapping[int, Kind | None], scalars: Any, arrays: Arrays) -> CsvColumns:
+    read: ColumnScalars = convert(scalars, ColumnScalars, "scalars")
+    read.skipped.validate()
+    expect(list(read.types) == list(map(str, kinds)), "expected the columns that are read")
+    columns = {n: _column(n, read.types[str(n)], arrays) for n in kinds}
+    for n, column in columns.items():
+        text = isinstance(column, TextColumn)
+        expect(text == (kinds[n] == "text"), f"column {n}: expected text if it is requested")
+    rows = {len(column) for column in columns.values()}
+    expect(len(rows) == 1 and 0 < max(rows) <= read.lines, "expected a cell of each row")
+    return CsvColumns(columns, read.lines, read.skipped)
+
+
+def _column(position: int, stored: StoredColumn, arrays: Arrays) -> Column:
+    """A column; ValueError for cells that no reader returns."""
+    values: dict[str, Any] = {**stored.scalars}
+    for field in fields(TYPES[stored.type]):
+        if field.name not in values:
+            values[field.name] = arrays[f"{position}.{field.name}"]
+    if stored.type == "CategoryColumn":
+        values["values"] = json.loads(values["values"].tobytes())
+    column: Column = convert(values, TYPES[stored.type], f"column {position}")
+    expect(_is_valid(column), f"column {position}: expected other cells")
+    return column
+
+
+def _is_valid(column: Column) -> bool:
+    """Whether a reader can return this column."""
+    match column:
+        case NumberColumn(numbers, boolean):
+            return not boolean or bool((np.isin(numbers, (0, 1)) | np.isnan(numbers)).all())
+        case CategoryColumn(codes, values):
+            "".join(values).encode(ENCODING)  # UnicodeError for surrogates
+            return len({*values}) == len(values) and within(codes, NO_VALUE, len(values) - 1)
+        case DateColumn(seconds):
+            return not bool(np.isinf(seconds).any())
+        case TextColumn(characters, indptr):
+            return is_indptr(indptr, len(characters))

@@ -1,13 +1,12 @@
 """What encoders of columns have in common: the form of their features and of their contents."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.schema import convert
+from hogbatch.data.schema import by_field, convert
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
@@ -26,15 +25,11 @@ class StoredByField:
 
     def description(self) -> dict[str, Any]:
         """The scalars, as JSON."""
-        return {n: v for n, v in self._values() if not isinstance(v, np.ndarray | None)}
+        return by_field(self)[0]
 
     def arrays(self) -> Arrays:
         """The arrays by name."""
-        return {name: value for name, value in self._values() if isinstance(value, np.ndarray)}
-
-    def _values(self) -> list[tuple[str, Any]]:
-        own: Any = self  # a dataclass
-        return [(field.name, getattr(self, field.name)) for field in fields(own)]
+        return by_field(self)[1]
 
     @classmethod
     def from_description(cls, found: Mapping[str, Any], arrays: Arrays, name: str) -> Self:
