@@ -20,6 +20,7 @@ from hogbatch.store.segment import Segment
 RESULT: Final = "result"
 ERROR: Final = "error"
 FAILED: Final = "failed"
+ALONE: Final = ""  # the name of an array that is a result by itself
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -89,14 +90,15 @@ def restored(kind: str, text: str) -> Exception:
 def answer(frames: FrameSocket, target: object, message: Message, segment: Segment | None) -> None:
     """Call the method of `target`, and send its result unless the call has no answer.
 
-    It gets the shared memory as its last argument. A result that is a mapping has arrays or bytes.
+    It gets the shared memory as its last argument. A result that is an array, or a mapping of
+    arrays or bytes, is copied to shared memory.
     """
     arguments = [*message.arguments, *([segment] if segment else [])]
     arrays = None
     try:
         result = getattr(target, message.method)(*arguments)
-        if isinstance(result, Mapping):
-            arrays = packed(result)
+        if isinstance(result, Mapping | np.ndarray):
+            arrays = packed(result if isinstance(result, Mapping) else {ALONE: result})
         sent = Message(RESULT, () if arrays else (result,), number=message.number)
     except Exception as error:
         sent = Message(ERROR, described(error), number=message.number)

@@ -10,8 +10,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +22,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from hogbatch.cluster.host import ENDS_WITHIN_S, ModelArrays, ServerHost
+from hogbatch.cluster.host import ENDS_WITHIN_S, ServerHost
 from hogbatch.cluster.planes.base import TIMEOUT_S
 from hogbatch.cluster.ray.calls import unpacked
 from hogbatch.cluster.servers import PerServer, ServerFailed
@@ -155,22 +155,17 @@ class RayServer:
         actors = {each: self._cluster.servers[key].actor for each, key in peers.items()}
         self.actor.introduce.remote(number, version, actors, message)
 
-    def read_model(self) -> ModelArrays:
-        arrays: ModelArrays = self._call(MODEL_WITHIN_S, "read_model")
-        return arrays
-
-    def read_mean(self) -> ModelArrays:
-        return {"mean": self._call(MODEL_WITHIN_S, "read_mean")}
-
-    def read_scores(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
-        return {"scores": self._call(MODEL_WITHIN_S, "read_scores", start, stop)}
-
-    def write_model(self, arrays: Segment) -> None:
-        self._call(MODEL_WITHIN_S, "write_model", unpacked(arrays))
+    def call(self, method: str, *arguments: Any, timeout_s: float = MODEL_WITHIN_S) -> Any:
+        """Call a method of the ServerHost; OSError if the server is lost."""
+        values = [unpacked(each) if isinstance(each, Segment) else each for each in arguments]
+        try:
+            return ray.get(self.actor.call.remote(method, *values), timeout=timeout_s)
+        except RayError as error:
+            raise OSError(f"its machine or its actor has failed ({type(error).__name__})") from None
 
     def stop(self) -> dict[str, bytes]:
         self._ended.set()
-        files: dict[str, bytes] = self._call(ENDS_WITHIN_S + ANSWERS_WITHIN_S, "stop")
+        files: dict[str, bytes] = self.call("stop", timeout_s=ENDS_WITHIN_S + ANSWERS_WITHIN_S)
         ray.kill(self.actor)
         return files
 
@@ -178,13 +173,6 @@ class RayServer:
         self._ended.set()
         if self.actor is not None:
             ray.kill(self.actor)
-
-    def _call(self, timeout_s: float, method: str, *arguments: Any) -> Any:
-        """Call a method of the ServerHost; OSError if the server is lost."""
-        try:
-            return ray.get(self.actor.call.remote(method, *arguments), timeout=timeout_s)
-        except RayError as error:
-            raise OSError(f"its machine or its actor has failed ({type(error).__name__})") from None
 
     def _run(self) -> None:
         """Start the actor, then wait until it fails."""
@@ -226,9 +214,11 @@ class RayServer:
 class RayCluster:
     """`size` servers on different machines of a Ray cluster, each with the same workers."""
 
-    def __init__(self, address: str, size: int, per_server: PerServer) -> None:
+    def __init__(
+        self, address: str, size: int, per_server: PerServer, failed: ServerFailed
+    ) -> None:
         """UsageError if there is no such cluster, or if it has too few machines."""
-        self._size = size
+        self._size, self.failed = size, failed
         _connect(address)
         machines = _machines()
         if len(machines) < size:
@@ -263,7 +253,7 @@ class RayCluster:
         gpus = [f"gpu:{number}" for number in range(self._gpus)]  # as Ray makes them visible
         return ",".join([f"cpu:{self._threads}", *gpus])
 
-    def survey(self, requests: Sequence[bytes]) -> list[bytes]:
+    def survey(self, *requests: bytes) -> dict[str, bytes]:
         answers = [
             Answer.options(scheduling_strategy=self._where(index)).remote(request)
             for index, request in enumerate(requests)
@@ -277,11 +267,12 @@ class RayCluster:
         except RayError as error:
             lost = type(error).__name__
             raise UsageError(f"a server was lost while it read its files ({lost})") from None
-        return surveys
+        return {str(number): each for number, each in enumerate(surveys)}
 
-    def begin(self, data: Segment, failed: ServerFailed) -> None:
-        self._data = ray.put(data.memory)
-        self.failed = failed
+    def begin(self, segment: Segment) -> None:
+        """See `Cluster.begin`; `segment` has the rows."""
+        with closing(segment):
+            self._data = ray.put(segment.memory)
 
     def start(self, index: int, key: str, start: bytes) -> None:
         self.servers[key] = RayServer(key, index, (start, self._data), self)

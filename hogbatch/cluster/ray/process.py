@@ -9,7 +9,6 @@ import argparse
 import os
 import signal
 import threading
-from contextlib import closing
 from typing import Any
 
 from hogbatch.cluster.frames import FrameSocket
@@ -31,29 +30,17 @@ class ServedCluster:
 
     def answer(self, message: Message, segment: Segment | None) -> None:
         """Call a method of the cluster or of a server, and send its result."""
-        target = self._cluster.servers[message.server] if message.server else self
+        target: object = self
+        if message.method != "open":
+            target = self._cluster.servers[message.server] if message.server else self._cluster
         calls.answer(self._frames, target, message, segment)
 
     def open(self, address: str, size: int, per_server: str) -> list[Any]:
         """Connect with the cluster; return what the process that trains needs to know of it."""
-        cluster = self._cluster = RayCluster(address, size, PerServer.parse(per_server))
+        self._cluster = RayCluster(address, size, PerServer.parse(per_server), self._failed)
         for number in ENDING_SIGNALS:  # a job of Ray signals all processes that it stops
             signal.signal(number, signal.SIG_IGN)  # the process that trains ends this one
-        return [cluster.lines, cluster.listen, cluster.workers]
-
-    def survey(self, *requests: bytes) -> dict[str, bytes]:
-        return {str(number): each for number, each in enumerate(self._cluster.survey(requests))}
-
-    def begin(self, segment: Segment) -> None:
-        """See `Cluster.begin`; `segment` has the rows."""
-        with closing(segment):
-            self._cluster.begin(segment, self._failed)
-
-    def start(self, index: int, key: str, start: bytes) -> None:
-        self._cluster.start(index, key, start)
-
-    def close(self) -> None:
-        self._cluster.close()
+        return [self._cluster.lines, self._cluster.listen, self._cluster.workers]
 
     def _failed(self, key: str, reason: str) -> None:
         calls.send(self._frames, Message(calls.FAILED, (key, reason)))

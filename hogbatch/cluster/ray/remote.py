@@ -125,22 +125,24 @@ class RemoteServer:
             self._process.tell(self._method("introduce", number, version, keys, message))
 
     def read_model(self) -> ModelArrays:
-        arrays: ModelArrays = self._process.call(self._method("read_model"))
-        return arrays
+        model: ModelArrays = self._call("read_model")
+        return model
 
     def read_mean(self) -> NDArray[np.float32]:
-        arrays: ModelArrays = self._process.call(self._method("read_mean"))
-        return arrays["mean"]
+        mean: NDArray[np.float32] = self._call("read_mean")
+        return mean
 
     def read_scores(self, start: int, stop: int) -> NDArray[Any]:
-        arrays: dict[str, NDArray[Any]] = self._process.call(
-            self._method("read_scores", start, stop)
-        )
-        return arrays["scores"]
+        scores: NDArray[Any] = self._call("read_scores", start, stop)
+        return scores
 
     def write_model(self, arrays: ModelArrays) -> None:
         with closing(calls.packed(arrays)) as segment:
-            self._process.call(self._method("write_model"), segment)
+            self._call("write_model", segment=segment)
+
+    def _call(self, method: str, *arguments: Any, segment: Segment | None = None) -> Any:
+        """Call a method of the ServerHost."""
+        return self._process.call(self._method("call", method, *arguments), segment)
 
     def stop(self) -> dict[str, bytes]:
         files: dict[str, NDArray[np.uint8]] = self._process.call(self._method("stop"))
@@ -217,7 +219,10 @@ def _result(message: Message, segment: Segment | None) -> Any:
     """The result of a call, or its exception."""
     if message.method == calls.ERROR:
         return calls.restored(*message.arguments)
-    return calls.unpacked(segment) if segment else message.arguments[0]
+    if segment is None:
+        return message.arguments[0]
+    arrays = calls.unpacked(segment)
+    return arrays.get(calls.ALONE, arrays)
 
 
 def _in_use() -> str | None:

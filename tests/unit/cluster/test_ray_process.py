@@ -34,8 +34,14 @@ class Fake:
     def start(self, index, key, start):
         calls.send(frames, calls.Message(calls.FAILED, (key, "it died")))
 
+    def call(self, method, *arguments):
+        return getattr(self, method)(*arguments)
+
     def read_model(self):
         return {"params": self.model["params"] * 2}
+
+    def read_scores(self, start, stop):
+        return self.model["params"][start:stop]
 
     def write_model(self, segment):
         self.model = calls.unpacked(segment)
@@ -88,6 +94,7 @@ def test_calls_and_results_arrive_with_arrays_and_bytes(cluster, failures):
     assert failures.get(timeout=WITHIN_S) == ("key", "it died")
     server.write_model({"params": np.arange(3, dtype=np.float32), "first": np.empty(0, "f4")})
     assert server.read_model()["params"].tolist() == [0.0, 2.0, 4.0]
+    assert server.read_scores(1, 3).tolist() == [1.0, 2.0]
     assert server.stop() == {"server.log": b"started", "empty.log": b""}
 
 
