@@ -238,11 +238,8 @@ class ModelMerges:
             return None
         except PlaneError as error:
             return Reduced(*attempt, error.server)
-        squares = tuple(map(self._square_of_sum, self._chunks))
-        return Reduced(*attempt, squares=squares, collected=collected)
-
-    def _square_of_sum(self, chunks: Sequence[slice]) -> float:
-        return sum(_square(self._buffers.sum[c]) for c in chunks)
+        squares = (sum(_square(self._buffers.sum[c]) for c in each) for each in self._chunks)
+        return Reduced(*attempt, squares=tuple(squares), collected=collected)
 
     def _apply(self, message: Apply) -> Applied:
         buffers, params = self._buffers, self._model.params

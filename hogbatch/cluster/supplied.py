@@ -249,7 +249,7 @@ class SuppliedCoordinator(Workforce):
     # Events -----------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[Command]:
-        self.ending.no_workers(now)
+        self.ending.no_workers_since = now
         return []
 
     def order(self, message: ToWorker, now: float) -> list[Command]:

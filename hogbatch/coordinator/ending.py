@@ -24,7 +24,7 @@ class Ending:
     status: Status | None = None  # set once the end is decided
     reason: str | None = None  # of the first interrupt
     _interrupted_at: float | None = None
-    _no_workers_since: float | None = None
+    no_workers_since: float | None = None
     # Part of divided data → since when it was needed and no worker has held it.
     _missing_since: dict[int, float] = field(default_factory=dict)
 
@@ -40,10 +40,10 @@ class Ending:
 
     def check_limits(self, now: float) -> None:
         """End the run after its maximum training time or number of rows."""
-        if self.progress.time_is_up(now):
+        seconds, rows = self.stopping.max_seconds, self.stopping.max_rows
+        if seconds is not None and self.progress.seconds(now) >= seconds:
             self.decide("time")
-        limit = self.stopping.max_rows
-        if limit is not None and self.progress.rows >= limit:
+        if rows is not None and self.progress.rows >= rows:
             self.decide("finished")
 
     def interrupt(self, now: float, reason: str) -> None:
@@ -57,19 +57,13 @@ class Ending:
         interrupted = self._interrupted_at
         return interrupted is not None and now - interrupted > INTERRUPT_TIMEOUT_S
 
-    def workers_attached(self) -> None:
-        self._no_workers_since = None
-
-    def no_workers(self, now: float) -> None:
-        self._no_workers_since = now
-
     def set_missing_parts(self, parts: Iterable[int], now: float) -> None:
         """No attached worker holds `parts` of the data, which are needed at `now`."""
         self._missing_since = {part: self._missing_since.get(part, now) for part in parts}
 
     def missing_workers(self, now: float) -> str | None:
         """Why the run fails for lack of workers; None if it does not."""
-        waited = now - self._no_workers_since if self._no_workers_since is not None else 0.0
+        waited = now - self.no_workers_since if self.no_workers_since is not None else 0.0
         if waited > self.stopping.wait_for_workers:
             return f"no worker for {waited:.0f} s"
         for part, since in self._missing_since.items():
@@ -80,8 +74,8 @@ class Ending:
 
     def skip(self, seconds: float) -> None:
         """Leave out `seconds` in which the coordinator's process was stopped."""
-        if self._no_workers_since is not None:
-            self._no_workers_since += seconds
+        if self.no_workers_since is not None:
+            self.no_workers_since += seconds
         self._missing_since = {part: since + seconds for part, since in self._missing_since.items()}
 
     def keep_last(self) -> list[Command]:

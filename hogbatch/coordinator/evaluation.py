@@ -104,9 +104,6 @@ class Evaluator:
         self.progress.begin_evaluation(now)
         return [ShowKept(True), *self._begin("test")]
 
-    def end_test(self, measured: Metrics) -> list[Command]:
-        return [Record(self.progress.test_result(measured))]
-
     def _begin(self, name: SetName) -> list[Command]:
         self.leases.begin_evaluation(name)
         return [Record(EvaluationBegins(self.leases.evaluated.rows, name))]

@@ -245,7 +245,10 @@ class LeaseAccounting:
             records = self._credit_training(worker, lease, done, seconds)
         else:
             records = []
-            self._credit_evaluation(worker, lease, done)
+            if done.rows:
+                worker.evaluation_speed.add(done.seconds, done.rows)
+            self.leases.evaluated.acknowledge(lease.number, done.rows)
+            self.progress.evaluated.add(done)
         return records + self._shrink(worker, lease, done, seconds) if done.too_large else records
 
     def take_back(self, worker: Worker, died: bool) -> list[Command]:
@@ -289,11 +292,6 @@ class LeaseAccounting:
             skipped = RowsSkipped(**fields, skipped=done.skipped, row=done.skipped_row - 1)
             records += [Record(each) for each in self.recovery.suspect(skipped)]
         return records
-
-    def _credit_evaluation(self, worker: Worker, lease: Lease, done: Done) -> None:
-        worker.credit_evaluation(done)
-        self.leases.evaluated.acknowledge(lease.number, done.rows)
-        self.progress.evaluated.add(done)
 
     def _shrink(self, worker: Worker, lease: Lease, done: Done, seconds: float) -> list[Record]:
         """Limit a worker whose device ran out of memory to batches that fit."""

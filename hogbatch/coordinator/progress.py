@@ -146,11 +146,6 @@ class Progress:
         self.rows += done.rows
         self.trained.add(done)
 
-    def time_is_up(self, now: float) -> bool:
-        """Whether the run has reached its maximum training time."""
-        limit = self.plan.stopping.max_seconds
-        return limit is not None and self.seconds(now) >= limit
-
     def evaluation_is_due(self, now: float, pause: float) -> bool:
         """Whether it is time to stop training and evaluate the model."""
         if self.plan.stopping.by_epoch:

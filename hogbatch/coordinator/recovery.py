@@ -74,9 +74,6 @@ class Recovery:
             return []
         return [Record(Recovered(self.rollbacks.counted, self.rollbacks.rate_factor))]
 
-    def drop_snapshot(self) -> None:
-        self.copying = self.writing = False
-
     def end_checkpoint(self, failed: bool, now: float) -> None:
         """The checkpoint is written or has failed; after failures the pauses double."""
         self.writing = False

@@ -89,7 +89,7 @@ class Coordinator(Workforce):
 
     def begin(self, now: float) -> list[Command]:
         """Start waiting for workers; request the first row order and a copy of the model."""
-        self.ending.no_workers(now)
+        self.ending.no_workers_since = now
         return [*self.epochs.begin(), *self._snapshot(with_checkpoint=False)]
 
     def snapshot_taken(self, not_finite_at: str | None, now: float) -> list[Command]:
@@ -104,7 +104,7 @@ class Coordinator(Workforce):
 
     def snapshot_failed(self, now: float) -> list[Command]:
         """The model could not be copied, because no server that has it can be reached."""
-        self.recovery.drop_snapshot()
+        self.recovery.copying = self.recovery.writing = False
         if self.phase == "inspect":
             self.phase = "drain"
         return self._advance(now)
@@ -350,7 +350,7 @@ class Coordinator(Workforce):
 
     def _end_evaluation(self, metrics: Metrics, now: float) -> list[Command]:
         if self.phase == "test":
-            return [*self.evaluator.end_test(metrics), *self._end_run(now)]
+            return [Record(self.progress.test_result(metrics)), *self._end_run(now)]
         self.phase = "train"
         commands, diverged = self.evaluator.end(metrics, now)
         if diverged:

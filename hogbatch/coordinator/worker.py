@@ -229,11 +229,6 @@ class Worker:
         interval = TRIAL_INTERVAL * self.batch_size * self.speed.value
         return not self.leases and now - self.assigned_at > interval
 
-    def credit_evaluation(self, done: Done) -> None:
-        """Measure its speed by one finished evaluation lease."""
-        if done.rows:
-            self.evaluation_speed.add(done.seconds, done.rows)
-
     def ready_event(self) -> WorkerReady:
         teams = (self.teams, self.members) if self.device == "cpu" else None
         return WorkerReady(self.name, self.limits, self.batch_size, teams)

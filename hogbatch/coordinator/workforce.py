@@ -220,7 +220,7 @@ class Workforce(ABC):
         if self.finished:
             return [Send(key, Stop())]
         worker = self.roster.admit(key, hello, now)
-        self.ending.workers_attached()
+        self.ending.no_workers_since = None
         own = {"worker": worker.number, "name": worker.name, "beat_seconds": worker.beat_seconds}
         welcome = structs.replace(self.plan.training, **own)
         joined = WorkerJoined(worker.name, hello.name, worker.pid)
@@ -273,7 +273,7 @@ class Workforce(ABC):
         self.roster.remove(worker, seconds)
         decided = self.decisions.membership_changed(seconds)
         if not self.workers:
-            self.ending.no_workers(now)
+            self.ending.no_workers_since = now
         removed = [Revoke(worker.number), *killed, *returned, *decided]
         return [*removed, *self._removed(worker, now), *self._advance(now)]
 

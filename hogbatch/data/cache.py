@@ -182,14 +182,10 @@ def _readers() -> str:
     return digest.hexdigest()
 
 
-def min_free_bytes(total: int) -> int:
-    """The space that stays free, in bytes, on a disk of `total` bytes."""
-    return min(max(MIN_FREE_BYTES, int(total * MIN_FREE_FRACTION)), MAX_FREE_BYTES)
-
-
 def _check_space(directory: Path, size: int) -> None:
     disk = shutil.disk_usage(directory)
-    if disk.free - size < min_free_bytes(disk.total):
+    least = min(max(MIN_FREE_BYTES, int(disk.total * MIN_FREE_FRACTION)), MAX_FREE_BYTES)
+    if disk.free - size < least:
         raise OSError(errno.ENOSPC, "the disk is nearly full")
 
 

@@ -44,17 +44,13 @@ class GzipDecompressor:
         return text
 
 
-def _xz() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(memlimit=budget.available().size)
-
-
 Decompressor = GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
 # Not the file objects of these modules: those of bz2 and lzma end at a damaged member without an
 # error, and gzip takes longer.
 DECOMPRESSORS: Final[dict[str, Callable[[], Decompressor]]] = {
     "gzip": GzipDecompressor,
     "bzip2": bz2.BZ2Decompressor,
-    "xz": _xz,
+    "xz": lambda: lzma.LZMADecompressor(memlimit=budget.available().size),
 }
 
 

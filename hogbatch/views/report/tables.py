@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from hogbatch.events.records import Evaluation
-from hogbatch.events.state import MAX_NOTICES, Notice, RunState
+from hogbatch.events.state import MAX_NOTICES, RunState
 from hogbatch.machine.budget import byte_size
 from hogbatch.views.console import figure
 from hogbatch.views.report.figures import LossKind, compared_loss, finite_losses
@@ -64,14 +64,13 @@ def event_table(each: ReportedRun) -> ReportTable:
     return ReportTable(
         "Events",
         (when, "seconds", "event"),
-        tuple(_event_row(notice, simulated=simulated) for notice in notices),
+        tuple(
+            (clock(notice.at, simulated=simulated), seconds_text(notice.seconds), notice.text)
+            for notice in notices
+        ),
         frozenset({1}),
         note=f"The last {MAX_NOTICES}." if len(notices) == MAX_NOTICES else "",
     )
-
-
-def _event_row(notice: Notice, *, simulated: bool) -> tuple[str, ...]:
-    return clock(notice.at, simulated=simulated), seconds_text(notice.seconds), notice.text
 
 
 def seconds_text(seconds: float) -> str:
