@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from hogbatch.cluster.buffers import ExchangeBuffers
+from hogbatch.cluster.divided.reading import ServerRows
 from hogbatch.cluster.divided.records import files_in
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.model_merges import ModelMerges
@@ -32,7 +33,6 @@ from hogbatch.cluster.planes import nixl
 from hogbatch.cluster.planes.base import Plane
 from hogbatch.cluster.planes.relayed import RelayedPlane
 from hogbatch.cluster.server_figures import FIGURES_FILE, figures_of
-from hogbatch.cluster.server_rows import ServerRows
 from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start
 from hogbatch.cluster.supplied import SuppliedCoordinator
 from hogbatch.cluster.upstream import Upstream, join_run, while_alive

@@ -2,7 +2,7 @@
 
 The process that trains learns from them what it needs to know of the rows, and never has the rows
 themselves. When a server starts, it reads its files again, encoded as all rows are
-(:mod:`hogbatch.cluster.server_rows`).
+(:mod:`hogbatch.cluster.divided.reading`).
 """
 
 import tomllib

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from msgspec import structs
 
+from hogbatch.cluster.divided.reading import ServerRows
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.model_merges import ModelMerges
-from hogbatch.cluster.server_rows import ServerRows
 from hogbatch.cluster.start import ServerStart
 from hogbatch.cluster.supplied import BEAT_S, SuppliedCoordinator
 from hogbatch.config.values import WorkerRequest

@@ -1,6 +1,6 @@
 """Positions among the rows of all servers, and among those of one."""
 
-from hogbatch.cluster.server_rows import Positions
+from hogbatch.cluster.divided.reading import Positions
 
 
 def test_each_row_of_the_own_parts_has_one_position():
