@@ -1,12 +1,13 @@
 """Encoders: how a column of a table becomes features.
 
 An encoder is fitted on the training rows. It has `width` features, numbered from 0, and stores
-`stored` of them for each row (texts: a number that varies).
+`stored` of them for each row (texts: a number that varies). All plain numbers are encoded in one
+pass, and each other column alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,13 @@ from hogbatch.data.table.columns import (
     Column,
     DateColumn,
     NumberColumn,
+    Table,
     TextColumn,
     to_categories,
 )
 from hogbatch.data.table.encoder import Arrays, Block, StoredByField
 from hogbatch.data.table.kinds import Kind
-from hogbatch.data.table.numeric import NumericEncoder
+from hogbatch.data.table.numeric import NumericEncoder, PlainNumbers
 from hogbatch.data.table.words import BUCKETS, Terms, hashes_of, terms
 
 FREQUENT: Final = 0.1  # values in this fraction of the rows weigh 1, rarer ones less
@@ -298,3 +300,50 @@ Encoder: TypeAlias = NumericEncoder | DateEncoder | CategoryEncoder | TextEncode
 ENCODERS: Final[dict[Kind, type[Encoder]]] = {
     each.kind: each for each in (NumericEncoder, DateEncoder, CategoryEncoder, TextEncoder)
 }
+
+
+class EncodedTogether(NamedTuple):
+    """Columns of a `TableEncoding` that are encoded together."""
+
+    columns: tuple[int, ...]  # places in `TableEncoding.columns`
+    stored: NDArray[np.intp]  # the places of their stored values among those of a row
+    first: int  # to be added to the features
+    encoder: PlainNumbers | NumericEncoder | DateEncoder | CategoryEncoder
+
+    def encode(self, table: Table, rows: RowNumbers) -> Block:
+        """The features of some rows of the columns."""
+        if not isinstance(self.encoder, PlainNumbers):
+            block = self.encoder.encode(table.columns[self.columns[0]], rows)
+            return block._replace(features=block.features + np.int32(self.first))
+        cells = np.empty((len(rows), len(self.columns)))
+        for place, n in enumerate(self.columns):
+            column = table.columns[n]
+            assert isinstance(column, NumberColumn)
+            cells[:, place] = column.values.take(rows)
+        return self.encoder.encode(cells)
+
+
+def encoded_together(encoders: Iterable[tuple[Encoder, int]]) -> tuple[EncodedTogether, ...]:
+    """All columns but texts, from the encoder and the first feature of each column."""
+    stored, plain, others = 0, [], list[EncodedTogether]()
+    for n, (encoder, first) in enumerate(encoders):
+        if isinstance(encoder, NumericEncoder) and encoder.plain:
+            plain.append((n, stored, first, encoder))
+        elif not isinstance(encoder, TextEncoder):
+            places = np.arange(stored, stored + encoder.stored)
+            others.append(EncodedTogether((n,), places, first, encoder))
+        stored += encoder.stored
+    if not plain:
+        return tuple(others)
+    numbers = PlainNumbers.of([(first, encoder) for _, _, first, encoder in plain])
+    columns, at = tuple(n for n, *_ in plain), np.array([place for _, place, *_ in plain])
+    return EncodedTogether(columns, at, 0, numbers), *others
+
+
+def store(block: Block, dense: NDArray[np.float32]) -> None:
+    """Put the stored values of rows in their places in dense[B, F]."""
+    features, values = block
+    if len(features) == 1:  # faster
+        dense[:, features[0]] = values
+    else:
+        dense[np.arange(len(dense))[:, np.newaxis], features] = values

@@ -29,10 +29,16 @@ from hogbatch.data.table.columns import (
 )
 from hogbatch.data.table.dates import FORMATS
 from hogbatch.data.table.encoder import Arrays
-from hogbatch.data.table.encoders import ENCODERS, Encoder, TextEncoder
+from hogbatch.data.table.encoders import (
+    ENCODERS,
+    EncodedTogether,
+    Encoder,
+    TextEncoder,
+    encoded_together,
+    store,
+)
 from hogbatch.data.table.kinds import Inspected, Kind, kind_of
 from hogbatch.data.table.numeric import NumericEncoder, PlainNumbers
-from hogbatch.data.table.together import EncodedTogether, encoded_together, store
 from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.words import terms
 from hogbatch.data.table.written import DECIMALS
