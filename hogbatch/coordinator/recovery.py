@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hogbatch.coordinator.commands import Command, Record, RollBack
 from hogbatch.coordinator.progress import LossSums
-from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS, RollBacks
+from hogbatch.coordinator.saved_state import MAX_ROLLBACKS, RollBacks
 from hogbatch.events.event import Poisoned, Recovered, RowsOftenSkipped, RowsSkipped
 
 MAX_PAUSE = 16  # times `every`, between two attempts to write a checkpoint

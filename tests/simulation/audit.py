@@ -24,8 +24,7 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
-from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.saved_state import MAX_ROLLBACKS, SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.worker import Worker
 from hogbatch.events import event as events

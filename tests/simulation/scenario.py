@@ -6,8 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from hogbatch.coordinator.plan import Limits, Plan, StoppingCriteria
-from hogbatch.coordinator.rollbacks import MAX_ROLLBACKS
-from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.saved_state import MAX_ROLLBACKS, SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose

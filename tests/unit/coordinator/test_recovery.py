@@ -1,7 +1,7 @@
 import pytest
 
 from hogbatch.coordinator.recovery import MAX_NAMED, MAX_PAUSE, Recovery
-from hogbatch.coordinator.rollbacks import PROGRESS, RollBacks
+from hogbatch.coordinator.saved_state import PROGRESS, RollBacks
 from hogbatch.events.event import RowsSkipped
 
 

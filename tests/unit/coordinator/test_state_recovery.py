@@ -17,8 +17,7 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.ending import INTERRUPT_TIMEOUT_S
-from hogbatch.coordinator.rollbacks import PROGRESS
-from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.saved_state import PROGRESS, SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import (
     CheckpointBegins,

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from hogbatch.coordinator.ledger import RowRange
-from hogbatch.coordinator.rollbacks import RollBacks
-from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.saved_state import RollBacks, SavedState
 from hogbatch.events.event import CheckpointWritten
 from hogbatch.model.network import Network
 from hogbatch.run.checkpoint import folder, snapshots as snapshots_module
