@@ -1,6 +1,7 @@
-"""A run on several servers."""
+"""A run on several servers, with the models, snapshots and moving mean of its coordinator."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -8,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from hogbatch.cluster.adapters import MeanOfServers, ModelOfServers, SnapshotsOfServers
-from hogbatch.cluster.channel import ServerFiles, ServersChannel
+from hogbatch.cluster.channel import LOST, ServerFiles, ServersChannel
 from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.decisions.pace import LEASE_S, merge_settings
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.divided.decide import DividedData
+from hogbatch.cluster.host import MODEL_ARRAYS, ModelArrays
 from hogbatch.cluster.server_figures import FIGURES_FILE, recorded
 from hogbatch.cluster.servers import Cluster
 from hogbatch.cluster.start import ServerStart, UpstreamAddress, plan_of_server
@@ -22,26 +25,131 @@ from hogbatch.cluster.surveys import survey_folder
 from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
+from hogbatch.coordinator.adapters import CheckpointAdapter
 from hogbatch.coordinator.commands import Finish
 from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.plan import Plan
+from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.source import shown
 from hogbatch.events.crash import crash_report
 from hogbatch.events.names import CRASH, SERVERS
-from hogbatch.events.recorder import RefusalCounts
-from hogbatch.events.records import RunTotals
+from hogbatch.events.recorder import RefusalCounts, RunRecorder
+from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.machine.files import replace_file
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import Factory
 from hogbatch.policy.fixed import Fixed
 from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.checkpoint.snapshots import Snapshots
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
+from hogbatch.store.model import SharedModel
 from hogbatch.views.console import Console
 from hogbatch.wire.codec import decode_to_coordinator
-from hogbatch.wire.messages import ServerWorkers
+from hogbatch.wire.messages import ServerWorkers, UseMean, UseModel
 from hogbatch.wire.sockets import Router
+
+Keep = Callable[[Evaluation | None, NDArray[np.float32] | None], object]
+
+
+class ModelOfServers:
+    """Copies the model of all servers to `model`, which is in this process, and back."""
+
+    def __init__(self, model: SharedModel, channel: ServersChannel) -> None:
+        self._model, self._channel = model, channel
+
+    def load(self, worker: str, source: str | None) -> str | None:
+        """Write the model of server `source`, or of this process, to server `worker`.
+
+        Returns why that failed, if it did.
+        """
+        channel = self._channel
+        target, origin = channel.handle(worker), None if source is None else channel.handle(source)
+        if target is None:
+            return f"server {worker} has ended"
+        if source is not None and origin is None:
+            return f"server {source} has ended"
+        try:
+            target.write_model(origin.read_model() if origin else self._own())
+        except LOST as error:
+            return f"its model could not be written: {error}"
+        return None
+
+    def pull(self) -> None:
+        """Overwrite the model of this process by that of the servers, once they have been given it.
+
+        ConnectionError if none of them can be reached.
+        """
+        if not self._channel.gave_model:
+            return
+        if (arrays := self._channel.read_model()) is None:
+            raise ConnectionError("no server that has the model can be reached")
+        for name in MODEL_ARRAYS:
+            getattr(self._model, name)[:] = arrays[name]
+
+    def push(self) -> None:
+        """Overwrite the models of all servers, which train on nothing now, by this process's."""
+        arrays = self._own()
+        for handle in self._channel.loaded:
+            try:
+                handle.write_model(arrays)
+            except LOST:
+                continue  # it will be reported as lost
+            self._channel.send(handle.key, UseModel())
+
+    def show_kept(self, recorder: RunRecorder, shown: bool) -> None:
+        """Let all servers evaluate the kept model. They train no more, so it stays theirs."""
+        recorder.show_kept(shown)
+        if shown:
+            self.push()
+
+    def _own(self) -> ModelArrays:
+        return {name: getattr(self._model, name) for name in MODEL_ARRAYS}
+
+
+class SnapshotsOfServers:
+    """Snapshots of the model that all servers have (SnapshotAdapter)."""
+
+    def __init__(self, snapshots: Snapshots, model: ModelOfServers) -> None:
+        self._snapshots, self._model = snapshots, model
+
+    def draft(self, saved: SavedState) -> CheckpointAdapter:
+        return self._snapshots.draft(saved)
+
+    def copy(self, draft: Any) -> str | None:
+        self._model.pull()
+        return self._snapshots.copy(draft)
+
+    def roll_back(self) -> None:
+        self._snapshots.roll_back()
+        self._model.push()
+
+
+class MeanOfServers:
+    """The moving mean, which each server computes; all have the same.
+
+    It is copied to this process while the servers evaluate it, so that training, which goes on when
+    it was kept, does not wait for that.
+    """
+
+    def __init__(self, keep: Keep, channel: ServersChannel) -> None:
+        self._keep, self._channel = keep, channel
+        self._reader = ThreadPoolExecutor(1)
+        self._read: Future[NDArray[np.float32] | None] | None = None  # while it is shown
+
+    def show(self, shown: bool) -> None:
+        """Let all servers evaluate the mean, or the model again."""
+        for handle in self._channel.loaded:
+            self._channel.send(handle.key, UseMean(shown))
+        self._read = self._reader.submit(self._channel.read_mean) if shown else None
+
+    def keep(self, evaluation: Evaluation | None) -> None:
+        """Keep the parameters of this process, or the mean while it is shown."""
+        self._keep(evaluation, self._read.result() if self._read else None)
+
+    def close(self) -> None:
+        self._reader.shutdown(wait=False)
 
 
 @dataclass(slots=True)

@@ -12,17 +12,22 @@ import argparse
 import json
 import logging
 import os
+import socket
 import sys
+import time
 import tomllib
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.divided.reading import ServerRows
@@ -34,15 +39,14 @@ from hogbatch.cluster.planes.base import Plane
 from hogbatch.cluster.planes.relayed import RelayedPlane
 from hogbatch.cluster.server_figures import FIGURES_FILE, figures_of
 from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start
-from hogbatch.cluster.supplied import SuppliedCoordinator
-from hogbatch.cluster.upstream import Upstream, join_run, while_alive
+from hogbatch.cluster.supplied import BEAT_S, SuppliedCoordinator
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.adapters import Adapters
-from hogbatch.coordinator.background import BackgroundTasks
-from hogbatch.coordinator.commands import Finish
+from hogbatch.coordinator.background import BackgroundTasks, Event
+from hogbatch.coordinator.commands import Actions, Answer, Finish, MergeStep
 from hogbatch.coordinator.loop import Loop
 from hogbatch.data.cache import DataCache
 from hogbatch.errors import HogbatchError, ProtocolError, UsageError
@@ -61,9 +65,116 @@ from hogbatch.run.processes import launched_workers, open_planes
 from hogbatch.run.rundir import RunDirectory
 from hogbatch.run.segments import RunSegments, TrainingRows
 from hogbatch.store.segment import Segment
-from hogbatch.wire.codec import encode as encode_message
-from hogbatch.wire.messages import Failed, ServerWorkers
+from hogbatch.version import version
+from hogbatch.wire.codec import decode_to_worker, encode as encode_message
+from hogbatch.wire.messages import (
+    Done,
+    Failed,
+    Heartbeat,
+    Hello,
+    Lease,
+    Refused,
+    ServerWorkers,
+    Stop,
+    ToWorker,
+    Welcome,
+)
 from hogbatch.wire.sockets import Dealer
+
+T = TypeVar("T")
+
+ANSWER_WITHIN_S: Final = 30.0  # of the coordinator of all servers
+
+
+def join_run(dealer: Dealer, start: ServerStart, requests: tuple[WorkerRequest, ...]) -> Welcome:
+    """Join the run as a worker; ProtocolError if it is refused, or if nobody answers."""
+    threads = sum(request.threads for request in requests)
+    dealer.send(
+        Hello(
+            device="server",
+            name=f"{socket.gethostname()} ({start.workers})",
+            threads=max(1, threads),
+            pid=os.getpid(),
+            package=version(),
+            fingerprint=start.fingerprint,
+            parts=start.parts or (),
+        )
+    )
+    deadline = time.monotonic() + ANSWER_WITHIN_S
+    while (answer := dealer.receive()) is None:
+        if (rest := deadline - time.monotonic()) <= 0.0:
+            raise ProtocolError(
+                f"the coordinator of all servers at {start.upstream.control} has not answered "
+                f"within {ANSWER_WITHIN_S:.0f} s: allow TCP connections between all machines"
+            )
+        dealer.wait(rest)
+    match answer:
+        case Welcome() as welcome:
+            return welcome
+        case Refused(reason):
+            raise ProtocolError(f"the run has refused this server: {reason}")
+        case other:
+            raise ProtocolError(f"expected a Welcome; got {type(other).__name__}")
+
+
+def while_alive(dealer: Dealer, call: Callable[[], T]) -> T:
+    """Call `call`, which may take long, and tell the coordinator that this server is alive."""
+    with ThreadPoolExecutor(1) as pool:
+        called = pool.submit(call)
+        while not wait([called], BEAT_S).done:
+            dealer.send(Heartbeat())
+        return called.result()
+
+
+class Upstream:
+    """The coordinator of all servers, as the loop of this server's coordinator sees it."""
+
+    def __init__(
+        self,
+        state: SuppliedCoordinator,
+        background: BackgroundTasks,
+        dealer: Dealer,
+        frames: FrameSocket,
+        merges: ModelMerges,
+        own: ServerRows | None,
+    ) -> None:
+        """`dealer` is connected with the coordinator, `frames` with the process that started us.
+
+        `own` are the rows of this server; None: it has all.
+        """
+        self._state, self._background = state, background
+        self._dealer, self._frames, self._merges, self._own = dealer, frames, merges, own
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events of the orders received since the last call."""
+        for order in self._receive():
+            yield partial(self._state.order, order)
+
+    def _receive(self) -> Iterator[ToWorker]:
+        yield from map(decode_to_worker, self._frames.frames())
+        if self._frames.ended:
+            yield Stop()
+        while (message := self._dealer.receive()) is not None:
+            own = self._own
+            yield message if own is None or not isinstance(message, Lease) else own.local(message)
+
+    @property
+    def actions(self) -> Actions:
+        """The actions of the commands that only the coordinator of a server gives."""
+        return {Answer: self._answer, MergeStep: self._exchange}
+
+    def _answer(self, command: Answer) -> None:
+        message = command.message
+        if self._own is not None and isinstance(message, Done):
+            message = structs.replace(message, skipped_row=0)  # its number is not that in all rows
+        self._dealer.send(message)
+
+    def _exchange(self, step: MergeStep) -> None:
+        self._merges.abort()
+        self._background.exchanges.submit(self._carry_out, step)
+
+    def _carry_out(self, step: MergeStep) -> Event:
+        return partial(self._state.exchanged, step, self._merges.carry_out(step))
 
 
 def serve(
@@ -200,8 +311,8 @@ def main() -> None:
     options = parser.parse_args()
     die_with(options.launched)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    socket, relay, data_fd = map(int, options.inherited.split(","))
-    frames = FrameSocket.inherited(socket)
+    frames_fd, relay, data_fd = map(int, options.inherited.split(","))
+    frames = FrameSocket.inherited(frames_fd)
     try:
         start = decode_start(frames.wait())
         data = Segment.attach(data_fd, start.data, writable=False)

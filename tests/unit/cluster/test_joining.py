@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.common.job import WITHIN_S
+from hogbatch.cluster.server import join_run, while_alive
 from hogbatch.cluster.start import UpstreamAddress
-from hogbatch.cluster.upstream import join_run, while_alive
 from hogbatch.errors import DataError, ProtocolError
 from hogbatch.wire.messages import Heartbeat, Refused
 from hogbatch.wire.sockets import Dealer, Router, new_identity
@@ -54,13 +54,13 @@ def test_a_server_that_is_refused_says_why(join):
 
 
 def test_a_coordinator_that_cannot_be_reached_is_named(join, monkeypatch):
-    monkeypatch.setattr("hogbatch.cluster.upstream.ANSWER_WITHIN_S", 0.05)
+    monkeypatch.setattr("hogbatch.cluster.server.ANSWER_WITHIN_S", 0.05)
     with pytest.raises(ProtocolError, match=r"at tcp://127\.0\.0\.1:\d+ has not answered"):
         join()
 
 
 def test_a_server_that_reads_its_files_tells_that_it_is_alive(monkeypatch):
-    monkeypatch.setattr("hogbatch.cluster.upstream.BEAT_S", 1e-3)
+    monkeypatch.setattr("hogbatch.cluster.server.BEAT_S", 1e-3)
     told = threading.Semaphore(0)
 
     def send(message):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hogbatch.cluster.adapters import MeanOfServers
+from hogbatch.cluster.platform import MeanOfServers
 from hogbatch.wire.messages import UseMean
 
 MEAN = np.ones(3, np.float32)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hogbatch.cluster.adapters import ModelOfServers
+from hogbatch.cluster.platform import ModelOfServers
 
 NAMES = ("params", "first", "second")
 

@@ -2,7 +2,7 @@ import threading
 from unittest.mock import Mock
 
 from benchmarks.common.job import WITHIN_S
-from hogbatch.cluster.upstream import Upstream
+from hogbatch.cluster.server import Upstream
 from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.commands import Command, Finish, Shuffle
 from hogbatch.coordinator.loop import coordinator_loop
