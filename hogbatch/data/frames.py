@@ -82,17 +82,16 @@ def _is_list_of_rows(values: Any) -> bool:
 
 def _of_mapping(columns: Mapping[Any, Any]) -> list[Any]:
     """The columns of a dictionary; one row, if it has cells in place of columns."""
-    cells = {key: _is_cell(value) for key, value in columns.items()}
+    cells = {
+        key: isinstance(value, str | bytes) or not hasattr(value, "__len__")
+        for key, value in columns.items()
+    }
     if cells and all(cells.values()):
         return [[cell] for cell in columns.values()]
     lengths = {key: 1 if cells[key] else len(value) for key, value in columns.items()}
     if any(cells.values()) or len(set(lengths.values())) > 1:
         raise UsageError(f"expected columns of one length, or the cells of one row; got {lengths}")
     return list(columns.values())
-
-
-def _is_cell(value: Any) -> bool:
-    return isinstance(value, str | bytes) or not hasattr(value, "__len__")
 
 
 def _matrix(values: Any) -> NDArray[Any]:

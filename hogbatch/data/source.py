@@ -128,7 +128,7 @@ def _copied(stream: BinaryIO, source: Source) -> Iterator[Source]:
 
 def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
     """Copy a whole stream; fail early if it is not text or does not fit into memory."""
-    start, size, line, granted = b"", 0, 0, 0
+    start, binary, size, line, granted = b"", False, 0, 0, 0
     while (content := stream.read(STREAM_CHUNK_BYTES)) != b"":
         if content is None:  # no data yet, from a non-blocking pipe
             select.select([stream], [], [])
@@ -141,12 +141,12 @@ def _copy(stream: BinaryIO, copy: BinaryIO, source: Source) -> None:
             )
         if len(start) < FIRST_BYTES:
             start += content[: FIRST_BYTES - len(start)]
-            if len(start) == FIRST_BYTES:
-                expect_text(start, source)
+            binary = bool(compression_of(start) or is_archive(start) or is_columnar(start))
+            if len(start) == FIRST_BYTES and not binary and (what := not_text(start)):
+                raise not_data(source, what)
         size += len(content)
         source.progress.add(len(content))
         line = len(content) - content.rfind(b"\n") if b"\n" in content else line + len(content)
-        binary = compression_of(start) or is_archive(start) or is_columnar(start)
         if line > MAX_LINE_BYTES and not binary and b"\r" not in start:
             raise too_long(source)
         view = memoryview(content)
@@ -161,14 +161,6 @@ def files_in(folder: Path) -> list[Path]:
         for each in folder.rglob("*")
         if each.is_file() and all(part[0] not in "._" for part in each.relative_to(folder).parts)
     )
-
-
-def expect_text(start: bytes, source: Source) -> None:
-    """DataError unless a file with these first bytes may be text, compressed or a binary table."""
-    known = compression_of(start) or is_archive(start) or is_columnar(start)
-    what = None if known else not_text(start)
-    if what:
-        raise not_data(source, what)
 
 
 def not_data(source: Source, what: str) -> DataError:
