@@ -97,24 +97,30 @@ def test_workers_of_servers_are_indented():
     assert found.attributes.count(("class", "beneath")) == 4
 
 
-@pytest.mark.parametrize(
-    ("events", "words"),
-    [
-        ((), "preparing"),
-        ((started(),), "There is no evaluation yet."),
-        ((started(validation_rows=0, test_rows=0), evaluation(0.0, 0, None)), "no test rows"),
-        ((started(rehearsed="h100"), evaluation(1.0, 10, 0.5)), "all times are simulated"),
-        ((started(), evaluation(1.0, 10, None, train_loss=None)), "There is no evaluation yet."),
-        ((started(), ended("failed", "no worker is left")), "failed: no worker is left"),
-        ((started(environment={"versions": 3, "x": [1, 2]}),), "x 1,2"),
-        ((started(environment={"versions": 3}),), "has not recorded its environment"),
-        ((*TWO_WORKERS, event(Resumed, "c", 0, [], 0, 0.0)), "resumed from c"),
-        ((started(), evaluation(1.0, 10, 1e308)), "waiting"),
-    ],
-)
+STATES = [
+    ((), "preparing"),
+    ((started(),), "There is no evaluation yet."),
+    ((started(validation_rows=0, test_rows=0), evaluation(0.0, 0, None)), "no test rows"),
+    ((started(rehearsed="h100"), evaluation(1.0, 10, 0.5)), "all times are simulated"),
+    ((started(), evaluation(1.0, 10, None, train_loss=None)), "There is no evaluation yet."),
+    ((started(), ended("failed", "no worker is left")), "failed: no worker is left"),
+    ((started(environment={"versions": 3, "x": [1, 2]}),), "x 1,2"),
+    ((started(environment={"versions": 3}),), "has not recorded its environment"),
+    ((*TWO_WORKERS, event(Resumed, "c", 0, [], 0, 0.0)), "resumed from c"),
+    ((started(), evaluation(1.0, 10, 1e308)), "waiting"),
+]
+
+
+@pytest.mark.parametrize(("events", "words"), STATES)
 def test_a_run_in_any_state_has_a_page(events, words):
-    found = parsed(reported(*events), reported(*TWO_WORKERS, name="other"))
-    assert words in found.text and "2 runs" in found.text
+    assert words in parsed(reported(*events)).text
+
+
+def test_runs_in_all_states_are_compared():
+    """One page, because drawing the figures takes most of the time."""
+    runs = [reported(*events, name=str(number)) for number, (events, _) in enumerate(STATES)]
+    text = parsed(*runs, reported(*TWO_WORKERS, name="other")).text
+    assert all(words in text for _, words in STATES) and "11 runs" in text
 
 
 def test_damaged_lines_and_settings_are_mentioned():
