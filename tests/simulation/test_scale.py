@@ -1,4 +1,4 @@
-"""With ten thousand workers the message rate stays bounded for any lease length."""
+"""With thousands of workers the message rate stays bounded for any lease length."""
 
 import gc
 import math
@@ -26,7 +26,7 @@ def uncollected():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("uncollected")
-@pytest.mark.parametrize("workers", [100, 10_000])
+@pytest.mark.parametrize("workers", [100, 3000])
 def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
     plan = simulated_plan(
         StoppingCriteria(None, math.inf, None, math.inf, "last", math.inf),
@@ -51,4 +51,4 @@ def test_the_message_rate_is_bounded_however_many_workers_there_are(workers):
     assert 0.5 * MAX_MESSAGES_PER_S < rate < MAX_MESSAGES_PER_S
     records = world.state.totals(until).workers
     busy = sum(record.busy for record in records) / workers
-    assert busy > 0.7  # finished leases only; a lease takes ten seconds
+    assert busy > 0.7  # finished leases only; a lease of many workers takes seconds
