@@ -159,7 +159,7 @@ def test_a_model_that_cannot_be_saved_is_not_lost(train, tmp_path, monkeypatch):
             run_dir.rename(tmp_path / "moved")
 
     with pytest.raises(SaveError, match=r"removed, moved or replaced; the model is in ") as raised:
-        train(epochs=20, on_evaluation=move)
+        train(epochs=20, members=1, on_evaluation=move)
     model = raised.value.run.model
     (saved,) = place.glob("*/model.safetensors")
     again = hogbatch.load_model(saved)
