@@ -120,6 +120,7 @@ def test_members_update_the_features_of_their_own_rows(optimizer):
     assert_same(train_together(together, 2), alone.train())
 
 
+@pytest.mark.no_own_indices
 def test_members_leave_out_the_outputs_that_one_thread_leaves_out():
     settings = {"optimizer": "adam", "hidden": (20, 33), "dropout": DROPOUT}
     together, alone = (case(**settings) for _ in range(2))

@@ -38,6 +38,7 @@ def test_it_trains_as_the_reference_does(optimizer, loss, sparse, hidden):
         assert_array_equal(packed, flat)
 
 
+@pytest.mark.no_own_indices
 @pytest.mark.parametrize("sparse", FORMS.values(), ids=FORMS)
 def test_dropout_trains_as_on_the_reference(sparse):
     dropout = Dropout(0.4, 5)

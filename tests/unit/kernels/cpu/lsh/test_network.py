@@ -66,6 +66,7 @@ def test_with_all_neurons_active_the_step_equals_the_dense_step(optimizer, loss,
         assert_array_equal(packed, flat)
 
 
+@pytest.mark.no_own_indices
 @forms
 def test_dropout_equals_that_of_the_dense_step(sparse):
     given = {"sparse": sparse, "hidden": (20, 33), "dropout": Dropout(0.4, 5)}
