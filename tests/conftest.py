@@ -18,8 +18,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests of all kernels, and then those that need many of them: if processes share the tests in this
-# order, the first one compiles while the other runs tests that need few kernels.
+# order, the first one compiles while the other runs tests that need few kernels. The other one ends
+# with tests of rehearsals, which need the kernels of batches in stages.
 COMPILING = [
+    TESTS / "unit" / "kernels" / "cpu" / "test_staged.py",
     TESTS / "unit" / "kernels",
     *(TESTS / "unit" / each for each in ("estimators", "workers", "simulate", "run", "model")),
     TESTS / "unit" / "benchmarks",
