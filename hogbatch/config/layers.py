@@ -45,22 +45,27 @@ class DenseLayer:
         return {"weight": weight, "bias": (self.width,)}
 
     def deviation(self) -> float:
-        """Return the standard deviation of the initial weights; biases start at zero.
+        """Return the standard deviation of the initial weights; biases start at zero."""
+        return deviation(self.activation, self.fan_in, self.width)
 
-        It keeps the scale of signals constant through deep networks.
-        relu: He et al. 2015, eq. 10. selu: Klambauer et al. 2017, section 2. tanh: Glorot & Bengio
-        2010, eq. 12. sigmoid: 10 times that value, where the weights compensate for the mean
-        squared slope (Schoenholz et al. 2017, "Deep Information Propagation", chi = 1); the usual
-        factor of 4 makes rows indistinguishable after eight layers, and training starts on a
-        plateau. linear (output layers): a tenth, so that training starts with scores near 0 instead
-        of confident errors.
-        """
-        if self.activation == "relu":
-            return math.sqrt(2 / self.fan_in)
-        if self.activation == "selu":
-            return math.sqrt(1 / self.fan_in)
-        gain = {"sigmoid": 10.0, "tanh": 1.0, "linear": 0.1}[self.activation]
-        return gain * math.sqrt(2 / (self.fan_in + self.width))
+
+def deviation(activation: Activation, fan_in: int, fan_out: int) -> float:
+    """Return the standard deviation of the initial weights of a layer.
+
+    It keeps the scale of signals constant through deep networks.
+    relu: He et al. 2015, eq. 10. selu: Klambauer et al. 2017, section 2. tanh: Glorot & Bengio
+    2010, eq. 12. sigmoid: 10 times that value, where the weights compensate for the mean squared
+    slope (Schoenholz et al. 2017, "Deep Information Propagation", chi = 1); the usual factor of 4
+    makes rows indistinguishable after eight layers, and training starts on a plateau. linear
+    (output layers): a tenth, so that training starts with scores near 0 instead of confident
+    errors.
+    """
+    if activation == "relu":
+        return math.sqrt(2 / fan_in)
+    if activation == "selu":
+        return math.sqrt(1 / fan_in)
+    gain = {"sigmoid": 10.0, "tanh": 1.0, "linear": 0.1}[activation]
+    return gain * math.sqrt(2 / (fan_in + fan_out))
 
 
 # Names of fields in model files, where they differ: files of earlier versions must stay readable.

@@ -1,0 +1,333 @@
+"""The layers below the dense layers of a network, its backbone, in the notation of `--layers`.
+
+    conv:32x3x3      32 filters of 3 x 3 cells over a picture; zeros around it keep its size.
+                     Options: conv:32x3x3:s2 (stride), :d2 (dilation), :valid (no zeros)
+    conv1d:32x5      32 filters of 5 steps over a sequence, with the same options
+    pool:2           the largest of 2 x 2 values of a channel; pool:1x2: of 1 x 2
+    avgpool:2        their mean
+    lstm:64          LSTM layer of 64 units over a sequence; lstm:64,last: only its last state
+    max, mean        the largest value of each channel, and its mean
+    relu, tanh, ...  the activation of the convolution before it
+
+In messages and model files, the shape of the inputs comes first: "28x28x1,conv:32x3x3,relu,pool:2".
+A sequence of T steps with F values is a picture of shape 1 x T x F.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+from hogbatch.config.layers import HIDDEN_ACTIVATIONS, Activation, Shape, deviation
+from hogbatch.errors import UsageError
+
+MAX_CELLS: Final = 1 << 24  # of the outputs of a layer
+FORM: Final = (
+    'layers as in "conv:32x3x3,relu,pool:2,dense:128": conv:FILTERSxHEIGHTxWIDTH, '
+    "conv1d:FILTERSxSTEPS, pool:SIZE, avgpool:SIZE, max, mean, lstm:UNITS, and an activation "
+    "after a convolution; dense:WIDTH last"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BackboneLayer:
+    """A layer over inputs of shape (height, width, channels), by default without parameters."""
+
+    inputs: Shape
+
+    @property
+    def outputs(self) -> Shape:
+        """(height, width, channels) of the outputs."""
+        raise NotImplementedError
+
+    @property
+    def values(self) -> int:
+        """The values in memory for a row."""
+        return math.prod(self.outputs)
+
+    @property
+    def products(self) -> int:
+        """The multiplications for a row."""
+        return 0
+
+    def tensors(self) -> dict[str, Shape]:
+        """Return the shape of each parameter tensor by name, in the order of storage."""
+        return {}
+
+    def deviations(self) -> dict[str, float]:
+        """Return the standard deviations of the initial weights by name; biases start at zero."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution(BackboneLayer):
+    """out[y, x, f] = activation(sum of in[s y + d i - top, s x + d j - left, c] w[i, j, c, f] + b).
+
+    The sum is over i, j and c, the bias that of filter f; cells outside the input are 0.
+    """
+
+    filters: int
+    height: int  # cells of a filter
+    width: int
+    stride: int = 1
+    dilation: int = 1
+    same: bool = True  # zeros around the input, so that only the stride makes the output smaller
+    activation: Activation = "linear"
+
+    @property
+    def outputs(self) -> Shape:
+        sizes = zip(self.inputs, (self.height, self.width), strict=False)
+        reduced = [n if self.same else n - self.dilation * (k - 1) for n, k in sizes]
+        return (*(-(-n // self.stride) for n in reduced), self.filters)
+
+    @property
+    def border(self) -> tuple[int, int]:
+        """The zeros above and to the left of the input."""
+        top, left = ((k - 1) * self.dilation // 2 for k in (self.height, self.width))
+        return (top, left) if self.same else (0, 0)
+
+    def tensors(self) -> dict[str, Shape]:
+        weight = self.height, self.width, self.inputs[2], self.filters
+        return {"weight": weight, "bias": (self.filters,)}
+
+    def deviations(self) -> dict[str, float]:
+        cells = self.height * self.width
+        activation = "tanh" if self.activation == "linear" else self.activation  # not of outputs
+        return {"weight": deviation(activation, cells * self.inputs[2], cells * self.filters)}
+
+    @property
+    def values(self) -> int:
+        """The values in memory for a row: those of all patches, and the outputs."""
+        return math.prod(self.outputs) + self.products // self.filters
+
+    @property
+    def products(self) -> int:
+        return math.prod(self.outputs) * self.height * self.width * self.inputs[2]
+
+    def __str__(self) -> str:
+        size = f"{self.filters}x{self.height}x{self.width}"
+        options = f":s{self.stride}" * (self.stride > 1) + f":d{self.dilation}" * (
+            self.dilation > 1
+        )
+        activation = "" if self.activation == "linear" else f",{self.activation}"
+        return f"conv:{size}{options}{'' if self.same else ':valid'}{activation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling(BackboneLayer):
+    """The largest value, or the mean, of each height x width cells of a channel.
+
+    Cells of a rest that does not fill a window are not used.
+    """
+
+    height: int
+    width: int
+    mean: bool = False
+
+    @property
+    def outputs(self) -> Shape:
+        height, width, channels = self.inputs
+        return height // self.height, width // self.width, channels
+
+    def __str__(self) -> str:
+        return f"{'avgpool' if self.mean else 'pool'}:{self.height}x{self.width}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lstm(BackboneLayer):
+    """A layer of LSTM units over the steps of a sequence (Hochreiter & Schmidhuber 1997).
+
+    Gates are in the order input, forget, candidate, output. The outputs are the states of all
+    steps, or with `last` those of the last one.
+    """
+
+    units: int
+    last: bool = False
+
+    @property
+    def outputs(self) -> Shape:
+        """(1, steps, units) of the outputs; none for pictures with more than a row."""
+        height, steps, _ = self.inputs
+        return (0 if height > 1 else 1), (1 if self.last else steps), self.units
+
+    @property
+    def values(self) -> int:
+        return 7 * self.inputs[1] * self.units
+
+    @property
+    def products(self) -> int:
+        return self.inputs[1] * (self.inputs[2] + self.units) * 4 * self.units
+
+    def tensors(self) -> dict[str, Shape]:
+        gates = 4 * self.units
+        return {
+            "weight": (self.inputs[2], gates),
+            "recurrent": (self.units, gates),
+            "bias": (gates,),
+        }
+
+    def deviations(self) -> dict[str, float]:
+        inputs = math.sqrt(2 / (self.inputs[2] + self.units))
+        return {"weight": inputs, "recurrent": math.sqrt(1 / self.units)}
+
+    def __str__(self) -> str:
+        return f"lstm:{self.units}" + ",last" * self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Backbone:
+    """The layers below the dense ones, in order, and the shape of the inputs of the first one."""
+
+    inputs: Shape
+    layers: tuple[BackboneLayer, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Backbone":
+        """Read what `str` returns; UsageError for anything else."""
+        shape, _, layers = text.partition(",")
+        return cls.of(layers, parse_shape(shape))
+
+    @classmethod
+    def of(cls, text: str, shape: Shape) -> "Backbone":
+        """Read layers over inputs of `shape`; UsageError if they do not fit."""
+        layers: list[BackboneLayer] = []
+        for word in text.split(","):
+            below = layers[-1] if layers else None
+            if word in HIDDEN_ACTIVATIONS:
+                if not isinstance(below, Convolution) or below.activation != "linear":
+                    raise UsageError(f"{word!r} of {text!r} does not follow a convolution")
+                layers[-1] = replace(below, activation=cast(Activation, word))
+                continue
+            if word == "last":
+                if not isinstance(below, Lstm) or below.last:
+                    raise UsageError(f"'last' of {text!r} does not follow an LSTM layer")
+                layers[-1] = replace(below, last=True)
+                continue
+            inputs = layers[-1].outputs if layers else shape
+            layer = _layer(word, inputs)
+            if min(layer.outputs) < 1 or math.prod(layer.outputs) > MAX_CELLS:
+                raise UsageError(
+                    f"{word!r} of {text!r} has outputs of shape {show_shape(layer.outputs)}, from "
+                    f"inputs of {show_shape(inputs)}: expected from 1 to {MAX_CELLS:,} values"
+                )
+            layers.append(layer)
+        return cls(shape, tuple(layers))
+
+    @property
+    def features(self) -> int:
+        """F, the values of an input."""
+        return math.prod(self.inputs)
+
+    @property
+    def outputs(self) -> int:
+        """The values of an output, which are the inputs of the dense layers."""
+        return math.prod(self.layers[-1].outputs)
+
+    @property
+    def products(self) -> int:
+        """The multiplications for a row."""
+        return sum(layer.products for layer in self.layers)
+
+    def tensors(self) -> Iterator[tuple[str, Shape]]:
+        """Yield name and shape of each tensor, in the order of storage."""
+        for index, layer in enumerate(self.layers):
+            for name, shape in layer.tensors().items():
+                yield f"backbone.{index}.{name}", shape
+
+    def __str__(self) -> str:
+        return ",".join([show_shape(self.inputs), *map(str, self.layers)])
+
+
+def is_divided(text: str) -> bool:
+    """Whether `divided` can read `text`."""
+    try:
+        divided(text)
+    except ValueError:
+        return False
+    return True
+
+
+def divided(text: str) -> tuple[str, tuple[int, ...]]:
+    """Divide the value of `--layers` into its backbone and the widths of its dense layers.
+
+    ValueError for text without a backbone, or for words after the first dense layer that are not.
+    """
+    words = text.replace(" ", "").split(",")
+    first = next((n for n, word in enumerate(words) if word.startswith("dense:")), len(words))
+    if first == 0:
+        raise ValueError
+    widths = tuple(int(word.removeprefix("dense:")) for word in words[first:])
+    if min(widths, default=1) < 1:
+        raise ValueError
+    return ",".join(words[:first]), widths
+
+
+def shape_of(layers: str, stated: str, found: Shape) -> Shape:
+    """Return the shape of the inputs of `layers`, (height, width, channels).
+
+    It is `stated` as text, or `found` in the data: (height, width), (steps, values) for layers that
+    begin with conv1d or lstm, or all three. UsageError if it is unknown.
+    """
+    if stated:
+        return parse_shape(stated)
+    if len(found) == 3:
+        return found
+    if len(found) == 2:
+        return (1, *found) if layers.startswith(("conv1d", "lstm")) else (*found, 1)
+    raise UsageError(
+        "--layers needs the shape of a row: an array X [N, HEIGHT, WIDTH] or [N, HEIGHT, WIDTH, "
+        "CHANNELS] of a .npz file, or --input-shape HEIGHTxWIDTHxCHANNELS"
+    )
+
+
+def parse_shape(text: str) -> Shape:
+    """Read "28x28x1", or "28x28" with one channel; UsageError for other text."""
+    sizes = [int(size) if size.isdecimal() else 0 for size in text.split("x")]
+    if len(sizes) == 2:
+        sizes.append(1)
+    if len(sizes) != 3 or min(sizes) < 1:
+        raise UsageError(f"expected a shape as in 28x28x1, HEIGHTxWIDTHxCHANNELS; got {text!r}")
+    return tuple(sizes)
+
+
+def show_shape(shape: Shape) -> str:
+    """Return "28x28x1"."""
+    return "x".join(map(str, shape))
+
+
+def _layer(word: str, inputs: Shape) -> BackboneLayer:
+    """Read the word of one layer over `inputs`; UsageError if it is none."""
+    kind, *options = word.split(":")
+    try:
+        sizes = tuple(map(int, options.pop(0).split("x"))) if options else ()
+        if min(sizes, default=1) < 1:
+            raise ValueError
+        match kind, sizes:
+            case "conv", (filters, height, width):
+                return _with_options(Convolution(inputs, filters, height, width), options)
+            case "lstm", (units,) if not options:
+                return Lstm(inputs, units)
+            case "conv1d", (filters, steps):
+                return _with_options(Convolution(inputs, filters, 1, steps), options)
+            case (("pool" | "avgpool"), (size,)) if not options:
+                return Pooling(inputs, size, size, kind == "avgpool")
+            case (("pool" | "avgpool"), (height, width)) if not options:
+                return Pooling(inputs, height, width, kind == "avgpool")
+            case (("max" | "mean"), ()) if not options:
+                return Pooling(inputs, inputs[0], inputs[1], kind == "mean")
+    except ValueError:
+        pass
+    raise UsageError(f"expected {FORM}; got {word!r}")
+
+
+def _with_options(layer: Convolution, options: list[str]) -> Convolution:
+    for option in options:
+        if option == "valid":
+            layer = replace(layer, same=False)
+        elif option[:1] == "s" and int(option[1:]) > 0:
+            layer = replace(layer, stride=int(option[1:]))
+        elif option[:1] == "d" and int(option[1:]) > 0:
+            layer = replace(layer, dilation=int(option[1:]))
+        else:
+            raise ValueError
+    return layer
