@@ -5,7 +5,8 @@ Steps may be captured and replayed (`Device.capture`): from the second batch of 
 is allocated and no value is copied to the host.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, Labels
+from hogbatch.kernels.backbone import Backbone, PlacedLayer, backbone_of
 from hogbatch.kernels.contract import (
     BIAS_CORRECTED,
     LINEAR,
@@ -71,6 +73,9 @@ class Executor:
 
     In networks with hidden layers, at most `max_scores` scores are computed at a time (but at least
     those of one row): rows pass the last layer in parts, whose gradients are added up.
+
+    The layers of a `backbone` are below the first of `layers`; their arrays are allocated by each
+    step, so such steps cannot be captured.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Executor:
         second: Floats,
         densify: bool = False,
         max_scores: int = MAX_SCORES,
+        backbone: Sequence[PlacedLayer] = (),
     ) -> None:
         self._kernels = kernels
         self._xp = xp
@@ -101,6 +107,13 @@ class Executor:
         self._gradient: Floats | None = None  # flat; without weights updated by touched rows
         self._csr_scratch: Any = None
         self._space = ScratchSpace(kernels, xp, layers, params.dtype)
+        self._placed = backbone
+        self._backbone: Backbone | None = None  # with arrays for the largest batch so far
+
+    @property
+    def may_be_captured(self) -> bool:
+        """Whether a step allocates nothing from its second run on."""
+        return not self._placed
 
     def train_batch(
         self,
@@ -139,6 +152,8 @@ class Executor:
             self._forget_not_finite(space, totals)
         for index in reversed(range(last)):
             self._backward(index, space, kept)
+        if self._backbone is not None:
+            self._backward_backbone(self._backbone, space, totals)
         self._differentiate(len(parts) == 1, space, inputs, rows, optimizer, hyper)
         for gradient, slots, weights, decay in self._steps(hyper.l2 > 0):
             exact = hyper if decay else hyper._replace(l2=0.0)
@@ -220,7 +235,9 @@ class Executor:
         scored = self._scored(len(rows)) if scored is None else scored
         space = self._space.arrays(len(rows), scored, by_rows=by_rows)
         self._round_params(by_rows)
-        if not by_rows:
+        if self._placed:
+            self._forward_backbone(inputs, rows, space.gathered)
+        elif not by_rows:
             self._kernels.gather(inputs, rows, space.gathered)
         for index in range(last):
             self._apply(index, space, inputs, rows)
@@ -228,6 +245,33 @@ class Executor:
                 width, out = self._views[index].width, space.activated[index]
                 self._kernels.drop(*dropout, index, numbers, width, out)
         return space
+
+    def _forward_backbone(self, inputs: Inputs, rows: Rows, out: Operands) -> None:
+        """Compute the inputs out[B, K] of the dense layers."""
+        size, params = len(rows), self._flat[0]
+        layers = self._backbone
+        if layers is None or layers.rows < size:
+            layers = backbone_of(self._placed, self._kernels, self._xp, params.dtype, size)
+            self._backbone = layers
+        self._kernels.gather(inputs, rows, layers.inputs(size))
+        found = layers.forward(params, size)
+        out[:, : found.shape[1]], out[:, found.shape[1] :] = found, 0
+
+    def _backward_backbone(
+        self, layers: Backbone, space: Scratch, totals: NDArray[np.float64]
+    ) -> None:
+        """Compute the gradients of the layers below the dense layers."""
+        assert self._gradient is not None
+        view, grad, rows = self._views[0], space.grads[0], space.batch
+        below = self._xp.empty((rows, view.fan_in), grad.dtype)
+        self._kernels.dense_backward(
+            grad, self._operands_of(view)[0], LINEAR, space.gathered, below
+        )
+        last = layers.grad(rows)
+        last[:] = below[:, : last.shape[1]]
+        for values in layers.outputs:
+            self._kernels.forget_not_finite(totals, values[:rows])
+        layers.backward(self._flat[0], rows, self._gradient)
 
     def _round_params(self, by_rows: bool) -> None:
         """Copy the parameters of matrix products, if their operands have another type.
@@ -349,11 +393,14 @@ class Executor:
         start = self._flat[0].size - self._gradient.size
         params, first, second = (flat[start:] if flat.size else flat for flat in self._flat)
         cuts = {0, params.size}
+        sizes = {view.bias - start: view.fan_out for view in self._views}
+        for layer, offsets in self._placed:
+            for offset, shape in zip(offsets, layer.tensors().values(), strict=True):
+                if len(shape) == 1:
+                    sizes[offset] = math.prod(shape)
         if decayed:
-            cuts.update(view.bias - start for view in self._views)
-            cuts.update(view.bias - start + view.fan_out for view in self._views)
-        edges = sorted(cuts)
-        biases = {view.bias - start for view in self._views}
+            cuts.update(sizes, (begin + size for begin, size in sizes.items()))
+        edges, biases = sorted(cuts), set(sizes)
         for begin, end in pairwise(edges):
             part = slice(begin, end)
             slots = Slots(first[part], second[part])

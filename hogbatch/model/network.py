@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.backbone import Backbone, show_shape
 from hogbatch.config.layers import (
     Activation,
     DenseLayer,
@@ -18,6 +19,7 @@ from hogbatch.config.layers import (
 from hogbatch.config.losses import LOSSES
 from hogbatch.data.schema import Count, convert
 from hogbatch.errors import UsageError
+from hogbatch.kernels.backbone import PlacedLayer
 from hogbatch.kernels.contract import ACTIVATIONS
 from hogbatch.kernels.layers import LayerView
 from hogbatch.store.layout import stored_width, tensor_offsets
@@ -52,11 +54,14 @@ class Description:
     features: Count
     layers: tuple[dict[str, Any], ...]  # as `layer_to_file` returns them
     loss: str
+    backbone: str | None = None  # written if there is one: earlier versions refuse such files
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """A list of layers over `features` inputs; a single layer is a linear model.
+
+    A `backbone` has layers of other kinds, whose outputs are the inputs of the dense `layers`.
 
     Parameters are params[P], float32: the tensors of each layer in turn, each 64-byte aligned, with
     widths padded for SIMD. Padding is zero, and training keeps it zero.
@@ -65,6 +70,7 @@ class Network:
     features: int
     layers: tuple[DenseLayer, ...]
     loss: str
+    backbone: Backbone | None = None
 
     @classmethod
     def build(
@@ -75,13 +81,20 @@ class Network:
         activation: str,
         loss: str,
         output_major: bool = False,
+        backbone: Backbone | None = None,
     ) -> "Network":
         """Build dense hidden layers of these widths with `activation`, and a linear output layer.
 
-        With `output_major`, the weights of the output layer are stored [out, in]. UsageError for an
-        unknown name, a width below 1, or an output-major layer without a hidden layer below it.
+        They are above the `backbone`, if there is one. With `output_major`, the weights of the
+        output layer are stored [out, in]. UsageError for an unknown name, a width below 1, inputs
+        that are not those of the backbone, or an output-major layer without a hidden layer below.
         """
-        widths = (features, *hidden, outputs)
+        if backbone is not None and backbone.features != features:
+            raise UsageError(
+                f"expected rows of shape {show_shape(backbone.inputs)}, {backbone.features} values "
+                f"(--input-shape); got rows of {features}"
+            )
+        widths = (features if backbone is None else backbone.outputs, *hidden, outputs)
         if min(widths) < 1:
             raise UsageError(f"a layer must have at least 1 unit; got widths {widths}")
         for name, known in ((activation, ACTIVATIONS), (loss, LOSSES)):
@@ -92,7 +105,14 @@ class Network:
         known_name = cast(Activation, activation)
         layers = [DenseLayer(fan_in, width, known_name) for fan_in, width in pairwise(widths[:-1])]
         layers.append(DenseLayer(widths[-2], outputs, "linear", output_major))
-        return cls(features, tuple(layers), loss)
+        return cls(features, tuple(layers), loss, backbone)
+
+    @classmethod
+    def described(
+        cls, features: int, layers: tuple[DenseLayer, ...], loss: str, backbone: str
+    ) -> "Network":
+        """Create a network from the fields of a Welcome; `backbone` is "" if there is none."""
+        return cls(features, layers, loss, Backbone.parse(backbone) if backbone else None)
 
     @classmethod
     def from_description(cls, description: Any) -> "Network":
@@ -109,6 +129,7 @@ class Network:
             layers[0].activation,
             known.loss,
             layers[-1].output_major,
+            None if known.backbone is None else Backbone.parse(known.backbone),
         )
         if network.layers != layers:
             raise UsageError(
@@ -120,7 +141,8 @@ class Network:
     def description(self) -> dict[str, Any]:
         """Return the network as nested dictionaries and lists, for a model file."""
         layers = [layer_to_file(layer) for layer in self.layers]
-        return {"features": self.features, "layers": layers, "loss": self.loss}
+        described = {"features": self.features, "layers": layers, "loss": self.loss}
+        return described | ({} if self.backbone is None else {"backbone": str(self.backbone)})
 
     @property
     def outputs(self) -> int:
@@ -138,22 +160,28 @@ class Network:
         return self.layers[-1].output_major
 
     @property
+    def linear(self) -> bool:
+        """Whether scores are linear in the features, so that the loss is convex."""
+        return len(self.layers) == 1 and self.backbone is None
+
+    @property
     def widths(self) -> str:
-        """The widths of all layers, for messages: "123-512-1"."""
-        return "-".join([*(str(layer.fan_in) for layer in self.layers), str(self.outputs)])
+        """The layers, for messages: "123-512-1", "28x28x1,conv:32x3x3,relu,pool:2x2,6272-10"."""
+        widths = "-".join([*(str(layer.fan_in) for layer in self.layers), str(self.outputs)])
+        return widths if self.backbone is None else f"{self.backbone},{widths}"
 
     @property
     def parameters(self) -> int:
         """P, the number of floats of the flat parameters, padding included."""
-        return tensor_offsets(map(_stored, self._shapes().values()))[1]
+        return tensor_offsets(stored for _, stored in self._shapes().values())[1]
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return the tensors of each layer in turn."""
         shapes = self._shapes()
-        offsets, _ = tensor_offsets(map(_stored, shapes.values()))
+        offsets, _ = tensor_offsets(stored for _, stored in shapes.values())
         return tuple(
-            Tensor(name=name, shape=shape, stored=_stored(shape), offset=offset)
-            for (name, shape), offset in zip(shapes.items(), offsets, strict=True)
+            Tensor(name, shape, stored, offset)
+            for (name, (shape, stored)), offset in zip(shapes.items(), offsets, strict=True)
         )
 
     def place(self, index: int) -> str:
@@ -172,10 +200,20 @@ class Network:
         return f"padding of {tensor.name}"
 
     def layer_views(self) -> tuple[LayerView, ...]:
-        """Return the layers in the form that kernels take."""
-        tensors = self.tensors()
+        """Return the dense layers in the form that kernels take."""
+        tensors = self.tensors()[-2 * len(self.layers) :]
         layers = zip(self.layers, tensors[::2], tensors[1::2], strict=True)
         return tuple(_view(*layer) for layer in layers)
+
+    def placed_backbone(self) -> tuple[PlacedLayer, ...]:
+        """Return the layers of the backbone with the places of their tensors; () if it is None."""
+        if self.backbone is None:
+            return ()
+        offsets = iter([tensor.offset for tensor in self.tensors()])
+        return tuple(
+            PlacedLayer(layer, tuple(next(offsets) for _ in layer.tensors()))
+            for layer in self.backbone.layers
+        )
 
     def initialise(self, params: Floats, seed: int, mean_square: float | None = None) -> None:
         """Fill params[P] with initial values; the same seed gives the same numbers.
@@ -185,7 +223,7 @@ class Network:
         `_deviations`.
         """
         params[:] = 0
-        if len(self.layers) == 1:
+        if self.linear:
             return
         random = np.random.default_rng(seed)
         deviations = self._deviations(mean_square)
@@ -211,6 +249,9 @@ class Network:
         deviations = {
             f"layers.{index}.weight": layer.deviation() for index, layer in enumerate(self.layers)
         }
+        for index, kind in enumerate(self.backbone.layers if self.backbone else ()):
+            found = kind.deviations().items()
+            deviations |= {f"backbone.{index}.{name}": value for name, value in found}
         if self.output_major:
             first, last = "layers.0.weight", f"layers.{len(self.layers) - 1}.weight"
             if mean_square:
@@ -222,10 +263,14 @@ class Network:
         """Return views of the tensors in params[P] without padding, by name."""
         return {tensor.name: tensor.view(params) for tensor in self.tensors()}
 
-    def _shapes(self) -> dict[str, Shape]:
-        """Shape of each tensor without padding, by name, in the order of storage."""
-        return {
-            f"layers.{index}.{name}": shape
+    def _shapes(self) -> dict[str, tuple[Shape, Shape]]:
+        """Shape of each tensor without padding and as stored, by name, in the order of storage.
+
+        Only the tensors of dense layers have padding.
+        """
+        below = () if self.backbone is None else self.backbone.tensors()
+        return {name: (shape, shape) for name, shape in below} | {
+            f"layers.{index}.{name}": (shape, _stored(shape))
             for index, layer in enumerate(self.layers)
             for name, shape in layer.tensors().items()
         }

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hogbatch.config.backbone import Backbone
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSSES, NO_SCORES, ROWS, TOTALS, UPDATES, Hyper
@@ -46,13 +47,15 @@ class Case:
         l2=0.01,
         epsilon=1e-3,  # large, so that rounding does not decide the sign of a step
         dropout=None,
+        backbone=None,
     ):
-        self.dropout = dropout
+        self.dropout, below = dropout, backbone and Backbone.parse(backbone)
+        features = below.features if below else features
         random, self.batch = np.random.default_rng(11), batch
         self.loss, self.spec = LOSSES[loss], OPTIMIZERS[optimizer]
         self.classes, self.dimension = score_width(self.loss, outputs), [features, *hidden][-1]
         build = features, hidden, self.classes, HIDDEN[hidden], loss, output_major
-        self.network = Network.build(*build)
+        self.network = Network.build(*build, below)
         self.params = np.zeros(self.network.parameters, np.float32)
         for tensor in self.network.tensors():
             tensor.view(self.params)[...] = random.normal(0, 0.5, tensor.shape)
@@ -72,7 +75,8 @@ class Case:
     def loop(self):
         """The loop that a worker would run."""
         sparse = len(self.inputs.indptr) > 0
-        return loop_for(self.network.layer_views(), sparse=sparse, hashed=False)
+        layers, below = self.network.layer_views(), self.network.placed_backbone()
+        return loop_for(layers, sparse=sparse, hashed=False, backbone=below)
 
     @property
     def rows(self):
@@ -124,7 +128,8 @@ class Case:
         return self
 
     def executor(self):
-        return Executor(reference, np, self.network.layer_views(), self.params, *self.slots)
+        arrays, below = (self.params, *self.slots), self.network.placed_backbone()
+        return Executor(reference, np, self.network.layer_views(), *arrays, backbone=below)
 
     def scores(self):
         """The scores of the rows in `order`, [B, C]."""

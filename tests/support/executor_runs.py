@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hogbatch.config.backbone import Backbone
 from hogbatch.kernels.contract import LOSS, LOSSES, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.model.network import Network
@@ -30,17 +31,21 @@ class Run:
         dtype=np.float32,
         output_major=False,
         rows=ROWS,
+        backbone=None,
         **options,
     ):
         random, outputs = np.random.default_rng(3), score_width(LOSSES[loss], CLASSES)
-        self.network = Network.build(FEATURES, hidden, outputs, activation, loss, output_major)
-        plain = Network.build(FEATURES, hidden, outputs, activation, loss)
+        below = backbone and Backbone.parse(backbone)
+        features = below.features if below else FEATURES
+        build = features, hidden, outputs, activation, loss
+        self.network = Network.build(*build, output_major, below)
+        plain = Network.build(*build, backbone=below)
         self.params = np.zeros(self.network.parameters, dtype)
         for tensor, other in zip(self.network.tensors(), plain.tensors(), strict=True):
             numbers = random.normal(0, 0.5, other.shape)
             tensor.view(self.params)[...] = numbers.T if self._transposed(tensor) else numbers
         self.slots = [np.zeros(self.params.size if n < slots else 0, dtype) for n in range(2)]
-        self.inputs = (csr_set if sparse else dense_set)(random, FEATURES, rows)
+        self.inputs = (csr_set if sparse else dense_set)(random, features, rows)
         self.loss = LOSSES[loss]
         self.labels = labels_for(random, self.loss, outputs, rows, weighted=sparse)
         self.rows = rows
@@ -54,7 +59,8 @@ class Run:
         """An executor on these arrays, or on those of the host."""
         backend, layers = self.backend, self.network.layer_views()
         flat = flat or (self.params, *self.slots)
-        return Executor(backend.module, backend.device.xp, layers, *flat, **self.options)
+        options = {"backbone": self.network.placed_backbone(), **self.options}
+        return Executor(backend.module, backend.device.xp, layers, *flat, **options)
 
     def train(self, rows, optimizer, hyper):
         return self._batch("train_batch", rows, self.loss, optimizer, hyper)

@@ -12,6 +12,8 @@ is the general loop. Each other loop leaves something out where that saves most 
     hashed  all outputs but the active ones, those that hash tables return for the rows of a batch,
             and its labels (docs/slide.md)
 
+The loop `backbone`, for networks with layers below the dense ones, calls a kernel for each of them.
+
 A batch of a network with L layers has 2L stages: the forward passes of layers 0 to L - 1, the last
 one with the loss and the gradient of the scores, then the backward passes of layers L - 1 to 0. The
 backward pass of a layer passes the gradient down with the weights as they are then, and updates
@@ -19,13 +21,15 @@ them in place. A lease runs all stages of a batch at once; rehearsals compute ot
 two stages (`hogbatch.simulate.rehearsal`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from hogbatch.errors import UsageError
+from hogbatch.kernels.backbone import PlacedLayer
 from hogbatch.kernels.cpu import exact, linear, network, wide
 from hogbatch.kernels.layers import LayerView
 
-LoopName = Literal["dense", "linear", "wide", "hashed"]
+LoopName = Literal["dense", "linear", "wide", "hashed", "backbone"]
 
 
 class CompiledLoop(NamedTuple):
@@ -51,11 +55,23 @@ class CompiledLoop(NamedTuple):
     read: Callable[..., None]
 
 
-def loop_for(layers: tuple[LayerView, ...], *, sparse: bool, hashed: bool) -> CompiledLoop:
+def loop_for(
+    layers: tuple[LayerView, ...],
+    *,
+    sparse: bool,
+    hashed: bool,
+    backbone: Sequence[PlacedLayer] = (),
+) -> CompiledLoop:
     """Return the loop for a network on sparse (CSR) or dense inputs.
 
     `hashed` is whether there are hash tables for the output layer, which must be output-major.
+    `backbone` are the layers below the dense `layers`.
     """
+    if backbone:
+        from hogbatch.kernels.cpu.backbone import BackboneLoop  # only such networks need it
+
+        loop = BackboneLoop(backbone)
+        return CompiledLoop("backbone", loop.train, loop.evaluate, *3 * [_in_stages])
     last = layers[-1]
     if hashed:
         from hogbatch.kernels.cpu.lsh import network as lsh  # 20 ms that other loops do not need
@@ -66,6 +82,10 @@ def loop_for(layers: tuple[LayerView, ...], *, sparse: bool, hashed: bool) -> Co
     if sparse and len(layers) == 1 and last.fan_out == 1:
         return _loop("linear", linear, network.evaluate)
     return _loop("dense", network, network.evaluate)
+
+
+def _in_stages(*arguments: Any) -> None:
+    raise UsageError("networks with --layers cannot be trained in stages")
 
 
 def _loop(name: LoopName, module: Any, evaluate: Callable[..., None]) -> CompiledLoop:

@@ -103,13 +103,14 @@ def slots_at(first, second, offset, rows, columns):
 def forward(model, first, stop, inputs, rows, space, dropout):
     """Return outputs[B, H] of layer `stop` - 1, from the outputs of layer `first` - 1 in `space`.
 
-    All outputs stay in `space`. `dropout`: of hidden layers; None: no output is left out.
+    All outputs stay in `space`, and so do dense inputs; those of no rows are there already.
+    `dropout`: of hidden layers; None: no output is left out.
     """
     size = rows.shape[0]
     sparse = inputs.indptr.shape[0] > 0
     width = 1 if first == 0 and sparse else model.table[first, FAN_IN]
     x = matrix(space.activations, space.starts[first], size, width)
-    if first == 0 and not sparse:
+    if first == 0 and not sparse and inputs.dense.shape[0] > 0:
         dense.gather(inputs, rows, x)
     for layer in range(first, stop):
         fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]

@@ -1,0 +1,251 @@
+"""The training loop of networks with a backbone: compiled kernels, called layer by layer.
+
+A batch of pictures takes milliseconds, so the calls cost nothing, and only the kinds of layers that
+a network has are compiled. The dense layers above are computed by `kernels.cpu.network`.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from hogbatch.config.backbone import Convolution, Lstm, Pooling
+from hogbatch.data.batch import dense_inputs, read_only
+from hogbatch.jit import kernel
+from hogbatch.kernels.backbone import Backbone, LayerBatch, LayerKernels, PlacedLayer, Tensors
+from hogbatch.kernels.contract import ACTIVATIONS, ROWS, SKIPPED, Floats, Hyper
+from hogbatch.kernels.cpu import convolution, dense, lstm, network, pooling
+from hogbatch.kernels.cpu.losses import loss_and_metrics, store_scores
+from hogbatch.kernels.cpu.model import (
+    FAN_IN,
+    FAN_OUT,
+    WEIGHTS,
+    WIDTH,
+    corrected,
+    vector,
+    with_own_slots,
+)
+from hogbatch.kernels.cpu.network import backward, differentiate_loss, forward, links_for, matrix
+from hogbatch.kernels.cpu.rules import step_row
+
+
+class CompiledConvolution:
+    """A convolution by `kernels.cpu.convolution`."""
+
+    def __init__(self, layer: Convolution) -> None:
+        (height, width, channels), (top, left) = layer.inputs, layer.border
+        out_height, out_width, filters = layer.outputs
+        self._shape = convolution.Geometry(
+            *(height, width, channels, out_height, out_width, filters),
+            *(layer.height, layer.width, layer.stride, layer.dilation, top, left),
+            (out_height - 1) * layer.stride + (layer.height - 1) * layer.dilation + 1,
+            (out_width - 1) * layer.stride + (layer.width - 1) * layer.dilation + 1,
+        )
+        self._reversed = convolution.reversed_geometry(self._shape)
+        self._space = convolution.scratch(self._shape)
+        self._kind = ACTIVATIONS[layer.activation]
+
+    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
+        weights, bias = tensors
+        given = self._shape, weights.reshape(-1), bias, self._kind, self._space
+        convolution.convolve(x, *given, out)
+
+    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
+        x, out, grad, below = batch
+        dense.activate_backward(self._kind, out, grad)
+        weights, bias = gradients
+        for each in gradients:
+            each[:] = 0
+        convolution.add_gradients(x, self._shape, grad, self._space, weights.reshape(-1), bias)
+        if below is not None:
+            given = self._shape, self._reversed, tensors[0].reshape(-1)
+            convolution.pass_down(*given, grad, self._space, below)
+
+
+class CompiledPooling:
+    """Pooling by `kernels.cpu.pooling`."""
+
+    def __init__(self, layer: Pooling) -> None:
+        (_, width, channels), (out_height, out_width, _) = layer.inputs, layer.outputs
+        sizes = width, channels, out_height, out_width, layer.height, layer.width
+        self._windows = pooling.Windows(*sizes, layer.mean)
+
+    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
+        pooling.pool(x, self._windows, out)
+
+    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
+        x, out, grad, below = batch
+        if below is not None:
+            pooling.pass_down(x, self._windows, out, grad, below)
+
+
+class CompiledLstm:
+    """An LSTM layer by `kernels.cpu.lstm`."""
+
+    def __init__(self, layer: Lstm) -> None:
+        self._layer = layer
+        self._space: lstm.LstmScratch | None = None  # for the largest batch so far
+
+    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
+        (_, steps, features), units, rows = self._layer.inputs, self._layer.units, len(x)
+        if self._space is None or len(self._space.state) < rows:
+            shapes = (4 * units,), *3 * [(units,)]
+            arrays = [np.empty((rows, steps, *shape), np.float32) for shape in shapes]
+            turned = np.empty((4 * units, max(features, units)), np.float32)
+            rest = (np.empty((rows, units), np.float32) for _ in range(2))
+            none = np.zeros(units, np.float32)
+            self._space = lstm.LstmScratch(*arrays, turned, *rest, none)
+        lstm.run(x.reshape(rows, steps, features), *tensors, self._space)
+        first = steps - self._layer.outputs[1]
+        out.reshape(rows, -1, units)[:] = self._space.states[:rows, first:]
+
+    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
+        x, _, grad, below = batch
+        assert self._space is not None
+        layer, rows = self._layer, len(x)
+        _, steps, features = layer.inputs
+        given, first = grad.reshape(rows, -1, layer.units), steps - layer.outputs[1]
+        lstm.run_back(given, first, tensors[1], self._space)
+        lstm.gradients(x.reshape(rows, steps, features), self._space, *gradients)
+        if below is not None:
+            lstm.pass_down(tensors[0], self._space, below.reshape(rows, steps, features))
+
+
+KINDS: Final[Mapping[type, Callable[[Any], LayerKernels]]] = {
+    Lstm: CompiledLstm,
+    Convolution: CompiledConvolution,
+    Pooling: CompiledPooling,
+}
+
+
+class BackboneLoop:
+    """`train` and `evaluate` of `kernels.cpu.loops.CompiledLoop` for networks with a backbone."""
+
+    def __init__(self, placed: Sequence[PlacedLayer]) -> None:
+        self._placed = placed
+        self._threads = threading.local()  # a thread keeps its arrays from lease to lease
+
+    def train(
+        self,
+        model: Any,
+        inputs: Any,
+        labels: Any,
+        rows: Any,
+        lease: Any,
+        hyper: Hyper,
+        head: Any,
+        fence: Any,
+        totals: Any,
+    ) -> None:
+        """Train on `rows`; see `kernels.cpu.network.train`."""
+        size = min(lease.batch_size, len(rows))
+        layers, space, gradient = self._space(model, size)
+        for start in range(0, len(rows), size):
+            if fence[0] != lease.fence:
+                break
+            part = rows[start : start + size]
+            x = self._forward(model, inputs, part, layers, space)
+            below = train_dense(model, x, labels, part, lease, hyper, space, totals)
+            grad = layers.grad(len(part))
+            grad[:] = below[:, : grad.shape[1]]
+            if totals[SKIPPED]:  # 0 times a value that overflowed is nan
+                for values in layers.outputs:
+                    np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+            layers.backward(model.params, len(part), gradient)
+            for each in self._placed:
+                for offset, shape in zip(each.offsets, each.layer.tensors().values(), strict=True):
+                    found = gradient[offset : offset + math.prod(shape)]
+                    decayed = len(shape) > 1  # biases are not
+                    step_tensor(model, offset, decayed, lease, hyper, found)
+
+    def evaluate(
+        self,
+        model: Any,
+        inputs: Any,
+        labels: Any,
+        rows: Any,
+        lease: Any,
+        fence: Any,
+        totals: Any,
+        stored: Any,
+    ) -> None:
+        """Add the losses and metrics of `rows`; see `kernels.cpu.network.evaluate`."""
+        size = min(lease.batch_size, len(rows))
+        layers, space, _ = self._space(model, size)
+        for start in range(0, len(rows), size):
+            if fence[0] != lease.fence:
+                break
+            part = rows[start : start + size]
+            x = self._forward(model, inputs, part, layers, space)
+            evaluate_dense(model, x, labels, part, lease, space, totals, stored)
+
+    def _space(self, model: Any, size: int) -> tuple[Backbone, Any, Floats]:
+        """Arrays of the calling thread for batches of up to `size` rows, and for a gradient."""
+        known: tuple[Backbone, Any, Floats] | None = getattr(self._threads, "space", None)
+        if known is None or known[0].rows < size:
+            layers = Backbone(self._placed, KINDS, lambda shape: np.empty(shape, np.float32), size)
+            space = network.workspace(model.table, np.bool_(False), size)
+            known = layers, space, np.zeros(len(model.params), np.float32)
+            self._threads.space = known
+        return known
+
+    def _forward(self, model: Any, inputs: Any, rows: Any, layers: Backbone, space: Any) -> Any:
+        """Compute the backbone of `rows`; its outputs become the inputs of the dense layers.
+
+        The result stands for these inputs, which are in `space` already.
+        """
+        np.take(inputs.dense, rows, axis=0, out=layers.inputs(len(rows)), mode="clip")
+        out, fan_in = layers.forward(model.params, len(rows)), model.table[0, FAN_IN]
+        x = space.activations[: len(rows) * fan_in].reshape(len(rows), fan_in)
+        x[:, : out.shape[1]], x[:, out.shape[1] :] = out, 0
+        none = dense_inputs(np.empty((0, fan_in), np.float32))
+        return type(none)(*map(read_only, none))
+
+
+@kernel
+def train_dense(model, inputs, labels, rows, lease, hyper, space, totals):
+    """Make one update of the dense layers; return the gradient [B, K] of their inputs."""
+    first, second, layers = np.int64(0), np.int64(1), model.table.shape[0]
+    size, links, down = rows.shape[0], links_for(np.empty(0, np.int32), 0), np.bool_(True)
+    scores = forward(model, first, layers, inputs, rows, space, lease.dropout)
+    grad = matrix(space.grads, space.starts[layers], size, scores.shape[1])
+    differentiate_loss(model, labels, rows, lease, scores, grad, space, totals)
+    exact = corrected(lease.optimizer, hyper, model.steps[0])
+    backward(model, second, layers, down, inputs, rows, lease, exact, links, space)
+    fan_in, fan_out = model.table[0, FAN_IN], model.table[0, FAN_OUT]
+    above = matrix(space.grads, space.starts[1], size, fan_out)
+    weights = matrix(model.params, model.table[0, WEIGHTS], fan_in, fan_out)
+    below = matrix(space.grads, space.starts[0], size, fan_in)
+    dense.pass_all_down(above, weights, space.dense, below)
+    backward(model, first, second, down, inputs, rows, lease, exact, links, space)
+    return below
+
+
+@kernel
+def evaluate_dense(model, inputs, labels, rows, lease, space, totals, stored):
+    """Add the losses and metrics of a batch, and store its scores."""
+    first, layers = np.int64(0), model.table.shape[0]
+    width = model.table[layers - 1, WIDTH]
+    scores = forward(model, first, layers, inputs, rows, space, None)
+    loss_and_metrics(lease.loss, labels, rows, width, scores, totals)
+    store_scores(rows, width, scores, stored)
+    totals[ROWS] += rows.shape[0]
+
+
+@kernel
+def step_tensor(model, offset, decayed, lease, hyper, gradient):
+    """Update the tensor at params[offset]; the slots are the thread's own."""
+    exact = corrected(lease.optimizer, hyper, model.steps[0])
+    own, size = with_own_slots(lease.optimizer, exact, lease.threads), gradient.shape[0]
+    if not decayed:
+        own = Hyper(own.rate, 0.0, own.momentum, own.beta2, own.epsilon)
+    step_row(
+        lease.optimizer,
+        own,
+        gradient,
+        vector(model.own_first, offset, size),
+        vector(model.own_second, offset, size),
+        vector(model.params, offset, size),
+    )

@@ -1,0 +1,180 @@
+"""Convolutions, computed as products of small matrices without a copy of the patches.
+
+Consecutive outputs of a row read consecutive parts of the input, so their patches are the rows of a
+matrix whose row stride is that of the input: a row of outputs is a sum of products over the rows
+(with dilation, the cells) of a filter, all added to the same tile (Georganas et al. 2020,
+algorithm 4). The gradient of the inputs is a convolution of the gradient, spread by the stride,
+with the filters turned around. The gradient of the weights is one product per row of a filter, over
+all outputs of a picture.
+
+Pictures are [height, width, channels], weights [height, width, channels, filters].
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hogbatch.jit import kernel
+from hogbatch.kernels.contract import Floats
+from hogbatch.kernels.cpu.brgemm import multiply, transposed
+from hogbatch.kernels.cpu.dense import activate_rest, aligned, floor_of
+from hogbatch.kernels.cpu.intrinsics import address
+from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Epilogue, Matrix
+
+
+class Geometry(NamedTuple):
+    """The sizes of a convolution, and of its input with the zeros around it."""
+
+    height: int
+    width: int
+    channels: int
+    out_height: int
+    out_width: int
+    filters: int
+    rows: int  # of a filter
+    columns: int
+    stride: int
+    dilation: int
+    top: int  # rows of zeros above the input
+    left: int
+    padded_height: int
+    padded_width: int
+
+
+class ConvolutionScratch(NamedTuple):
+    """Memory of one thread; the zeros around pictures stay zero."""
+
+    padded: Floats  # a picture with the zeros around it
+    spread: Floats  # its gradient, in rows as wide as those of `padded`
+    padded_grad: Floats  # its gradient, spread by the stride, with zeros around it
+    turned: Floats  # the filters, turned around: [rows, columns, filters, channels]
+
+
+def reversed_geometry(shape: Geometry) -> Geometry:
+    """Return the sizes of the convolution that computes the gradient of the inputs of `shape`."""
+    height, width = (shape.rows - 1) * shape.dilation, (shape.columns - 1) * shape.dilation
+    return Geometry(
+        (shape.out_height - 1) * shape.stride + 1,
+        (shape.out_width - 1) * shape.stride + 1,
+        shape.filters,
+        shape.height,
+        shape.width,
+        shape.channels,
+        shape.rows,
+        shape.columns,
+        1,
+        shape.dilation,
+        height - shape.top,
+        width - shape.left,
+        shape.height + height,
+        shape.width + width,
+    )
+
+
+def scratch(shape: Geometry) -> ConvolutionScratch:
+    """Allocate for a convolution of `shape`."""
+    back = reversed_geometry(shape)
+    sizes = (
+        shape.padded_height * shape.padded_width * shape.channels,
+        shape.out_height * shape.padded_width * shape.filters,
+        back.padded_height * back.padded_width * back.channels,
+        shape.rows * shape.columns * shape.channels * shape.filters,
+    )
+    arrays: list[NDArray[np.float32]] = [aligned(size) for size in sizes]
+    for array in arrays:
+        array[:] = 0
+    return ConvolutionScratch(*arrays)
+
+
+@kernel
+def pad(picture, shape, step, padded):
+    """Copy a picture into `padded`, leaving step - 1 cells out between its cells."""
+    cells, row = shape.channels, 0
+    for y in range(0, min(shape.height, shape.padded_height - shape.top), step):
+        target = ((y + shape.top) * shape.padded_width + shape.left) * cells
+        for x in range(0, min(shape.width, shape.padded_width - shape.left), step):
+            for c in range(cells):
+                padded[target + x * cells + c] = picture[row + x // step * cells + c]
+        row += -(-shape.width // step) * cells
+
+
+@kernel
+def products(shape, padded, weights, first, out):
+    """out[out_height, out_width, filters] from a padded picture; `first`: of the first product."""
+    together = shape.columns if shape.dilation == 1 else 1  # cells whose patches are adjacent
+    depth, groups = together * shape.channels, shape.columns // together
+    for y in range(shape.out_height):
+        row = address(out) + 4 * y * shape.out_width * shape.filters
+        target, epilogue = Matrix(row, shape.filters, 1), first
+        for i in range(shape.rows):
+            for j in range(groups):
+                above = (y * shape.stride + i * shape.dilation) * shape.padded_width
+                at = address(padded) + 4 * (above + j * shape.dilation) * shape.channels
+                patches = Matrix(at, shape.stride * shape.channels, 1)
+                part = address(weights) + 4 * (i * groups + j) * depth * shape.filters
+                filters = Matrix(part, shape.filters, 1)
+                multiply(shape.out_width, shape.filters, depth, patches, filters, target, epilogue)
+                epilogue = Epilogue(ADD, 0, 0.0)
+
+
+@kernel
+def convolve(x, shape, weights, bias, activation, space, out):
+    """out[B, n] = f(convolution of x[B, m] with the weights + bias)."""
+    first = Epilogue(ACTIVATE, address(bias), -np.inf)
+    floor = np.float32(floor_of(activation))
+    for b in range(x.shape[0]):
+        pad(x[b], shape, 1, space.padded)
+        products(shape, space.padded, weights, first, out[b])
+        for n in range(out.shape[1]):
+            out[b, n] = max(floor, out[b, n])
+    activate_rest(activation, out.shape[1], out)
+
+
+@kernel
+def add_gradients(x, shape, grad, space, weights, bias):
+    """Add the gradients of the weights and of the bias; grad[B, n] are those before activation."""
+    together = shape.columns if shape.dilation == 1 else 1
+    depth, groups = together * shape.channels, shape.columns // together
+    filters, row = shape.filters, shape.out_width * shape.filters
+    count = (shape.out_height - 1) * shape.padded_width + shape.out_width
+    add, right = Epilogue(ADD, 0, 0.0), Matrix(address(space.spread), filters, 1)
+    for b in range(x.shape[0]):
+        pad(x[b], shape, 1, space.padded)
+        for y in range(shape.out_height):
+            target = y * shape.padded_width * filters
+            for n in range(row):
+                space.spread[target + n] = grad[b, y * row + n]
+        for n in range(grad.shape[1] // filters):
+            for f in range(filters):
+                bias[f] += grad[b, n * filters + f]
+        for i in range(shape.rows):
+            for j in range(groups):
+                cell = i * shape.dilation * shape.padded_width + j * shape.dilation
+                start = address(space.padded) + 4 * cell * shape.channels
+                patches = transposed(Matrix(start, shape.stride * shape.channels, 1))
+                part = address(weights) + 4 * (i * groups + j) * depth * filters
+                multiply(depth, filters, count, patches, right, Matrix(part, filters, 1), add)
+
+
+@kernel
+def turn(shape, weights, turned):
+    """turned[rows, columns, filters, channels] = the filters, turned by 180 degrees."""
+    cells = shape.rows * shape.columns
+    block = shape.channels * shape.filters
+    for cell in range(cells):
+        source, target = cell * block, (cells - 1 - cell) * block
+        for c in range(shape.channels):
+            for f in range(shape.filters):
+                value = weights[source + c * shape.filters + f]
+                turned[target + f * shape.channels + c] = value
+
+
+@kernel
+def pass_down(shape, back, weights, grad, space, below):
+    """below[B, m] = the gradient of the inputs; `back` is the `reversed_geometry` of `shape`."""
+    turn(shape, weights, space.turned)
+    store = Epilogue(STORE, 0, 0.0)
+    for b in range(grad.shape[0]):
+        pad(grad[b], back, shape.stride, space.padded_grad)
+        products(back, space.padded_grad, space.turned, store, below[b])

@@ -1,0 +1,111 @@
+"""Convolution and pooling on every backend: gradients, agreement with the reference, and speed of
+one update in a lease of the compiled loop.
+"""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from hogbatch.config.optimizers import OPTIMIZERS
+from hogbatch.kernels import reference
+from hogbatch.kernels.contract import ROWS, SGD, SKIPPED, UPDATES
+from hogbatch.kernels.gpu.device import HostDevice
+from tests.support.compiled_networks import Case
+from tests.support.executor_runs import PLAIN, Run, assert_same_model
+from tests.support.kernel_backends import DEVICES, Backend
+from tests.support.pairs import pairs
+from tests.support.stored_scores import assert_stored, both_forms
+
+HOST = Backend(HostDevice(), reference)
+BACKBONES = [
+    "7x6x2,conv:5x3x3,relu,pool:2",
+    "7x6x2,conv:18x3x2:s2,tanh,conv:3x2x2:d2,selu",
+    "6x9x1,avgpool:2x3,conv:4x3x3:valid,sigmoid",
+    "8x8x3,conv:4x3x3:s3:d2,conv:6x1x1,relu,max",
+    "1x5x3,lstm:7",
+    "1x6x2,conv1d:4x3,tanh,lstm:18,lstm:5,last",
+    "1x11x3,conv1d:17x4,relu,pool:1x2,conv1d:5x3:d2:valid,mean",
+]
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_gradients_are_finite_differences_of_the_loss(backbone):
+    run = Run(HOST, "softmax", "tanh", hidden=(7,), backbone=backbone, dtype=np.float64)
+    random, rows, start = np.random.default_rng(1), np.array([6, 1, 3, 3, 0]), run.params.copy()
+    run.train(rows, SGD, PLAIN)
+    gradient = (start - run.params) / PLAIN.rate
+    for _ in range(6):
+        direction = random.normal(size=start.size)
+        near = [run.mean_loss(start + h * direction, rows) for h in (-1e-6, 1e-6)]
+        slope = (near[1] - near[0]) / 2e-6
+        assert gradient @ direction == pytest.approx(slope, rel=1e-5, abs=1e-6)
+
+
+@pairs(device_kernels=DEVICES, backbone=BACKBONES)
+def test_every_device_trains_as_the_reference_in_double(device_kernels, backbone):
+    kinds = {"hidden": (7,), "backbone": backbone, "slots": 2}
+    rough = Run(device_kernels, "softmax", "relu", **kinds)
+    exact = Run(HOST, "softmax", "relu", dtype=np.float64, **kinds)
+    for run in (rough, exact):
+        run.train_some(OPTIMIZERS["adam"])
+    assert_same_model(rough, exact, atol=1e-3)
+
+
+def case(backbone, optimizer="adam", hidden=(24,), **keywords):
+    return Case(
+        "softmax", optimizer, hidden=hidden, backbone=backbone, leased=31, batch=4, **keywords
+    )
+
+
+@pairs(backbone=BACKBONES, optimizer=list(OPTIMIZERS), hidden=[(), (24,), (20, 12)])
+def test_a_lease_trains_as_its_batches_on_the_reference(backbone, optimizer, hidden):
+    fast, slow = (case(backbone, optimizer, hidden) for _ in range(2))
+    start = fast.params.copy()
+    fast.train(), slow.interpret()
+    assert np.abs(slow.params - start).max() > 0.01  # it did train
+    assert_allclose(fast.params, slow.params, rtol=0, atol=2e-5)
+    assert_allclose(fast.totals, slow.totals, rtol=1e-4)
+    for slot, other in zip(fast.slots, slow.slots, strict=True):
+        assert_allclose(slot, other, rtol=1e-3, atol=2e-5)
+    assert (fast.totals[ROWS], fast.totals[UPDATES]) == (31, 8)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES[:2])
+def test_a_lease_evaluates_as_the_reference(backbone):
+    fast, slow = case(backbone), case(backbone)
+    slow.executor().evaluate_batch(slow.inputs, slow.labels, slow.order, slow.loss, slow.totals)
+    slow.totals[ROWS] = len(slow.order)
+    for stored in both_forms(40, slow.classes):
+        fast.totals[:] = 0
+        assert_allclose(fast.evaluate(stored), slow.totals, rtol=1e-4)
+        assert_stored(stored, slow.order, slow.scores())
+
+
+def test_a_row_that_overflows_leaves_no_trace():
+    """Its outputs are infinite, and 0 times an infinite value is nan."""
+    run, clean = (case(BACKBONES[0], "sgd") for _ in "ab")
+    run.inputs.dense[2] = np.float32(3e38)
+    for each in run, clean:
+        each.order = np.arange(4)
+        each.train()
+    assert run.totals[SKIPPED] == 1
+    assert np.isfinite(run.params).all()
+    assert np.abs(run.params - clean.params).max() < 0.3  # the means of three rows and of four
+
+
+def test_a_lease_ends_between_two_batches_when_it_is_revoked():
+    revoked = case(BACKBONES[0])
+    start = revoked.params.copy()
+    revoked.train(fence=np.full(8, 6))
+    assert (revoked.params == start).all() and revoked.totals[ROWS] == 0
+
+
+def test_a_thread_grows_its_arrays_for_larger_batches():
+    small, large = case(BACKBONES[0]), case(BACKBONES[0])
+    loop = small.loop
+    for run, batches in ((small, (2, 8, 3)), (large, (8,))):
+        for batch in batches:
+            arguments = run.model(), *run.rows, run.order, run.lease(batch)
+            run.totals[:] = 0
+            loop.evaluate(*arguments, run.fence, run.totals, both_forms(40, run.classes)[0])
+    assert_allclose(small.totals, large.totals, rtol=1e-5)
