@@ -14,9 +14,11 @@ from hogbatch.export.graph import TEXT, Graph, Node
 EXPRESSIONS: Final = {
     "Add": "{0} + {1}",
     "And": "{0} & {1}",
+    "AveragePool": "_windows({0}, {kernel_shape}).mean(axis=(4, 5))",
     "ArgMax": "{0}.argmax(axis={axis})",
     "Cast": "{0}.astype('{to}')",
     "Clip": "np.clip({0}, {1}, {2})",
+    "Conv": "_convolution({0}, {1}, {2}, {pads}, {strides}, {dilations})",
     "Concat": "np.concatenate([{all}], axis={axis})",
     "Div": "{0} / {1}",
     "Exp": "np.exp({0})",
@@ -26,9 +28,11 @@ EXPRESSIONS: Final = {
     "Greater": "{0} > {1}",
     "Identity": "{0}",
     "IsNaN": "np.isnan({0})",
+    "LSTM": "_lstm({0}, {1}, {2}, {3})",
     "LabelEncoder": "_numbers({0}, {table}, {default})",
     "Log": "np.log({0})",
     "MatMul": "{0} @ {1}",
+    "MaxPool": "_windows({0}, {kernel_shape}).max(axis=(4, 5))",
     "Min": "np.minimum({0}, {1})",
     "Mul": "{0} * {1}",
     "Neg": "-{0}",
@@ -42,6 +46,7 @@ EXPRESSIONS: Final = {
     "Sqrt": "np.sqrt({0})",
     "Sub": "{0} - {1}",
     "Tanh": "np.tanh({0})",
+    "Transpose": "{0}.transpose({perm})",
     "Unsqueeze": "np.expand_dims({0}, tuple({1}))",
     "Where": "np.where({0}, {1}, {2})",
 }
@@ -78,6 +83,32 @@ def _texts(column):
 
 def _numbers(cells, table, default):
     return np.array([table.get(cell, default) for (cell,) in cells], np.int64).reshape(-1, 1)
+
+
+def _windows(x, size):
+    seen = np.lib.stride_tricks.sliding_window_view(x, size, axis=(2, 3))
+    return seen[:, :, :: size[0], :: size[1]]
+
+
+def _convolution(x, filters, bias, pads, strides, dilations):
+    x = np.pad(x, [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])])
+    size = [(n - 1) * step + 1 for n, step in zip(filters.shape[2:], dilations)]
+    seen = np.lib.stride_tricks.sliding_window_view(x, size, axis=(2, 3))
+    seen = seen[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    return np.einsum("ncyxij,fcij->nfyx", seen, filters, optimize=True) + bias[:, None, None]
+
+
+def _lstm(x, weights, recurrent, biases):
+    units = recurrent.shape[2]
+    state, cell, states = np.zeros((x.shape[1], units)), 0, []
+    given = x @ weights[0].T + biases[0, : 4 * units] + biases[0, 4 * units :]
+    for gates in given:
+        i, o, f, g = np.split(gates + state @ recurrent[0].T, 4, axis=1)
+        i, o, f = (np.exp(-np.logaddexp(0, -gate)) for gate in (i, o, f))
+        cell = f * cell + i * np.tanh(g)
+        state = (o * np.tanh(cell)).astype(x.dtype)
+        states.append(state)
+    return np.stack(states)[:, None]
 
 
 def _softmax(scores, axis):

@@ -1,17 +1,30 @@
 """A trained model as a graph: the layers above its encoded rows, and the outputs of its loss."""
 
+from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hogbatch.config.backbone import Convolution, Lstm, Pooling
 from hogbatch.config.losses import LARGEST_LOG, OfNumbers
 from hogbatch.errors import UsageError
 from hogbatch.export.columns import Operands, add_columns, add_matrix
 from hogbatch.export.graph import Graph
 from hogbatch.kernels.blocks import LayerWeights
-from hogbatch.kernels.contract import RELU, SELU, SELU_LIMIT, SELU_SLOPE, SIGMOID, TANH
+from hogbatch.kernels.contract import (
+    ACTIVATIONS as KINDS,
+    RELU,
+    SELU,
+    SELU_LIMIT,
+    SELU_SLOPE,
+    SIGMOID,
+    TANH,
+)
 from hogbatch.model.trained import Layers, Model
+
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 ACTIVATIONS: Final[dict[int, tuple[str, dict[str, float]]]] = {
     RELU: ("Relu", {}),
@@ -37,10 +50,75 @@ def graph_of(model: Model) -> Graph:
         operands = add_matrix(graph, model.network.features, model.scaler)
     else:
         operands = add_columns(graph, model.table)
-    members = [_scores(graph, operands, layers) for layers in model.members]
+    below = (_below(graph, operands, model, each) for each in (model.tensors, *model.others))
+    members = [_scores(graph, *each) for each in zip(below, model.members, strict=True)]
     scores = members[0] if len(members) == 1 else _mean_scores(graph, model, members)
     (_add_numbers if isinstance(model.loss, OfNumbers) else _add_labels)(graph, model, scores)
     return graph
+
+
+def _below(graph: Graph, operands: Operands, model: Model, tensors: Arrays) -> Operands:
+    """The inputs of the dense layers of one member; ONNX has channels before height and width."""
+    backbone = model.network.backbone
+    if backbone is None:
+        return operands
+    assert operands.dense is not None
+    x = graph.add("Reshape", operands.dense, [-1, *backbone.inputs])
+    x = graph.add("Transpose", x, perm=[0, 3, 1, 2])
+    for index, layer in enumerate(backbone.layers):
+        weights = {name: tensors[f"backbone.{index}.{name}"] for name in layer.tensors()}
+        x = LAYERS[type(layer)](graph, x, layer, weights)
+    x = graph.add("Transpose", x, perm=[0, 2, 3, 1])
+    dense = graph.add("Reshape", x, [-1, backbone.outputs])
+    return operands._replace(dense=dense, features=np.arange(backbone.outputs))
+
+
+def _convolution(graph: Graph, x: str, layer: Convolution, weights: Arrays) -> str:
+    (top, left), sizes = layer.border, zip(layer.outputs, layer.inputs, strict=True)
+    rest = [
+        max(0, (n - 1) * layer.stride + (k - 1) * layer.dilation + 1 - before - size)
+        for (n, size), k, before in zip(
+            sizes, (layer.height, layer.width), (top, left), strict=False
+        )
+    ]
+    steps = {"strides": 2 * [layer.stride], "dilations": 2 * [layer.dilation]}
+    filters = np.ascontiguousarray(weights["weight"].transpose(3, 2, 0, 1))
+    found = graph.add("Conv", x, filters, weights["bias"], pads=[top, left, *rest], **steps)
+    if layer.activation == "linear":
+        return found
+    operator, attributes = ACTIVATIONS[KINDS[layer.activation]]
+    return graph.add(operator, found, **attributes)
+
+
+def _pooling(graph: Graph, x: str, layer: Pooling, weights: Arrays) -> str:
+    operator, window = "AveragePool" if layer.mean else "MaxPool", [layer.height, layer.width]
+    return graph.add(operator, x, kernel_shape=window, strides=window)
+
+
+def _lstm(graph: Graph, x: str, layer: Lstm, weights: Arrays) -> str:
+    """ONNX has the steps first, the gates in another order, and two biases."""
+    _, steps, features = layer.inputs
+    x = graph.add("Reshape", graph.add("Transpose", x, perm=[3, 0, 1, 2]), [steps, -1, features])
+    inputs, states, bias = (_gates(weights[name], layer) for name in layer.tensors())
+    biases = np.concatenate([bias, np.repeat([0, 0, 1, 0], layer.units)]).astype(np.float32)
+    stacked = [np.ascontiguousarray(each.T)[None] for each in (inputs, states)]
+    found = graph.add("LSTM", x, *stacked, biases[None], hidden_size=layer.units)
+    if layer.last:
+        found = graph.add("Gather", found, [steps - 1], axis=0)
+    return graph.add("Transpose", found, perm=[2, 3, 1, 0])
+
+
+def _gates(values: NDArray[Any], layer: Lstm) -> NDArray[Any]:
+    """The columns of input, output, forget and candidate."""
+    parts = np.split(values, 4, axis=-1)
+    return np.concatenate([parts[0], parts[3], parts[1], parts[2]], axis=-1)
+
+
+LAYERS: Final[dict[type, Callable[..., str]]] = {
+    Convolution: _convolution,
+    Pooling: _pooling,
+    Lstm: _lstm,
+}
 
 
 def _scores(graph: Graph, operands: Operands, layers: Layers) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from hogbatch.config.backbone import Backbone
 from hogbatch.data.encode import Encoding
 from hogbatch.data.scale import Scaler
 from hogbatch.data.table.encoding import TableEncoding
@@ -22,7 +23,10 @@ LISTS = Encoding("multilabel", (), 6)
 NUMBERS = Encoding("real", (), 1, offset=40.0, scale=2.5)
 LOGS = Encoding("logs", (), 1, offset=1.5, scale=0.5, largest=20.0)
 TARGETS = Encoding("real", (), 2, offset=(40.0, -1.0), scale=(2.5, 1e4))
-MATRIX = np.random.default_rng(5).normal(3, 2, (20, FEATURES)).astype(np.float32)
+RANDOM = np.random.default_rng(5)
+MATRIX = RANDOM.normal(3, 2, (20, FEATURES)).astype(np.float32)
+PICTURES = "6x5x2,conv:4x3x3:s2,relu,pool:1x2,conv:3x2x2:d2,selu,avgpool:2x1"
+SEQUENCES = "1x6x3,conv1d:4x3:valid,tanh,lstm:5,lstm:4,last"
 LATER = pd.DataFrame(  # missing and unknown values, numbers beyond those of the training rows
     {
         "size": [1.5, np.nan, 4.0, -1e30, 3.4e38, 0.25],
@@ -84,7 +88,11 @@ def tensors_of(network, seed):
 def model_of(loss, encoding, table=None, hidden=(8,), activation="tanh", members=1, **parts):
     """A model with random weights; `parts` are further fields of `Model`."""
     features, output_major = table.features if table else FEATURES, parts.pop("hashed", False)
-    network = Network.build(features, hidden, encoding.outputs, activation, loss, output_major)
+    if backbone := parts.pop("backbone", None):
+        backbone = Backbone.parse(backbone)
+        features = backbone.features
+    build = features, hidden, encoding.outputs, activation, loss, output_major, backbone
+    network = Network.build(*build)
     tensors, *others = (tensors_of(network, seed) for seed in range(members))
     about = {"data": "rows.csv", "label": "y"}
     model = Model(network, tensors, encoding, None, None, about, table=table, others=(*others,))
@@ -120,6 +128,10 @@ def models():
         "ensemble of counts": model_of("poisson", COUNTS, hidden=(), members=3),
         "logarithms": model_of("squared-log", LOGS, hidden=()),
         "ensemble of numbers": model_of("absolute", TARGETS, members=2),
+        "pictures": model_of(
+            "softmax", THREE, backbone=PICTURES, scaler=Scaler(*2 * [np.ones(60)])
+        ),
+        "sequences": model_of("squared", NUMBERS, hidden=(), backbone=SEQUENCES, members=2),
         "ensemble of hinge": model_of("hinge", TWO, standard, members=2),
     }
     later = {
@@ -127,6 +139,8 @@ def models():
         "logarithms": 100 * MATRIX,  # predictions beyond the largest label
         "counts": 100 * MATRIX,  # scores beyond the largest logarithm of a count
         "ensemble of counts": 100 * MATRIX,
+        "pictures": RANDOM.normal(size=(20, 60)).astype(np.float32),
+        "sequences": RANDOM.normal(size=(20, 18)).astype(np.float32),
     }
     return {
         name: (model, later.get(name, LATER if model.table else MATRIX))
