@@ -1,0 +1,176 @@
+"""Layers below dense ones: fractions of the peak of kernels, and training steps beside PyTorch.
+
+Layers are computed forward and backward (with the gradients of weights and inputs) on one thread,
+beside the same layer of PyTorch with oneDNN in turn. Then whole steps of a small network, with
+Adam, by one and by two threads; PyTorch in its better memory format, with as many threads.
+
+    scripts/bench backbones [--rows 16,64] [--repetitions 9] [--json FILE]
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import arguments, report
+from benchmarks.common.peak import fraction_of_peak, together
+from hogbatch.config.backbone import Backbone, Convolution
+from hogbatch.data.batch import Examples, dense_inputs, single_labels
+from hogbatch.kernels.backbone import LayerBatch
+from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
+from hogbatch.kernels.cpu.backbone import KINDS
+from hogbatch.kernels.cpu.loops import loop_for
+from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
+from hogbatch.model.network import Network
+
+LAYERS = [f"{n}x{n}x{c},conv:{c}x3x3" for n in (28, 14) for c in (64, 128)]
+LAYERS += [f"1x30x{units},lstm:{units}" for units in (128, 256)]
+STEPS = {  # backbone: widths of the dense layers
+    "28x28x1,conv:32x3x3,relu,pool:2,conv:64x3x3,relu,pool:2": (128,),
+    "1x30x32,lstm:128,last": (),
+}
+CLASSES, TRAINED = 10, 512
+Work = Callable[[], Any]
+
+
+def layer_work(text: str, rows: int) -> tuple[list[Work], int]:
+    """Forward and backward of one layer by both programs, and the operations of a pass."""
+    import torch
+
+    (layer,), random = Backbone.parse(text).layers, np.random.default_rng(0)
+    kernels = KINDS[type(layer)](layer)
+    weights = [random.normal(0, 0.05, s).astype(np.float32) for s in layer.tensors().values()]
+    gradients = [np.zeros_like(each) for each in weights]
+    x = random.normal(size=(rows, math.prod(layer.inputs))).astype(np.float32)
+    out = np.empty((rows, math.prod(layer.outputs)), np.float32)
+    batch = LayerBatch(x, out, random.normal(size=out.shape).astype(np.float32), np.empty_like(x))
+    height, width, channels = layer.inputs
+    if isinstance(layer, Convolution):
+        theirs: Any = torch.nn.Conv2d(channels, layer.filters, 3, padding=1)
+        given = torch.randn(rows, channels, height, width)
+        theirs, given = (each.to(memory_format=torch.channels_last) for each in (theirs, given))
+    else:
+        theirs = torch.nn.LSTM(channels, layer.outputs[2], batch_first=True)
+        given = torch.randn(rows, width, channels)
+    given.requires_grad_()
+
+    def ours() -> None:
+        kernels.forward(weights, x, out)
+        kernels.backward(weights, gradients, batch)
+
+    def peer() -> None:
+        found = theirs(given)
+        found = found[0] if isinstance(found, tuple) else found
+        found.backward(torch.ones_like(found))
+
+    return [ours, peer], 2 * 3 * rows * layer.products
+
+
+def step_work(text: str, rows: int) -> Work:
+    """Training on TRAINED rows by one thread of hogbatch, on a model of its own."""
+    backbone, random = Backbone.parse(text), np.random.default_rng(0)
+    build = backbone.features, STEPS[text], CLASSES, "relu", "softmax", False, backbone
+    network = Network.build(*build)
+    params, first, second = (np.zeros(network.parameters, np.float32) for _ in range(3))
+    network.initialise(params, 0)
+    X = random.normal(size=(TRAINED, backbone.features)).astype(np.float32)
+    labels = single_labels(random.integers(0, CLASSES, TRAINED).astype(np.float32))
+    data = Examples(dense_inputs(X), labels, backbone.features).read_only()
+    layers = network.layer_views()
+    loop = loop_for(layers, sparse=False, hashed=False, backbone=network.placed_backbone())
+    steps, slots = np.zeros(1, np.int64), (first, second)
+    model = ModelView(layer_table(layers), params, first, second, steps, *slots)
+    settings = BatchSettings(rows, LOSSES["softmax"], OPTIMIZERS["adam"], 0, 1)
+    given = model, data.inputs, data.labels, np.arange(TRAINED), settings
+    rest = Hyper(1e-4, 0.0, 0.9, 0.999, 1e-8), np.empty(0, np.int32), np.zeros(8, np.int64)
+    return lambda: loop.train(*given, *rest, np.zeros(TOTALS))
+
+
+def pytorch_step(text: str, rows: int, threads: int, channels_last: bool) -> Work:
+    """The same by PyTorch."""
+    import torch
+
+    nn = torch.nn
+    if "conv" in text:
+        filters = nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 64, 3, padding=1)
+        blocks = [part for each in filters for part in (each, nn.ReLU(), nn.MaxPool2d(2))]
+        dense = nn.Flatten(), nn.Linear(3136, 128), nn.ReLU(), nn.Linear(128, CLASSES)
+        network, X = nn.Sequential(*blocks, *dense), torch.randn(TRAINED, 1, 28, 28)
+    else:
+        lstm, last = nn.LSTM(32, 128, batch_first=True), nn.Linear(128, CLASSES)
+        network = nn.ModuleList([lstm, last])
+        network.forward = lambda x: last(lstm(x)[0][:, -1])
+        X = torch.randn(TRAINED, 30, 32)
+    if channels_last:
+        network, X = (each.to(memory_format=torch.channels_last) for each in (network, X))
+    y, loss = torch.randint(0, CLASSES, (TRAINED,)), nn.CrossEntropyLoss()
+    adam = torch.optim.Adam(network.parameters(), 1e-4, fused=True)
+
+    def work() -> None:
+        torch.set_num_threads(threads)
+        for start in range(0, TRAINED, rows):
+            part = slice(start, start + rows)
+            adam.zero_grad(set_to_none=True)
+            loss(network(X[part]), y[part]).backward()
+            adam.step()
+
+    return work
+
+
+def rows_per_second(works: list[Work], repetitions: int) -> float:
+    """The highest of several measurements; the works run at the same time."""
+    together(works)
+    return len(works) * TRAINED / min(together(works) for _ in range(repetitions))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments.parser("backbones", __doc__)
+    parser.add_argument("--rows", type=arguments.positive_list, default=[16, 64], metavar="B,...")
+    parser.add_argument("--repetitions", type=int, default=9)
+    arguments.add_json(parser)
+    options = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    results: list[dict[str, Any]] = []
+    for text in LAYERS:
+        for rows in options.rows:
+            works, flops = layer_work(text, rows)
+            found = [fraction_of_peak([each], flops, options.repetitions)[0] for each in works]
+            line = {"layer": text, "rows": rows, "of_peak": found[0], "pytorch_of_peak": found[1]}
+            results.append(line | {"over_pytorch": found[0] / found[1]})
+            print(results[-1], flush=True)
+    for text in STEPS:
+        for rows in options.rows:
+            line = {"step": text, "rows": rows}
+            for threads in (1, 2):
+                works = [step_work(text, rows) for _ in range(threads)]
+                line[f"rows_per_second_{threads}"] = rows_per_second(works, options.repetitions)
+            line["pytorch"] = {
+                f"{threads} {'channels_last' if last else 'contiguous'}": _alone(
+                    pytorch_step(text, rows, threads, last), options.repetitions
+                )
+                for threads in (1, 2)
+                for last in ([False, True] if "conv" in text else [False])
+            }
+            results.append(line)
+            print(line, flush=True)
+    report.write(options.json, results)
+
+
+def _alone(work: Work, repetitions: int) -> float:
+    """Rows per second of a program with threads of its own."""
+    work()
+    seconds = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return TRAINED / min(seconds)
+
+
+if __name__ == "__main__":
+    main()
