@@ -99,13 +99,15 @@ class CpuEngine:
         self._hashed: HashedLayer | None = None  # if the output layer is hashed
 
     def prepare(self, assignment: Assignment, post: Post) -> Ready:
-        with compiling_ahead(not assignment.network.output_major) as wait:
+        network = assignment.network
+        with compiling_ahead(not network.output_major and network.backbone is None) as wait:
             from hogbatch.kernels.cpu.loops import loop_for  # imports Numba
 
             self._loop = loop_for(
-                assignment.network.layer_views(),
+                network.layer_views(),
                 sparse=assignment.train.sparse,
                 hashed=assignment.welcome.lsh is not None,
+                backbone=network.placed_backbone(),
             )
             self._teams = teams = self._divide(assignment)
             memory = cpu_worker(run_sizes(assignment), teams.threads, teams.count)

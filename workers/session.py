@@ -181,7 +181,7 @@ def assign(received: AttachedSegments, welcome: Welcome) -> Assignment:
     features = received.manifest.features
     return Assignment(
         welcome=welcome,
-        network=Network(features, welcome.layers, welcome.loss),
+        network=Network.described(features, welcome.layers, welcome.loss, welcome.backbone),
         sets=sets_of(data, features),
         orders=EpochOrders.attach(shared),
         model=SharedModel.of(shared),

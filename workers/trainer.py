@@ -62,10 +62,16 @@ class Trainer:
     def compute(self, *, densify: bool) -> None:
         """Set whether sparse rows are trained on as they are, or made dense."""
         device, replica = self.device, self.replica
-        layers = self._assignment.network.layer_views()
         first, second = replica.slots
         network = Executor(
-            device.kernels, device.xp, layers, replica.params, first, second, densify
+            device.kernels,
+            device.xp,
+            self._assignment.network.layer_views(),
+            replica.params,
+            first,
+            second,
+            densify,
+            backbone=self._assignment.network.placed_backbone(),
         )
         kinds, hyper = self._assignment.kinds, self._assignment.hyper(0.0)
         dropout = self._assignment.dropout

@@ -18,6 +18,8 @@ from hogbatch.errors import UsageError
 # Flags of processes, sockets, saved models, live views and clusters: a rehearsal has none.
 NOT_REHEARSED: Final = (
     "pin",
+    "layers",
+    "input_shape",
     "init",
     "checkpoint_seconds",
     "resume",
@@ -28,7 +30,9 @@ NOT_REHEARSED: Final = (
     "cluster",
     *SEVERAL_SERVERS,
 )
-REFUSED: Final = ("resume", "deterministic", "init", "refit", "members", "servers", "cluster")
+REFUSED: Final = (
+    *("layers", "resume", "deterministic", "init", "refit", "members", "servers", "cluster"),
+)
 PROGRESS_S: Final = 10.0  # of real time between two progress lines
 
 REHEARSE: Final = Usage(

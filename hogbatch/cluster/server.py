@@ -191,7 +191,8 @@ def serve(
         to = start.upstream
         dealer = cleanup.enter_context(closing(Dealer(to.control, to.keys, to.identity)))
         welcome = join_run(dealer, start, requests)
-        network = Network(start.features, welcome.layers, welcome.loss)
+        given = start.features, welcome.layers, welcome.loss, welcome.backbone
+        network = Network.described(*given)
         logs = [log_name(number) for number in range(len(requests))]
         directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
         own = None if start.parts is None else ServerRows(files_in(data), start.parts)

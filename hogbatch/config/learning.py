@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from hogbatch.config.backbone import FORM, is_divided
 from hogbatch.config.flags import Group
 from hogbatch.config.layers import HIDDEN_ACTIVATIONS
 from hogbatch.config.losses import CHOICES, QUANTILE
@@ -36,6 +37,7 @@ def _parses_as_lsh(text: str) -> bool:
 
 FEATURES: Final = INTEGER.where("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
 DECIMAL: Final = TEXT.where(". or ,", (".", ",").__contains__, ".|,")
+LAYERS: Final = TEXT.where(FORM, is_divided, "LAYER,...")
 LSH: Final = TEXT.where("hashing settings", _parses_as_lsh, "FAMILY:KEY=VALUE,...")
 
 
@@ -156,6 +158,18 @@ class LearningConfig:
         "widths of the hidden layers; empty text: linear model (default: 512,512; with --output "
         "lsh 128; with sparse rows of one class or number 256, or a linear model if there are more "
         "features than rows)",
+    )
+    layers: str = Group.MODEL.flag(
+        "",
+        LAYERS,
+        "layers of a network for pictures or sequences, in place of --hidden, as in "
+        "conv:32x3x3,relu,pool:2,dense:128 (docs/pictures.md)",
+    )
+    input_shape: str = Group.MODEL.flag(
+        "",
+        TEXT,
+        "shape of a row for --layers, as in 28x28x1 (default: that of the array X of a .npz file)",
+        "HEIGHTxWIDTHxCHANNELS",
     )
     activation: str = Group.MODEL.choice(
         "relu", "activation function of the hidden layers", HIDDEN_ACTIVATIONS

@@ -11,8 +11,7 @@ OTHER_NAMES: Final[dict[str, str]] = {  # of settings, in other libraries
     "drop": "drop-columns ignore-columns",
     "epochs": "iterations max-epochs max-iter n-epochs n-iter num-epochs",
     "group": "group-column group-id groups",
-    "hidden": "hidden-dim hidden-dims hidden-layer-sizes hidden-layers hidden-sizes hidden-units "
-    "layers",
+    "hidden": "hidden-dim hidden-dims hidden-layer-sizes hidden-layers hidden-sizes hidden-units",
     "activation": "activation-function nonlinearity",
     "l2": "l2-penalty l2-regularization reg-lambda regularization weight-decay",
     "label": "label-column target target-column",

@@ -1,6 +1,7 @@
 """.npz files: NumPy arrays X and y, or the arrays of a scipy.sparse CSR matrix and y.
 
     X [N, F]                             dense, any real dtype (float32 only if that is exact)
+    X [N, H, W], [N, H, W, C], [N, T, F] pictures or sequences: rows of H W C or T F features
     data, indices, indptr, shape         as written by scipy.sparse.save_npz (format csr)
     y or Y: [N] or [N, 1]                one label per row: numbers, text or booleans
             [N, C] of 0 and 1            lists of labels
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.memory import raw_set
+from hogbatch.data.memory import flat_rows, raw_set
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet, ReadOptions
 from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_arrays, not_text
@@ -56,7 +57,7 @@ def read(path: Source, options: ReadOptions) -> RawSet:
             raw = training_set(features, None, weights, options.table, labels_of_rows=labels)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
-    return replace(raw, source=str(path))
+    return replace(raw, source=str(path), shape=arrays["X"].shape[1:] if "X" in arrays else ())
 
 
 def _open(path: Source) -> dict[str, NDArray[Any]]:
@@ -93,7 +94,7 @@ def _features(arrays: Arrays) -> Any:
         dense = arrays["X"]
         if dense.dtype not in (np.float32, np.float64):
             budget.require(8 * dense.size, "X as float64", FEWER)
-        return dense
+        return flat_rows(dense)
     if all(part in arrays for part in CSR_PARTS):
         return _csr(arrays)
     raise ValueError(

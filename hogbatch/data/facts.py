@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.layers import Shape
 from hogbatch.config.sets import SetName
 from hogbatch.data.encode import Encoding
 from hogbatch.data.raw import Columns
@@ -35,6 +36,10 @@ class DataFacts(Protocol):
     @property
     def label_frequencies(self) -> NDArray[np.int64] | None:
         """The number of training rows that have each label [C]; None unless labels are lists."""
+
+    @property
+    def input_shape(self) -> Shape:
+        """The shape of a row, (height, width, channels), for networks with a backbone; else ()."""
 
     @property
     def fingerprint(self) -> str:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.layers import Shape
 from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.data import log_labels
@@ -45,6 +46,9 @@ from hogbatch.errors import DataError, UsageError
 # The rows of each set; None: all, in the order of the file.
 SplitRows: TypeAlias = Mapping[SetName, RowNumbers | None]
 
+# The shape of a row, (height, width, channels), from its shape in the file.
+ShapeOfRows: TypeAlias = Callable[[Shape], Shape]
+
 CONSTANT: Final = "constant in the training rows"
 
 # With so many training rows and predicted numbers, --scale auto of a table is "ple", unless this
@@ -71,6 +75,7 @@ class LoadedData:
     validation_drawn: bool = False  # the validation rows were drawn from DATA, one by one
     in_logs: "LoadedData | None" = None  # with logarithms of labels, if they may be better
     values: Mapping[SetName, Values] = field(default_factory=dict)  # of mean labels
+    input_shape: Shape = ()  # (height, width, channels) of a row, for networks with a backbone
 
     @property
     def train(self) -> Examples:
@@ -130,6 +135,7 @@ def load(
     category_means: str = "none",
     rows: RawSet | None = None,
     drop_constant: bool = True,
+    shape_of_rows: ShapeOfRows | None = None,
 ) -> LoadedData:
     """Read DATA (a path or the name of a sample) and the sets in `files` with `options`.
 
@@ -175,6 +181,7 @@ def load(
         linear=linear,
         label_transform=label_transform,
         category_means=category_means,
+        shape_of_rows=shape_of_rows,
     )
 
 
@@ -192,6 +199,7 @@ def prepare(
     linear: bool = False,
     label_transform: str = "none",
     category_means: str = "none",
+    shape_of_rows: ShapeOfRows | None = None,
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
@@ -201,8 +209,10 @@ def prepare(
     `class_weight` multiplies the weights of all rows. For `drop_constant` see `scale.fit` and
     `TableEncoding.fit`. `label_transform` "log1p": the targets are logarithms of the labels;
     "auto": the result contains such rows, too, if they may be better. With `category_means`
-    "auto", categories with many values have means of labels, see `means`.
+    "auto", categories with many values have means of labels, see `means`. `shape_of_rows` returns
+    the shape of a row from that in the file; the channels are then scaled instead of the features.
     """
+    shape = () if shape_of_rows is None else shape_of_rows(raw.shape)
     kind, given = None, encoding is not None or isinstance(scale, Fitted)
     if isinstance(scale, Fitted):
         encoding = scale.labels
@@ -220,7 +230,7 @@ def prepare(
         of_class = weights_of_classes(class_weight, encoding, labels, raw.weights, training)
     labels = weighted(labels, raw.weights, of_class, training)
     if raw.table is None:
-        features = _scale(raw, parts, scale, drop_constant)
+        features = _scale(raw, parts, scale, drop_constant, shape[-1] if shape else None)
     else:
         assert isinstance(scale, str)
         count = raw.rows if training is None else len(training)
@@ -256,6 +266,7 @@ def prepare(
         summaries=summaries,
         validation_drawn="validation" in parts and raw.groups is None,
         values=features.values,
+        input_shape=shape,
     )
     return data if given else _transformed(data, raw, others, parts, loss, label_transform)
 
@@ -283,14 +294,21 @@ def _transformed(
     return found if label_transform == "log1p" else replace(data, in_logs=found)
 
 
-def _scale(raw: RawSet, parts: SplitRows, setting: str | Fitted, drop_constant: bool) -> Features:
+def _scale(
+    raw: RawSet,
+    parts: SplitRows,
+    setting: str | Fitted,
+    drop_constant: bool,
+    channels: int | None,
+) -> Features:
     """Scale features with statistics of the training rows, or of earlier rows."""
     require_memory_for_copy(raw.inputs)
     table, note, training = None, None, parts["train"]
     if isinstance(setting, Fitted):
         scaler, table = setting.scaler, setting.table
     else:
-        scaler, note = fit(setting, raw.inputs, raw.features, training, drop_constant=drop_constant)
+        given = setting, raw.inputs, raw.features, training
+        scaler, note = fit(*given, drop_constant=drop_constant, channels=channels)
     sets = {name: scaled(raw.inputs, scaler, rows) for name, rows in parts.items()}
     return Features(sets, raw.features, scaler, table, note)
 

@@ -77,6 +77,16 @@ def inputs_of(values: Any, name: str, known: Sequence[str] = ()) -> tuple[RawInp
     return raw_inputs(dense), dense.shape[1]
 
 
+def flat_rows(rows: Any) -> Any:
+    """Arrays of pictures or sequences, [N, H, W], [N, H, W, C] or [N, T, F], as a matrix [N, F].
+
+    Anything else is returned as it is.
+    """
+    if isinstance(rows, np.ndarray) and rows.ndim in (3, 4):
+        return rows.reshape(len(rows), -1)
+    return rows
+
+
 def is_sparse(rows: Any) -> bool:
     """Whether `rows` are a sparse matrix, or an object with the arrays of the CSR form."""
     return hasattr(rows, "tocsr") or hasattr(rows, "indptr")

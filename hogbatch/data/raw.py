@@ -84,6 +84,7 @@ class RawSet:
     weights: NDArray[np.float64] | None = None  # [N], above 0; None: equal
     groups: Groups | None = None  # of the rows of training data, if they are to be split by them
     label_names: LabelNames = ()  # of text or boolean labels; `labels` are then indices into it
+    shape: tuple[int, ...] = ()  # of a row, if the file or the caller has them in an array
     table: "Inspected | None" = None  # of a training table, which is encoded after the split
     # returns the location of a row of a table
     locator: Callable[[int], str] | None = field(default=None, compare=False)

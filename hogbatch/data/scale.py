@@ -88,6 +88,17 @@ class ColumnStatistics(NamedTuple):
         """The largest |value|."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
+    def of_channels(self, channels: int) -> "ColumnStatistics":
+        """The statistics of all values of the channel that a column belongs to.
+
+        The columns are the cells of pictures, with the channels of a cell beside each other.
+        """
+        mean, deviation, low, high = (each.reshape(-1, channels) for each in self)
+        centre = mean.mean(axis=0)
+        spread = np.sqrt((deviation**2 + (mean - centre) ** 2).mean(axis=0))
+        found = centre, spread, low.min(axis=0), high.max(axis=0)
+        return ColumnStatistics(*(np.tile(each, len(mean)) for each in found))
+
 
 class ColumnMoments(NamedTuple):
     """Statistics of F columns over some rows, which can be merged with those of other rows."""
@@ -161,18 +172,22 @@ def fit(
     rows: RowNumbers | None = None,
     *,
     drop_constant: bool = True,
+    channels: int | None = None,
 ) -> tuple[Scaler | None, str | None]:
     """Fit a scaler on the training `rows` (at least one; None: all rows).
 
     standard: mean 0 and deviation 1; only deviation 1 for sparse inputs. max: each column is
     divided by its largest |value|. auto: standard for dense and max for sparse inputs, but no
     scaling if all columns are in range already. With `drop_constant`, columns with one value in all
-    `rows` become 0: nothing can be learned about other values. Also returns a sentence for the
+    `rows` become 0: nothing can be learned about other values. With `channels`, dense rows are
+    pictures, whose channels are scaled instead of the columns. Also returns a sentence for the
     user, None if nothing changes. UsageError for any other setting.
     """
     _expect_setting(setting)
     if not len(inputs.indptr):
         statistics = ColumnMoments.of(inputs, features, rows).statistics
+        if channels is not None:
+            statistics = statistics.of_channels(channels)
         return scaler_for(setting, statistics, sparse=False, drop_constant=drop_constant)
     stored = csr_inputs(*_stored(inputs, rows))
     occurring = None

@@ -12,15 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.losses import LOSSES, Loss
-from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
+from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, dense_inputs
 from hogbatch.data.encode import Encoding
-from hogbatch.data.memory import expect_in_range
+from hogbatch.data.memory import expect_in_range, flat_rows
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.given import encode
 from hogbatch.errors import UsageError
+from hogbatch.kernels.backbone import backbone_of
 from hogbatch.kernels.blocks import (
+    NUMPY_KERNELS,
     OUTPUTS,
     LayerWeights,
     ScoreSummary,
@@ -270,7 +272,7 @@ class Model:
         """The caller's rows, with their columns in the order of the features, or encoded."""
         if self.table is not None and not isinstance(inputs, Inputs | DoubleInputs):
             return encode(inputs, self.table, "X")
-        return as_inputs(inputs, self.network.features, self.feature_names or ())
+        return as_inputs(flat_rows(inputs), self.network.features, self.feature_names or ())
 
     @property
     def loss(self) -> Loss:
@@ -306,6 +308,8 @@ class Model:
     def _widths(self) -> list[int]:
         """The widths of the intermediate results."""
         *below, last = (layer.width for layer in self.network.layers)
+        if self.network.backbone is not None:
+            below += (layer.values for layer in self.network.backbone.layers)
         return [*below, last * len(self.members) if self.others else min(last, OUTPUTS)]
 
     def score_blocks(
@@ -325,7 +329,7 @@ class Model:
 
         Many rows in float32 are scored by compiled kernels.
         """
-        wide = self.network.output_major or self.network.outputs > OUTPUTS
+        wide = self.network.output_major or self.network.outputs > OUTPUTS or self.network.backbone
         products = rows * sum(math.prod(each.weights.shape) for each in self.layers)
         least = PRODUCTS if "hogbatch.kernels.cpu.scores" in sys.modules else FIRST_PRODUCTS
         compiled = not wide and dtype == np.float32 and products >= least
@@ -337,7 +341,28 @@ class Model:
         members = self.members
         if dtype != np.float32:
             members = tuple(tuple(each.astype(dtype) for each in layers) for layers in members)
-        return tuple(partial(_blocks, layers) for layers in members)
+        below = (self._backbone(each, dtype) for each in (self.tensors, *self.others))
+        return tuple(partial(_blocks, *each) for each in zip(members, below, strict=True))
+
+    def _backbone(
+        self, tensors: dict[str, Floats], dtype: Any
+    ) -> Callable[[Inputs], Inputs] | None:
+        """Computes the inputs of the dense layers from scaled rows; None if these are the rows."""
+        if self.network.backbone is None:
+            return None
+        params = np.zeros(self.network.parameters, dtype)
+        for tensor in self.network.tensors():
+            if tensor.name.startswith("backbone."):
+                tensor.view(params)[:] = tensors[tensor.name]
+        placed = self.network.placed_backbone()
+
+        def outputs(part: Inputs) -> Inputs:
+            rows = len(part.dense)
+            layers = backbone_of(placed, NUMPY_KERNELS, np, dtype, rows)
+            layers.inputs(rows)[:] = part.dense
+            return dense_inputs(layers.forward(params, rows))
+
+        return outputs
 
     @cached_property
     def _compiled(self) -> tuple[Scorer, ...]:
@@ -377,8 +402,10 @@ class Model:
         yield 0, mean.astype(scores[0].dtype)
 
 
-def _blocks(layers: Layers, part: Inputs) -> Iterator[tuple[int, NDArray[Any]]]:
-    return blocks(layers[-1], hidden(layers, part))
+def _blocks(
+    layers: Layers, backbone: Callable[[Inputs], Inputs] | None, part: Inputs
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    return blocks(layers[-1], hidden(layers, part if backbone is None else backbone(part)))
 
 
 def expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int = 0) -> None:

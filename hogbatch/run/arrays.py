@@ -13,7 +13,7 @@ from hogbatch.data.encode import Encoding
 from hogbatch.data.frames import table_of, without
 from hogbatch.data.labelled import labelled
 from hogbatch.data.load import Features, LoadedData, prepare
-from hogbatch.data.memory import is_sparse, raw_set
+from hogbatch.data.memory import flat_rows, is_sparse, raw_set
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
@@ -25,6 +25,7 @@ from hogbatch.errors import UsageError
 from hogbatch.model.trained import Model
 from hogbatch.run.initial import fitted, initial_model
 from hogbatch.run.resume import merge_settings
+from hogbatch.run.setup import shape_of_rows
 from hogbatch.views.console import Console
 
 FILES_ONLY: Final = ("validation", "test", "label", "index_base", "header", "features", "bad_lines")
@@ -88,7 +89,9 @@ class GivenArrays:
         def read(name: SetName, features: Features) -> RawSet:
             known = features.table, features.width
             weights = getattr(self, f"weight_{name}")
-            return labelled(later_set(*given[name], *known, weights=weights, suffix=f"_{name}"))
+            X, y = given[name]
+            later = later_set(flat_rows(X), y, *known, weights=weights, suffix=f"_{name}")
+            return labelled(later)
 
         model = self.model or initial_model(config)
         data = prepare(
@@ -103,6 +106,7 @@ class GivenArrays:
             seed=config.seed,
             encoding=self.encoding,
             drop_constant=not self.part,
+            shape_of_rows=shape_of_rows(config),
             class_weight=self.class_weight or read_class_weights(config.class_weight),
         )
         for note in data.notes:
@@ -124,7 +128,7 @@ class GivenArrays:
         """The training rows: a table that is not yet encoded, a matrix, or rows as of `model`."""
         if model is not None:
             raw = later_set(
-                self.X,
+                flat_rows(self.X),
                 self.y,
                 model.table,
                 model.network.features,
@@ -136,6 +140,9 @@ class GivenArrays:
         options = TableOptions(
             *columns, config.scale, config.decimal, constant=self.part, group=config.group
         )
+        if config.layers:
+            raw = raw_set(flat_rows(self.X), self.y, self.sample_weight)
+            return replace(raw, shape=getattr(self.X, "shape", ())[1:])
         if not is_sparse(self.X):
             return training_set(self.X, self.y, self.sample_weight, options, label_names=self.label)
         if options.given:

@@ -16,7 +16,7 @@ from hogbatch.run.segments import RunSegments
 
 ENCODING: Final = (
     *("drop", "categorical", "numeric", "text", "decimal", "scale", "features"),
-    *("label_transform", "category_means"),
+    *("label_transform", "category_means", "layers", "input_shape"),
 )
 
 

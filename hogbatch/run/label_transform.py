@@ -35,7 +35,10 @@ MOST_ROWS: Final = 10_000  # in all folds
 MIN_ROWS: Final = 500  # training rows; fewer cannot show which error is lower
 MAX_WIDTH: Final = 128  # of their hidden layers
 MAX_RATIO: Final = 0.9  # of the errors, because chance decides, too
-SAME: Final = ("data", "activation", "recipe", "optimizer", "lr", "schedule", "l2", "seed")
+SAME: Final = (
+    *("data", "layers", "input_shape", "activation", "recipe", "optimizer", "lr", "schedule"),
+    *("l2", "seed"),
+)
 
 
 class Execute(Protocol):
@@ -95,7 +98,7 @@ def _settings(config: TrainConfig, data: LoadedData) -> TrainConfig:
     same = {name: getattr(config, name) for name in SAME}
     return TrainConfig(
         **same,
-        hidden=tuple(min(width, MAX_WIDTH) for width in network.hidden),
+        hidden=None if config.layers else tuple(min(n, MAX_WIDTH) for n in network.hidden),
         loss="squared",
         metric="rmse",
         members=1,

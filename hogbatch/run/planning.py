@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from hogbatch.config.backbone import Backbone, divided
 from hogbatch.config.effect import changed
 from hogbatch.config.flags import dashed
 from hogbatch.config.losses import LOSSES, can_hash, choose_loss
@@ -37,7 +38,8 @@ def network_for(config: TrainConfig, data: DataFacts) -> Network:
     Its output layer is output-major if it is hashed, or has many outputs of which each row has few.
     """
     features, outputs = data.train_sizes.features, data.encoding.outputs
-    hashed, hidden = _hashes(config, data), _hidden(config, data)
+    backbone, hidden = _backbone(config, data)
+    hashed = _hashes(config, data)
     if hashed and _choices(data) == 1:
         raise UsageError("output lsh needs several classes or labels; these data have none")
     if hashed and not hidden:
@@ -45,8 +47,30 @@ def network_for(config: TrainConfig, data: DataFacts) -> Network:
     loss = choose_loss(config.loss, data.encoding.kind, hashed=hashed)
     output_major = hashed or (_choices(data) >= MANY and len(hidden) > 0)
     return Network.build(
-        features, hidden, outputs, config.activation, loss.name, output_major=output_major
+        features,
+        hidden,
+        outputs,
+        config.activation,
+        loss.name,
+        output_major=output_major,
+        backbone=backbone,
     )
+
+
+def _backbone(config: TrainConfig, data: DataFacts) -> tuple[Backbone | None, tuple[int, ...]]:
+    """Return the layers below the dense layers, if there are any, and the widths of the latter."""
+    if not config.layers:
+        return None, _hidden(config, data)
+    text, widths = divided(config.layers)
+    if config.hidden not in (None, widths):
+        raise UsageError("expected --layers or --hidden; got both: write dense:WIDTH in --layers")
+    if not data.input_shape:
+        raise UsageError("--layers needs all rows on each server, without --data-copies")
+    if data.train_sizes.sparse:
+        raise UsageError("--layers needs dense rows; these are sparse")
+    if _hashes(config, data) or config.precision == "bfloat16":
+        raise UsageError("--layers needs --output dense, and --precision float32 or tf32")
+    return Backbone.of(text, data.input_shape), widths
 
 
 def _hidden(config: TrainConfig, data: DataFacts) -> tuple[int, ...]:
@@ -89,7 +113,7 @@ def with_recipe(config: TrainConfig, data: DataFacts, network: Network) -> Train
     recipe, train = config.recipe, data.train_sizes
     if recipe == "auto":
         chosen = config.optimizer != "auto" or config.lr or config.target_loss or config.cluster
-        linear, many = len(network.layers) == 1, train.rows >= recommend.TABULAR_ROWS
+        linear, many = network.linear, train.rows >= recommend.TABULAR_ROWS
         suits = train.sparse == linear and not network.output_major
         best = "linear" if linear else "tabular"
         recipe = best if suits and many and not chosen else "fast"
@@ -129,6 +153,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
             label_smoothing=config.label_smoothing,
             dropout=config.dropout,
             seed=config.seed,
+            backbone="" if network.backbone is None else str(network.backbone),
         ),
         limits=limits_for(config, rows),
         stopping=stopping,
@@ -405,7 +430,7 @@ def _recommended_rate(config: TrainConfig, data: DataFacts, network: Network) ->
     return recommend.learning_rate(
         config.optimizer,
         network.loss,
-        linear=len(network.layers) == 1,
+        linear=network.linear,
         mean_square=data.mean_square,
         value_square=data.mean_square * train.rows / max(train.values, 1),
         hashed=network.output_major,

@@ -115,7 +115,7 @@ class RunSegments:
         if training.parts is not None:  # no server has all rows
             return
         train, tensors = dataset.train_of(self.data, self.features), network.from_stored(params)
-        if len(network.layers) > 1:
+        if not network.linear:
             # Random weights of a feature that no training row has would only disturb later rows.
             tensors["layers.0.weight"][train.absent_features] = 0
         bias = tensors[f"layers.{len(network.layers) - 1}.bias"]

@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from hogbatch.config.backbone import shape_of
 from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import to_toml
@@ -15,7 +17,7 @@ from hogbatch.config.train import RUNS, TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.cache import DataCache
-from hogbatch.data.load import LoadedData, load
+from hogbatch.data.load import LoadedData, ShapeOfRows, load
 from hogbatch.data.order import Fractions
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import ReadOptions
@@ -252,6 +254,11 @@ def read_options(config: TrainConfig) -> ReadOptions:
     )
 
 
+def shape_of_rows(config: TrainConfig) -> ShapeOfRows | None:
+    """Return how the shape of a row follows from that in the data; None if the network has none."""
+    return partial(shape_of, config.layers, config.input_shape) if config.layers else None
+
+
 def load_data(config: TrainConfig, console: Console) -> LoadedData:
     """Read the files that `config` names; print notes about them. UsageError or DataError."""
     if config.data == ARRAYS:
@@ -263,7 +270,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
     progress = ReadProgress()
     console.busy("reading the data", progress)
     columns = config.drop, config.categorical, config.numeric, config.text
-    table = TableOptions(*columns, config.scale, config.decimal)
+    table = None if config.layers else TableOptions(*columns, config.scale, config.decimal)
     options = replace(read_options(config), table=table, progress=progress)
     settings: dict[str, Any] = {
         "options": options,
@@ -276,6 +283,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
         "category_means": config.category_means,
         "seed": config.seed,
         "class_weight": read_class_weights(config.class_weight),
+        "shape_of_rows": shape_of_rows(config),
         "cache": DataCache.of(config.data_cache, console.say),
     }
     if (large := larger_than_memory(config, options)) is not None:

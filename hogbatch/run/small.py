@@ -39,6 +39,8 @@ def is_small(
         return False
     first, *above = network.layers
     row = sum(layer.fan_in * layer.width for layer in above)
+    if network.backbone is not None:
+        row += network.backbone.products + (first.fan_in - network.features) * first.width
     return TRAINING_PASSES * epochs * (train.values * first.width + train.rows * row) <= most
 
 
@@ -54,7 +56,7 @@ def default_members(config: TrainConfig, data: LoadedData, plan: Plan, network: 
     if single or config.keep != "best" or not data.validation_drawn:
         return 1
     rows = data.train.rows + data.sets["validation"].rows
-    if rows < ENSEMBLE_ROWS or (rows >= FEW_ROWS and len(network.layers) > 1):
+    if rows < ENSEMBLE_ROWS or (rows >= FEW_ROWS and not network.linear):
         return 1
     most = SMALL_MEMBER if rows < FEW_ROWS else LINEAR_MEMBER
     return ENSEMBLE if is_small(config, plan, network, data.train_sizes, most) else 1

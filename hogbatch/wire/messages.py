@@ -229,6 +229,7 @@ class Welcome(Message, frozen=True):
     label_smoothing: float = 0.0  # see hogbatch.kernels.contract.smoothed
     dropout: float = 0.0  # fraction of the outputs of hidden layers
     seed: int = 0  # of the random numbers of dropout
+    backbone: str = ""  # layers below `layers`, in the notation of hogbatch.config.backbone
     worker: int = 0  # index of its fence line
     name: str = ""
 

@@ -47,5 +47,6 @@ def copy_slots(assignment: Assignment, thread: ThreadState) -> None:
     last = len(network.layers) - (1 if assignment.welcome.lsh is not None else 0)
     copies = (shared.first, thread.model.own_first), (shared.second, thread.model.own_second)
     for slots, own in copies if thread.number > 0 else ():
-        for tensor in network.tensors()[2 * first : 2 * last] if slots.size else ():
+        unused = 2 * (len(network.layers) - last)
+        for tensor in network.tensors()[2 * first :][: -unused or None] if slots.size else ():
             tensor.view(own)[:] = tensor.view(slots)

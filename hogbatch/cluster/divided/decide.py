@@ -23,6 +23,7 @@ from hogbatch.cluster.divided.records import (
     StoredScaler,
     segment_of,
 )
+from hogbatch.config.layers import Shape
 from hogbatch.config.losses import encodings_for
 from hogbatch.config.sets import SetName
 from hogbatch.data.batch import dense_inputs
@@ -55,6 +56,7 @@ class DividedData:
     notes: tuple[str, ...]  # for the user, one line each
     held_out: Mapping[SetName, HeldOutFile] = field(default_factory=dict)  # in files of their own
     table: TableEncoding | None = None  # only numbers are read
+    input_shape: Shape = ()
 
     @property
     def train_sizes(self) -> SetSizes:

@@ -1,0 +1,108 @@
+"""Networks with convolutions in whole runs, from files and from Python."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import hogbatch
+from hogbatch.model.file import load_model
+from tests.integration.test_bad_input import assert_refused
+
+LAYERS = "conv:16x3x3,relu,pool:2,conv:16x3x3,relu,dense:32"
+SETTINGS = {"layers": LAYERS, "epochs": 10, "members": 1, "verbose": False}
+X, Y = load_digits(return_X_y=True)
+PICTURES = X.astype(np.uint8).reshape(-1, 8, 8)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Digits as pictures, and as rows of a CSV file."""
+    folder = tmp_path_factory.mktemp("digits")
+    np.savez(folder / "digits.npz", X=PICTURES, y=Y)
+    np.savetxt(folder / "digits.csv", np.c_[X, Y], fmt="%d", delimiter=",")
+    return folder
+
+
+@pytest.mark.parametrize("workers", ["cpu:2", "gpu:host"])
+def test_a_model_of_pictures_is_trained_saved_and_applied(main, files, tmp_path, workers):
+    run, predictions = tmp_path / "run", tmp_path / "predictions.csv"
+    flags = ("--layers", LAYERS, "--workers", workers, "--run-dir", run, "--epochs", 10)
+    done = main("train", files / "digits.npz", *flags)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["test"]["values"]["accuracy"] > 0.95
+    model = load_model(run / "model.safetensors")
+    assert (model.predict(PICTURES) == Y).mean() > 0.95
+    np.testing.assert_array_equal(model.predict(PICTURES), model.predict(X))
+    for name in ("digits.npz", "digits.csv"):
+        done = main("evaluate", run / "model.safetensors", files / name)
+        accuracy = (model.predict(PICTURES) == Y).mean()
+        assert f"accuracy {accuracy:.6g}" in done.stdout
+    main("predict", run / "model.safetensors", files / "digits.npz", "--output", predictions)
+    written = np.genfromtxt(predictions, delimiter=",", skip_header=1)
+    np.testing.assert_allclose(written[:, 1:], model.predict_proba(PICTURES), atol=1e-5)
+
+
+def test_rows_of_numbers_are_pictures_of_a_stated_shape(files):
+    """The same rows give the same model, in whatever form they are."""
+    same = SETTINGS | {"deterministic": True}
+    runs = [
+        hogbatch.train(files / "digits.npz", **same),
+        hogbatch.train(files / "digits.csv", input_shape="8x8", **same),
+        hogbatch.train(PICTURES, Y, **same),
+    ]
+    for run in runs[1:]:
+        np.testing.assert_array_equal(run.model.scores(X), runs[0].model.scores(X))
+    scaler = runs[0].model.scaler  # one channel
+    assert scaler is not None and np.unique(scaler.mean).size == np.unique(scaler.scale).size == 1
+
+
+@pytest.mark.parametrize("layers", ["conv1d:8x4,relu,max,dense:8", "lstm:16,last"])
+def test_steps_of_values_are_sequences(layers):
+    """Which of two patterns comes first can be seen only with an order of the steps."""
+    random = np.random.default_rng(0)
+    sequences = random.normal(0, 0.1, (1500, 20, 3))
+    first = random.integers(0, 2, 1500)
+    for row, early in enumerate(first):
+        begin = random.integers(0, 16)
+        sequences[row, begin : begin + 4, 0] += [2, -2, 2, -2] if early else [-2, 2, -2, 2]
+    run = hogbatch.train(
+        sequences, first, layers=layers, epochs=30, members=1, optimizer="adam", verbose=False
+    )
+    assert run.summary["test"]["values"]["accuracy"] > 0.95
+    assert run.model.network.backbone.inputs == (1, 20, 3)
+
+
+def test_training_continues_from_a_model(files, tmp_path):
+    run = hogbatch.train(files / "digits.npz", **SETTINGS)
+    run.save(tmp_path / "model")
+    later = hogbatch.train(PICTURES, Y, init=tmp_path / "model", epochs=1, verbose=False)
+    assert later.model.network == run.model.network
+    assert later.summary["test"]["values"]["accuracy"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    {
+        ("--layers", "dense:8"): "layers must be",
+        ("--layers", "conv:8"): "conv:FILTERSxHEIGHTxWIDTH",
+        ("--layers", "pool:9"): "'pool:9' of 'pool:9' has outputs of shape 0x0x1",
+        ("--layers", "pool:2", "--hidden", "8"): "--layers or --hidden; got both",
+        ("--layers", "pool:2", "--input-shape", "9x9"): "9x9x1, 81 values (--input-shape); got",
+        ("--layers", "pool:2", "--input-shape", "64"): "HEIGHTxWIDTHxCHANNELS; got '64'",
+        ("--layers", "pool:2", "--output", "lsh"): "--layers needs --output dense",
+        ("--layers", "pool:2", "--precision", "bfloat16"): "--precision float32 or tf32",
+    }.items(),
+)
+def test_layers_that_do_not_suit_the_data_are_refused(main, files, tmp_path, flags, sentence):
+    done = main("train", files / "digits.npz", *flags, "--run-dir", tmp_path / "run", "-q")
+    assert_refused(done, sentence)
+
+
+def test_sparse_rows_have_no_shape(main, tmp_path):
+    done = main("train", "a9a", "--layers", "pool:2", "--run-dir", tmp_path / "run", "-q")
+    assert_refused(done, "--layers needs the shape of a row")
+    flags = ("--input-shape", "1x1x123", "--layers", "mean", "--run-dir", tmp_path / "run", "-q")
+    assert_refused(main("train", "a9a", *flags), "--layers needs dense rows; these are sparse")
