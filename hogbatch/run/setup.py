@@ -68,6 +68,7 @@ from hogbatch.views.trackers.tracking import Tracking, tracker_class
 
 MAX_COLUMNS: Final = 1000  # in the log
 ReadData = Callable[[TrainConfig, Console], RunData]  # prints notes about the data
+Choose = Callable[[TrainConfig, RunData, Console], tuple[TrainConfig, RunData]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +173,11 @@ def prepare(
     workers: tuple[WorkerRequest, ...],
     console: Console,
     read: ReadData,
+    choose: Choose,
 ) -> RunSetup:
     """Read the data with `read`; derive network and plan of a run that starts these `workers`.
 
+    `choose` returns the settings and the data, with what is decided by the rows.
     UsageError or DataError if the directory, the data or the checkpoint to resume cannot be used,
     or if there is too little memory.
     """
@@ -183,7 +186,7 @@ def prepare(
     continues = resume_point is not None and resume_point.run_dir.resolve() == run_dir.resolve()
     if not continues and not config.overwrite:
         directory.expect_no_run()
-    data = read(config, console)
+    config, data = choose(config, read(config, console), console)
     return_freed_memory()  # of the file's contents, before the data are copied to shared memory
     start = initial_model(config)
     if config.label_transform == "auto" and start is None and data.encoding.kind in NUMBERS:

@@ -22,7 +22,7 @@ from hogbatch.policy.choose import find
 from hogbatch.run.assessment import assess
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.initial import start_from
-from hogbatch.run.label_transform import read_better
+from hogbatch.run.label_transform import with_better_labels
 from hogbatch.run.label_vectors import with_label_vectors
 from hogbatch.run.launch.local import log_name
 from hogbatch.run.members import Others, combine, train_members
@@ -30,7 +30,7 @@ from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.run.results import Run, build_model, conclude, exit_code
 from hogbatch.run.rundir import PREVIOUS, RunDirectory, temporary_directory
-from hogbatch.run.segments import RunSegments
+from hogbatch.run.segments import RunData, RunSegments
 from hogbatch.run.setup import (
     ReadData,
     check_environment,
@@ -68,8 +68,6 @@ def execute(
     if temporary:
         config = replace(config, checkpoint_seconds=0)
     console = console or PlainConsole(config.quiet, prefix=platform.prefix)
-    if isinstance(platform, ThisServer):
-        read = partial(read_better, read, partial(execute, console=PlainConsole(quiet=True)))
     with (
         closing(platform),
         open_run(config, platform, read, console, temporary=temporary) as opened,
@@ -122,7 +120,8 @@ def open_run(
         enter = cleanup.enter_context
         run_dir = enter(temporary_directory()) if temporary else choose_run_dir(config)
         directory = enter(RunDirectory.hold(run_dir, files, temporary=temporary))
-        setup = prepare(config, directory, platform.in_memory(workers), console, read)
+        choose = partial(_choose, platform)
+        setup = prepare(config, directory, platform.in_memory(workers), console, read, choose)
         config = replace(setup.config, members=platform.members(setup))
         plan = platform.plan(config, setup.plan, setup.network)
         setup = replace(setup, config=config, plan=plan)
@@ -150,6 +149,16 @@ def open_run(
         recorder.record(structs.replace(setup.started(), **where, rehearsed=rehearsed))
         components = RunComponents.build(setup, policy, segments, directory, console, recorder)
         yield OpenRun(components, workers, tracking)
+
+
+def _choose(
+    platform: Platform, config: TrainConfig, data: RunData, console: Console
+) -> tuple[TrainConfig, RunData]:
+    """`config` and `data`, with what short runs decide on this server."""
+    if not isinstance(platform, ThisServer) or not isinstance(data, LoadedData):
+        return config, data
+    another = partial(execute, console=PlainConsole(quiet=True))
+    return config, with_better_labels(config, data, another, console)
 
 
 def _finished_run(

@@ -1,0 +1,89 @@
+"""Short runs on some of the training rows, whose errors on others decide between two settings."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final, Protocol
+
+import numpy as np
+
+from hogbatch.config.sets import SetName
+from hogbatch.config.train import TrainConfig
+from hogbatch.coordinator.interrupts import Interrupts
+from hogbatch.data.folds import rows_of
+from hogbatch.data.load import LoadedData
+from hogbatch.data.order import RowNumbers
+from hogbatch.errors import UsageError
+from hogbatch.machine.linux import read_topology
+from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.planning import network_for, with_recipe
+from hogbatch.run.platform import Platform
+from hogbatch.run.results import Run
+from hogbatch.run.setup import ReadData
+from hogbatch.run.this_server import ThisServer
+
+FOLDS: Final = 5  # of training rows: each short run holds out one
+MAX_WIDTH: Final = 128  # of the hidden layers
+SAME: Final = (
+    *("data", "activation", "loss", "recipe", "optimizer", "lr", "schedule", "l2", "seed"),
+)
+
+
+class Execute(Protocol):
+    """`run.training.execute`."""
+
+    def __call__(
+        self, config: TrainConfig, platform: Platform, read: ReadData, *, temporary: bool
+    ) -> Run: ...
+
+
+Case = tuple[TrainConfig, LoadedData]
+
+
+def mean_errors(
+    cases: Sequence[Case],
+    error: Callable[[Run], float],
+    execute: Execute,
+    compared: Sequence[int],
+    most_rows: int,
+) -> list[float]:
+    """The mean `error` of short runs of each case, side by side on the cores of this server.
+
+    The settings of a case are those of `short`. At most `most_rows` rows are in all folds, and the
+    folds with the numbers `compared`, from 0, are held out by one run of each case.
+    """
+    config, train = cases[0][0], cases[0][1].train
+    order = np.random.default_rng(config.seed).permutation(train.rows)
+    folds = np.array_split(order[:most_rows], FOLDS)
+    platform = ThisServer(True, Callbacks(interrupts=Interrupts(())), side_by_side=True)
+
+    def trained(case: tuple[Case, Sequence[RowNumbers]]) -> float:
+        (config, data), (own, held_out) = case
+        rows: Mapping[SetName, RowNumbers] = {"train": own, "validation": held_out}
+        sets = {name: rows_of(data.train, each) for name, each in rows.items()}
+        try:
+            run = execute(config, platform, lambda *_: replace(data, sets=sets), temporary=True)
+        except UsageError:  # training has diverged
+            return math.inf
+        return error(run)
+
+    some = [(np.concatenate([*folds[:n], *folds[n + 1 :]]), folds[n]) for n in compared]
+    every = [(case, rows) for case in cases for rows in some]
+    with ThreadPoolExecutor(min(len(every), read_topology().threads)) as pool:
+        found = np.reshape([*pool.map(trained, every)], (len(cases), len(compared)))
+    return [float(each) for each in found.mean(axis=1)]
+
+
+def short(config: TrainConfig, data: LoadedData) -> TrainConfig:
+    """The settings of a short run, with the network and the recipe of the run `config`."""
+    network = network_for(config, data)
+    config = with_recipe(config, data, network)
+    same = {name: getattr(config, name) for name in SAME}
+    return TrainConfig(
+        **same,
+        hidden=tuple(min(width, MAX_WIDTH) for width in network.hidden),
+        members=1,
+        deterministic=True,
+        quiet=True,
+    )
