@@ -242,7 +242,9 @@ class LearningConfig:
         "defaults of optimizer, schedule and weight decay: tabular: the best model in the end; "
         "linear: the same for linear models on sparse rows; fast: a good model early; auto: fast, "
         "but tabular for networks on dense data and linear for linear models on sparse rows from "
-        "2,000 training rows on, unless --target-loss, --optimizer, --lr or --cluster is given",
+        "2,000 training rows on, unless --target-loss, --optimizer, --lr or --cluster is given; "
+        "for categories with many values, short runs decide between fast and tabular, if their "
+        "other settings have defaults",
         ("auto", "tabular", "linear", "fast"),
     )
     optimizer: str = Group.OPTIMIZATION.choice(

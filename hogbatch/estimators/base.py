@@ -252,6 +252,8 @@ class HogbatchEstimator(BaseEstimator):
         settings = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
         settings.pop("class_weight", None)  # it may be a dict, which is not a setting
         settings["hidden"] = _widths(self.hidden, earlier)
+        if earlier is not None and self.recipe == "auto":  # other rows might have another one
+            settings["recipe"] = earlier.recipe
         if settings["hidden"] is None and part:  # its rows may be few of all rows
             settings["hidden"] = HIDDEN
         if self.members is None and self.warm_start:

@@ -28,6 +28,7 @@ from hogbatch.run.launch.local import log_name
 from hogbatch.run.members import Others, combine, train_members
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
+from hogbatch.run.recipe import with_better_recipe
 from hogbatch.run.results import Run, build_model, conclude, exit_code
 from hogbatch.run.rundir import PREVIOUS, RunDirectory, temporary_directory
 from hogbatch.run.segments import RunData, RunSegments
@@ -158,7 +159,8 @@ def _choose(
     if not isinstance(platform, ThisServer) or not isinstance(data, LoadedData):
         return config, data
     another = partial(execute, console=PlainConsole(quiet=True))
-    return config, with_better_labels(config, data, another, console)
+    data = with_better_labels(config, data, another, console)
+    return with_better_recipe(config, data, another, console), data
 
 
 def _finished_run(

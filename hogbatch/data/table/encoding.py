@@ -135,10 +135,11 @@ class TableEncoding:
     def sparse(self) -> bool:
         """Whether rows are in CSR form: always with texts, else if most features are 0."""
         stored = sum(column.encoder.stored for column in self.columns)
-        return bool(self._texts) or self.features > MAX_EMPTY * stored
+        return bool(self.texts) or self.features > MAX_EMPTY * stored
 
     @cached_property
-    def _texts(self) -> list[int]:
+    def texts(self) -> list[int]:
+        """The columns of text, numbered from 0 in `columns`."""
         return [n for n, each in enumerate(self.columns) if isinstance(each.encoder, TextEncoder)]
 
     @classmethod
@@ -234,11 +235,7 @@ class TableEncoding:
         """
         numbers = self._together[0].encoder if len(self._together) == 1 else None
         whole = matrix.dtype.kind in "iu"
-        if (
-            not isinstance(numbers, PlainNumbers)
-            or self._texts
-            or (whole and not are_exact(matrix))
-        ):
+        if not isinstance(numbers, PlainNumbers) or self.texts or (whole and not are_exact(matrix)):
             return None
         dense, positions = self._empty(len(matrix), source), self.positions_without_labels
         refused = list[int]()
@@ -284,13 +281,13 @@ class TableEncoding:
             features[:, each.stored], values[:, each.stored] = each.encode(table, rows)
         indptr = np.arange(len(rows) + 1) * stored
         plain = csr_inputs(indptr, features.reshape(-1), values.reshape(-1))
-        return self._with_texts(plain, table, rows) if self._texts else plain
+        return self._with_texts(plain, table, rows) if self.texts else plain
 
     def _with_texts(self, plain: Inputs, table: Table, rows: RowNumbers) -> Inputs:
         """Add the words of texts behind the other features of each row."""
         parts, counts = [(plain.indices, plain.values)], [np.diff(plain.indptr)]
         owners = [np.repeat(np.arange(len(rows)), counts[0])]
-        for n in self._texts:
+        for n in self.texts:
             encoder = self.columns[n].encoder
             assert isinstance(encoder, TextEncoder)
             first = sum(column.encoder.width for column in self.columns[:n])
