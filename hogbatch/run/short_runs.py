@@ -27,6 +27,7 @@ FOLDS: Final = 5  # of training rows: each short run holds out one
 MAX_WIDTH: Final = 128  # of the hidden layers
 SAME: Final = (
     *("data", "activation", "loss", "recipe", "optimizer", "lr", "schedule", "l2", "seed"),
+    *("layers", "input_shape"),
 )
 
 
@@ -82,7 +83,7 @@ def short(config: TrainConfig, data: LoadedData) -> TrainConfig:
     same = {name: getattr(config, name) for name in SAME}
     return TrainConfig(
         **same,
-        hidden=tuple(min(width, MAX_WIDTH) for width in network.hidden),
+        hidden=None if config.layers else tuple(min(n, MAX_WIDTH) for n in network.hidden),
         members=1,
         deterministic=True,
         quiet=True,
