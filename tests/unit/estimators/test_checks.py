@@ -14,7 +14,7 @@ EXPECTED_FAILURES = {  # scikit-learn's SGD has the same entries
     "check_sample_weight_equivalence_on_dense_data": ANOTHER_ORDER,
     "check_sample_weight_equivalence_on_sparse_data": ANOTHER_ORDER,
 }
-FAST = {"hidden": (32,), "epochs": 40, "lr": 0.05}
+FAST = {"hidden": (32,), "epochs": 20, "lr": 0.1}
 OF_LABELS = (
     "valid_tag_types",
     "classifiers_multilabel_representation_invariance",
