@@ -177,7 +177,7 @@ def test_layers_are_updated_in_place_from_gradients_that_were_read_before(kind):
     assert_allclose(changes[1], changes[0], rtol=0, atol=2e-6)
 
 
-def test_a_batch_that_ends_after_its_forward_passes_leaves_no_output_active():
+def test_a_hashed_batch_that_ends_after_its_forward_passes_leaves_no_output_active():
     batch = Batch("hashed").open(batch_rows(0))
     batch.run(0, len(batch.layers))
     assert batch.space.count[0] > 0 and (batch.own.place == -1).all()
