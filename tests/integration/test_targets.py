@@ -1,8 +1,6 @@
 """Several numbers per row."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas
@@ -13,6 +11,7 @@ from sklearn.model_selection import cross_val_score
 import hogbatch
 from hogbatch.model.file import load_model
 from hogbatch.model.prediction import DataFile, evaluate_file, predict_file, predict_table
+from tests.support.fault_injection import cli
 
 USUAL = {"quiet": True, "deterministic": True, "seed": 1, "epochs": 3}
 random = np.random.default_rng(2)
@@ -65,17 +64,18 @@ def table(tmp_path):
     return frame, str(tmp_path / "table.csv")
 
 
-def test_targets_are_columns_of_a_table_in_the_shell(tmp_path):
+def test_targets_are_columns_of_a_table_in_the_shell(tmp_path, main):
     frame, path = table(tmp_path)
     usual = ["--deterministic", "--seed", "1", "--epochs", "3", "--hidden", "8", "--quiet"]
 
     def shell(*arguments):
-        command = [sys.executable, "-m", "hogbatch", *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        done = main(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     shell("train", path, "--label", "b,a", *usual, "--run-dir", str(tmp_path / "run"))
     model = str(tmp_path / "run" / "model.safetensors")
-    header, *lines = shell("predict", model, path, "--output", "/dev/stdout").splitlines()
+    header, *lines = cli("predict", model, path, "--output", "/dev/stdout").stdout.splitlines()
     assert header == "prediction_b,prediction_a"
     predicted = np.array([line.split(",") for line in lines], float)
     in_python = hogbatch.train(frame, label=["b", "a"], hidden=(8,), **USUAL).model
