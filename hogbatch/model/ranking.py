@@ -17,7 +17,7 @@ from hogbatch.model.label_vectors import CELLS, NEAREST, LabelVectors, NearestRo
 Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 
-SHORTLIST: Final = 100  # labels of a row that are ranked with the network's scores, too
+SHORTLIST: Final = 50  # labels of a row that are ranked with the network's scores, too
 NONE: Final = np.zeros(1, np.int64), np.empty(0, np.int32)  # indptr and labels
 NO_ROWS: Final = NearestRows(LabelVectors(*NONE, np.empty(0, np.float32)), *NONE)
 
@@ -99,7 +99,8 @@ class Shortlist:
         """Rank labels of CSR rows; those of `true` are not needed."""
         from hogbatch.kernels.cpu.label_vectors import rank_shortlist
 
-        count, limit = len(rows.indptr) - 1, max(SHORTLIST, 2 * k)
+        count, outputs = len(rows.indptr) - 1, len(self._last[1])
+        limit = min(max(SHORTLIST, 2 * k), outputs)
         ranked = Ranked.of(count, 1, k)
         given = Inputs(*map(read_only, rows)), self._sources, self._hidden(rows), self._last
         on_all_cores(partial(rank_shortlist, *given, limit, ranked), count)

@@ -5,6 +5,7 @@ import pytest
 
 from hogbatch.data.batch import Examples, dense_inputs, multi_labels
 from hogbatch.data.csr import to_csr
+from hogbatch.kernels.cpu.label_vectors import LOWEST, select
 from hogbatch.model.label_vectors import NEAREST, LabelVectors, NearestRows
 from hogbatch.model.ranking import Ranking
 from hogbatch.run import label_vectors
@@ -124,6 +125,19 @@ def test_sums_are_ranked_with_the_softmax_over_all_labels(rows, true, random, ha
             totals = np.exp(expected - expected.max(axis=1, keepdims=True)).sum(axis=1)
             np.testing.assert_allclose(found.totals[:, s], totals, rtol=1e-5)
             np.testing.assert_allclose(found.true[:, s], (expected * true).sum(axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [7, 64, 300])
+@pytest.mark.parametrize("values", [3, 1000])
+def test_the_highest_products_are_selected_from_all_blocks(random, count, values):
+    """Of equal ones, the first; fewer products than places leave the lowest score."""
+    products = random.integers(-values, values, count).astype(np.float32)
+    scores, columns = np.empty(20, np.float32), np.empty(20, np.int32)
+    select(products, scores, columns)
+    best = np.argsort(-products, kind="stable")[:20]
+    assert columns[: len(best)].tolist() == best.tolist()
+    assert scores[: len(best)].tolist() == products[best].tolist()
+    assert (scores[len(best) :] == LOWEST).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
