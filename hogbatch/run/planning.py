@@ -23,7 +23,7 @@ from hogbatch.errors import UsageError
 from hogbatch.model.label_vectors import STORED, VALUES
 from hogbatch.model.network import Network
 from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.cpu_batch import largest_batch
+from hogbatch.policy.cpu_batch import largest_batch, largest_cpu_batch
 from hogbatch.policy.learning_rate import LearningRate
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.run import defaults as recommend
@@ -155,7 +155,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
             seed=config.seed,
             backbone="" if network.backbone is None else str(network.backbone),
         ),
-        limits=limits_for(config, rows),
+        limits=limits_for(config, rows, hashed=_hashes(config, data)),
         stopping=stopping,
         learning_rate=LearningRate(
             config.lr if config.lr is not None else _recommended_rate(config, data, network),
@@ -225,19 +225,22 @@ def epochs_for(config: TrainConfig, rows: int) -> int | None:
     return recommend.max_epochs(rows) if target else recommend.epochs(rows)
 
 
-def limits_for(config: TrainConfig, rows: int) -> Limits:
+def limits_for(config: TrainConfig, rows: int, *, hashed: bool = False) -> Limits:
     """Return the limits of the batch sizes that the user gives, and what bounds the others.
 
-    There are `rows` training rows.
+    There are `rows` training rows. The labels of a batch are negatives for all of its rows where
+    the output layer is hashed, so smaller batches learn less from a row.
 
     A CPU worker of a deterministic run has no limit that depends on measured seconds. Nor does one
     with the policies "fixed" and "hogbatch", which use the smallest batch.
     """
     measured = not config.deterministic and config.policy not in ("fixed", "hogbatch")
     cpu_least = config.min_utilization if measured else 0.0
-    useful = largest_batch(rows) if config.policy == "adaptive" else math.inf
-    bounds = _pair(config.cpu_batch), _pair(config.gpu_batch)
-    return Limits(*bounds, config.min_utilization, cpu_least, useful)
+    adapts, cpu = config.policy == "adaptive", _pair(config.cpu_batch)
+    useful = largest_batch(rows) if adapts else math.inf
+    if hashed and adapts and cpu is None:
+        cpu = (largest_cpu_batch(rows),) * 2
+    return Limits(cpu, _pair(config.gpu_batch), config.min_utilization, cpu_least, useful)
 
 
 def _pair(limits: BatchLimits | None) -> tuple[int, int] | None:

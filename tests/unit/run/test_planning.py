@@ -6,7 +6,7 @@ import pytest
 
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS
 from hogbatch.config.sources import merge_sources
-from hogbatch.config.values import WorkerRequest
+from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.data.encode import Encoding
 from hogbatch.data.sizes import SetSizes
 from hogbatch.errors import UsageError
@@ -339,6 +339,16 @@ def test_a_cpu_has_a_measured_limit_unless_its_batches_are_fixed(flags, cpu):
     limits = limits_for(config(**flags), 30_000)
     assert limits.cpu_min_utilization == cpu
     assert limits.min_utilization == flags.get("min_utilization", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "cpu"),
+    [({}, (64, 64)), ({"cpu_batch": BatchLimits(4, 8)}, (4, 8)), ({"policy": "hogbatch"}, None)],
+)
+def test_a_cpu_keeps_its_largest_batch_with_a_hashed_output_layer(flags, cpu):
+    """Unless the user sets batches; other networks have measured limits."""
+    assert limits_for(config(**flags), 30_000, hashed=True).cpu == cpu
+    assert limits_for(config(), 30_000).cpu is None
 
 
 @pytest.mark.parametrize(
