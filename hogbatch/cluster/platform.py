@@ -20,7 +20,7 @@ from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.host import MODEL_ARRAYS, ModelArrays
 from hogbatch.cluster.server_figures import FIGURES_FILE, recorded
 from hogbatch.cluster.servers import Cluster
-from hogbatch.cluster.start import ServerStart, UpstreamAddress, plan_of_server
+from hogbatch.cluster.start import ServerStart, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
 from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
@@ -220,8 +220,7 @@ class SeveralServers(Platform):
         setup, segments = components.setup, components.segments
 
         def start(index: int, key: str) -> bytes:
-            to = UpstreamAddress(router.address, router.keys, bytes.fromhex(key))
-            return self._start(components, index, to)
+            return self._start(components, index, router, bytes.fromhex(key))
 
         channel = ServersChannel(self.cluster, router, start, segments.scores)
         self.cluster.begin(segments.data, channel.failed)
@@ -251,13 +250,17 @@ class SeveralServers(Platform):
             channel.close()
         return finish, totals
 
-    def _start(self, components: RunComponents, index: int, upstream: UpstreamAddress) -> bytes:
+    def _start(
+        self, components: RunComponents, index: int, router: Router, identity: bytes
+    ) -> bytes:
         setup, data = components.setup, components.setup.data
         assert self._server_plan is not None, "plan comes first"
         workers = self.cluster.workers(index)
         count = len(parse_workers(workers))
         start = ServerStart(
-            upstream=upstream,
+            control=router.address,
+            keys=router.keys,
+            identity=identity,
             settings=setup.settings,
             workers=workers,
             plan=plan_of_server(self._server_plan, count),

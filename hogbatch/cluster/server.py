@@ -104,7 +104,7 @@ def join_run(dealer: Dealer, start: ServerStart, requests: tuple[WorkerRequest, 
     while (answer := dealer.receive()) is None:
         if (rest := deadline - time.monotonic()) <= 0.0:
             raise ProtocolError(
-                f"the coordinator of all servers at {start.upstream.control} has not answered "
+                f"the coordinator of all servers at {start.control} has not answered "
                 f"within {ANSWER_WITHIN_S:.0f} s: allow TCP connections between all machines"
             )
         dealer.wait(rest)
@@ -188,8 +188,7 @@ def serve(
     config = merge_sources(tomllib.loads(start.settings))
     requests = _workers(start)
     with ExitStack() as cleanup:
-        to = start.upstream
-        dealer = cleanup.enter_context(closing(Dealer(to.control, to.keys, to.identity)))
+        dealer = cleanup.enter_context(closing(Dealer(start.control, start.keys, start.identity)))
         welcome = join_run(dealer, start, requests)
         given = start.features, welcome.layers, welcome.loss, welcome.backbone
         network = Network.described(*given)

@@ -10,18 +10,12 @@ from hogbatch.store.layout import Layout
 from hogbatch.wire.curve import Keys
 
 
-class UpstreamAddress(msgspec.Struct, frozen=True):
-    """The addresses at which a server reaches the coordinator of all servers."""
-
-    control: str  # ZeroMQ endpoint
-    keys: Keys | None  # None: on this machine, where only the same user can connect
-    identity: bytes  # of the server
-
-
 class ServerStart(msgspec.Struct, frozen=True):
     """Everything that a server needs except the arrays."""
 
-    upstream: UpstreamAddress
+    control: str  # ZeroMQ endpoint of the coordinator of all servers
+    keys: Keys | None  # None: on this machine, where only the same user can connect
+    identity: bytes  # of the server
     settings: str  # as TOML: those of `hogbatch train`
     workers: str  # to start: "cpu:8,gpu:0"
     plan: Plan  # of this server

@@ -51,10 +51,6 @@ class SuppliedLease:
     active: float = 0.0  # summed over updates
     sums: LossSums = field(default_factory=LossSums)
 
-    @property
-    def remaining(self) -> int:
-        return self.lease.stop - self.lease.start - self.rows
-
     def add(self, done: Done) -> None:
         self.rows += done.rows
         self.updates += done.updates
@@ -102,7 +98,7 @@ class Supply:
         found = (each for each in self._leases[task] if each.lease.start <= start < each.lease.stop)
         supplied = next(found)
         supplied.add(done)
-        if supplied.remaining > 0:
+        if supplied.rows < supplied.lease.stop - supplied.lease.start:
             return []
         leases = self._leases[task]
         leases.remove(supplied)

@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.server import join_run, while_alive
-from hogbatch.cluster.start import UpstreamAddress
 from hogbatch.errors import DataError, ProtocolError
 from hogbatch.wire.messages import Heartbeat, Refused
 from hogbatch.wire.sockets import Dealer, Router, new_identity
@@ -20,13 +19,14 @@ def join(tmp_path):
     """Join as a server with one thread; the coordinator answers, if there is an answer."""
 
     def join(answer=None):
-        upstream = UpstreamAddress(router.address, router.keys, new_identity())
+        identity = new_identity()
         # the other settings of its start are not used for this
-        start = SimpleNamespace(upstream=upstream, workers="cpu:1", fingerprint="f" * 32, parts=())
-        thread = threading.Thread(target=coordinator, args=(answer, upstream.identity.hex()))
+        own = {"workers": "cpu:1", "fingerprint": "f" * 32, "parts": ()}
+        start = SimpleNamespace(control=router.address, **own)
+        thread = threading.Thread(target=coordinator, args=(answer, identity.hex()))
         if answer is not None:
             thread.start()
-        with closing(Dealer(upstream.control, upstream.keys, upstream.identity)) as dealer:
+        with closing(Dealer(start.control, router.keys, identity)) as dealer:
             try:
                 return join_run(dealer, start, (SimpleNamespace(threads=1),))
             finally:

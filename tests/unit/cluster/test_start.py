@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
-from hogbatch.cluster.start import ServerStart, UpstreamAddress, decode_start, plan_of_server
+from hogbatch.cluster.start import ServerStart, decode_start, plan_of_server
 from hogbatch.config.layers import DenseLayer
 from hogbatch.policy.base import PolicySettings
 from hogbatch.store.layout import arrange
@@ -14,7 +14,9 @@ from tests.support.coordinator_stage import make_plan
 def test_a_start_is_sent_as_it_is():
     plan = make_plan(epochs=None, target_loss=0.3, checkpoint_seconds=60.0)
     sent = ServerStart(
-        upstream=UpstreamAddress("ipc://control", None, b"identity"),
+        control="ipc://control",
+        keys=None,
+        identity=b"identity",
         settings='data = "a9a"\n',
         workers="cpu:1",
         plan=plan_of_server(plan, 1),
