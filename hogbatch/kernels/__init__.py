@@ -1,1 +1,1 @@
-"""Operations on batches: NumPy and GPU backends of `contract`, and the compiled loops of CPUs."""
+"""Operations on batches: NumPy and GPU backends, and the compiled loops of CPUs."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from hogbatch.config.backbone import BackboneLayer, Convolution, Lstm, Pooling
-from hogbatch.kernels.contract import ACTIVATIONS, Floats, Kernels
+from hogbatch.kernels.contract import ACTIVATIONS, Floats
+from hogbatch.kernels.reference import Kernels
 
 Tensors: TypeAlias = Sequence[Floats]  # of a layer, in the order of `layer.tensors()`
 

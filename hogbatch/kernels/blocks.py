@@ -5,7 +5,7 @@ widths.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,9 @@ from hogbatch.data.batch import (
     double_inputs,
 )
 from hogbatch.data.csr import rows_of
-from hogbatch.kernels import reference
-from hogbatch.kernels.contract import NORMALISED, Floats, Kernels
+from hogbatch.kernels.contract import NORMALISED, Floats
+from hogbatch.kernels.reference import NUMPY_KERNELS
 
-NUMPY_KERNELS: Final = cast(Kernels, reference)
 OUTPUTS: Final = 2048  # of a block
 NO_COLUMN: Final = np.iinfo(np.int64).max  # marks the absence of a column
 

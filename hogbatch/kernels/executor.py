@@ -22,7 +22,6 @@ from hogbatch.kernels.contract import (
     TOP,
     Floats,
     Hyper,
-    Kernels,
     Operands,
     Rows,
     RowScores,
@@ -30,6 +29,7 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.kernels.dropout import factor
 from hogbatch.kernels.layers import LayerView
+from hogbatch.kernels.reference import Kernels
 from hogbatch.kernels.scratch import Scratch, ScratchSpace
 
 MAX_SCORES = 1 << 26  # floats; a batch with more scores is scored in parts

@@ -13,6 +13,7 @@ Losses of one row, z its scores and y its label:
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from hogbatch.data import csr
 from hogbatch.kernels import contract
 
 
-def sigmoid(z):
+def sigmoid(z: Any) -> Any:
     """1 / (1 + exp(-z)), without an overflow for z far below zero."""
     small = np.exp(-np.abs(z))
     return np.where(z < 0, small, 1) / (1 + small)
@@ -160,7 +161,7 @@ _LOSSES = {  # the functions of loss and metrics
 }
 
 
-def functions_of(kind):
+def functions_of(kind: int) -> Any:
     """The functions of loss and metrics of the loss number `kind`."""
     plain, smoothing = contract.unsmoothed(kind)
     if smoothing:

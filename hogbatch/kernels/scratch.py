@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hogbatch.kernels.contract import Kernels, Operands
+from hogbatch.kernels.contract import Operands
 from hogbatch.kernels.layers import LayerView
+from hogbatch.kernels.reference import Kernels
 
 ALIGNMENT = 256  # bytes: offsets of scratch arrays are multiples of it, for matrix products
 

@@ -10,8 +10,9 @@ from hogbatch.config.metrics import CUTOFFS
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels
 from hogbatch.data.encode import Encoding, label_text
-from hogbatch.kernels.blocks import NUMPY_KERNELS, ScoreSummary
+from hogbatch.kernels.blocks import ScoreSummary
 from hogbatch.kernels.contract import LOSS, TOTALS
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.printable import rounded
 from hogbatch.model.metrics import Doubles, Scored, measure
 

@@ -20,8 +20,8 @@ from hogbatch.data.labelled import labelled
 from hogbatch.data.scale import scaled
 from hogbatch.data.table.given import later_set
 from hogbatch.errors import UsageError
-from hogbatch.kernels.blocks import NUMPY_KERNELS
 from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.model.prediction import evaluate_rows
 from hogbatch.model.trained import Model
 

@@ -29,8 +29,9 @@ from hogbatch.data.later import expect_labels, pieces_as, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.weights import weighted
 from hogbatch.errors import SaveError, UsageError
-from hogbatch.kernels.blocks import NUMPY_KERNELS, between, count
+from hogbatch.kernels.blocks import between, count
 from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import load_model
 from hogbatch.model.metrics import Scored, measure

@@ -22,7 +22,6 @@ from hogbatch.data.table.given import encode
 from hogbatch.errors import UsageError
 from hogbatch.kernels.backbone import backbone_of
 from hogbatch.kernels.blocks import (
-    NUMPY_KERNELS,
     OUTPUTS,
     LayerWeights,
     ScoreSummary,
@@ -32,6 +31,7 @@ from hogbatch.kernels.blocks import (
     hidden,
 )
 from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
 from hogbatch.model.inputs import as_csr, as_inputs, slice_lists, to_float32

@@ -10,9 +10,9 @@ from hogbatch.config.lsh import defaults
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
 from hogbatch.data.order import epoch_order
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSSES, NO_SCORES, TOTALS
 from hogbatch.kernels.executor import Executor
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.model.network import Network
 from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.layout import arrange
@@ -111,7 +111,7 @@ def evaluated(given):
     """The sums over the test set, directly from the shared parameters."""
     totals, none, test = np.zeros(TOTALS), np.zeros(0, np.float32), given.sets["test"]
     layers, loss = given.network.layer_views(), LOSSES[given.network.loss]
-    executor = Executor(reference, np, layers, given.model.params, none, none)
+    executor = Executor(NUMPY_KERNELS, np, layers, given.model.params, none, none)
     executor.evaluate_batch(test.inputs, test.labels, np.arange(test.rows), loss, totals)
     return totals
 
@@ -120,7 +120,7 @@ def evaluated_scores(given):
     """The scores of the test set, directly from the shared parameters."""
     none, layers = np.zeros(0, np.float32), given.network.layer_views()
     test = given.sets["test"]
-    executor = Executor(reference, np, layers, given.model.params, none, none)
+    executor = Executor(NUMPY_KERNELS, np, layers, given.model.params, none, none)
     return executor.scores(test.inputs, np.arange(test.rows))
 
 

@@ -4,12 +4,12 @@ import numpy as np
 
 from hogbatch.config.backbone import Backbone
 from hogbatch.config.optimizers import OPTIMIZERS
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSSES, NO_SCORES, ROWS, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.kernels.dropout import key_of
 from hogbatch.kernels.executor import DropoutKey, Executor, corrected
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.model.network import Network
 from tests.support.kernel_cases import csr_set, dense_set, labels_for, read_only, score_width
 
@@ -129,7 +129,7 @@ class Case:
 
     def executor(self):
         arrays, below = (self.params, *self.slots), self.network.placed_backbone()
-        return Executor(reference, np, self.network.layer_views(), *arrays, backbone=below)
+        return Executor(NUMPY_KERNELS, np, self.network.layer_views(), *arrays, backbone=below)
 
     def scores(self):
         """The scores of the rows in `order`, [B, C]."""

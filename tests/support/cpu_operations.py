@@ -1,4 +1,4 @@
-"""The operations of the contract by the functions that the compiled loops of CPUs call.
+"""The operations of `Kernels`, by the functions that the compiled loops of CPUs call.
 
 Arguments have the types that the loops pass, so that nothing is compiled for tests alone.
 """

@@ -5,7 +5,6 @@ python -m tests.support.faulty_gpu_worker RUN_DIR
 
 import numpy as np
 
-from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.workers.gpu import GpuEngine
 from hogbatch.workers.start import parser, run
@@ -23,7 +22,7 @@ class Spoiling(HostDevice):
         if self.changes == 3:
             self.changes += 1
             params[5] = np.nan
-        reference.hand_over(pulled, params, base, seen, change, finite)
+        HostDevice.kernels.hand_over(pulled, params, base, seen, change, finite)
 
 
 if __name__ == "__main__":

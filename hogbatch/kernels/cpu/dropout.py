@@ -17,7 +17,7 @@ def key_of(seed, update):
 
 @kernel
 def drop(fraction, key, layer, rows, width, out):
-    """Leave out some of the outputs out[B, H] of hidden layer `layer`; see `contract.Kernels`."""
+    """Leave out some of the outputs out[B, H] of hidden layer `layer`; see `reference.Kernels`."""
     first = mixed(np.uint32(key + np.uint32(layer)))
     fewest, kept = limit(fraction), factor(fraction)
     for b in range(out.shape[0]):

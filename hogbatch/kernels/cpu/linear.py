@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
 @kernel
 def set_slopes(work, targets, row_weights, current, start, stop, loss, weights, bias, totals):
-    """work.slopes of rows[start:stop]; `totals` as `contract.Kernels.loss_gradient` does."""
+    """work.slopes of rows[start:stop]; `totals` as `reference.Kernels.loss_gradient` does."""
     inputs, rows = work.inputs, work.rows
     indices, values = address(inputs.indices), address(inputs.values)
     fraction = np.float32(1.0) / np.float32(stop - start)
@@ -100,7 +100,7 @@ def set_slopes(work, targets, row_weights, current, start, stop, loss, weights, 
 
 @kernel
 def bound_slopes(kind, hyper, work, start, stop):
-    """`contract.Kernels.bound_rows`."""
+    """`reference.Kernels.bound_rows`."""
     if kind not in BOUNDED:
         return
     for b in range(start, stop):

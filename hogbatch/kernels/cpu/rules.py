@@ -108,7 +108,7 @@ def sane(gradient):
 # update may be lost when two of them write one cell together; SGD tolerates that (Niu et al. 2011).
 @kernel
 def step_row(kind, hyper, gradient, first, second, weights):
-    """One optimizer step on 1-D arrays of one length; see `contract.Kernels.step`."""
+    """One optimizer step on 1-D arrays of one length; see `reference.Kernels.step`."""
     n = numbers_of(hyper)
     if kind == SGD:
         for i in range(weights.shape[0]):
@@ -132,7 +132,7 @@ def step_row(kind, hyper, gradient, first, second, weights):
 
 @kernel
 def step_cell(kind, hyper, gradient, cells, f):
-    """One optimizer step on cell `f` of `linear.Cells`; see `contract.Kernels.step`."""
+    """One optimizer step on cell `f` of `linear.Cells`; see `reference.Kernels.step`."""
     n, w = numbers_of(hyper), cells.weights[f]
     decay = n.l2 * w
     if kind == SGD:

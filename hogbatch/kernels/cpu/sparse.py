@@ -100,7 +100,7 @@ def link_occurrences(inputs, rows, links, shifts):
 
 @kernel
 def step_linked(kind, hyper, inputs, rows, grad, links, slots, weights):
-    """`contract.Kernels.csr_step` with its scratch in `links`, which has room for the batch."""
+    """`reference.Kernels.csr_step` with its scratch in `links`, which has room for the batch."""
     shifts = np.empty(rows.shape[0], np.int64)
     chains = link_occurrences(inputs, rows, links, shifts)
     step_panels(kind, hyper, chains, shifts, grad, slots, weights)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hogbatch.errors import DeviceError
-from hogbatch.kernels.gpu.contract import DeviceKernels
 from hogbatch.kernels.gpu.device import Device, HostArray, Shape
+from hogbatch.kernels.gpu.reference import DeviceKernels
 
 TIMEOUT = 10.0  # seconds; without persistence mode the driver is initialized first
 FIELDS = {  # our key: the property of nvidia-smi --query-gpu
@@ -77,7 +77,7 @@ class CudaDevice(Device):
         properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
         self.name = f"gpu:{ordinal}"
         self.model = f"{properties['name'].decode()}, {precision}"
-        self.kernels = cast(DeviceKernels, operations.GpuKernels(precision))
+        self.kernels: DeviceKernels = operations.GpuKernels(precision)
         self.xp: Any = cupy
         self.failures: tuple[type[BaseException], ...] = (
             cupy.cuda.runtime.CUDARuntimeError,  # raised by copies and waits

@@ -18,6 +18,7 @@ from hogbatch.kernels.gpu.launch import (
     over_rows,
     rate_of,
 )
+from hogbatch.kernels.gpu.reference import DeviceKernels
 
 BOUND_LAYERS = 32  # as in dense.cu
 _BOUND_LAYER = np.dtype([("x", "u8"), ("grad", "u8"), ("fan_in", "i8"), ("fan_out", "i8")])
@@ -39,54 +40,11 @@ _narrow_forward = operand_kernel("dense", "narrow_forward")
 _narrow_backward = operand_kernel("dense", "narrow_backward")
 
 
-def gather(inputs, rows, out):
-    dense, *csr = inputs
-    batch, fan_in = out.shape
-    if len(inputs.indptr):
-        over_rows(_gather_sparse[out.dtype.name], batch, fan_in, *csr, rows, fan_in, out)
-    else:
-        over_rows(
-            _gather_dense[out.dtype.name], batch, fan_in, dense, rows, dense.shape[1], fan_in, out
-        )
-
-
-def to_operands(values, out):
-    over_cells(_to_operands[out.dtype.name], values.size, values, values.size, out)
-
-
 def add_bias_and_activate(bias, activation, width, out):
     """out[B, H] = activation(out + bias[H]); columns from `width` on become zero."""
     stored, function = out.shape[1], _add_bias_and_activate[out.dtype.name]
     packets = -(-out.nbytes // PACKET_BYTES)
     over_cells(function, packets, bias, activation, width, out.size, stored, out)
-
-
-def drop(fraction, key, layer, numbers, width, out):
-    below, factor = int(dropout.limit(fraction)), float(dropout.factor(fraction))
-    arguments = key, layer, below, factor, numbers, width, out.size, out.shape[1], out
-    over_cells(_drop[out.dtype.name], out.size, *arguments)
-
-
-def activate_backward(kind, activated, grad):
-    if kind != LINEAR:
-        packets = -(-grad.nbytes // PACKET_BYTES)
-        over_cells(_activate_backward[grad.dtype.name], packets, kind, grad.size, activated, grad)
-
-
-def scale(fraction, grad):
-    over_cells(_scale[grad.dtype.name], grad.size, float(fraction), grad.size, grad)
-
-
-def bound_rows(kind, hyper, batch, x, grad):
-    bound_layers(kind, hyper, batch, (x,), (grad,))
-
-
-def bound_layers(kind, hyper, batch, x, grads):
-    if kind not in BOUNDED:
-        return
-    for first in range(0, len(x), BOUND_LAYERS):
-        some = slice(first, first + BOUND_LAYERS)
-        _bound(rate_of(hyper), gradient_repetitions(kind, hyper), batch, x[some], grads[some])
 
 
 def _bound(rate, repetitions, batch, x, grads):
@@ -99,18 +57,52 @@ def _bound(rate, repetitions, batch, x, grads):
         function(grid, (THREADS,), (rate, repetitions, batch, rows, layers))
 
 
-def forget_not_finite(totals, values):
-    function = _forget_not_finite[values.dtype.name]
-    # Almost always no row was skipped, and each block only reads that.
-    cells = min(values.size, RESIDENT_BLOCKS * multiprocessors() * THREADS)
-    over_cells(function, cells, totals, values.size, values)
+class DenseKernels(DeviceKernels):
+    """Those operations that neither are products nor need scratch memory."""
 
+    def gather(self, inputs, rows, out):
+        (dense, *csr), (batch, fan_in), kind = inputs, out.shape, out.dtype.name
+        if len(inputs.indptr):
+            over_rows(_gather_sparse[kind], batch, fan_in, *csr, rows, fan_in, out)
+        else:
+            source = dense, rows, dense.shape[1]
+            over_rows(_gather_dense[kind], batch, fan_in, *source, fan_in, out)
 
-def step(kind, hyper, gradient, slots, weights):
-    count = weights.size
-    over_cells(
-        _step, count, kind, rate_of(hyper), *map(float, hyper[1:]), count, gradient, *slots, weights
-    )
+    def to_operands(self, values, out):
+        over_cells(_to_operands[out.dtype.name], values.size, values, values.size, out)
+
+    def drop(self, fraction, key, layer, numbers, width, out):
+        below, factor = int(dropout.limit(fraction)), float(dropout.factor(fraction))
+        arguments = key, layer, below, factor, numbers, width, out.size, out.shape[1], out
+        over_cells(_drop[out.dtype.name], out.size, *arguments)
+
+    def activate_backward(self, kind, activated, grad):
+        if kind != LINEAR:
+            function, packets = _activate_backward[grad.dtype.name], -(-grad.nbytes // PACKET_BYTES)
+            over_cells(function, packets, kind, grad.size, activated, grad)
+
+    def scale(self, fraction, grad):
+        over_cells(_scale[grad.dtype.name], grad.size, float(fraction), grad.size, grad)
+
+    def bound_rows(self, kind, hyper, batch, x, grad):
+        self.bound_layers(kind, hyper, batch, (x,), (grad,))
+
+    def bound_layers(self, kind, hyper, batch, x, grads):
+        if kind not in BOUNDED:
+            return
+        for first in range(0, len(x), BOUND_LAYERS):
+            some = slice(first, first + BOUND_LAYERS)
+            _bound(rate_of(hyper), gradient_repetitions(kind, hyper), batch, x[some], grads[some])
+
+    def forget_not_finite(self, totals, values):
+        function = _forget_not_finite[values.dtype.name]
+        # Almost always no row was skipped, and each block only reads that.
+        cells = min(values.size, RESIDENT_BLOCKS * multiprocessors() * THREADS)
+        over_cells(function, cells, totals, values.size, values)
+
+    def step(self, kind, hyper, gradient, slots, weights):
+        count, optimizer = weights.size, (kind, rate_of(hyper), *map(float, hyper[1:]))
+        over_cells(_step, count, *optimizer, count, gradient, *slots, weights)
 
 
 def narrow_forward(x, weights, bias, width, out):

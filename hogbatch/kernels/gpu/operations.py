@@ -1,4 +1,4 @@
-"""The GPU backend: operations of the kernel contract on CuPy arrays, in the current stream."""
+"""The GPU backend: the operations on CuPy arrays, in the current stream."""
 
 import logging
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from hogbatch.kernels.contract import BOUNDED, LABEL_LISTS, LINEAR, RELU, unsmoo
 from hogbatch.kernels.gpu import dense
 from hogbatch.kernels.gpu.cublas import Cublas
 from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, PLAIN, RELU_BIAS, CublasLt
-from hogbatch.kernels.gpu.dense import NARROW, ColumnSums
+from hogbatch.kernels.gpu.dense import NARROW, ColumnSums, DenseKernels
 from hogbatch.kernels.gpu.launch import (
     LINK_THREADS,
     WARP,
@@ -30,25 +30,6 @@ _loss_gradient = operand_kernel("losses", "loss_gradient")
 _narrow_loss_gradient = operand_kernel("losses", "narrow_loss_gradient")
 _loss_and_metrics = kernel("losses", "loss_and_metrics")
 
-
-def loss_gradient(kind, labels, rows, numbers, width, scores, grad, totals):
-    (batch, stored), operand = scores.shape, grad.dtype.name
-    arguments = rows, numbers, batch, width, stored, scores, grad, totals
-    kind, smoothing = unsmoothed(kind)
-    if stored <= NARROW and kind not in LABEL_LISTS:
-        own = labels.values, labels.weights, len(labels.weights)
-        over_cells(_narrow_loss_gradient[operand], batch, kind, smoothing, *own, *arguments)
-    else:
-        own = *labels, len(labels.weights)
-        over_rows(_loss_gradient[operand], batch, stored, kind, smoothing, *own, *arguments)
-
-
-def loss_and_metrics(kind, labels, rows, width, scores, totals):
-    batch, stored = scores.shape
-    (kind, _), own = unsmoothed(kind), (*labels, len(labels.weights))
-    over_rows(_loss_and_metrics, batch, stored, kind, *own, rows, width, stored, scores, totals)
-
-
 # CSR inputs: a batch is a list of row numbers of the whole set; no rows are copied.
 _csr_forward = operand_kernel("sparse", "csr_forward")
 _csr_bound_rows = operand_kernel("sparse", "csr_bound_rows")
@@ -65,42 +46,7 @@ class SparseScratch(NamedTuple):
     sums: cupy.ndarray  # float32[F, H], 0 between steps
 
 
-def csr_forward(inputs, rows, weights, bias, activation, width, out):
-    batch, stored = out.shape
-    layer = weights, bias, activation, width, stored
-    over_batch(_csr_forward[out.dtype.name], batch, stored, *inputs[1:], rows, batch, *layer, out)
-
-
-def csr_bound_rows(kind, hyper, inputs, rows, grad):
-    if kind in BOUNDED:
-        batch, width = grad.shape
-        bound = rate_of(hyper), gradient_repetitions(kind, hyper)
-        csr = inputs.indptr, inputs.values, rows
-        function = _csr_bound_rows[grad.dtype.name]
-        over_batch(function, batch, WARP, *bound, *csr, batch, width, grad)
-
-
-def csr_scratch(features, width):
-    return SparseScratch(
-        cupy.full(features, -1, np.int32),
-        cupy.empty(features, np.int32),
-        cupy.zeros(1, np.int32),
-        cupy.zeros((features, width), np.float32),
-    )
-
-
-def csr_step(kind, hyper, inputs, rows, grad, scratch, slots, weights):
-    head, touched, count, sums = scratch
-    (features, width), batch = weights.shape, len(rows)
-    count.fill(0)
-    function, marks = _add_up[grad.dtype.name], (head, touched, count)
-    over_batch(function, batch, width, *inputs[1:], rows, batch, width, grad, sums, *marks)
-    optimizer = kind, rate_of(hyper), *map(float, hyper[1:])
-    arrays = touched, count, width, sums, head, *slots, weights
-    over_touched(_step_touched, features, width, *optimizer, *arrays)
-
-
-# A replica's exchange with the shared parameters, on the device; see `ReplicaKernels`.
+# A replica's exchange with the shared parameters, on the device.
 _hand_over = kernel("replica", "hand_over")
 _drain = kernel("replica", "drain")
 _add = kernel("replica", "add")
@@ -110,48 +56,8 @@ _take_rows = kernel("replica", "take_rows")
 _rejoin_rows = kernel("replica", "rejoin_rows")
 _add_rows = kernel("replica", "add_rows")
 
-
-def hand_over(pulled, params, base, seen, change, finite):
-    size = params.size
-    over_cells(_hand_over, size, pulled, size, params, base, seen, change, finite)
-
-
-def drain(values, out):
-    over_cells(_drain, values.size, values, values.size, out)
-
-
-def add(fraction, scale, seen, change, shared, pulled):
-    arguments = float(fraction), float(scale), seen, change, change.size, shared, pulled
-    if change.size > 0:
-        over_link(_add, LINK_THREADS, *arguments)
-
-
-def find_rows(inputs, rows, head, touched, found):
-    found.fill(0)
-    batch = len(rows)
-    arrays = inputs.indptr, inputs.indices, rows, batch, head, touched, found
-    over_batch(_find_touched, batch, WARP, *arrays)
-    over_touched(_unmark, touched.size, 1, touched, found, head)
-
-
-def take_rows(touched, found, params, base, change, finite):
-    features, width = params.shape
-    over_touched(_take_rows, features, width, touched, found, width, params, base, change, finite)
-
-
-def rejoin_rows(touched, found, shared, params, base):
-    features, width = params.shape
-    over_touched(_rejoin_rows, features, width, touched, found, width, shared, params, base)
-
-
-def add_rows(fraction, touched, found, change, shared):
-    width = shared.shape[1]
-    packets = width // 4 if width % 4 == 0 else width
-    over_link(_add_rows, packets, float(fraction), touched, found, width, change, shared)
-
-
-# Gathering the rows of a batch from a set in device memory or in mapped host memory; see
-# `StagingKernels`. All cells have 4 bytes.
+# Gathering the rows of a batch from a set in device memory or in mapped host memory. All cells have
+# 4 bytes.
 THREADS = 1024  # per block; also the threads of `add_lengths`
 # Enough to keep the link busy: each thread has up to 64 bytes in flight, 1 MB in total; a link of
 # 55 GB/s with a latency of 2 µs needs 110 KB. The other multiprocessors remain free for training.
@@ -165,31 +71,13 @@ _find_spans = kernel("staging", "find_spans")
 _add_lengths = kernel("staging", "add_lengths")
 
 
-def copy_rows(source, rows, out):
-    width = out.size // max(1, len(out))
-    chunks = -(-width // CHUNK)
-    lanes = min(1 << max(0, chunks - 1).bit_length(), LANES)  # fewer for narrow rows
-    if out.size > 0:
-        _over_groups(_copy_rows, len(rows), lanes, source, rows, len(rows), width, lanes, out)
-
-
-def copy_cells(source, starts, indptr, out):
-    batch = len(starts)
-    _over_groups(_copy_cells, batch, LANES, source, starts, indptr, batch, LANES, out)
-
-
-def select_rows(indptr, rows, starts, out, stored):
-    over_cells(_find_spans, len(rows), indptr, rows, len(rows), starts, out[1:])
-    _add_lengths((1,), (THREADS,), (len(rows), out, stored))
-
-
 def _over_groups(function, rows, lanes, *arguments):
     """Launch with `lanes` threads per row, which process several rows in turn."""
     blocks = min(-(-rows * lanes // THREADS), MAX_BLOCKS)
     function((blocks,), (THREADS,), arguments)
 
 
-class GpuKernels:
+class GpuKernels(DenseKernels):
     """The operations; `precision` of matrix products is float32, tf32 or bfloat16.
 
     With bfloat16, their operands are stored in it, in half the memory.
@@ -198,32 +86,6 @@ class GpuKernels:
     and the operations that follow it are separate launches. The slope of an activation is always a
     separate launch: for it cuBLASLt would launch a kernel too, and a slower one.
     """
-
-    gather = staticmethod(dense.gather)
-    to_operands = staticmethod(dense.to_operands)
-    csr_forward = staticmethod(csr_forward)
-    drop = staticmethod(dense.drop)
-    activate_backward = staticmethod(dense.activate_backward)
-    loss_gradient = staticmethod(loss_gradient)
-    forget_not_finite = staticmethod(dense.forget_not_finite)
-    loss_and_metrics = staticmethod(loss_and_metrics)
-    scale = staticmethod(dense.scale)
-    bound_rows = staticmethod(dense.bound_rows)
-    bound_layers = staticmethod(dense.bound_layers)
-    csr_bound_rows = staticmethod(csr_bound_rows)
-    step = staticmethod(dense.step)
-    csr_scratch = staticmethod(csr_scratch)
-    csr_step = staticmethod(csr_step)
-    hand_over = staticmethod(hand_over)
-    drain = staticmethod(drain)
-    add = staticmethod(add)
-    find_rows = staticmethod(find_rows)
-    take_rows = staticmethod(take_rows)
-    rejoin_rows = staticmethod(rejoin_rows)
-    add_rows = staticmethod(add_rows)
-    copy_rows = staticmethod(copy_rows)
-    copy_cells = staticmethod(copy_cells)
-    select_rows = staticmethod(select_rows)
 
     def __init__(self, precision: str) -> None:
         self._precision = precision
@@ -257,7 +119,7 @@ class GpuKernels:
             dense.narrow_backward(grad, weights, activation, activated, out)
         else:
             self._product(grad, weights, out, transpose_b=True)
-            dense.activate_backward(activation, activated, out)
+            self.activate_backward(activation, activated, out)
 
     def weight_gradient(self, x, grad, out, bias):
         wanted = bias.size > 0
@@ -276,6 +138,101 @@ class GpuKernels:
 
     def add_bias_gradient(self, fraction, grad, out):
         self._column_sums(fraction, True, grad, out)
+
+    def loss_gradient(self, kind, labels, rows, numbers, width, scores, grad, totals):
+        (batch, stored), operand = scores.shape, grad.dtype.name
+        arguments = rows, numbers, batch, width, stored, scores, grad, totals
+        kind, smoothing = unsmoothed(kind)
+        if stored <= NARROW and kind not in LABEL_LISTS:
+            own = labels.values, labels.weights, len(labels.weights)
+            over_cells(_narrow_loss_gradient[operand], batch, kind, smoothing, *own, *arguments)
+        else:
+            own = *labels, len(labels.weights)
+            over_rows(_loss_gradient[operand], batch, stored, kind, smoothing, *own, *arguments)
+
+    def loss_and_metrics(self, kind, labels, rows, width, scores, totals):
+        batch, stored = scores.shape
+        (kind, _), own = unsmoothed(kind), (*labels, len(labels.weights))
+        over_rows(_loss_and_metrics, batch, stored, kind, *own, rows, width, stored, scores, totals)
+
+    def csr_forward(self, inputs, rows, weights, bias, activation, width, out):
+        batch, stored = out.shape
+        function, layer = _csr_forward[out.dtype.name], (weights, bias, activation, width, stored)
+        over_batch(function, batch, stored, *inputs[1:], rows, batch, *layer, out)
+
+    def csr_bound_rows(self, kind, hyper, inputs, rows, grad):
+        if kind in BOUNDED:
+            batch, width = grad.shape
+            bound = rate_of(hyper), gradient_repetitions(kind, hyper)
+            csr = inputs.indptr, inputs.values, rows
+            function = _csr_bound_rows[grad.dtype.name]
+            over_batch(function, batch, WARP, *bound, *csr, batch, width, grad)
+
+    def csr_scratch(self, features, width):
+        return SparseScratch(
+            cupy.full(features, -1, np.int32),
+            cupy.empty(features, np.int32),
+            cupy.zeros(1, np.int32),
+            cupy.zeros((features, width), np.float32),
+        )
+
+    def csr_step(self, kind, hyper, inputs, rows, grad, scratch, slots, weights):
+        head, touched, count, sums = scratch
+        (features, width), batch = weights.shape, len(rows)
+        count.fill(0)
+        function, marks = _add_up[grad.dtype.name], (head, touched, count)
+        over_batch(function, batch, width, *inputs[1:], rows, batch, width, grad, sums, *marks)
+        optimizer = kind, rate_of(hyper), *map(float, hyper[1:])
+        arrays = touched, count, width, sums, head, *slots, weights
+        over_touched(_step_touched, features, width, *optimizer, *arrays)
+
+    def hand_over(self, pulled, params, base, seen, change, finite):
+        size = params.size
+        over_cells(_hand_over, size, pulled, size, params, base, seen, change, finite)
+
+    def drain(self, values, out):
+        over_cells(_drain, values.size, values, values.size, out)
+
+    def add(self, fraction, scale, seen, change, shared, pulled):
+        arguments = float(fraction), float(scale), seen, change, change.size, shared, pulled
+        if change.size > 0:
+            over_link(_add, LINK_THREADS, *arguments)
+
+    def find_rows(self, inputs, rows, head, touched, found):
+        found.fill(0)
+        batch = len(rows)
+        arrays = inputs.indptr, inputs.indices, rows, batch, head, touched, found
+        over_batch(_find_touched, batch, WARP, *arrays)
+        over_touched(_unmark, touched.size, 1, touched, found, head)
+
+    def take_rows(self, touched, found, params, base, change, finite):
+        features, width = params.shape
+        arrays = params, base, change, finite
+        over_touched(_take_rows, features, width, touched, found, width, *arrays)
+
+    def rejoin_rows(self, touched, found, shared, params, base):
+        features, width = params.shape
+        over_touched(_rejoin_rows, features, width, touched, found, width, shared, params, base)
+
+    def add_rows(self, fraction, touched, found, change, shared):
+        width = shared.shape[1]
+        packets = width // 4 if width % 4 == 0 else width
+        over_link(_add_rows, packets, float(fraction), touched, found, width, change, shared)
+
+    def copy_rows(self, source, rows, out):
+        width = out.size // max(1, len(out))
+        chunks = -(-width // CHUNK)
+        lanes = min(1 << max(0, chunks - 1).bit_length(), LANES)  # fewer for narrow rows
+        if out.size > 0:
+            _over_groups(_copy_rows, len(rows), lanes, source, rows, len(rows), width, lanes, out)
+
+    def copy_cells(self, source, starts, indptr, out):
+        batch = len(starts)
+        _over_groups(_copy_cells, batch, LANES, source, starts, indptr, batch, LANES, out)
+
+    def select_rows(self, indptr, rows, starts, out, stored):
+        over_cells(_find_spans, len(rows), indptr, rows, len(rows), starts, out[1:])
+        _add_lengths((1,), (THREADS,), (len(rows), out, stored))
 
     def _product(self, *arrays, **options) -> None:
         """out = op(a) @ op(b)."""

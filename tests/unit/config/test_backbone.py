@@ -86,14 +86,14 @@ def test_the_shape_of_rows_is_stated_or_found():
 
 def test_initial_weights_keep_the_scale_of_signals():
     """The mean square of outputs is about that of inputs, through five layers with ReLU."""
-    from hogbatch.kernels import reference
     from hogbatch.kernels.backbone import backbone_of
+    from hogbatch.kernels.reference import NUMPY_KERNELS
     from hogbatch.model.network import Network
 
     backbone = Backbone.of(",".join(5 * ["conv:32x3x3,relu"]), (8, 8, 32))
     network, random = Network.build(2048, (), 2, "relu", "softmax", False, backbone), np.random
     params = np.zeros(network.parameters, np.float32)
     network.initialise(params, 0)
-    layers = backbone_of(network.placed_backbone(), reference, np, np.float32, 20)
+    layers = backbone_of(network.placed_backbone(), NUMPY_KERNELS, np, np.float32, 20)
     layers.inputs(20)[:] = random.default_rng(0).normal(size=(20, 2048))
     assert 0.2 < np.square(layers.forward(params, 20)).mean() < 5

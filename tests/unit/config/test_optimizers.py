@@ -6,9 +6,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import FLAGS
-from hogbatch.kernels import contract, reference
+from hogbatch.kernels import contract
 from hogbatch.kernels.contract import LARGEST, Hyper, Slots
 from hogbatch.kernels.executor import corrected
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.policy.learning_rate import SCALINGS
 
 optimizers = pytest.mark.parametrize("spec", OPTIMIZERS.values(), ids=OPTIMIZERS)
@@ -28,7 +29,7 @@ class State:
             self.step(random.standard_normal(50))
 
     def step(self, gradient):
-        reference.step(self._kind, self._hyper, gradient, self.slots, self.weights)
+        NUMPY_KERNELS.step(self._kind, self._hyper, gradient, self.slots, self.weights)
         return self
 
 
@@ -72,7 +73,9 @@ def test_bias_correction_makes_the_first_step_as_long_as_the_learning_rate(spec)
     state = State(spec, seen=False)
     before = state.weights.copy()
     slots = state.slots
-    reference.step(spec.kind, corrected(spec.kind, hyper, 1), gradients(1)[0], slots, state.weights)
+    NUMPY_KERNELS.step(
+        spec.kind, corrected(spec.kind, hyper, 1), gradients(1)[0], slots, state.weights
+    )
     assert_allclose(abs(state.weights - before), RATE, rtol=1e-3)
 
 

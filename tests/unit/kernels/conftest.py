@@ -2,7 +2,6 @@ from functools import cache
 
 import pytest
 
-from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 from hogbatch.kernels.gpu.device import HostDevice
 from tests.support import cpu_operations
@@ -18,7 +17,8 @@ def cached_backend(missing, gpus):
     @cache
     def make(name):
         if name != "gpu":
-            return Backend(HostDevice(), reference if name == "reference" else cpu_operations)
+            numpy_kernels = HostDevice.kernels
+            return Backend(HostDevice(), numpy_kernels if name == "reference" else cpu_operations)
         found = gpus()
         if not found.devices:
             missing(name, found.reason)
@@ -51,5 +51,5 @@ def kernels(request, backend_named):
 
 @pytest.fixture(scope="module", params=["reference", GPU])
 def device_kernels(request, backend_named):
-    """The backends of devices, which also implement `ReplicaKernels`."""
+    """The backends of devices, which implement all of `DeviceKernels`."""
     return backend_named(request.param)

@@ -7,16 +7,16 @@ import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.config.optimizers import OPTIMIZERS
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import ROWS, SGD, SKIPPED, UPDATES
 from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.compiled_networks import Case
 from tests.support.executor_runs import PLAIN, Run, assert_same_model
 from tests.support.kernel_backends import DEVICES, Backend
 from tests.support.pairs import pairs
 from tests.support.stored_scores import assert_stored, both_forms
 
-HOST = Backend(HostDevice(), reference)
+HOST = Backend(HostDevice(), NUMPY_KERNELS)
 BACKBONES = [
     "7x6x2,conv:5x3x3,relu,pool:2",
     "7x6x2,conv:18x3x2:s2,tanh,conv:3x2x2:d2,selu",

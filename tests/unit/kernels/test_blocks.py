@@ -9,7 +9,7 @@ import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs, dense_inputs, multi_labels, single_labels
-from hogbatch.kernels import blocks, reference
+from hogbatch.kernels import blocks
 from hogbatch.kernels.blocks import LayerWeights, ScoreSummary
 from hogbatch.kernels.contract import (
     LINEAR,
@@ -21,6 +21,7 @@ from hogbatch.kernels.contract import (
     TANH,
     TOTALS,
 )
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.pairs import pairs
 
 OUTPUTS = 7
@@ -103,7 +104,7 @@ class TestLoss:
         for row in rows:
             totals = np.zeros(TOTALS)
             with np.errstate(invalid="ignore"):
-                reference.loss_and_metrics(
+                NUMPY_KERNELS.loss_and_metrics(
                     kind, labels, rows[row : row + 1], outputs, scores[row : row + 1], totals
                 )
             assert np.isfinite(losses[row]) == (totals[SKIPPED] == 0), row

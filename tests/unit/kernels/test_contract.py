@@ -2,16 +2,19 @@ import inspect
 
 import pytest
 
-from hogbatch.kernels import contract
-from hogbatch.kernels.gpu import contract as device_contract
+from hogbatch.kernels.gpu.reference import DeviceKernels
+from hogbatch.kernels.reference import Kernels
 from tests.support.operations import operations
 
 
-@pytest.mark.parametrize(
-    "protocol", [contract.Kernels, device_contract.ReplicaKernels, device_contract.StagingKernels]
-)
-def test_every_backend_takes_the_arguments_of_the_contract(device_kernels, protocol):
-    for operation in operations(protocol):
-        taken = inspect.signature(getattr(device_kernels.module, operation)).parameters
-        expected = inspect.signature(getattr(protocol, operation)).parameters
-        assert list(taken) == [name for name in expected if name != "self"], operation
+@pytest.mark.gpu
+@pytest.mark.parametrize("base", [Kernels, DeviceKernels])
+def test_the_gpu_backend_overrides_every_operation_with_the_same_arguments(backend_named, base):
+    """One that it inherits would run NumPy on arrays of the GPU."""
+    overriding = type(backend_named("gpu").module)
+    for operation in operations(base):
+        own, of_base = getattr(overriding, operation), getattr(base, operation)
+        assert own is not of_base, operation
+        assert list(inspect.signature(own).parameters) == list(
+            inspect.signature(of_base).parameters
+        ), operation

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, SGD, TOTALS
 from hogbatch.kernels.dropout import key_of
 from hogbatch.kernels.executor import DropoutKey
 from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.executor_runs import PLAIN, Run
 from tests.support.kernel_backends import DEVICES, Backend
 from tests.support.kernel_cases import FORMS
@@ -79,7 +79,7 @@ def test_gradients_are_finite_differences_of_the_loss_with_the_same_mask(
     sparse, output_major, max_scores
 ):
     run = Run(
-        Backend(HostDevice(), reference),
+        Backend(HostDevice(), NUMPY_KERNELS),
         activation="relu",
         hidden=(18, 5),
         dtype=np.float64,
@@ -110,7 +110,7 @@ def test_gradients_are_finite_differences_of_the_loss_with_the_same_mask(
 @pairs(device_kernels=DEVICES, sparse=FORMS)
 def test_every_device_trains_as_the_reference_in_double(device_kernels, sparse):
     exact = Run(
-        Backend(HostDevice(), reference), "softmax", "relu", sparse=sparse, dtype=np.float64
+        Backend(HostDevice(), NUMPY_KERNELS), "softmax", "relu", sparse=sparse, dtype=np.float64
     )
     rough = Run(device_kernels, "softmax", "relu", sparse=sparse)
     rows = np.array([6, 1, 3, 3, 0])

@@ -1,12 +1,9 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import dense_inputs
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import (
     ACTIVATIONS,
     ADAM,
@@ -20,6 +17,7 @@ from hogbatch.kernels.contract import (
 )
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.executor_runs import (
     CLASSES,
     FEATURES,
@@ -30,14 +28,14 @@ from tests.support.executor_runs import (
 )
 from tests.support.kernel_backends import DEVICES, Backend
 from tests.support.kernel_cases import FORMS, HYPER, toarray
-from tests.support.limited_devices import Limited
+from tests.support.limited_devices import Kernels, Limited
 from tests.support.pairs import pairs
 from tests.support.stored_scores import assert_stored, both_forms
 
 HIDDEN = [name for name in ACTIVATIONS if name != "linear"]
 FULL = ROWS - 1  # the last row of a sparse set stores all features
 SOFTMAX = LOSSES["softmax"]
-HOST = Backend(HostDevice(), reference)  # its arrays may be in double precision
+HOST = Backend(HostDevice(), NUMPY_KERNELS)  # its arrays may be in double precision
 forms = pytest.mark.parametrize("sparse", FORMS.values(), ids=FORMS)
 
 
@@ -112,7 +110,7 @@ def test_a_batch_is_one_step_per_tensor_and_biases_do_not_decay(optimizer, spars
             cells, decay = tensor.view(expected), l2 if tensor.name.endswith("weight") else 0.0
             slots = Slots(*(tensor.view(each) if each.size else each for each in plain.slots))
             step = hyper._replace(l2=decay), tensor.view(gradient), slots, cells
-            reference.step(optimizer.kind, *step)
+            NUMPY_KERNELS.step(optimizer.kind, *step)
         run.train(np.array(rows), optimizer.kind, hyper)
         assert_allclose(run.params, expected, rtol=1e-7, atol=1e-9)
 
@@ -149,7 +147,7 @@ def test_nothing_is_allocated_from_the_second_batch_of_a_size_on(sparse, densify
             return getattr(np, name)
 
     layers, flat = run.network.layer_views(), (run.params, *run.slots)
-    executor = Executor(reference, CountingNumpy(), layers, *flat, densify)
+    executor = Executor(NUMPY_KERNELS, CountingNumpy(), layers, *flat, densify)
 
     def asked_by(batch):
         asked.clear()
@@ -190,18 +188,16 @@ def test_after_a_failed_sparse_step_its_scratch_is_made_anew():
     run, other, made = double(sparse=True), double(sparse=True), []
 
     def csr_scratch(*arguments):
-        made.append(reference.csr_scratch(*arguments))
+        made.append(NUMPY_KERNELS.csr_scratch(*arguments))
         return made[-1]
 
     def csr_step(*arguments):
         """Fail the first time, which leaves the scratch unusable."""
         if len(made) == 1:
             raise MemoryError
-        reference.csr_step(*arguments)
+        NUMPY_KERNELS.csr_step(*arguments)
 
-    failing = SimpleNamespace(
-        **vars(reference) | {"csr_scratch": csr_scratch, "csr_step": csr_step}
-    )
+    failing = Kernels(csr_scratch=csr_scratch, csr_step=csr_step)
     executor = Executor(failing, np, run.network.layer_views(), run.params, *run.slots)
     batch = run.inputs, run.labels, np.arange(ROWS), SOFTMAX, SGD, PLAIN
     with pytest.raises(MemoryError):

@@ -6,7 +6,7 @@ from hypothesis import given
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import multi_labels, single_labels
-from hogbatch.kernels import reference, reference_losses
+from hogbatch.kernels import reference_losses
 from hogbatch.kernels.contract import (
     ABSOLUTE,
     EXTRA_WEIGHT,
@@ -26,6 +26,7 @@ from hogbatch.kernels.contract import (
     STEEPEST,
     smoothed,
 )
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import (
     SET,
@@ -137,14 +138,14 @@ def test_losses_and_metrics_are_the_reference_in_double_precision(kernels, loss,
     kernels.loss_gradient(loss, labels, rows, rows, width, scores, grad, sums)
     exact, exact_sums = np.empty(scores.shape), totals()
     precise = scores.astype(float)
-    reference.loss_gradient(loss, labels, rows, rows, width, precise, exact, exact_sums)
+    NUMPY_KERNELS.loss_gradient(loss, labels, rows, rows, width, precise, exact, exact_sums)
     assert_allclose(grad, exact, rtol=1e-4, atol=1e-6)
     # atol: a small loss may be the difference of two large numbers
     assert_allclose(sums, exact_sums, rtol=1e-5, atol=1e-6)
     assert not grad[:, width:].any()
     sums, exact_sums = totals(), totals()
     kernels.loss_and_metrics(loss, labels, rows, width, scores, sums)
-    reference.loss_and_metrics(loss, labels, rows, width, precise, exact_sums)
+    NUMPY_KERNELS.loss_and_metrics(loss, labels, rows, width, precise, exact_sums)
     assert_allclose(sums, exact_sums, rtol=1e-5, atol=1e-6)
 
 
@@ -236,7 +237,9 @@ def test_metrics_of_wide_rows_are_the_reference(kernels, loss, order):
     sums, exact_sums = totals(), totals()
     for row in (rows[:1], rows[1:]):
         kernels.loss_and_metrics(loss, labels, row, WIDE, scores[row], sums)
-        reference.loss_and_metrics(loss, labels, row, WIDE, scores[row].astype(float), exact_sums)
+        NUMPY_KERNELS.loss_and_metrics(
+            loss, labels, row, WIDE, scores[row].astype(float), exact_sums
+        )
         assert_allclose(sums, exact_sums, rtol=1e-5)
 
 

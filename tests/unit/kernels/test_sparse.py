@@ -5,8 +5,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import csr_inputs
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, RELU, SGD, Slots
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support import kernel_cases as cases
 from tests.support.kernel_backends import KERNELS
 from tests.support.kernel_cases import HYPER, NONE, Shape, junk, padded, some_rows
@@ -60,7 +60,7 @@ def test_csr_forward_is_the_dense_layer(kernels, shape):
         out, memory = guarded(junk(shape.batch, weights.shape[1]))
         expected = junk(*out.shape)
         kernels.csr_forward(inputs, rows, weights, bias, activation, shape.width, out)
-        reference.dense_forward(x, weights, bias, activation, shape.width, expected)
+        NUMPY_KERNELS.dense_forward(x, weights, bias, activation, shape.width, expected)
         assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
         assert not out[:, shape.width :].any() and unharmed(memory)
 
@@ -73,7 +73,7 @@ def test_csr_forward_adds_up_rows_of_any_length(kernels, width):
     weights[33, 0] = np.nan  # stays NaN, and in its column
     out, expected = junk(len(rows), weights.shape[1]), junk(len(rows), weights.shape[1])
     kernels.csr_forward(inputs, rows, weights, bias, RELU, real, out)
-    reference.csr_forward(inputs, rows, weights, bias, RELU, real, expected)
+    NUMPY_KERNELS.csr_forward(inputs, rows, weights, bias, RELU, real, expected)
     assert np.isnan(expected).any()
     assert_array_equal(out, expected)
 
@@ -84,7 +84,7 @@ def step_densely(kind, inputs, rows, grad, slots, weights):
     ones = csr_inputs(inputs.indptr, inputs.indices, np.ones_like(inputs.values))
     touched = cases.toarray(ones, len(weights))[rows].any(axis=0)
     before = [array.copy() for array in (weights, *slots)]
-    reference.step(kind, HYPER, x.T @ grad, slots, weights)
+    NUMPY_KERNELS.step(kind, HYPER, x.T @ grad, slots, weights)
     for array, old in zip((weights, *slots), before, strict=True):
         if array.size:
             array[~touched] = old[~touched]
@@ -128,7 +128,7 @@ def test_csr_step_adds_up_rows_of_any_length(kernels, width):
         grad = padded(random, len(rows), width)
         grad[3] = 0
         kernels.csr_step(SGD, exact, inputs, rows, grad, scratch, Slots(NONE, NONE), weights)
-        reference.csr_step(SGD, exact, inputs, rows, grad, None, Slots(NONE, NONE), expected)
+        NUMPY_KERNELS.csr_step(SGD, exact, inputs, rows, grad, None, Slots(NONE, NONE), expected)
     assert_array_equal(weights, expected)
 
 
@@ -140,7 +140,7 @@ def test_rows_of_any_length_are_bounded_like_dense_ones(kernels, width, name):
     before, expected, hyper = grad.copy(), grad.copy(), HYPER._replace(rate=1.0)
     x = cases.toarray(inputs, 400)[rows]
     kernels.csr_bound_rows(spec.kind, hyper, inputs, rows, grad)
-    reference.bound_rows(spec.kind, hyper, len(rows), x, expected)
+    NUMPY_KERNELS.bound_rows(spec.kind, hyper, len(rows), x, expected)
     assert_allclose(grad, expected, rtol=1e-5)
     changed = (grad != before).any(axis=1)
     assert changed.any() == spec.bounded and not changed.all()

@@ -6,8 +6,8 @@ import pytest
 from hogbatch.config.losses import LOSSES
 from hogbatch.data.batch import single_labels
 from hogbatch.data.encode import Encoding
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, TOTALS
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.model import baseline as module
 from hogbatch.model.baseline import baseline_of, evaluate_baseline
 from tests.unit.model.test_metrics import lists_of
@@ -35,7 +35,7 @@ def mean_loss(loss, labels, scores):
     """The loss of equal scores [C] of all rows, by the reference."""
     totals, all_rows = np.zeros(TOTALS), np.tile(scores.astype(np.float64), (ROWS, 1))
     arguments = LOSSES[loss].kind, labels, np.arange(ROWS), len(scores), all_rows, totals
-    reference.loss_and_metrics(*arguments)
+    NUMPY_KERNELS.loss_and_metrics(*arguments)
     return totals[LOSS] / ROWS
 
 

@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError, HogbatchError
-from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.wire.messages import Done, Failed
 from hogbatch.workers.exchange import MAX_REFUSED
@@ -63,7 +62,7 @@ class Exhausting(HostDevice):
         self.at -= 1
         if self.at == 0:
             raise OutOfHostMemory("no memory in the middle")
-        reference.loss_gradient(*arguments)
+        HostDevice.kernels.loss_gradient(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ def test_a_change_may_be_refused_in_the_middle_of_a_lease():
     batches = iter(range(10**6))
 
     def weight_gradient(x, grad, out, bias):
-        reference.weight_gradient(x, grad, out, bias)
+        HostDevice.kernels.weight_gradient(x, grad, out, bias)
         if len(x) == 10 and next(batches) == 2 * 7:  # two layers: of the eighth batch
             out[0, 0] = NAN
 
@@ -207,11 +206,11 @@ class Breaking(HostDevice):
 
     def _loss_gradient(self, *arguments):
         self._perhaps("training")
-        reference.loss_gradient(*arguments)
+        HostDevice.kernels.loss_gradient(*arguments)
 
     def _add(self, *arguments):
         self._perhaps("merging")
-        reference.add(*arguments)
+        HostDevice.kernels.add(*arguments)
 
     def copy_into(self, array, host):
         self._perhaps("pulling")

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from hogbatch.kernels import reference
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store.merge import MERGE_RULES
 from tests.support.assignments import assignment, examples
@@ -65,7 +64,7 @@ def train_until(rig, condition):
 @pytest.mark.parametrize("by", ["device", "host"])
 def test_slower_merges_become_less_frequent_and_faster_ones_frequent_again(monkeypatch, by):
     made = device(mapped=by == "device")
-    add = delay_host(monkeypatch) if by == "host" else Delay(reference.add)
+    add = delay_host(monkeypatch) if by == "host" else Delay(HostDevice.kernels.add)
     if by == "device":
         delay_host(monkeypatch, SLOW_SECONDS)  # so that the device is faster
         made.kernels.add = add
@@ -88,12 +87,12 @@ def test_touched_rows_are_measured_with_those_of_an_interval():
 
     def loss_gradient(loss, labels, rows, *rest):
         made.clock += 1e-5 * len(rows)  # so that no batch is faster than the smallest
-        reference.loss_gradient(loss, labels, rows, *rest)
+        HostDevice.kernels.loss_gradient(loss, labels, rows, *rest)
 
     def take_rows(rows, found, *rest):
         touched.append(int(found[0]))
         made.clock += 1e-5 * found[0]
-        reference.take_rows(rows, found, *rest)
+        HostDevice.kernels.take_rows(rows, found, *rest)
 
     made.kernels.loss_gradient, made.kernels.take_rows = loss_gradient, take_rows
     Rehearsal(assignment(examples(ROWS, **WIDE), merge_every=0), device=made)

@@ -6,7 +6,6 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.data.batch import csr_inputs
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LINEAR
 from hogbatch.kernels.gpu import device as host
 from hogbatch.kernels.gpu.device import HostDevice
@@ -309,7 +308,7 @@ DEVICE_WORK = "hand_over", "add", "take_rows", "rejoin_rows", "add_rows"
 def test_the_cost_of_a_merge_includes_that_of_the_device(model, simulated, slow):
     def sleep(*arguments):
         simulated.sleep(0.02)
-        getattr(reference, slow)(*arguments)
+        getattr(HostDevice.kernels, slow)(*arguments)
 
     device, by_rows = HostDevice(), slow.endswith("_rows")
     device.kernels = Kernels(**{slow: sleep})

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
 from hogbatch.kernels.dropout import key_of
 from hogbatch.kernels.executor import DropoutKey, Executor
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.wire.messages import Lease
 from hogbatch.workers import feed
 from hogbatch.workers.profile import profile
@@ -71,7 +71,7 @@ def test_dropout_depends_on_the_numbers_of_updates_and_rows(staged):
     expected, first = given.model.params.copy(), given.model.first.copy()
     trained = train(trainer, (0, 20, 5), (20, 40, 5))  # of each size, the second step is recorded
     layers, (loss, optimizer) = given.network.layer_views(), given.kinds
-    executor = Executor(reference, np, layers, expected, first, given.model.second)
+    executor = Executor(NUMPY_KERNELS, np, layers, expected, first, given.model.second)
     order, data = given.orders.row_order(0), (given.train.inputs, given.train.labels)
     for update, start in enumerate(range(0, 40, 5), 1):
         rows, totals = order[start : start + 5], np.zeros(TOTALS)

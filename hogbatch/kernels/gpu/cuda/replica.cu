@@ -1,5 +1,5 @@
-// Exchange of a replica's changes with the shared parameters; see ReplicaKernels in
-// kernels/gpu/contract.py. `shared` may be host memory that the device accesses over the bus while other
+// Exchange of a replica's changes with the shared parameters; see DeviceKernels in
+// kernels/gpu/reference.py. `shared` may be host memory that the device accesses over the bus while other
 // workers write it.
 
 __device__ float taken(const float* params, float* base, long long i, float* finite)

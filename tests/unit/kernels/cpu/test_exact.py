@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, SOFTMAX, TOTALS, smoothed
 from hogbatch.kernels.cpu.exact import BLOCK, TOGETHER
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
 from tests.support.stored_scores import assert_stored, both_forms
@@ -29,7 +29,7 @@ SIZES = {  # classes, rows
 def expected(case):
     """The totals, by the reference."""
     totals, scores = np.zeros(TOTALS), case.executor().scores(case.inputs, case.order)
-    reference.loss_and_metrics(case.loss, case.labels, case.order, case.classes, scores, totals)
+    NUMPY_KERNELS.loss_and_metrics(case.loss, case.labels, case.order, case.classes, scores, totals)
     totals[ROWS] = len(case.order)
     return totals
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.lsh import network as hashed
 from hogbatch.kernels.cpu.lsh.neurons import step_neurons
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
 from tests.unit.simulate.rehearsal.conftest import (
@@ -157,7 +157,7 @@ def test_a_backward_stage_passes_the_gradient_down_with_the_weights_as_they_are_
         grad = grad.reshape(count, -1)
         expected = grad[:, : len(weights)] @ weights if view.output_major else grad @ weights.T
         x = batch.below(batch.hidden.activations, layer)
-        reference.activate_backward(batch.layers[layer - 1].activation, x, expected)
+        NUMPY_KERNELS.activate_backward(batch.layers[layer - 1].activation, x, expected)
         batch.run(stage, stage + 1)
         assert_allclose(batch.below(batch.hidden.grads, layer), expected, rtol=1e-3, atol=1e-4)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import RELU, SGD, Hyper
+from hogbatch.kernels.reference import NUMPY_KERNELS
 
 ROWS, WIDTH = 3, 22
 HYPER = Hyper(rate=3.0, l2=0.0, momentum=0.0, beta2=0.0, epsilon=0.0)
@@ -21,7 +21,7 @@ def test_arrays_may_begin_at_any_float(backend_named, skipped):
         space = gpu.device.zeros(skipped + each.size, np.float32)
         gpu.device.copy_into(space[skipped:], each.ravel())
         there.append(space[skipped:].reshape(each.shape))
-    for values, grad, backend in ((*here, reference), (*there, gpu.module)):
+    for values, grad, backend in ((*here, NUMPY_KERNELS), (*there, gpu.module)):
         backend.activate_backward(RELU, values, grad)
         backend.bound_rows(SGD, HYPER, ROWS, values, grad)
     found = np.empty_like(here[1])

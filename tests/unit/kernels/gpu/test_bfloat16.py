@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hogbatch.kernels import reference
 from hogbatch.kernels.contract import ACTIVATIONS, LOSSES, SGD, SKIPPED, Slots
+from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.kernel_backends import Backend
 from tests.support.kernel_cases import (
     HYPER,
@@ -91,7 +91,7 @@ def copies(array):
 def both(gpu, operation, arguments, *outputs, **tolerance):
     """Call an operation on the device and the reference; `outputs` are pairs of their arrays."""
     getattr(gpu, operation)(*arguments, *(there for there, _ in outputs))
-    getattr(reference, operation)(*arguments, *(here for _, here in outputs))
+    getattr(NUMPY_KERNELS, operation)(*arguments, *(here for _, here in outputs))
     for there, here in outputs:
         assert_close(there, here, **tolerance)
 
@@ -202,7 +202,7 @@ def test_bounds(gpu, layer):
     hyper = HYPER._replace(rate=30.0)
     there, here = copies(np.asarray(grad))
     gpu.bound_layers(SGD, hyper, BATCH, (x, x), (there, operand(np.ones((BATCH, 4)))))
-    reference.bound_rows(SGD, hyper, BATCH, np.asarray(x), here)
+    NUMPY_KERNELS.bound_rows(SGD, hyper, BATCH, np.asarray(x), here)
     assert_close(there, here)
     assert (np.asarray(there) != np.asarray(grad)).any()
 
@@ -228,7 +228,7 @@ def test_sparse_update(gpu, layer):
     none = Slots(*map(gpu.move, slots))
     gpu.module.csr_step(SGD, HYPER, csr, numbers, slopes, scratch, none, stepped)
     gpu.fetch(stepped, there)
-    reference.csr_step(SGD, HYPER, inputs, rows, np.asarray(grad), None, slots, here)
+    NUMPY_KERNELS.csr_step(SGD, HYPER, inputs, rows, np.asarray(grad), None, slots, here)
     assert_close(there, here)
 
 
@@ -242,7 +242,7 @@ def test_slopes_of_losses_are_rounded_once(gpu, loss):
     arguments = loss, labels, rows, rows, width, scores
     gpu.loss_gradient(*arguments, grads[0], sums)
     expected = totals()
-    reference.loss_gradient(*arguments, grads[1], expected)
+    NUMPY_KERNELS.loss_gradient(*arguments, grads[1], expected)
     assert_allclose(np.asarray(grads[0]), grads[1], rtol=1.01 * ROUNDING, atol=1e-8)
     assert_allclose(sums, expected, rtol=1e-5)
 
