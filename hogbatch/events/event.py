@@ -1,11 +1,11 @@
 """The events of a run, as in events.jsonl: their names, fields and texts.
 
-docs/run-directory.md describes each of them. Fields that have a default did not exist in the first
-logs of version 0.1.0, or are only known of some workers.
+docs/run-directory.md describes each of them. Fields that have a default are not known of every run
+or worker.
 """
 
 import json
-from typing import Annotated, Any, ClassVar, Final, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -55,7 +55,6 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     loss: str
     targets: int = 1  # numbers per row
     metric: str | None = None  # by which models are compared; None: the loss
-    by_metric: bool = False  # of version 0.1.0: models are compared by the first metric
     epochs: int | None = None
     max_seconds: float | None = None
     patience: float = 0
@@ -401,16 +400,11 @@ AnyEvent = (
 NAMES = frozenset(kind.__struct_config__.tag for kind in get_args(AnyEvent))
 
 
-# In earlier versions, the rows that chose the model were called test rows.
-EARLIER_NAMES: Final = {"test_loss": "validation_loss", "test_values": "validation_values"}
-
-
 def read_event(line: bytes) -> Event | None:
     """The event on a line of events.jsonl; None if it is damaged."""
     try:
         fields = json.loads(line)  # accepts NaN and Infinity, which json.dumps writes
         name, at = fields["event"], float(fields["at"])
-        fields = {EARLIER_NAMES.get(key, key): value for key, value in fields.items()}
         return msgspec.convert(fields, AnyEvent) if name in NAMES else Event(at=at)
     except (ValueError, RecursionError, KeyError, TypeError, msgspec.ValidationError):
         return None

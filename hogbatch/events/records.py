@@ -68,9 +68,9 @@ class IntervalSpeed:
 
 def rank(evaluation: Evaluation | Evaluated, started: Started | None) -> float:
     """A number that is the lowest for the best model, by the rule of the coordinator."""
-    value, metrics = evaluation.validation_loss, evaluation.validation_values
-    if started is not None and (started.metric or (started.by_metric and metrics)):
-        value = ranking(started.metric or next(iter(metrics)), metrics)
+    value = evaluation.validation_loss
+    if started is not None and started.metric is not None:
+        value = ranking(started.metric, evaluation.validation_values)
     return math.inf if value is None else value
 
 

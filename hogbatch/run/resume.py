@@ -97,11 +97,8 @@ class ResumePoint:
 
         DataError if it does not fit the `network`, the optimizer and the training `rows`.
         """
-        # The first three are missing in earlier versions.
-        earlier = {"metric": "loss", "threshold": "none", "temperature": "off"}
-        saved = {**earlier, **self.described.identity}
         for key, value in identity.items():
-            was: object = saved.get(key)
+            was: object = self.described.identity.get(key)
             if was != value:
                 if key == "data":
                     before = tomllib.loads(self.described.config)
@@ -160,8 +157,7 @@ def identity_of(config: TrainConfig, data: DataFacts, network: Network) -> dict[
         "loss": network.loss,
         "data": f"{train.rows} rows of {train.features} features ({data.fingerprint})",
         "network": f"{network.widths} {network.layers[0].activation}",
-        # "by neuron" means output-major; checkpoints of earlier versions contain this text
-        "output": "by neuron" if network.output_major else "dense",
+        "output": "output-major" if network.output_major else "dense",
     }
 
 
@@ -294,14 +290,6 @@ def find_resume_point(resume: str, run_dir: Path) -> ResumePoint | None:
 
 def _described(checkpoint: Checkpoint) -> Description:
     """The description of a checkpoint; DataError if the run cannot continue from it."""
-    history = checkpoint.description.get("history")
-    if isinstance(history, list) and any(
-        isinstance(each, dict) and "test_loss" in each for each in history
-    ):
-        raise DataError(
-            f"{checkpoint.path}: written by an earlier version, which chose the model to keep on "
-            "the test rows; continue with that version, or start a new run"
-        )
     try:
         described = msgspec.convert(checkpoint.description, Description)
         described.validate()

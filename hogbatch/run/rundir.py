@@ -47,7 +47,6 @@ RUN_FILES: Final = (
     quarantine.NAME,
 )  # plus logs of workers and files of trackers
 DIRECTORY_FILES: Final = (address.NAME, address.SOCKET, FOLDER, PREVIOUS, MOVING)
-EARLIER: Final = (".previous-run", ".previous-run.moving", "unsaved-run")  # of earlier versions
 
 
 class RunDirectory:
@@ -158,7 +157,7 @@ class RunDirectory:
         last is found if the move is interrupted.
         """
         listed = marker.listed(self.path) or frozenset()
-        names = sorted(listed - {CONFIG, MODEL, *DIRECTORY_FILES, *EARLIER})
+        names = sorted(listed - {CONFIG, MODEL, *DIRECTORY_FILES})
         files = [self.path / name for name in names]
         files += [*reversed(folder.paths(self.checkpoints)), self.path / CONFIG, self.path / MODEL]
         return [file for file in files if os.path.lexists(file)]

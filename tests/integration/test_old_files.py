@@ -1,4 +1,4 @@
-"""Model files of earlier versions can still be used; runs that chose them otherwise are refused.
+"""Model files of earlier versions can still be used; their checkpoints may be refused.
 
 files/version-0.1.0/ was written by version 0.1.0 with
 
@@ -41,9 +41,9 @@ def test_an_old_model_gives_the_same_probabilities_and_is_evaluated(old, main):
     assert "accuracy" in main("evaluate", *given).stdout
 
 
-def test_a_run_whose_test_rows_chose_its_model_is_not_resumed(old, main):
+def test_a_checkpoint_with_other_results_is_not_resumed(old, main):
     checkpoint, unusable = folder.newest_intact(old / "run" / "checkpoints")
     assert checkpoint is not None and unusable == []
     done = main("train", "--resume", "run", "--run-dir", "run", "--epochs", 4, cwd=old)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert "which chose the model to keep on the test rows; continue with that" in done.stderr
+    assert "checkpoints/000001: not valid for this version: " in done.stderr

@@ -66,11 +66,6 @@ def test_events_of_other_versions_are_read():
     old += b'"sparse": false, "network": "1-1", "loss": "hinge", "rehearsed": "s", "servers": 2}'
     fields = {"data": "a", "train_rows": 9, "test_rows": 0, "sparse": False, "network": "1-1"}
     assert read_event(old) == Started(at=1.0, **fields, loss="hinge", rehearsed="s")
-    old = (
-        b'{"event": "evaluation", "at": 1, "seconds": 1, "epochs": 1, "rows": 9, "train_loss": 1, '
-    )
-    old += b'"test_loss": 0.5, "test_values": {"f": 1}}'
-    assert read_event(old) == Evaluated(1.0, 1.0, 9, 1.0, 0.5, {"f": 1.0}, at=1.0)
     nan = read_event(line(Evaluated(1.0, 0.5, 9, float("nan"), 0.5)))
     assert np.isnan(nan.train_loss), "Python's JSON has it"
 

@@ -87,7 +87,7 @@ def test_with_hashed_outputs_the_best_model_has_the_highest_metric():
     values = [
         evaluation(n, n * 500, n, validation_values={"P@1": p}) for n, p in ((1, 0.5), (2, 0.6))
     ]
-    state = state_after(started(by_metric=True, loss="softmax"), *values)
+    state = state_after(started(metric="P@1", loss="softmax"), *values)
     assert state.best.validation_values == {"P@1": 0.6}
 
 

@@ -24,6 +24,7 @@ from tests.unit.run.checkpoint.test_snapshots import SAVED
 
 EVALUATION = Evaluation(1.5, 2.0, 180, 0.4, 0.5, {"accuracy": 0.75})
 IDENTITY = {"network": "5-4-1 relu", "seed": 0}
+IDENTITY |= {"metric": "loss", "threshold": "none", "temperature": "off"}
 NETWORK = Network.build(5, (4,), 1, "relu", "logistic")
 SIZES = TrainConfig(optimizer="adagrad"), NETWORK, 100  # training rows
 CELLS = np.zeros(NETWORK.parameters, np.float32)
