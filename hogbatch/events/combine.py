@@ -5,7 +5,7 @@ was held back. The room grows with the time, and what is written takes it, so th
 workers and of epochs of milliseconds are written less often.
 """
 
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -32,7 +32,6 @@ BURST: Final = 80_000  # bytes that may be written at once
 BEST: Final = ("best evaluation", "")
 
 Key = tuple[str, str]  # kind of event, and worker
-Number = TypeVar("Number", int, float)
 
 
 class Combiner:
@@ -122,6 +121,7 @@ def _sum_of_leases(earlier: LeaseDone | LeasesDone, lease: LeaseDone) -> LeasesD
     if earlier.staleness is not None and lease.staleness is not None:
         missed = earlier.staleness * earlier.updates + lease.staleness * lease.updates
         staleness = round(missed / max(1, updates), 4)
+    summed = "merge_seconds", "transferred", "transfer_seconds", "busy_seconds"
     return LeasesDone(
         at=lease.at,
         seconds=lease.seconds,
@@ -132,12 +132,9 @@ def _sum_of_leases(earlier: LeaseDone | LeasesDone, lease: LeaseDone) -> LeasesD
         batch_size=lease.batch_size,
         updates=updates,
         staleness=staleness,
-        merge_seconds=_sum(earlier.merge_seconds, lease.merge_seconds),
-        transferred=_sum(earlier.transferred, lease.transferred),
-        transfer_seconds=_sum(earlier.transfer_seconds, lease.transfer_seconds),
-        busy_seconds=_sum(earlier.busy_seconds, lease.busy_seconds),
+        **{name: _sum(getattr(earlier, name), getattr(lease, name)) for name in summed},
     )
 
 
-def _sum(one: Number | None, other: Number | None) -> Number | None:
+def _sum(one: float | None, other: float | None) -> Any:
     return other if one is None or other is None else round(one + other, 6)

@@ -186,45 +186,39 @@ class OutOfMemory(
 # Rows ---------------------------------------------------------------------------------------------
 
 
-class OfLease(Event, frozen=True, omit_defaults=True):
-    """Base of the events about one lease that was done."""
+class OfLeases(Event, frozen=True, omit_defaults=True):
+    """Base of the events about leases of one worker that were done."""
 
-    seconds: float  # of training, at its end
-    epoch: int
-    rows: Rows
+    seconds: float  # of training, at the end of the last one
+    epoch: int  # of the last one
     worker: str
-    batch_size: int
+    batch_size: int  # of the last one
     updates: int
+    busy_seconds: float | None = None
     # of a GPU worker
-    staleness: float | None = None
+    staleness: float | None = None  # mean of the updates
     merge_seconds: float | None = None
     transferred: int | None = None
     transfer_seconds: float | None = None
 
 
-class LeaseDone(OfLease, frozen=True, kw_only=True, tag="lease"):
-    busy_seconds: float | None = None
+class OfLease(OfLeases, frozen=True, kw_only=True):
+    """Base of the events about one lease that was done."""
 
+    rows: Rows
+
+
+class LeaseDone(OfLease, frozen=True, kw_only=True, tag="lease"):
     @property
     def row_count(self) -> int:
         return self.rows[1] - self.rows[0]
 
 
-class LeasesDone(Event, frozen=True, kw_only=True, tag="leases", omit_defaults=True):
+class LeasesDone(OfLeases, frozen=True, kw_only=True, tag="leases"):
     """Several leases in a row of one worker; the fields are sums of those of LeaseDone."""
 
-    seconds: float  # of training, at the end of the last one
-    epoch: int  # of the last one
     leases: int
     rows: int
-    worker: str
-    batch_size: int  # of the last one
-    updates: int
-    staleness: float | None = None  # mean of the updates
-    merge_seconds: float | None = None
-    transferred: int | None = None
-    transfer_seconds: float | None = None
-    busy_seconds: float | None = None
 
     @property
     def row_count(self) -> int:

@@ -53,7 +53,7 @@ def lease(rows, number=99, **changes):
 
 
 def trained(*rows, epoch=0):
-    return Record(LeaseDone(0.0, epoch, list(rows), "cpu-0", 10, 1))
+    return Record(LeaseDone(0.0, epoch, "cpu-0", 10, 1, rows=list(rows)))
 
 
 def rows_of(work):

@@ -48,8 +48,8 @@ def ready(worker="cpu-0", batch_size=16):
 
 
 def lease(seconds, start, stop, worker="cpu-0", batch_size=16, updates=4, **fields):
-    values = seconds, 0, [start, stop], worker, batch_size, updates
-    return event(LeaseDone, *values, at=seconds, **fields)
+    values = seconds, 0, worker, batch_size, updates
+    return event(LeaseDone, *values, rows=[start, stop], at=seconds, **fields)
 
 
 def evaluation(seconds, rows, validation_loss, *, train_loss=0.5, **changes):

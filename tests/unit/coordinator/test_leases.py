@@ -130,7 +130,7 @@ def test_every_finished_lease_is_recorded(stage):
     play.now = 0.25
     rows, updates = [work.start, work.stop], (work.stop - work.start) // 10
     assert records(play.done("a"), LeaseDone) == [
-        LeaseDone(0.25, 0, rows, "cpu-0", 10, updates, busy_seconds=0.04)
+        LeaseDone(0.25, 0, "cpu-0", 10, updates, rows=rows, busy_seconds=0.04)
     ]
 
 

@@ -55,7 +55,7 @@ def test_progress_takes_back_one_roll_back_and_its_halving_at_a_time():
 
 
 def skipped(row):
-    return RowsSkipped(0.5, 0, [0, 64], "cpu-0", 32, 2, skipped=1, row=row)
+    return RowsSkipped(0.5, 0, "cpu-0", 32, 2, rows=[0, 64], skipped=1, row=row)
 
 
 def test_the_first_suspects_since_the_last_good_snapshot_are_remembered(recovery):

@@ -21,7 +21,7 @@ from hogbatch.events.event import (
 from hogbatch.events.records import Evaluation
 from tests.support.tracked_files import ROOT
 
-LEASE = LeaseDone(0.5, 3, [0, 64], "gpu-0", 32, 2, staleness=0.0, busy_seconds=0.25)
+LEASE = LeaseDone(0.5, 3, "gpu-0", 32, 2, rows=[0, 64], staleness=0.0, busy_seconds=0.25)
 
 
 def line(event):
@@ -44,8 +44,8 @@ def test_the_log_is_a_union_of_all_events_which_the_documentation_lists():
 
 def test_fields_have_their_order_and_are_left_out_where_they_do_not_apply():
     assert list(LEASE.fields) == [
-        *("seconds", "epoch", "rows", "worker", "batch_size", "updates"),
-        *("staleness", "busy_seconds"),
+        *("seconds", "epoch", "worker", "batch_size", "updates"),
+        *("busy_seconds", "staleness", "rows"),
     ]
     assert OutOfMemory("gpu-0", 64, 32).fields == {"worker": "gpu-0", "from": 64, "to": 32}
     assert Recovered(1, np.float64(0.5)).fields == {"counted": 1, "rate_factor": 0.5}
@@ -90,7 +90,7 @@ def test_texts_have_the_fields_as_in_the_log():
     assert LEASE.text == ""
     assert OutOfMemory("gpu-0", 64, 32).text == "gpu-0 ran out of memory: batch size 64 -> 32"
     assert Recovered(1, 0.25).text.endswith("now 25% of its configured value")
-    skipped = RowsSkipped(0.5, 3, [0, 64], "cpu-0", 32, 2, skipped=1, row=7)
+    skipped = RowsSkipped(0.5, 3, "cpu-0", 32, 2, rows=[0, 64], skipped=1, row=7)
     assert "1 of the rows [0, 64] of epoch 3" in skipped.text
     assert "'rows': [0, 64]" in Poisoned("w", 1, 5, [skipped.fields]).text
 

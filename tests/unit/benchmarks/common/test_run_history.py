@@ -7,7 +7,7 @@ from hogbatch.events.event import EpochEnded, Evaluated, LeaseDone, Quarantined,
 
 
 def lease(epoch, start, stop):
-    return LeaseDone(0.0, epoch, [start, stop], "cpu-0", 1, 1)
+    return LeaseDone(0.0, epoch, "cpu-0", 1, 1, rows=[start, stop])
 
 
 def ended(epoch, rows=10):
