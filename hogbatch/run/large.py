@@ -103,7 +103,7 @@ def _mapped(
     known = {each.name: getattr(sample, each.name) for each in fields(LoadedData)}
     features, mean_square = sample.train.features, sample.mean_square
     most = {name: _most(sample, sizes, large) for name, sizes in sample.set_sizes.items()}
-    layout, window = arrange(dataset.fields_of(most)), _window(sample, memory)
+    layout, window = arrange(dataset.fields(most)), _window(sample, memory)
     segment = Segment.on_disk(directory, layout, window)
     sizes, digests = list[Mapping[SetName, SetSizes]](), list[tuple[str, int]]()
 
@@ -117,12 +117,12 @@ def _mapped(
 
     every = map(sets, chain([sample], rest))
     del sample, known["sets"]
-    dataset.fill_in_turn(segment, every)
+    dataset.fill(segment, every)
     whole = {
         name: SetSizes.sum([each[name] for each in sizes if name in each], features)
         for name in most
     }
-    segment.shorten(arrange(dataset.fields_of(whole)))
+    segment.shorten(arrange(dataset.fields(whole)))
     unmap_regularly(segment)
     rows, own = (sum(size.rows for size in each.values()) for each in (whole, sizes[0]))
     note = (

@@ -45,7 +45,7 @@ def memory_for(
     sizes = RunSizes(
         network,
         OPTIMIZERS[config.optimizer].slots,
-        0 if divided or mapped else arrange(dataset.fields_of(data.set_sizes)).size,
+        0 if divided or mapped else arrange(dataset.fields(data.set_sizes)).size,
         0 if divided else train.rows,
         train.sparse,
         batch,

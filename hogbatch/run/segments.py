@@ -95,8 +95,8 @@ class RunSegments:
             return cls(data.segment(), training, network, slots, run_dir)
         if isinstance(data, MappedData):
             return cls(data.segment, training, network, slots, run_dir)
-        segment = Segment.create("data", arrange(dataset.fields(data.sets)))
-        dataset.fill(segment, data.sets)
+        segment = Segment.create("data", arrange(dataset.fields(data.set_sizes)))
+        dataset.fill(segment, [data.sets])
         segment.make_read_only()
         return cls(segment, training, network, slots, run_dir)
 
@@ -114,7 +114,8 @@ class RunSegments:
         network.initialise(params, training.seed, training.mean_square)
         if training.parts is not None:  # no server has all rows
             return
-        train, tensors = dataset.train_of(self.data, self.features), network.from_stored(params)
+        train = dataset.sets_of(self.data, self.features)["train"]
+        tensors = network.from_stored(params)
         if not network.linear:
             # Random weights of a feature that no training row has would only disturb later rows.
             tensors["layers.0.weight"][train.absent_features] = 0

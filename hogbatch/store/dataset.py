@@ -14,13 +14,8 @@ from hogbatch.store.layout import Shape
 from hogbatch.store.segment import Segment
 
 
-def fields(sets: Mapping[SetName, Examples]) -> Mapping[str, tuple[str, Shape]]:
-    """The arrays of `sets`, for :func:`hogbatch.store.layout.arrange`."""
-    return fields_of({name: examples.sizes for name, examples in sets.items()})
-
-
-def fields_of(sizes: Mapping[SetName, SetSizes]) -> Mapping[str, tuple[str, Shape]]:
-    """The arrays of sets of these sizes, as :func:`fields` returns them."""
+def fields(sizes: Mapping[SetName, SetSizes]) -> Mapping[str, tuple[str, Shape]]:
+    """The arrays of sets of these sizes, for :func:`hogbatch.store.layout.arrange`."""
     return {
         f"{name}/{array}": field
         for name, each in sizes.items()
@@ -28,15 +23,10 @@ def fields_of(sizes: Mapping[SetName, SetSizes]) -> Mapping[str, tuple[str, Shap
     }
 
 
-def fill(segment: Segment, sets: Mapping[SetName, Examples]) -> None:
-    """Copy `sets` into `segment`, which was laid out with :func:`fields`."""
-    fill_in_turn(segment, [sets])
-
-
-def fill_in_turn(segment: Segment, pieces: Iterable[Mapping[SetName, Examples]]) -> None:
+def fill(segment: Segment, pieces: Iterable[Mapping[SetName, Examples]]) -> None:
     """Copy the rows of each of `pieces` behind those of the earlier ones, set by set.
 
-    `segment` was laid out with :func:`fields_of` for the rows of all pieces together. No piece is
+    `segment` was laid out with :func:`fields` for the rows of all pieces together. No piece is
     in memory any more when the next one is asked for.
     """
     ends = dict.fromkeys(SET_NAMES, _Ends())
@@ -49,11 +39,6 @@ def sets_of(segment: Segment, features: int) -> dict[SetName, Examples]:
     """The sets in `segment`, with F = `features`."""
     names = (name for name in SET_NAMES if f"{name}/inputs/dense" in segment)
     return {name: _examples(segment, name, features) for name in names}
-
-
-def train_of(segment: Segment, features: int) -> Examples:
-    """The training set, with F = `features`."""
-    return _examples(segment, "train", features)
 
 
 @dataclass(frozen=True, slots=True)

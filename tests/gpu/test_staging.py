@@ -108,7 +108,7 @@ def test_data_that_cannot_be_pinned_are_gathered_by_the_host(cuda, monkeypatch):
 
     monkeypatch.setattr(cuda.xp.cuda.runtime, "hostRegister", refuse)
     with worker_segment(train) as segment:
-        rows = RowSet(dataset.train_of(segment, train.features))
+        rows = RowSet(dataset.sets_of(segment, train.features)["train"])
         with pytest.raises(MappingError, match="cannot pin"):
             gathering_of("by the device", cuda, rows, segment)
         feed = staged_set(cuda, train, MappedSegment(cuda, segment), capacity=1e9)

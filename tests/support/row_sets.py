@@ -33,8 +33,9 @@ FEEDS = ["cached", *STAGED]
 def worker_segment(train, test=None):
     """The data segment of a worker, with these sets."""
     sets = {"train": train} if test is None else {"train": train, "test": test}
-    made = Segment.create("data", arrange(dataset.fields(sets)))
-    dataset.fill(made, sets)
+    sizes = {name: rows.sizes for name, rows in sets.items()}
+    made = Segment.create("data", arrange(dataset.fields(sizes)))
+    dataset.fill(made, [sets])
     made.make_read_only()
     attached = Segment.attach(os.dup(made.fd), made.layout, writable=False)
     try:
@@ -49,7 +50,7 @@ def feed_of(kind, train, device=None):
     """A feed of `train`, one of FEEDS."""
     device = device or HostDevice()
     with worker_segment(train) as segment:
-        shared = dataset.train_of(segment, train.features)
+        shared = dataset.sets_of(segment, train.features)["train"]
         if kind == "cached":
             yield CachedSet(device, shared)
         else:

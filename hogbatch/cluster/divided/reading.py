@@ -172,7 +172,7 @@ def read_in_turn(
     reading: PartReading,
     cache: DataCache | None = None,
 ) -> Iterator[Piece]:
-    """Yield the rows of each part, then those of files; for `dataset.fill_in_turn`.
+    """Yield the rows of each part, then those of files; for `dataset.fill`.
 
     Each is read when it is asked for. Errors are those of `read_part` and `read_held_out`.
     """
@@ -280,10 +280,10 @@ class ServerRows:
         DataError if one is invalid or has changed, UsageError if there is too little memory.
         """
         files = self._files
-        layout = arrange(dataset.fields_of(sizes_of(self._own, files.held_out)))
+        layout = arrange(dataset.fields(sizes_of(self._own, files.held_out)))
         segment = Segment.create("data", layout)
         pieces = read_in_turn(self._own, files.held_out, files.reading, cache)
-        dataset.fill_in_turn(segment, pieces)
+        dataset.fill(segment, pieces)
         segment.make_read_only()
         return segment
 

@@ -52,12 +52,12 @@ def test_two_windows_are_read_ahead_once(tmp_path, monkeypatch, sparse):
         indices = np.tile(np.arange(width, dtype=np.int32), rows)
         inputs = csr_inputs(np.arange(rows + 1) * width, indices, cells.reshape(-1))
     train = Examples(inputs, single_labels(np.zeros(rows, np.float32)), width)
-    layout, window = arrange(dataset.fields({"train": train})), Window(4, 8, 8 * 4 * width)
+    layout, window = arrange(dataset.fields({"train": train.sizes})), Window(4, 8, 8 * 4 * width)
     segment = Segment.on_disk(tmp_path, layout, window)
-    dataset.fill(segment, {"train": train})
+    dataset.fill(segment, [{"train": train}])
     asked = []
     monkeypatch.setattr(os, "posix_fadvise", lambda fd, *given: asked.append(given))
-    own = dataset.train_of(segment, width)
+    own = dataset.sets_of(segment, width)["train"]
     ahead = ReadAhead(segment, EpochOrders(np.arange(rows)[::-1], np.arange(rows)), own)
     for start in (8, 9, 15):
         ahead.expect(0, start)

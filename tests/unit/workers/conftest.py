@@ -97,10 +97,10 @@ def segments():
     model, scores = SharedModel.fields(PARAMETERS, 0), row_scores.fields(0, 1)
     shared = model, EpochOrders.fields(ROWS), Fences.fields(), scores
     made = {
-        "data": Segment.create("data", arrange(dataset.fields({"train": train}))),
+        "data": Segment.create("data", arrange(dataset.fields({"train": train.sizes}))),
         "shared": Segment.create("shared", arrange(*shared)),
     }
-    dataset.fill(made["data"], {"train": train})
+    dataset.fill(made["data"], [{"train": train}])
     yield made
     for segment in made.values():
         segment.close()

@@ -116,7 +116,7 @@ def test_a_set_is_cached_if_it_fits(name, needed, kind, mapped):
     device = Limited(reserved_bytes + int(np.ceil(size / 0.7 / needed)))
     with worker_segment(train) as segment:
         data = MappedSegment(device, segment) if mapped else None
-        shared = dataset.train_of(segment, train.features)
+        shared = dataset.sets_of(segment, train.features)["train"]
         assert type(feed_for(device, shared, reserved_bytes, data)) is kind
         assert type(feed_for(HostDevice(), shared, data=data)) is CachedSet
 
@@ -161,7 +161,7 @@ def test_the_bytes_of_staged_batches_are_counted(kind, name):
 def test_small_arrays_are_copied_in_advance_and_counted(name):
     train = SETS[name]
     with worker_segment(train) as segment:
-        shared, device = dataset.train_of(segment, train.features), HostDevice()
+        shared, device = dataset.sets_of(segment, train.features)["train"], HostDevice()
         small = small_bytes(RowSet(shared))
         feed = staged_set(device, shared, MappedSegment(device, segment), small)
         assert feed.transfers.bytes == small
@@ -182,7 +182,7 @@ def test_the_host_gathers_what_the_device_cannot_read(name, device, monkeypatch,
     with worker_segment(train) as segment:
         if type(device) is HostDevice:
             monkeypatch.setattr(type(segment), "map_for_device", refuse)
-        shared = dataset.train_of(segment, train.features)
+        shared = dataset.sets_of(segment, train.features)["train"]
         feed = staged_set(device, shared, MappedSegment(device, segment), 1e9)
         feed.set_order(0, order_of())
         assert of(feed.batch(0, 9)) == contents(train.inputs, train.labels, order_of()[:9])

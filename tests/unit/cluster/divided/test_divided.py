@@ -118,9 +118,9 @@ def test_a_segment_is_filled_part_by_part(tmp_path, form, kind, test_fraction):
     data = divided(folder, fractions=Fractions(test_fraction, test_fraction))
     own = (data.parts[3], data.parts[0])  # of one server
     sizes = sizes_of(own, {})
-    segment = Segment.create("data", arrange(dataset.fields_of(sizes)))
+    segment = Segment.create("data", arrange(dataset.fields(sizes)))
     pieces = [pieces_of(data)[number] for number in (3, 0)]
-    dataset.fill_in_turn(segment, iter(pieces))
+    dataset.fill(segment, iter(pieces))
     found = dataset.sets_of(segment, FEATURES)
     assert found.keys() == sizes.keys() == pieces[0].keys()
     assert ("test" in sizes) == ("validation" in sizes) == (test_fraction > 0)
@@ -231,7 +231,7 @@ def test_only_one_part_is_in_memory_while_a_segment_is_filled(tmp_path, monkeypa
         return piece
 
     monkeypatch.setattr(reading, "read_part", watched)
-    segment = Segment.create("data", arrange(dataset.fields_of(sizes_of(data.parts, {}))))
-    dataset.fill_in_turn(segment, read_in_turn(data.parts, {}, data.reading))
+    segment = Segment.create("data", arrange(dataset.fields(sizes_of(data.parts, {}))))
+    dataset.fill(segment, read_in_turn(data.parts, {}, data.reading))
     assert len(alive) == 4
     segment.close()
