@@ -72,7 +72,8 @@ class StagedSet:
         with self._device.copy_stream():
             self._device.synchronize()  # copies of a batch that failed may not be complete
         self._device.synchronize()  # the device may still read the buffers
-        self.finish()
+        for slot in self._slots:
+            self._count(slot)
         self._slots, self._rows, self._capacity = [], None, 0
 
     def set_order(self, epoch: int, order: NDArray[np.int64]) -> None:
@@ -104,11 +105,6 @@ class StagedSet:
         """None: only a cached set has the row numbers [start, stop) on the device."""
         return None
 
-    def finish(self) -> None:
-        """Wait for all copies, so that `transfers` counts them."""
-        for slot in self._slots:
-            self._count(slot)
-
     def _count(self, slot: _Slot) -> None:
         """Wait for the last copies into a buffer, and count them."""
         if slot.copied is not None:
@@ -138,16 +134,3 @@ def staged_set(
     device.synchronize_event(end)
     feed.transfers.add(uploaded, device.elapsed(start, end))
     return feed
-
-
-def stage(feed: StagedSet, rows: int, batch: int) -> Transfers:
-    """Stage rows [0, rows) of the order without training; return what was transferred.
-
-    Its bytes per second are the bandwidth of staging alone.
-    """
-    feed.finish()
-    feed.transfers.take()
-    for start in range(0, rows, batch):
-        feed.batch(start, min(start + batch, rows))
-    feed.finish()
-    return feed.transfers.take()

@@ -14,7 +14,7 @@ from hogbatch.workers import feed as feeds, gathering
 from hogbatch.workers.feed import CachedSet, feed_for
 from hogbatch.workers.gathering import RowSet
 from hogbatch.workers.mapping import MappedSegment
-from hogbatch.workers.staged import StagedSet, stage, staged_set
+from hogbatch.workers.staged import StagedSet, staged_set
 from tests.support.assignments import examples
 from tests.support.limited_devices import Limited, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
@@ -51,7 +51,7 @@ def test_a_batch_has_all_targets_of_its_rows(kind):
         found = batch.labels.values.reshape(-1, 3)[batch.rows]
         assert_array_equal(found, targets[order_of()[2:9]])
         if kind in ("by the host", "by the device"):
-            feed.finish()
+            feed.release()
             assert feed.transfers.bytes == 7 * (8 + 4 * train.features + 4 * 3)
 
 
@@ -147,8 +147,12 @@ def test_the_bytes_of_staged_batches_are_counted(kind, name):
     with feed_of(kind, train) as feed:
         feed.set_order(0, order)
         for size in (7, 10):  # neither divides the number of rows
-            moved = stage(feed, ROWS, size)
+            feed.transfers.take()
             parts = [order[start : start + size] for start in range(0, ROWS, size)]
+            for start in range(0, ROWS, size):
+                feed.batch(start, min(start + size, ROWS))
+            feed.release()
+            moved = feed.transfers.take()
             assert moved.bytes == sum(batch_bytes(kind, train, rows) for rows in parts)
             assert moved.seconds > 0
         assert (feed.transfers.bytes, feed.transfers.seconds) == (0, 0.0)
@@ -186,7 +190,7 @@ def test_the_host_gathers_what_the_device_cannot_read(name, device, monkeypatch,
         feed = staged_set(device, shared, MappedSegment(device, segment), 1e9)
         feed.set_order(0, order_of())
         assert of(feed.batch(0, 9)) == contents(train.inputs, train.labels, order_of()[:9])
-        feed.finish()
+        feed.release()
         assert feed.transfers.bytes == batch_bytes("by the host", train, order_of()[:9])
     assert "the host gathers the rows of batches: " in caplog.text
 
