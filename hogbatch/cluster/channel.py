@@ -103,10 +103,6 @@ class ServersChannel(ProcessAdapter):
 
     # The channel ------------------------------------------------------------------------------
 
-    @property
-    def refused(self) -> int:
-        return self._router.refused
-
     def watch(self, fd: int) -> None:
         self._router.watch(fd)
 

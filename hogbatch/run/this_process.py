@@ -60,7 +60,6 @@ class OwnThread(ProcessAdapter):
     """
 
     def __init__(self, assign: Callable[[Welcome], Assignment], fingerprint: str) -> None:
-        self.refused = 0
         self._failure: str | None = None
         self._assign = assign
         self._engine = CpuEngine(threads=1)

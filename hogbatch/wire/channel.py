@@ -9,10 +9,6 @@ from hogbatch.wire.messages import ToCoordinator, ToWorker
 class CoordinatorChannel(Protocol):
     """The coordinator's side: receives the messages of all workers. Used by one thread."""
 
-    @property
-    def refused(self) -> int:
-        """Number of invalid frames that were dropped."""
-
     def watch(self, fd: int) -> None:
         """Make `wait` return when `fd` becomes readable."""
 
