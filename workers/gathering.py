@@ -46,7 +46,6 @@ class RowSet:
             labels = labels._replace(values=labels.values.reshape(-1, self.targets))
         self.arrays = Arrays(examples.inputs, labels)
         self.flat: tuple[NDArray[Any], ...] = (*examples.inputs, *labels)
-        self.rows = examples.rows
         self._longest = [
             int(np.diff(indptr).max(initial=0)) if len(indptr) else 0
             for indptr in (examples.inputs.indptr, examples.labels.indptr)
@@ -117,11 +116,8 @@ class DeviceGathering:
             )
         )
 
-    def buffer(self, batch: int) -> "_DeviceBuffer":
-        return _DeviceBuffer(self, batch)
 
-
-class _DeviceBuffer:
+class DeviceBuffer:
     """Arrays on the device that hold one batch at a time, which the device fills."""
 
     def __init__(self, gathering: DeviceGathering, batch: int) -> None:
@@ -171,24 +167,15 @@ class _DeviceBuffer:
         return int(self._batch * (NUMBER + gathering.row_bytes) + cells)
 
 
-class HostGathering:
-    """The host gathers the rows into pinned memory, which is copied to the device."""
+class HostBuffer:
+    """Arrays into which the host gathers the rows, through pinned memory.
 
-    def __init__(self, device: Device, rows: RowSet) -> None:
-        self.device = device
-        self.rows = rows
+    Its methods are those of :class:`DeviceBuffer`.
+    """
 
-    def buffer(self, batch: int) -> "_HostBuffer":
-        return _HostBuffer(self, batch)
-
-
-class _HostBuffer:
-    """A buffer that is filled from pinned memory; its methods are those of `_DeviceBuffer`."""
-
-    def __init__(self, gathering: HostGathering, batch: int) -> None:
-        device = self._device = gathering.device
-        self._gathering = gathering
-        kinds = gathering.rows.kinds(batch)
+    def __init__(self, device: Device, rows: RowSet, batch: int) -> None:
+        self._device, self._rows = device, rows
+        kinds = rows.kinds(batch)
         self._host = [device.pinned(*kind) for kind in kinds]
         self._targets = [device.empty(*kind) for kind in kinds]
         *arrays, self.numbers = self._targets
@@ -196,7 +183,7 @@ class _HostBuffer:
         self._filled: list[int] = []  # lengths of the first axes
 
     def prepare(self, rows: NDArray[np.int64]) -> None:
-        batch, sources, (*arrays, numbers) = len(rows), self._gathering.rows.arrays, self._host
+        batch, sources, (*arrays, numbers) = len(rows), self._rows.arrays, self._host
         (inputs, labels), own = sources, Arrays.of(arrays)
         indptr, label_indptr = own.inputs.indptr, own.labels.indptr
         starts, stored = _select(inputs.indptr, rows, indptr)
@@ -207,7 +194,7 @@ class _HostBuffer:
                 np.take(source, rows, axis=0, out=out[:batch], mode="clip")
         _copy_cells(inputs[2:], starts, indptr[: batch + 1], own.inputs[2:])
         _copy_cells(labels[2:3], label_starts, label_indptr[: batch + 1], own.labels[2:3])
-        self._filled = self._gathering.rows.lengths(batch, stored, listed)
+        self._filled = self._rows.lengths(batch, stored, listed)
 
     def copy(self) -> None:
         for target, host, length in zip(self._targets, self._host, self._filled, strict=True):
@@ -219,8 +206,7 @@ class _HostBuffer:
         return sum(host[:length].nbytes for host, length in filled)
 
 
-Gathering: TypeAlias = DeviceGathering | HostGathering
-Buffer: TypeAlias = _DeviceBuffer | _HostBuffer
+Buffer: TypeAlias = DeviceBuffer | HostBuffer
 
 
 def _select(

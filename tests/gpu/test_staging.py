@@ -7,9 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.data.batch import Inputs, Labels
 from hogbatch.store import dataset
 from hogbatch.workers import feed
+from hogbatch.workers.feed import StagedSet, staged_set
 from hogbatch.workers.gathering import RowSet
 from hogbatch.workers.mapping import MappedSegment, MappingError
-from hogbatch.workers.staged import StagedSet, staged_set
 from tests.support.assignments import examples
 from tests.support.gpu_engine_driver import ROWS as ENGINE_ROWS
 from tests.support.pairs import pairs

@@ -3,6 +3,7 @@
 import os
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -10,10 +11,9 @@ from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store import dataset
 from hogbatch.store.layout import arrange
 from hogbatch.store.segment import Segment
-from hogbatch.workers.feed import CachedSet
-from hogbatch.workers.gathering import DeviceGathering, HostGathering, RowSet
+from hogbatch.workers.feed import CachedSet, StagedSet
+from hogbatch.workers.gathering import DeviceBuffer, DeviceGathering, HostBuffer, RowSet
 from hogbatch.workers.mapping import MappedSegment
-from hogbatch.workers.staged import StagedSet
 from tests.support.assignments import assignment, examples
 from tests.support.gpu_engine_driver import Rehearsal, epochs
 
@@ -60,9 +60,10 @@ def feed_of(kind, train, device=None):
 
 def gathering_of(kind, device, rows, segment):
     if kind == "by the host":
-        return HostGathering(device, rows)
+        return partial(HostBuffer, device, rows)
     capacity = small_bytes(rows) if kind.endswith("there") else 0
-    return DeviceGathering(device, rows, MappedSegment(device, segment), capacity)
+    gathering = DeviceGathering(device, rows, MappedSegment(device, segment), capacity)
+    return partial(DeviceBuffer, gathering)
 
 
 def small_bytes(rows):

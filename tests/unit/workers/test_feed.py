@@ -11,10 +11,9 @@ from hogbatch.data.batch import single_labels
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.store import dataset
 from hogbatch.workers import feed as feeds, gathering
-from hogbatch.workers.feed import CachedSet, feed_for
+from hogbatch.workers.feed import CachedSet, StagedSet, feed_for, staged_set
 from hogbatch.workers.gathering import RowSet
 from hogbatch.workers.mapping import MappedSegment
-from hogbatch.workers.staged import StagedSet, staged_set
 from tests.support.assignments import examples
 from tests.support.limited_devices import Limited, Unmapped, Unpinned
 from tests.support.property_tests import max_examples
