@@ -25,11 +25,16 @@ from hogbatch.cluster.surveys import survey_folder
 from hogbatch.config.sets import SetName
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
-from hogbatch.coordinator.adapters import CheckpointAdapter
-from hogbatch.coordinator.commands import Finish
-from hogbatch.coordinator.loop import coordinator_loop
+from hogbatch.coordinator.commands import (
+    Actions,
+    Finish,
+    Keep,
+    Revoke,
+    RollBack,
+    ShowKept,
+    ShowMean,
+)
 from hogbatch.coordinator.plan import Plan
-from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.source import shown
 from hogbatch.events.crash import crash_report
 from hogbatch.events.names import CRASH, SERVERS
@@ -50,7 +55,7 @@ from hogbatch.wire.codec import decode_to_coordinator
 from hogbatch.wire.messages import ServerWorkers, UseMean, UseModel
 from hogbatch.wire.sockets import Router
 
-Keep = Callable[[Evaluation | None, NDArray[np.float32] | None], object]
+KeepParams = Callable[[Evaluation | None, NDArray[np.float32] | None], object]
 
 
 class ModelOfServers:
@@ -98,6 +103,11 @@ class ModelOfServers:
                 continue  # it will be reported as lost
             self._channel.send(handle.key, UseModel())
 
+    def roll_back(self, snapshots: Snapshots) -> None:
+        """Restore the last snapshot, and let all servers train on it."""
+        snapshots.roll_back()
+        self.push()
+
     def show_kept(self, recorder: RunRecorder, shown: bool) -> None:
         """Let all servers evaluate the kept model. They train no more, so it stays theirs."""
         recorder.show_kept(shown)
@@ -108,24 +118,6 @@ class ModelOfServers:
         return {name: getattr(self._model, name) for name in MODEL_ARRAYS}
 
 
-class SnapshotsOfServers:
-    """Snapshots of the model that all servers have (SnapshotAdapter)."""
-
-    def __init__(self, snapshots: Snapshots, model: ModelOfServers) -> None:
-        self._snapshots, self._model = snapshots, model
-
-    def draft(self, saved: SavedState) -> CheckpointAdapter:
-        return self._snapshots.draft(saved)
-
-    def copy(self, draft: Any) -> str | None:
-        self._model.pull()
-        return self._snapshots.copy(draft)
-
-    def roll_back(self) -> None:
-        self._snapshots.roll_back()
-        self._model.push()
-
-
 class MeanOfServers:
     """The moving mean, which each server computes; all have the same.
 
@@ -133,7 +125,7 @@ class MeanOfServers:
     it was kept, does not wait for that.
     """
 
-    def __init__(self, keep: Keep, channel: ServersChannel) -> None:
+    def __init__(self, keep: KeepParams, channel: ServersChannel) -> None:
         self._keep, self._channel = keep, channel
         self._reader = ThreadPoolExecutor(1)
         self._read: Future[NDArray[np.float32] | None] | None = None  # while it is shown
@@ -228,17 +220,20 @@ class SeveralServers(Platform):
         mean = MeanOfServers(components.keep, channel)
         try:
             channel.begin()
-            adapters = replace(
-                components.adapters(channel, channel),
-                revoke=channel.revoke,
-                snapshots=SnapshotsOfServers(components.snapshots, model),
-                show_mean=mean.show,
-                show_kept=partial(model.show_kept, components.recorder),
-                keep=mean.keep,
+            actions: Actions = {
+                Revoke: lambda it: channel.revoke(it.number),
+                RollBack: lambda _: model.roll_back(components.snapshots),
+                ShowMean: lambda it: mean.show(it.shown),
+                ShowKept: lambda it: model.show_kept(components.recorder, it.shown),
+                Keep: lambda it: mean.keep(it.evaluation),
+            }
+            loop = components.loop(
+                channel,
+                channel,
+                self.callbacks,
+                actions=actions,
+                pull=model.pull,
                 load_server=model.load,
-            )
-            loop = coordinator_loop(
-                components.coordinator, self.callbacks.wrapped(adapters), self.callbacks.interrupts
             )
             with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()

@@ -46,7 +46,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.adapters import Adapters
 from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.commands import Actions, Answer, Finish, MergeStep
+from hogbatch.coordinator.commands import Actions, Answer, Finish, MergeStep, Quarantine, Revoke
 from hogbatch.coordinator.loop import Loop
 from hogbatch.data.cache import DataCache
 from hogbatch.errors import HogbatchError, ProtocolError, UsageError
@@ -226,17 +226,20 @@ def serve(
         adapters = Adapters(
             endpoint=router,
             attached_by=published.attached_by,
-            revoke=segments.fences.revoke,
             processes=launcher,
             shuffle=segments.shuffle,
-            quarantine=segments.quarantine,
             record=log.write,
             write_due=log.write_due,
         )
         background = BackgroundTasks()
         upstream = Upstream(coordinator, background, dealer, frames, merges, own)
+        actions: Actions = {
+            Revoke: lambda it: segments.fences.revoke(it.number),
+            Quarantine: lambda it: segments.quarantine(it.epoch, it.start, it.stop),
+            **upstream.actions,
+        }
         finish, totals = Loop(
-            coordinator, adapters, background, actions=upstream.actions, orders=upstream.events
+            coordinator, adapters, background, actions=actions, orders=upstream.events
         ).run()
         figures = figures_of(coordinator.roster, totals.seconds)
         write_results(run_dir, finish, totals, figures)

@@ -1,8 +1,7 @@
 """The coordinator's event loop: sockets, clock, exits of processes and signals.
 
 It passes every event to the coordinator's state and carries out the commands that come back. It
-makes no decisions. Slow actions for the model run on background threads, which pass the events that
-follow to the coordinator.
+makes no decisions.
 """
 
 import os
@@ -14,29 +13,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from hogbatch.coordinator.adapters import Adapters, CheckpointAdapter, RunAdapters
+from hogbatch.coordinator.adapters import Adapters
 from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.commands import (
-    Actions,
-    Command,
-    Finish,
-    Keep,
-    Kill,
-    LoadServer,
-    Measure,
-    Quarantine,
-    Record,
-    Report,
-    Revoke,
-    RollBack,
-    Send,
-    ShowKept,
-    ShowMean,
-    Shuffle,
-    Snapshot,
-)
+from hogbatch.coordinator.commands import Actions, Command, Finish, Kill, Record, Send, Shuffle
 from hogbatch.coordinator.interrupts import Interrupts
-from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.workforce import Workforce
 from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.events.records import RunTotals
@@ -59,8 +39,9 @@ class Loop:
         actions: Actions,
         orders: Callable[[], Iterable[Event]] = tuple,
     ) -> None:
-        """`actions` are those of the commands that only some coordinators give. `orders` returns
-        the events that the coordinator of all servers has ordered since the last call.
+        """`actions` are those of all commands about the model and its rows, of which slow ones run
+        in the `background`. `orders` returns the events that the coordinator of all servers has
+        ordered since the last call.
         """
         self._state = state
         self._adapters = adapters
@@ -68,10 +49,8 @@ class Loop:
         self._orders = orders
         self._actions: Actions = {
             Send: self._send,
-            Revoke: lambda it: adapters.revoke(it.number),
             Kill: self._kill,
             Shuffle: lambda it: background.shuffles.submit(self._shuffle, it),
-            Quarantine: lambda it: adapters.quarantine(it.epoch, it.start, it.stop),
             Record: lambda it: adapters.record(it.event),
             Finish: self._end,
             **actions,
@@ -199,58 +178,3 @@ class Loop:
             self._adapters.record(change)
             if isinstance(change, WorkerRestarted):
                 self._watch(change.pid)
-
-
-def coordinator_loop(
-    state: Coordinator, adapters: RunAdapters, interrupts: Interrupts | None = None
-) -> Loop:
-    """The loop of a coordinator that decides about the rows and the model."""
-    background = BackgroundTasks()
-    actions = _model_actions(state, adapters, background)
-    return Loop(state, adapters, background, interrupts, actions=actions)
-
-
-def _model_actions(
-    state: Coordinator, adapters: RunAdapters, background: BackgroundTasks
-) -> Actions:
-    snapshots = adapters.snapshots
-
-    def snapshot(command: Snapshot) -> None:
-        draft = None if command.saved is None else snapshots.draft(command.saved)
-        background.copies.submit(copy, draft)
-
-    def copy(draft: CheckpointAdapter | None) -> Event:
-        try:
-            not_finite_at = snapshots.copy(draft)
-        except ConnectionError:
-            return state.snapshot_failed
-        if draft is not None and not_finite_at is None:
-            background.writes.submit(write, draft)
-        return partial(state.snapshot_taken, not_finite_at)
-
-    def write(draft: CheckpointAdapter) -> Event:
-        return partial(written, draft, draft.write())
-
-    def written(draft: CheckpointAdapter, failure: str | None, now: float) -> list[Command]:
-        if failure is None:
-            adapters.record(draft.about)
-        return state.checkpoint_written(failure, now)
-
-    def measure(command: Measure) -> Event:
-        return partial(state.measured, adapters.measure(command.set, command.metric))
-
-    def load(command: LoadServer) -> Event:
-        assert adapters.load_server is not None, "only runs on several servers give this command"
-        failure = adapters.load_server(command.worker, command.source)
-        return partial(state.model_written, command.worker, failure)
-
-    return {
-        Snapshot: snapshot,
-        RollBack: lambda _: snapshots.roll_back(),
-        Report: lambda it: adapters.report(it.evaluation, state.totals(time.monotonic())),
-        ShowMean: lambda it: adapters.show_mean(it.shown),
-        ShowKept: lambda it: adapters.show_kept(it.shown),
-        Measure: lambda it: background.copies.submit(measure, it),
-        Keep: lambda it: adapters.keep(it.evaluation),
-        LoadServer: lambda it: background.exchanges.submit(load, it),
-    }

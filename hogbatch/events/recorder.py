@@ -47,7 +47,7 @@ class RunRecorder:
         self.baselines: dict[str, BaselineMeasured] = {}  # by set
         self.members: list[dict[str, Any]] = []  # of an ensemble, as in summary.json
         self.label_vectors: dict[str, Any] | None = None  # of the model, as in summary.json
-        self._observers = observers
+        self.observers = list(observers)
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
         self._lent: weakref.ref[NDArray[np.float32]] | None = None  # a view held by a caller
@@ -70,13 +70,13 @@ class RunRecorder:
         if isinstance(event, BaselineMeasured):
             self.baselines[event.set] = event
         logged = self.log.write(event)
-        for observer in self._observers:
+        for observer in self.observers:
             observer.event(logged)
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         self.history.append(evaluation)
         self.record(Evaluated(**asdict(evaluation)))
-        for observer in self._observers:
+        for observer in self.observers:
             observer.report(evaluation, totals)
 
     def keep(

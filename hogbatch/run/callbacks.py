@@ -1,13 +1,12 @@
 """Functions of the caller of `hogbatch.train` that are called during a run, and may end it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.events.event import AnyEvent, OfWorker, WorkerGivenUp, WorkerRestarted
-from hogbatch.events.records import Evaluation, RunTotals
+from hogbatch.events.records import Evaluation, Observer, RunTotals
 
 OnEvaluation = Callable[[Evaluation], object]
 OnWorker = Callable[[str, Mapping[str, Any]], object]
@@ -16,7 +15,7 @@ WORKER_EVENTS: Final = (OfWorker, WorkerRestarted, WorkerGivenUp)
 
 
 @dataclass(slots=True)
-class Callbacks:
+class Callbacks(Observer):
     """The callbacks of one run. One that returns True, or raises an exception, ends the run.
 
     They are called on the thread that called `train`, which handles no messages of workers
@@ -28,20 +27,13 @@ class Callbacks:
     interrupts: Interrupts = field(default_factory=Interrupts)
     error: BaseException | None = None  # raised by a callback; to raise when the run has ended
 
-    def wrapped(self, adapters: RunAdapters) -> RunAdapters:
-        """Return adapters that do what `adapters` do, and call the callbacks."""
+    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
+        if self.on_evaluation is not None:
+            self._call(self.on_evaluation, evaluation)
 
-        def report(evaluation: Evaluation, totals: RunTotals) -> None:
-            adapters.report(evaluation, totals)
-            if self.on_evaluation is not None:
-                self._call(self.on_evaluation, evaluation)
-
-        def record(event: AnyEvent) -> None:
-            adapters.record(event)
-            if self.on_worker is not None and isinstance(event, WORKER_EVENTS):
-                self._call(self.on_worker, event.name, event.fields)
-
-        return replace(adapters, report=report, record=record)
+    def event(self, event: AnyEvent) -> None:
+        if self.on_worker is not None and isinstance(event, WORKER_EVENTS):
+            self._call(self.on_worker, event.name, event.fields)
 
     def _call(self, callback: Callable[..., object], *arguments: object) -> None:
         if self.interrupts.count:  # the run is ending

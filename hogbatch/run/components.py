@@ -4,17 +4,36 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from hogbatch.coordinator.adapters import ProcessAdapter, RunAdapters
-from hogbatch.coordinator.commands import Finish
+from hogbatch.coordinator.adapters import Adapters, ProcessAdapter
+from hogbatch.coordinator.background import BackgroundTasks, Event
+from hogbatch.coordinator.commands import (
+    Actions,
+    Command,
+    Finish,
+    Keep,
+    LoadServer,
+    Measure,
+    Quarantine,
+    Record,
+    Report,
+    Revoke,
+    RollBack,
+    ShowKept,
+    ShowMean,
+    Snapshot,
+)
+from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import Resumed
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.kernels.contract import Floats
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.run.checkpoint.snapshots import Snapshots
+from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.checkpoint.snapshots import PendingCheckpoint, Snapshots
 from hogbatch.run.measure import SetMetrics
 from hogbatch.run.policy_limit import limited
 from hogbatch.run.resume import describe_checkpoint
@@ -26,6 +45,8 @@ from hogbatch.views.console import Console
 from hogbatch.wire.channel import CoordinatorChannel
 from hogbatch.wire.messages import Welcome
 from hogbatch.workers.compute.assignment import Assignment
+
+LoadModel = Callable[[str, str | None], str | None]  # of a server, and that of its source
 
 
 class Outcome(NamedTuple):
@@ -104,29 +125,48 @@ class RunComponents:
             scores=segments.scores,
         )
 
-    def adapters(
+    def actions(self, now: Callable[[], float] = time.monotonic) -> Actions:
+        """Return the actions for commands about the model and its rows that are done at once."""
+        segments, recorder = self.segments, self.recorder
+        return {
+            Revoke: lambda it: segments.fences.revoke(it.number),
+            Quarantine: lambda it: segments.quarantine(it.epoch, it.start, it.stop),
+            RollBack: lambda _: self.snapshots.roll_back(),
+            Record: lambda it: recorder.record(it.event),
+            Report: lambda it: recorder.report(it.evaluation, self.coordinator.totals(now())),
+            ShowMean: lambda it: self.moving_mean.show(it.shown),
+            ShowKept: lambda it: recorder.show_kept(it.shown),
+            Keep: lambda it: self.keep(it.evaluation),
+        }
+
+    def loop(
         self,
         endpoint: CoordinatorChannel,
         processes: ProcessAdapter,
+        callbacks: Callbacks,
         attached_by: Callable[[int], bool] = lambda pid: False,
-    ) -> RunAdapters:
-        """Return what the coordinator's loop needs, with these connections to workers."""
-        return RunAdapters(
-            endpoint=endpoint,
-            attached_by=attached_by,
-            revoke=self.segments.fences.revoke,
-            processes=processes,
-            snapshots=self.snapshots,
-            shuffle=self.segments.shuffle,
-            quarantine=self.segments.quarantine,
-            record=self.recorder.record,
-            write_due=self.recorder.log.write_due,
-            report=self.recorder.report,
-            show_mean=self.moving_mean.show,
-            show_kept=self.recorder.show_kept,
-            keep=self.keep,
-            measure=self.metrics.measure,
-        )
+        *,
+        actions: Actions = MappingProxyType({}),
+        pull: Callable[[], None] = lambda: None,
+        load_server: LoadModel | None = None,
+    ) -> Loop:
+        """Return the coordinator's loop, with these connections to workers.
+
+        If these are servers with models of their own, `actions` are those that differ then; `pull`
+        is called before a snapshot is taken, and raises ConnectionError if no server can be
+        reached; `load_server` does what LoadServer says and returns why that failed, if it did.
+        """
+        recorder, background = self.recorder, BackgroundTasks()
+        recorder.observers.append(callbacks)
+        log = recorder.record, recorder.log.write_due
+        adapters = Adapters(endpoint, attached_by, processes, self.segments.shuffle, *log)
+        all_actions = {
+            **self.actions(),
+            **_in_background(self, background, pull, load_server),
+            **actions,
+        }
+        interrupts = callbacks.interrupts
+        return Loop(self.coordinator, adapters, background, interrupts, actions=all_actions)
 
     def keep(self, evaluation: Evaluation | None, params: Floats | None = None) -> None:
         """Keep the parameters, and what their metrics at the end are computed from."""
@@ -138,6 +178,52 @@ class RunComponents:
         pending = self.snapshots.draft(self.coordinator.saved(time.monotonic()))
         if not self.snapshots.copy(pending) and (failure := pending.write()):
             self.console.say(failure)
+
+
+def _in_background(
+    components: RunComponents,
+    background: BackgroundTasks,
+    pull: Callable[[], None],
+    load_server: LoadModel | None,
+) -> Actions:
+    """The actions that take long; the events that follow are passed to the coordinator."""
+    state, snapshots = components.coordinator, components.snapshots
+
+    def snapshot(command: Snapshot) -> None:
+        draft = None if command.saved is None else snapshots.draft(command.saved)
+        background.copies.submit(copy, draft)
+
+    def copy(draft: PendingCheckpoint | None) -> Event:
+        try:
+            pull()
+        except ConnectionError:
+            return state.snapshot_failed
+        not_finite_at = snapshots.copy(draft)
+        if draft is not None and not_finite_at is None:
+            background.writes.submit(write, draft)
+        return partial(state.snapshot_taken, not_finite_at)
+
+    def write(draft: PendingCheckpoint) -> Event:
+        return partial(written, draft, draft.write())
+
+    def written(draft: PendingCheckpoint, failure: str | None, now: float) -> list[Command]:
+        if failure is None:
+            components.recorder.record(draft.about)
+        return state.checkpoint_written(failure, now)
+
+    def measure(command: Measure) -> Event:
+        return partial(state.measured, components.metrics.measure(command.set, command.metric))
+
+    def load(command: LoadServer) -> Event:
+        assert load_server is not None, "only runs on several servers give this command"
+        failure = load_server(command.worker, command.source)
+        return partial(state.model_written, command.worker, failure)
+
+    return {
+        Snapshot: snapshot,
+        Measure: lambda it: background.copies.submit(measure, it),
+        LoadServer: lambda it: background.exchanges.submit(load, it),
+    }
 
 
 def _coordinator(

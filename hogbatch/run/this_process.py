@@ -15,7 +15,6 @@ from contextlib import closing
 
 from hogbatch.coordinator.adapters import ProcessAdapter
 from hogbatch.coordinator.background import Wakeup
-from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.errors import HogbatchError
 from hogbatch.events.crash import crash_report
 from hogbatch.events.names import CRASH
@@ -46,8 +45,7 @@ def train_here(components: RunComponents, callbacks: Callbacks) -> Outcome:
     setup = components.setup
     components.console.say("small data: training on one thread of this process")
     with closing(OwnThread(components.assign, components.segments.fingerprint)) as worker:
-        adapters = callbacks.wrapped(components.adapters(worker, worker))
-        loop = coordinator_loop(components.coordinator, adapters, callbacks.interrupts)
+        loop = components.loop(worker, worker, callbacks)
         with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
             return Outcome(*loop.run(), RefusalCounts(0, 0))
 

@@ -6,7 +6,6 @@ from shlex import quote
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.events.crash import crash_report
 from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
@@ -58,10 +57,7 @@ class ThisServer(Platform):
             if not self.launch:
                 attach = f"hogbatch worker cpu {quote(str(run_dir))}"
                 components.console.say(f"waiting for workers: {attach}")
-            adapters = self.callbacks.wrapped(
-                components.adapters(router, launcher, published.attached_by)
-            )
-            loop = coordinator_loop(components.coordinator, adapters, self.callbacks.interrupts)
+            loop = components.loop(router, launcher, self.callbacks, published.attached_by)
             with crash_report(run_dir / CRASH, setup.settings, loop.received):
                 finish, totals = loop.run()
             published.close()

@@ -14,7 +14,6 @@ import pytest
 
 from hogbatch.coordinator import loop
 from hogbatch.coordinator.commands import Finish, Kill, Record, Revoke
-from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.events.event import (
     Evaluated,
     Goodbye,
@@ -25,7 +24,7 @@ from hogbatch.events.event import (
 )
 from hogbatch.model.file import load_model
 from tests.support.fault_injection import ENDLESS, WITHIN_S, cli, wait_for
-from tests.unit.coordinator.test_loop import ScriptedState, adapters
+from tests.unit.coordinator.test_loop import ScriptedState, loop_of
 
 LONG = ("a9a", *ENDLESS, "--lease-ms", 20)
 
@@ -76,8 +75,7 @@ def test_a_worker_given_up_writes_nothing_once_its_rows_go_to_others(
             sentinel[0] = 0
 
         commands = [Revoke(0), Kill(writer.pid), Record(Goodbye("handed on")), Finish("finished")]
-        outside = adapters(None, Watched(writer.pid), hand_on)
-        coordinator_loop(ScriptedState(commands), outside).run()
+        loop_of(ScriptedState(commands), Watched(writer.pid), record=hand_on).run()
         assert seen == [True], "it was dead before its rows were handed on"
         assert writer.wait() == -signal.SIGKILL
         assert sentinel[0] == 0

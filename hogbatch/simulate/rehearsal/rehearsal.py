@@ -13,17 +13,7 @@ from typing import Any
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.coordinator.commands import (
-    Keep,
-    Measure,
-    Quarantine,
-    Record,
-    Report,
-    Revoke,
-    RollBack,
-    ShowKept,
-    ShowMean,
-)
+from hogbatch.coordinator.commands import Actions, Measure
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.data.batch import Examples
 from hogbatch.errors import UsageError
@@ -69,19 +59,8 @@ class RehearsedWorld(World):
         """`copy_speed` is that of the core that copies, in bytes per second."""
         super().__init__(components.coordinator, rng, queue)
         self._components, self._copy_speed = components, copy_speed
-        segments, recorder = components.segments, components.recorder
-        self.actions = {
-            **self.actions,
-            Revoke: lambda it: segments.fences.revoke(it.number),
-            Quarantine: lambda it: segments.quarantine(it.epoch, it.start, it.stop),
-            RollBack: lambda _: components.snapshots.roll_back(),
-            Record: lambda it: recorder.record(it.event),
-            Report: lambda it: recorder.report(it.evaluation, self.state.totals(self.queue.now)),
-            ShowMean: lambda it: components.moving_mean.show(it.shown),
-            ShowKept: lambda it: recorder.show_kept(it.shown),
-            Measure: self._measure,
-            Keep: lambda it: components.keep(it.evaluation),
-        }
+        own: Actions = {Measure: self._measure}
+        self.actions = {**self.actions, **components.actions(lambda: self.queue.now), **own}
 
     def _measure(self, command: Measure) -> None:
         metrics = self._components.metrics.measure(command.set, command.metric)

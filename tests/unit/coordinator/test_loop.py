@@ -3,9 +3,12 @@ from unittest.mock import Mock
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.server import Upstream
-from hogbatch.coordinator.adapters import RunAdapters
-from hogbatch.coordinator.commands import Command, Finish, Shuffle
-from hogbatch.coordinator.loop import coordinator_loop
+from hogbatch.coordinator.adapters import Adapters
+from hogbatch.coordinator.background import BackgroundTasks
+from hogbatch.coordinator.commands import Command, Finish, Revoke, Shuffle
+from hogbatch.coordinator.loop import Loop
+from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.components import RunComponents
 from hogbatch.run.launch.local import LocalLauncher
 from tests.support.loopback import Loopback
 
@@ -28,31 +31,17 @@ class ScriptedState:
         return []
 
 
-class FiniteSnapshots:
-    """Snapshots of a model that is always finite."""
-
-    def copy(self, draft):
-        assert draft is None
-        return None
-
-
-def adapters(shuffle, children, record=None):
-    return RunAdapters(
+def loop_of(state, children, shuffle=None, record=None):
+    """A loop without workers and without a model."""
+    adapters = Adapters(
         endpoint=Loopback(),
         attached_by=lambda pid: False,
-        revoke=lambda number: None,
         processes=children,
-        snapshots=FiniteSnapshots(),
         shuffle=shuffle,
-        quarantine=None,
         record=record,
         write_due=lambda: None,
-        report=None,
-        show_mean=None,
-        show_kept=None,
-        keep=None,
-        measure=lambda name, metric: {},
     )
+    return Loop(state, adapters, BackgroundTasks(), actions={Revoke: lambda command: None})
 
 
 def test_a_run_that_ends_while_an_order_is_written_waits_for_it():
@@ -63,15 +52,13 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it():
         written.append(epoch)
 
     ending.start()
-    loop = coordinator_loop(
-        ScriptedState([Shuffle(0), Finish("finished")]),
-        adapters(shuffle, LocalLauncher()),
-    )
+    state = ScriptedState([Shuffle(0), Finish("finished")])
+    loop = loop_of(state, LocalLauncher(), shuffle)
     assert loop.run() == (Finish("finished"), "totals")
     assert written == [0]
 
 
 def test_every_command_has_an_action():
-    loop = coordinator_loop(Mock(), Mock())
+    loop = RunComponents(*[Mock()] * 9).loop(Mock(), Mock(), Callbacks())
     upstream = Upstream(Mock(), Mock(), Mock(), Mock(), Mock(), None)
     assert {*loop._actions, *upstream.actions} == set(Command.__subclasses__())

@@ -9,7 +9,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from hogbatch.coordinator.adapters import RunAdapters
 from hogbatch.coordinator.commands import (
     Finish,
     Keep,
@@ -24,8 +23,9 @@ from hogbatch.coordinator.commands import (
     Shuffle,
     Snapshot,
 )
-from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.events.event import WorkerCompiles
+from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.components import RunComponents
 from hogbatch.wire.messages import Hello
 from tests.support.loopback import Loopback
 
@@ -44,7 +44,7 @@ BY_COMMAND = {
     "revoke": Revoke(0),
     "record": Record(WorkerCompiles("cpu-0")),
     "report": Report(None),
-    "show_mean": ShowMean(True),
+    "show": ShowMean(True),
     "show_kept": ShowKept(True),
     "keep": Keep(None),
 }
@@ -84,23 +84,8 @@ def everything():
 def run(everything, pid=1):
     end, each = Loopback(), everything
     end.connect("w").send(Hello("cpu", "cpu:1", 1, pid, "", ""))
-    adapters = RunAdapters(
-        endpoint=end,
-        attached_by=each.attached_by,
-        revoke=each.revoke,
-        processes=each,
-        shuffle=each.shuffle,
-        quarantine=each.quarantine,
-        record=each.record,
-        write_due=each.write_due,
-        snapshots=each,
-        report=each.report,
-        show_mean=each.show_mean,
-        show_kept=each.show_kept,
-        keep=each.keep,
-        measure=lambda name, metric: {},
-    )
-    coordinator_loop(each, adapters).run()
+    each.fences = each.log = each
+    RunComponents(*[each] * 9).loop(end, each, Callbacks(), each.attached_by, pull=each.pull).run()
 
 
 @pytest.mark.parametrize("bug", [*AT_ONCE, *BY_COMMAND, *BY_DEATH, *BY_LONELINESS, "interrupt"])
@@ -129,7 +114,7 @@ def test_a_model_that_is_not_finite_is_not_written(everything):
 
 def test_a_model_that_no_server_gives_is_reported_and_not_written(everything):
     everything.begin.return_value = [Snapshot(SAVED)]
-    everything.copy.side_effect = ConnectionError("no server can be reached")
+    everything.pull.side_effect = ConnectionError("no server can be reached")
     everything.snapshot_failed.return_value = [Finish("failed")]
     run(everything)
     assert everything.snapshot_failed.called and not everything.write.called

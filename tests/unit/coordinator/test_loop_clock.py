@@ -1,22 +1,22 @@
 """The loop with a simulated clock: time in which its process was stopped does not count."""
 
 import time
-from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from hogbatch.coordinator import loop
 from hogbatch.coordinator.commands import Finish
-from hogbatch.coordinator.loop import coordinator_loop
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
+from hogbatch.run.callbacks import Callbacks
+from hogbatch.run.components import RunComponents
 from hogbatch.run.launch.local import LocalLauncher
 from hogbatch.wire.messages import Done, Heartbeat, Hello, Lease, Ready, Welcome
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
 from tests.support.loopback import Loopback
-from tests.unit.coordinator.test_loop import adapters
 
 TURN_S, MAX_TURNS, BEAT_TURNS = 0.01, 100_000, 100
 
@@ -67,10 +67,6 @@ def at_once(thread, task, *arguments):
     thread._report(task(*arguments))
 
 
-def ignore(*_):
-    """An adapter that does nothing."""
-
-
 @pytest.mark.parametrize("late_s", [0.0, 1.0])
 @pytest.mark.parametrize("stopped_s", [0.0, 2.5, 3600.0])
 def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monkeypatch):
@@ -79,9 +75,11 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     monkeypatch.setattr(loop, "time", clock)
     monkeypatch.setattr("hogbatch.coordinator.background._Thread.submit", at_once)
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
-    given = adapters(ignore, LocalLauncher(), ignore)
-    given = replace(given, endpoint=end, report=ignore, keep=ignore)
-    finish, totals = coordinator_loop(Coordinator(plan, Fixed(PolicySettings())), given).run()
+    other = Mock()
+    other.copy.return_value = None  # the model is finite
+    state = Coordinator(plan, Fixed(PolicySettings()))
+    components = RunComponents(*[other] * 5, state, *[other] * 3)
+    finish, totals = components.loop(end, LocalLauncher(), Callbacks()).run()
     assert finish == Finish("finished")
     assert totals.rows == 1000 and totals.faults.workers_lost == 0
     assert late_s < totals.seconds < late_s + 2.0

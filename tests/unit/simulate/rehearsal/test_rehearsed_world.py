@@ -1,11 +1,13 @@
 """A rehearsed run carries out the commands of its coordinator with its components."""
 
+from dataclasses import fields
 from random import Random
 from unittest.mock import Mock, call
 
 import pytest
 
 from hogbatch.coordinator.commands import Keep, Quarantine, Revoke, RollBack, ShowMean
+from hogbatch.run.components import RunComponents
 from hogbatch.simulate.event_queue import EventQueue
 from hogbatch.simulate.rehearsal.rehearsal import RehearsedWorld
 
@@ -14,13 +16,16 @@ CALLS = {
     Quarantine(1, 20, 30): call.segments.quarantine(1, 20, 30),
     RollBack(): call.snapshots.roll_back(),
     ShowMean(True): call.moving_mean.show(True),
-    Keep(None): call.keep(None),
+    Keep(None): call.recorder.keep(None, None),
 }
 
 
 @pytest.mark.parametrize("command", CALLS, ids=lambda command: type(command).__name__)
 def test_a_command_is_carried_out(command):
-    components = Mock()
+    parts = Mock()
+    components = RunComponents(
+        **{each.name: getattr(parts, each.name) for each in fields(RunComponents)}
+    )
     world = RehearsedWorld(components, 1e9, Random(0), EventQueue())
     world.actions[type(command)](command)
-    assert components.mock_calls == [CALLS[command]]
+    assert parts.mock_calls[0] == CALLS[command]
