@@ -14,9 +14,8 @@ from hogbatch.events.event import AnyEvent, BaselineMeasured, Evaluated, Tested
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.records import Evaluation, Observer, RunTotals
 from hogbatch.model.network import Tensor
+from hogbatch.store.average import exchange
 from hogbatch.store.scan import first_not_finite
-
-BLOCK_VALUES = 1 << 18  # floats that are exchanged at a time
 
 
 class RefusalCounts(NamedTuple):
@@ -113,14 +112,8 @@ class RunRecorder:
 
     def show_kept(self, shown: bool) -> None:
         """Exchange the shared and the kept parameters, to evaluate these; with False, once more."""
-        if self._copy is None:
-            return
-        copy = self._changeable()
-        for start in range(0, len(copy), BLOCK_VALUES):
-            block = slice(start, start + BLOCK_VALUES)
-            kept = copy[block].copy()
-            copy[block] = self._shared[block]
-            self._shared[block] = kept
+        if self._copy is not None:
+            exchange(self._changeable(), self._shared)
 
     def _changeable(self) -> NDArray[np.float32]:
         """The kept parameters[P], to be changed, which a checkpoint being written does not see."""

@@ -20,7 +20,16 @@ MIN_WEIGHT = 0.1  # minimum weight of the newest sample in the mean
 INITIAL_WEIGHT = 3.0
 INTERVAL_S = 0.1  # minimum time between two samples,
 MAX_LOAD = 0.05  # increased so that sampling takes at most this fraction of a core
-BLOCK_VALUES = 1 << 18  # floats that are averaged or swapped at a time
+BLOCK_VALUES = 1 << 18  # floats that are averaged or exchanged at a time
+
+
+def exchange(one: NDArray[np.float32], other: NDArray[np.float32]) -> None:
+    """Exchange the contents of two arrays [P], with little memory."""
+    for start in range(0, len(one), BLOCK_VALUES):
+        block = slice(start, start + BLOCK_VALUES)
+        before = one[block].copy()
+        one[block] = other[block]
+        other[block] = before
 
 
 class MovingMean:
@@ -46,13 +55,7 @@ class MovingMean:
         if shown:
             self._lock.acquire()
             self._sample()
-        for start in range(0, len(self._params), BLOCK_VALUES):
-            model, other = (
-                each[start : start + BLOCK_VALUES] for each in (self._params, self._mean_buffer)
-            )
-            before = model.copy()
-            model[:] = other
-            other[:] = before
+        exchange(self._params, self._mean_buffer)
         if not shown:
             self._lock.release()
 
