@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hogbatch.coordinator.commands import Command, Keep, Status
+from hogbatch.coordinator.commands import Status
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.plan import StoppingCriteria
 from hogbatch.coordinator.progress import Progress
@@ -77,8 +77,3 @@ class Ending:
         if self.no_workers_since is not None:
             self.no_workers_since += seconds
         self._missing_since = {part: since + seconds for part, since in self._missing_since.items()}
-
-    def keep_last(self) -> list[Command]:
-        """Keep the current model, if it is the one to keep and was trained on at least one row."""
-        wanted = self.progress.wants_current_model and self.progress.rows > 0
-        return [Keep(None)] if wanted else []

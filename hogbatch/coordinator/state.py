@@ -41,6 +41,7 @@ from dataclasses import dataclass, field
 from hogbatch.coordinator.commands import (
     Command,
     Finish,
+    Keep,
     Record,
     Send,
     ShowKept,
@@ -390,7 +391,9 @@ class Coordinator(Workforce):
         return [*self._keep_last(), *self._finish(Finish("stopped", self.ending.reason), now)]
 
     def _keep_last(self) -> list[Command]:
-        return self.ending.keep_last() if self.phase not in ("test", "finished") else []
+        """Keep the current model, if it is the one to keep and was trained on at least one row."""
+        wanted = self.progress.wants_current_model and self.progress.rows > 0
+        return [Keep(None)] if wanted and self.phase not in ("test", "finished") else []
 
     def _diverge(self, reason: str, now: float) -> list[Command]:
         end = Finish("failed", f"training has diverged: {reason}", diverged=True)
