@@ -142,9 +142,9 @@ class Snapshots:
         self._large = ModelCopy.views(model).nbytes > LARGE
         self._copies: list[ModelCopy] = []
         self._last: ModelCopy | None = None  # of these copies
-        self._written: ModelCopy | None = None  # of these copies: the last one of a checkpoint,
-        self._checkpoint: PendingCheckpoint | None = None  # which may not have been written yet
-        self._kept = False
+        # The last one, which may not have been written yet, and which of these copies it has.
+        self._checkpoint: PendingCheckpoint | None = None
+        self._written: ModelCopy | None = None
 
     def draft(self, saved: SavedState) -> PendingCheckpoint:
         """Begin a checkpoint with the current state, without the model."""
@@ -155,18 +155,17 @@ class Snapshots:
 
     def copy(self, draft: PendingCheckpoint | None = None) -> str | None:
         """Take a snapshot, also for `draft`; return the place of the first NaN or Inf, if any."""
-        self._kept = False
         views = ModelCopy.views(self._model)
         taken = views if self._large else self._taken()
         if where := taken.not_finite(self._network):
             return where
         if not self._large:
-            self._last, self._kept = taken, True
+            self._last = taken
         if draft is not None:
             draft.arrays.update(taken._asdict())
             self._checkpoint, self._written = draft, taken
             if self._large:  # immediately: an evaluation, which may show the mean, waits for this
-                self._kept = draft.write(lambda: views.not_finite(self._network)) is None
+                draft.write(lambda: views.not_finite(self._network))
         return None
 
     def _taken(self) -> ModelCopy:
@@ -188,11 +187,6 @@ class Snapshots:
     def _in_use(self, copy: ModelCopy) -> bool:
         pending = self._checkpoint is not None and not self._checkpoint.done
         return copy is self._last or (pending and copy is self._written)
-
-    @property
-    def kept(self) -> bool:
-        """Whether a roll-back would restore what the last call of `copy` has copied."""
-        return self._kept
 
     def roll_back(self) -> None:
         """Restore the model from the last snapshot; no worker may write it meanwhile."""
