@@ -2,18 +2,10 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from hogbatch.coordinator.commands import Command
 from hogbatch.coordinator.worker import Worker
 from hogbatch.wire.messages import FromServer, Ready, ServerWorkers
-
-
-class LostServer(NamedTuple):
-    """A server that cannot take part in merges any more."""
-
-    key: str
-    reason: str
 
 
 class Merges:
@@ -86,8 +78,8 @@ class Merges:
         """Handle the answer of `worker` to the current step, or figures of its own workers."""
         return []
 
-    def unusable(self) -> Iterator[LostServer]:
-        """The servers that must be removed after the last answer, one after the other.
+    def unusable(self) -> Iterator[tuple[str, str]]:
+        """The keys of servers that must be removed after the last answer, and why.
 
         Each is to be removed before the next one is asked for, because that changes the merge.
         """

@@ -38,10 +38,6 @@ class TrainingClock:
         self._before = self.read(now)
         self._since = None
 
-    def resume(self, seconds: float) -> None:
-        """Set the clock to `seconds`, read from a checkpoint."""
-        self._before = seconds
-
     def skip(self, seconds: float, now: float) -> None:
         """Subtract the part of the last `seconds` in which the clock ran."""
         if self._since is not None:
@@ -124,7 +120,7 @@ class Progress:
     def resume(self, saved: SavedState) -> None:
         """Continue where `saved` was taken."""
         self.rows = saved.rows
-        self.clock.resume(saved.seconds)
+        self.clock = TrainingClock(saved.seconds)
         self.best.beaten_by(saved.best, saved.best_rows)
         self.evaluated_at, self.evaluated_rows = saved.evaluated_at, saved.evaluated_rows
         self.evaluation_seconds = saved.evaluation_seconds

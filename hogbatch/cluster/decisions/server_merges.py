@@ -33,7 +33,7 @@ from hogbatch.cluster.decisions.pace import MergePace, MergeSettings
 from hogbatch.cluster.server_figures import recorded
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
 from hogbatch.coordinator.epochs import Epochs
-from hogbatch.coordinator.merges import LostServer, Merges
+from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
 from hogbatch.events.event import PlaneChosen, ServersMerged
@@ -89,7 +89,7 @@ class ServerMerges(Merges):
     _step_began: float = 0.0
     _sampled: float = -math.inf  # when the moving mean had its last sample
     _pace: MergePace = field(default_factory=MergePace)
-    _unreachable: LostServer | None = None  # as the last answer says
+    _unreachable: tuple[str, str] | None = None  # as the last answer says
 
     @property
     def busy(self) -> bool:
@@ -248,21 +248,21 @@ class ServerMerges(Merges):
                 return (self.step, merge) == ("apply", self.number)
         return False
 
-    def unusable(self) -> Iterator[LostServer]:
+    def unusable(self) -> Iterator[tuple[str, str]]:
         if self._unreachable:
             yield self._unreachable
         for key, collected in list(self._collected.items()):
             if not collected.finite and key in self._members and not self.poisoned:
-                yield LostServer(key, "its model is not finite")
+                yield key, "its model is not finite"
 
-    def _find_unreachable(self, worker: Worker, number: int) -> LostServer | None:
-        """The server `number`, which `worker` could not reach; -1: none.
+    def _find_unreachable(self, worker: Worker, number: int) -> tuple[str, str] | None:
+        """The key of server `number`, which `worker` could not reach, and this reason; -1: none.
 
         A merge with it cannot succeed, so it counts as lost.
         """
         for key in self._participants:
             if self.roster.attached[key].number == number:
-                return LostServer(key, f"{worker.name} cannot reach it")
+                return key, f"{worker.name} cannot reach it"
         return None
 
     def late(self, now: float) -> list[str]:
