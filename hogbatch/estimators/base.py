@@ -1,6 +1,6 @@
 """The common part of the three estimators."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Final, Self
 
@@ -29,6 +29,7 @@ from hogbatch.run.small import ENSEMBLE_ROWS
 SMALL_ROWS: Final = 10_000  # up to here, one thread trains
 
 
+@dataclass(kw_only=True, eq=False, repr=False)  # scikit-learn has its own __repr__ and __hash__
 class HogbatchEstimator(BaseEstimator):
     """Parameters, training and scores of an estimator.
 
@@ -94,50 +95,43 @@ class HogbatchEstimator(BaseEstimator):
         Whether progress is printed.
     """
 
-    n_features_in_: int  # F
-    trained_: Trained
-    loss_curve_: list[float]  # training loss, about once per epoch, before refit
-    validation_scores_: list[float]  # validation loss, as often; [] without early stopping
-    n_iter_: int  # epochs
+    hidden: Any = field(default="auto", kw_only=False)
+    activation: str = "relu"
+    members: int | None = None
+    recipe: str = "auto"
+    optimizer: str = "auto"
+    lr: float | None = None
+    schedule: str = "auto"
+    l2: float | None = None
+    dropout: float = 0.0
+    epochs: int | None = None
+    max_seconds: float | None = None
+    cpu_batch: str | None = None
+    gpu_batch: str | None = None
+    scale: str = "auto"
+    drop: Any = ()
+    categorical: Any = ()
+    numeric: Any = ()
+    text: Any = ()
+    decimal: str | None = None
+    workers: str = "auto"
+    policy: str = "adaptive"
+    early_stopping: bool | str = "auto"
+    validation_fraction: float | None = None
+    n_iter_no_change: int | None = None
+    refit: bool = False
+    warm_start: bool = False
+    random_state: Any = None
+    verbose: bool = False
 
-    def __init__(
-        self,
-        hidden: Any = "auto",
-        *,
-        activation: str = "relu",
-        members: int | None = None,
-        recipe: str = "auto",
-        optimizer: str = "auto",
-        lr: float | None = None,
-        schedule: str = "auto",
-        l2: float | None = None,
-        dropout: float = 0.0,
-        epochs: int | None = None,
-        max_seconds: float | None = None,
-        cpu_batch: str | None = None,
-        gpu_batch: str | None = None,
-        scale: str = "auto",
-        drop: Any = (),
-        categorical: Any = (),
-        numeric: Any = (),
-        text: Any = (),
-        decimal: str | None = None,
-        workers: str = "auto",
-        policy: str = "adaptive",
-        early_stopping: bool | str = "auto",
-        validation_fraction: float | None = None,
-        n_iter_no_change: int | None = None,
-        refit: bool = False,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
-
-    def _keep(self, parameters: Mapping[str, Any]) -> None:
-        """Set the parameters as attributes, unchanged, as scikit-learn requires of `__init__`."""
-        for name in self._get_param_names():
-            setattr(self, name, parameters[name])
+    # Set by `fit` and `partial_fit`.
+    n_features_in_: int = field(init=False)  # F
+    trained_: Trained = field(init=False)
+    # training loss, about once per epoch, before refit
+    loss_curve_: list[float] = field(init=False)
+    # validation loss, as often; [] without early stopping
+    validation_scores_: list[float] = field(init=False)
+    n_iter_: int = field(init=False)  # epochs
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,5 +1,6 @@
 """Classification with the interface of scikit-learn."""
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from hogbatch.errors import UsageError
 from hogbatch.estimators.base import HogbatchEstimator
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
     """A network, or linear model, for classes: numbers, text or booleans.
 
@@ -27,44 +29,11 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
     "none" does not.
     """
 
-    def __init__(
-        self,
-        hidden: Any = "auto",
-        *,
-        activation: str = "relu",
-        members: int | None = None,
-        recipe: str = "auto",
-        optimizer: str = "auto",
-        lr: float | None = None,
-        schedule: str = "auto",
-        l2: float | None = None,
-        dropout: float = 0.0,
-        epochs: int | None = None,
-        max_seconds: float | None = None,
-        cpu_batch: str | None = None,
-        gpu_batch: str | None = None,
-        scale: str = "auto",
-        drop: Any = (),
-        categorical: Any = (),
-        numeric: Any = (),
-        text: Any = (),
-        decimal: str | None = None,
-        category_means: str = "auto",
-        workers: str = "auto",
-        policy: str = "adaptive",
-        early_stopping: bool | str = "auto",
-        validation_fraction: float | None = None,
-        n_iter_no_change: int | None = None,
-        refit: bool = False,
-        class_weight: Any = None,
-        threshold: str | None = None,
-        label_smoothing: float = 0.0,
-        temperature: str = "off",
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
+    category_means: str = "auto"
+    class_weight: Any = None
+    threshold: str | None = None
+    label_smoothing: float = 0.0
+    temperature: str = "off"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` [N, F] of classes `y` [N]; see docs/python.md."""

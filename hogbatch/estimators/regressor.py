@@ -1,5 +1,6 @@
 """Regression with the interface of scikit-learn."""
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from hogbatch.errors import UsageError
 from hogbatch.estimators.base import HogbatchEstimator
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
     """A network, or linear model, for one or more numbers per row.
 
@@ -23,42 +25,9 @@ class HogbatchRegressor(RegressorMixin, HogbatchEstimator):
     values to their features, "none" does not.
     """
 
-    def __init__(
-        self,
-        hidden: Any = "auto",
-        *,
-        loss: str = "squared",
-        label_transform: str = "auto",
-        activation: str = "relu",
-        members: int | None = None,
-        recipe: str = "auto",
-        optimizer: str = "auto",
-        lr: float | None = None,
-        schedule: str = "auto",
-        l2: float | None = None,
-        dropout: float = 0.0,
-        epochs: int | None = None,
-        max_seconds: float | None = None,
-        cpu_batch: str | None = None,
-        gpu_batch: str | None = None,
-        scale: str = "auto",
-        drop: Any = (),
-        categorical: Any = (),
-        numeric: Any = (),
-        text: Any = (),
-        decimal: str | None = None,
-        category_means: str = "auto",
-        workers: str = "auto",
-        policy: str = "adaptive",
-        early_stopping: bool | str = "auto",
-        validation_fraction: float | None = None,
-        n_iter_no_change: int | None = None,
-        refit: bool = False,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self._keep(locals())
+    loss: str = "squared"
+    label_transform: str = "auto"
+    category_means: str = "auto"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
