@@ -301,6 +301,11 @@ class HogbatchEstimator(BaseEstimator):
         check_is_fitted(self)
         return self.trained_.model.scores(self._rows(X, reset=False), np.float64)
 
+    def _probabilities(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities [N, C] of the rows `X`."""
+        scores: Any = self._scores(X)  # the loss keeps float64
+        return np.asarray(self.trained_.model.loss.probabilities(scores), np.float64)
+
 
 def _plain(value: Any) -> Any:
     """A number of NumPy, such as one drawn by a parameter search, as a number of Python."""

@@ -74,7 +74,7 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probabilities of the classes, in the order of `classes_`: float64[N, C]."""
-        return _probabilities(self._scores(X))
+        return self._probabilities(X)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """The logarithms of `predict_proba`."""
@@ -102,12 +102,3 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
         X, y = super()._rows_to_fit(X, y, part=part)
         check_classification_targets(y)
         return X, y
-
-
-def _probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probabilities of two classes from scores[N, 1], or of C classes from scores[N, C]."""
-    if scores.shape[1] == 1:
-        scores = np.hstack([np.zeros_like(scores), scores])
-    fractions: NDArray[np.float64] = np.exp(scores - scores.max(axis=1, keepdims=True))
-    fractions /= fractions.sum(axis=1, keepdims=True)
-    return fractions

@@ -53,8 +53,7 @@ class HogbatchMultilabel(ClassifierMixin, HogbatchEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each label, independent of the others: float64[N, C]."""
-        proba: NDArray[np.float64] = np.exp(-np.logaddexp(0, -self._scores(X)))
-        return proba
+        return self._probabilities(X)
 
     def _fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, *, part: bool) -> Self:
         continues = self._continues(part)
