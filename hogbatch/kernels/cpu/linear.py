@@ -220,13 +220,6 @@ def run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, 
 
 
 @kernel
-def read(model, inputs, labels, rows, lease, hyper, space, totals):
-    """Compute the slopes of a batch."""
-    first, down = np.int64(0), np.bool_(False)  # a constant would be a type of its own
-    run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, first + 1, down)
-
-
-@kernel
 def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
     """Train as `network.train` does, for one layer with one output, on CSR inputs.
 

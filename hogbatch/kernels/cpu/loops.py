@@ -42,9 +42,9 @@ class CompiledLoop(NamedTuple):
 
     For batches in stages, open_batches(model, inputs, labels, rows, size, head) allocates their
     workspace `space`, run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first,
-    stop, down) computes stages first : stop, and read(model, inputs, labels, rows, lease, hyper,
-    space, totals) computes all gradients on one state of the model, in place of the forward stages.
-    `down` is whether backward passes pass the gradient down: False after `read`.
+    stop, down) computes stages first : stop. `down` is whether backward passes pass the gradient
+    down: False after `network.read`, which computes all gradients on one state of the model, in
+    place of the forward stages.
     """
 
     name: LoopName
@@ -52,7 +52,6 @@ class CompiledLoop(NamedTuple):
     evaluate: Callable[..., None]
     open_batches: Callable[..., Any]
     run_stages: Callable[..., None]
-    read: Callable[..., None]
 
 
 def loop_for(
@@ -71,7 +70,7 @@ def loop_for(
         from hogbatch.kernels.cpu.backbone import BackboneLoop  # only such networks need it
 
         loop = BackboneLoop(backbone)
-        return CompiledLoop("backbone", loop.train, loop.evaluate, *3 * [_in_stages])
+        return CompiledLoop("backbone", loop.train, loop.evaluate, *2 * [_in_stages])
     last = layers[-1]
     if hashed:
         from hogbatch.kernels.cpu.lsh import network as lsh  # 20 ms that other loops do not need
@@ -89,6 +88,4 @@ def _in_stages(*arguments: Any) -> None:
 
 
 def _loop(name: LoopName, module: Any, evaluate: Callable[..., None]) -> CompiledLoop:
-    return CompiledLoop(
-        name, module.train, evaluate, module.open_batches, module.run_stages, module.read
-    )
+    return CompiledLoop(name, module.train, evaluate, module.open_batches, module.run_stages)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import inlined, kernel
-from hogbatch.kernels.contract import Floats, Hyper, Links
+from hogbatch.kernels.contract import Floats, Links
 from hogbatch.kernels.cpu import dense, network
 from hogbatch.kernels.cpu.brgemm import matrix as as_matrix, multiply, submatrix, transposed
 from hogbatch.kernels.cpu.model import (
@@ -77,22 +77,10 @@ def pass_block_down(weights, grad, first, count, below):
 
 
 @kernel
-def pass_down(model, grad, below):
-    """below[B, K] = grad[B, H] @ weights."""
-    layer = model.table.shape[0] - 1
-    fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
-    weights = network.matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
-    below[:] = 0.0
-    for first in range(0, fan_out, BLOCK):
-        pass_block_down(weights, grad, first, min(BLOCK, fan_out - first), below)
-
-
-@kernel
 def step_output(model, optimizer, hyper, x, grad, output, below):
     """below[B, K] = grad[B, H] @ weights before the step; then step weights and biases.
 
-    below[B, 0]: not needed. The slots are the thread's own, `model.own_first` and
-    `model.own_second`.
+    The slots are the thread's own, `model.own_first` and `model.own_second`.
     """
     layer, batch = model.table.shape[0] - 1, x.shape[0]
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
@@ -104,8 +92,7 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
     for first in range(0, fan_out, BLOCK):
         count = min(BLOCK, fan_out - first)
         block = submatrix(as_matrix(grad), 0, first)
-        if below.shape[1] > 0:
-            pass_block_down(weights, grad, first, count, below)
+        pass_block_down(weights, grad, first, count, below)
         dense.bound_rows(optimizer, hyper, batch, x, grad[:, first : first + count])
         multiply(count, fan_in, batch, transposed(block), right, out, store)
         start, cells = offset + first * fan_in, count * fan_in
@@ -117,17 +104,8 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
             vector(model.own_second, start, cells),
             vector(model.params, start, cells),
         )
-    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
-    dense.bias_gradient(grad, output.bias)
-    offset = model.table[layer, BIAS]
-    step_row(
-        optimizer,
-        plain,
-        output.bias,
-        vector(model.own_first, offset, fan_out),
-        vector(model.own_second, offset, fan_out),
-        vector(model.params, offset, fan_out),
-    )
+    first, second = model.own_first, model.own_second
+    network.step_bias(model, layer, optimizer, hyper, grad, first, second, output.bias)
 
 
 class WideSpace(NamedTuple):
@@ -167,27 +145,12 @@ def run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first, 
     exact = corrected(lease.optimizer, hyper, space.number[0])
     if first <= layers < stop:
         own = with_own_slots(lease.optimizer, exact, lease.threads)
-        passed = x.shape[1] if down else 0
-        below = network.matrix(kept.grads, kept.starts[hidden], size, passed)
+        below = network.matrix(kept.grads, kept.starts[hidden], size, x.shape[1])
         step_output(model, lease.optimizer, own, x, grad, space.output, below)
         dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below, lease.dropout)
     if stop > layers + 1:
         low, high = 2 * layers - stop, min(hidden, 2 * layers - first)
         network.backward(model, low, high, down, inputs, rows, lease, exact, space.links, kept)
-
-
-@kernel
-def read(model, inputs, labels, rows, lease, hyper, space, totals):
-    """Compute all gradients of a batch."""
-    layers, size, kept = model.table.shape[0], rows.shape[0], space.hidden
-    hidden = layers - 1
-    run_stages(model, inputs, labels, rows, lease, hyper, space, totals, 0, layers, False)
-    x = network.matrix(kept.activations, kept.starts[hidden], size, model.table[hidden, FAN_IN])
-    below = network.matrix(kept.grads, kept.starts[hidden], size, x.shape[1])
-    grad = network.matrix(space.output.grad, 0, size, model.table[hidden, FAN_OUT])
-    pass_down(model, grad, below)
-    dense.activate_backward(model.table[hidden - 1, ACTIVATION], x, below, lease.dropout)
-    network.pass_to_first(model, hidden, rows, kept, lease.dropout)
 
 
 @kernel

@@ -17,6 +17,7 @@ from hogbatch.data.batch import Examples
 from hogbatch.kernels.contract import ACTIVE, TOTALS, UPDATES, Hyper
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
+from hogbatch.kernels.cpu.network import read
 from hogbatch.model.network import Network
 from hogbatch.store.model import SharedModel
 from hogbatch.workers.compute.assignment import Assignment
@@ -104,7 +105,7 @@ class StagedBatch(ABC):
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
-        """The first arguments of `run_stages` and `read`."""
+        """The first arguments of `run_stages`, and those of `read`."""
         settings = self._settings, self._hyper
         return *self._model, *self._data, *settings, self._space, self.totals
 
@@ -131,7 +132,10 @@ class LayerBatch(StagedBatch):
 
 
 class DelayedBatch(StagedBatch):
-    """The first stage computes all gradients; the others update the layers, last to first."""
+    """The first stage computes all gradients; the others update the layers, last to first.
+
+    Only networks of the dense loop have such batches: those of teams.
+    """
 
     @property
     def stages(self) -> int:
@@ -144,7 +148,7 @@ class DelayedBatch(StagedBatch):
             return
         if first == 0:
             self._model[0].steps[0] = self._shared.steps[0]
-            self._shared.loop.read(*self._arguments)
+            read(*self._arguments)
         if first <= 1 < stop:
             self._shared.steps[0] += int(self.totals[UPDATES])
         before = self._shared.layers - 1  # stages of the kernels that the first one replaces

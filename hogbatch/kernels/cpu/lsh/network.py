@@ -41,7 +41,6 @@ from hogbatch.kernels.cpu.network import (
     forward,
     links_for,
     matrix,
-    pass_to_first,
     workspace,
 )
 
@@ -207,15 +206,6 @@ def run_stages(model, finder, inputs, labels, rows, lease, hyper, space, totals,
     if stop > layers + 1 and space.count[0] > 0:
         low, high = 2 * layers - stop, min(hidden, 2 * layers - first)
         backward(model, low, high, down, inputs, rows, lease, exact, space.links, kept)
-
-
-@kernel
-def read(model, finder, inputs, labels, rows, lease, hyper, space, totals):
-    """Compute all gradients of a batch."""
-    layers = model.table.shape[0]
-    run_stages(model, finder, inputs, labels, rows, lease, hyper, space, totals, 0, layers, False)
-    if space.count[0] > 0:
-        pass_to_first(model, layers - 1, rows, space.hidden, lease.dropout)
 
 
 @kernel

@@ -13,6 +13,7 @@ from tests.support.assignments import assignment, examples, wide
 
 ROWS, BATCH = 48, 5
 KINDS = "dense", "sparse", "linear", "wide", "hashed"
+OF_TEAMS = "dense", "sparse"  # those with batches of teams
 
 
 def given(kind, optimizer="adagrad"):

@@ -6,11 +6,13 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.cpu.loops import loop_for
+from hogbatch.kernels.cpu.network import read
 from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
 from tests.unit.simulate.rehearsal.conftest import (
     BATCH,
     KINDS,
+    OF_TEAMS,
     batch_rows,
     concurrent,
     given,
@@ -58,7 +60,7 @@ class PlainBatch:
                 self.loop.run_stages(*self.arguments, stage, stage + 1, True)
             elif stage == 0:
                 self.state.steps[:] = self.shared.steps
-                self.loop.read(*self.arguments)
+                read(*self.arguments)
             else:
                 self.shared.steps[0] += stage == 1
                 first = self.layers + stage - 1
@@ -81,12 +83,17 @@ def run(new_batch, threads, arguments):
         batch.run(batch.stages)
 
 
-@pairs(
-    kind=KINDS,
-    optimizer=OPTIMIZERS,
-    team=[False, True],
-)
-def test_overlapping_batches(kind, optimizer, team):
+@pairs(kind=KINDS, optimizer=OPTIMIZERS)
+def test_overlapping_batches(kind, optimizer):
+    compare_overlapping_batches(kind, optimizer, team=False)
+
+
+@pairs(kind=OF_TEAMS, optimizer=OPTIMIZERS)
+def test_overlapping_batches_of_teams(kind, optimizer):
+    compare_overlapping_batches(kind, optimizer, team=True)
+
+
+def compare_overlapping_batches(kind, optimizer, *, team):
     real, plain = given(kind, optimizer), given(kind, optimizer)
     model, arguments = concurrent(real), settings(real)
     numbers, tables, others = range(max(ORDER) + 1), tables_of(real), tables_of(plain)
