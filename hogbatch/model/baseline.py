@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.losses import Loss, OfNumbers
+from hogbatch.config.losses import Loss, LossAndMetrics, OfNumbers
 from hogbatch.config.metrics import CUTOFFS
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels
 from hogbatch.data.encode import Encoding, label_text
-from hogbatch.kernels.blocks import ScoreSummary
+from hogbatch.kernels.blocks import ScoreSummary, softmax_losses
 from hogbatch.kernels.contract import LOSS, TOTALS
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.printable import rounded
@@ -24,13 +24,6 @@ class Baseline(NamedTuple):
 
     scores: Doubles  # [C]
     prediction: str  # in words, for "always predicting ..."
-
-
-class BaselineResult(NamedTuple):
-    """The results of a baseline on a set."""
-
-    loss: float  # mean per row
-    values: dict[str, float]  # metric name → value
 
 
 def baseline_of(loss: Loss, encoding: Encoding, labels: Labels) -> Baseline:
@@ -70,7 +63,7 @@ def baseline_of(loss: Loss, encoding: Encoding, labels: Labels) -> Baseline:
 
 def evaluate_baseline(
     baseline: Baseline, loss: Loss, encoding: Encoding, labels: Labels
-) -> BaselineResult:
+) -> LossAndMetrics:
     """Loss and metrics on rows with these labels, in the unit of the labels.
 
     Metrics that need all scores are left out if there are many.
@@ -90,7 +83,7 @@ def evaluate_baseline(
     else:
         scored = Scored(loss, labels, scores)
     values = {name: value for name, value in measure(scored).items() if np.isfinite(value)}
-    return BaselineResult(loss.in_units(mean, {}, encoding.unit).loss, values)
+    return LossAndMetrics(loss.in_units(mean, {}, encoding.unit).loss, values)
 
 
 def _mean_loss(loss: Loss, labels: Labels, scores: NDArray[Any]) -> float:
@@ -105,11 +98,10 @@ def _mean_loss(loss: Loss, labels: Labels, scores: NDArray[Any]) -> float:
     summary = ScoreSummary(1, 1, loss.kind)
     summary.add(0, constant[np.newaxis].copy())
     sums = np.bincount(owners, constant[columns], rows)
-    if not loss.normalised:
-        return float(summary.total[0] - np.average(sums, weights=weights))
-    labels_of_row = np.bincount(owners, minlength=rows)
-    whole = np.log(summary.total[0]) + summary.highest[0]
-    losses = np.where(labels_of_row, whole - sums / np.maximum(labels_of_row, 1), 0.0)
+    losses = summary.total - sums
+    if loss.normalised:
+        counts = np.bincount(owners, minlength=rows)
+        losses = softmax_losses(summary.total, summary.highest, sums, counts)
     return float(np.average(losses, weights=weights))
 
 

@@ -27,7 +27,7 @@ def assess(components: RunComponents, finish: Finish) -> Iterator[BaselineMeasur
         baseline = baseline_of(loss, encoding, data.train.labels)
         for name, (_, values) in results.items():
             found = evaluate_baseline(baseline, loss, encoding, data.sets[name].labels)
-            shown = {each: found.values[each] for each in values if each in found.values}
+            shown = {each: found.metrics[each] for each in values if each in found.metrics}
             measured = BaselineMeasured(name, baseline.prediction, found.loss, shown)
             yield measured
         by_metric = (recorder.label_vectors or {}).get("weight")  # has chosen, whatever the loss

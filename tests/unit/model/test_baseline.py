@@ -73,14 +73,14 @@ def test_predictions_are_named_and_have_metrics():
     ):
         labels, encoding = labels_for(loss)
         found = baseline_of(LOSSES[loss], encoding, labels)
-        values = evaluate_baseline(found, LOSSES[loss], encoding, labels).values
+        values = evaluate_baseline(found, LOSSES[loss], encoding, labels).metrics
         counts = np.bincount(labels.indices if len(labels.indices) else labels.values.astype(int))
         assert found.prediction == prediction
         assert values[metric] == pytest.approx(counts.max() / ROWS)
         assert values["auc"] == 0.5
     labels, encoding = labels_for("squared")
     found = baseline_of(LOSSES["squared"], encoding, labels)
-    values = evaluate_baseline(found, LOSSES["squared"], encoding, labels).values
+    values = evaluate_baseline(found, LOSSES["squared"], encoding, labels).metrics
     assert found.prediction == f"the mean, {labels.values.mean() * 4 + 10:.6g}"
     assert values["rmse"] == pytest.approx(labels.values.std() * 4)
     assert values["r2"] == pytest.approx(0, abs=1e-6)
@@ -103,8 +103,8 @@ def test_the_baseline_of_several_targets_is_the_mean_of_those_of_each(loss):
     power = LOSSES[loss].unit_power
     losses = [own.loss / scale[n] ** power for n, own in enumerate(each)]
     assert together.loss == pytest.approx(np.mean(losses))
-    for name, value in together.values.items():
-        assert value == pytest.approx(np.mean([own.values[name] for own in each]), abs=1e-9)
+    for name, value in together.metrics.items():
+        assert value == pytest.approx(np.mean([own.metrics[name] for own in each]), abs=1e-9)
 
 
 def test_of_many_scores_the_metrics_are_those_of_the_best_columns(monkeypatch):
@@ -114,5 +114,5 @@ def test_of_many_scores_the_metrics_are_those_of_the_best_columns(monkeypatch):
     monkeypatch.setattr(module, "MAX_CONSTANTS", 1)
     few = evaluate_baseline(found, loss, encoding, labels)
     assert few.loss == whole.loss
-    assert few.values == {name: whole.values[name] for name in few.values}
-    assert {*few.values} == {"accuracy", "balanced_accuracy", "f1_macro"}
+    assert few.metrics == {name: whole.metrics[name] for name in few.metrics}
+    assert {*few.metrics} == {"accuracy", "balanced_accuracy", "f1_macro"}
