@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -13,7 +14,6 @@ from hogbatch.events.event import AnyEvent
 from hogbatch.events.names import METRICS, MLFLOW_RUN, MODEL, TENSORBOARD, WANDB, WANDB_RUN
 from hogbatch.events.records import Evaluation, IntervalSpeed, RunTotals
 from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
-from hogbatch.views.trackers.csv_file import CsvFile
 from hogbatch.views.trackers.names import evaluation_values
 
 PATIENCE_S: Final = 30.0  # for all trackers together, at the end of a run
@@ -24,30 +24,25 @@ FILES: Final = {  # of each tracker in the run directory
     "mlflow": (MLFLOW_RUN,),
     "wandb": (WANDB, WANDB_RUN),
 }
+CLASSES: Final = {  # their modules and names
+    "csv": ("hogbatch.views.trackers.csv_file", "CsvFile"),
+    "tensorboard": ("hogbatch.views.trackers.tensorboard_events", "TensorBoardEvents"),
+    "mlflow": ("hogbatch.views.trackers.mlflow_run", "MlflowRun"),
+    "wandb": ("hogbatch.views.trackers.wandb_run", "WandbRun"),
+}
 
 
 def tracker_class(name: str) -> Callable[[RunStart], Tracker]:
     """Import the tracker `name`; UsageError if its package cannot be imported."""
+    module, own = CLASSES[name]
     try:
-        match name:
-            case "tensorboard":
-                from hogbatch.views.trackers.tensorboard_events import TensorBoardEvents
-
-                return TensorBoardEvents
-            case "mlflow":
-                from hogbatch.views.trackers.mlflow_run import MlflowRun
-
-                return MlflowRun
-            case "wandb":
-                from hogbatch.views.trackers.wandb_run import WandbRun
-
-                return WandbRun
+        found: Callable[[RunStart], Tracker] = getattr(import_module(module), own)
     except ImportError as error:
         raise UsageError(
             f"log {name} needs the package {name}, which cannot be imported ({error}): "
             f"pip install 'hogbatch[{name}]'"
         ) from error
-    return CsvFile
+    return found
 
 
 class Feed:
