@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,25 +72,20 @@ def _together(runs: list["_Run"], rows: int) -> tuple[float, float]:
     Returns the mean seconds of computing of a thread, and the seconds from the first start to the
     last end.
     """
-    took: list[tuple[float, float, float]] = []
     barrier = threading.Barrier(len(runs))
     cores = sorted(os.sched_getaffinity(0))
 
-    def work(run: "_Run", core: int) -> None:
+    def work(run: "_Run", core: int) -> tuple[float, float, float]:
         if 1 < len(runs) <= len(cores):
             os.sched_setaffinity(0, {core})  # of this thread
         drawn = run.draw(rows)  # in Python, in which threads take turns
         barrier.wait()
         began, computing = time.perf_counter(), time.thread_time()
         run.train(drawn)
-        took.append((time.thread_time() - computing, began, time.perf_counter()))
+        return time.thread_time() - computing, began, time.perf_counter()
 
-    pairs = zip(runs, itertools.cycle(cores), strict=False)
-    threads = [threading.Thread(target=work, args=pair) for pair in pairs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(runs)) as pool:
+        took = list(pool.map(work, runs, itertools.cycle(cores)))
     computing, begins, ends = zip(*took, strict=True)
     return sum(computing) / len(took), max(ends) - min(begins)
 
