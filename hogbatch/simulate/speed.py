@@ -15,8 +15,6 @@ MEASURED = [2**power for power in range(4, 17)]  # rows of the batches that a GP
 EVALUATION_SPEEDUP = 3.0  # over training, since there is no backward pass
 MAX_WORKERS = 16_384
 
-DEVICES: dict[str, Device] = {"cpu": "cpu", "gpu": "gpu"}
-
 
 @dataclass(frozen=True, slots=True)
 class Speed:
@@ -54,7 +52,7 @@ def _parse(part: str) -> tuple[int, Speed]:
     match = re.fullmatch(rf"(cpu|gpu):(\d+)x({number})rows/s(?:@half=({number}))?", part)
     if match is None or int(match[2]) < 1 or not 0 < float(match[3]) < 1e12:
         raise UsageError(f"workers: expected a list such as {EXAMPLE!r}; got {part!r}")
-    device = DEVICES[match[1]]
+    device: Device = "gpu" if match[1] == "gpu" else "cpu"
     usual = GPU_HALF if device == "gpu" else 0.0
     half = usual if match[4] is None else float(match[4])
     return int(match[2]), Speed(device, float(match[3]), half)
