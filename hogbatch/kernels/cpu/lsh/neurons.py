@@ -10,12 +10,13 @@ from hogbatch.kernels.contract import LINEAR, Floats, Hyper
 from hogbatch.kernels.cpu import dense
 from hogbatch.kernels.cpu.dots import prefetch_line
 from hogbatch.kernels.cpu.intrinsics import address
+from hogbatch.kernels.cpu.linear import cells_of
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, vector
 from hogbatch.kernels.cpu.network import matrix, slots_at
 from hogbatch.kernels.cpu.rows import LINE, Chains
-from hogbatch.kernels.cpu.rules import step_row
+from hogbatch.kernels.cpu.rules import step_cell
 from hogbatch.kernels.cpu.sparse import step_panels
 
 HASH_BLOCK = 192  # outputs hashed together: as many as stay in the L1 and L2 caches
@@ -30,8 +31,6 @@ class NeuronBuffers(NamedTuple):
     gradient: Floats  # [A, K]
     bias: Floats  # [A]
     bias_gradient: Floats  # [A]
-    first: Floats  # [A]: the slots of the biases
-    second: Floats  # [A]
     scores: Floats  # [B, A]
     grad: Floats  # [B, A]
     zero_bias: Floats  # [K], zeros
@@ -53,8 +52,6 @@ def neuron_buffers(model, batch, max_active):
     return NeuronBuffers(
         dense.aligned(max_active * fan_in),
         dense.aligned(max_active * fan_in),
-        dense.aligned(max_active),
-        dense.aligned(max_active),
         dense.aligned(max_active),
         dense.aligned(max_active),
         dense.aligned(batch * max_active),
@@ -173,37 +170,11 @@ def refresh_sketches(model, sketches, active, phase, neurons):
 def step_biases(model, optimizer, hyper, grad, active, neurons):
     """Update the biases of active[A]; weight decay is never applied to them."""
     layer, count = model.table.shape[0] - 1, active.shape[0]
-    offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
     dense.bias_gradient(grad, neurons.bias_gradient[: grad.shape[1]])
     plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
-    bias = vector(model.params, offset, fan_out)
-    first, second = vector(model.first, offset, fan_out), vector(model.second, offset, fan_out)
-    packed_first, packed_second = (
-        neurons.first[: min(count, first.shape[0])],
-        neurons.second[: min(count, second.shape[0])],
-    )
-    packed = neurons.bias[:count]
-    gather_cells(active, bias, packed)
-    gather_cells(active, first, packed_first)
-    gather_cells(active, second, packed_second)
-    step_row(optimizer, plain, neurons.bias_gradient[:count], packed_first, packed_second, packed)
-    scatter_cells(active, packed, bias)
-    scatter_cells(active, packed_first, first)
-    scatter_cells(active, packed_second, second)
-
-
-@kernel
-def gather_cells(active, cells, packed):
-    """packed[a] = cells[active[a]]; does nothing if there are no cells."""
-    for a in range(packed.shape[0]):
-        packed[a] = cells[active[a]]
-
-
-@kernel
-def scatter_cells(active, packed, cells):
-    """cells[active[a]] = packed[a]; does nothing if there are no cells."""
-    for a in range(packed.shape[0]):
-        cells[active[a]] = packed[a]
+    cells = cells_of(model, model.table[layer, BIAS], model.table[layer, FAN_OUT])
+    for a in range(count):
+        step_cell(optimizer, plain, neurons.bias_gradient[a], cells, active[a])
 
 
 @kernel
