@@ -4,12 +4,9 @@ Numba would compile the micro-kernels again into each function that calls them. 
 call those of a library by name.
 """
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -18,6 +15,7 @@ from numba.core import cgutils
 
 from hogbatch.jit import cache_directory
 from hogbatch.machine.cachedir import exposure, make_directory
+from hogbatch.machine.files import replace_file
 
 CHECKSUM_BYTES = 16
 END_OF_NAMES = b"\n"  # in a cached file, between the names of the functions and their code
@@ -87,18 +85,11 @@ def _object_file(
     code = target.emit_object(llvm.parse_assembly(str(module)))
     content = " ".join(functions).encode() + END_OF_NAMES + code
     if safe:
-        _write_cache(path, content + _checksum(content))
+        with suppress(OSError):  # a cache that cannot be written is not an error
+            make_directory(path.parent)
+            replace_file(path, [content, _checksum(content)])
     return functions, code
 
 
 def _checksum(content: bytes) -> bytes:
     return blake2b(content, digest_size=CHECKSUM_BYTES).digest()
-
-
-def _write_cache(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically; a cache that cannot be written is not an error."""
-    with suppress(OSError):
-        make_directory(path.parent)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-        os.replace(file.name, path)
