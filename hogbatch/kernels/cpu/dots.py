@@ -32,7 +32,7 @@ _DOT_ARGUMENTS = [INT32.as_pointer(), POINTER, INT, INT, POINTER, POINTER]
 _SUMS = 4  # independent partial sums, to hide the latency of the additions
 
 
-def _write_dot(module: ir.Module) -> None:
+def _write(module: ir.Module) -> list[str]:
     """Generate out[0] += the sum of values[n] * weights[indices[n]] over n in start:stop."""
     w = FunctionBuilder(module, DOT_ROW, _DOT_ARGUMENTS)
     indices, values, start, stop, weights, out = w.function.args
@@ -59,10 +59,6 @@ def _write_dot(module: ir.Module) -> None:
     a, b, c, d = w.loop(whole, stop, 1, sums, one)
     build.store(build.fadd(build.fadd(a, b), build.fadd(c, d)), out)
     build.ret_void()
-
-
-def _write(module: ir.Module) -> list[str]:
-    _write_dot(module)
     return [DOT_ROW]
 
 

@@ -5,7 +5,8 @@ A micro-kernel is LLVM IR generated at run time, as LIBXSMM generates machine co
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -167,11 +168,11 @@ class FunctionBuilder:
         build.position_at_end(after)
         return new
 
-    def switch(self, key: ir.Value, bodies: Sequence[Callable[[], None]]) -> None:
+    def switch(self, key: ir.Value, bodies: Mapping[int, Callable[[], object]]) -> None:
         """Run bodies[key]."""
         after = self.build.append_basic_block("after")
         switch = self.build.switch(key, after)
-        for case, body in enumerate(bodies):
+        for case, body in bodies.items():
             block = self.build.append_basic_block("case")
             switch.add_case(number(case), block)
             self.build.position_at_end(block)
@@ -181,15 +182,8 @@ class FunctionBuilder:
 
     def dispatch(self, key: ir.Value, functions: dict[int, ir.Function], arguments: Values) -> None:
         """functions[key](*arguments)."""
-        after = self.build.append_basic_block("after")
-        switch = self.build.switch(key, after)
-        for case, function in functions.items():
-            block = self.build.append_basic_block("case")
-            switch.add_case(number(case), block)
-            self.build.position_at_end(block)
-            self.build.call(function, arguments)
-            self.build.branch(after)
-        self.build.position_at_end(after)
+        calls = {n: partial(self.build.call, each, arguments) for n, each in functions.items()}
+        self.switch(key, calls)
 
     def horizontal_sums(self, vectors: Values) -> ir.Value:
         """Sum each of WIDTH vectors: lane j of the result is the sum of vectors[j].

@@ -146,7 +146,7 @@ def _apply_epilogue(
         for x, target, offset in zip(sums, targets, biases * rows, strict=True):
             w.store(w.maximum(floors, w.build.fadd(x, offset)), target, mask)
 
-    w.switch(kind, [store, add, activate])
+    w.switch(kind, {STORE: store, ADD: add, ACTIVATE: activate})
 
 
 def _write_outer(module: ir.Module) -> None:
@@ -236,7 +236,7 @@ def _store_pieces(
             old.align = 4
             w.build.store(w.build.fadd(piece, old), target).align = 4
 
-    w.switch(adds, [store, add])
+    w.switch(adds, {0: store, 1: add})
 
 
 def _write_dot(module: ir.Module) -> None:
@@ -281,7 +281,7 @@ def _write_transpose(module: ir.Module) -> None:
             w.store(row, target, mask)
 
     full = w.build.icmp_signed("==", w.build.add(rows, columns), number(2 * WIDTH))
-    w.switch(w.build.select(full, number(0), number(1)), [whole, partly])
+    w.switch(w.build.select(full, number(1), number(0)), {1: whole, 0: partly})
     w.build.ret_void()
 
 
