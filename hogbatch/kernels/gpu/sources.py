@@ -47,22 +47,9 @@ def _text(name: str) -> str:
     return (resources.files(__package__) / "cuda" / name).read_text(encoding="utf-8")
 
 
-KERNELS: Final = {  # the extern "C" names of each source
-    "dense": (
-        *("gather_dense", "to_operands", "add_bias_and_activate", "drop"),
-        *("activate_backward", "scale", "bound_rows", "narrow_forward", "narrow_backward"),
-        *("sum_columns", "narrow_gradient", "forget_not_finite", "step"),
-    ),
-    "sparse": (
-        *("gather_sparse", "csr_forward", "csr_bound_rows"),
-        *("find_touched", "unmark", "add_up", "step_touched"),
-    ),
-    "losses": ("loss_gradient", "narrow_loss_gradient", "loss_and_metrics"),
-    "replica": ("hand_over", "drain", "add", "take_rows", "rejoin_rows", "add_rows"),
-    "staging": ("copy_rows", "copy_cells", "find_spans", "add_lengths"),
-}
+NAMES: Final = "dense", "sparse", "losses", "replica", "staging"
 
-SOURCES: Final = {name: _DEFINES + _text("common.cuh") + _text(f"{name}.cu") for name in KERNELS}
+SOURCES: Final = {name: _DEFINES + _text("common.cuh") + _text(f"{name}.cu") for name in NAMES}
 
 # The same with operands of matrix products in bfloat16, which CuPy's arrays hold as uint16.
 BFLOAT16_SOURCES: Final = {name: "#define BFLOAT16\n" + text for name, text in SOURCES.items()}

@@ -9,12 +9,26 @@ from pathlib import Path
 import pytest
 
 from hogbatch.kernels.gpu import sources
-from hogbatch.kernels.gpu.sources import BFLOAT16_SOURCES, KERNELS, SOURCES
+from hogbatch.kernels.gpu.sources import BFLOAT16_SOURCES, SOURCES
 from tests.support.pairs import pairs
 
 WHEEL = "nvidia-cuda-nvrtc-cu12"
 GPU = Path(sources.__file__).parent
 PROJECT = GPU.parents[2]
+KERNELS = {  # the extern "C" names of each source
+    "dense": (
+        *("gather_dense", "to_operands", "add_bias_and_activate", "drop"),
+        *("activate_backward", "scale", "bound_rows", "narrow_forward", "narrow_backward"),
+        *("sum_columns", "narrow_gradient", "forget_not_finite", "step"),
+    ),
+    "sparse": (
+        *("gather_sparse", "csr_forward", "csr_bound_rows"),
+        *("find_touched", "unmark", "add_up", "step_touched"),
+    ),
+    "losses": ("loss_gradient", "narrow_loss_gradient", "loss_and_metrics"),
+    "replica": ("hand_over", "drain", "add", "take_rows", "rejoin_rows", "add_rows"),
+    "staging": ("copy_rows", "copy_cells", "find_spans", "add_lengths"),
+}
 
 
 @pytest.fixture(scope="session")
