@@ -5,8 +5,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Final, Self, TextIO
+from typing import Any, Final, Self, TextIO
 
 from rich.console import Console as RichConsole, ConsoleDimensions, Group
 from rich.live import Live
@@ -40,14 +39,9 @@ class Terminal(RichConsole):
         super().__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         try:
-            super().__exit__(kind, error, traceback)
+            super().__exit__(*error)
         except OSError:
             self.quiet = True
         finally:
