@@ -50,7 +50,7 @@ ONLY_DECIDE = {  # packages, and their modules without a clock, files, processes
     "simulate": "",
     "store": "layout merge",
     "views.live": "activity frame",
-    "views.report": "figures markup reported tables",
+    "views.report": "figures markup predictions reported tables",
     "views.trackers": "base names",
     "workers": "compute",
 }

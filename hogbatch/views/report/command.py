@@ -13,14 +13,13 @@ from hogbatch.events.names import MODEL, REPORT
 from hogbatch.events.state import RunState
 from hogbatch.machine.files import replace_file
 from hogbatch.version import version
-from hogbatch.views.report.reported import MARK, LeftOut, Predictions, ReportedRun
+from hogbatch.views.report.reported import MARK, Predictions, ReportedRun
 from hogbatch.views.status.run_files import RunFollower, expect_run, read_settings, read_summary
 
 MAX_RUNS: Final = 24
 if TYPE_CHECKING:  # these need NumPy
     from hogbatch.config.train import TrainConfig
     from hogbatch.data.load import LoadedData
-    from hogbatch.model.importances import Importance
     from hogbatch.views.console import Console
 
     ReadData = Callable[[TrainConfig, Console], LoadedData]
@@ -81,39 +80,36 @@ def read_run(run_dir: Path, name: str, read_data: "ReadData") -> ReportedRun:
         settings = read_settings(run_dir)
     except DataError as error:
         problem = str(error)
-    predictions, importances = quality(run_dir, report.run, read_data)
-    return ReportedRun(name, report, settings, problem, predictions, importances)
+    try:
+        predictions = _predictions(run_dir, report.run, read_data)
+    except MemoryError:
+        predictions = Predictions(left_out="there is not enough memory for the data.")
+    except (HogbatchError, OSError, KeyError, TypeError, ValueError) as error:
+        predictions = Predictions(left_out=str(error))
+    return ReportedRun(name, report, settings, problem, predictions)
 
 
-def quality(
-    run_dir: Path, run: RunState, read_data: "ReadData"
-) -> tuple[Predictions | None, "tuple[Importance, ...]"]:
-    """The predictions of the saved model and the importances of columns.
+def _predictions(run_dir: Path, run: RunState, read_data: "ReadData") -> Predictions:
+    """The predictions of the saved model on the test set, or on the validation set without one.
 
-    They are those on the test set, or on the validation set without one. None if the run has
-    neither or has label lists.
+    There are none if the run has neither or has label lists. Errors as of `measure`.
     """
     started = run.started
     if started is None or started.loss not in LOSSES or LOSSES[started.loss].label_lists:
-        return None, ()
+        return Predictions()
     name: SetName = "test" if started.test_rows else "validation"
     rows = started.test_rows or started.validation_rows
     if not rows:
-        return None, ()
+        return Predictions()
     if not (run_dir / MODEL).is_file():
-        return LeftOut("the run has not saved a model."), ()
-    try:
-        result = (read_summary(run_dir) or {}).get(name)
-        if run.ended is None or not isinstance(result, dict):
-            return LeftOut(f"the run has not recorded the {name} loss of its model."), ()
-        # Imported here: it needs NumPy, and reading data needs Numba.
-        from hogbatch.views.report.evaluation import measure
+        raise DataError("the run has not saved a model.")
+    result = (read_summary(run_dir) or {}).get(name)
+    if run.ended is None or not isinstance(result, dict):
+        raise DataError(f"the run has not recorded the {name} loss of its model.")
+    # Imported here: it needs NumPy, and reading data needs Numba.
+    from hogbatch.views.report.evaluation import measure
 
-        return measure(run_dir, name, float(result["loss"]), rows, read_data)
-    except MemoryError:
-        return LeftOut("there is not enough memory for the data."), ()
-    except (HogbatchError, OSError, KeyError, TypeError, ValueError) as error:
-        return LeftOut(f"{error}"), ()
+    return measure(run_dir, name, float(result["loss"]), rows, read_data)
 
 
 def _expect_replaceable(path: Path) -> None:

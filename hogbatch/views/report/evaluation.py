@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from hogbatch.data.load import LoadedData
 from hogbatch.data.order import take
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.source import ARRAYS
+from hogbatch.errors import DataError
 from hogbatch.events.names import CONFIG, MODEL
 from hogbatch.kernels.blocks import count
 from hogbatch.model.file import load_model
@@ -27,28 +27,23 @@ from hogbatch.model.importances import Importance, importances_of
 from hogbatch.model.prediction import evaluate_rows
 from hogbatch.model.trained import Floats, Model
 from hogbatch.views.console import Console, PlainConsole
-from hogbatch.views.report.reported import (
-    Bin,
-    ClassResult,
-    LeftOut,
-    ManyClasses,
-    Numbers,
-    Predictions,
-    Quality,
-    Residuals,
+from hogbatch.views.report.chart import Chart, chart_settings
+from hogbatch.views.report.predictions import (
+    calibration,
+    class_table,
+    confusion_table,
+    measures,
+    number_table,
+    predicted_numbers,
+    residuals,
 )
+from hogbatch.views.report.reported import Predictions, ReportTable
 
 MAX_LABELS: Final = 20  # of a confusion matrix, or targets in a table
 MAX_BYTES: Final = 100_000_000  # of the data files
 MAX_MULTIPLICATIONS: Final = 1e11  # one or two seconds on a few cores
 REPEATS: Final = 5  # of each column that is shuffled
 MIN_SHUFFLED: Final = 100  # rows
-BINS: Final = 10
-MIN_ROWS: Final = 5  # of a class among the worst
-MAX_WORST: Final = 20
-MAX_POINTS: Final = 500
-OUTER: Final = (0.01, 0.99)  # quantiles of residuals; larger ones are in the outer bins
-RESIDUAL_BINS: Final = 20
 TOLERANCE: Final = 1e-3  # between the loss that the run has recorded and that found here
 CHANGED: Final = "the data are not those of the run any more."
 
@@ -59,35 +54,32 @@ def measure(
     recorded: float,
     rows: int,
     read_data: Callable[[TrainConfig, Console], LoadedData],
-) -> tuple[Predictions | None, tuple[Importance, ...]]:
-    """The predictions of the saved model of a run on set `name`, or why they are left out.
+) -> Predictions:
+    """The predictions of the saved model of a run on set `name`, and importances of columns.
 
-    The second result are the importances of columns.
-
-    None if the model has label lists. The loss `recorded` of `rows` rows is that of the saved
-    model; other data are recognised by it. Errors as of `load_model` and `read_data`, OSError,
-    MemoryError.
+    There are none if the model has label lists. The loss `recorded` of `rows` rows is that of the
+    saved model; other data are recognised by it. DataError if the predictions are left out, and
+    errors as of `load_model` and `read_data`, OSError, MemoryError.
     """
     model = load_model(run_dir / MODEL)
     if model.encoding.kind == "multilabel":
-        return None, ()
+        return Predictions()
     config = merge_sources({"quiet": True}, run_dir / CONFIG)
-    if problem := _unreadable(config):
-        return LeftOut(problem), ()
+    _expect_readable(config)
     weights = sum(tensor.size for tensor in model.tensors.values()) * len(model.members)
     if weights * rows > MAX_MULTIPLICATIONS:
-        reason = "the predictions would take long; hogbatch evaluate computes the metrics."
-        return LeftOut(reason), ()
+        raise DataError("the predictions would take long; hogbatch evaluate computes the metrics.")
     data = read_data(config, PlainConsole(quiet=True))
     held_out = data.sets.get(name)
     if held_out is None or not _same(model, data.encoding, held_out, rows):
-        return LeftOut(CHANGED), ()
+        raise DataError(CHANGED)
     plain = model.plain
     loss = evaluate_rows(plain, held_out)["loss"]
     if not math.isclose(loss, recorded, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2):
-        return LeftOut(CHANGED), ()
-    predictions = _predictions(plain, held_out, model.target_names)
-    return replace(predictions, rows_of=name), importances(model, held_out, weights)
+        raise DataError(CHANGED)
+    with chart_settings():
+        shown = _shown(plain, held_out, model.target_names, name)
+    return Predictions(shown, importances(model, held_out, weights))
 
 
 def importances(model: Model, held_out: Examples, weights: int) -> tuple[Importance, ...]:
@@ -105,42 +97,70 @@ def importances(model: Model, held_out: Examples, weights: int) -> tuple[Importa
     return tuple(importances_of(model, some, REPEATS))
 
 
-def _predictions(
-    model: Model, held_out: Examples, targets: Sequence[str]
-) -> Quality | ManyClasses | Numbers:
+def _shown(
+    model: Model, held_out: Examples, targets: Sequence[str], rows_of: SetName
+) -> list[ReportTable | Chart]:
     """The predictions of a model without scaling and encoding."""
-    inputs, labels, encoding = held_out.inputs, held_out.labels.values, model.encoding
+    inputs, encoding = held_out.inputs, model.encoding
     if isinstance(model.loss, OfNumbers):
         predicted = model.predict(inputs)
-        true = encoding.numbers_of(labels.reshape(predicted.shape))
-        if len(targets) == 1:
-            return numbers_of(predicted, true)
-        return _of_targets(targets, predicted, true)
-    classes = labels.astype(np.int64)
+        true = encoding.numbers_of(held_out.labels.values.reshape(predicted.shape))
+        if len(targets) > 1:
+            return [number_table(_measures_of_targets(targets, predicted, true), rows_of)]
+        return [
+            number_table(measures(predicted, true), rows_of),
+            predicted_numbers(predicted, true, rows_of),
+            residuals(predicted, true, rows_of),
+        ]
+    classes = held_out.labels.values.astype(np.int64)
     if encoding.outputs > MAX_LABELS:
-        names = list(map(label_text, encoding.classes))
-        return classes_of(names, model.top(inputs, 1)[:, 0], classes)
-    return quality_of(model, model.scores(inputs), classes)
+        labels = list(map(label_text, encoding.classes))
+        return [class_table(labels, model.top(inputs, 1)[:, 0], classes, rows_of)]
+    return of_few_classes(model, model.scores(inputs), classes, rows_of)
 
 
-def _unreadable(config: TrainConfig) -> str | None:
-    """Why the data of a run cannot be read again cheaply, if they cannot."""
+def of_few_classes(
+    model: Model, scores: Floats, true: NDArray[np.int64], rows_of: SetName
+) -> list[ReportTable | Chart]:
+    """The confusion matrix of scores[N, C] of rows with labels true[N], and the calibration."""
+    labels = list(map(label_text, model.encoding.classes))
+    predicted: NDArray[np.int64] = model.loss.predict(scores - model.score_threshold)
+    shown: list[ReportTable | Chart] = [confusion_table(labels, predicted, true, rows_of)]
+    if len(labels) == 2 and model.loss.has_probabilities:
+        shown += calibration(labels[1], model.loss.probabilities(scores)[:, -1], true, rows_of)
+    return shown
+
+
+def _measures_of_targets(
+    names: Sequence[str], predicted: NDArray[np.float64], true: NDArray[np.float64]
+) -> list[tuple[str, float]]:
+    """The measures of the first targets of rows[N, T], each in its own unit."""
+    columns = zip(names, predicted.T[:MAX_LABELS], true.T[:MAX_LABELS], strict=False)
+    return [
+        (f"{name}: {measure}", value)
+        for name, *column in columns
+        for measure, value in measures(*column)
+    ]
+
+
+def _expect_readable(config: TrainConfig) -> None:
+    """DataError if the data of a run cannot be read again cheaply."""
     if config.data == ARRAYS:
-        return "the run was trained on arrays in Python."
+        raise DataError("the run was trained on arrays in Python.")
     size = 0
     for name in (config.data, *config.held_out_files.values()):
         path = Path(name)
         if name in SAMPLES and not path.exists():
             continue
         if not path.exists():
-            return f"{name} is no longer there."
+            raise DataError(f"{name} is no longer there.")
         if not (path.is_file() or path.is_dir()):
-            return f"{name} can be read only once."
+            raise DataError(f"{name} can be read only once.")
         files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
         size += sum(file.stat().st_size for file in files)
     if size > MAX_BYTES:
-        return f"the data have more than {MAX_BYTES // 1_000_000} MB; hogbatch evaluate reads them."
-    return None
+        limit = f"{MAX_BYTES // 1_000_000} MB"
+        raise DataError(f"the data have more than {limit}; hogbatch evaluate reads them.")
 
 
 def _same(model: Model, encoding: Encoding, held_out: Examples, rows: int) -> bool:
@@ -150,94 +170,3 @@ def _same(model: Model, encoding: Encoding, held_out: Examples, rows: int) -> bo
         and held_out.features == model.network.features
         and count(held_out.inputs) == rows
     )
-
-
-def quality_of(model: Model, scores: Floats, true: NDArray[np.int64]) -> Quality:
-    """The confusion matrix of scores[N, C] of rows with labels true[N], and the calibration."""
-    labels = model.encoding.classes
-    predicted: NDArray[Any] = model.loss.predict(scores - model.score_threshold)
-    size = len(labels)
-    counts = np.bincount(true * size + predicted, minlength=size * size).reshape(size, size)
-    bins: tuple[Bin, ...] = ()
-    if size == 2 and model.loss.has_probabilities:
-        bins = calibration_bins(model.loss.probabilities(scores)[:, -1], true)
-    confusion = tuple(tuple(int(each) for each in row) for row in counts)
-    return Quality(tuple(map(label_text, labels)), confusion, bins)
-
-
-def classes_of(
-    labels: Sequence[str], predicted: NDArray[np.int64], true: NDArray[np.int64]
-) -> ManyClasses:
-    """The classes of rows[N] with the lowest fraction of correct predictions.
-
-    Classes of fewer than MIN_ROWS rows are left out if there are others, as chance decides on them.
-    """
-    correct = predicted == true
-    rows = np.bincount(true, minlength=len(labels))
-    hits = np.bincount(true[correct], minlength=len(labels))
-    fractions = hits / np.maximum(rows, 1)
-    many = np.flatnonzero(rows >= min(MIN_ROWS, rows.max()))
-    worst = many[np.lexsort((-rows[many], fractions[many]))][:MAX_WORST]
-    found = []
-    for n in worst.tolist():
-        mistakes = np.bincount(predicted[(true == n) & ~correct], minlength=len(labels))
-        most = int(mistakes.argmax())
-        name = labels[most] if mistakes[most] else ""
-        found.append(ClassResult(labels[n], int(rows[n]), int(hits[n]), name, int(mistakes[most])))
-    present = rows > 0
-    mean = float(fractions[present].mean())
-    return ManyClasses(int(present.sum()), len(true), int(hits.sum()), mean, tuple(found))
-
-
-def numbers_of(predicted: NDArray[np.float64], true: NDArray[np.float64]) -> Numbers:
-    """Measures, some points and the distribution of the residuals of rows[N]."""
-    residuals = predicted - true
-    some = np.linspace(0, len(true) - 1, min(len(true), MAX_POINTS)).astype(np.int64)
-    low, high = np.quantile(residuals, OUTER)
-    counts, edges = np.histogram(residuals.clip(low, high), RESIDUAL_BINS)
-    bins = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
-    points = zip(true[some].tolist(), predicted[some].tolist(), strict=True)
-    return Numbers(
-        _measures(predicted, true), tuple(points), tuple(Residuals(*each) for each in bins)
-    )
-
-
-def _measures(
-    predicted: NDArray[np.float64], true: NDArray[np.float64]
-) -> tuple[tuple[str, float], ...]:
-    sizes, spread = np.abs(predicted - true), float(true.std())
-    rmse = math.sqrt(float((sizes**2).mean()))
-    measures = [
-        ("root mean squared error (rmse)", rmse),
-        ("rmse of the mean of the true numbers", spread),
-        ("mean absolute error", float(sizes.mean())),
-        ("median absolute error", float(np.median(sizes))),
-    ]
-    if spread:
-        measures.append(("R²", 1.0 - (rmse / spread) ** 2))
-    return tuple(measures)
-
-
-def _of_targets(
-    names: Sequence[str], predicted: NDArray[np.float64], true: NDArray[np.float64]
-) -> Numbers:
-    """The measures of the first targets of rows[N, T], each in its own unit."""
-    columns = zip(names, predicted.T[:MAX_LABELS], true.T[:MAX_LABELS], strict=False)
-    measures = [
-        (f"{name}: {measure}", value)
-        for name, *column in columns
-        for measure, value in _measures(*column)
-    ]
-    return Numbers(tuple(measures), (), ())
-
-
-def calibration_bins(probabilities: Floats, true: NDArray[np.int64]) -> tuple[Bin, ...]:
-    """Rows in BINS intervals of equal width by their probabilities [N]; empty ones are left out."""
-    indices = np.minimum((probabilities * BINS).astype(np.int64), BINS - 1)
-    bins = []
-    for index in range(BINS):
-        inside = indices == index
-        if rows := int(inside.sum()):
-            mean = float(probabilities[inside].mean(dtype=np.float64))
-            bins.append(Bin(mean, float(true[inside].mean()), rows))
-    return tuple(bins)

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from hogbatch.events.records import Evaluation
 from hogbatch.events.state import RunState
 from hogbatch.events.worker_figures import ObservedWorker
-from hogbatch.views.report.chart import LARGEST, Chart, colour
-from hogbatch.views.report.reported import Numbers, Quality, ReportedRun
+from hogbatch.views.report.chart import Chart, colour
+from hogbatch.views.report.reported import ReportedRun
 
 Runs = Sequence[ReportedRun]
 MAX_WORKERS: Final = 12  # of a run, in a figure
@@ -225,44 +225,3 @@ def _draw_presence(chart: Chart, worker: ObservedWorker, seconds: float, shade: 
     chart.axes.plot(x, [row] * len(x), color=shade, linewidth=9, solid_capstyle="butt")
     if worker.state == "lost":
         chart.axes.plot(end, row, "x", color="black", markersize=8)
-
-
-def calibration(quality: Quality) -> Chart:
-    """The observed frequency of the second label against its predicted probability."""
-    label = Chart.name(quality.labels[-1])
-    chart = Chart(
-        f"Calibration on the {quality.rows_of} set",
-        "predicted probability",
-        "observed fraction",
-        f"{quality.rows_of.capitalize()} rows in ten bins by the predicted probability of label "
-        f"{label}; on the dotted line, predictions are as frequent as they say.",
-    )
-    chart.axes.plot([0, 1], [0, 1], ":", color="black")
-    chart.line(f"label {label}", [(each.predicted, each.observed) for each in quality.bins], 0)
-    return chart
-
-
-def predicted_numbers(quality: Numbers) -> Chart:
-    """Predicted against true numbers of some rows."""
-    note = (
-        f"Up to 500 {quality.rows_of} rows; on the dotted line, the prediction is the true number."
-    )
-    chart = Chart("Predicted against true", "true number", "predicted number", note)
-    points = [pair for pair in quality.points if max(map(abs, pair)) <= LARGEST]
-    if points:
-        chart.axes.plot(*zip(*points, strict=True), ".", color=colour(0), markersize=3)
-        both = [number for pair in points for number in pair]
-        ends = [min(both), max(both)]
-        chart.axes.plot(ends, ends, ":", color="black")
-    return chart
-
-
-def residuals(quality: Numbers) -> Chart:
-    note = "Predicted minus true number; the outer bars contain the largest 1 % of each side."
-    chart = Chart("Residuals", "residual", f"{quality.rows_of} rows", note)
-    drawn = [each for each in quality.residuals if max(map(abs, each[:2])) <= LARGEST]
-    if drawn:
-        lows, highs, rows = zip(*drawn, strict=True)
-        widths = [high - low for low, high in zip(lows, highs, strict=True)]
-        chart.axes.bar(lows, rows, widths, align="edge", color=colour(0))
-    return chart

@@ -5,35 +5,15 @@ from importlib import resources
 from typing import Final
 
 from hogbatch.views.report.chart import Chart, chart_settings
-from hogbatch.views.report.figures import (
-    calibration,
-    comparison_figures,
-    predicted_numbers,
-    residuals,
-    run_figures,
-    timeline,
-)
+from hogbatch.views.report.figures import comparison_figures, run_figures, timeline
 from hogbatch.views.report.markup import Markup, element, joined
-from hogbatch.views.report.reported import (
-    MARK,
-    LeftOut,
-    ManyClasses,
-    Numbers,
-    Predictions,
-    Quality,
-    ReportedRun,
-)
+from hogbatch.views.report.reported import MARK, Predictions, ReportedRun, ReportTable
 from hogbatch.views.report.tables import (
-    ReportTable,
-    bin_table,
-    class_table,
     column_table,
-    confusion_table,
     differing_table,
     environment_table,
     event_table,
     importance_table,
-    number_table,
     result_table,
     results_table,
     settings_table,
@@ -87,7 +67,7 @@ def _sections(run: ReportedRun, level: str = "h2") -> list[Markup]:
         "Figures": [_figures(run_figures(run))],
         "Events": [element("div", *events, class_="beside")],
         "Workers": [table_html(worker_table(run))],
-        "Predictions": _quality(run.quality),
+        "Predictions": _predictions(run.predictions),
         "Columns": [table_html(table) for table in columns if table.rows],
         "Settings": [table_html(settings_table(run))],
         "Environment": [table_html(environment_table(run.run))],
@@ -99,23 +79,14 @@ def _section(title: str, *content: Markup, level: str = "h2") -> Markup:
     return element("section", element(level, title), *content)
 
 
-def _quality(quality: Predictions | None) -> list[Markup]:
-    match quality:
-        case None:
-            return []
-        case LeftOut():
-            return [element("p", f"Left out: {quality.reason}", class_="note")]
-        case ManyClasses():
-            return [table_html(class_table(quality))]
-        case Numbers():
-            parts = [table_html(number_table(quality))]
-            if quality.points:
-                parts += [figure_html(predicted_numbers(quality)), figure_html(residuals(quality))]
-        case Quality():
-            parts = [table_html(confusion_table(quality))]
-            if quality.bins:
-                parts += [figure_html(calibration(quality)), table_html(bin_table(quality))]
-    return [element("div", *parts, class_="beside")]
+def _predictions(found: Predictions) -> list[Markup]:
+    if found.left_out:
+        return [element("p", f"Left out: {found.left_out}", class_="note")]
+    parts = [
+        table_html(each) if isinstance(each, ReportTable) else figure_html(each)
+        for each in found.shown
+    ]
+    return [element("div", *parts, class_="beside")] if parts else []
 
 
 def _figures(charts: Sequence[Chart]) -> Markup:

@@ -1,85 +1,38 @@
-"""Inputs of a report: runs, their settings, and the quality of their predictions."""
+"""Inputs of a report: runs, their settings, and what it shows of their predictions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hogbatch.config.sets import SetName
 from hogbatch.events.state import RunState
 from hogbatch.views.status.run_files import RunReport
 
-if TYPE_CHECKING:  # it needs NumPy
+if TYPE_CHECKING:  # they need NumPy and Matplotlib
     from hogbatch.model.importances import Importance
+    from hogbatch.views.report.chart import Chart
 
 MARK: Final = '<meta name="generator" content="hogbatch report">'  # by which a report is recognised
 
 
-class Bin(NamedTuple):
-    """The rows with similar predicted probabilities of the second label."""
-
-    predicted: float  # mean of the probabilities
-    observed: float  # fraction of the rows that have the label
-    rows: int
-
-
 @dataclass(frozen=True, slots=True)
-class Quality:
-    """The predictions of the saved model on held-out rows, of few classes."""
+class ReportTable:
+    """A table in words; the first cell of a row is its heading."""
 
-    labels: tuple[str, ...]
-    confusion: tuple[tuple[int, ...], ...]  # rows by true label, then by predicted label
-    bins: tuple[Bin, ...] = ()  # of two labels, if the model has probabilities
-    rows_of: SetName = "test"
-
-
-class ClassResult(NamedTuple):
-    """The rows of one class."""
-
-    label: str
-    rows: int
-    correct: int
-    mistaken_for: str  # the most frequent wrong prediction; empty: there is none
-    mistakes: int  # rows with this prediction
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int] = frozenset()  # columns that are aligned on the right
+    note: str = ""
+    beneath: frozenset[int] = frozenset()  # rows that belong to one above them
+    shades: tuple[tuple[float, ...], ...] = ()  # of the cells after the headings, 0 to 1
 
 
-@dataclass(frozen=True, slots=True)
-class ManyClasses:
-    """The predictions of a saved model with more classes than a confusion matrix can show."""
+class Predictions(NamedTuple):
+    """Those of the saved model on held-out rows; none if the report has none for such labels."""
 
-    classes: int  # with rows
-    rows: int
-    correct: int
-    mean_correct: float  # mean over the classes of the fraction that is predicted correctly
-    worst: tuple[ClassResult, ...]
-    rows_of: SetName = "test"
-
-
-class Residuals(NamedTuple):
-    """Rows with similar residuals, predicted minus true number."""
-
-    low: float
-    high: float
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """The predicted numbers of the saved model on held-out rows; of several targets, measures."""
-
-    measures: tuple[tuple[str, float], ...]
-    points: tuple[tuple[float, float], ...]  # true and predicted number of some rows
-    residuals: tuple[Residuals, ...]  # the outer ones contain all larger residuals
-    rows_of: SetName = "test"
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Why there are no predictions."""
-
-    reason: str
-
-
-Predictions: TypeAlias = Quality | ManyClasses | Numbers | LeftOut
+    shown: "Sequence[ReportTable | Chart]" = ()
+    importances: "Sequence[Importance]" = ()  # of the columns of a table
+    left_out: str = ""  # why there are no predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +43,7 @@ class ReportedRun:
     report: RunReport
     settings: Mapping[str, Any] = field(default_factory=dict)
     settings_problem: str | None = None  # why they could not be read
-    quality: Predictions | None = None  # None: not defined for this kind of labels
-    importances: "tuple[Importance, ...]" = ()  # of the columns of a table on held-out rows
+    predictions: Predictions = field(default_factory=Predictions)
 
     @property
     def run(self) -> RunState:

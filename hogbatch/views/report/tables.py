@@ -1,7 +1,6 @@
 """The tables of one or several runs, with numbers as in the progress lines of `hogbatch train`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -10,26 +9,13 @@ from hogbatch.events.state import MAX_NOTICES, RunState
 from hogbatch.machine.budget import byte_size
 from hogbatch.views.console import figure
 from hogbatch.views.report.figures import LossKind, compared_loss, finite_losses
-from hogbatch.views.report.reported import ManyClasses, Numbers, Quality, ReportedRun
+from hogbatch.views.report.reported import ReportedRun, ReportTable
 from hogbatch.views.status import text as status
 from hogbatch.views.status.listing import differing
 from hogbatch.views.status.text import shown
 
 MAX_WORKERS: Final = 200  # rows of the table
 MAX_IMPORTANCES: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class ReportTable:
-    """A table in words; the first cell of a row is its heading."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numeric: frozenset[int] = frozenset()  # columns that are aligned on the right
-    note: str = ""
-    beneath: frozenset[int] = frozenset()  # rows that belong to one above them
-    shades: tuple[tuple[float, ...], ...] = ()  # of the cells after the headings, 0 to 1
 
 
 def result_table(each: ReportedRun) -> ReportTable:
@@ -117,64 +103,9 @@ def environment_table(run: RunState) -> ReportTable:
     return ReportTable("Environment", ("", ""), tuple(rows), note=note)
 
 
-def confusion_table(quality: Quality) -> ReportTable:
-    """Rows by their true label, in rows, and their predicted label, in columns."""
-    total = sum(map(sum, quality.confusion))
-    correct = sum(row[n] for n, row in enumerate(quality.confusion))
-    most = max(map(max, quality.confusion)) or 1
-    rows = tuple(
-        (label, *(f"{count:,}" for count in counts), f"{counts[n] / max(1, sum(counts)):.1%}")
-        for n, (label, counts) in enumerate(zip(quality.labels, quality.confusion, strict=True))
-    )
-    return ReportTable(
-        f"Predictions of the saved model on the {quality.rows_of} set",
-        ("true \\ predicted", *quality.labels, "correct"),
-        rows,
-        frozenset(range(1, len(quality.labels) + 2)),
-        note=f"{correct:,} of {total:,} {quality.rows_of} rows are predicted correctly "
-        f"({correct / max(1, total):.2%}).",
-        shades=tuple(tuple(count / most for count in counts) for counts in quality.confusion),
-    )
-
-
-def bin_table(quality: Quality) -> ReportTable:
-    rows = tuple((f"{b.predicted:.3f}", f"{b.observed:.3f}", f"{b.rows:,}") for b in quality.bins)
-    header = ("predicted", "observed", f"{quality.rows_of} rows")
-    return ReportTable("Bins of the calibration", header, rows, frozenset(range(3)))
-
-
-def class_table(quality: ManyClasses) -> ReportTable:
-    rows = tuple(
-        (
-            each.label,
-            f"{each.rows:,}",
-            f"{each.correct / each.rows:.1%}",
-            f"{each.mistaken_for} ({each.mistakes:,})" if each.mistakes else "-",
-        )
-        for each in quality.worst
-    )
-    total, correct = quality.rows, quality.correct
-    return ReportTable(
-        f"The classes that the saved model predicts worst on the {quality.rows_of} set",
-        ("true", f"{quality.rows_of} rows", "correct", "most often predicted instead (rows)"),
-        rows,
-        frozenset({1, 2}),
-        note=f"{correct:,} of {total:,} {quality.rows_of} rows are predicted correctly "
-        f"({correct / total:.2%}), "
-        f"and on average {quality.mean_correct:.2%} of each of {quality.classes:,} classes.",
-    )
-
-
-def number_table(quality: Numbers) -> ReportTable:
-    """Measures of predicted numbers, in the unit of the labels."""
-    rows = tuple((name, figure(value)) for name, value in quality.measures)
-    title = f"Predictions of the saved model on the {quality.rows_of} set"
-    return ReportTable(title, ("measure", "value"), rows, frozenset({1}))
-
-
 def importance_table(each: ReportedRun) -> ReportTable:
     """The columns that the saved model needs most."""
-    most = each.importances[:MAX_IMPORTANCES]
+    most = each.predictions.importances[:MAX_IMPORTANCES]
     return ReportTable(
         "Importance of columns",
         ("column", "increase of the test loss", "standard deviation"),

@@ -2,11 +2,14 @@
 
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from hogbatch.events.event import Resumed, WorkerLost
+from hogbatch.views.report.chart import chart_settings
 from hogbatch.views.report.page import page
-from hogbatch.views.report.reported import MARK, Bin, LeftOut, Quality
+from hogbatch.views.report.predictions import calibration, confusion_table
+from hogbatch.views.report.reported import MARK, Predictions
 from tests.support.run_events import (
     ON_SERVERS,
     ended,
@@ -85,9 +88,12 @@ def test_everything_from_a_run_is_escaped():
         *(WorkerLost(HOSTILE, HOSTILE), ended("failed", HOSTILE)),
     )
     texts = {"name": HOSTILE, "settings": {HOSTILE: HOSTILE, "list": [HOSTILE]}}
-    labels = Quality((HOSTILE, "b"), ((3, 1), (0, 2)), (Bin(0.1, 0.2, 4), Bin(0.9, 0.8, 2)))
-    run = reported(*events, **texts, quality=labels)
-    found = parsed(run, reported(**texts, quality=LeftOut(HOSTILE)))
+    true, predicted = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 1])
+    with chart_settings():
+        chart, bins = calibration(HOSTILE, predicted * 0.9, true, "test")
+    shown = [confusion_table((HOSTILE, "b"), predicted, true, "test"), chart, bins]
+    run = reported(*events, **texts, predictions=Predictions(shown))
+    found = parsed(run, reported(**texts, predictions=Predictions(left_out=HOSTILE)))
     assert "<script>alert('1')</script>" in found.text
     assert "5 of 6 test rows are predicted correctly (83.33%)." in found.text
 
