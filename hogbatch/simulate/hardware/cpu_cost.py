@@ -89,12 +89,7 @@ class CpuCost:
         its settings allow), and `found` the number of outputs in the buckets of a row, in which an
         output may occur several times (0: outputs are spread evenly over the buckets).
         """
-        if self._linear:
-            return self._smt * self._linear_seconds(rows, stored)
-        seconds = self._start_seconds(rows)
-        for index in range(len(self._workload.layers)):
-            seconds += self._passes(index, rows, stored, active, found).both
-        return self._smt * seconds
+        return sum(self.stage_seconds(rows, stored, active, found))
 
     def stage_seconds(
         self, rows: int, stored: int, active: int = 0, found: float = 0.0
