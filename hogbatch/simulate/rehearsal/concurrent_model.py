@@ -58,17 +58,13 @@ class StagedBatch(ABC):
         self._model: tuple[Any, ...] = (thread.state.model,)
         self._thread = thread
         self._space: Any = None  # workspace of the kernels, once the batch has begun
+        self.stages = 1 + model.layers if thread.delayed else 2 * model.layers
         self.done = 0  # stages
         self.totals = np.zeros(TOTALS)  # [TOTALS] of the kernels
         self.stored = 0  # values in the rows; 0 if the inputs are dense
         if train.sparse:
             indptr = train.inputs.indptr
             self.stored = int((indptr[rows + 1] - indptr[rows]).sum())
-
-    @property
-    @abstractmethod
-    def stages(self) -> int:
-        """The number of stages."""
 
     @property
     def active(self) -> int:
@@ -116,10 +112,6 @@ class LayerBatch(StagedBatch):
     If all run at once, the loop of a real run computes them.
     """
 
-    @property
-    def stages(self) -> int:
-        return 2 * self._shared.layers
-
     def _run(self, first: int, stop: int) -> None:
         if first == 0 and stop == self.stages:
             rest = self._settings, self._hyper, self._own, self._fence, self.totals
@@ -136,10 +128,6 @@ class DelayedBatch(StagedBatch):
 
     Only networks of the dense loop have such batches: those of teams.
     """
-
-    @property
-    def stages(self) -> int:
-        return 1 + self._shared.layers
 
     def _run(self, first: int, stop: int) -> None:
         if first == 0:
