@@ -263,14 +263,6 @@ def find_best(width, scores, top):
 
 
 @kernel
-def count_metrics(positives, width, weight, scores, totals):
-    """`count_hits` of the best columns of scores[:width]."""
-    top = np.empty(TOP, np.int32)
-    find_best(width, scores, top)
-    count_hits(positives, weight, top, totals)
-
-
-@kernel
 def copy(values, out):
     """Copy `values` to the beginning of `out`; `out[:] = values` takes two seconds to compile."""
     for i in range(values.shape[0]):
@@ -292,7 +284,9 @@ def row_metrics(kind, labels, row, width, weight, scores, totals):
     """Add one row to the metrics of its loss."""
     if kind in LABEL_LISTS:
         positives = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
-        count_metrics(positives, width, weight, scores, totals)
+        top = np.empty(TOP, np.int32)
+        find_best(width, scores, top)
+        count_hits(positives, weight, top, totals)
         return
     if kind in NORMALISED:
         true = int(labels.values[row])
