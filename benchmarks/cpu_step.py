@@ -78,7 +78,7 @@ class CpuStep:
     def team_lease(self, batch: int) -> tuple[list[Work], int]:
         """The functions of the members of a team, for batches of the team; the number of rows."""
         train_arguments, rows = self._arguments(batch, seed=0)
-        size = team.memory_for(train_arguments[0].table, False, batch)
+        size = compiled.layer_starts(train_arguments[0].table, False, batch)[-1]
         memory = new_barrier(), own_lines(1), *(aligned(np.zeros(size, np.float32)) for _ in "ab")
         shared = team.Team(MEMBERS, *memory)
 

@@ -16,6 +16,7 @@ from hogbatch.kernels.cpu import team as compiled
 from hogbatch.kernels.cpu.barrier import abandon, new_barrier, own_lines
 from hogbatch.kernels.cpu.dense import aligned
 from hogbatch.kernels.cpu.loops import CompiledLoop
+from hogbatch.kernels.cpu.network import layer_starts
 from hogbatch.machine.process import pin
 from hogbatch.machine.topology import Cores
 from hogbatch.workers.compute.teams import cut
@@ -139,7 +140,7 @@ class ThreadTeam:
     def _allocate(self, table: NDArray[np.int64], sparse: bool, rows: int) -> None:
         """Allocate the memory that members share, for batches of up to `rows` rows."""
         if rows > self._rows:
-            size = compiled.memory_for(table, sparse, rows)
+            size = layer_starts(table, sparse, rows)[-1]
             self._team = self._team._replace(activations=aligned(size), grads=aligned(size))
             self._rows = rows
 

@@ -37,14 +37,9 @@ class Team(NamedTuple):
     threads: int
     barrier: NDArray[np.int64]  # of `new_barrier`
     goes_on: NDArray[np.int64]  # [0]: whether the next batch is computed
-    activations: Floats  # as in `Workspace`, of all rows
+    # as in `Workspace`, of all rows: of the size `network.layer_starts(...)[-1]`
+    activations: Floats
     grads: Floats  # of each layer's outputs, before the activation; as `activations`
-
-
-@kernel
-def memory_for(table, sparse, size):
-    """Number of floats of `Team.activations` and of `Team.grads` for batches of `size` rows."""
-    return network.layer_starts(table, sparse, size)[table.shape[0] + 1]
 
 
 @kernel

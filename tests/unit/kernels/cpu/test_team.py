@@ -12,7 +12,8 @@ from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels.contract import SKIPPED, TOTALS, UPDATES, add_totals
 from hogbatch.kernels.cpu.barrier import ARRIVED, PASSED, abandon, new_barrier, wait_for_all
-from hogbatch.kernels.cpu.team import Team, memory_for, train
+from hogbatch.kernels.cpu.network import layer_starts
+from hogbatch.kernels.cpu.team import Team, train
 from tests.support.compiled_networks import FEATURES
 from tests.support.pairs import pairs
 from tests.unit.kernels.cpu.test_network import AXES, BATCH, DROPOUT, STEPS, assert_same, case
@@ -43,7 +44,7 @@ def run_together(count, work):
 def train_together(trained, size, batch=BATCH):
     """Train as `Case.train` does, on `size` threads."""
     model, totals = trained.model(), np.zeros((size, TOTALS))
-    count = memory_for(model.table, len(trained.inputs.indptr) > 0, batch)
+    count = layer_starts(model.table, len(trained.inputs.indptr) > 0, batch)[-1]
     activations, grads = np.full((2, count), np.nan, np.float32)
     team = Team(size, new_barrier(), np.zeros(1, np.int64), activations, grads)
 
