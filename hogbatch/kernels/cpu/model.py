@@ -77,7 +77,10 @@ def with_own_slots(optimizer, hyper, threads):
 
 @kernel
 def max_values(inputs, rows, batch_size):
-    """Maximum number of stored values in a batch of a CSR lease; 0 for dense inputs."""
+    """Maximum number of stored values in a batch of a CSR lease; 0 for dense inputs.
+
+    `inputs` may also be labels, of which those of label lists are counted.
+    """
     most = 0
     if inputs.indptr.shape[0] > 0:
         for start in range(0, rows.shape[0], batch_size):

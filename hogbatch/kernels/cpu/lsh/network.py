@@ -19,7 +19,6 @@ from hogbatch.kernels.cpu.lsh.neurons import (
     REFRESH_INTERVAL,
     NeuronBuffers,
     gather_neurons,
-    mark,
     neuron_buffers,
     pass_down,
     refresh_sketches,
@@ -54,30 +53,6 @@ class HashedThread(NamedTuple):
     changed: NDArray[np.uint8]  # [H], shared by all threads: 1 for outputs changed since hashing
 
 
-@kernel
-def labels_in(labels, row):
-    """Return the number of labels of a row."""
-    return labels.indptr[row + 1] - labels.indptr[row] if labels.indptr.shape[0] > 0 else 1
-
-
-@kernel
-def max_labels(labels, rows, batch_size):
-    """Return the maximum number of labels in a batch of a lease."""
-    most = 0
-    for start in range(0, rows.shape[0], batch_size):
-        count = 0
-        for b in range(start, min(start + batch_size, rows.shape[0])):
-            count += labels_in(labels, rows[b])
-        most = max(most, count)
-    return most
-
-
-@kernel
-def max_active(finder, labels):
-    """Return the maximum number of active outputs of a batch with up to `labels` labels."""
-    return labels + finder.rule.capacity + finder.rule.random
-
-
 class HashedSpace(NamedTuple):
     """Memory of one thread, and what a batch keeps from one stage to the next."""
 
@@ -97,8 +72,8 @@ class HashedSpace(NamedTuple):
 def open_batches(model, finder, inputs, labels, rows, size, thread):
     """Allocate memory for batches of `size` rows out of `rows`."""
     table, sparse = model.table[: model.table.shape[0] - 1], inputs.indptr.shape[0] > 0
-    most = max_labels(labels, rows, size)
-    active = np.empty(max_active(finder, most), np.int32)
+    most = max_values(labels, rows, size) if labels.indptr.shape[0] > 0 else size
+    active = np.empty(most + finder.rule.capacity + finder.rule.random, np.int32)
     return HashedSpace(
         workspace(table, sparse, size),
         links_for(thread.head, max_values(inputs, rows, size)),
@@ -187,7 +162,8 @@ def step_active(model, finder, optimizer, hyper, x, space):
     step_neurons(model, optimizer, hyper, x, grad, active, place, neurons)
     phase = space.number[0] % REFRESH_INTERVAL
     refresh_sketches(model, finder.sketches, active, phase, neurons)
-    mark(active, space.thread.changed)
+    for neuron in active:  # after their update: `hash_neurons` may read them meanwhile
+        space.thread.changed[neuron] = 1
 
 
 @inlined

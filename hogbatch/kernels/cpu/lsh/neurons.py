@@ -153,17 +153,21 @@ def refresh_sketches(model, sketches, active, phase, neurons):
     weights = matrix(model.params, model.table[layer, WEIGHTS], fan_out, fan_in)
     count = (active.shape[0] - phase + REFRESH_INTERVAL - 1) // REFRESH_INTERVAL
     packed = matrix(neurons.weights, 0, count, fan_in)
-    row_sketches = neurons.row_sketches[:count]
+    chosen = active[phase::REFRESH_INTERVAL]
     for n in range(count):
-        neuron = active[phase + n * REFRESH_INTERVAL]
         for k in range(fan_in):
-            packed[n, k] = weights[neuron, k]
+            packed[n, k] = weights[chosen[n], k]
+    sketch(sketches, chosen, packed, neurons.row_sketches[:count])
+
+
+@kernel
+def sketch(sketches, ids, packed, row_sketches):
+    """Sketch packed[n, K], the weights of the outputs ids[n]; row_sketches[n, WORDS] is scratch."""
     hash_rows(sketches.functions, packed, row_sketches)
-    for n in range(count):
-        neuron = active[phase + n * REFRESH_INTERVAL]
-        sketches.lengths[neuron] = np.sqrt(dense.squared_norm(packed[n]))
+    for n in range(ids.shape[0]):
+        sketches.lengths[ids[n]] = np.sqrt(dense.squared_norm(packed[n]))
         for w in range(row_sketches.shape[1]):
-            sketches.neurons[neuron, w] = row_sketches[n, w]
+            sketches.neurons[ids[n], w] = row_sketches[n, w]
 
 
 @kernel
@@ -175,13 +179,6 @@ def step_biases(model, optimizer, hyper, grad, active, neurons):
     cells = cells_of(model, model.table[layer, BIAS], model.table[layer, FAN_OUT])
     for a in range(count):
         step_cell(optimizer, plain, neurons.bias_gradient[a], cells, active[a])
-
-
-@kernel
-def mark(active, changed):
-    """Mark active[A] as changed, after their update: `hash_neurons` may read them meanwhile."""
-    for a in range(active.shape[0]):
-        changed[active[a]] = 1
 
 
 @kernel
@@ -203,10 +200,7 @@ def hash_neurons(functions, sketches, weights, ids, changed, codes):
             for k in range(weights.shape[1]):
                 packed[n, k] = weights[neuron, k]
         hash_rows(functions, packed[:count], new_codes[:count])
-        hash_rows(sketches.functions, packed[:count], row_sketches[:count])
+        sketch(sketches, ids[start : start + count], packed[:count], row_sketches[:count])
         for n in range(count):
-            sketches.lengths[ids[start + n]] = np.sqrt(dense.squared_norm(packed[n]))
-            for w in range(row_sketches.shape[1]):
-                sketches.neurons[ids[start + n], w] = row_sketches[n, w]
             for t in range(codes.shape[1]):
                 codes[ids[start + n], t] = new_codes[n, t]
