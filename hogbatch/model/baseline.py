@@ -7,14 +7,13 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import Loss, LossAndMetrics, OfNumbers
 from hogbatch.config.metrics import CUTOFFS
-from hogbatch.data import csr
 from hogbatch.data.batch import Labels
 from hogbatch.data.encode import Encoding, label_text
 from hogbatch.kernels.blocks import ScoreSummary, softmax_losses
 from hogbatch.kernels.contract import LOSS, TOTALS
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.printable import rounded
-from hogbatch.model.metrics import Doubles, Scored, measure
+from hogbatch.model.metrics import Doubles, Scored, cells_of, measure, weights_of
 
 MAX_CONSTANTS = 1 << 20  # scores of a set from which metrics are computed
 
@@ -31,7 +30,7 @@ def baseline_of(loss: Loss, encoding: Encoding, labels: Labels) -> Baseline:
 
     Without probabilities, it is the most frequent class.
     """
-    weights = _weights(labels, _rows(labels) // encoding.targets)
+    weights = weights_of(labels, _rows(labels) // encoding.targets)
     if isinstance(loss, OfNumbers):
         shape = (-1, encoding.targets) if encoding.targets > 1 else -1
         numbers = encoding.numbers_of(labels.values.reshape(shape)).reshape(-1, encoding.targets)
@@ -42,7 +41,7 @@ def baseline_of(loss: Loss, encoding: Encoding, labels: Labels) -> Baseline:
         which = rounded(encoding.numbers_of(constants)[0]) if one else "of each target"
         return Baseline(loss.scores_of(constants), f"the {name}{', ' if one else ' '}{which}")
     classes = max(2, encoding.outputs) if encoding.classes else encoding.outputs
-    rows, columns = _cells(labels)
+    rows, columns = cells_of(labels)
     own = weights[rows]
     if loss.label_lists and loss.normalised:  # the labels of a row share its weight
         own = own / np.bincount(rows)[rows]
@@ -89,12 +88,12 @@ def evaluate_baseline(
 def _mean_loss(loss: Loss, labels: Labels, scores: NDArray[Any]) -> float:
     """The mean loss of rows with the same scores [C]."""
     (rows, width), totals = scores.shape, np.zeros(TOTALS)
-    weights = _weights(labels, rows)
+    weights = weights_of(labels, rows)
     if width == 1 or isinstance(loss, OfNumbers):
         NUMPY_KERNELS.loss_and_metrics(loss.kind, labels, np.arange(rows), width, scores, totals)
         return float(totals[LOSS] / weights.sum() / width)
     constant = scores[0]
-    owners, columns = _cells(labels)
+    owners, columns = cells_of(labels)
     summary = ScoreSummary(1, 1, loss.kind)
     summary.add(0, constant[np.newaxis].copy())
     sums = np.bincount(owners, constant[columns], rows)
@@ -115,18 +114,5 @@ def _constant(level: float | None, values: Doubles, weights: Doubles) -> float:
     return float(values[order[place]])
 
 
-def _weights(labels: Labels, rows: int) -> Doubles:
-    """The weights of N = `rows` rows: float64[N]."""
-    given = labels.weights.astype(np.float64)
-    return given if len(given) else np.ones(rows)
-
-
 def _rows(labels: Labels) -> int:
     return max(len(labels.values), len(labels.indptr) - 1)
-
-
-def _cells(labels: Labels) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The row and the class of each label: intp[n] each."""
-    if len(labels.indptr):
-        return csr.rows_of(labels.indptr), labels.indices.astype(np.intp)
-    return np.arange(len(labels.values)), labels.values.astype(np.intp)

@@ -52,9 +52,7 @@ class Scored:
     @cached_property
     def shares(self) -> Doubles:
         """The weights of the rows, with the sum 1: float64[N]."""
-        rows = len(self.top if self.scores is None else self.scores)
-        given = self.labels.weights.astype(np.float64)
-        weights = given if len(given) else np.ones(rows)
+        weights = weights_of(self.labels, len(self.top if self.scores is None else self.scores))
         shares: Doubles = weights / (weights.sum() or 1.0)
         return shares
 
@@ -86,9 +84,7 @@ class Scored:
     @cached_property
     def true(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The row and the class of each label: intp[n] each."""
-        if self.loss.label_lists:
-            return csr.rows_of(self.labels.indptr), self.labels.indices.astype(np.intp)
-        return np.arange(len(self.shares)), self.labels.values.astype(np.intp)
+        return cells_of(self.labels)
 
     @cached_property
     def predicted(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -120,6 +116,19 @@ class Scored:
         """Whether each of the best columns is a label of its row: bool[N, k]."""
         cells = _cells(np.arange(len(self.top))[:, np.newaxis], self.top)
         return np.isin(cells, _cells(*self.true))
+
+
+def weights_of(labels: Labels, rows: int) -> Doubles:
+    """The weights of N = `rows` rows: float64[N]."""
+    given = labels.weights.astype(np.float64)
+    return given if len(given) else np.ones(rows)
+
+
+def cells_of(labels: Labels) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The row and the class of each label: intp[n] each."""
+    if len(labels.indptr):
+        return csr.rows_of(labels.indptr), labels.indices.astype(np.intp)
+    return np.arange(len(labels.values)), labels.values.astype(np.intp)
 
 
 def log_odds(probability: float) -> float:
