@@ -23,7 +23,6 @@ from hogbatch.kernels.cpu.model import (
     vector,
     with_own_slots,
 )
-from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.tiles import ADD, STORE, Epilogue
 
 BLOCK = 256  # outputs of a block
@@ -86,6 +85,7 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     offset = model.table[layer, WEIGHTS]
     weights = network.matrix(model.params, offset, fan_out, fan_in)
+    slots = network.slots_at(model.own_first, model.own_second, offset, fan_out, fan_in)
     below[:] = 0.0
     right, out = as_matrix(x), as_matrix(network.matrix(output.gradient, 0, BLOCK, fan_in))
     store = Epilogue(STORE, 0, 0.0)
@@ -95,17 +95,10 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
         pass_block_down(weights, grad, first, count, below)
         dense.bound_rows(optimizer, hyper, batch, x, grad[:, first : first + count])
         multiply(count, fan_in, batch, transposed(block), right, out, store)
-        start, cells = offset + first * fan_in, count * fan_in
-        step_row(
-            optimizer,
-            hyper,
-            output.gradient[:cells],
-            vector(model.own_first, start, cells),
-            vector(model.own_second, start, cells),
-            vector(model.params, start, cells),
-        )
-    first, second = model.own_first, model.own_second
-    network.step_bias(model, layer, optimizer, hyper, grad, first, second, output.bias)
+        dense.step_rows(optimizer, hyper, output.gradient, first, count, slots, weights)
+    network.step_bias(
+        model, layer, optimizer, hyper, grad, model.own_first, model.own_second, output.bias
+    )
 
 
 class WideSpace(NamedTuple):
