@@ -3,8 +3,8 @@
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from hogbatch.views.console import Console, PlainConsole
@@ -17,17 +17,14 @@ SMALLEST: Final = (40, 10)  # columns and lines
 LINES_S: Final = 10.0  # of training between two lines of a run from Python, in a file or pipe
 
 
-@contextmanager
-def console_for(*, quiet: bool, plain: bool) -> Iterator[Console]:
+def console_for(*, quiet: bool, plain: bool) -> AbstractContextManager[Console]:
     """The console of a run: a live view if stdout is a terminal that can show it."""
     terminal = None if quiet or plain else live_terminal()
     if terminal is None:
-        yield PlainConsole(quiet)
-        return
+        return nullcontext(PlainConsole(quiet))
     from hogbatch.views.live.console import LiveConsole
 
-    with LiveConsole(terminal) as console:
-        yield console
+    return LiveConsole(terminal)
 
 
 def live_terminal() -> "Terminal | None":
