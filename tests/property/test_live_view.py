@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from hogbatch.events.event import EvaluationBegins, WorkerCompiles, WorkerLost
 from hogbatch.events.state import RunState, condition_of
 from hogbatch.views.live.activity import Activity, running
-from hogbatch.views.live.frame import View, frame
+from hogbatch.views.live.frame import Frame
 from tests.support.property_tests import max_examples
 from tests.support.run_events import (
     ended,
@@ -64,8 +64,8 @@ def test_every_frame_is_smaller_than_the_terminal(events, size, encoding, activi
     for each in events:
         run.apply(each)
     condition = condition_of(run, exists)
-    view = View(run, condition, activity or running(run, condition), 5.0)
-    lines = [line.plain for line in frame(view, size, encoding)]
+    frame = Frame(run, condition, activity or running(run, condition), 5.0, size, encoding)
+    lines = [line.plain for line in frame.lines()]
     assert len(lines) < max(1, size[1])
     assert all(cell_len(line) < max(1, size[0]) for line in lines)
     assert all(line.isprintable() for line in lines)

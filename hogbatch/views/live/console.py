@@ -8,21 +8,40 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Self
 
-from rich.text import Text
-
 from hogbatch.data.progress import ReadProgress
 from hogbatch.events.event import AnyEvent, Ended
 from hogbatch.events.records import Evaluation, RunTotals
-from hogbatch.events.state import RunState, condition_of
+from hogbatch.events.state import Condition, RunState, condition_of
 from hogbatch.machine.printable import printable_lines
 from hogbatch.views.console import Console
 from hogbatch.views.live.activity import Activity, preparing, running
-from hogbatch.views.live.frame import View, frame
+from hogbatch.views.live.frame import Frame
 from hogbatch.views.live.terminal import INTERVAL_S, LiveView, Terminal
 from hogbatch.views.status.run_files import RunReport
 
 PREPARING: Final = Activity("reading its data, or it has ended before training")
 log = logging.getLogger(__name__)
+
+
+class RunView(LiveView):
+    """A live view of one run."""
+
+    def __init__(self, terminal: Terminal, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(terminal)
+        self._clock = clock
+        self._text = ""  # of the current activity
+        self._begun = 0.0  # when it was first seen
+
+    def draw(self, run: RunState, condition: Condition, preparing: Activity) -> None:
+        """Show the run as it is now; `preparing` is its activity before its first event."""
+        activity = preparing if run.started is None else running(run, condition)
+        text = activity.text if activity is not None else ""
+        now = self._clock()
+        if text != self._text:
+            self._text, self._begun = text, now
+        size, encoding = self._terminal.fit(), self._terminal.encoding
+        frame = Frame(run, condition, activity, now - self._begun, size, encoding)
+        self.show(frame.lines())
 
 
 class LiveConsole(Console):
@@ -33,11 +52,10 @@ class LiveConsole(Console):
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._view = LiveView(terminal)
+        self._view = RunView(terminal)
         self._events: deque[AnyEvent] = deque()
         self._run = RunState()
         self._preparing = partial(preparing, "starting")
-        self._activities = ActivityClock()
         self._ended = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._draw_frames, name="live view", daemon=True)
@@ -76,51 +94,24 @@ class LiveConsole(Console):
         """Draw frames until the end; a bug in the view must not end the run."""
         try:
             while not self._stopped.wait(INTERVAL_S):
-                self._view.show(self._frame())
-            self._view.show(self._frame())
+                self._draw()
+            self._draw()
         except Exception:
             self._view.show([])
             log.exception("the live view has failed, which is a bug; the run continues")
 
-    def _frame(self) -> list[Text]:
-        run = self._run
+    def _draw(self) -> None:
         while self._events:
-            run.apply(self._events.popleft())
-        condition = condition_of(run, True)
-        if run.started is None:
-            activity: Activity | None = self._preparing()
-        else:
-            activity = running(run, condition)
-        view = View(run, condition, activity, self._activities.elapsed(activity))
-        return frame(view, self._terminal.fit(), self._terminal.encoding)
+            self._run.apply(self._events.popleft())
+        self._view.draw(self._run, condition_of(self._run, True), self._preparing())
 
 
 def follow(look: Callable[[], RunReport], terminal: Terminal) -> None:
     """Show the run of another process until it has ended. Errors as from `look`."""
-    activities = ActivityClock()
-    with LiveView(terminal) as shown:
+    with RunView(terminal) as view:
         while True:
             _, run, condition, _ = look()
-            activity = PREPARING if run.started is None else running(run, condition)
-            view = View(run, condition, activity, activities.elapsed(activity))
-            shown.show(frame(view, terminal.fit(), terminal.encoding))
+            view.draw(run, condition, PREPARING)
             if condition.over:
                 return
             time.sleep(INTERVAL_S)
-
-
-class ActivityClock:
-    """The time for which a run has been busy with one activity."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._text = ""
-        self._begun = 0.0
-
-    def elapsed(self, activity: Activity | None) -> float:
-        """Seconds since the activity was first seen."""
-        text = activity.text if activity is not None else ""
-        now = self._clock()
-        if text != self._text:
-            self._text, self._begun = text, now
-        return now - self._begun

@@ -58,46 +58,40 @@ LOSSES: Final = (
 )
 
 
-class View(NamedTuple):
-    """The content of a frame."""
+class Frame(NamedTuple):
+    """What a terminal of `size` columns and lines shows of a run.
+
+    It is narrower than the terminal, has fewer lines, and consists of characters of its `encoding`.
+    """
 
     run: RunState
     condition: Condition
-    activity: Activity | None = None
-    elapsed: float = 0.0  # seconds since the activity began
-
-
-def frame(view: View, size: tuple[int, int], encoding: str) -> list[Text]:
-    """The lines of a frame: narrower than a terminal of `size` columns and lines, and fewer.
-
-    They consist of characters of the terminal's `encoding`.
-    """
-    return Drawing(view, size[0] - 1, encoding).lines(size[1] - 1)
-
-
-class Drawing(NamedTuple):
-    """Draws the parts of a frame in `width` columns."""
-
-    view: View
-    width: int
+    activity: Activity | None
+    elapsed: float  # seconds since the activity began
+    size: tuple[int, int]
     encoding: str
 
-    def lines(self, height: int) -> list[Text]:
+    def lines(self) -> list[Text]:
         """All lines of a frame; the workers get those that the parts before them leave."""
+        height = self.size[1] - 1
         high = height >= HIGH
         first = [*self._header(), *self._progress()[: 3 if high else 2]]
         room = height - len(first) - (3 if high else 0)
         values = self._values()[: max(1, room - FEW_LINES)]
         room -= len(values)
-        workers = self._workers(room - min(2 if high else 1, len(self.view.run.notices)))
+        workers = self._workers(room - min(2 if high else 1, len(self.run.notices)))
         events = self._events(min(MOST_EVENTS, max(0, room - len(workers))))
         lines = first
         for part in filter(None, (values, workers, events)):
             lines = [*lines, *([Text("")] if high else []), *part]
         for line in lines:
-            line.truncate(max(0, self.width))
+            line.truncate(max(0, self._width))
             line.rstrip()
         return lines[: max(0, height)]
+
+    @property
+    def _width(self) -> int:
+        return self.size[0] - 1
 
     def _clean(self, text: str) -> str:
         """Text from a run with only those characters that do no harm and can be shown."""
@@ -111,7 +105,7 @@ class Drawing(NamedTuple):
         """A label, texts, and a bar if a fraction is given and there is room."""
         line = Text.assemble((f"{label:{LABEL}}", "dim"), GAP.join(filter(None, texts)))
         least, most = BAR
-        room = min(most, self.width - cell_len(line.plain) - len(GAP))
+        room = min(most, self._width - cell_len(line.plain) - len(GAP))
         if fraction is not None and room >= least:
             full, empty = "━─" if self._is_unicode else "#-"
             done = round(max(0.0, min(1.0, fraction)) * room)
@@ -121,29 +115,29 @@ class Drawing(NamedTuple):
     # The state and the activity ---------------------------------------------------------------
 
     def _header(self) -> list[Text]:
-        activity = self.view.activity
+        activity = self.activity
         if activity is None:
             return [self._state()]
-        since = self.view.elapsed >= 1 and activity.fraction is None
+        since = self.elapsed >= 1 and activity.fraction is None
         since = since and not activity.text.startswith("training")
         texts = [
             self._clean(activity.text),
             "" if activity.fraction is None else f"{activity.fraction:4.0%}",
             activity.amount or "",
-            duration(float(int(self.view.elapsed))) if since else "",
+            duration(float(int(self.elapsed))) if since else "",
         ]
         return [self._state(), self._line("now", *texts, fraction=activity.fraction)]
 
     def _state(self) -> Text:
         """The state of the run, and its data."""
-        condition, started = self.view.condition, self.view.run.started
+        condition, started = self.condition, self.run.started
         line = Text(condition.state, STATE_STYLES.get(condition.state, "bold"))
         rest = ""
         if condition.reason and not condition.active and condition.state != "preparing":
             rest = f": {condition.reason}"
         elif started is not None:
             rest = GAP + started.description
-            if rehearsed := self.view.run.rehearsed:
+            if rehearsed := self.run.rehearsed:
                 rest += f"{GAP}rehearsed on {rehearsed}: all times are simulated"
         return Text.assemble(line, self._clean(rest))
 
@@ -151,7 +145,7 @@ class Drawing(NamedTuple):
 
     def _progress(self) -> list[Text]:
         """The lines on the epoch, on the run, and on the target, as far as they apply."""
-        run, started = self.view.run, self.view.run.started
+        run, started = self.run, self.run.started
         lines = []
         if run.train_rows and (run.trains or run.rows.value):
             lines += [self._epoch(), self._seconds()]
@@ -162,7 +156,7 @@ class Drawing(NamedTuple):
         return lines
 
     def _epoch(self) -> Text:
-        run = self.view.run
+        run = self.run
         most = run.started.epochs if run.started is not None else None
         text = f"{run.epochs or 0:.2f}" + (f" of {most}" if most else "")
         fraction, speed = run.epoch_fraction or 0.0, run.rows_per_second
@@ -170,7 +164,7 @@ class Drawing(NamedTuple):
         return self._line("epoch", text, f"{fraction:4.0%}", shown, fraction=fraction)
 
     def _seconds(self) -> Text:
-        run, active = self.view.run, self.view.condition.active
+        run, active = self.run, self.condition.active
         limit = run.started.max_seconds if run.started is not None else None
         texts = [f"{run.seconds:.1f} s" + (f" of {rounded(limit)} s" if limit else "")]
         left, patience = run.seconds_left() if active else None, run.patience_left()
@@ -186,7 +180,7 @@ class Drawing(NamedTuple):
 
         A loss that people read as this metric is shown as the metric.
         """
-        history, started = self.view.run.history, self.view.run.started
+        history, started = self.run.history, self.run.started
         if not history:
             return []
         loss = loss_of(started)
@@ -203,10 +197,10 @@ class Drawing(NamedTuple):
         return lines
 
     def _value(self, value: ShownValue, course: Sequence[float]) -> Text:
-        best = self.view.run.best if value.has_best else None
+        best = self.run.best if value.has_best else None
         shown = f"best {figure(value.get(best))}" if best is not None else ""
         line = self._line(self._clean(value.name), figure(course[-1]), f"{shown:11}")
-        room = self.width - cell_len(line.plain) - len(GAP)
+        room = self._width - cell_len(line.plain) - len(GAP)
         if self._is_unicode and len(course) > 1 and room > 0:
             line.append(GAP).append(curve(course, room), value.style)
         return line
@@ -215,14 +209,14 @@ class Drawing(NamedTuple):
 
     def _workers(self, height: int) -> list[Text]:
         """The table of workers in at most `height` lines; none if that is less than two."""
-        table = worker_table(self.view.run, self.view.condition.active, MOST_GONE)
+        table = worker_table(self.run, self.condition.active, MOST_GONE)
         if not table.rows or height < 2:
             return []
         limited, left_out = table.limited(height - 1)
         rows = [tuple(map(self._clean, row.cells)) for row in limited]
-        columns = _columns_that_fit(rows, self.width)
+        columns = _columns_that_fit(rows, self._width)
         heading, *lines = aligned(
-            [tuple(row[n] for n in columns) for row in (HEADER, *rows)], self.width
+            [tuple(row[n] for n in columns) for row in (HEADER, *rows)], self._width
         )
         shown = [Text(heading, "dim")]
         for row, line in zip(rows, lines, strict=True):
@@ -232,7 +226,7 @@ class Drawing(NamedTuple):
         return shown
 
     def _events(self, height: int) -> list[Text]:
-        run = self.view.run
+        run = self.run
         lines = []
         for notice in list(run.notices)[len(run.notices) - height :]:
             when = moment(notice, run.rehearsed is not None, "%H:%M:%S")

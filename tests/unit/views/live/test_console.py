@@ -1,9 +1,10 @@
 import pytest
 
 from hogbatch.data.progress import ReadProgress
+from hogbatch.events.state import RunState, condition_of
 from hogbatch.views.live import console as live
 from hogbatch.views.live.activity import Activity, preparing
-from hogbatch.views.live.console import ActivityClock, LiveConsole
+from hogbatch.views.live.console import LiveConsole, RunView
 from tests.support.fault_injection import wait_for
 from tests.support.run_events import TRAINING, ended, started
 from tests.unit.views.live.conftest import Emulator, terminal_of
@@ -52,7 +53,7 @@ def test_an_error_leaves_the_last_frame(stream, console):
 
 
 def test_a_bug_in_a_frame_is_logged_and_ends_only_the_view(stream, console, monkeypatch, caplog):
-    monkeypatch.setattr(live, "frame", lambda *_: 1 / 0)
+    monkeypatch.setattr(live, "Frame", lambda *_: 1 / 0)
     with console:
         wait_for(lambda: caplog.records, "the bug is logged")
         console.say("said")
@@ -71,7 +72,9 @@ def test_reading_and_preparing_rows():
     assert preparing(*preparation).text.startswith("preparing the rows")
 
 
-def test_the_time_of_an_activity_begins_when_it_is_first_seen():
-    clock = ActivityClock(iter([10.0, 12.5, 13.0, 20.0]).__next__)
-    activities = (Activity("one"), Activity("one", 0.5), Activity("two"), None)
-    assert list(map(clock.elapsed, activities)) == [0.0, 2.5, 0.0, 0.0]
+def test_the_time_of_an_activity_begins_when_it_is_first_seen(stream):
+    view, run = RunView(terminal_of(stream), iter([10.0, 12.5, 13.0, 20.0]).__next__), RunState()
+    for text, shown in (("one", ""), ("one", "  2.0 s"), ("two", ""), ("two", "  7.0 s")):
+        with view:
+            view.draw(run, condition_of(run, True), Activity(text))
+        assert stream.lines[-1] == f"now       {text}{shown}"

@@ -15,7 +15,7 @@ from hogbatch.events.event import (
 )
 from hogbatch.events.state import condition_of
 from hogbatch.views.live.activity import Activity, running
-from hogbatch.views.live.frame import View, curve, frame
+from hogbatch.views.live.frame import Frame, curve
 from tests.support.run_events import (
     ON_SERVERS,
     TRAINING,
@@ -35,8 +35,8 @@ COMPILES = WorkerCompiles("cpu-0")
 
 def drawn(run, size, encoding="utf-8", activity=None, elapsed=0.0):
     condition = condition_of(run, True)
-    view = View(run, condition, activity or running(run, condition), elapsed)
-    return frame(view, size, encoding)
+    activity = activity or running(run, condition)
+    return Frame(run, condition, activity, elapsed, size, encoding).lines()
 
 
 def shown(*arguments, **options):
