@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from hogbatch.machine.printable import printable
-from hogbatch.views.report.markup import Markup, element, shortened
+from hogbatch.views.report.markup import Markup, element
 
 WIDTH: Final = 5.0  # of a figure, in inches
 MAX_NAME: Final = 50  # characters in a figure
@@ -78,7 +78,7 @@ class Chart:
     @staticmethod
     def name(text: str) -> str:
         """A name for a figure: printable, and without its middle if it is long."""
-        return shortened(printable(text), MAX_NAME)
+        return printable(printable(text), MAX_NAME)
 
     def line(
         self,

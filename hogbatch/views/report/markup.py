@@ -33,10 +33,3 @@ def joined(content: Iterable[str]) -> Markup:
 def text(content: str) -> Markup:
     """Text in which nothing is interpreted; what is not printable is shown as codes."""
     return Markup(escape(printable(content)))
-
-
-def shortened(content: str, most: int) -> str:
-    """A text of at most `most` characters, without its middle if it is longer."""
-    if len(content) <= most:
-        return content
-    return f"{content[: most // 2]}…{content[-((most - 1) // 2) :]}"

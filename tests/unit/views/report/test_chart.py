@@ -28,6 +28,11 @@ def test_a_chart_without_values_is_not_drawn(chart):
     assert chart.svg() is None
 
 
+def test_a_long_name_is_without_its_middle():
+    name = Chart.name("\x00" * 100 + "end")
+    assert name.startswith("\\x00") and name.endswith("end") and len(name) < 60
+
+
 def test_names_stay_text(chart):
     for name in ("$\\frac{$", "_hidden", "<script>", "数据\x00"):
         chart.line(name, [(0.0, 1.0)], 0)
