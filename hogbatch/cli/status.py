@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hogbatch.cli.parser import Parser, Usage
+from hogbatch.cli.parser import Parser, Usage, whole
 from hogbatch.config.flags import Group
 from hogbatch.config.train import RUNS
 from hogbatch.machine.printable import encodable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.5
 MIN_WIDTH: Final = 60  # columns
+MAX_LIMIT: Final = 1_000_000  # runs in a list
 
 STATUS: Final = Usage(
     "status", "RUN_DIR [options]", "Show the state of a run, from the files in its directory."
@@ -77,12 +78,14 @@ def runs(arguments: Sequence[str]) -> int:
         help="order: newest first, lowest validation loss first, or least training time first "
         "(default: %(default)s)",
     )
-    output.add_argument("--limit", metavar="N", help="at most N runs (default: all)")
+    output.add_argument(
+        "--limit", metavar="N", type=whole(1, MAX_LIMIT), help="at most N runs (default: all)"
+    )
     output.add_argument("--json", action="store_true", help="all runs as one JSON object")
     options = parser.read(arguments)
-    from hogbatch.views.status.listing import listed_runs, read_limit, table_lines
+    from hogbatch.views.status.listing import listed_runs, table_lines
 
-    listed = listed_runs(options.directory, options.sort, read_limit(options.limit))
+    listed = listed_runs(options.directory, options.sort, options.limit)
     if options.json:
         _print([json.dumps({"directory": str(options.directory), "runs": listed}, indent=2)])
     elif listed:

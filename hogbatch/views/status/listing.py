@@ -46,15 +46,6 @@ def listed_runs(directory: Path, order: str, limit: int | None) -> list[ListedRu
     return listed
 
 
-def read_limit(text: str | None) -> int | None:
-    """The value of --limit; UsageError if it is not a positive whole number."""
-    if text is None:
-        return None
-    if not text.isdecimal() or not int(text):
-        raise UsageError(f"limit: expected a whole number of 1 or more; got {text!r}")
-    return int(text)
-
-
 def differing(runs: Sequence[Settings]) -> list[str]:
     """The keys that do not have the same value in all runs, in the order of the settings.
 

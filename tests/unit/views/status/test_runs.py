@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
+from hogbatch.cli.status import runs
 from hogbatch.errors import UsageError
-from hogbatch.views.status.listing import as_flags, differing, listed_runs, read_limit, table_lines
+from hogbatch.views.status.listing import as_flags, differing, listed_runs, table_lines
 from tests.support.run_events import (
     GONE,
     TRAINING,
@@ -95,8 +96,8 @@ def test_settings_that_do_not_change_a_run_are_not_compared():
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5"])
 def test_a_limit_is_a_positive_number(text):
-    with pytest.raises(UsageError, match=r"^limit: expected a whole number of 1 or more; got '"):
-        read_limit(text)
+    with pytest.raises(UsageError, match="limit: expected a whole number from 1 to 1000000; got '"):
+        runs(["--limit", text])
 
 
 def test_a_directory_that_has_no_runs_is_named_with_advice(three):
