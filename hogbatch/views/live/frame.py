@@ -1,8 +1,8 @@
 """One frame of the view: the lines that a terminal of some size shows of a run."""
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len
@@ -41,21 +41,7 @@ STATE_STYLES: Final = {
     "killed?": "bold red",
 }
 WORKER_STYLES: Final = {"lost": "red", "left": "dim", "parked": "dim", "compiles": "yellow"}
-
-
-class ShownValue(NamedTuple):
-    """A value of evaluations that is shown with its course."""
-
-    name: str
-    get: Callable[[Evaluation], float | None]
-    style: str
-    has_best: bool = True
-
-
-LOSSES: Final = (
-    ShownValue("validated", lambda evaluation: evaluation.validation_loss, "green"),
-    ShownValue("train", lambda evaluation: evaluation.train_loss, "cyan", False),
-)
+LOSS_STYLES: Final = {"validated": "green", "train": "cyan"}
 
 
 class Frame(NamedTuple):
@@ -176,33 +162,22 @@ class Frame(NamedTuple):
         return self._line("run", *texts, fraction=fraction)
 
     def _values(self) -> list[Text]:
-        """The first metric and losses: the last value, the best one, and the course.
+        """The last values, the best ones, and the courses."""
+        loss, best = loss_of(self.run.started), self.run.best
+        courses = [shown_values(each, loss) for each in self.run.history]
+        best_values = shown_values(best, loss) | {"train": None} if best is not None else {}
+        return [
+            self._value(name, [each[name] for each in courses if name in each], best_values)
+            for name in (courses[-1] if courses else {})
+        ]
 
-        A loss that people read as this metric is shown as the metric.
-        """
-        history, started = self.run.history, self.run.started
-        if not history:
-            return []
-        loss = loss_of(started)
-        values = [each._replace(get=partial(_read, each.get, loss)) for each in LOSSES]
-        if metric := next(iter(history[-1].validation_values), None):
-            first = ShownValue(metric, lambda each: each.validation_values.get(metric), "yellow")
-            read_as, _ = readable(loss, 0.0)
-            values = [first, *(values[1:] if read_as == metric else values)]
-        lines = []
-        for value in values:
-            course = [found for each in history if (found := value.get(each)) is not None]
-            if course and value.get(history[-1]) is not None:
-                lines.append(self._value(value, course))
-        return lines
-
-    def _value(self, value: ShownValue, course: Sequence[float]) -> Text:
-        best = self.run.best if value.has_best else None
-        shown = f"best {figure(value.get(best))}" if best is not None else ""
-        line = self._line(self._clean(value.name), figure(course[-1]), f"{shown:11}")
+    def _value(self, name: str, course: Sequence[float], best: Mapping[str, float | None]) -> Text:
+        found = best.get(name)
+        shown = "" if found is None else f"best {figure(found)}"
+        line = self._line(self._clean(name), figure(course[-1]), f"{shown:11}")
         room = self._width - cell_len(line.plain) - len(GAP)
         if self._is_unicode and len(course) > 1 and room > 0:
-            line.append(GAP).append(curve(course, room), value.style)
+            line.append(GAP).append(curve(course, room), LOSS_STYLES.get(name, "yellow"))
         return line
 
     # Workers and events -----------------------------------------------------------------------
@@ -234,12 +209,18 @@ class Frame(NamedTuple):
         return lines
 
 
-def _read(
-    get: Callable[[Evaluation], float | None], loss: str | None, evaluation: Evaluation
-) -> float | None:
-    """A mean loss as people read it."""
-    mean = get(evaluation)
-    return None if mean is None else readable(loss, mean)[1]
+def shown_values(evaluation: Evaluation, loss: str | None) -> dict[str, float]:
+    """The first metric and the mean losses by their labels, as people read them.
+
+    A validation loss that people read as this metric is left out.
+    """
+    values = dict(islice(evaluation.validation_values.items(), 1))
+    if evaluation.validation_loss is not None:
+        name, value = readable(loss, evaluation.validation_loss)
+        values |= {} if name in values else {"validated": value}
+    if evaluation.train_loss is not None:
+        values["train"] = readable(loss, evaluation.train_loss)[1]
+    return values
 
 
 def curve(values: Sequence[float], width: int) -> str:
