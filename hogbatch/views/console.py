@@ -47,11 +47,14 @@ class PlainConsole(Console):
         self._speed = IntervalSpeed()
 
     def say(self, line: str) -> None:
+        self._write(printable_lines(self._prefix + line) + "\n")
+
+    def _write(self, text: str) -> None:
         if self._stream is None:
             return
         try:
-            text = printable_lines(self._prefix + line)
-            print(encodable(text, self._stream), file=self._stream, flush=True)
+            self._stream.write(encodable(text, self._stream))
+            self._stream.flush()
         except OSError:  # a closed pipe or terminal
             self._stream = None
 

@@ -43,15 +43,10 @@ class BarConsole(PlainConsole):
 
     def _draw(self, line: str) -> None:
         """Replace the bar, and leave the cursor in front of its line."""
-        if self._stream is None or not (line or self._columns):
-            return
-        try:
+        if self._stream is not None and (line or self._columns):
             line = encodable(line, self._stream)
-            self._stream.write(f"\r{line:{self._columns}}\r")
-            self._stream.flush()
-        except OSError:  # a closed terminal
-            self._stream = None
-        self._columns = len(line)
+            self._write(f"\r{line:{self._columns}}\r")
+            self._columns = len(line)
 
 
 def bar(run: RunState, columns: int) -> str:
