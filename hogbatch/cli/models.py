@@ -70,12 +70,16 @@ def predict(arguments: Sequence[str]) -> int:
     options = parser.read(arguments)
     if options.approximate and options.top is None:
         parser.error("--approximate needs --top K")
-    from hogbatch.model.prediction import predict_file, predict_table, write_lines
+    from hogbatch.model.prediction import predict_file, write_lines
 
-    data = _data_file(options)
-    predicted = predict_file if options.output is None else predict_table
-    given = {"proba": options.proba, "top": options.top, "approximate": options.approximate}
-    lines = predicted(options.model, data, **given)
+    lines = predict_file(
+        options.model,
+        _data_file(options),
+        proba=options.proba,
+        top=options.top,
+        approximate=options.approximate,
+        table=options.output is not None,
+    )
     write_lines(lines, options.output)
     return 0
 

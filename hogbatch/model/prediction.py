@@ -147,12 +147,15 @@ def predict_file(
     proba: bool = False,
     top: int | None = None,
     approximate: bool = False,
+    table: bool = False,
 ) -> Iterator[str]:
     """Yield one line per row: its label, its probabilities, or its `top` labels, best first.
 
-    `approximate` is as in `Model.top`. For label lists, the `top` labels are XMC text: a header
-    "rows labels", then "label:probability" pairs in label order, the format of score matrices in
-    the Extreme Classification Repository.
+    `approximate` is as in `Model.top`. A `table` is a CSV file, with a header, and probabilities
+    beside the label; of label lists and of more than MAX_CLASSES classes only with `proba`. For
+    label lists, the `top` labels are always XMC text: a header "rows labels", then
+    "label:probability" pairs in label order, the format of score matrices in the Extreme
+    Classification Repository.
     """
     model = load_model(model_path)
     if top is not None and model.encoding.kind not in ("classes", "multilabel"):
@@ -161,46 +164,21 @@ def predict_file(
         inputs = _rows(model, data, labels=False).inputs
         found = model.top_proba(inputs, top, approximate=approximate)
         return _xmc_lines(model.network.outputs, *found)
-    compute, line = (model.predict_proba, _numbers) if proba else (model.predict, _label)
     if top is not None:
-        names = np.array([_cell(label) for label in model.encoding.classes])
-        compute = partial(model.top, k=top, approximate=approximate)
-        line = lambda row: ",".join(names[row])  # noqa: E731
-    elif model.encoding.kind == "multilabel" and not proba:
-        line = _chosen
-    elif model.encoding.targets > 1:
-        line = _several
-    pieces = _pieces(model, data, compute)
-    width = 1 if model.encoding.kind == "classes" and not proba else model.network.outputs
-    return (line(row) for each in pieces for part in _parts(each, width) for row in compute(part))
-
-
-def predict_table(
-    model_path: str,
-    data: DataFile,
-    *,
-    proba: bool = False,
-    top: int | None = None,
-    approximate: bool = False,
-) -> Iterator[str]:
-    """Yield the lines of a CSV file: a header, then predictions and probabilities of each row.
-
-    `proba`, `top` and `approximate` as for `predict_file`, which also makes the XMC text of label
-    lists. Of label lists and of more than MAX_CLASSES classes, there are probabilities only with
-    `proba`.
-    """
-    model = load_model(model_path)
-    if top is not None and model.encoding.kind != "classes":
-        return predict_file(model_path, data, top=top, approximate=approximate)
-    columns = _columns(model, proba, top, approximate)
+        columns = [_best(model, top, approximate, label_text if table else _cell)]
+    else:
+        columns = _columns(model, proba, table)
     pieces = _pieces(model, data, lambda none: [each.cells(none) for each in columns])
-    writer = csv.writer(SimpleNamespace(write=lambda line: line[:-2]))  # its lines end in \r\n
+    labels = model.encoding.kind == "classes" and not proba and len(columns) == 1
     rows = (
         itertools.chain(*cells)
         for piece in pieces
-        for part in _parts(piece, model.network.outputs)
+        for part in _parts(piece, 1 if labels else model.network.outputs)
         for cells in zip(*(each.cells(part) for each in columns), strict=True)
     )
+    if not table:
+        return map((" " if top is None else ",").join, rows)
+    writer = csv.writer(SimpleNamespace(write=lambda line: line[:-2]))  # its lines end in \r\n
     header = [name for each in columns for name in each.names]
     return map(writer.writerow, itertools.chain([header], rows))
 
@@ -209,41 +187,40 @@ class PredictedColumns(NamedTuple):
     """Columns of a CSV file, and the cells of rows in them."""
 
     names: list[str]
-    cells: Callable[[RawInputs], list[list[str]]]
+    cells: Callable[[RawInputs], Iterable[list[str]]]  # computes predictions before it returns
 
 
-def _columns(
-    model: Model, proba: bool, top: int | None, approximate: bool
-) -> list[PredictedColumns]:
+def _best(
+    model: Model, top: int, approximate: bool, show: Callable[[Any], str]
+) -> PredictedColumns:
+    """The `top` labels of each row, best first."""
+    names, classes = [f"top_{n}" for n in range(1, top + 1)], [*map(show, model.encoding.classes)]
+    best = partial(model.top, k=top, approximate=approximate)
+    return PredictedColumns(names, lambda rows: ([classes[n] for n in row] for row in best(rows)))
+
+
+def _columns(model: Model, proba: bool, table: bool) -> list[PredictedColumns]:
+    """The predictions of each row, its probabilities, or in a table both."""
     classes = [label_text(label) for label in model.encoding.classes]
-    cell = _chosen if model.encoding.kind == "multilabel" else lru_cache(typed=True)(label_text)
-    if top is not None:
-        return [
-            PredictedColumns(
-                [f"top_{place}" for place in range(1, top + 1)],
-                lambda rows: [
-                    [classes[n] for n in row]
-                    for row in model.top(rows, top, approximate=approximate)
-                ],
-            )
-        ]
+    show = label_text if table else _label
+    cell = _chosen if model.encoding.kind == "multilabel" else lru_cache(typed=True)(show)
     predicted = PredictedColumns(
-        ["prediction"], lambda rows: [[cell(value)] for value in model.predict(rows)]
+        ["prediction"], lambda rows: ([cell(value)] for value in model.predict(rows))
     )
     if model.encoding.targets > 1:
         predicted = PredictedColumns(
             [f"prediction_{name}" for name in model.target_names],
-            lambda rows: [[*map(label_text, row)] for row in model.predict(rows)],
+            lambda rows: ([*map(label_text, row)] for row in model.predict(rows)),
         )
     fractions = PredictedColumns(
         [f"probability_{name}" for name in classes or range(model.network.outputs)],
-        lambda rows: [
+        lambda rows: (
             [f"{value:.6g}" for value in row] for row in model.predict_proba(rows).tolist()
-        ],
+        ),
     )
     if proba:
         return [fractions]
-    few = model.loss.has_probabilities and 0 < len(classes) <= MAX_CLASSES
+    few = table and model.loss.has_probabilities and 0 < len(classes) <= MAX_CLASSES
     return [predicted, fractions] if few else [predicted]
 
 
@@ -296,14 +273,6 @@ def _options(model: Model, data: DataFile, *, labels: bool) -> ReadOptions:
         bad_lines=data.bad_lines,
         weight=data.weight,
     )
-
-
-def _numbers(row: Any) -> str:
-    return " ".join(f"{value:.6g}" for value in row)
-
-
-def _several(row: Any) -> str:
-    return " ".join(map(label_text, row))
 
 
 def _label(value: Any) -> str:

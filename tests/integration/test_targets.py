@@ -10,7 +10,7 @@ from sklearn.model_selection import cross_val_score
 
 import hogbatch
 from hogbatch.model.file import load_model
-from hogbatch.model.prediction import DataFile, evaluate_file, predict_file, predict_table
+from hogbatch.model.prediction import DataFile, evaluate_file, predict_file
 from tests.support.fault_injection import cli
 
 USUAL = {"quiet": True, "deterministic": True, "seed": 1, "epochs": 3}
@@ -48,7 +48,7 @@ def test_a_model_of_several_targets_is_saved_evaluated_and_predicts(tmp_path):
         assert measured[name] == pytest.approx(expected(Y, predicted), rel=1e-9)
         assert tested["values"][name] == pytest.approx(measured[name], rel=1e-5)
     assert tested["loss"] == pytest.approx(measured["loss"], rel=1e-5)
-    header, *lines = predict_table(path, DataFile(rows))
+    header, *lines = predict_file(path, DataFile(rows), table=True)
     assert header == "prediction_0,prediction_1,prediction_2"
     table = np.array([line.split(",") for line in lines], float)
     np.testing.assert_allclose(table, predicted, rtol=1e-6)

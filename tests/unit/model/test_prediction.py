@@ -22,7 +22,6 @@ from hogbatch.model.prediction import (
     DataFile,
     evaluate_file,
     predict_file,
-    predict_table,
     write_lines,
 )
 from hogbatch.model.trained import Model
@@ -290,7 +289,9 @@ class TestTable:
 
     def read(self, case, **flags):
         """Header and rows of the file."""
-        header, *rows = csv.reader(predict_table(case.path, DataFile(case.data), **flags))
+        header, *rows = csv.reader(
+            predict_file(case.path, DataFile(case.data), table=True, **flags)
+        )
         assert len(rows) == ROWS and {len(row) for row in rows} == {len(header)}
         return header, rows
 
@@ -317,12 +318,12 @@ class TestTable:
         assert header == ["prediction"] and [row[0] for row in rows] == case.predict()
         header, rows = self.read(case, proba=True)
         assert header == [f"probability_{n}" for n in range(LABELS)]
-        table = list(predict_table(case.path, DataFile(case.data), top=4))
+        table = list(predict_file(case.path, DataFile(case.data), top=4, table=True))
         assert table == case.predict(top=4), "XMC text"
 
     def test_what_cannot_be_predicted_is_refused_before_the_first_line(self, case):
         with pytest.raises(UsageError, match="ranks labels"):
-            predict_table(case.path, DataFile(case.data))
+            predict_file(case.path, DataFile(case.data), table=True)
 
 
 @pytest.mark.parametrize(
@@ -343,6 +344,6 @@ def test_the_table_of_one_output_has_what_the_loss_defines(tmp_path, loss, encod
     save_model(model, tmp_path / "m.safetensors")
     (tmp_path / "x.csv").write_text("-9,0\n9,0\n")
     what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), ("1",)))
-    found = list(predict_table(*what))
+    found = list(predict_file(*what, table=True))
     assert found[0].split(",") == header
     assert [line.split(",")[0] for line in found[1:]] == list(predict_file(*what))
