@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.losses import OfNumbers
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs, csr_inputs, dense_inputs
 from hogbatch.data.encode import encode
@@ -20,9 +19,7 @@ from hogbatch.data.labelled import labelled
 from hogbatch.data.scale import scaled
 from hogbatch.data.table.given import later_set
 from hogbatch.errors import UsageError
-from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
-from hogbatch.kernels.reference import NUMPY_KERNELS
-from hogbatch.model.prediction import evaluate_rows
+from hogbatch.model.prediction import score_rows
 from hogbatch.model.trained import Model
 
 
@@ -55,11 +52,10 @@ def importances_of(model: Model, rows: Examples, repeats: int, seed: int = 0) ->
     """As `permutation_importances`, of `rows` that are scaled and encoded."""
     random, found = np.random.default_rng(seed), list[Importance]()
     orders = [random.permutation(rows.rows) for _ in range(repeats)]
-    plain = model.plain
-    loss = _mean_loss(plain, rows)
+    loss, _ = score_rows(model, rows)
     for name, features in _columns(model):
         shuffled = (replace(rows, inputs=_shuffled(rows.inputs, features, o)) for o in orders)
-        increases = np.array([_mean_loss(plain, each) - loss for each in shuffled])
+        increases = np.array([score_rows(model, each)[0] - loss for each in shuffled])
         found.append(Importance(name, float(increases.mean()), float(increases.std())))
     return sorted(found, key=lambda each: -each.mean)
 
@@ -84,21 +80,3 @@ def _shuffled(inputs: Inputs, features: slice, order: NDArray[np.int64]) -> Inpu
     by_row = np.lexsort((inputs.indices, rows))
     indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(order)))))
     return csr_inputs(indptr, inputs.indices[by_row], inputs.values[by_row])
-
-
-def _mean_loss(model: Model, rows: Examples) -> float:
-    """The loss per row of a model without scaling and encoding, in the unit of the labels."""
-    labels, outputs = rows.labels, model.network.outputs
-    if isinstance(model.loss, OfNumbers):
-        return evaluate_rows(model, rows)["loss"]
-    if outputs > 1:
-        lists = labels.indptr, labels.indices
-        if not model.loss.label_lists:
-            lists = np.arange(rows.rows + 1), labels.values.astype(np.int32)
-        parts = model.summaries(rows.inputs, 1, model.loss.kind, lists)
-        losses = np.concatenate([part.losses() for part in parts])
-        return float(np.average(losses, weights=labels.weights if len(labels.weights) else None))
-    scores, totals = model.scores(rows.inputs), np.zeros(TOTALS)
-    every = np.arange(rows.rows)
-    NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, every, outputs, scores, totals)
-    return float(totals[LOSS] / (rows.rows + totals[EXTRA_WEIGHT]))

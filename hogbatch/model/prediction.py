@@ -66,40 +66,46 @@ def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
     labels = weighted(encode(raw, model.encoding), raw.weights, None, None)
     if isinstance(model.loss, OfNumbers):
         numbers, scores = number_labels(raw, "the training data has"), model.scores(raw.inputs)
+        expect_finite_scores(np.isfinite(scores).all(axis=1))
         known = model.loss, model.encoding
-        return {"rows": raw.rows, **measure_numbers(*known, scores, numbers, labels.weights)}
-    whole = keeps_all_scores(raw.rows, model.network.outputs)
-    measured = (_from_scores if whole else _from_best)(model, raw.inputs, labels)
+        loss, scored = score_numbers(*known, scores, numbers, labels.weights)
+    else:
+        loss, scored = _score_labels(model, raw.inputs, labels)
+    measured = measure(scored)
     measured.pop("log_loss", None)  # models that have it are trained on it: it is the loss
-    return {"rows": raw.rows, **measured}
+    return {"rows": raw.rows, "loss": loss, **measured}
 
 
 def evaluate_rows(model: Model, rows: Examples) -> dict[str, float]:
     """Loss and all metrics of a model on `rows` that are scaled and encoded for it."""
+    loss, scored = score_rows(model, rows)
+    return {"loss": loss, **measure(scored)}
+
+
+def score_rows(model: Model, rows: Examples) -> tuple[float, Scored]:
+    """The loss of a model on `rows` that are scaled and encoded for it, and their scores."""
     labels, plain = rows.labels, model.plain
     if isinstance(model.loss, OfNumbers):
         scores = plain.scores(rows.inputs)
+        expect_finite_scores(np.isfinite(scores).all(axis=1))
         true = model.encoding.numbers_of(labels.values.reshape(-1, scores.shape[1]))
-        return measure_numbers(model.loss, model.encoding, scores, true, labels.weights)
-    whole = keeps_all_scores(rows.rows, model.network.outputs)
-    return (_from_scores if whole else _from_best)(plain, rows.inputs, labels)
+        return score_numbers(model.loss, model.encoding, scores, true, labels.weights)
+    return _score_labels(plain, rows.inputs, labels)
 
 
-def measure_numbers(
+def score_numbers(
     loss: OfNumbers,
     encoding: Encoding,
     scores: Floats,
     labels: NDArray[np.float64],
     weights: NDArray[np.float32] = NO_WEIGHTS,
-) -> dict[str, float]:
-    """Loss and metrics of scores [N, T] of numbers [N, T] or [N], in the unit of the labels.
+) -> tuple[float, Scored]:
+    """The loss of scores [N, T] of numbers [N, T] or [N], in the unit of the labels, and numbers.
 
     The rows have `weights` [N], or are equal. Metrics are means over the T targets; the loss is
     that of standardised targets, and the metrics of each target are in its own unit. They are of
-    numbers rather than of the scores, which are more precise. UsageError for scores that are not
-    finite.
+    numbers rather than of the scores, which are more precise.
     """
-    expect_finite_scores(np.isfinite(scores).all(axis=1), 0)
     (rows, width), totals = scores.shape, np.zeros(TOTALS)
     given = loss.predict(scores)
     exact: Any = loss.scores_of(encoding.targets_of(encoding.numbers_of(given))).reshape(
@@ -112,22 +118,23 @@ def measure_numbers(
     )
     NUMPY_KERNELS.loss_and_metrics(loss.kind, targets, np.arange(rows), width, exact, totals)
     mean = totals[LOSS] / width / (rows + totals[EXTRA_WEIGHT])
-    measured = measure(Scored(loss, true, predicted))
-    return {"loss": loss.in_units(mean, {}, encoding.unit).loss, **measured}
+    return loss.in_units(mean, {}, encoding.unit).loss, Scored(loss, true, predicted)
 
 
-def _from_scores(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
-    """Loss and metrics of a model, from all scores."""
+def _score_labels(model: Model, inputs: RawInputs, labels: Labels) -> tuple[float, Scored]:
+    """The loss of a model of classes or lists of labels, and scores or the best columns."""
+    if not keeps_all_scores(count(inputs), model.network.outputs):
+        return _from_best(model, inputs, labels)
     scores, totals, rows = model.scores(inputs), np.zeros(TOTALS), np.arange(count(inputs))
     expect_finite_scores(np.isfinite(scores).all(axis=1))
     exact: Any = scores.astype(np.float64)
     NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, rows, scores.shape[1], exact, totals)
     scored = Scored(model.loss, labels, scores, None, model.frequencies, model.threshold)
-    return {"loss": totals[LOSS] / (len(rows) + totals[EXTRA_WEIGHT]), **measure(scored)}
+    return float(totals[LOSS] / (len(rows) + totals[EXTRA_WEIGHT])), scored
 
 
-def _from_best(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, float]:
-    """Loss and metrics of a model, from summaries of its scores, which are too many to be kept."""
+def _from_best(model: Model, inputs: RawInputs, labels: Labels) -> tuple[float, Scored]:
+    """The same from summaries of the scores, which are too many to be kept."""
     lists = labels
     if not model.loss.label_lists:
         places = np.arange(len(labels.values) + 1)
@@ -137,7 +144,7 @@ def _from_best(model: Model, inputs: RawInputs, labels: Labels) -> dict[str, flo
     parts = [(part.columns, part.losses()) for part in summaries]
     best, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
     scored = Scored(model.loss, labels, None, best, frequencies=model.frequencies)
-    return {"loss": scored.mean(losses), **measure(scored)}
+    return scored.mean(losses), scored
 
 
 def predict_file(

@@ -29,7 +29,8 @@ from hogbatch.data.encode import ENCODERS, Encoding
 from hogbatch.errors import UsageError
 from hogbatch.kernels import contract
 from hogbatch.kernels.reference import NUMPY_KERNELS
-from hogbatch.model.prediction import measure_numbers
+from hogbatch.model.metrics import measure
+from hogbatch.model.prediction import score_numbers
 from tests.support.kernel_cases import SET, labels_for, score_width
 
 losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
@@ -150,9 +151,9 @@ def test_losses_of_predictions_are_in_the_unit_of_the_labels(loss, expected):
     shifted = loss != "poisson"
     encoding = Encoding("real" if shifted else "counts", (), 1, 20.0 if shifted else 0.0, 10.0)
     scores = LOSSES[loss].scores_of(encoding.targets_of(predicted))[:, np.newaxis]
-    measured = measure_numbers(LOSSES[loss], encoding, scores, labels)
-    assert measured["loss"] == pytest.approx(expected(labels, predicted), rel=1e-12)
-    assert measured["rmse"] == pytest.approx(math.sqrt(np.square(predicted - labels).mean()))
+    found, scored = score_numbers(LOSSES[loss], encoding, scores, labels)
+    assert found == pytest.approx(expected(labels, predicted), rel=1e-12)
+    assert measure(scored)["rmse"] == pytest.approx(math.sqrt(np.square(predicted - labels).mean()))
 
 
 @pytest.mark.parametrize(
