@@ -13,8 +13,7 @@ from typing import Any, Final
 from hogbatch.errors import PolicyError, UsageError
 from hogbatch.policy.adaptive import Adaptive
 from hogbatch.policy.base import BatchPolicy, JointPolicy, Operation, PolicySettings, WorkerView
-from hogbatch.policy.fixed import Fixed
-from hogbatch.policy.hogbatch import Hogbatch
+from hogbatch.policy.fixed import Fixed, Hogbatch
 from hogbatch.policy.paper_adaptive import PaperAdaptive
 
 Factory = Callable[[PolicySettings], BatchPolicy]

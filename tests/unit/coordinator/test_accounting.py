@@ -6,7 +6,7 @@ from hogbatch.coordinator.commands import Report
 from hogbatch.coordinator.recovery import MAX_NAMED
 from hogbatch.events.event import LeaseDone, MergeRefused, OutOfMemory
 from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.hogbatch import Hogbatch
+from hogbatch.policy.fixed import Hogbatch
 from tests.support.coordinator_stage import of_kind, records, works
 
 SIZE = 100  # rows of the first batches

@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from hogbatch.policy.base import PolicySettings, WorkerView
-from hogbatch.policy.fixed import Fixed
-from hogbatch.policy.hogbatch import Hogbatch
+from hogbatch.policy.fixed import Fixed, Hogbatch
 
 CPU = WorkerView("cpu", teams=2, smallest=4, largest=64)
 GPU = WorkerView("gpu", teams=1, smallest=256, largest=4096)
