@@ -1,7 +1,7 @@
 """Rankings of thousands of workers by a value that changes often."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import overload
@@ -74,8 +74,3 @@ class Others(Sequence[WorkerView]):
         if isinstance(positions, range):
             return [self[position] for position in positions]
         return self._view(self._order[positions + (positions >= self._excluded)][1])
-
-    def __iter__(self) -> Iterator[WorkerView]:
-        for position, (_, worker) in enumerate(self._order):
-            if position != self._excluded:
-                yield self._view(worker)
