@@ -91,11 +91,9 @@ class MovingMean:
     def _keep_sampling(self, ended: threading.Event) -> None:
         pause = INTERVAL_S
         while not ended.wait(pause):
-            with self._lock:
-                began = time.thread_time()
-                if self._model.updates > self._updates:
-                    self._sample()
-                pause = max(INTERVAL_S, (time.thread_time() - began) / MAX_LOAD)
+            began = time.thread_time()
+            self.sample_change()
+            pause = max(INTERVAL_S, (time.thread_time() - began) / MAX_LOAD)
 
     def sample(self) -> None:
         """Add the current parameters to the mean."""
