@@ -10,9 +10,7 @@ import fcntl
 import os
 import tempfile
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, Final, Self
@@ -45,11 +43,11 @@ class Segment:
         self.fd = fd
         self.layout = layout
         self.window = window  # of a segment on disk, in memory None
-        self._release: Callable[[], object] = partial(os.close, fd)
         self.read_only = False  # new mappings can only read
         # [size], the whole mapping. For a single row on disk, a huge page would be mapped.
         self.memory = map_shared(fd, layout.size, writable, huge_pages=window is None)
         self._fields = {field.name: field for field in layout.fields}
+        self._release = weakref.finalize(self, os.close, fd)
 
     @classmethod
     def create(cls, name: str, layout: Layout) -> Self:
@@ -82,7 +80,6 @@ class Segment:
         os.ftruncate(fd, layout.size)
         segment = cls(fd, layout, writable=False, window=window)
         segment.read_only = True
-        segment._release = weakref.finalize(segment, os.close, segment.fd)
         return segment
 
     def write(self, name: str, start: int, values: NDArray[Any]) -> None:
@@ -148,8 +145,7 @@ class Segment:
 
     def close(self) -> None:
         """Close the descriptor and drop the mapping, which is unmapped with its last view."""
-        if self.fd >= 0:
-            self._release()
+        self._release()
         self.fd = -1
         self.memory = np.empty(0, np.uint8)
         self._fields = {}
