@@ -6,6 +6,7 @@ purposes of memory, as shown in messages, to bytes.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -182,11 +183,7 @@ def whole_run(
 
 def add(each: Iterable[Parts]) -> Parts:
     """Add up parts of the same name."""
-    sums: dict[str, int] = {}
-    for parts in each:
-        for name, size in parts.items():
-            sums[name] = sums.get(name, 0) + size
-    return sums
+    return sum(map(Counter, each), Counter[str]())
 
 
 def total(parts: Parts) -> int:
