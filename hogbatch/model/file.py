@@ -282,14 +282,11 @@ def _lists(
 def _feature_names(arrays: Arrays, features: int) -> tuple[str, ...] | None:
     if "features.names" not in arrays:
         return None
-    text: NDArray[np.uint8] = convert(
-        arrays["features.names"], NDArray[np.uint8], "tensor features.names"
-    )
-    names: tuple[str, ...] = convert(
-        json.loads(text.tobytes()), tuple[str, ...], "tensor features.names"
-    )
+    what = "tensor features.names"
+    text: NDArray[np.uint8] = convert(arrays["features.names"], NDArray[np.uint8], what)
+    names: tuple[str, ...] = convert(json.loads(text.tobytes()), tuple[str, ...], what)
     if len(names) != features:
-        raise DataError(f"tensor features.names: expected {features} names; got {len(names)}")
+        raise DataError(f"{what}: expected {features} names; got {len(names)}")
     return names
 
 
