@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.store.layout import chunks
 from hogbatch.store.model import SharedModel
 
 MIN_WEIGHT = 0.1  # minimum weight of the newest sample in the mean
@@ -107,8 +108,6 @@ class MovingMean:
         if not len(self._mean_buffer):
             self._mean_buffer = self._sampled.copy()
         weight = np.float32(max(MIN_WEIGHT, INITIAL_WEIGHT / (self._samples + INITIAL_WEIGHT - 1)))
-        for start in range(0, len(self._params), BLOCK_VALUES):
-            model, mean = (
-                each[start : start + BLOCK_VALUES] for each in (self._sampled, self._mean_buffer)
-            )
-            mean += weight * (model - mean)
+        mean, sampled = self._mean_buffer, self._sampled
+        for c in chunks(len(self._params), BLOCK_VALUES):
+            mean[c] += weight * (sampled[c] - mean[c])

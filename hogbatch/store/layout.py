@@ -1,6 +1,6 @@
 """Offsets of the arrays in a segment and of the tensors in a model; arithmetic only."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -93,6 +93,11 @@ def tensor_offsets(shapes: Iterable[Shape]) -> tuple[tuple[int, ...], int]:
         offsets.append(end)
         end = _round_up(end + prod(shape), LANES)
     return tuple(offsets), end
+
+
+def chunks(length: int, size: int) -> Iterator[slice]:
+    """Divide [0, length) into slices of `size`, the last of which may end beyond it."""
+    return (slice(start, start + size) for start in range(0, length, size))
 
 
 def _round_up(number: int, step: int) -> int:

@@ -9,11 +9,13 @@ time between reading and writing a shared cell, in which an update may be lost, 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hogbatch.store.layout import chunks
 
 Floats = NDArray[np.float32]
 Merge = Callable[[Floats, Floats, float], None]
@@ -37,7 +39,7 @@ def delta(shared: Floats, change: Floats, weight: float = 1.0) -> None:
     """shared += weight * change: keeps other workers' updates since the replica was pulled."""
     factor = np.float32(weight)
     with np.errstate(over="ignore", invalid="ignore"):  # other workers may have written Inf or NaN
-        for c in _chunks(change):
+        for c in chunks(len(change), CHUNK):
             shared[c] += change[c] if weight == 1.0 else factor * change[c]
 
 
@@ -45,7 +47,7 @@ def average(shared: Floats, replica: Floats, weight: float = 1.0) -> None:
     """shared = (shared + replica) / 2: keeps half of each side's change."""
     del weight
     half = np.float32(0.5)
-    for c in _chunks(replica):
+    for c in chunks(len(replica), CHUNK):
         # Halve before adding, because the sum could overflow; store once, because other workers
         # read `shared` all the time.
         shared[c] = shared[c] * half + replica[c] * half
@@ -84,7 +86,3 @@ def batches_between_merges(batch: float, blocking: float, background: float) -> 
     if not batch > 0:
         return 1
     return max(1, math.ceil(blocking / (MERGING_FRACTION * batch)), math.ceil(background / batch))
-
-
-def _chunks(array: Floats) -> Iterator[slice]:
-    return (slice(start, start + CHUNK) for start in range(0, len(array), CHUNK))
