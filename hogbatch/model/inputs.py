@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs
+from hogbatch.data.batch import DoubleInputs, Inputs, Labels, RawInputs, multi_labels
 from hogbatch.data.csr import to_csr
 from hogbatch.data.memory import numbers_of
 from hogbatch.errors import UsageError
@@ -15,6 +15,13 @@ from hogbatch.model.ranking import Lists
 def as_csr(rows: Inputs) -> Inputs:
     """Rows in CSR form."""
     return rows if len(rows.indptr) else to_csr(rows)
+
+
+def label_lists(labels: Labels) -> Labels:
+    """The labels as lists, of one label each if there is one per row."""
+    if len(labels.indptr):
+        return labels
+    return multi_labels(np.arange(len(labels.values) + 1), labels.values.astype(np.int32))
 
 
 def slice_lists(lists: Lists, start: int, stop: int) -> Lists:

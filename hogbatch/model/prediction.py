@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import OfNumbers
 from hogbatch.config.metrics import CUTOFFS, keeps_all_scores
-from hogbatch.data.batch import (
-    NO_WEIGHTS,
-    Examples,
-    Labels,
-    RawInputs,
-    multi_labels,
-    single_labels,
-)
+from hogbatch.data.batch import NO_WEIGHTS, Examples, Labels, RawInputs, single_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, label_text, number_labels
 from hogbatch.data.later import expect_labels, pieces_as, rows_as
@@ -34,6 +27,7 @@ from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import load_model
+from hogbatch.model.inputs import label_lists
 from hogbatch.model.metrics import Scored, measure
 from hogbatch.model.trained import Floats, Model, expect_finite_scores
 
@@ -135,10 +129,7 @@ def _score_labels(model: Model, inputs: RawInputs, labels: Labels) -> tuple[floa
 
 def _from_best(model: Model, inputs: RawInputs, labels: Labels) -> tuple[float, Scored]:
     """The same from summaries of the scores, which are too many to be kept."""
-    lists = labels
-    if not model.loss.label_lists:
-        places = np.arange(len(labels.values) + 1)
-        lists = multi_labels(places, labels.values.astype(np.int32))
+    lists = label_lists(labels)
     k = min(max(CUTOFFS), model.network.outputs)
     summaries = model.summaries(inputs, k, model.loss.kind, (lists.indptr, lists.indices))
     parts = [(part.columns, part.losses()) for part in summaries]

@@ -16,6 +16,7 @@ from hogbatch.data.order import take
 from hogbatch.events.event import Tested
 from hogbatch.kernels.blocks import between, softmax_losses
 from hogbatch.machine.linux import read_topology
+from hogbatch.model.inputs import label_lists
 from hogbatch.model.label_vectors import VALUES, LabelVectors, NearestRows, factors
 from hogbatch.model.metrics import Scored, measure
 from hogbatch.model.ranking import Ranking
@@ -189,13 +190,6 @@ def build_sources(train: Examples, outputs: int, nearest: bool) -> Sources:
             build(train, own, train.rows), np.array(lists.indptr), np.array(lists.indices)
         )
     return Sources(vectors, rows, frequencies)
-
-
-def label_lists(labels: Labels) -> Labels:
-    """The labels as lists, of one label each if there is one per row."""
-    if len(labels.indptr):
-        return labels
-    return multi_labels(np.arange(len(labels.values) + 1), labels.values.astype(np.int32))
 
 
 def build(train: Examples, lists: Labels, outputs: int) -> LabelVectors:
