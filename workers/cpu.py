@@ -33,7 +33,7 @@ from hogbatch.machine.topology import (
     training_threads,
 )
 from hogbatch.model.footprint import cpu_worker, expect_memory
-from hogbatch.policy.cpu_batch import largest_cpu_batch
+from hogbatch.policy.limits import largest_cpu_batch
 from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.ahead import compiling_ahead
 from hogbatch.workers.compute.assignment import Assignment, run_sizes

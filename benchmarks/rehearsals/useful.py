@@ -18,8 +18,7 @@ from hogbatch.data.batch import Examples
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import load
 from hogbatch.model.network import Network
-from hogbatch.policy.cpu_batch import largest_cpu_batch
-from hogbatch.policy.limits import useful_limits
+from hogbatch.policy.limits import largest_cpu_batch, useful_limits
 from hogbatch.run.planning import network_for, plan_for, with_recipe
 from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost

@@ -9,8 +9,7 @@ from hogbatch.events.event import WorkerReady
 from hogbatch.events.records import WorkerRecord
 from hogbatch.events.worker_figures import Trace
 from hogbatch.policy.base import WorkerView
-from hogbatch.policy.cpu_batch import largest_cpu_batch
-from hogbatch.policy.limits import smallest_cpu_batch, useful_limits
+from hogbatch.policy.limits import largest_cpu_batch, smallest_cpu_batch, useful_limits
 from hogbatch.policy.progress import batch_seconds
 from hogbatch.policy.throughput import FORWARD_FRACTION, SecondsPerRow
 from hogbatch.policy.utilization import peak_speed, utilization

@@ -6,7 +6,7 @@ from typing import Final
 
 from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.config.optimizers import OPTIMIZERS, OptimizerSpec
-from hogbatch.policy.cpu_batch import largest_cpu_batch
+from hogbatch.policy.limits import largest_cpu_batch
 
 RATE_BATCH = 16  # rows of a batch to which a learning rate applies without scaling
 RATE_CAP = 4.0  # maximum factor by which scaling multiplies it

@@ -10,7 +10,7 @@ from hogbatch.data.facts import DataFacts
 from hogbatch.data.load import LoadedData
 from hogbatch.model.footprint import EVALUATION_ROWS, Parts, RunSizes, whole_run
 from hogbatch.model.network import Network
-from hogbatch.policy.cpu_batch import largest_cpu_batch
+from hogbatch.policy.limits import largest_cpu_batch
 from hogbatch.run.large import MappedData
 from hogbatch.run.planning import (
     has_label_vectors,

@@ -23,8 +23,8 @@ from hogbatch.errors import UsageError
 from hogbatch.model.label_vectors import STORED, VALUES
 from hogbatch.model.network import Network
 from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.cpu_batch import largest_batch, largest_cpu_batch
 from hogbatch.policy.learning_rate import LearningRate
+from hogbatch.policy.limits import largest_batch, largest_cpu_batch
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.run import defaults as recommend
 from hogbatch.version import version

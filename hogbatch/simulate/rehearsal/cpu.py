@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hogbatch.kernels.contract import TOTALS, UPDATES, add_totals
 from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
 from hogbatch.kernels.cpu.model import BatchSettings
-from hogbatch.policy.cpu_batch import largest_cpu_batch
+from hogbatch.policy.limits import largest_cpu_batch
 from hogbatch.simulate.hardware.cpu_cost import CpuCost, mean_found
 from hogbatch.simulate.rehearsal.concurrent_model import ConcurrentModel, StagedBatch, Thread
 from hogbatch.simulate.rehearsal.cores import Action, Cores, Noise

@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.policy.cpu_batch import largest_batch, largest_cpu_batch
+from hogbatch.policy.limits import largest_batch, largest_cpu_batch
 
 LARGE = 580_000  # rows
 

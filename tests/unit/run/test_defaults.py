@@ -4,7 +4,7 @@ import pytest
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.optimizers import OPTIMIZERS
-from hogbatch.policy.cpu_batch import largest_cpu_batch
+from hogbatch.policy.limits import largest_cpu_batch
 from hogbatch.run import defaults
 from hogbatch.run.defaults import MAX_RATE, MIN_RATE
 
