@@ -9,27 +9,13 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hogbatch.config.flags import as_text, dashed
 from hogbatch.config.suggest import meant
 from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.errors import UsageError
-
-# Former keys, which files of earlier versions contain, with the value that still has its effect;
-# None: any, since the key did not change the model.
-DROPPED: Final = {
-    "evaluate": None,
-    "record": None,
-    "listen": None,
-    "insecure": None,
-    "lr-batch": 16,
-    "lr-cap": 4,
-    "server-momentum": 0,
-    "transfer": "float32",
-    "robust": "none",
-}
 
 
 def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> TrainConfig:
@@ -40,13 +26,6 @@ def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> Trai
     values: dict[str, Any] = {}
     if file is not None:
         for key, value in _load_toml(file).items():
-            if key in DROPPED:
-                if DROPPED[key] not in (None, value):
-                    raise UsageError(
-                        f"{file}: {key} is not a setting any more, so it is always"
-                        f" {DROPPED[key]}; got {value!r}: remove it"
-                    )
-                continue
             name = _field_name(key, f"{file}: ")
             if name in values:
                 raise UsageError(f"{file}: {dashed(name)} is given twice, with - and with _")

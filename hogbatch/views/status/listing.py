@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from hogbatch.config.sources import DROPPED
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.events import marker
 from hogbatch.machine.printable import printable
@@ -17,11 +16,8 @@ from hogbatch.views.status.run_files import RunFollower, RunReport, is_run, read
 from hogbatch.views.status.text import aligned, filled, shown
 
 YEAR_2000: Final = 946684800.0  # Unix seconds; earlier times are those of a simulated clock
-# These settings do not change a run, or are only those of earlier versions.
-NOT_COMPARED: Final = (
-    *("log", "events", "quiet", "plain", "overwrite", "run-dir", "resume"),
-    *DROPPED,
-)
+# These settings do not change a run.
+NOT_COMPARED: Final = ("log", "events", "quiet", "plain", "overwrite", "run-dir", "resume")
 HEADER: Final = ("run", "state", "metric", "validation", "seconds", "rows/s")
 INDENT: Final = "    "
 

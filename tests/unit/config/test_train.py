@@ -88,20 +88,13 @@ def test_python_values_are_accepted():
 
 
 def test_flags_override_the_file_and_the_file_overrides_the_defaults(toml):
-    former = 'record = true\ntransfer = "float32"\nlr-cap = 4.0\n'  # are no settings any more
     text = 'data = "x"\nlr = 1\nlr-scaling = "sqrt"\nmax_seconds = 5\nquiet = true\n'
     parser = argparse.ArgumentParser()
     add_flags(parser, ["data", "lr", "quiet"])
     assert "--hidden" not in parser.format_help()
     flags = vars(parser.parse_args(["--lr", "0.5", "--no-quiet"]))
-    config = merge_sources(flags, toml(text + former))
+    config = merge_sources(flags, toml(text))
     assert config == TrainConfig("x", lr=0.5, lr_scaling="sqrt", max_seconds=5.0)
-
-
-def test_a_former_setting_that_would_change_the_model_is_refused(toml):
-    message = r"lr-batch is not a setting any more, so it is always 16; got 64: remove it"
-    with pytest.raises(UsageError, match=message):
-        merge_sources({}, toml('data = "x"\nlr-batch = 64\n'))
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,6 @@ def test_the_table_fits_into_80_columns(write_run, tmp_path):
 def test_settings_that_do_not_change_a_run_are_not_compared():
     assert differing([{"quiet": True, "lr": 1}, {"quiet": False, "lr": 1}]) == []
     assert differing([{"lr": 1}, {}]) == ["lr"]
-    assert differing([{"record": False, "lr": 1}, {"lr": 1}]) == []  # of an earlier version
     assert differing([]) == []
     assert as_flags({"pin": False, "hidden": [3, 4], "l2": None}) == ["--no-pin", "--hidden 3,4"]
 
