@@ -9,29 +9,20 @@ from typing import Final
 
 from hogbatch.cli.parser import Parser, Usage, add_config
 from hogbatch.config.arguments import add_flags
-from hogbatch.config.effect import SEVERAL_SERVERS, expect_effect, without_policy
+from hogbatch.config.effect import SEVERAL_SERVERS, changed, expect_effect, without_policy
 from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
-from hogbatch.config.train import FLAGS, TrainConfig
+from hogbatch.config.train import FLAGS
 from hogbatch.errors import UsageError
 
-# Flags of processes, sockets, saved models, live views and clusters: a rehearsal has none.
-NOT_REHEARSED: Final = (
-    "pin",
-    "layers",
-    "input_shape",
-    "init",
-    "checkpoint_seconds",
-    "resume",
-    "deterministic",
-    "refit",
-    "members",
-    "plain",
-    "cluster",
-    *SEVERAL_SERVERS,
-)
+# Settings that a rehearsal does not support; a configuration file may not have them either.
 REFUSED: Final = (
     *("layers", "resume", "deterministic", "init", "refit", "members", "servers", "cluster"),
+)
+# Flags of processes, sockets, saved models, live views and clusters: a rehearsal has none.
+NOT_REHEARSED: Final = (
+    *("pin", "input_shape", "checkpoint_seconds", "plain"),
+    *(*REFUSED, *SEVERAL_SERVERS),
 )
 PROGRESS_S: Final = 10.0  # of real time between two progress lines
 
@@ -47,7 +38,8 @@ def rehearse(arguments: Sequence[str]) -> int:
     options = vars(_parser().read(arguments))
     server, as_json = options.pop("server"), options.pop("json")
     config = merge_sources(options, options.pop("config"))
-    _expect_rehearsable(config)
+    for name in changed(config, REFUSED):
+        raise UsageError(f"{name}: a rehearsal does not support this setting; remove it")
     expect_effect(without_policy(config))
     from hogbatch.run.training import execute
     from hogbatch.simulate.hardware.description import read_server
@@ -81,14 +73,6 @@ def _parser() -> Parser:
         "--json", action="store_true", help="the summary as JSON; progress on standard error"
     )
     return parser
-
-
-def _expect_rehearsable(config: TrainConfig) -> None:
-    """UsageError for settings of a configuration file that a rehearsal cannot follow."""
-    usual = TrainConfig()
-    for name in REFUSED:
-        if getattr(config, name) != getattr(usual, name):
-            raise UsageError(f"{name}: a rehearsal does not support this setting; remove it")
 
 
 class ProgressLines:

@@ -7,7 +7,7 @@ from typing import Final
 
 from hogbatch.cli.parser import Parser, Usage, whole
 from hogbatch.config.arguments import add_flags
-from hogbatch.config.effect import expect_effect, without_policy
+from hogbatch.config.effect import POLICY_OF, expect_effect, without_policy
 from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
@@ -15,16 +15,8 @@ from hogbatch.config.train import TrainConfig
 MOST: Final = 10**12  # rows, seeds
 DEFAULT_S = 10.0  # of training, if no flag ends the run
 SETTINGS = (
-    "policy",
-    "alpha",
-    "beta",
-    "critical_batch",
-    "min_utilization",
-    "cpu_batch",
-    "gpu_batch",
-    "lease_ms",
-    "epochs",
-    "max_seconds",
+    *("policy", *POLICY_OF, "min_utilization"),
+    *("cpu_batch", "gpu_batch", "lease_ms", "epochs", "max_seconds"),
 )
 
 SIMULATE: Final = Usage(

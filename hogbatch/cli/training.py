@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.parser import Parser, Usage, add_config
 from hogbatch.config.arguments import add_flags
+from hogbatch.config.effect import SEVERAL_SERVERS
 from hogbatch.config.flags import Group
 from hogbatch.config.train import FLAGS
 from hogbatch.errors import SaveError, UsageError
@@ -19,17 +20,8 @@ if TYPE_CHECKING:
     from hogbatch.run.results import Run
 
 ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
-    "workers",
-    "pin",
-    "refit",
-    "members",
-    "cluster",
-    "servers",
-    "per_server",
-    "data_copies",
-    "merge_rows",
-    "server_merge",
-    "plane",
+    *("workers", "pin", "refit", "members", "cluster"),
+    *SEVERAL_SERVERS,
 )
 
 TRAIN: Final = Usage(
