@@ -109,14 +109,7 @@ def to_toml(config: TrainConfig) -> str:
 
 
 def _toml(value: object) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case int() | float():
-            return repr(value)
-        case tuple() if all(isinstance(item, int) for item in value):
-            return str(list(value))
-        case tuple() if all(isinstance(item, str) for item in value):
-            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    # JSON escapes text as TOML does, except for DEL.
-    return json.dumps(as_text(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    items = value if isinstance(value, tuple) else (value,)
+    stored = value if all(isinstance(item, int | float | str) for item in items) else as_text(value)
+    # JSON writes these values as TOML does, except for DEL.
+    return json.dumps(stored, ensure_ascii=False).replace("\x7f", "\\u007f")
