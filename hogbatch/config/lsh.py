@@ -47,18 +47,8 @@ class Lsh(msgspec.Struct, frozen=True, array_like=True, gc=False):
 AUTO: Final[Family] = "dwta"
 
 # Keys of the text form; K and L are the symbols of the papers.
-KEYS: Final = {
-    "K": "hashes",
-    "L": "tables",
-    "bits": "bits",
-    "bucket": "bucket",
-    "top": "top",
-    "most": "most",
-    "random": "random",
-    "rehash": "rehash",
-    "growth": "growth",
-    "rebuild": "rebuild",
-}
+NAMED: Final = ("bits", "bucket", "top", "most", "random", "rehash", "growth", "rebuild")
+KEYS: Final = {"K": "hashes", "L": "tables", **{name: name for name in NAMED}}
 
 HASHES: Final = 4  # K of dwta; simhash uses `bits`
 TABLES: Final = 32  # L
