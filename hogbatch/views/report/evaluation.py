@@ -14,14 +14,13 @@ from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples
-from hogbatch.data.encode import Encoding, label_text
+from hogbatch.data.encode import label_text
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import take
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.source import ARRAYS
 from hogbatch.errors import DataError
 from hogbatch.events.names import CONFIG, MODEL
-from hogbatch.kernels.blocks import count
 from hogbatch.model.file import load_model
 from hogbatch.model.importances import Importance, importances_of
 from hogbatch.model.prediction import evaluate_rows
@@ -71,7 +70,8 @@ def measure(
         raise DataError("the predictions would take long; hogbatch evaluate computes the metrics.")
     data = read_data(config, PlainConsole(quiet=True))
     held_out = data.sets.get(name)
-    if held_out is None or not _same(model, data.encoding, held_out, rows):
+    of_run = model.encoding, model.network.features, rows
+    if held_out is None or of_run != (data.encoding, held_out.features, held_out.rows):
         raise DataError(CHANGED)
     plain = model.plain
     loss = evaluate_rows(plain, held_out)["loss"]
@@ -161,12 +161,3 @@ def _expect_readable(config: TrainConfig) -> None:
     if size > MAX_BYTES:
         limit = f"{MAX_BYTES // 1_000_000} MB"
         raise DataError(f"the data have more than {limit}; hogbatch evaluate reads them.")
-
-
-def _same(model: Model, encoding: Encoding, held_out: Examples, rows: int) -> bool:
-    """Whether the data have the labels, features and number of held-out rows of the run."""
-    return (
-        encoding == model.encoding
-        and held_out.features == model.network.features
-        and count(held_out.inputs) == rows
-    )

@@ -49,8 +49,3 @@ class ReportedRun:
     def run(self) -> RunState:
         """The run, as its events describe it."""
         return self.report.run
-
-    @property
-    def rehearsed(self) -> str | None:
-        """The name of the simulated server, if the run was rehearsed."""
-        return self.run.rehearsed

@@ -23,8 +23,8 @@ def result_table(each: ReportedRun) -> ReportTable:
     run, parts = each.run, status.report_parts(each.report)
     rows = [(label, ", ".join(texts)) for label, texts in parts.items() if label != "run"]
     if run.last_at is not None:
-        when = clock(run.last_at, simulated=each.rehearsed is not None)
-        rows.append(("last event", when if each.rehearsed else f"{when} UTC"))
+        when = clock(run.last_at, simulated=each.run.rehearsed is not None)
+        rows.append(("last event", when if each.run.rehearsed else f"{when} UTC"))
     return ReportTable("Result", ("", ""), tuple(rows))
 
 
@@ -44,7 +44,7 @@ def worker_table(each: ReportedRun) -> ReportTable:
 
 
 def event_table(each: ReportedRun) -> ReportTable:
-    simulated = each.rehearsed is not None
+    simulated = each.run.rehearsed is not None
     notices = list(each.run.notices)
     when = "simulated time" if simulated else "time (UTC)"
     return ReportTable(
@@ -156,7 +156,7 @@ def _result_row(each: ReportedRun, kind: LossKind) -> tuple[str, ...]:
     state = each.report.condition.state
     return (
         each.name,
-        f"{state} (rehearsed)" if each.rehearsed else state,
+        f"{state} (rehearsed)" if each.run.rehearsed else state,
         seconds_text(run.seconds),
         shown(run.epochs, ".2f"),
         shown(run.rows_per_second, ",.0f"),
@@ -189,7 +189,7 @@ def _results_note(runs: Sequence[ReportedRun], kind: LossKind, target: float | N
     }
     if len(described) > 1:
         notes.append("The runs have different data or losses, so compare them with care.")
-    if len({each.rehearsed for each in runs}) > 1:
+    if len({each.run.rehearsed for each in runs}) > 1:
         notes.append("Times of rehearsed runs are simulated, on the server that they name.")
     return " ".join(notes)
 
