@@ -32,9 +32,7 @@ class Tracker(Protocol):
     last one.
     """
 
-    @property
-    def note(self) -> str | None:
-        """A sentence for the user."""
+    note: str | None = None  # a sentence for the user
 
     def log(self, point: Point) -> None:
         """Log the values of an evaluation."""

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Mapping
 
 from hogbatch.events.names import METRICS
 from hogbatch.machine.files import replace_file
-from hogbatch.views.trackers.base import Point, Result, RunStart
+from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
 from hogbatch.views.trackers.names import ROWS
 
 
-class CsvFile:
+class CsvFile(Tracker):
     """Writes metrics.csv into the run directory."""
-
-    note = None
 
     def __init__(self, run: RunStart) -> None:
         self._path = run.run_dir / METRICS

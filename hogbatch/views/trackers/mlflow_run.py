@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 
 from hogbatch.events.names import MLFLOW_RUN
-from hogbatch.views.trackers.base import Point, Result, RunStart
+from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
 from hogbatch.views.trackers.names import mlflow_name
 
 DATABASE: Final = "mlflow.db"  # beside the run directory, if there is no MLFLOW_TRACKING_URI
@@ -20,7 +20,7 @@ STATUS: Final = {"failed": "FAILED", "stopped": "KILLED"}  # others: FINISHED
 logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # not: "Creating tables..."
 
 
-class MlflowRun:
+class MlflowRun(Tracker):
     """Logs to MLFLOW_TRACKING_URI, or to a SQLite database beside the run directory."""
 
     def __init__(self, run: RunStart) -> None:

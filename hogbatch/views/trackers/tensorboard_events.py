@@ -9,13 +9,11 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from hogbatch.events.names import TENSORBOARD
-from hogbatch.views.trackers.base import Point, Result, RunStart
+from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
 
 
-class TensorBoardEvents:
+class TensorBoardEvents(Tracker):
     """Writes one event file per start of the run into RUN_DIR/tensorboard."""
-
-    note = None
 
     def __init__(self, run: RunStart) -> None:
         folder, rows = run.run_dir / TENSORBOARD, run.resumed_rows

@@ -9,13 +9,13 @@ from wandb import Settings, init, setup
 
 from hogbatch.errors import INTERRUPTED
 from hogbatch.events.names import WANDB_RUN
-from hogbatch.views.trackers.base import Point, Result, RunStart
+from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
 
 PROJECT: Final = "hogbatch"  # if there is no WANDB_PROJECT
 EXIT_CODES: Final = {"failed": 1, "stopped": INTERRUPTED}  # of other results: 0
 
 
-class WandbRun:
+class WandbRun(Tracker):
     """Logs as the environment variables of W&B say, by default into RUN_DIR/wandb."""
 
     def __init__(self, run: RunStart) -> None:
