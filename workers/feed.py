@@ -76,8 +76,7 @@ class StagedSet:
         with self._device.copy_stream():
             self._device.synchronize()  # copies of a batch that failed may not be complete
         self._device.synchronize()  # the device may still read the buffers
-        for slot in self._slots:
-            self._count(slot)
+        self.finish()
         self._slots, self._rows, self._capacity = [], None, 0
 
     def set_order(self, epoch: int, order: NDArray[np.int64]) -> None:
@@ -108,6 +107,11 @@ class StagedSet:
     def rows(self, start: int, stop: int) -> Any:
         """None: only a cached set has the row numbers [start, stop) on the device."""
         return None
+
+    def finish(self) -> None:
+        """Wait for all copies, so that `transfers` counts them."""
+        for slot in self._slots:
+            self._count(slot)
 
     def _count(self, slot: _Slot) -> None:
         """Wait for the last copies into a buffer, and count them."""
