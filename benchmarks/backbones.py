@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import arguments, report
-from benchmarks.common.peak import FLOPS, REPEATS, WIDTH, multiply_add_in_registers, together
+from benchmarks.common.peak import FLOPS, REPEATS, multiply_add_in_registers, together
 from hogbatch.config.backbone import Backbone, Convolution
 from hogbatch.data.batch import Examples, dense_inputs, single_labels
 from hogbatch.kernels.backbone import LayerBatch
@@ -23,6 +23,7 @@ from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
 from hogbatch.kernels.cpu.backbone import KINDS
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
+from hogbatch.kernels.cpu.simd import WIDTH
 from hogbatch.model.network import Network
 
 LAYERS = [f"{n}x{n}x{c},conv:{c}x3x3" for n in (28, 14) for c in (64, 128)]
