@@ -1,13 +1,14 @@
 """The training loop of networks with a backbone: compiled kernels, called layer by layer.
 
-A batch of pictures takes milliseconds, so the calls cost nothing, and only the kinds of layers that
-a network has are compiled. The dense layers above are computed by `kernels.cpu.network`.
+A batch of pictures takes milliseconds, so these calls take little of the time, and only the kinds
+of layers that a network has are compiled. The dense layers above are computed by
+`kernels.cpu.network`.
 """
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -120,6 +121,14 @@ KINDS: Final[Mapping[type, Callable[[Any], LayerKernels]]] = {
 }
 
 
+class ThreadSpace(NamedTuple):
+    """The arrays of a thread for batches of up to `layers.rows` rows."""
+
+    layers: Backbone
+    dense: Any  # network.Workspace of the dense layers
+    gradient: Floats  # [P]; only that of the backbone is used
+
+
 class BackboneLoop:
     """`train` and `evaluate` of `kernels.cpu.loops.CompiledLoop` for networks with a backbone."""
 
@@ -140,14 +149,10 @@ class BackboneLoop:
         totals: Any,
     ) -> None:
         """Train on `rows`; see `kernels.cpu.network.train`."""
-        size = min(lease.batch_size, len(rows))
-        layers, space, gradient = self._space(model, size)
-        for start in range(0, len(rows), size):
-            if fence[0] != lease.fence:
-                break
-            part = rows[start : start + size]
-            x = self._forward(model, inputs, part, layers, space)
-            below = train_dense(model, x, labels, part, lease, hyper, space, totals)
+        for part, x, (layers, dense_space, gradient) in self._batches(
+            model, inputs, rows, lease, fence
+        ):
+            below = train_dense(model, x, labels, part, lease, hyper, dense_space, totals)
             grad = layers.grad(len(part))
             grad[:] = below[:, : grad.shape[1]]
             if totals[SKIPPED]:  # 0 times a value that overflowed is nan
@@ -172,33 +177,44 @@ class BackboneLoop:
         stored: Any,
     ) -> None:
         """Add the losses and metrics of `rows`; see `kernels.cpu.network.evaluate`."""
+        for part, x, space in self._batches(model, inputs, rows, lease, fence):
+            evaluate_dense(model, x, labels, part, lease, space.dense, totals, stored)
+
+    def _batches(
+        self, model: Any, inputs: Any, rows: Any, lease: Any, fence: Any
+    ) -> Iterator[tuple[Any, Any, ThreadSpace]]:
+        """Yield the rows of each batch after its backbone was computed, with the thread's arrays.
+
+        Ends early if the lease is revoked. The second value stands for the inputs of the dense
+        layers.
+        """
         size = min(lease.batch_size, len(rows))
-        layers, space, _ = self._space(model, size)
+        space = self._space(model, size)
         for start in range(0, len(rows), size):
             if fence[0] != lease.fence:
-                break
+                return
             part = rows[start : start + size]
-            x = self._forward(model, inputs, part, layers, space)
-            evaluate_dense(model, x, labels, part, lease, space, totals, stored)
+            yield part, self._forward(model, inputs, part, space), space
 
-    def _space(self, model: Any, size: int) -> tuple[Backbone, Any, Floats]:
-        """Arrays of the calling thread for batches of up to `size` rows, and for a gradient."""
-        known: tuple[Backbone, Any, Floats] | None = getattr(self._threads, "space", None)
-        if known is None or known[0].rows < size:
+    def _space(self, model: Any, size: int) -> ThreadSpace:
+        """The arrays of the calling thread, for batches of at least `size` rows."""
+        known: ThreadSpace | None = getattr(self._threads, "space", None)
+        if known is None or known.layers.rows < size:
             layers = Backbone(self._placed, KINDS, lambda shape: np.empty(shape, np.float32), size)
-            space = network.workspace(model.table, np.bool_(False), size)
-            known = layers, space, np.zeros(len(model.params), np.float32)
+            dense_space = network.workspace(model.table, np.bool_(False), size)
+            known = ThreadSpace(layers, dense_space, np.zeros(len(model.params), np.float32))
             self._threads.space = known
         return known
 
-    def _forward(self, model: Any, inputs: Any, rows: Any, layers: Backbone, space: Any) -> Any:
+    def _forward(self, model: Any, inputs: Any, rows: Any, space: ThreadSpace) -> Any:
         """Compute the backbone of `rows`; its outputs become the inputs of the dense layers.
 
-        The result stands for these inputs, which are in `space` already.
+        The result stands for these inputs, which are in the workspace of these layers already.
         """
+        layers = space.layers
         np.take(inputs.dense, rows, axis=0, out=layers.inputs(len(rows)), mode="clip")
         out, fan_in = layers.forward(model.params, len(rows)), model.table[0, FAN_IN]
-        x = space.activations[: len(rows) * fan_in].reshape(len(rows), fan_in)
+        x = space.dense.activations[: len(rows) * fan_in].reshape(len(rows), fan_in)
         x[:, : out.shape[1]], x[:, out.shape[1] :] = out, 0
         none = dense_inputs(np.empty((0, fan_in), np.float32))
         return type(none)(*map(read_only, none))

@@ -2,10 +2,10 @@
 
 Consecutive outputs of a row read consecutive parts of the input, so their patches are the rows of a
 matrix whose row stride is that of the input: a row of outputs is a sum of products over the rows
-(with dilation, the cells) of a filter, all added to the same tile (Georganas et al. 2020,
-algorithm 4). The gradient of the inputs is a convolution of the gradient, spread by the stride,
-with the filters turned around. The gradient of the weights is one product per row of a filter, over
-all outputs of a picture.
+(with dilation, the cells) of a filter, each added to the row while it is in the cache (Georganas et
+al. 2020, who keep the sum in registers). The gradient of the inputs is a convolution of the
+gradient, spread by the stride, with the filters turned around. The gradient of the weights is one
+product per row of a filter, over all outputs of a picture.
 
 Pictures are [height, width, channels], weights [height, width, channels, filters].
 """

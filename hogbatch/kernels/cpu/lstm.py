@@ -1,8 +1,8 @@
 """LSTM layers: the gates of all steps as products of small matrices.
 
 The products with the inputs need no states, so they are one product for all steps of a batch; those
-with the states are added to it, step by step (Georganas et al. 2020, algorithm 2). Backward, the
-gradients of the gates replace the gates, and those of the weights are one product each.
+with the states are added to it, step by step (Georganas et al. 2020). Backward, the gradients of
+the gates replace the gates, and those of the weights are one product each.
 
 Inputs are [B, T, F], states and cells [B, T, H], gates [B, T, 4 H] in the order input, forget,
 candidate, output; weights [F, 4 H] and recurrent weights [H, 4 H]. The forget gate has a bias of 1
