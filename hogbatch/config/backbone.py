@@ -146,9 +146,7 @@ class Lstm(BackboneLayer):
 
     @property
     def outputs(self) -> Shape:
-        """(1, steps, units) of the outputs; none for pictures with more than a row."""
-        height, steps, _ = self.inputs
-        return (0 if height > 1 else 1), (1 if self.last else steps), self.units
+        return 1, (1 if self.last else self.inputs[1]), self.units
 
     @property
     def values(self) -> int:
@@ -205,6 +203,11 @@ class Backbone:
                 continue
             inputs = layers[-1].outputs if layers else shape
             layer = _layer(word, inputs)
+            if isinstance(layer, Lstm) and inputs[0] > 1:
+                raise UsageError(
+                    f"{word!r} of {text!r} needs a sequence, 1xSTEPSxVALUES; its inputs have the "
+                    f"shape {show_shape(inputs)}"
+                )
             if min(layer.outputs) < 1 or math.prod(layer.outputs) > MAX_CELLS:
                 raise UsageError(
                     f"{word!r} of {text!r} has outputs of shape {show_shape(layer.outputs)}, from "

@@ -30,14 +30,14 @@ REFUSED = {
     "conv:8x3x3:p2": "got 'conv:8x3x3:p2'",
     "pool:2:s1": "got 'pool:2:s1'",
     "gru:4": "got 'gru:4'",
-    "lstm:4": "outputs of shape 0x10x4, from inputs of 12x10x3",  # not a sequence
+    "lstm:4": "'lstm:4' of 'lstm:4' needs a sequence, 1xSTEPSxVALUES; its inputs .* 12x10x3",
     "pool:12x1,last": "'last' of 'pool:12x1,last' does not follow an LSTM layer",
     "pool:2,relu": "does not follow a convolution",
     "conv:8x3x3,relu,tanh": "does not follow a convolution",
     "relu": "does not follow a convolution",
     "pool:13": "outputs of shape 0x0x3, from inputs of 12x10x3",
     "conv:8x13x3:valid": "from inputs of 12x10x3",
-    "conv:1000000x3x3": "at most|to 16,777,216",
+    "conv:1000000x3x3": "expected from 1 to 16,777,216 values",
 }
 
 
