@@ -3,7 +3,7 @@
 import numpy as np
 
 from hogbatch.config.backbone import Backbone
-from hogbatch.kernels.contract import LOSS, LOSSES, TOTALS, Hyper
+from hogbatch.kernels.contract import LOSS, LOSSES, SGD, TOTALS, Hyper
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.model.network import Network
 from tests.support.kernel_cases import csr_set, dense_set, labels_for, score_width, some_rows
@@ -124,6 +124,18 @@ class Run:
         for tensor in self.network.tensors():
             tensor.view(real)[...] = True
         return flat[~real]
+
+
+def assert_gradient_of_the_loss(run):
+    """Compare the step of a batch with finite differences of the loss, in six directions."""
+    random, rows, start = np.random.default_rng(1), np.array([6, 1, 3, 3, 0]), run.params.copy()
+    run.train(rows, SGD, PLAIN)
+    gradient = (start - run.params) / PLAIN.rate
+    for _ in range(6):
+        direction = random.normal(size=start.size)
+        near = [run.mean_loss(start + h * direction, rows) for h in (-1e-6, 1e-6)]
+        slope = (near[1] - near[0]) / 2e-6
+        np.testing.assert_allclose(gradient @ direction, slope, rtol=1e-5, atol=1e-6)
 
 
 def assert_same_model(run, expected, rtol=1e-3, atol=1e-5):

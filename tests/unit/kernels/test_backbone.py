@@ -1,17 +1,15 @@
-"""Convolution and pooling on every backend: gradients, agreement with the reference, and speed of
-one update in a lease of the compiled loop.
-"""
+"""Layers below dense ones: their gradients, and the compiled loop and devices beside NumPy."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.config.optimizers import OPTIMIZERS
-from hogbatch.kernels.contract import ROWS, SGD, SKIPPED, UPDATES
+from hogbatch.kernels.contract import ROWS, SKIPPED, UPDATES
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.compiled_networks import Case
-from tests.support.executor_runs import PLAIN, Run, assert_same_model
+from tests.support.executor_runs import Run, assert_gradient_of_the_loss, assert_same_model
 from tests.support.kernel_backends import DEVICES, Backend
 from tests.support.pairs import pairs
 from tests.support.stored_scores import assert_stored, both_forms
@@ -30,15 +28,8 @@ BACKBONES = [
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_gradients_are_finite_differences_of_the_loss(backbone):
-    run = Run(HOST, "softmax", "tanh", hidden=(7,), backbone=backbone, dtype=np.float64)
-    random, rows, start = np.random.default_rng(1), np.array([6, 1, 3, 3, 0]), run.params.copy()
-    run.train(rows, SGD, PLAIN)
-    gradient = (start - run.params) / PLAIN.rate
-    for _ in range(6):
-        direction = random.normal(size=start.size)
-        near = [run.mean_loss(start + h * direction, rows) for h in (-1e-6, 1e-6)]
-        slope = (near[1] - near[0]) / 2e-6
-        assert gradient @ direction == pytest.approx(slope, rel=1e-5, abs=1e-6)
+    kinds = {"hidden": (7,), "backbone": backbone, "dtype": np.float64}
+    assert_gradient_of_the_loss(Run(HOST, "softmax", "tanh", **kinds))
 
 
 @pairs(device_kernels=DEVICES, backbone=BACKBONES)

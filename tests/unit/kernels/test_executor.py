@@ -24,6 +24,7 @@ from tests.support.executor_runs import (
     PLAIN,
     ROWS,
     Run,
+    assert_gradient_of_the_loss,
     assert_same_model,
 )
 from tests.support.kernel_backends import DEVICES, Backend
@@ -45,15 +46,7 @@ def double(*arguments, **keywords):
 
 @pairs(sparse=FORMS, activation=HIDDEN, loss=list(LOSSES))
 def test_gradients_are_finite_differences_of_the_loss(loss, activation, sparse):
-    run = double(loss, activation, sparse=sparse, hidden=(18, 5))
-    random, rows, start = np.random.default_rng(1), np.array([6, 1, 3, 3, 0]), run.params.copy()
-    run.train(rows, SGD, PLAIN)
-    gradient = (start - run.params) / PLAIN.rate
-    for _ in range(6):
-        direction = random.normal(size=start.size)
-        near = [run.mean_loss(start + h * direction, rows) for h in (-1e-6, 1e-6)]
-        slope = (near[1] - near[0]) / 2e-6
-        assert gradient @ direction == pytest.approx(slope, rel=1e-5, abs=1e-6)
+    assert_gradient_of_the_loss(double(loss, activation, sparse=sparse, hidden=(18, 5)))
 
 
 @pairs(
