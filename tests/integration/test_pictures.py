@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 import hogbatch
 from hogbatch.model.file import load_model
 from tests.integration.test_bad_input import assert_refused
+from tests.support.fault_injection import cli
 
 LAYERS = "conv:16x3x3,relu,pool:2,conv:16x3x3,relu,dense:32"
 SETTINGS = {"layers": LAYERS, "epochs": 10, "members": 1, "verbose": False}
@@ -106,3 +107,13 @@ def test_sparse_rows_have_no_shape(main, tmp_path):
     assert_refused(done, "--layers needs the shape of a row")
     flags = ("--input-shape", "1x1x123", "--layers", "mean", "--run-dir", tmp_path / "run", "-q")
     assert_refused(main("train", "a9a", *flags), "--layers needs dense rows; these are sparse")
+
+
+def test_several_servers_train_one_model_of_pictures(files, tmp_path):
+    servers = ("--cluster", "local", "--servers", 2, "--per-server", "cpu:1", "--epochs", 10)
+    flags = (*servers, "--layers", LAYERS, "--run-dir", tmp_path / "run", "-q")
+    done = cli("train", files / "digits.npz", *flags)
+    assert done.returncode == 0, done.stderr
+    model = load_model(tmp_path / "run" / "model.safetensors")
+    assert model.network.backbone.inputs == (8, 8, 1)
+    assert (model.predict(PICTURES) == Y).mean() > 0.9
