@@ -51,10 +51,12 @@ def layer_work(text: str, rows: int) -> tuple[list[Work], int]:
     if isinstance(layer, Convolution):
         theirs: Any = torch.nn.Conv2d(channels, layer.filters, 3, padding=1)
         given = torch.randn(rows, channels, height, width)
-        theirs, given = (each.to(memory_format=torch.channels_last) for each in (theirs, given))
+        channels_last = {"memory_format": torch.channels_last}
+        theirs, given = (each.to(**channels_last) for each in (theirs, given))
+        upper = torch.randn(rows, layer.filters, height, width).to(**channels_last)
     else:
         theirs = torch.nn.LSTM(channels, layer.outputs[2], batch_first=True)
-        given = torch.randn(rows, width, channels)
+        given, upper = torch.randn(rows, width, channels), torch.randn(rows, *layer.outputs[1:])
     given.requires_grad_()
 
     def ours() -> None:
@@ -62,31 +64,37 @@ def layer_work(text: str, rows: int) -> tuple[list[Work], int]:
         kernels.backward(weights, gradients, batch)
 
     def peer() -> None:
+        given.grad = None
+        theirs.zero_grad(set_to_none=True)  # otherwise gradients are added to the former ones
         found = theirs(given)
-        found = found[0] if isinstance(found, tuple) else found
-        found.backward(torch.ones_like(found))
+        (found[0] if isinstance(found, tuple) else found).backward(upper)
 
     return [ours, peer], 2 * 3 * rows * layer.products
 
 
-def step_work(text: str, rows: int) -> Work:
-    """Training on TRAINED rows by one thread of hogbatch, on a model of its own."""
+def step_works(text: str, rows: int, threads: int) -> list[Work]:
+    """Training on TRAINED rows each by threads of hogbatch that share a model."""
     backbone, random = Backbone.parse(text), np.random.default_rng(0)
     build = backbone.features, STEPS[text], CLASSES, "relu", "softmax", False, backbone
     network = Network.build(*build)
-    params, first, second = (np.zeros(network.parameters, np.float32) for _ in range(3))
+    params = np.zeros(network.parameters, np.float32)
     network.initialise(params, 0)
     X = random.normal(size=(TRAINED, backbone.features)).astype(np.float32)
     labels = single_labels(random.integers(0, CLASSES, TRAINED).astype(np.float32))
     data = Examples(dense_inputs(X), labels, backbone.features).read_only()
     layers = network.layer_views()
     loop = loop_for(layers, sparse=False, hashed=False, backbone=network.placed_backbone())
-    steps, slots = np.zeros(1, np.int64), (first, second)
-    model = ModelView(layer_table(layers), params, first, second, steps, *slots)
-    settings = BatchSettings(rows, LOSSES["softmax"], OPTIMIZERS["adam"], 0, 1)
-    given = model, data.inputs, data.labels, np.arange(TRAINED), settings
+    settings = BatchSettings(rows, LOSSES["softmax"], OPTIMIZERS["adam"], 0, threads)
+    given = data.inputs, data.labels, np.arange(TRAINED), settings
     rest = Hyper(1e-4, 0.0, 0.9, 0.999, 1e-8), np.empty(0, np.int32), np.zeros(8, np.int64)
-    return lambda: loop.train(*given, *rest, np.zeros(TOTALS))
+    steps, table = np.zeros(1, np.int64), layer_table(layers)
+
+    def work() -> Work:
+        first, second = np.zeros_like(params), np.zeros_like(params)
+        model = ModelView(table, params, first, second, steps, first, second)
+        return lambda: loop.train(model, *given, *rest, np.zeros(TOTALS))
+
+    return [work() for _ in range(threads)]
 
 
 def pytorch_step(text: str, rows: int, threads: int, channels_last: bool) -> Work:
@@ -166,7 +174,7 @@ def main() -> None:
         for rows in options.rows:
             line = {"step": text, "rows": rows}
             for threads in (1, 2):
-                works = [step_work(text, rows) for _ in range(threads)]
+                works = step_works(text, rows, threads)
                 line[f"rows_per_second_{threads}"] = rows_per_second(works, options.repetitions)
             line["pytorch"] = {
                 f"{threads} {'channels_last' if last else 'contiguous'}": _alone(
