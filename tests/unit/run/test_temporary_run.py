@@ -74,7 +74,7 @@ def test_a_model_of_a_run_that_fails_stays(folders, monkeypatch):
 
     monkeypatch.setattr(CpuEngine, "submit", fail)
     with pytest.raises(RuntimeError, match="a fault") as raised:
-        train(quiet=True)
+        train(quiet=True, members=1)
     (kept,) = folders[1].iterdir()
     assert f"{kept}/crash.txt" in raised.value.__notes__[0]
 
