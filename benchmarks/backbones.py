@@ -41,7 +41,7 @@ def layer_work(text: str, rows: int) -> tuple[list[Work], int]:
     import torch
 
     (layer,), random = Backbone.parse(text).layers, np.random.default_rng(0)
-    kernels = KINDS[type(layer)](layer)
+    kernels = KINDS[type(layer)](layer, rows)
     weights = [random.normal(0, 0.05, s).astype(np.float32) for s in layer.tensors().values()]
     gradients = [np.zeros_like(each) for each in weights]
     x = random.normal(size=(rows, math.prod(layer.inputs))).astype(np.float32)

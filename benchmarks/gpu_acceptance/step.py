@@ -25,6 +25,7 @@ PASSES: Final = (
     Pass("graph", PAPER, "256,8192", "graph"),
     Pass("other sizes", PAPER, "64,1024,4096,16384,32768", "graph"),
     Pass("sparse", "300:12-512x8-2,50000:100-512-2", "256,8192", "graph"),
+    Pass("layers", "pictures,sequences", "256,2048", "graph", precisions=("float32", "tf32")),
     Pass("eager", PAPER, "256,8192", "eager"),
     Pass("compiled", PAPER, "256,8192", "compiled"),
 )

@@ -75,7 +75,10 @@ class HogbatchSteps:
             device.zeros(params.size if n < spec.slots else 0, np.float32) for n in range(2)
         )
         plan = problem.network.layer_views()
-        network = Executor(device.kernels, device.xp, plan, params, first, second, variant.densify)
+        flat, below = (params, first, second), problem.network.placed_backbone()
+        network = Executor(
+            *(device.kernels, device.xp, plan, *flat, variant.densify), backbone=below
+        )
         rate = device.to_device(np.array([problem.rate(optimizer)]))
         hyper = Hyper(0.0, 0.0, spec.momentum, spec.beta2, spec.epsilon)
         steps = CapturedSteps(device, network, SOFTMAX, spec.kind, hyper)
@@ -102,36 +105,32 @@ class HogbatchSteps:
 
 
 class Products:
-    """Only the matrix products of one step on B rows, in the order of the step."""
+    """Only the matrix products of one step on B rows, those of each layer forward and backward."""
 
     def __init__(
         self, device: Device, problem: SyntheticProblem, batch: int, multiply: Multiply
     ) -> None:
-        """A sparse first layer has none."""
-        random, sparse = np.random.default_rng(0), problem.examples.sparse
-        plan = problem.network.layer_views()[1 if sparse else 0 :]
-        widths = [plan[0].fan_in, *(layer.fan_out for layer in plan)]
-
-        def made(rows: int, width: int, scale: float = 1.0) -> Any:
-            cells = random.standard_normal((rows, width), np.float32)
-            return operand(device, cells * np.float32(scale))
-
-        kind = device.kernels.operand_type(np.dtype(np.float32))
-        x = [device.empty((batch, width), kind) for width in widths]
-        grads = [device.empty((batch, width), kind) for width in widths]
-        x[-1] = device.empty((batch, widths[-1]), np.float32)  # scores
-        x[0], grads[-1] = made(batch, widths[0]), made(batch, widths[-1])
-        # scaled so that values do not grow from layer to layer
-        weights = [made(each.fan_in, each.fan_out, each.fan_in**-0.5) for each in plan]
-        gradients = [device.empty(each.shape, np.float32) for each in weights]
+        random, kind = np.random.default_rng(0), device.kernels.operand_type(np.dtype(np.float32))
+        sizes = product_sizes(problem, batch)
+        cells, arrays = operand(device, random.standard_normal(1 << 20, np.float32)), []
+        for rows, inner, width in sizes:
+            x, grad = device.empty((rows, inner), kind), device.empty((rows, width), kind)
+            for each in x, grad:  # not zeros, which are multiplied faster
+                flat = each.reshape(-1)
+                for start in range(0, flat.size, cells.size):
+                    part = flat[start : start + cells.size]
+                    part[:] = cells[: part.size]
+            weights = random.standard_normal((inner, width), np.float32) * np.float32(0.1)
+            given = operand(device, weights), device.empty((inner, width), np.float32)
+            arrays.append((x, grad, *given, device.empty((rows, width), kind)))
 
         def multiply_all() -> None:
-            for n, each in enumerate(weights):
-                multiply(x[n], each, x[n + 1])
-            for n in reversed(range(len(weights))):
-                if n > 0 or sparse:
-                    multiply(grads[n + 1], weights[n], grads[n], transpose_b=True)
-                multiply(x[n], grads[n + 1], gradients[n], transpose_a=True)
+            for x, _, weights, _, out in arrays:
+                multiply(x, weights, out)
+            for n, (x, grad, weights, gradient, _) in enumerate(arrays):
+                if n > 0 or problem.examples.sparse:
+                    multiply(grad, weights, x, transpose_b=True)
+                multiply(x, grad, gradient, transpose_a=True)
 
         self._repeat = device.capture(multiply_all)
         self._kept = multiply_all  # because a recorded graph keeps no memory alive
@@ -139,6 +138,20 @@ class Products:
 
     def step(self, start: int) -> None:
         self._repeat()
+
+
+def product_sizes(problem: SyntheticProblem, batch: int) -> list[tuple[int, int, int]]:
+    """M, K and N of the forward products [M, K] @ [K, N]; a sparse first layer has none."""
+    sizes = []
+    for layer in problem.network.backbone.layers if problem.network.backbone else ():
+        shapes = [shape for shape in layer.tensors().values() if len(shape) > 1]
+        for index, shape in enumerate(shapes):
+            inner = math.prod(shape[:-1])
+            steps = layer.products // (inner * shape[-1]) if len(shapes) == 1 else layer.inputs[1]
+            alone = index > 0  # recurrent: a product for each step
+            sizes += [(batch * (1 if alone else steps), inner, shape[-1])] * (steps if alone else 1)
+    plan = problem.network.layer_views()[1 if problem.examples.sparse else 0 :]
+    return sizes + [(batch, each.fan_in, each.fan_out) for each in plan]
 
 
 class SquareProduct:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.backbone import Backbone
 from hogbatch.data.batch import Examples, Inputs, csr_inputs, dense_inputs, single_labels
 from hogbatch.model.network import Network
 
@@ -25,6 +26,12 @@ class Shape(NamedTuple):
     outputs: int
     rates: tuple[float, float]  # by OPTIMIZERS
     stored: int = 0  # stored values per row in CSR form; 0: dense rows
+    layers: str = ""  # below the dense ones, in the notation of model files
+
+    @property
+    def backbone(self) -> Backbone | None:
+        """Those layers."""
+        return Backbone.parse(self.layers) if self.layers else None
 
     @property
     def flops(self) -> int:
@@ -33,17 +40,25 @@ class Shape(NamedTuple):
         A sparse first layer counts stored values. Losses, activations, biases and the
         optimizer are not counted.
         """
-        first, *others = (a * b for a, b in pairwise((self.features, *self.hidden, self.outputs)))
+        below, width = self.backbone, self.features
+        products = []
+        if below is not None:
+            products, width = [each.products for each in below.layers], below.outputs
+        products += [a * b for a, b in pairwise((width, *self.hidden, self.outputs))]
+        first, *others = products
         if self.stored:
             first = first // self.features * self.stored
         return 2 * (2 * first + 3 * sum(others))
 
 
+PICTURES = "28x28x1,conv:32x3x3,relu,pool:2,conv:64x3x3,relu,pool:2"
 NETWORKS = {  # with features:stored where rows are sparse
     "300-512x8-2": Shape(300, (512,) * 8, 2, (0.01, 0.0002)),
     "54-512x3-7": Shape(54, (512,) * 3, 7, (0.02, 0.0002)),
     "300:12-512x8-2": Shape(300, (512,) * 8, 2, (0.05, 0.0002), stored=12),
     "50000:100-512-2": Shape(50_000, (512,), 2, (0.1, 0.002), stored=100),
+    "pictures": Shape(784, (128,), 10, (0.006, 0.0002), layers=PICTURES),
+    "sequences": Shape(960, (), 10, (0.2, 0.002), layers="1x30x32,lstm:128,last"),
 }
 
 
@@ -61,7 +76,8 @@ class SyntheticProblem:
     def build(cls, shape: Shape, activation: str, rows: int, seed: int = 0) -> "SyntheticProblem":
         """`rows` rows of random numbers, labelled by a random linear model."""
         random = np.random.default_rng(seed)
-        network = Network.build(shape.features, shape.hidden, shape.outputs, activation, "softmax")
+        kinds = shape.outputs, activation, "softmax"
+        network = Network.build(shape.features, shape.hidden, *kinds, backbone=shape.backbone)
         start = np.empty(network.parameters, np.float32)
         network.initialise(start, seed)
         teacher = random.standard_normal((shape.features, shape.outputs), np.float32)

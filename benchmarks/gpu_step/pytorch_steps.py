@@ -7,11 +7,13 @@ graph needs: two arrays [B, stored], the direct input of EmbeddingBag.
 import gc
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.gpu_step.problem import SyntheticProblem
+from hogbatch.config.backbone import Convolution, Lstm, Pooling
 from hogbatch.config.optimizers import OPTIMIZERS
 
 WARM_STEPS = 3  # before a step is captured
@@ -115,9 +117,10 @@ class BatchLoss(nn.Module):
     def __init__(self, problem: SyntheticProblem, resident: Resident, batch: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(linear_layers(problem))
+        self.below = nn.ModuleList(layers_below(problem))
         if problem.examples.sparse:
             self.layers[0] = Sparse(self.layers[0])
-        self.activate = NONLINEAR[problem.network.layers[0].activation]
+        self.activate = NONLINEAR.get(problem.network.layers[0].activation, torch.relu)
         self.bfloat16 = False
         for number, array in enumerate(resident.x):
             self.register_buffer(f"x{number}", array)
@@ -131,10 +134,57 @@ class BatchLoss(nn.Module):
         kind = self.rows.device.type
         # Casting the weights is part of the step: a cache of the casts must not outlive it.
         with torch.autocast(kind, torch.bfloat16, enabled=self.bfloat16, cache_enabled=False):
-            x = first(*(array.index_select(0, self.rows) for array in whole))
+            given = [array.index_select(0, self.rows) for array in whole]
+            for layer in self.below:
+                given = [layer(*given)]
+            x = first(*given)
             for layer in others:
                 x = layer(self.activate(x))
             return F.cross_entropy(x, self.y.index_select(0, self.rows))
+
+
+class Flat(nn.Module):
+    """Pictures [B, H, W, C] or sequences [B, T, F] from rows, and rows from their outputs."""
+
+    def __init__(self, shape: tuple[int, ...], layers: nn.Sequential) -> None:
+        super().__init__()
+        self.shape, self.layers = shape, layers
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """[B, n] of [B, F]."""
+        if isinstance(self.layers[0], nn.LSTM):
+            return self.layers[0](rows.reshape(-1, *self.shape[1:]))[0][:, -1]
+        x = rows.reshape(-1, *self.shape).permute(0, 3, 1, 2)  # channels last
+        return self.layers(x).permute(0, 2, 3, 1).flatten(1)
+
+
+def layers_below(problem: SyntheticProblem) -> list[Flat]:
+    """The layers below the dense ones, with their initial parameters."""
+    backbone, start, layers = problem.network.backbone, problem.start, list[nn.Module]()
+    if backbone is None:
+        return []
+    found = problem.network.from_stored(start)
+    for number, layer in enumerate(backbone.layers):
+        named = {name: found[f"backbone.{number}.{name}"] for name in layer.tensors()}
+        given = {name: torch.from_numpy(np.ascontiguousarray(a.T)) for name, a in named.items()}
+        with torch.no_grad():
+            if isinstance(layer, Convolution):
+                sizes = layer.inputs[2], layer.filters, (layer.height, layer.width)
+                conv = nn.Conv2d(*sizes, padding="same")
+                conv.weight.copy_(given["weight"].permute(0, 1, 3, 2))
+                conv.bias.copy_(given["bias"])
+                layers += [conv.to(memory_format=torch.channels_last), nn.ReLU()]
+            elif isinstance(layer, Pooling):
+                layers.append(nn.MaxPool2d((layer.height, layer.width)))
+            elif isinstance(layer, Lstm):
+                lstm = nn.LSTM(layer.inputs[2], layer.units, batch_first=True)
+                lstm.weight_ih_l0.copy_(given["weight"])
+                lstm.weight_hh_l0.copy_(given["recurrent"])
+                lstm.bias_ih_l0.copy_(given["bias"])
+                lstm.bias_ih_l0[layer.units : 2 * layer.units] += 1  # as hogbatch's forget gate
+                lstm.bias_hh_l0.zero_().requires_grad_(False)  # one bias is trained
+                layers.append(lstm)
+    return [Flat(backbone.inputs, nn.Sequential(*layers))]
 
 
 def linear_layers(problem: SyntheticProblem) -> list[nn.Linear]:
@@ -186,7 +236,8 @@ class TorchSteps:
         if optimizer == "adagrad":
             options["eps"] = OPTIMIZERS["adagrad"].epsilon
         rate = problem.rate(optimizer)
-        self._optimizer = KINDS[optimizer](self._module.parameters(), lr=rate, **options)
+        trained = [each for each in self._module.parameters() if each.requires_grad]
+        self._optimizer = KINDS[optimizer](trained, lr=rate, **options)
         self._left = WARM_STEPS if form.captured and resident.device.type == "cuda" else None
         self._graph: Any = None
 

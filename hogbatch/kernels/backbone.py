@@ -1,20 +1,26 @@
 """The layers below the dense layers of a network, on any backend.
 
 Each kind of layer is a description (`hogbatch.config.backbone`) and one class per backend with the
-methods of `LayerKernels`: those here consist of array operations and of the products of a backend
-(`kernels.contract`), those of `kernels.cpu.backbone` are compiled. Rows of x[B, m] and out[B, n]
-are pictures [height, width, channels], one value after the other.
+methods of `LayerKernels`. Those here consist of the operations of a backend (`kernels.reference`)
+and allocate nothing after their creation, so that steps can be captured; those of
+`kernels.cpu.backbone` are compiled. Rows of x[B, m] and out[B, n] are pictures [height, width,
+channels], one value after the other.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from hogbatch.config.backbone import BackboneLayer, Convolution, Lstm, Pooling
-from hogbatch.kernels.contract import ACTIVATIONS, Floats
+from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, Floats
 from hogbatch.kernels.reference import Kernels
+from hogbatch.kernels.scratch import ALIGNMENT
 
 Tensors: TypeAlias = Sequence[Floats]  # of a layer, in the order of `layer.tensors()`
+Empty: TypeAlias = Callable[[tuple[int, ...]], Floats]  # allocates an array of a shape
+PATCH_VALUES: Final = 1 << 22  # 16 MB
 
 
 class PlacedLayer(NamedTuple):
@@ -36,6 +42,10 @@ class LayerBatch(NamedTuple):
 class LayerKernels(Protocol):
     """The computations of a layer."""
 
+    @property
+    def values(self) -> Sequence[Floats]:
+        """Arrays with values of the last batch besides inputs and outputs, of any shape."""
+
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
         """Compute out[B, n] from x[B, m]."""
 
@@ -44,31 +54,37 @@ class LayerKernels(Protocol):
 
 
 class Backbone:
-    """The layers of a backbone with their arrays for batches of up to `rows` rows."""
+    """The layers of a backbone with their arrays for batches of up to `rows` rows.
+
+    `kinds` creates the computations of a layer for so many rows.
+    """
 
     def __init__(
         self,
         placed: Sequence[PlacedLayer],
-        kinds: Mapping[type, Callable[[Any], LayerKernels]],
-        empty: Callable[[tuple[int, ...]], Floats],
+        kinds: Mapping[type, Callable[[Any, int], LayerKernels]],
+        empty: Empty,
         rows: int,
     ) -> None:
         self.rows = rows
         self._placed = placed
-        self._kernels = [kinds[type(each.layer)](each.layer) for each in placed]
+        self._kernels = [kinds[type(each.layer)](each.layer, rows) for each in placed]
         widths = [math.prod(each.layer.inputs) for each in placed]
         widths.append(math.prod(placed[-1].layer.outputs))
-        self._outputs = [empty((rows, width)) for width in widths]
-        self._grads = [empty((rows, width)) for width in widths[1:]]
+        sizes = [rows * width for width in widths]
+        self._values, outputs = aligned_parts(empty, sizes)
+        _, grads = aligned_parts(empty, sizes[1:])
+        self._outputs = [each.reshape(rows, -1) for each in outputs]
+        self._grads = [each.reshape(rows, -1) for each in grads]
 
     def inputs(self, rows: int) -> Floats:
         """The inputs [rows, F], to be set before `forward`."""
         return self._outputs[0][:rows]
 
     @property
-    def outputs(self) -> list[Floats]:
-        """The inputs, and the outputs of each layer."""
-        return self._outputs
+    def values(self) -> list[Floats]:
+        """The arrays with inputs, outputs and other values of a batch, of any shape."""
+        return [self._values, *(values for each in self._kernels for values in each.values)]
 
     def forward(self, params: Floats, rows: int) -> Floats:
         """Return the outputs [rows, n] of the last layer."""
@@ -93,6 +109,14 @@ class Backbone:
             self._kernels[index].backward(tensors_of(each, params), found, batch)
 
 
+def aligned_parts(empty: Empty, sizes: Sequence[int]) -> tuple[Floats, list[Floats]]:
+    """Return an array, and its parts of these sizes, aligned as matrix products are fast."""
+    step = ALIGNMENT // 4
+    begins = [0, *accumulate(-(-size // step) * step for size in sizes)]
+    whole = empty((begins[-1],))
+    return whole, [whole[begin:][:size] for begin, size in zip(begins, sizes, strict=False)]
+
+
 def tensors_of(placed: PlacedLayer, flat: Floats) -> Tensors:
     """Views of the tensors of a layer in flat[P]."""
     shapes = placed.layer.tensors().values()
@@ -103,197 +127,144 @@ def tensors_of(placed: PlacedLayer, flat: Floats) -> Tensors:
 
 
 class ConvolutionByPatches:
-    """A convolution as the product of all patches of the input with the filters."""
+    """A convolution as products of the patches of its inputs with the filters.
 
-    def __init__(self, layer: Convolution, kernels: Kernels, xp: Any) -> None:
-        self._layer, self._kernels, self._xp = layer, kernels, xp
+    The patches of some rows at a time are in memory, so few that they stay in the cache.
+    """
+
+    values: tuple[Floats, ...] = ()
+
+    def __init__(self, layer: Convolution, rows: int, kernels: Kernels, empty: Empty) -> None:
+        self._layer, self._kernels = layer, kernels
+        self._positions = math.prod(layer.outputs[:2])
+        cells = layer.height * layer.width * layer.inputs[2]
+        self._rows = min(rows, max(1, PATCH_VALUES // (self._positions * cells)))
+        self._patches = empty((self._rows * self._positions, cells))
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
-        weights, bias = tensors
-        filters, kind = self._layer.filters, ACTIVATIONS[self._layer.activation]
-        flat = weights.reshape(-1, filters), bias, kind, filters, out.reshape(-1, filters)
-        self._kernels.dense_forward(self._patches(x), *flat)
+        (weights, bias), filters = tensors, self._layer.filters
+        matrix, kind = weights.reshape(-1, filters), ACTIVATIONS[self._layer.activation]
+        for rows, patches in self._parts(x):
+            part = out[rows].reshape(-1, filters)
+            self._kernels.dense_forward(patches, matrix, bias, kind, filters, part)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
         x, out, grad, below = batch
-        layer, kernels = self._layer, self._kernels
-        weights, filters = tensors[0].reshape(-1, layer.filters), layer.filters
-        kernels.activate_backward(ACTIVATIONS[layer.activation], out, grad)
-        flat, patches = grad.reshape(-1, filters), self._patches(x)
-        kernels.weight_gradient(patches, flat, gradients[0].reshape(-1, filters), gradients[1])
+        kernels, filters = self._kernels, self._layer.filters
+        weights, found = (each[0].reshape(-1, filters) for each in (tensors, gradients))
+        kernels.activate_backward(ACTIVATIONS[self._layer.activation], out, grad)
+        for rows, patches in self._parts(x):
+            part = grad[rows].reshape(-1, filters)
+            if rows.start == 0:
+                kernels.weight_gradient(patches, part, found, gradients[1])
+            else:
+                kernels.add_weight_gradient(1.0, patches, part, found)
+                kernels.add_bias_gradient(1.0, part, gradients[1])
+            if below is not None:
+                kernels.dense_backward(part, weights, LINEAR, patches, patches)
+                kernels.add_patches(self._layer, patches, below[rows])
+
+    def _parts(self, x: Floats) -> Iterator[tuple[slice, Floats]]:
+        """Yield some rows at a time with their patches."""
+        for start in range(0, len(x), self._rows):
+            rows = slice(start, min(start + self._rows, len(x)))
+            patches = self._patches[: (rows.stop - start) * self._positions]
+            self._kernels.take_patches(self._layer, x[rows], patches)
+            yield rows, patches
+
+
+class PoolingByWindows:
+    """Pooling as one operation."""
+
+    values: tuple[Floats, ...] = ()
+
+    def __init__(self, layer: Pooling, rows: int, kernels: Kernels, empty: Empty) -> None:
+        self._layer, self._kernels = layer, kernels
+
+    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
+        self._kernels.pool(self._layer, x, out)
+
+    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
+        x, out, grad, below = batch
         if below is not None:
-            kernels.dense_backward(flat, weights, ACTIVATIONS["linear"], patches, patches)
-            padded = self._padded(len(x), x.dtype)
-            for cell, (rows, columns) in enumerate(self._cells()):
-                part = patches.reshape(*self._of_cells(len(x)))[..., cell, :]
-                padded[:, rows, columns] += part
-            below[:] = self._inside(padded).reshape(below.shape)
-
-    def _patches(self, x: Floats) -> Floats:
-        """The inputs of each output: [B * height * width, cells of a filter * channels]."""
-        padded = self._padded(len(x), x.dtype)
-        self._inside(padded)[:] = x.reshape(len(x), *self._layer.inputs)
-        patches = self._xp.empty(self._of_cells(len(x)), x.dtype)
-        for cell, (rows, columns) in enumerate(self._cells()):
-            patches[..., cell, :] = padded[:, rows, columns]
-        found: Floats = patches.reshape(-1, math.prod(patches.shape[-2:]))
-        return found
-
-    def _padded(self, rows: int, dtype: Any) -> Any:
-        """Zeros for pictures with the zeros around them."""
-        layer = self._layer
-        sizes = zip(layer.inputs, layer.border, (layer.height, layer.width), strict=False)
-        around = (n + before + layer.dilation * (k - 1) for n, before, k in sizes)
-        return self._xp.zeros((rows, *around, layer.inputs[2]), dtype)
-
-    def _inside(self, padded: Any) -> Any:
-        (top, left), (height, width, _) = self._layer.border, self._layer.inputs
-        return padded[:, top : top + height, left : left + width]
-
-    def _of_cells(self, rows: int) -> tuple[int, ...]:
-        layer = self._layer
-        return rows, *layer.outputs[:2], layer.height * layer.width, layer.inputs[2]
-
-    def _cells(self) -> list[tuple[slice, slice]]:
-        """Where the inputs of all outputs for each cell of a filter are in padded pictures."""
-        layer = self._layer
-        height, width, _ = layer.outputs
-        step, spread = layer.stride, layer.dilation
-        return [
-            (
-                slice(i * spread, i * spread + (height - 1) * step + 1, step),
-                slice(j * spread, j * spread + (width - 1) * step + 1, step),
-            )
-            for i in range(layer.height)
-            for j in range(layer.width)
-        ]
-
-
-class PoolingByCells:
-    """Pooling as operations on the cells that have the same place in their windows."""
-
-    def __init__(self, layer: Pooling, kernels: Kernels, xp: Any) -> None:
-        self._layer, self._xp = layer, xp
-
-    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
-        result, add = self._of_windows(out), self._xp.add if self._layer.mean else self._xp.maximum
-        first, *others = self._cells(x)
-        result[:] = first
-        for cells in others:
-            add(result, cells, out=result)
-        if self._layer.mean:
-            result /= 1 + len(others)
-
-    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, out, grad, below = batch
-        if below is None:
-            return
-        below[:] = 0
-        change, places = self._of_windows(grad), self._cells(below)
-        if self._layer.mean:
-            change /= len(places)
-            for place in places:
-                place[:] = change
-            return
-        largest = self._of_windows(out)  # the first of equal ones has the gradient
-        for cells, place in zip(self._cells(x), places, strict=True):
-            place[:] = change * (cells == largest)
-            change *= cells != largest
-
-    def _of_windows(self, values: Floats) -> Any:
-        return values.reshape(len(values), *self._layer.outputs)
-
-    def _cells(self, x: Floats) -> list[Any]:
-        """Views of x[B, m], one for each cell of a window: [B, height, width, channels]."""
-        layer = self._layer
-        height, width, _ = layer.outputs
-        rows, columns = layer.height, layer.width
-        pictures = x.reshape(len(x), *layer.inputs)
-        return [
-            pictures[:, i : height * rows : rows, j : width * columns : columns]
-            for i in range(rows)
-            for j in range(columns)
-        ]
+            self._kernels.pool_backward(self._layer, x, out, grad, below)
 
 
 class LstmBySteps:
-    """An LSTM layer as products and array operations for one step after the other."""
+    """An LSTM layer as a product and an operation for each of its T steps."""
 
-    def __init__(self, layer: Lstm, kernels: Kernels, xp: Any) -> None:
-        self._layer, self._kernels, self._xp = layer, kernels, xp
-        self._gates: Any = None  # [B, T, 4 H] of the batch: input, forget, candidate, output
-        self._cells: Any = None  # [B, T, H]
-        self._states: Any = None  # [B, T, H]
+    def __init__(self, layer: Lstm, rows: int, kernels: Kernels, empty: Empty) -> None:
+        self._layer, self._kernels = layer, kernels
+        (_, steps, features), units = layer.inputs, layer.units
+        widths = features * steps, 4 * units * steps, *2 * [units * (steps + 1)]
+        values, self._steps = aligned_parts(empty, [rows * width for width in widths])
+        self.values = (values,)
+        widths = 4 * units, units, units
+        _, self._step = aligned_parts(empty, [rows * width for width in widths])
+        self._no_bias = empty((4 * units,))
+        self._no_bias[:] = 0
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
-        (_, steps, features), units, xp = self._layer.inputs, self._layer.units, self._xp
-        weights, recurrent, bias = tensors
-        rows, none = len(x), xp.zeros(4 * units, x.dtype)
-        gates = xp.empty((rows * steps, 4 * units), x.dtype)
-        self._product(x.reshape(rows * steps, features), weights, bias, gates)
-        gates = self._gates = gates.reshape(rows, steps, 4 * units)
-        cells, states = (xp.zeros((rows, steps, units), x.dtype) for _ in range(2))
-        self._cells, self._states = cells, states
-        added = xp.empty((rows, 4 * units), x.dtype)
+        (weights, recurrent, bias), kernels = tensors, self._kernels
+        inputs, gates, cells, states = self._arrays(len(x))
+        added, *_ = self._arrays_of_a_step(len(x))
+        steps, wide = len(gates), gates.shape[2]
+        inputs[:] = x.reshape(len(x), steps, -1).swapaxes(0, 1)
+        flat = inputs.reshape(-1, inputs.shape[2]), gates.reshape(-1, wide)
+        kernels.dense_forward(flat[0], weights, bias, LINEAR, wide, flat[1])
+        cells[0], states[0], added[:] = 0, 0, 0
         for t in range(steps):
             if t > 0:
-                self._product(xp.ascontiguousarray(states[:, t - 1]), recurrent, none, added)
-                gates[:, t] += added
-            i, f, g, o = self._parts(t)
-            f += 1
-            for each in (i, f, o):  # the logistic function
-                each[:] = 0.5 * xp.tanh(0.5 * each) + 0.5
-            g[:] = xp.tanh(g)
-            cells[:, t] = i * g
-            if t > 0:
-                cells[:, t] += f * cells[:, t - 1]
-            states[:, t] = o * xp.tanh(cells[:, t])
-        out.reshape(rows, -1, units)[:] = states[:, steps - self._layer.outputs[1] :]
+                kernels.dense_forward(states[t], recurrent, self._no_bias, LINEAR, wide, added)
+            kernels.lstm_step(gates[t], added, cells[t], cells[t + 1], states[t + 1])
+        last = states[-self._layer.outputs[1] :]
+        out.reshape(len(x), len(last), -1)[:] = last.swapaxes(0, 1)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
         x, _, grad, below = batch
-        (_, steps, features), units, xp = self._layer.inputs, self._layer.units, self._xp
-        rows, first = len(x), steps - self._layer.outputs[1]
-        given, cells = grad.reshape(rows, -1, units), self._cells
-        state, cell = (xp.zeros((rows, units), x.dtype) for _ in range(2))
-        for t in reversed(range(steps)):
-            if t >= first:
-                state += given[:, t - first]
-            i, f, g, o = self._parts(t)
-            seen = xp.tanh(cells[:, t])
-            change = cell + state * o * (1 - seen * seen)
-            cell = change * f
-            before = cells[:, t - 1] if t > 0 else 0 * cell
-            f[:] = change * before * f * (1 - f)
-            o[:] = state * seen * o * (1 - o)
-            inputs = change * g * i * (1 - i)
-            g[:] = change * i * (1 - g * g)
-            i[:] = inputs
-            self._back(xp.ascontiguousarray(self._gates[:, t]), tensors[1], state)
-        flat, earlier = self._gates.reshape(rows * steps, -1), xp.zeros_like(self._states)
-        earlier[:, 1:] = self._states[:, :-1]
-        kernels, inputs = self._kernels, x.reshape(rows * steps, features)
-        kernels.weight_gradient(inputs, flat, gradients[0], gradients[2])
-        kernels.weight_gradient(earlier.reshape(-1, units), flat, gradients[1], flat[:0, 0])
+        (weights, recurrent, _), kernels, rows = tensors, self._kernels, len(x)
+        inputs, gates, cells, states = self._arrays(rows)
+        _, state, cell = self._arrays_of_a_step(rows)
+        state[:], cell[:] = 0, 0
+        given = grad.reshape(rows, self._layer.outputs[1], -1)
+        for t in reversed(range(len(gates))):
+            at = t - len(gates) + given.shape[1]
+            own = given[:, at] if at >= 0 else given[:, :0]
+            kernels.lstm_step_backward(gates[t], cells[t], cells[t + 1], own, state, cell)
+            if t > 0:
+                kernels.dense_backward(gates[t], recurrent, LINEAR, state, state)
+        flat, by_row = gates.reshape(-1, gates.shape[2]), inputs.reshape(-1, inputs.shape[2])
+        before = states[:-1].reshape(-1, states.shape[2])
+        kernels.weight_gradient(by_row, flat, gradients[0], gradients[2])
+        kernels.weight_gradient(before, flat, gradients[1], self._no_bias[:0])
         if below is not None:
-            self._back(flat, tensors[0], below.reshape(rows * steps, features))
+            kernels.dense_backward(flat, weights, LINEAR, by_row, by_row)
+            below.reshape(rows, len(gates), -1)[:] = inputs.swapaxes(0, 1)
 
-    def _product(self, x: Any, weights: Floats, bias: Floats, out: Any) -> None:
-        linear = ACTIVATIONS["linear"]
-        self._kernels.dense_forward(x, weights, bias, linear, out.shape[1], out)
+    def _arrays(self, rows: int) -> list[Any]:
+        """Inputs [T, B, F], gates [T, B, 4 H], cells and states [T + 1, B, H], from 0 on.
 
-    def _back(self, grad: Any, weights: Floats, out: Any) -> None:
-        self._kernels.dense_backward(grad, weights, ACTIVATIONS["linear"], out, out)
+        Gates are in the order input, forget, candidate, output.
+        """
+        (_, steps, features), units = self._layer.inputs, self._layer.units
+        shapes = (steps, features), (steps, 4 * units), *2 * [(steps + 1, units)]
+        return [
+            each[: count * rows * width].reshape(count, rows, width)
+            for each, (count, width) in zip(self._steps, shapes, strict=True)
+        ]
 
-    def _parts(self, step: int) -> list[Any]:
-        """Views of the four gates of a step, [B, H] each."""
+    def _arrays_of_a_step(self, rows: int) -> list[Any]:
+        """Products [B, 4 H], and the gradients [B, H] of states and cells."""
         units = self._layer.units
-        return [self._gates[:, step, n * units : (n + 1) * units] for n in range(4)]
+        return [
+            each[: rows * width].reshape(rows, width)
+            for each, width in zip(self._step, (4 * units, units, units), strict=True)
+        ]
 
 
 KINDS: Final[Mapping[type, Callable[..., LayerKernels]]] = {
     Convolution: ConvolutionByPatches,
-    Pooling: PoolingByCells,
+    Pooling: PoolingByWindows,
     Lstm: LstmBySteps,
 }
 
@@ -302,11 +273,10 @@ def backbone_of(
     placed: Sequence[PlacedLayer], kernels: Kernels, xp: Any, dtype: Any, rows: int
 ) -> Backbone:
     """Return the layers on the backend `kernels`, whose arrays `xp` creates."""
-    kinds = {kind: _with(made, kernels, xp) for kind, made in KINDS.items()}
-    return Backbone(placed, kinds, lambda shape: xp.empty(shape, dtype), rows)
 
+    def empty(shape: tuple[int, ...]) -> Floats:
+        array: Floats = xp.empty(shape, dtype)
+        return array
 
-def _with(
-    made: Callable[..., LayerKernels], kernels: Kernels, xp: Any
-) -> Callable[[BackboneLayer], LayerKernels]:
-    return lambda layer: made(layer, kernels, xp)
+    kinds = {kind: partial(made, kernels=kernels, empty=empty) for kind, made in KINDS.items()}
+    return Backbone(placed, kinds, empty, rows)

@@ -74,8 +74,7 @@ class Executor:
     In networks with hidden layers, at most `max_scores` scores are computed at a time (but at least
     those of one row): rows pass the last layer in parts, whose gradients are added up.
 
-    The layers of a `backbone` are below the first of `layers`; their arrays are allocated by each
-    step, so such steps cannot be captured.
+    The layers of a `backbone` are below the first of `layers`.
     """
 
     def __init__(
@@ -109,11 +108,7 @@ class Executor:
         self._space = ScratchSpace(kernels, xp, layers, params.dtype)
         self._placed = backbone
         self._backbone: Backbone | None = None  # with arrays for the largest batch so far
-
-    @property
-    def may_be_captured(self) -> bool:
-        """Whether a step allocates nothing from its second run on."""
-        return not self._placed
+        self._below: Any = None  # [B, K]: the gradient of the inputs of the first of `layers`
 
     def train_batch(
         self,
@@ -206,7 +201,13 @@ class Executor:
         Steps that were captured before must then not be replayed.
         """
         by_rows = sparse and not self._densify
-        return self._space.reserve(batch, self._scored(batch), by_rows=by_rows)
+        moved = self._space.reserve(batch, self._scored(batch), by_rows=by_rows)
+        if not self._placed or (self._backbone is not None and self._backbone.rows >= batch):
+            return moved
+        xp, dtype, self._backbone = self._xp, self._flat[0].dtype, None  # freed first
+        self._below = xp.empty((batch, self._views[0].fan_in), dtype)
+        self._backbone = backbone_of(self._placed, self._kernels, xp, dtype, batch)
+        return True
 
     def _scored(self, batch: int) -> int:
         """Return the number of rows that are scored at a time."""
@@ -248,13 +249,11 @@ class Executor:
 
     def _forward_backbone(self, inputs: Inputs, rows: Rows, out: Operands) -> None:
         """Compute the inputs out[B, K] of the dense layers."""
-        size, params = len(rows), self._flat[0]
+        self.reserve(len(rows), sparse=False)
         layers = self._backbone
-        if layers is None or layers.rows < size:
-            layers = backbone_of(self._placed, self._kernels, self._xp, params.dtype, size)
-            self._backbone = layers
-        self._kernels.gather(inputs, rows, layers.inputs(size))
-        found = layers.forward(params, size)
+        assert layers is not None
+        self._kernels.gather(inputs, rows, layers.inputs(len(rows)))
+        found = layers.forward(self._flat[0], len(rows))
         out[:, : found.shape[1]], out[:, found.shape[1] :] = found, 0
 
     def _backward_backbone(
@@ -262,15 +261,13 @@ class Executor:
     ) -> None:
         """Compute the gradients of the layers below the dense layers."""
         assert self._gradient is not None
-        view, grad, rows = self._views[0], space.grads[0], space.batch
-        below = self._xp.empty((rows, view.fan_in), grad.dtype)
-        self._kernels.dense_backward(
-            grad, self._operands_of(view)[0], LINEAR, space.gathered, below
-        )
-        last = layers.grad(rows)
+        view, rows = self._views[0], space.batch
+        below, last = self._below[:rows], layers.grad(rows)
+        weights = self._operands_of(view)[0]
+        self._kernels.dense_backward(space.grads[0], weights, LINEAR, space.gathered, below)
         last[:] = below[:, : last.shape[1]]
-        for values in layers.outputs:
-            self._kernels.forget_not_finite(totals, values[:rows])
+        for values in layers.values:
+            self._kernels.forget_not_finite(totals, values)
         layers.backward(self._flat[0], rows, self._gradient)
 
     def _round_params(self, by_rows: bool) -> None:

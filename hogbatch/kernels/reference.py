@@ -36,6 +36,7 @@ from hogbatch.kernels.contract import (
     Rows,
     Slots,
 )
+from hogbatch.kernels.reference_backbone import BackboneKernels
 from hogbatch.kernels.reference_losses import functions_of, sigmoid
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -46,7 +47,7 @@ def quiet(function: Function) -> Function:
     return np.errstate(over="ignore", invalid="ignore")(function)
 
 
-class Kernels:
+class Kernels(BackboneKernels):
     """The operations of a backend; this class is the NumPy backend."""
 
     def operand_type(self, params: np.dtype[Any]) -> np.dtype[Any]:

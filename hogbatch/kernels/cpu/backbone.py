@@ -35,7 +35,9 @@ from hogbatch.kernels.cpu.rules import step_row
 class CompiledConvolution:
     """A convolution by `kernels.cpu.convolution`."""
 
-    def __init__(self, layer: Convolution) -> None:
+    values: tuple[Floats, ...] = ()
+
+    def __init__(self, layer: Convolution, rows: int) -> None:
         (height, width, channels), (top, left) = layer.inputs, layer.border
         out_height, out_width, filters = layer.outputs
         self._shape = convolution.Geometry(
@@ -68,7 +70,9 @@ class CompiledConvolution:
 class CompiledPooling:
     """Pooling by `kernels.cpu.pooling`."""
 
-    def __init__(self, layer: Pooling) -> None:
+    values: tuple[Floats, ...] = ()
+
+    def __init__(self, layer: Pooling, rows: int) -> None:
         (_, width, channels), (out_height, out_width, _) = layer.inputs, layer.outputs
         sizes = width, channels, out_height, out_width, layer.height, layer.width
         self._windows = pooling.Windows(*sizes, layer.mean)
@@ -85,26 +89,24 @@ class CompiledPooling:
 class CompiledLstm:
     """An LSTM layer by `kernels.cpu.lstm`."""
 
-    def __init__(self, layer: Lstm) -> None:
+    def __init__(self, layer: Lstm, rows: int) -> None:
         self._layer = layer
-        self._space: lstm.LstmScratch | None = None  # for the largest batch so far
+        (_, steps, features), units = layer.inputs, layer.units
+        shapes = (4 * units,), *3 * [(units,)]
+        arrays = [np.empty((rows, steps, *shape), np.float32) for shape in shapes]
+        turned = np.empty((4 * units, max(features, units)), np.float32)
+        rest = (np.empty((rows, units), np.float32) for _ in range(2))
+        self._space = lstm.LstmScratch(*arrays, turned, *rest, np.zeros(units, np.float32))
+        self.values = self._space[:3]
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
         (_, steps, features), units, rows = self._layer.inputs, self._layer.units, len(x)
-        if self._space is None or len(self._space.state) < rows:
-            shapes = (4 * units,), *3 * [(units,)]
-            arrays = [np.empty((rows, steps, *shape), np.float32) for shape in shapes]
-            turned = np.empty((4 * units, max(features, units)), np.float32)
-            rest = (np.empty((rows, units), np.float32) for _ in range(2))
-            none = np.zeros(units, np.float32)
-            self._space = lstm.LstmScratch(*arrays, turned, *rest, none)
         lstm.run(x.reshape(rows, steps, features), *tensors, self._space)
         first = steps - self._layer.outputs[1]
         out.reshape(rows, -1, units)[:] = self._space.states[:rows, first:]
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
         x, _, grad, below = batch
-        assert self._space is not None
         layer, rows = self._layer, len(x)
         _, steps, features = layer.inputs
         given, first = grad.reshape(rows, -1, layer.units), steps - layer.outputs[1]
@@ -114,7 +116,7 @@ class CompiledLstm:
             lstm.pass_down(tensors[0], self._space, below.reshape(rows, steps, features))
 
 
-KINDS: Final[Mapping[type, Callable[[Any], LayerKernels]]] = {
+KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
     Lstm: CompiledLstm,
     Convolution: CompiledConvolution,
     Pooling: CompiledPooling,
@@ -156,7 +158,7 @@ class BackboneLoop:
             grad = layers.grad(len(part))
             grad[:] = below[:, : grad.shape[1]]
             if totals[SKIPPED]:  # 0 times a value that overflowed is nan
-                for values in layers.outputs:
+                for values in layers.values:
                     np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
             layers.backward(model.params, len(part), gradient)
             for each in self._placed:

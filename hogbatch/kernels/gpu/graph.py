@@ -75,9 +75,7 @@ class CapturedSteps:
                 inputs, labels, rows, loss, optimizer, hyper, totals, numbers, dropout
             )
 
-        if not network.may_be_captured:
-            step()
-        elif key in self._captured:
+        if key in self._captured:
             self._store(key, self._device.capture(step))
         else:
             step()

@@ -8,9 +8,10 @@ import numpy as np
 
 from hogbatch.kernels.contract import BOUNDED, LABEL_LISTS, LINEAR, RELU, unsmoothed
 from hogbatch.kernels.gpu import dense
+from hogbatch.kernels.gpu.backbone import BackboneKernels
 from hogbatch.kernels.gpu.cublas import Cublas
 from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, PLAIN, RELU_BIAS, CublasLt
-from hogbatch.kernels.gpu.dense import NARROW, ColumnSums, DenseKernels
+from hogbatch.kernels.gpu.dense import NARROW, ColumnSums
 from hogbatch.kernels.gpu.launch import (
     LINK_THREADS,
     WARP,
@@ -77,7 +78,7 @@ def _over_groups(function, rows, lanes, *arguments):
     function((blocks,), (THREADS,), arguments)
 
 
-class GpuKernels(DenseKernels):
+class GpuKernels(BackboneKernels):
     """The operations; `precision` of matrix products is float32, tf32 or bfloat16.
 
     With bfloat16, their operands are stored in it, in half the memory.

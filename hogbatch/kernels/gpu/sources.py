@@ -47,7 +47,7 @@ def _text(name: str) -> str:
     return (resources.files(__package__) / "cuda" / name).read_text(encoding="utf-8")
 
 
-NAMES: Final = "dense", "sparse", "losses", "replica", "staging"
+NAMES: Final = "backbone", "dense", "sparse", "losses", "replica", "staging"
 
 SOURCES: Final = {name: _DEFINES + _text("common.cuh") + _text(f"{name}.cu") for name in NAMES}
 

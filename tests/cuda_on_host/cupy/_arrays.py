@@ -112,6 +112,9 @@ class ndarray(NDArrayOperatorsMixin):
     def ravel(self) -> "ndarray":
         return self.reshape(-1)
 
+    def swapaxes(self, axis1: int, axis2: int) -> "ndarray":
+        return self._view(self.on_host.swapaxes(axis1, axis2))
+
     def view(self, dtype: Any = None) -> "ndarray":
         return self._view(self.on_host if dtype is None else self.on_host.view(dtype))
 

@@ -93,6 +93,21 @@ def test_the_products_are_those_of_a_step(stored):
     assert shape.flops == 2 * (2 * (stored or 32) * 64 + 3 * (64 * 16 + 16 * 16))
 
 
+def test_the_products_of_layers_below_dense_ones_are_counted():
+    counted = []
+
+    def multiply(a, b, out, transpose_a=False, transpose_b=False):
+        counted.append(2 * out.size * (a.shape[0] if transpose_a else a.shape[1]))
+        hogbatch_steps._multiply_on_host(a, b, out, transpose_a, transpose_b)
+
+    shape = Shape(96, (16,), 16, (0, 0), layers="4x8x3,conv:16x3x3,relu,pool:2")
+    device = hogbatch_steps.device_of("host", "float32")
+    problem = SyntheticProblem.build(shape, "relu", 8)
+    hogbatch_steps.Products(device, problem, 8, multiply)
+    assert sum(counted) == 8 * shape.flops
+    assert shape.flops == 2 * (2 * 32 * 27 * 16 + 3 * (128 * 16 + 16 * 16))
+
+
 def test_rows_that_hogbatch_skips_make_its_loss_no_number():
     problem = SyntheticProblem.build(DENSE, "relu", 32)
     problem.examples.inputs.dense[problem.order[3]] = np.nan

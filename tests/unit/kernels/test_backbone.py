@@ -5,11 +5,16 @@ import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.config.optimizers import OPTIMIZERS
-from hogbatch.kernels.contract import ROWS, SKIPPED, UPDATES
+from hogbatch.kernels.contract import ROWS, SGD, SKIPPED, UPDATES
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.compiled_networks import Case
-from tests.support.executor_runs import Run, assert_gradient_of_the_loss, assert_same_model
+from tests.support.executor_runs import (
+    PLAIN,
+    Run,
+    assert_gradient_of_the_loss,
+    assert_same_model,
+)
 from tests.support.kernel_backends import DEVICES, Backend
 from tests.support.pairs import pairs
 from tests.support.stored_scores import assert_stored, both_forms
@@ -24,6 +29,7 @@ BACKBONES = [
     "1x6x2,conv1d:4x3,tanh,lstm:18,lstm:5,last",
     "1x11x3,conv1d:17x4,relu,pool:1x2,conv1d:5x3:d2:valid,mean",
 ]
+INFINITE = "1x6x2,conv1d:4x3,lstm:7"  # large inputs become infinite, then gates nan
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -82,6 +88,36 @@ def test_a_row_that_overflows_leaves_no_trace():
     assert run.totals[SKIPPED] == 1
     assert np.isfinite(run.params).all()
     assert np.abs(run.params - clean.params).max() < 0.3  # the means of three rows and of four
+
+
+def test_a_sequence_that_overflows_leaves_no_trace():
+    """Its gates are the sum of infinite values of both signs."""
+    run = case(INFINITE, "sgd")
+    run.inputs.dense[2] = np.float32(3e38)
+    run.order = np.arange(4)
+    run.train()
+    assert run.totals[SKIPPED] == 1
+    assert np.isfinite(run.params).all()
+
+
+@pairs(device_kernels=DEVICES, backbone=[BACKBONES[0], INFINITE])
+def test_a_row_that_overflows_leaves_no_trace_on_a_device(device_kernels, backbone):
+    run = Run(device_kernels, hidden=(7,), backbone=backbone)
+    run.inputs.dense[2] = np.float32(3e38)
+    run.train(np.arange(4), SGD, PLAIN)
+    assert run.totals[SKIPPED] == 1
+    assert np.isfinite(run.params).all()
+
+
+@pairs(device_kernels=DEVICES, backbone=[each for each in BACKBONES if "conv" in each])
+def test_patches_of_a_few_rows_at_a_time_have_the_same_gradients(
+    device_kernels, backbone, monkeypatch
+):
+    whole, parts = (Run(device_kernels, hidden=(7,), backbone=backbone) for _ in "ab")
+    whole.train_some(OPTIMIZERS["sgd"])
+    monkeypatch.setattr("hogbatch.kernels.backbone.PATCH_VALUES", 2000)  # two rows, or a few
+    parts.train_some(OPTIMIZERS["sgd"])
+    assert_same_model(parts, whole)
 
 
 def test_a_lease_ends_between_two_batches_when_it_is_revoked():

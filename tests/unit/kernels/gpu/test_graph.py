@@ -66,8 +66,8 @@ class Training:
     The same arguments make the same numbers: trained one way they are the oracle of the other.
     """
 
-    def __init__(self, device, optimizer=SGD, sparse=False, dropout=None):
-        run = Run(Backend(device, device.kernels), sparse=sparse)
+    def __init__(self, device, optimizer=SGD, sparse=False, dropout=None, backbone=None):
+        run = Run(Backend(device, device.kernels), sparse=sparse, backbone=backbone)
         self.device, self.optimizer, move = device, optimizer, run.backend.move
         self.flat = [move(each) for each in (run.params, *run.slots)]
         self.network, self.totals = run.executor(*self.flat), move(run.totals)
@@ -122,6 +122,16 @@ def test_captured_steps_train_like_single_batches(device, recorder, optimizer, s
     training, expected = (Training(device, optimizer, sparse, dropout) for _ in range(2))
     training.steps.reserve(LARGE, sparse=sparse)
     for batch in (SMALL, SMALL, LARGE, SMALL, LARGE, SMALL, LARGE, LARGE):
+        how = recorder.by(training.step, batch)
+        expected.plain(batch)
+        assert_same(training, expected)
+    assert how == REPLAYED
+
+
+@pytest.mark.parametrize("backbone", ["6x5x2,conv:4x3x3,relu,pool:2", "1x4x3,lstm:5,last"])
+def test_captured_steps_compute_the_layers_below_dense_ones(device, recorder, backbone):
+    training, expected = (Training(device, backbone=backbone) for _ in range(2))
+    for batch in (SMALL, LARGE, SMALL, SMALL, LARGE, SMALL):
         how = recorder.by(training.step, batch)
         expected.plain(batch)
         assert_same(training, expected)

@@ -16,6 +16,10 @@ WHEEL = "nvidia-cuda-nvrtc-cu12"
 GPU = Path(sources.__file__).parent
 PROJECT = GPU.parents[2]
 KERNELS = {  # the extern "C" names of each source
+    "backbone": (
+        *("take_patches", "add_patches", "pool", "pool_backward"),
+        *("lstm_step", "lstm_step_backward"),
+    ),
     "dense": (
         *("gather_dense", "to_operands", "add_bias_and_activate", "drop"),
         *("activate_backward", "scale", "bound_rows", "narrow_forward", "narrow_backward"),

@@ -1,0 +1,144 @@
+"""The operations for layers below the dense ones, in plain NumPy; see `kernels.reference`.
+
+Rows of x[B, m] and out[B, n] are the inputs and outputs of a layer, pictures [height, width,
+channels]. `kernels.backbone` composes layers of them, and of matrix products.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from hogbatch.config.backbone import Convolution, Pooling
+from hogbatch.kernels.contract import Floats
+from hogbatch.kernels.reference_losses import sigmoid
+
+quiet = np.errstate(over="ignore", invalid="ignore")  # see `kernels.reference`
+
+
+class BackboneKernels:
+    """The operations; `kernels.reference.Kernels` inherits them."""
+
+    def take_patches(self, layer: Convolution, x: Floats, out: Floats) -> None:
+        """out[B * height * width, cells * channels] = the inputs of each output, or 0 outside."""
+        padded = _padded(layer, len(x), x.dtype)
+        _inside(layer, padded)[:] = x.reshape(len(x), *layer.inputs)
+        for part, (rows, columns) in _by_cell(layer, out):
+            part[:] = padded[:, rows, columns]
+
+    def add_patches(self, layer: Convolution, patches: Floats, out: Floats) -> None:
+        """out[B, m] = the sums over all patches that contain an input, the transpose of that."""
+        padded = _padded(layer, len(out), out.dtype)
+        for part, (rows, columns) in _by_cell(layer, patches):
+            padded[:, rows, columns] += part
+        out[:] = _inside(layer, padded).reshape(out.shape)
+
+    @quiet
+    def pool(self, layer: Pooling, x: Floats, out: Floats) -> None:
+        """out[B, n] = the largest value of each window of x[B, m], or nan; or the mean."""
+        result, cells = out.reshape(len(out), *layer.outputs), _of_windows(layer, x)
+        result[:] = cells[0]
+        for each in cells[1:]:
+            (np.add if layer.mean else np.maximum)(result, each, out=result)
+        if layer.mean:
+            result /= len(cells)
+
+    @quiet
+    def pool_backward(
+        self, layer: Pooling, x: Floats, out: Floats, grad: Floats, below: Floats
+    ) -> None:
+        """below[B, m] from grad[B, n]; the first of equal largest values has the gradient."""
+        below[:] = 0
+        change, largest = (each.reshape(len(each), *layer.outputs) for each in (grad, out))
+        places, taken = _of_windows(layer, below), np.zeros(change.shape, bool)
+        for cells, place in zip(_of_windows(layer, x), places, strict=True):
+            if layer.mean:
+                place[:] = change / len(places)
+            else:
+                first = (cells == largest) & ~taken
+                place[:] = change * first
+                taken |= first
+
+    @quiet
+    def lstm_step(
+        self, gates: Floats, added: Floats, before: Floats, cells: Floats, states: Floats
+    ) -> None:
+        """Add added[B, 4 H] to gates[B, 4 H] and activate them; set cells[B, H] and states[B, H].
+
+        `before`[B, H] are the cells of the step before. The gates are those of input, forgetting,
+        candidates and output; the second one has a bias of 1 besides its own, so that an untrained
+        layer remembers (Jozefowicz et al. 2015).
+        """
+        gates += added
+        i, f, g, o = np.split(gates, 4, axis=1)  # views
+        i[:], f[:], g[:], o[:] = sigmoid(i), sigmoid(f + 1), np.tanh(g), sigmoid(o)
+        cells[:] = f * before + i * g
+        states[:] = o * np.tanh(cells)
+
+    @quiet
+    def lstm_step_backward(
+        self,
+        gates: Floats,
+        before: Floats,
+        cells: Floats,
+        given: Floats,
+        state: Floats,
+        cell: Floats,
+    ) -> None:
+        """Replace the activated gates[B, 4 H] by the gradients of their sums.
+
+        The gradient of the states is state[B, H] + given[B, H] (or [B, 0]: nothing), that of the
+        `cells` is cell[B, H], which becomes that of the cells `before`. A row of `given` may be
+        part of a longer one.
+        """
+        total = state + given if given.size else state
+        i, f, g, o = np.split(gates, 4, axis=1)
+        seen = np.tanh(cells)
+        change = cell + total * o * (1 - seen * seen)
+        cell[:] = change * f
+        inputs = change * g * i * (1 - i)
+        f[:], o[:] = change * before * f * (1 - f), total * seen * o * (1 - o)
+        g[:] = change * i * (1 - g * g)
+        i[:] = inputs
+
+
+def _padded(layer: Convolution, rows: int, dtype: Any) -> Any:
+    """Zeros for pictures with the zeros around them."""
+    sizes = zip(layer.inputs, layer.border, (layer.height, layer.width), strict=False)
+    around = (n + before + layer.dilation * (k - 1) for n, before, k in sizes)
+    return np.zeros((rows, *around, layer.inputs[2]), dtype)
+
+
+def _inside(layer: Convolution, padded: Any) -> Any:
+    (top, left), (height, width, _) = layer.border, layer.inputs
+    return padded[:, top : top + height, left : left + width]
+
+
+def _by_cell(layer: Convolution, patches: Floats) -> list[tuple[Any, tuple[slice, slice]]]:
+    """The values of each cell of a filter in all patches, and where they are in padded pictures."""
+    height, width, _ = layer.outputs
+    step, spread = layer.stride, layer.dilation
+    shaped = patches.reshape(-1, height, width, layer.height, layer.width, layer.inputs[2])
+    ends = (height - 1) * step + 1, (width - 1) * step + 1
+    return [
+        (
+            shaped[:, :, :, i, j],
+            (
+                slice(i * spread, i * spread + ends[0], step),
+                slice(j * spread, j * spread + ends[1], step),
+            ),
+        )
+        for i in range(layer.height)
+        for j in range(layer.width)
+    ]
+
+
+def _of_windows(layer: Pooling, x: Floats) -> list[Any]:
+    """Views of x[B, m], one for each cell of a window: [B, height, width, channels]."""
+    height, width, _ = layer.outputs
+    rows, columns = layer.height, layer.width
+    pictures = x.reshape(len(x), *layer.inputs)
+    return [
+        pictures[:, i : height * rows : rows, j : width * columns : columns]
+        for i in range(rows)
+        for j in range(columns)
+    ]
