@@ -46,7 +46,9 @@ def layer_work(text: str, rows: int) -> tuple[list[Work], int]:
     gradients = [np.zeros_like(each) for each in weights]
     x = random.normal(size=(rows, math.prod(layer.inputs))).astype(np.float32)
     out = np.empty((rows, math.prod(layer.outputs)), np.float32)
-    batch = LayerBatch(x, out, random.normal(size=out.shape).astype(np.float32), np.empty_like(x))
+    batch = LayerBatch(
+        x, out, random.normal(size=out.shape).astype(np.float32), np.empty_like(x), 0
+    )
     height, width, channels = layer.inputs
     if isinstance(layer, Convolution):
         theirs: Any = torch.nn.Conv2d(channels, layer.filters, 3, padding=1)

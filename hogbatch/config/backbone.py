@@ -41,6 +41,11 @@ class BackboneLayer:
         raise NotImplementedError
 
     @property
+    def activation(self) -> Activation:
+        """The activation that the layer ends with."""
+        return "linear"
+
+    @property
     def values(self) -> int:
         """The values in memory for a row."""
         return math.prod(self.outputs)

@@ -20,7 +20,7 @@ from hogbatch.kernels.scratch import ALIGNMENT
 
 Tensors: TypeAlias = Sequence[Floats]  # of a layer, in the order of `layer.tensors()`
 Empty: TypeAlias = Callable[[tuple[int, ...]], Floats]  # allocates an array of a shape
-PATCH_VALUES: Final = 1 << 22  # 16 MB
+PATCH_VALUES: Final = 1 << 27  # 512 MB
 
 
 class PlacedLayer(NamedTuple):
@@ -36,7 +36,8 @@ class LayerBatch(NamedTuple):
     x: Floats  # [B, m]
     out: Floats  # [B, n]
     grad: Floats  # [B, n]: of `out`; may be overwritten
-    below: Floats | None  # [B, m]: of `x`, to be set; None: not needed
+    below: Floats | None  # [B, m]: of the layer below before its activation; None: not needed
+    activation: int  # of the layer below
 
 
 class LayerKernels(Protocol):
@@ -50,7 +51,7 @@ class LayerKernels(Protocol):
         """Compute out[B, n] from x[B, m]."""
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        """Set the gradients of the tensors, and those of the inputs."""
+        """Set the gradients of the tensors, and `below`; `grad` is of outputs before activation."""
 
 
 class Backbone:
@@ -95,16 +96,30 @@ class Backbone:
             kernels.forward(tensors_of(each, params), x, out)
         return outputs[-1]
 
+    def out(self, rows: int) -> Floats:
+        """The outputs [rows, n] of the last layer."""
+        return self._outputs[-1][:rows]
+
+    @property
+    def activation(self) -> int:
+        """That of the last layer."""
+        return ACTIVATIONS[self._placed[-1].layer.activation]
+
     def grad(self, rows: int) -> Floats:
-        """The gradient [rows, n] of the last outputs, to be set before `backward`."""
+        """The gradient [rows, n] of the last outputs before activation, set before `backward`."""
         return self._grads[-1][:rows]
 
     def backward(self, params: Floats, rows: int, gradient: Floats) -> None:
         """Set the gradients of all tensors, in gradient[P]."""
         for index in reversed(range(len(self._placed))):
-            x, out = (each[:rows] for each in self._outputs[index : index + 2])
-            below = self._grads[index - 1][:rows] if index > 0 else None
-            each, batch = self._placed[index], LayerBatch(x, out, self._grads[index][:rows], below)
+            x, out, grad = (
+                array[:rows] for array in (*self._outputs[index : index + 2], self._grads[index])
+            )
+            below, kind = None, LINEAR
+            if index > 0:
+                below = self._grads[index - 1][:rows]
+                kind = ACTIVATIONS[self._placed[index - 1].layer.activation]
+            each, batch = self._placed[index], LayerBatch(x, out, grad, below, kind)
             found = tensors_of(each, gradient)
             self._kernels[index].backward(tensors_of(each, params), found, batch)
 
@@ -129,10 +144,9 @@ def tensors_of(placed: PlacedLayer, flat: Floats) -> Tensors:
 class ConvolutionByPatches:
     """A convolution as products of the patches of its inputs with the filters.
 
-    The patches of some rows at a time are in memory, so few that they stay in the cache.
+    The patches of a batch are kept for its backward pass, unless they have more than PATCH_VALUES
+    values: then those of some rows at a time are taken twice.
     """
-
-    values: tuple[Floats, ...] = ()
 
     def __init__(self, layer: Convolution, rows: int, kernels: Kernels, empty: Empty) -> None:
         self._layer, self._kernels = layer, kernels
@@ -140,36 +154,39 @@ class ConvolutionByPatches:
         cells = layer.height * layer.width * layer.inputs[2]
         self._rows = min(rows, max(1, PATCH_VALUES // (self._positions * cells)))
         self._patches = empty((self._rows * self._positions, cells))
+        self.values = (self._patches,)
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
         (weights, bias), filters = tensors, self._layer.filters
         matrix, kind = weights.reshape(-1, filters), ACTIVATIONS[self._layer.activation]
-        for rows, patches in self._parts(x):
+        for rows, patches in self._parts(x, kept=False):
             part = out[rows].reshape(-1, filters)
             self._kernels.dense_forward(patches, matrix, bias, kind, filters, part)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, out, grad, below = batch
+        x, _, grad, below, activation = batch
         kernels, filters = self._kernels, self._layer.filters
         weights, found = (each[0].reshape(-1, filters) for each in (tensors, gradients))
-        kernels.activate_backward(ACTIVATIONS[self._layer.activation], out, grad)
-        for rows, patches in self._parts(x):
+        kernels.bias_gradient(grad.reshape(-1, filters), gradients[1])
+        for rows, patches in self._parts(x, kept=len(x) <= self._rows):
             part = grad[rows].reshape(-1, filters)
             if rows.start == 0:
-                kernels.weight_gradient(patches, part, found, gradients[1])
+                kernels.weight_gradient(patches, part, found, gradients[1][:0])
             else:
                 kernels.add_weight_gradient(1.0, patches, part, found)
-                kernels.add_bias_gradient(1.0, part, gradients[1])
             if below is not None:
                 kernels.dense_backward(part, weights, LINEAR, patches, patches)
                 kernels.add_patches(self._layer, patches, below[rows])
+        if below is not None:
+            kernels.activate_backward(activation, x, below)
 
-    def _parts(self, x: Floats) -> Iterator[tuple[slice, Floats]]:
-        """Yield some rows at a time with their patches."""
+    def _parts(self, x: Floats, *, kept: bool) -> Iterator[tuple[slice, Floats]]:
+        """Yield some rows at a time with their patches, which are in memory already if `kept`."""
         for start in range(0, len(x), self._rows):
             rows = slice(start, min(start + self._rows, len(x)))
             patches = self._patches[: (rows.stop - start) * self._positions]
-            self._kernels.take_patches(self._layer, x[rows], patches)
+            if not kept:
+                self._kernels.take_patches(self._layer, x[rows], patches)
             yield rows, patches
 
 
@@ -185,9 +202,9 @@ class PoolingByWindows:
         self._kernels.pool(self._layer, x, out)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, out, grad, below = batch
+        x, out, grad, below, activation = batch
         if below is not None:
-            self._kernels.pool_backward(self._layer, x, out, grad, below)
+            self._kernels.pool_backward(self._layer, x, out, grad, activation, below)
 
 
 class LstmBySteps:
@@ -221,7 +238,7 @@ class LstmBySteps:
         out.reshape(len(x), len(last), -1)[:] = last.swapaxes(0, 1)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, _, grad, below = batch
+        x, _, grad, below, activation = batch
         (weights, recurrent, _), kernels, rows = tensors, self._kernels, len(x)
         inputs, gates, cells, states = self._arrays(rows)
         _, state, cell = self._arrays_of_a_step(rows)
@@ -240,6 +257,7 @@ class LstmBySteps:
         if below is not None:
             kernels.dense_backward(flat, weights, LINEAR, by_row, by_row)
             below.reshape(rows, len(gates), -1)[:] = inputs.swapaxes(0, 1)
+            kernels.activate_backward(activation, x, below)
 
     def _arrays(self, rows: int) -> list[Any]:
         """Inputs [T, B, F], gates [T, B, 4 H], cells and states [T + 1, B, H], from 0 on.

@@ -263,8 +263,8 @@ class Executor:
         assert self._gradient is not None
         view, rows = self._views[0], space.batch
         below, last = self._below[:rows], layers.grad(rows)
-        weights = self._operands_of(view)[0]
-        self._kernels.dense_backward(space.grads[0], weights, LINEAR, space.gathered, below)
+        given = self._operands_of(view)[0], layers.activation, space.gathered
+        self._kernels.dense_backward(space.grads[0], *given, below)
         last[:] = below[:, : last.shape[1]]
         for values in layers.values:
             self._kernels.forget_not_finite(totals, values)

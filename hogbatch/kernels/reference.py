@@ -36,7 +36,7 @@ from hogbatch.kernels.contract import (
     Rows,
     Slots,
 )
-from hogbatch.kernels.reference_backbone import BackboneKernels
+from hogbatch.kernels.reference_backbone import BackboneKernels, multiply_by_slope
 from hogbatch.kernels.reference_losses import functions_of, sigmoid
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -128,14 +128,7 @@ class Kernels(BackboneKernels):
     @quiet
     def activate_backward(self, kind: int, activated: Operands, grad: Operands) -> None:
         """grad[B, H] *= f'(z), from activated[B, H] = f(z)."""
-        if kind == contract.RELU:
-            grad *= activated > 0
-        elif kind == contract.SIGMOID:
-            grad *= activated * (1 - activated)
-        elif kind == contract.TANH:
-            grad *= 1 - activated * activated
-        elif kind == contract.SELU:
-            grad *= np.where(activated > 0, contract.SELU_SLOPE, activated + contract.SELU_LIMIT)
+        multiply_by_slope(kind, activated, grad)
 
     @quiet
     def loss_gradient(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hogbatch.config.backbone import Convolution, Pooling
+from hogbatch.kernels import contract
 from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.reference_losses import sigmoid
 
@@ -44,9 +45,18 @@ class BackboneKernels:
 
     @quiet
     def pool_backward(
-        self, layer: Pooling, x: Floats, out: Floats, grad: Floats, below: Floats
+        self,
+        layer: Pooling,
+        x: Floats,
+        out: Floats,
+        grad: Floats,
+        activation: int,
+        below: Floats,
     ) -> None:
-        """below[B, m] from grad[B, n]; the first of equal largest values has the gradient."""
+        """below[B, m] = d(pool)/dx * f'(z), from grad[B, n] and x = f(z); see `dense_backward`.
+
+        The first of equal largest values has the gradient.
+        """
         below[:] = 0
         change, largest = (each.reshape(len(each), *layer.outputs) for each in (grad, out))
         places, taken = _of_windows(layer, below), np.zeros(change.shape, bool)
@@ -57,6 +67,7 @@ class BackboneKernels:
                 first = (cells == largest) & ~taken
                 place[:] = change * first
                 taken |= first
+        multiply_by_slope(activation, x, below)
 
     @quiet
     def lstm_step(
@@ -99,6 +110,18 @@ class BackboneKernels:
         f[:], o[:] = change * before * f * (1 - f), total * seen * o * (1 - o)
         g[:] = change * i * (1 - g * g)
         i[:] = inputs
+
+
+def multiply_by_slope(kind: int, activated: Floats, grad: Floats) -> None:
+    """grad[...] *= f'(z), from activated[...] = f(z)."""
+    if kind == contract.RELU:
+        grad *= activated > 0
+    elif kind == contract.SIGMOID:
+        grad *= activated * (1 - activated)
+    elif kind == contract.TANH:
+        grad *= 1 - activated * activated
+    elif kind == contract.SELU:
+        grad *= np.where(activated > 0, contract.SELU_SLOPE, activated + contract.SELU_LIMIT)
 
 
 def _padded(layer: Convolution, rows: int, dtype: Any) -> Any:

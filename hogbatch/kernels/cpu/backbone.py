@@ -56,8 +56,7 @@ class CompiledConvolution:
         convolution.convolve(x, *given, out)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, out, grad, below = batch
-        dense.activate_backward(self._kind, out, grad)
+        x, _, grad, below, activation = batch
         weights, bias = gradients
         for each in gradients:
             each[:] = 0
@@ -65,6 +64,7 @@ class CompiledConvolution:
         if below is not None:
             given = self._shape, self._reversed, tensors[0].reshape(-1)
             convolution.pass_down(*given, grad, self._space, below)
+            dense.activate_backward(activation, x, below)
 
 
 class CompiledPooling:
@@ -81,9 +81,10 @@ class CompiledPooling:
         pooling.pool(x, self._windows, out)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, out, grad, below = batch
+        x, out, grad, below, activation = batch
         if below is not None:
             pooling.pass_down(x, self._windows, out, grad, below)
+            dense.activate_backward(activation, x, below)
 
 
 class CompiledLstm:
@@ -106,7 +107,7 @@ class CompiledLstm:
         out.reshape(rows, -1, units)[:] = self._space.states[:rows, first:]
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, _, grad, below = batch
+        x, _, grad, below, activation = batch
         layer, rows = self._layer, len(x)
         _, steps, features = layer.inputs
         given, first = grad.reshape(rows, -1, layer.units), steps - layer.outputs[1]
@@ -114,6 +115,7 @@ class CompiledLstm:
         lstm.gradients(x.reshape(rows, steps, features), self._space, *gradients)
         if below is not None:
             lstm.pass_down(tensors[0], self._space, below.reshape(rows, steps, features))
+            dense.activate_backward(activation, x, below)
 
 
 KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
@@ -157,6 +159,7 @@ class BackboneLoop:
             below = train_dense(model, x, labels, part, lease, hyper, dense_space, totals)
             grad = layers.grad(len(part))
             grad[:] = below[:, : grad.shape[1]]
+            dense.activate_backward(layers.activation, layers.out(len(part)), grad)
             if totals[SKIPPED]:  # 0 times a value that overflowed is nan
                 for values in layers.values:
                     np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)

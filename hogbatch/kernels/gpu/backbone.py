@@ -22,22 +22,19 @@ class BackboneKernels(DenseKernels):
     """Those operations."""
 
     def take_patches(self, layer, x, out):
-        over_cells(_take_patches, _units(layer, out), _windows(layer), out.size, x, out)
+        _over_channels(_take_patches, layer, out, out.size, x, out)
 
     def add_patches(self, layer, patches, out):
-        over_cells(_add_patches, _units(layer, out), _windows(layer), out.size, patches, out)
+        _over_channels(_add_patches, layer, out, out.size, patches, out)
 
     def pool(self, layer, x, out):
-        over_cells(_pool, out.size, _windows(layer), int(layer.mean), out.size, x, out)
+        _over_channels(_pool, layer, out, int(layer.mean), out.size, x, out)
 
-    def pool_backward(self, layer, x, out, grad, below):
-        if (
-            layer.outputs[0] * layer.height * layer.outputs[1] * layer.width * layer.outputs[2]
-            < (below.shape[1])
-        ):
-            below.fill(0)
-        arrays = x, out, grad, below
-        over_cells(_pool_backward, out.size, _windows(layer), int(layer.mean), out.size, *arrays)
+    def pool_backward(self, layer, x, out, grad, activation, below):
+        if out.shape[1] * layer.height * layer.width < below.shape[1]:
+            below.fill(0)  # cells of a rest that fills no window
+        arguments = int(layer.mean), out.size, activation, x, out, grad, below
+        _over_channels(_pool_backward, layer, out, *arguments)
 
     def lstm_step(self, gates, added, before, cells, states):
         arrays = gates, added, before, cells, states
@@ -49,9 +46,10 @@ class BackboneKernels(DenseKernels):
         over_cells(_lstm_step_backward, cells.size, cells.size, cells.shape[1], *arrays)
 
 
-def _units(layer, values) -> int:
-    """The number of threads for arrays whose rows have the channels of a layer."""
-    return values.size // 4 if layer.inputs[2] % 4 == 0 else values.size
+def _over_channels(function, layer, values, *arguments) -> None:
+    """Launch with a thread for 4 channels of `values`, or for one if that is no divisor."""
+    together = 4 if layer.inputs[2] % 4 == 0 else 1
+    over_cells(function, values.size // together, _windows(layer), *arguments)
 
 
 @cache

@@ -9,61 +9,44 @@ struct Windows {
     int stride_y, stride_x, dilation, top, left;
 };
 
-// Values are read and written in packets of 4 channels if possible. A count of packets is below
-// 2^32: 64 GB.
-struct __align__(16) Quad {
-    float cells[4];
+// The values of N channels, which are read and written together: 4, or 1 if the channels are not a
+// multiple of 4. A count of them is below 2^32.
+template <int N>
+struct __align__(4 * N) Few {
+    float cells[N];
 };
-__device__ bool in_quads(Windows w, const float* x, const float* patches)
-{
-    return w.channels % 4 == 0 && (unsigned long long)x % 16 == 0
-        && (unsigned long long)patches % 16 == 0;
-}
 
-// A value, or four, of the cell (i, j) of the window at (y, x) of picture b.
-struct Place {
-    unsigned b, y, x, i, j, c;
-};
-__device__ Place place_of(Windows w, unsigned n, unsigned channels)
-{
-    Place p;
-    p.c = n % channels, n /= channels;
-    p.j = n % w.cells_wide, n /= w.cells_wide;
-    p.i = n % w.cells_high, n /= w.cells_high;
-    p.x = n % w.out_width, n /= w.out_width;
-    p.y = n % w.out_height;
-    p.b = n / w.out_height;
-    return p;
-}
+#define EACH_OF(n, N) _Pragma("unroll") for (int n = 0; n < (N); n++)
 
-template <class Values>
-__device__ void take(Windows w, unsigned channels, long long count, const Values* x, Values* patches)
+// Calls work<N>(w, channels / N, ...) for the N that fits.
+#define IN_FEWS(work, w, count, ...)                                                  \
+    if ((w).channels % 4 == 0)                                                        \
+        work<4>(w, (w).channels / 4, (count) / 4, __VA_ARGS__);                       \
+    else                                                                              \
+        work<1>(w, (w).channels, count, __VA_ARGS__)
+
+template <int N>
+__device__ void take(Windows w, unsigned channels, long long count, const float* x, float* patches)
 {
     EACH(n, count) {
-        Place p = place_of(w, n, channels);
-        int y = (int)(p.y * w.stride_y + p.i * w.dilation) - w.top;
-        int column = (int)(p.x * w.stride_x + p.j * w.dilation) - w.left;
-        Values found = {};
-        if (y >= 0 && y < w.height && column >= 0 && column < w.width)
-            found = x[(((long long)p.b * w.height + y) * w.width + column) * channels + p.c];
-        patches[n] = found;
+        unsigned rest = n, c = rest % channels;  // a channel of the cell (i, j) of a window
+        unsigned j = (rest /= channels) % w.cells_wide, i = (rest /= w.cells_wide) % w.cells_high;
+        unsigned left = (rest /= w.cells_high) % w.out_width, top = (rest /= w.out_width) % w.out_height;
+        unsigned b = rest / w.out_height;
+        int column = (int)(left * w.stride_x + j * w.dilation) - w.left;
+        int row = (int)(top * w.stride_y + i * w.dilation) - w.top;
+        Few<N> found = {};
+        if (row >= 0 && row < w.height && column >= 0 && column < w.width) {
+            long long cell = ((long long)b * w.height + row) * w.width + column;
+            found = ((const Few<N>*)x)[cell * channels + c];
+        }
+        ((Few<N>*)patches)[n] = found;
     }
 }
 
 extern "C" __global__ void take_patches(Windows w, long long count, const float* x, float* patches)
 {
-    if (in_quads(w, x, patches))
-        take(w, w.channels / 4, count / 4, (const Quad*)x, (Quad*)patches);
-    else
-        take(w, w.channels, count, x, patches);
-}
-
-__device__ void add(float* sum, float value) { *sum += value; }
-
-__device__ void add(Quad* sum, Quad value)
-{
-#pragma unroll
-    for (int n = 0; n < 4; n++) sum->cells[n] += value.cells[n];
+    IN_FEWS(take, w, count, x, patches);
 }
 
 // The number of the window that begins at `y`, or -1.
@@ -72,15 +55,15 @@ __device__ int window_of(int y, int stride, int count)
     return y >= 0 && y % stride == 0 && y / stride < count ? y / stride : -1;
 }
 
-// Each thread adds up all patches that contain its input, so nothing is added atomically.
-template <class Values>
-__device__ void gather(Windows w, unsigned channels, long long count, const Values* patches, Values* out)
+// Each thread adds up all patches that contain its inputs, so nothing is added atomically.
+template <int N>
+__device__ void gather(Windows w, unsigned channels, long long count, const float* patches, float* out)
 {
     EACH(n, count) {
         unsigned rest = n, c = rest % channels;
         int x = (rest /= channels) % w.width, y = (rest /= w.width) % w.height;
         long long first = rest / w.height * (long long)w.out_height;
-        Values sum = {};
+        Few<N> sum = {};
         for (int i = 0; i < w.cells_high; i++) {
             int row = window_of(y + w.top - i * w.dilation, w.stride_y, w.out_height);
             if (row < 0) continue;
@@ -89,62 +72,85 @@ __device__ void gather(Windows w, unsigned channels, long long count, const Valu
                 if (column < 0) continue;
                 long long window = (first + row) * w.out_width + column;
                 long long cell = (window * w.cells_high + i) * w.cells_wide + j;
-                add(&sum, patches[cell * channels + c]);
+                Few<N> more = ((const Few<N>*)patches)[cell * channels + c];
+                EACH_OF(m, N) sum.cells[m] += more.cells[m];
             }
         }
-        out[n] = sum;
+        ((Few<N>*)out)[n] = sum;
     }
 }
 
 extern "C" __global__ void add_patches(Windows w, long long count, const float* patches, float* out)
 {
-    if (in_quads(w, out, patches))
-        gather(w, w.channels / 4, count / 4, (const Quad*)patches, (Quad*)out);
-    else
-        gather(w, w.channels, count, patches, out);
+    IN_FEWS(gather, w, count, patches, out);
 }
 
 // Where the window of output n begins in the input.
-__device__ long long window_start(Windows w, long long n)
+__device__ long long window_start(Windows w, unsigned channels, unsigned n)
 {
-    unsigned rest = n, c = rest % w.channels;
-    unsigned x = (rest /= w.channels) % w.out_width, y = (rest /= w.out_width) % w.out_height;
-    long long row = rest / w.out_height * (long long)w.height + y * w.cells_high;
-    return (row * w.width + x * w.cells_wide) * w.channels + c;
+    unsigned c = n % channels;
+    unsigned x = (n /= channels) % w.out_width, y = (n /= w.out_width) % w.out_height;
+    long long row = n / w.out_height * (long long)w.height + y * w.cells_high;
+    return (row * w.width + x * w.cells_wide) * channels + c;
 }
 
-#define EACH_CELL(at, w, start)                             \
-    for (int i = 0; i < (w).cells_high; i++)                \
-        for (long long j = 0, at = (start) + (long long)i * (w).width * (w).channels; \
-             j < (w).cells_wide; j++, at += (w).channels)
+#define EACH_CELL(at, w, channels, start)                                                    \
+    for (int i = 0; i < (w).cells_high; i++)                                                 \
+        for (long long j = 0, at = (start) + (long long)i * (w).width * (channels);          \
+             j < (w).cells_wide; j++, at += (channels))
+
+template <int N>
+__device__ void reduce(Windows w, unsigned channels, long long count, long long mean, const float* x,
+                       float* out)
+{
+    EACH(n, count) {
+        long long start = window_start(w, channels, n);
+        Few<N> found = ((const Few<N>*)x)[start];
+        if (mean) found = {};
+        EACH_CELL(at, w, channels, start) {
+            Few<N> cell = ((const Few<N>*)x)[at];
+            EACH_OF(m, N) {
+                float value = cell.cells[m];
+                if (mean)
+                    found.cells[m] += value / (w.cells_high * w.cells_wide);
+                else if (value > found.cells[m] || value != value)  // nan stays
+                    found.cells[m] = value;
+            }
+        }
+        ((Few<N>*)out)[n] = found;
+    }
+}
 
 extern "C" __global__ void pool(Windows w, long long mean, long long count, const float* x, float* out)
 {
+    IN_FEWS(reduce, w, count, mean, x, out);
+}
+
+// Sets only cells that are in a window. `kind` is the activation whose values are x.
+template <int N>
+__device__ void spread(Windows w, unsigned channels, long long count, long long mean, long long kind,
+                       const float* x, const float* out, const float* grad, float* below)
+{
     EACH(n, count) {
-        long long start = window_start(w, n);
-        float sum = 0, largest = x[start];
-        EACH_CELL(at, w, start) {
-            float value = x[at];
-            sum += value;
-            if (value > largest || value != value) largest = value;  // nan stays
+        Few<N> change = ((const Few<N>*)grad)[n], largest = ((const Few<N>*)out)[n];
+        if (mean) EACH_OF(m, N) change.cells[m] /= w.cells_high * w.cells_wide;
+        EACH_CELL(at, w, channels, window_start(w, channels, n)) {
+            Few<N> cell = ((const Few<N>*)x)[at], set;
+            EACH_OF(m, N) {
+                bool taken = mean || cell.cells[m] == largest.cells[m];
+                set.cells[m] = taken ? change.cells[m] * slope(kind, cell.cells[m]) : 0;
+                if (taken && !mean) change.cells[m] = 0;  // the first of equal values has all of it
+            }
+            ((Few<N>*)below)[at] = set;
         }
-        out[n] = mean ? sum / (w.cells_high * w.cells_wide) : largest;
     }
 }
 
-// Sets only cells that are in a window.
-extern "C" __global__ void pool_backward(Windows w, long long mean, long long count, const float* x,
-                                         const float* out, const float* grad, float* below)
+extern "C" __global__ void pool_backward(Windows w, long long mean, long long count, long long kind,
+                                         const float* x, const float* out, const float* grad,
+                                         float* below)
 {
-    EACH(n, count) {
-        float change = grad[n], largest = out[n];
-        if (mean) change /= w.cells_high * w.cells_wide;
-        EACH_CELL(at, w, window_start(w, n)) {
-            bool taken = mean || x[at] == largest;
-            below[at] = taken ? change : 0;
-            if (taken && !mean) change = 0;  // the first of equal values has all of it
-        }
-    }
+    IN_FEWS(spread, w, count, mean, kind, x, out, grad, below);
 }
 
 // The gates of input, forgetting, candidates and output are [., 4 H]. The second has a bias of 1.
