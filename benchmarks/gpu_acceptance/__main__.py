@@ -9,7 +9,7 @@ at any time.
     tests       all tests that need a GPU
     sanitizer   compute-sanitizer on the tests of the kernels, if it is installed
     cli         hogbatch train with a GPU worker, and recovery after that worker is killed
-    step        a training step against cuBLAS and PyTorch (benchmarks.gpu_step)
+    step        a training step against cuBLASLt and PyTorch (benchmarks.gpu_step)
     together    CPU and GPU against the better of the two (benchmarks.heterogeneous)
 
 In parts, one after the other, the most valuable first:

@@ -7,7 +7,7 @@ and should reach the same losses; then they are timed in turn:
 hogbatch        the worker's step: recorded once as a CUDA graph, then replayed
 not recorded    the same, launched by Python each time
 written out     recorded, with sparse rows converted to dense rows, if that may be faster
-products        the step's matrix products by cuBLAS, as a graph (a sparse first layer has none)
+products        the step's matrix products by cuBLASLt, as a graph (a sparse first layer has none)
 eager           PyTorch with a fused optimizer (foreach if the device has no fused one)
 graph           the eager step of PyTorch, optimizer included, as one CUDA graph
 compiled        torch.compile, mode reduce-overhead

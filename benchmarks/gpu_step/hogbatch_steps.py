@@ -16,7 +16,7 @@ from hogbatch.kernels.gpu.device import Device, HostDevice
 from hogbatch.kernels.gpu.graph import CapturedSteps
 from hogbatch.workers.feed import CachedSet
 
-Multiply = Callable[..., None]  # as hogbatch.kernels.gpu.cublas.Cublas.multiply
+Multiply = Callable[..., None]  # as hogbatch.kernels.gpu.cublaslt.CublasLt.multiply
 
 
 class Variant(NamedTuple):
@@ -177,12 +177,12 @@ def operand(device: Device, host: NDArray[np.float32]) -> Any:
 
 
 def multiplier(device: Device, precision: str) -> Multiply:
-    """The kernels' cuBLAS call; on the host NumPy."""
+    """The kernels' plain product; on the host NumPy."""
     if isinstance(device, HostDevice):
         return _multiply_on_host
-    from hogbatch.kernels.gpu.cublas import Cublas
+    from hogbatch.kernels.gpu.cublaslt import CublasLt
 
-    multiply: Multiply = Cublas(precision).multiply
+    multiply: Multiply = CublasLt(precision).multiply
     return multiply
 
 

@@ -196,14 +196,14 @@ def test_the_state_is_that_of_the_gpu_with_the_address_of_the_device(cuda, monke
     assert cuda.state() == {}
 
 
-def test_a_machine_without_cublas_is_an_error(cuda, monkeypatch):
+def test_a_machine_without_cublaslt_is_an_error(cuda, monkeypatch):
     from cuda import pathfinder
 
     def load(name):
         raise RuntimeError(f"no {name} here")
 
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", load)
-    with pytest.raises(DeviceError, match="cuBLAS cannot be loaded: no cublas here"):
+    with pytest.raises(DeviceError, match="cuBLASLt cannot be loaded: no cublasLt here"):
         CudaDevice(0)
 
 

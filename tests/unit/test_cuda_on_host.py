@@ -1,4 +1,4 @@
-"""The stand-in for CuPy and cuBLAS, with CUDA C of these tests' own."""
+"""The stand-in for CuPy, with CUDA C of these tests' own."""
 
 import mmap
 

@@ -41,7 +41,7 @@ KERNEL_FILES: Final = {
 
 
 def versions(gpu: Gpu) -> dict[str, Any]:
-    """Versions of CuPy, of the driver's and the runtime's CUDA, and the cuBLAS that is used."""
+    """Versions of CuPy, of the driver's and the runtime's CUDA, and the cuBLASLt that is used."""
     from cuda import pathfinder
 
     runtime = gpu.cupy.cuda.runtime
@@ -49,7 +49,7 @@ def versions(gpu: Gpu) -> dict[str, Any]:
         "cupy": gpu.cupy.__version__,
         "driver_cuda": runtime.driverGetVersion(),
         "runtime_cuda": runtime.runtimeGetVersion(),
-        "cublas": pathfinder.load_nvidia_dynamic_lib("cublas").abs_path,
+        "cublaslt": pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path,
     }
 
 

@@ -1,8 +1,12 @@
-"""Matrix products with an epilogue (bias, ReLU, bias gradient) by cuBLASLt.
+"""Matrix products, plain or with an epilogue (bias, ReLU, bias gradient), by cuBLASLt.
+
+CuPy refuses matrix products while a CUDA graph is captured (cupy/cupy#6290), and without a graph
+the launch overhead dominates a training step. So cuBLASLt is called through its C interface.
 
 A product is planned when it first occurs: cuBLASLt proposes algorithms for the shapes, the types,
-the alignment and the epilogue, and the fastest is used. It may have none. Then `multiply` returns
-False, also the next time, and the caller uses a plain product and separate kernels instead.
+the alignment and the epilogue, and the fastest is used. It may have none for an epilogue. Then
+`multiply_fused` returns False, also the next time, and the caller uses a plain product and separate
+kernels instead.
 
 Nothing here allocates device memory or waits while a step is captured, because every step runs
 once before it is captured.
@@ -18,17 +22,16 @@ import cupy
 import numpy as np
 from cuda import pathfinder
 
-from hogbatch.kernels.gpu.cublas import (
-    ALLOCATION_FAILED,
-    COMPUTE_TYPES,
-    DATA_TYPES,
-    WORKSPACE_BYTES,
-    operation,
-    pointer,
-)
+from hogbatch.errors import DeviceError
+
+# cublasComputeType_t: the type that operands are rounded to; sums are always float32. Operands of
+# bfloat16 are stored in it.
+COMPUTE_TYPES = {"float32": 68, "tf32": 77, "bfloat16": 68}
+DATA_TYPES = {"float32": 0, "uint16": 14}  # cudaDataType_t by dtype; uint16 holds bfloat16
+WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; more than our products need
 
 # cublasLtEpilogue_t
-PLAIN = 1  # only the product: CUBLASLT_EPILOGUE_DEFAULT
+_PLAIN = 1  # only the product: CUBLASLT_EPILOGUE_DEFAULT
 BIAS = 4  # add bias[H] to every row
 RELU_BIAS = 6
 # The bias gradient: the sum of the left factor over the inner dimension. cuBLASLt sees
@@ -45,6 +48,7 @@ _MAX_WORKSPACE, _MIN_ALIGNMENTS = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAtt
 _LARGEST_ALIGNMENT = 256  # bytes; more does not matter to cuBLASLt
 _BFLOAT16_INFINITY, _BFLOAT16_NAN = 0x7F80, 0x7FC0
 _FLOAT32 = 0  # CUDA_R_32F, the type of alpha and beta
+_ALLOCATION_FAILED = 3  # cublasStatus_t
 
 
 class _Heuristic(ctypes.Structure):
@@ -64,13 +68,14 @@ class _Refused(RuntimeError):
 
 
 class _Product(NamedTuple):
-    """The key of a plan: op(a)[M, K] @ op(b)[K, N], column-major, in cuBLASLt's order."""
+    """The key of a plan: op(left) @ op(right), column-major, in cuBLASLt's order."""
 
     epilogue: int
-    sizes: tuple[int, int, int]  # M, N, K
     transposed: tuple[bool, bool]
-    types: tuple[int, int]  # cudaDataType_t of the factors, and of the result
-    alignments: tuple[int, ...]  # bytes, of a, b, the result, and the epilogue's arrays
+    add: bool  # to the previous result
+    shapes: tuple[tuple[int, ...], ...]  # of left, right, the result, and the epilogue's array
+    types: tuple[str, ...]
+    alignments: tuple[int, ...]  # bytes
 
 
 class _Plan(NamedTuple):
@@ -82,65 +87,90 @@ class _Plan(NamedTuple):
 
 
 class CublasLt:
-    """A cuBLASLt handle, for one thread; uses the thread's current stream.
+    """A cuBLASLt handle with its own workspace, for one thread; uses the thread's current stream.
 
-    `workspace` is device memory of WORKSPACE_BYTES, which nothing else uses in that stream at the
-    same time. Raises OSError or RuntimeError if the library cannot be loaded.
+    Raises DeviceError if the library cannot be loaded.
     """
 
-    def __init__(self, precision: str, workspace: cupy.ndarray) -> None:
-        self._compute = COMPUTE_TYPES[precision]
-        self._workspace = workspace
-        self._library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path)
-        self._plans: OrderedDict[_Product, _Plan | None] = OrderedDict()  # None: not supported
+    def __init__(self, precision: str) -> None:
+        self._precision = precision
+        self._plans: OrderedDict[_Product, _Plan | str] = OrderedDict()  # str: why it has none
         self._keep_nan: dict[bytes, bool] = {}  # by algorithm
         self._handle = ctypes.c_void_p()
-        self._call("cublasLtCreate", ctypes.byref(self._handle))
+        try:
+            self._library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path)
+            self._call("cublasLtCreate", ctypes.byref(self._handle))
+        except (OSError, RuntimeError) as error:  # pathfinder raises RuntimeErrors
+            raise DeviceError(f"cuBLASLt cannot be loaded: {error}") from error
+        self._workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
 
     def multiply(
         self,
-        epilogue: int,
         a: cupy.ndarray,
         b: cupy.ndarray,
         out: cupy.ndarray,
         transpose_a: bool = False,
         transpose_b: bool = False,
-        vector: cupy.ndarray | None = None,
+        fraction: float = 1.0,
+        add: bool = False,
+    ) -> None:
+        """out[M, N] = fraction * op(a) @ op(b), plus out if `add`; op transposes if requested.
+
+        All arrays are C-contiguous, and none is empty. a and b are both float32, or both bfloat16;
+        `out` is either. Raises DeviceError if the product fails, or has no algorithm.
+        """
+        transposed = transpose_b, transpose_a
+        if reason := self._compute(_PLAIN, transposed, (b, a, out), fraction, add):
+            factors = f"{a.shape} and {b.shape} in {self._precision}"
+            raise DeviceError(f"cuBLASLt cannot multiply matrices of shapes {factors}: {reason}")
+
+    def multiply_fused(
+        self,
+        epilogue: int,
+        a: cupy.ndarray,
+        b: cupy.ndarray,
+        out: cupy.ndarray,
+        vector: cupy.ndarray,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
     ) -> bool:
-        """out[M, N] = epilogue(op(a) @ op(b)); op transposes if requested. All are C-contiguous.
+        """out[M, N] = epilogue(op(a) @ op(b)), with arrays as for `multiply`.
 
         `vector` is the bias[N], or receives the bias gradient[N]; its type is that of `out`.
         Returns False if cuBLASLt has no such product; then the contents of `out` and `vector` are
         undefined.
         """
-        # cuBLASLt is column-major and sees every array transposed, so it computes out.T.
-        arrays = b, a, out
-        inner = a.shape[0] if transpose_a else a.shape[1]
-        product = _Product(
-            epilogue,
-            (out.shape[1], out.shape[0], inner),
-            (transpose_b, transpose_a),
-            (DATA_TYPES[a.dtype.name], DATA_TYPES[out.dtype.name]),
-            tuple(_alignment(each) for each in (*arrays, vector) if each is not None),
+        return not self._compute(epilogue, (transpose_b, transpose_a), (b, a, out, vector))
+
+    def _compute(self, epilogue, transposed, arrays, fraction=1.0, add=False) -> str:
+        """Queue a product, planned if it is new; returns why it is refused, or an empty string.
+
+        cuBLASLt is column-major and sees every array transposed, so it computes out.T from
+        `arrays`: b, a, out, and the vector of an epilogue.
+        """
+        shapes, types, alignments = zip(
+            *((each.shape, each.dtype.name, _alignment(each)) for each in arrays), strict=True
         )
+        product = _Product(epilogue, transposed, add, shapes, types, alignments)
         try:
             if product not in self._plans:
-                self._store(product, self._plan(product, arrays, vector))
+                self._store(product, self._plan(product, arrays))
             self._plans.move_to_end(product)
             plan = self._plans[product]
-            if plan is not None:
-                self._run(plan, arrays, vector)
-            return plan is not None
+            if isinstance(plan, str):
+                return plan
+            self._run(plan, arrays, fraction, add)
+            return ""
         except _Refused as refused:
-            self._store(product, None)
+            self._store(product, str(refused))
             logging.debug("cuBLASLt: %s of %s: %s", _NAMES[epilogue], product[1:], refused)
-            return False
+            return str(refused)
 
-    def _store(self, product: _Product, plan: _Plan | None) -> None:
+    def _store(self, product: _Product, plan: _Plan | str) -> None:
         self._plans[product] = plan
         if len(self._plans) > MAX_PLANS:
             _, oldest = self._plans.popitem(last=False)
-            if oldest is not None:
+            if isinstance(oldest, _Plan):
                 self._destroy(oldest)
 
     def _destroy(self, plan: _Plan) -> None:
@@ -148,27 +178,31 @@ class CublasLt:
         for layout in plan.layouts:
             self._call("cublasLtMatrixLayoutDestroy", layout)
 
-    def _plan(self, product: _Product, arrays, vector) -> _Plan:
-        """Choose the fastest algorithm that keeps NaN; runs them and waits for the device."""
+    def _plan(self, product: _Product, arrays) -> _Plan:
+        """Choose the fastest algorithm that keeps NaN; runs them and waits for the device.
+
+        Runs overwrite the result, so the first proposal is used if it is added to.
+        """
         description = ctypes.c_void_p()
-        self._call("cublasLtMatmulDescCreate", ctypes.byref(description), self._compute, _FLOAT32)
+        compute = COMPUTE_TYPES[self._precision]
+        self._call("cublasLtMatmulDescCreate", ctypes.byref(description), compute, _FLOAT32)
         for attribute, value in (
-            (_TRANSPOSE_A, ctypes.c_int32(operation(product.transposed[0]))),
-            (_TRANSPOSE_B, ctypes.c_int32(operation(product.transposed[1]))),
+            (_TRANSPOSE_A, ctypes.c_int32(product.transposed[0])),  # cublasOperation_t
+            (_TRANSPOSE_B, ctypes.c_int32(product.transposed[1])),
             (_EPILOGUE, ctypes.c_uint32(product.epilogue)),
         ):
             self._set("cublasLtMatmulDescSetAttribute", description, attribute, value)
-        self._set_vector(description, vector)  # proposals depend on its alignment
-        layouts = tuple(map(self._layout, arrays))
+        self._set_vector(description, arrays)  # proposals depend on its alignment
+        layouts = tuple(map(self._layout, arrays[:3]))
         proposed = self._propose(description, layouts, product.alignments)
         plans = [_Plan(description, layouts, each) for each in proposed]
         if product.epilogue == RELU_BIAS:
-            plans = [plan for plan in plans if self._keeps_nan(plan, arrays, vector)]
+            plans = [plan for plan in plans if self._keeps_nan(plan, arrays)]
             if not plans:
                 raise _Refused("its ReLU does not keep NaN")
-        if len(plans) == 1:
+        if product.add or len(plans) == 1:
             return plans[0]
-        return min(plans, key=lambda plan: self._milliseconds(plan, arrays, vector))
+        return min(plans, key=lambda plan: self._milliseconds(plan, arrays))
 
     def _layout(self, array: cupy.ndarray) -> ctypes.c_void_p:
         layout, (columns, rows) = ctypes.c_void_p(), array.shape
@@ -200,19 +234,19 @@ class CublasLt:
             raise _Refused("it has no algorithm")
         return usable
 
-    def _milliseconds(self, plan: _Plan, arrays, vector) -> float:
+    def _milliseconds(self, plan: _Plan, arrays) -> float:
         """The time of some products; infinite if the algorithm fails. Overwrites the result.
 
         They are captured, because Python launches small products more slowly than they run.
         """
         try:
-            self._run(plan, arrays, vector)  # loads the kernel
+            self._run(plan, arrays)  # loads the kernel
         except _Refused:
             return math.inf
         stream = cupy.cuda.get_current_stream()
         stream.begin_capture()
         for _ in range(TIMED_CALLS):
-            self._run(plan, arrays, vector)
+            self._run(plan, arrays)
         graph = stream.end_capture()
         graph.launch()
         start, end = (cupy.cuda.Event(block=True) for _ in range(2))
@@ -222,7 +256,7 @@ class CublasLt:
         end.synchronize()
         return cupy.cuda.get_elapsed_time(start, end)
 
-    def _keeps_nan(self, plan: _Plan, arrays, vector) -> bool:
+    def _keeps_nan(self, plan: _Plan, arrays) -> bool:
         """Whether the ReLU of this algorithm returns NaN for NaN; overwrites the result.
 
         max(NaN, 0) is 0 in CUDA's fmaxf. The loss would then not see that a row is invalid, and the
@@ -231,40 +265,39 @@ class CublasLt:
         """
         algorithm = bytes(plan.found.algorithm)
         if algorithm not in self._keep_nan:
-            self._keep_nan[algorithm] = self._returns_nan(plan, arrays, vector)
+            self._keep_nan[algorithm] = self._returns_nan(plan, arrays)
         return self._keep_nan[algorithm]
 
-    def _returns_nan(self, plan: _Plan, arrays, vector) -> bool:
+    def _returns_nan(self, plan: _Plan, arrays) -> bool:
         """Run a product with a bias of NaN."""
+        *matrices, vector = arrays
         aligned = -(-vector.size // _LARGEST_ALIGNMENT) * _LARGEST_ALIGNMENT
         nan = np.nan if vector.dtype == np.float32 else _BFLOAT16_NAN
-        self._run(plan, arrays, cupy.full(aligned, nan, vector.dtype)[: vector.size])
-        row = np.empty(arrays[2].shape[1], arrays[2].dtype)
+        self._run(plan, (*matrices, cupy.full(aligned, nan, vector.dtype)[: vector.size]))
+        row = np.empty(matrices[2].shape[1], matrices[2].dtype)
         stream = cupy.cuda.get_current_stream()
-        arrays[2][0].get(out=row, blocking=False)
+        matrices[2][0].get(out=row, blocking=False)
         stream.record(cupy.cuda.Event(block=True)).synchronize()  # sleeps instead of spinning
         found = np.isnan(row) if row.dtype == np.float32 else row & 0x7FFF > _BFLOAT16_INFINITY
         return bool(found.all())
 
-    def _run(self, plan: _Plan, arrays, vector) -> None:
-        left, right, out = map(pointer, arrays)
-        self._set_vector(plan.description, vector)
-        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+    def _run(self, plan: _Plan, arrays, fraction: float = 1.0, add: bool = False) -> None:
+        self._set_vector(plan.description, arrays)
+        left, right, out = map(_pointer, arrays[:3])
+        alpha, beta = ctypes.c_float(fraction), ctypes.c_float(add)
         a, b, c = plan.layouts
+        stream = ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)
         self._call(
-            *("cublasLtMatmul", self._handle, plan.description),
-            *(ctypes.byref(one), left, a, right, b, ctypes.byref(zero), out, c, out, c),
-            *(ctypes.byref(plan.found), pointer(self._workspace)),
-            *(
-                ctypes.c_size_t(WORKSPACE_BYTES),
-                ctypes.c_void_p(cupy.cuda.get_current_stream().ptr),
-            ),
+            *("cublasLtMatmul", self._handle, plan.description, ctypes.byref(alpha)),
+            *(left, a, right, b, ctypes.byref(beta), out, c, out, c),
+            *(ctypes.byref(plan.found), _pointer(self._workspace)),
+            *(ctypes.c_size_t(WORKSPACE_BYTES), stream),
         )
 
-    def _set_vector(self, description, vector) -> None:
-        if vector is not None:
+    def _set_vector(self, description, arrays) -> None:
+        for vector in arrays[3:]:  # of an epilogue
             setter = "cublasLtMatmulDescSetAttribute"
-            self._set(setter, description, _BIAS_POINTER, pointer(vector))
+            self._set(setter, description, _BIAS_POINTER, _pointer(vector))
 
     def _set(self, name: str, owner, attribute: int, value) -> None:
         self._call(
@@ -273,10 +306,14 @@ class CublasLt:
 
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
-        if status == ALLOCATION_FAILED:
+        if status == _ALLOCATION_FAILED:
             raise MemoryError(f"{name}: cuBLASLt could not allocate memory")
-        if status != 0:  # if the device has failed, the plain product raises an error
-            raise _Refused(f"{name} returned {status}")
+        if status != 0:
+            raise _Refused(f"{name} failed with status {status}")
+
+
+def _pointer(array: cupy.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.data.ptr)
 
 
 def _alignment(array: cupy.ndarray) -> int:

@@ -97,7 +97,7 @@ class CudaDevice(Device):
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, self.failures):
             return cast(Any, error).status == _OUT_OF_MEMORY
-        return isinstance(error, MemoryError)  # CuPy's memory pool, cuBLAS, or the host
+        return isinstance(error, MemoryError)  # CuPy's memory pool, cuBLASLt, or the host
 
     def enter(self) -> None:
         self.xp.cuda.Device(self._ordinal).use()

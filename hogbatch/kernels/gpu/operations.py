@@ -1,6 +1,5 @@
 """The GPU backend: the operations on CuPy arrays, in the current stream."""
 
-import logging
 from typing import NamedTuple
 
 import cupy
@@ -9,8 +8,7 @@ import numpy as np
 from hogbatch.kernels.contract import BOUNDED, LABEL_LISTS, LINEAR, RELU, unsmoothed
 from hogbatch.kernels.gpu import dense
 from hogbatch.kernels.gpu.backbone import BackboneKernels
-from hogbatch.kernels.gpu.cublas import Cublas
-from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, PLAIN, RELU_BIAS, CublasLt
+from hogbatch.kernels.gpu.cublaslt import BGRADA, BIAS, RELU_BIAS, CublasLt
 from hogbatch.kernels.gpu.dense import NARROW, ColumnSums
 from hogbatch.kernels.gpu.launch import (
     LINK_THREADS,
@@ -90,12 +88,11 @@ class GpuKernels(BackboneKernels):
 
     def __init__(self, precision: str) -> None:
         self._precision = precision
-        self._cublas = Cublas(precision)
-        self._cublaslt = _cublaslt(precision, self._cublas.workspace)
+        self._products = CublasLt(precision)
         self._column_sums = ColumnSums()
 
     def operand_type(self, params):
-        # CuPy has no bfloat16; kernels and cuBLAS read arrays of uint16 as such.
+        # CuPy has no bfloat16; kernels and cuBLASLt read arrays of uint16 as such.
         return np.dtype(np.uint16 if self._precision == "bfloat16" else params)
 
     def dense_forward(self, x, weights, bias, activation, width, out):
@@ -111,28 +108,29 @@ class GpuKernels(BackboneKernels):
         # Nothing clears the padding here: the padding of weights and biases is zero, in the model
         # and after every step, because gradients are zero there. So are bias and ReLU of zero.
         epilogue, arrays = {LINEAR: BIAS, RELU: RELU_BIAS}.get(activation), (x, weights, out)
-        if epilogue is None or not self._multiply(epilogue, *arrays, vector=bias, **transposed):
-            self._product(*arrays, **transposed)
+        fused, multiply = self._products.multiply_fused, self._products.multiply
+        if epilogue is None or not fused(epilogue, *arrays, bias, **transposed):
+            multiply(*arrays, **transposed)
             dense.add_bias_and_activate(bias, activation, width, out)
 
     def dense_backward(self, grad, weights, activation, activated, out):
         if _is_narrow(grad) and out.dtype == grad.dtype:
             dense.narrow_backward(grad, weights, activation, activated, out)
         else:
-            self._product(grad, weights, out, transpose_b=True)
+            self._products.multiply(grad, weights, out, transpose_b=True)
             self.activate_backward(activation, activated, out)
 
     def weight_gradient(self, x, grad, out, bias):
-        wanted = bias.size > 0
+        wanted, fused = bias.size > 0, self._products.multiply_fused
         if _is_narrow(grad):
             self._column_sums.narrow_gradient(x, grad, out, bias)
-        elif not (wanted and self._multiply(BGRADA, x, grad, out, transpose_a=True, vector=bias)):
-            self._product(x, grad, out, transpose_a=True)
+        elif not (wanted and fused(BGRADA, x, grad, out, bias, transpose_a=True)):
+            self._products.multiply(x, grad, out, transpose_a=True)
             if wanted:
                 self.bias_gradient(grad, bias)
 
     def add_weight_gradient(self, fraction, x, grad, out):
-        self._cublas.multiply(x, grad, out, transpose_a=True, fraction=fraction, add=True)
+        self._products.multiply(x, grad, out, transpose_a=True, fraction=fraction, add=True)
 
     def bias_gradient(self, grad, out):
         self._column_sums(1.0, False, grad, out)
@@ -235,24 +233,7 @@ class GpuKernels(BackboneKernels):
         over_cells(_find_spans, len(rows), indptr, rows, len(rows), starts, out[1:])
         _add_lengths((1,), (THREADS,), (len(rows), out, stored))
 
-    def _product(self, *arrays, **options) -> None:
-        """out = op(a) @ op(b)."""
-        if not self._multiply(PLAIN, *arrays, **options):
-            self._cublas.multiply(*arrays, **options)
-
-    def _multiply(self, epilogue, *arrays, **options) -> bool:
-        return self._cublaslt is not None and self._cublaslt.multiply(epilogue, *arrays, **options)
-
 
 def _is_narrow(outputs) -> bool:
     """Whether a layer with `outputs`[B, H] has its own kernels in place of products."""
     return outputs.shape[1] <= dense.NARROW
-
-
-def _cublaslt(precision, workspace) -> CublasLt | None:
-    """cuBLASLt, or None if it cannot be used."""
-    try:
-        return CublasLt(precision, workspace)
-    except (OSError, RuntimeError) as error:
-        logging.info("training steps take more launches, because cuBLASLt is missing: %s", error)
-        return None

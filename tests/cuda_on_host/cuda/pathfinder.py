@@ -1,10 +1,8 @@
-"""The part of cuda-pathfinder that finds the stand-ins for cuBLAS and cuBLASLt."""
+"""The part of cuda-pathfinder that finds the stand-in for cuBLASLt."""
 
 from dataclasses import dataclass
 
-from cupy import _compile, _cublas, _cublaslt
-
-_LIBRARIES = {"cublas": _cublas.library_path, "cublasLt": _cublaslt.library_path}
+from cupy import _compile, _cublaslt
 
 
 class DynamicLibNotFoundError(RuntimeError):
@@ -17,9 +15,9 @@ class LoadedDL:
 
 
 def load_nvidia_dynamic_lib(libname: str) -> LoadedDL:
-    if libname not in _LIBRARIES:
-        raise DynamicLibNotFoundError(f"the stand-in provides only {[*_LIBRARIES]}, not {libname}")
+    if libname != "cublasLt":
+        raise DynamicLibNotFoundError(f"the stand-in provides only cublasLt, not {libname}")
     try:
-        return LoadedDL(str(_LIBRARIES[libname]()))
+        return LoadedDL(str(_cublaslt.library_path()))
     except _compile.CompileException as refused:
         raise DynamicLibNotFoundError(str(refused)) from refused

@@ -1,6 +1,6 @@
 """The matrix product called by cublasLtMatmul of source/cublaslt.cpp.
 
-`refused` and `relu_keeps_nan` imitate what NVIDIA's documentation leaves open: which products have
+`refused` and `relu_keeps_nan` imitate what NVIDIA's documentation leaves open: which epilogues have
 an algorithm, and what max(NaN, 0) is.
 """
 
@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from cupy import _compile
-from cupy._cublas import EXECUTION_FAILED, rounded
 from cupy._memory import reachable
 from cupy._streams import stream_at
 from cupy._types import exact, extent, matrix, write
 
+EXECUTION_FAILED = 13  # cublasStatus_t
+KEPT_BITS = {75: 7, 77: 10}  # of the mantissa, by cublasComputeType_t: bfloat16, TF32
 DEFAULT, BIAS, RELU_BIAS, BGRADA, BGRADB = 1, 4, 6, 256, 512
 _RELU = 2  # the bit of epilogues with a ReLU
 
@@ -87,7 +88,7 @@ def _enqueue(call: _Call) -> None:
         left, right = (rounded(each, call.compute) for each in (a, b))
         left, right = left.T if call.transpose_a else left, right.T if call.transpose_b else right
         result = call.alpha * (left @ right)
-        if call.beta:
+        if call.beta:  # with 0, `out` may be NaN
             result += call.beta * exact(out)
         if call.epilogue & BIAS:
             result += exact(vector)[:, None]
@@ -102,3 +103,13 @@ def _enqueue(call: _Call) -> None:
 
     regions = tuple(reachable(*extent(each)) for each in used if each.size)
     stream_at(call.stream or 0).enqueue(run, regions)
+
+
+def rounded(operand: np.ndarray, kind: int) -> np.ndarray:
+    """The operand rounded for compute type `kind`, in float64 so that the sums are exact."""
+    numbers = exact(operand)
+    if kind not in KEPT_BITS:
+        return numbers
+    mantissa, exponent = np.frexp(numbers)
+    scale = 2.0 ** (KEPT_BITS[kind] + 1)
+    return np.ldexp(np.rint(mantissa * scale) / scale, exponent)

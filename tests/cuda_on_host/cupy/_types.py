@@ -1,4 +1,4 @@
-"""The types of cuBLAS's matrices: float32, and bfloat16 in arrays of uint16."""
+"""The types of cuBLASLt's matrices: float32, and bfloat16 in arrays of uint16."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-// Dense layers, except their products (cuBLAS).
+// Dense layers, except their products (cuBLASLt).
 
 // One block per row of the batch.
 extern "C" __global__ void gather_dense(const float* dense, const long long* rows, long long F,

@@ -1,6 +1,6 @@
-// The part of libcublasLt needed for products of real matrices with an epilogue. The product itself
-// is computed by NumPy: the stand-in for CuPy registers a function that queues or captures it like a
-// kernel, and one that says which epilogues have an algorithm.
+// The part of libcublasLt needed for products of real matrices, plain or with an epilogue. The
+// product itself is computed by NumPy: the stand-in for CuPy registers a function that queues or
+// captures it like a kernel, and one that says which epilogues have an algorithm.
 
 #include <stddef.h>
 #include <stdint.h>
@@ -85,6 +85,7 @@ static int check(const Descriptor* d, const Layout* a, const Layout* b, const La
     uint64_t n = d->transpose_b ? b->rows : b->columns, kb = d->transpose_b ? b->columns : b->rows;
     if (k != kb || out->rows != m || out->columns != n || c->rows != m || c->columns != n)
         return INVALID_VALUE;
+    if (m == 0 || n == 0 || k == 0) return INVALID_VALUE;  // not documented
     for (const Layout* each : {a, b, c, out})
         if (each->leading < (int64_t)each->rows) return INVALID_VALUE;
     if (needs_bias(d->epilogue) && !d->bias) return INVALID_VALUE;

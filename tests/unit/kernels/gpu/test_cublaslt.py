@@ -1,14 +1,20 @@
-"""Products with epilogues, and what happens where cuBLASLt has none; see also test_dense.py."""
+"""Products with and without epilogues, and what happens where cuBLASLt has none.
+
+See also test_dense.py.
+"""
 
 import logging
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import ACTIVATIONS
-from tests.support.kernel_cases import junk, padded, weights_and_bias
+from tests.support.kernel_cases import junk, numbers, padded, weights_and_bias
+from tests.support.pairs import pairs
 
 pytestmark = pytest.mark.gpu
 RELU = ACTIVATIONS["relu"]
@@ -32,9 +38,7 @@ def lt(gpu):
 @pytest.fixture
 def products(lt, gpu):
     """A CublasLt without plans."""
-    import cupy
-
-    return lt.CublasLt("float32", cupy.empty(lt.WORKSPACE_BYTES, np.uint8))
+    return lt.CublasLt("float32")
 
 
 class Layer:
@@ -53,7 +57,7 @@ class Layer:
     def forward(self, products, epilogue):
         there = self.there
         arrays = there["x"], there["weights"], self.out
-        return products.multiply(epilogue, *arrays, vector=there["bias"])
+        return products.multiply_fused(epilogue, *arrays, there["bias"])
 
     def fetch(self, array):
         here = np.empty(array.shape, array.dtype)
@@ -64,6 +68,65 @@ class Layer:
 @pytest.fixture
 def layer(lt, gpu):
     return Layer(lt, gpu.device)
+
+
+def on_device(device, host, kind):
+    """`host` in the type `kind`; uint16 is bfloat16."""
+    there, out = device.to_device(np.ascontiguousarray(host)), device.empty(host.shape, kind)
+    device.kernels.to_operands(there, out)
+    return out
+
+
+@pairs(
+    precision=["float32", "tf32", "bfloat16"],
+    rounded=[False, True],  # the result, if the operands are
+    rows=[1, 2, 13, 64],
+    inner=[1, 3, 7, 48],
+    columns=[1, 5, 8, 160],
+    transposed=[(False, False), (True, False), (False, True)],
+    add=[False, True],
+)
+def test_products_of_any_shape(lt, gpu, precision, rounded, rows, inner, columns, transposed, add):
+    """Rows need not be a multiple of 16 bytes; planning does not change what is added to."""
+    random, device = np.random.default_rng(0), gpu.device
+    a, b, before = (
+        numbers(random, *shape) for shape in ((rows, inner), (inner, columns), (rows, columns))
+    )
+    kind = np.dtype(np.uint16 if precision == "bfloat16" else np.float32)
+    factors = (each.T if turned else each for each, turned in zip((a, b), transposed, strict=True))
+    factors = [on_device(device, each, kind) for each in factors]
+    out = on_device(device, before, kind if rounded else np.dtype(np.float32))
+    products = lt.CublasLt(precision)
+    for _ in range(2):  # planned, then known
+        products.multiply(*factors, out, *transposed, fraction=0.5, add=add)
+    result = np.empty(out.shape, out.dtype)
+    device.to_host(out, result)
+    expected, tolerance = before + a @ b if add else 0.5 * (a @ b), 0.0
+    if out.dtype == np.uint16:
+        result = (result.astype(np.uint32) << 16).view(np.float32)
+        tolerance = 2.0**-7 * np.abs(expected).max()
+    assert_allclose(result, expected, rtol=1e-6, atol=tolerance)
+
+
+def failing(status):
+    """A library that returns this status."""
+    return SimpleNamespace(cublasLtMatmulDescCreate=lambda *_: status)
+
+
+def test_a_plain_product_without_an_algorithm_is_an_error(products, layer, monkeypatch):
+    monkeypatch.setattr(products, "_library", failing(15))
+    there = layer.there
+    with pytest.raises(
+        DeviceError, match=r"matrices of shapes \(11, 32\) and \(32, 160\) in float32: "
+    ):
+        products.multiply(there["x"], there["weights"], layer.out)
+
+
+def test_out_of_memory_is_not_remembered(lt, products, layer, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(products, "_library", failing(3))
+        layer.forward(products, lt.BIAS)
+    assert layer.forward(products, lt.BIAS)
 
 
 def test_a_relu_follows_the_bias(lt, products, layer):

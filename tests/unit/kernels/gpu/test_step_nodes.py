@@ -154,21 +154,3 @@ def test_a_row_that_is_not_finite_is_skipped_with_either_relu(
     assert np.isfinite(step.host(step.params)).all()
     tolerance = 1e-6 if precision == "float32" else 2e-3
     assert_allclose(step.host(step.params), plain.params, rtol=1e-4, atol=tolerance)
-
-
-@pytest.mark.gpu
-def test_without_cublaslt_a_step_uses_plain_products(make_cuda, imitation, monkeypatch, caplog):
-    from cuda import pathfinder
-
-    load = pathfinder.load_nvidia_dynamic_lib
-
-    def load_only_cublas(name):
-        if name != "cublas":
-            raise RuntimeError(f"no {name} here")
-        return load(name)
-
-    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", load_only_cublas)
-    with caplog.at_level("INFO"):
-        device = make_cuda()
-    assert "because cuBLASLt is missing: no cublasLt here" in caplog.text
-    assert nodes_of(device) == 38 + 8 + 8
