@@ -8,6 +8,7 @@ of layers that a network has are compiled. The dense layers above are computed b
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -104,7 +105,7 @@ class CompiledLstm:
         (_, steps, features), units, rows = self._layer.inputs, self._layer.units, len(x)
         lstm.run(x.reshape(rows, steps, features), *tensors, self._space)
         first = steps - self._layer.outputs[1]
-        out.reshape(rows, -1, units)[:] = self._space.states[:rows, first:]
+        out.reshape(rows, self._layer.outputs[1], units)[:] = self._space.states[:rows, first:]
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
         x, _, grad, below, activation = batch
@@ -181,8 +182,14 @@ class BackboneLoop:
         totals: Any,
         stored: Any,
     ) -> None:
-        """Add the losses and metrics of `rows`; see `kernels.cpu.network.evaluate`."""
-        for part, x, space in self._batches(model, inputs, rows, lease, fence):
+        """Add the losses and metrics of `rows`; see `kernels.cpu.network.evaluate`.
+
+        It begins with no rows, so that a lease that is revoked compiles the kernels, too.
+        """
+        none, space = rows[:0], self._space(model, min(lease.batch_size, len(rows)))
+        first = none, self._forward(model, inputs, none, space), space
+        batches = self._batches(model, inputs, rows, lease, fence)
+        for part, x, space in chain([first], batches):
             evaluate_dense(model, x, labels, part, lease, space.dense, totals, stored)
 
     def _batches(

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import ROWS, SGD, SKIPPED, UPDATES
+from hogbatch.kernels.cpu import backbone as cpu_backbone
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.compiled_networks import Case
@@ -125,6 +126,22 @@ def test_a_lease_ends_between_two_batches_when_it_is_revoked():
     start = revoked.params.copy()
     revoked.train(fence=np.full(8, 6))
     assert (revoked.params == start).all() and revoked.totals[ROWS] == 0
+
+
+@pytest.mark.parametrize("backbone", [BACKBONES[0], BACKBONES[5]])
+def test_a_revoked_evaluation_compiles_its_kernels(backbone, monkeypatch):
+    """Otherwise the first evaluation of a run would take seconds more than its lease allows."""
+    run, called = case(backbone), []
+    dense = cpu_backbone.evaluate_dense
+
+    def recorded(model, x, labels, rows, *rest):
+        called.append(len(rows))
+        dense(model, x, labels, rows, *rest)
+
+    monkeypatch.setattr(cpu_backbone, "evaluate_dense", recorded)
+    arguments = run.model(), *run.rows, run.order, run.lease(4), np.full(8, 6), run.totals
+    run.loop.evaluate(*arguments, both_forms(40, run.classes)[0])
+    assert called == [0] and not run.totals.any()
 
 
 def test_a_thread_grows_its_arrays_for_larger_batches():
