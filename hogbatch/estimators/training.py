@@ -13,7 +13,6 @@ from hogbatch.errors import UsageError
 from hogbatch.model.trained import Model
 from hogbatch.run.arrays import GivenArrays
 from hogbatch.run.callbacks import Callbacks
-from hogbatch.run.checkpoint.snapshots import ModelCopy
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.planning import network_for, plan_for, with_recipe
 from hogbatch.run.refit import execute_with_refit
@@ -21,6 +20,7 @@ from hogbatch.run.results import Run
 from hogbatch.run.small import default_members
 from hogbatch.run.this_server import ThisServer
 from hogbatch.run.training import execute
+from hogbatch.store.model import SharedModel
 from hogbatch.views.console import PlainConsole
 from hogbatch.views.live.choose import console_in_python
 
@@ -37,7 +37,7 @@ class Trained:
     """The result of a run, from which another run can continue."""
 
     model: Model
-    state: ModelCopy  # parameters, optimizer slots and counters at the end
+    state: SharedModel  # parameters, optimizer slots and counters at the end
     # training loss at each evaluation after the first epoch; with `refit`, of the first run
     losses: list[float]
     validation_losses: list[float]  # at each of them; [] without validation rows
@@ -54,14 +54,14 @@ class EstimatorCall(ThisServer):
 
     launch: bool = True
     callbacks: Callbacks = field(default_factory=lambda: Callbacks(interrupts=Interrupts(())))
-    start: ModelCopy | None = None
-    states: list[ModelCopy] = field(default_factory=list)
+    start: SharedModel | None = None
+    states: list[SharedModel] = field(default_factory=list)
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         if self.start is not None:
             components.segments.start_from(self.start)
         outcome = super().run(components, workers)
-        self.states.append(ModelCopy.of(components.segments.model))
+        self.states.append(components.segments.model.copy())
         return outcome
 
 
@@ -98,7 +98,7 @@ def train_rows(
         if models > 1:
             raise UsageError(f"partial_fit, warm_start: expected members=1; got {models}")
         config = replace(config, members=1)
-    start, histories, states = None if earlier is None else earlier.state, [], list[ModelCopy]()
+    start, histories, states = None if earlier is None else earlier.state, [], list[SharedModel]()
 
     def once(config: TrainConfig) -> Run:
         console = console_in_python(quiet=config.quiet, plain=config.plain)

@@ -11,7 +11,6 @@ from hogbatch.errors import UsageError
 from hogbatch.model.file import load_model
 from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
-from hogbatch.run.checkpoint.snapshots import ModelCopy
 from hogbatch.run.segments import RunSegments
 
 ENCODING: Final = (
@@ -71,7 +70,7 @@ def network_of(config: TrainConfig, model: Model) -> Network:
 
 def start_from(segments: RunSegments, model: Model) -> None:
     """Begin with the parameters of `model`, and optimizer slots of 0."""
-    start = ModelCopy.of(segments.model)
+    start = segments.model.copy()
     for name, tensor in model.network.from_stored(start.params).items():
         tensor[:] = model.tensors[name]
     segments.start_from(start)

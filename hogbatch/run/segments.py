@@ -13,7 +13,7 @@ from hogbatch.data.order import epoch_order, order_of_parts
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
 from hogbatch.model.prior import prior_scores
-from hogbatch.run.checkpoint.snapshots import Arrays, ModelCopy
+from hogbatch.run.checkpoint.snapshots import Arrays
 from hogbatch.run.large import MappedData
 from hogbatch.store import dataset, row_scores
 from hogbatch.store.dataset import EpochOrders
@@ -82,7 +82,7 @@ class RunSegments:
         self.quarantined = QuarantinedRows(run_dir)
         self._network, self._training = network, training
         self.orders = EpochOrders.attach(self.shared)
-        self._start: ModelCopy | None = None
+        self._start: SharedModel | None = None
         self.features, self.fingerprint = training.features, training.fingerprint
         self.initialise_model()
 
@@ -106,7 +106,7 @@ class RunSegments:
         After :meth:`start_from`, set all of them to those of that model.
         """
         if self._start is not None:
-            self._start.copy_into(self.model)
+            self.model.assign(self._start)
             return
         for array in (self.model.first, self.model.second, self.model.steps, self.model.merges):
             array[:] = 0
@@ -122,9 +122,9 @@ class RunSegments:
         bias = tensors[f"layers.{len(network.layers) - 1}.bias"]
         bias[:] = prior_scores(LOSSES[network.loss], train.labels, network.outputs)
 
-    def start_from(self, model: ModelCopy) -> None:
+    def start_from(self, model: SharedModel) -> None:
         """Begin with `model` in place of initial weights; UsageError if its size differs."""
-        sizes = [[len(array) for array in each] for each in (model, ModelCopy.views(self.model))]
+        sizes = [[*map(len, each.arrays.values())] for each in (model, self.model)]
         if sizes[0] != sizes[1]:
             raise UsageError(
                 "cannot continue from the earlier model: it has another network or optimizer; use "
@@ -135,7 +135,7 @@ class RunSegments:
 
     def restore(self, arrays: Arrays) -> None:
         """Set the model and the quarantined rows from the `arrays` of a checkpoint."""
-        ModelCopy(*(arrays[name] for name in ModelCopy._fields)).copy_into(self.model)
+        self.model.assign(SharedModel(**{name: arrays[name] for name in self.model.arrays}))
         self.quarantined.rows = [int(row) for row in arrays["quarantined"]]
 
     def close(self) -> None:

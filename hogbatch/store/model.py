@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from hogbatch.store.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class SharedModel:
-    """Views of P parameters and the optimizer slots, which all workers write without locks."""
+    """P parameters and the optimizer slots; in shared memory, all workers write without locks."""
 
     params: NDArray[np.float32]  # [P]
     first: NDArray[np.float32]  # first optimizer slot [P], or [0] if the optimizer has none
@@ -39,6 +39,20 @@ class SharedModel:
     @classmethod
     def of(cls, segment: Segment) -> Self:
         return cls(*(segment.array(f"model/{field.name}") for field in fields(cls)))
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name, as in a checkpoint."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def copy(self) -> Self:
+        """Copy it to memory of this process; workers may write it meanwhile."""
+        return type(self)(**{name: array.copy() for name, array in self.arrays.items()})
+
+    def assign(self, source: Self) -> None:
+        """Overwrite it with `source`, which workers may write meanwhile, but not this one."""
+        for name, array in self.arrays.items():
+            array[:] = getattr(source, name)
 
     @property
     def memory(self) -> NDArray[np.uint8]:

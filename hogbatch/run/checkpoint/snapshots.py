@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.coordinator.saved_state import SavedState
@@ -22,47 +21,13 @@ LARGE_CHECKPOINT = 1 << 28  # bytes; of larger ones, only the last is kept
 Arrays = dict[str, NDArray[Any]]
 
 
-class ModelCopy(NamedTuple):
-    """A copy of a :class:`SharedModel`; workers may write the model while it is copied."""
-
-    params: NDArray[np.float32]  # [P]
-    first: NDArray[np.float32]
-    second: NDArray[np.float32]
-    steps: NDArray[np.int64]  # [1]
-    merges: NDArray[np.int64]  # [1]
-
-    @classmethod
-    def of(cls, model: SharedModel) -> "ModelCopy":
-        """Copy `model`."""
-        return cls(*(getattr(model, name).copy() for name in cls._fields))
-
-    @classmethod
-    def views(cls, model: SharedModel) -> "ModelCopy":
-        """Views of `model` itself, which keeps changing."""
-        return cls(*(getattr(model, name) for name in cls._fields))
-
-    @property
-    def nbytes(self) -> int:
-        """Its size in bytes."""
-        return sum(array.nbytes for array in self)
-
-    def read(self, model: SharedModel) -> None:
-        """Overwrite this copy with the values of `model`."""
-        for name in self._fields:
-            getattr(self, name)[:] = getattr(model, name)
-
-    def copy_into(self, model: SharedModel) -> None:
-        """Overwrite `model`; no worker may write it meanwhile."""
-        for name in self._fields:
-            getattr(model, name)[:] = getattr(self, name)
-
-    def not_finite(self, network: Network) -> str | None:
-        """The location of the first NaN or Inf, such as "layers.1.weight[3, 5]", if any."""
-        for name in ("params", "first", "second"):
-            if (index := first_not_finite(getattr(self, name))) is not None:
-                location = network.place(index)
-                return location if name == "params" else f"the optimizer's slot of {location}"
-        return None
+def find_not_finite(model: SharedModel, network: Network) -> str | None:
+    """The location of the first NaN or Inf, such as "layers.1.weight[3, 5]", if any."""
+    for name in ("params", "first", "second"):
+        if (index := first_not_finite(getattr(model, name))) is not None:
+            location = network.place(index)
+            return location if name == "params" else f"the optimizer's slot of {location}"
+    return None
 
 
 @dataclass(slots=True)
@@ -139,12 +104,12 @@ class Snapshots:
             after_roll_back,
         )
         self._expect_in_place = expect_in_place
-        self._large = ModelCopy.views(model).nbytes > LARGE
-        self._copies: list[ModelCopy] = []
-        self._last: ModelCopy | None = None  # of these copies
+        self._large = sum(array.nbytes for array in model.arrays.values()) > LARGE
+        self._copies: list[SharedModel] = []
+        self._last: SharedModel | None = None  # of these copies
         # The last one, which may not have been written yet, and which of these copies it has.
         self._checkpoint: PendingCheckpoint | None = None
-        self._written: ModelCopy | None = None
+        self._written: SharedModel | None = None
 
     def draft(self, saved: SavedState) -> PendingCheckpoint:
         """Begin a checkpoint with the current state, without the model."""
@@ -155,43 +120,42 @@ class Snapshots:
 
     def copy(self, draft: PendingCheckpoint | None = None) -> str | None:
         """Take a snapshot, also for `draft`; return the place of the first NaN or Inf, if any."""
-        views = ModelCopy.views(self._model)
-        taken = views if self._large else self._taken()
-        if where := taken.not_finite(self._network):
+        taken = self._model if self._large else self._taken()
+        if where := find_not_finite(taken, self._network):
             return where
         if not self._large:
             self._last = taken
         if draft is not None:
-            draft.arrays.update(taken._asdict())
+            draft.arrays.update(taken.arrays)
             self._checkpoint, self._written = draft, taken
             if self._large:  # immediately: an evaluation, which may show the mean, waits for this
-                draft.write(lambda: views.not_finite(self._network))
+                draft.write(lambda: find_not_finite(taken, self._network))
         return None
 
-    def _taken(self) -> ModelCopy:
+    def _taken(self) -> SharedModel:
         """Copy the model into memory that is no longer in use; the first call allocates two copies.
 
         Writing to new memory takes several times as long, and from the second call on training
         waits.
         """
         while len(self._copies) < 2:
-            self._copies.append(ModelCopy.of(self._model))
+            self._copies.append(self._model.copy())
         taken = next((copy for copy in self._copies if not self._in_use(copy)), None)
         if taken is None:
-            taken = ModelCopy.of(self._model)
+            taken = self._model.copy()
             self._copies.append(taken)
         else:
-            taken.read(self._model)
+            taken.assign(self._model)
         return taken
 
-    def _in_use(self, copy: ModelCopy) -> bool:
+    def _in_use(self, copy: SharedModel) -> bool:
         pending = self._checkpoint is not None and not self._checkpoint.done
         return copy is self._last or (pending and copy is self._written)
 
     def roll_back(self) -> None:
         """Restore the model from the last snapshot; no worker may write it meanwhile."""
         if self._last is not None:
-            self._last.copy_into(self._model)
-        elif folder.newest_intact(self._into, ModelCopy.views(self._model)._asdict())[0] is None:
+            self._model.assign(self._last)
+        elif folder.newest_intact(self._into, self._model.arrays)[0] is None:
             self._initialise()
         self._after_roll_back()

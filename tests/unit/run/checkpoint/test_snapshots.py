@@ -6,7 +6,7 @@ from hogbatch.coordinator.saved_state import RollBacks, SavedState
 from hogbatch.events.event import CheckpointWritten
 from hogbatch.model.network import Network
 from hogbatch.run.checkpoint import folder, snapshots as snapshots_module
-from hogbatch.run.checkpoint.snapshots import MAX_CHECKPOINTS, ModelCopy, Snapshots
+from hogbatch.run.checkpoint.snapshots import MAX_CHECKPOINTS, Snapshots
 from hogbatch.store.model import SharedModel
 
 NETWORK = Network.build(5, (4,), 1, "relu", "logistic")
@@ -57,7 +57,7 @@ def save(snapshots):
 
 
 def expect_model(model, expected):
-    for name in expected._fields:
+    for name in expected.arrays:
         assert np.array_equal(getattr(model, name), getattr(expected, name)), name
 
 
@@ -68,7 +68,7 @@ def written(tmp_path):
 
 
 def test_the_last_good_copy_is_put_back_which_does_not_change_with_the_model(model, snapshots):
-    before = ModelCopy.of(model)
+    before = model.copy()
     assert snapshots.copy() is None
     model.params[:] = np.nan
     model.steps[0] = 99
@@ -93,11 +93,11 @@ def test_the_place_that_is_not_finite_is_named(model, snapshots, array, value):
 
 
 def test_a_checkpoint_has_the_model_and_all_that_stood_at_its_beginning(model, snapshots, tmp_path):
-    draft, before = save(snapshots), ModelCopy.of(model)
+    draft, before = save(snapshots), model.copy()
     model.params[:] = 0
     assert draft.write() is None
     checkpoint = written(tmp_path)
-    for name, array in before._asdict().items():
+    for name, array in before.arrays.items():
         assert np.array_equal(checkpoint.arrays[name], array)
     assert list(checkpoint.arrays["quarantined"]) == [4, 2]
     assert checkpoint.description["about"] == "the run"
@@ -142,7 +142,7 @@ class TestLarge:
     def test_it_is_written_at_once_and_put_back_from_the_disk_without_a_copy_in_memory(
         self, model, large, tmp_path, monkeypatch
     ):
-        draft, before = save(large), ModelCopy.of(model)
+        draft, before = save(large), model.copy()
         assert np.array_equal(written(tmp_path).arrays["params"], model.params)
         assert draft.write() is None
         assert len(folder.paths(tmp_path / "checkpoints")) == 1
@@ -156,7 +156,7 @@ class TestLarge:
         self, model, large, tmp_path
     ):
         save(large)
-        before = ModelCopy.of(model)
+        before = model.copy()
         model.params[:] = 7
         save(large)
         tensors = tmp_path / "checkpoints" / "000002" / folder.TENSORS
