@@ -36,8 +36,7 @@ from hogbatch.coordinator.commands import (
 )
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.source import shown
-from hogbatch.events.crash import crash_report
-from hogbatch.events.names import CRASH, SERVERS
+from hogbatch.events.names import SERVERS
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.machine.files import replace_file
@@ -227,7 +226,7 @@ class SeveralServers(Platform):
                 ShowKept: lambda it: model.show_kept(components.recorder, it.shown),
                 Keep: lambda it: mean.keep(it.evaluation),
             }
-            loop = components.loop(
+            finish, totals = components.run_loop(
                 channel,
                 channel,
                 self.callbacks,
@@ -235,8 +234,6 @@ class SeveralServers(Platform):
                 pull=model.pull,
                 load_server=model.load,
             )
-            with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
-                finish, totals = loop.run()
             for files in channel.stop():
                 _write(setup.run_dir / SERVERS / files.name, files.contents, components.console)
                 _record_last(components, files)

@@ -27,7 +27,9 @@ from hogbatch.coordinator.commands import (
 )
 from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.state import Coordinator
+from hogbatch.events.crash import crash_report
 from hogbatch.events.event import Resumed
+from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
 from hogbatch.events.records import Evaluation, RunTotals
 from hogbatch.kernels.contract import Floats
@@ -139,7 +141,7 @@ class RunComponents:
             Keep: lambda it: self.keep(it.evaluation),
         }
 
-    def loop(
+    def run_loop(
         self,
         endpoint: CoordinatorChannel,
         processes: ProcessAdapter,
@@ -149,8 +151,8 @@ class RunComponents:
         actions: Actions = MappingProxyType({}),
         pull: Callable[[], None] = lambda: None,
         load_server: LoadModel | None = None,
-    ) -> Loop:
-        """Return the coordinator's loop, with these connections to workers.
+    ) -> tuple[Finish, RunTotals]:
+        """Run the coordinator's loop, with these connections to workers.
 
         If these are servers with models of their own, `actions` are those that differ then; `pull`
         is called before a snapshot is taken, and raises ConnectionError if no server can be
@@ -166,7 +168,9 @@ class RunComponents:
             **actions,
         }
         interrupts = callbacks.interrupts
-        return Loop(self.coordinator, adapters, background, interrupts, actions=all_actions)
+        loop = Loop(self.coordinator, adapters, background, interrupts, actions=all_actions)
+        with crash_report(self.setup.run_dir / CRASH, self.setup.settings, loop.received):
+            return loop.run()
 
     def keep(self, evaluation: Evaluation | None, params: Floats | None = None) -> None:
         """Keep the parameters, and what their metrics at the end are computed from."""

@@ -16,8 +16,6 @@ from contextlib import closing
 from hogbatch.coordinator.adapters import ProcessAdapter
 from hogbatch.coordinator.background import Wakeup
 from hogbatch.errors import HogbatchError
-from hogbatch.events.crash import crash_report
-from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
@@ -42,12 +40,10 @@ PREPARATION = threading.Lock()  # two threads that compile kernels may block eac
 
 def train_here(components: RunComponents, callbacks: Callbacks) -> Outcome:
     """Train until the coordinator finishes."""
-    setup = components.setup
     components.console.say("small data: training on one thread of this process")
     with closing(OwnThread(components.assign, components.segments.fingerprint)) as worker:
-        loop = components.loop(worker, worker, callbacks)
-        with crash_report(setup.run_dir / CRASH, setup.settings, loop.received):
-            return Outcome(*loop.run(), RefusalCounts(0, 0))
+        ended = components.run_loop(worker, worker, callbacks)
+    return Outcome(*ended, RefusalCounts(0, 0))
 
 
 class OwnThread(ProcessAdapter):

@@ -6,8 +6,6 @@ from shlex import quote
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.events.crash import crash_report
-from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
@@ -57,9 +55,8 @@ class ThisServer(Platform):
             if not self.launch:
                 attach = f"hogbatch worker cpu {quote(str(run_dir))}"
                 components.console.say(f"waiting for workers: {attach}")
-            loop = components.loop(router, launcher, self.callbacks, published.attached_by)
-            with crash_report(run_dir / CRASH, setup.settings, loop.received):
-                finish, totals = loop.run()
+            connections = router, launcher, self.callbacks, published.attached_by
+            finish, totals = components.run_loop(*connections)
             published.close()
         refused = RefusalCounts(router.refused, router.rejected)
         return Outcome(finish, totals, refused)

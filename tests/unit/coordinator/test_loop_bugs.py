@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -62,7 +62,7 @@ def dead():
 @pytest.fixture
 def everything():
     """State and adapters in one mock that does nothing."""
-    made = Mock(workers={}, roster=Mock(departed=[]))
+    made = MagicMock(workers={}, roster=Mock(departed=[]))
     made.configure_mock(
         **{
             f"{name}.return_value": []
@@ -85,7 +85,7 @@ def run(everything, pid=1):
     end, each = Loopback(), everything
     end.connect("w").send(Hello("cpu", "cpu:1", 1, pid, "", ""))
     each.fences = each.log = each
-    RunComponents(*[each] * 9).loop(end, each, Callbacks(), each.attached_by, pull=each.pull).run()
+    RunComponents(*[each] * 9).run_loop(end, each, Callbacks(), each.attached_by, pull=each.pull)
 
 
 @pytest.mark.parametrize("bug", [*AT_ONCE, *BY_COMMAND, *BY_DEATH, *BY_LONELINESS, "interrupt"])

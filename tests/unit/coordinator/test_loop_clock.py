@@ -2,7 +2,7 @@
 
 import time
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -75,11 +75,11 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     monkeypatch.setattr(loop, "time", clock)
     monkeypatch.setattr("hogbatch.coordinator.background._Thread.submit", at_once)
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
-    other = Mock()
+    other = MagicMock()
     other.copy.return_value = None  # the model is finite
     state = Coordinator(plan, Fixed(PolicySettings()))
     components = RunComponents(*[other] * 5, state, *[other] * 3)
-    finish, totals = components.loop(end, LocalLauncher(), Callbacks()).run()
+    finish, totals = components.run_loop(end, LocalLauncher(), Callbacks())
     assert finish == Finish("finished")
     assert totals.rows == 1000 and totals.faults.workers_lost == 0
     assert late_s < totals.seconds < late_s + 2.0
