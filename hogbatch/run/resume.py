@@ -186,10 +186,8 @@ def describe_checkpoint(
     return description, arrays
 
 
-def resumed_dir(resume: str, run_dir: Path | None) -> Path | None:
-    """Return the run directory that --resume refers to; for "auto" that is `run_dir`."""
-    if resume == AUTO:
-        return run_dir
+def resumed_dir(resume: str) -> Path:
+    """Return the run directory that --resume names, unless that is "auto"."""
     path = Path(resume)
     if path.parent.name == FOLDER:
         return path.parent.parent
@@ -252,8 +250,8 @@ def _named_dir(resume: str) -> Path | None:
     """Return the run directory that `resume` names, which must exist; None for "auto"."""
     if resume == AUTO:
         return None
-    directory = resumed_dir(os.path.expanduser(resume), None)
-    if directory is None or not directory.is_dir():
+    directory = resumed_dir(os.path.expanduser(resume))
+    if not directory.is_dir():
         problem = "is not a directory" if Path(resume).exists() else "does not exist"
         raise DataError(
             f"--resume {resume} {problem}; expected a run directory or one of its checkpoints"
@@ -274,8 +272,9 @@ def find_resume_point(resume: str, run_dir: Path) -> ResumePoint | None:
     Returns None if `resume` is "auto" and there is no checkpoint. Raises DataError if all
     checkpoints are unusable, or if `resume` names a directory without checkpoints.
     """
-    path, checkpoints = Path(resume), run_dir / FOLDER
-    if resume != AUTO and path.parent.name == FOLDER:
+    path, run_dir = Path(resume), run_dir if resume == AUTO else resumed_dir(resume)
+    checkpoints = run_dir / FOLDER
+    if path.parent.name == FOLDER:
         checkpoint, unusable = folder.read(checkpoints / path.name), list[str]()
         return ResumePoint(run_dir, checkpoint, unusable, _described(checkpoint))
     newest, unusable = folder.newest_intact(checkpoints, check=_described)

@@ -154,8 +154,8 @@ def choose_run_dir(config: TrainConfig) -> Path:
     """Return the run directory: --run-dir, the resumed one, or a new one under runs/."""
     if config.run_dir is not None:
         return Path(config.run_dir)
-    if config.resume is not None and (resumed := resumed_dir(config.resume, None)):
-        return resumed
+    if config.resume is not None:  # not "auto", which needs --run-dir
+        return resumed_dir(config.resume)
     name = plain_name(config.data)
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path(RUNS) / f"{stamp}-{name}-{secrets.token_hex(2)}"
@@ -228,7 +228,7 @@ def _choose_resume_point(
     """Find the checkpoint to resume from, if any; print which one, and why not a newer one."""
     if config.resume is None:
         return None
-    resume_point = find_resume_point(config.resume, resumed_dir(config.resume, run_dir) or run_dir)
+    resume_point = find_resume_point(config.resume, run_dir)
     if resume_point is None:
         console.say(f"{run_dir} contains no checkpoint: starting a new run")
         return None

@@ -1,6 +1,5 @@
 import re
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,7 +72,8 @@ def test_the_newest_usable_checkpoint_is_chosen_unless_one_is_named(tmp_path):
     assert point.described.state.epoch == 2
     assert len(point.unusable) == 1 and "000003" in point.unusable[0]
     for epoch, path in enumerate((first, second), 1):
-        assert find_resume_point(str(path), tmp_path).described.state.epoch == epoch
+        point = find_resume_point(str(path), tmp_path / "elsewhere")
+        assert point.described.state.epoch == epoch and point.run_dir == tmp_path
     refused("000003", third, tmp_path)
 
 
@@ -185,10 +185,9 @@ def test_a_checkpoint_that_does_not_fit_the_data_is_named(tmp_path, arrays, size
 
 
 def test_the_run_directory_that_resume_refers_to(tmp_path):
-    run, home = tmp_path / "run", Path("elsewhere")
+    run = tmp_path / "run"
     for path in (run, run / FOLDER, run / FOLDER / "000003"):
-        assert resumed_dir(str(path), None) == resumed_dir(str(path), home) == run
-    assert (resumed_dir("auto", home), resumed_dir("auto", None)) == (home, None)
+        assert resumed_dir(str(path)) == run
 
 
 def test_the_settings_come_from_the_resumed_run(tmp_path):
