@@ -51,18 +51,6 @@ class RunRecorder:
         self._copy: NDArray[np.float32] | None = None
         self._lent: weakref.ref[NDArray[np.float32]] | None = None  # a view held by a caller
 
-    def resume(
-        self,
-        history: list[Evaluation],
-        kept: Evaluation | None,
-        params: NDArray[np.float32] | None,
-        threshold: float | None,
-        temperature: float | None,
-    ) -> None:
-        """Continue with the history and the kept parameters of a resumed run."""
-        self.history, self.kept, self._copy = history, kept, params
-        self.threshold, self.temperature = threshold, temperature
-
     def record(self, event: AnyEvent) -> None:
         if isinstance(event, Tested):
             self.tested = event

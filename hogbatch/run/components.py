@@ -240,8 +240,10 @@ def _coordinator(
     arrays, described = resume_point.checkpoint.arrays, resume_point.described
     saved = described.state
     segments.restore(arrays)
-    chosen = described.threshold, described.temperature
-    recorder.resume(described.history, described.kept, arrays.get("kept"), *chosen)
+    recorder.history = described.history
+    if "kept" in arrays:
+        recorder.keep(described.kept, arrays["kept"])
+    recorder.threshold, recorder.temperature = described.threshold, described.temperature
     arrays.clear()  # they take as much memory as the model with its optimizer slots
     recorder.record(
         Resumed(
