@@ -30,9 +30,9 @@ SCALES: Final = ("auto", "none", "standard", "max", *TABLE_SCALES)
 
 
 def _parses_as_lsh(text: str) -> bool:
-    from hogbatch.config.lsh import parses  # here: evaluating a model does not require msgspec
+    from hogbatch.config import lsh  # here: evaluating a model does not require msgspec
 
-    return parses(text)
+    return bool(lsh.parse(text, lsh.MANY, 0))  # UsageError for other text
 
 
 FEATURES: Final = INTEGER.where("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)

@@ -107,12 +107,6 @@ def parse(text: str, labels: int, seed: int, rehash: int = REHASH) -> Lsh:
         raise UsageError(f"lsh: {_explained(str(error), settings, list(fields))}") from None
 
 
-def parses(text: str) -> bool:
-    """Return True if `parse` accepts `text`; raise its UsageError otherwise."""
-    parse(text, MANY, 0)
-    return True
-
-
 WORDS: Final = {"`int`": "a whole number", "`float`": "a number"}
 
 

@@ -5,7 +5,8 @@ from typing import get_args
 import msgspec
 import pytest
 
-from hogbatch.config.lsh import AUTO, KEYS, MANY, Family, Lsh, defaults, parse, parses
+from hogbatch.config.lsh import AUTO, KEYS, MANY, Family, Lsh, defaults, parse
+from hogbatch.config.train import FLAGS
 from hogbatch.errors import UsageError
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES
 
@@ -42,7 +43,8 @@ def test_a_family_without_keys_has_the_defaults():
         made = parse(family, LABELS, 7)
         assert made == parse(f"{family}:", LABELS, 7) == defaults(family, LABELS, 7)
     given = msgspec.structs.replace(defaults("dwta", LABELS, 0), hashes=6, tables=20)
-    assert parse("dwta:K=6,L=20", LABELS, 0) == given and parses("dwta:K=6,L=20")
+    assert parse("dwta:K=6,L=20", LABELS, 0) == given
+    assert FLAGS["lsh"].value_type.accepts("dwta:K=6,L=20")
     assert parse("auto", LABELS, 7) == defaults(AUTO, LABELS, 7)
 
 
@@ -91,7 +93,7 @@ def test_each_simhash_function_gives_one_bit_of_the_bucket_number():
     ],
 )
 def test_invalid_text_is_refused_in_one_sentence(text, expected):
-    for parser in (lambda text: parse(text, LABELS, 0), parses):
+    for parser in (lambda text: parse(text, LABELS, 0), FLAGS["lsh"].value_type.accepts):
         with pytest.raises(UsageError) as caught:
             parser(text)
         message = str(caught.value)
