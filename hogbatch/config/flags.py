@@ -32,7 +32,7 @@ class Group(StrEnum):
 
     def flag(self, default: T, value_type: ValueType, help: str, metavar: str = "") -> T:
         """Return a dataclass field whose metadata contain its Flag, which is in this group."""
-        described = Flag(self, value_type, help, metavar or value_type.metavar, ())
+        described = Flag(self, value_type, help, metavar or value_type.metavar)
         return field(default=default, metadata={"flag": described})
 
     def choice(
@@ -52,9 +52,8 @@ class Group(StrEnum):
             return name in choices or re.fullmatch(pattern, name) is not None
 
         shown = [*choices, form] if form else choices
-        value_type = TEXT.where(f"one of {', '.join(shown)}", accepts)
-        described = Flag(self, value_type, help, "|".join(shown), choices)
-        return field(default=default, metadata={"flag": described})
+        value_type = TEXT.where(f"one of {', '.join(shown)}", accepts, "|".join(shown))
+        return self.flag(default, value_type, help)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,6 @@ class Flag:
     value_type: ValueType
     help: str
     metavar: str
-    choices: tuple[str, ...]
 
 
 def dashed(name: str) -> str:

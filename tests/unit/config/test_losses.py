@@ -44,7 +44,7 @@ def test_everything_that_lists_losses_lists_those_of_the_table():
     assert kinds == list(range(len(kinds)))
     most = max(len(loss.metrics) for loss in LOSSES.values())
     assert most == contract.TOTALS - contract.METRIC_SUMS
-    assert FLAGS["loss"].choices == ("auto", *own)
+    assert FLAGS["loss"].metavar.split("|") == ["auto", *own, "quantile:Q"]
     assert {LOSSES[name].encoding for name in own} == set(ENCODERS)
 
 

@@ -40,7 +40,7 @@ def gradients(seed, count=1):
 def test_everything_that_lists_optimizers_lists_those_of_the_table():
     assert {name: spec.kind for name, spec in OPTIMIZERS.items()} == contract.OPTIMIZERS
     assert sorted(spec.kind for spec in OPTIMIZERS.values()) == list(range(len(OPTIMIZERS)))
-    assert FLAGS["optimizer"].choices == ("auto", *OPTIMIZERS)
+    assert FLAGS["optimizer"].metavar.split("|") == ["auto", *OPTIMIZERS]
 
 
 @optimizers
