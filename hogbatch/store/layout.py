@@ -24,14 +24,9 @@ class Field:
     offset: int
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the array, without padding."""
-        return prod(self.shape) * np.dtype(self.dtype).itemsize
-
-    @property
     def end(self) -> int:
         """Offset of the first byte after the array."""
-        return self.offset + self.nbytes
+        return self.offset + prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True)

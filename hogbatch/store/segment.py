@@ -43,7 +43,7 @@ class Segment:
         self.fd = fd
         self.layout = layout
         self.window = window  # of a segment on disk, in memory None
-        self.read_only = False  # new mappings can only read
+        self.read_only = not writable  # new mappings can only read
         # [size], the whole mapping. For a single row on disk, a huge page would be mapped.
         self.memory = map_shared(fd, layout.size, writable, huge_pages=window is None)
         self._fields = {field.name: field for field in layout.fields}
@@ -78,9 +78,7 @@ class Segment:
         fd, path = tempfile.mkstemp(prefix="hogbatch-", dir=directory)
         os.unlink(path)
         os.ftruncate(fd, layout.size)
-        segment = cls(fd, layout, writable=False, window=window)
-        segment.read_only = True
-        return segment
+        return cls(fd, layout, writable=False, window=window)
 
     def write(self, name: str, start: int, values: NDArray[Any]) -> None:
         """Store `values` in array `name`, from entry `start` on; OSError if the disk is full."""
@@ -112,9 +110,7 @@ class Segment:
                 f"expected a segment of {layout.size} bytes, as in its layout; got {size} bytes:"
                 " run coordinator and worker from the same version of hogbatch"
             )
-        segment = cls(fd, layout, writable, window)
-        segment.read_only = not writable
-        return segment
+        return cls(fd, layout, writable, window)
 
     def __contains__(self, name: object) -> bool:
         return name in self._fields
