@@ -3,17 +3,17 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hogbatch.config.losses import Loss, LossAndMetrics, OfNumbers
 from hogbatch.config.metrics import CUTOFFS
 from hogbatch.data.batch import Labels
 from hogbatch.data.encode import Encoding, label_text
 from hogbatch.kernels.blocks import ScoreSummary, softmax_losses
-from hogbatch.kernels.contract import LOSS, TOTALS
+from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.printable import rounded
 from hogbatch.model.metrics import Doubles, Scored, cells_of, measure, weights_of
+from hogbatch.model.prediction import score_numbers
 
 MAX_CONSTANTS = 1 << 20  # scores of a set from which metrics are computed
 
@@ -69,39 +69,35 @@ def evaluate_baseline(
     """
     width = len(baseline.scores)
     rows = _rows(labels) // encoding.targets
-    scores = np.broadcast_to(baseline.scores, (rows, width))
-    mean = _mean_loss(loss, labels, scores)
+    scores: Any = np.broadcast_to(baseline.scores, (rows, width))
     if isinstance(loss, OfNumbers):
-        exact: Any = baseline.scores[np.newaxis]
-        scores = np.broadcast_to(encoding.numbers_of(loss.predict(exact)), (rows, width))
-        true: Any = encoding.numbers_of(labels.values.reshape(rows, width))
-        scored = Scored(loss, labels._replace(values=true.reshape(-1)), scores)
-    elif width > 1 and rows * width > MAX_CONSTANTS:
-        best = np.argsort(-baseline.scores, kind="stable")[: max(CUTOFFS)]
-        scored = Scored(loss, labels, None, np.broadcast_to(best, (rows, len(best))))
+        numbers = encoding.numbers_of(labels.values.reshape(rows, width))
+        mean, scored = score_numbers(loss, encoding, scores, numbers, labels.weights)
     else:
         scored = Scored(loss, labels, scores)
+        mean = _mean_loss(scored)
+        if width > 1 and rows * width > MAX_CONSTANTS:
+            best = np.argsort(-baseline.scores, kind="stable")[: max(CUTOFFS)]
+            scored = Scored(loss, labels, None, np.broadcast_to(best, (rows, len(best))))
     values = {name: value for name, value in measure(scored).items() if np.isfinite(value)}
-    return LossAndMetrics(loss.in_units(mean, {}, encoding.unit).loss, values)
+    return LossAndMetrics(mean, values)
 
 
-def _mean_loss(loss: Loss, labels: Labels, scores: NDArray[Any]) -> float:
+def _mean_loss(rows: Scored) -> float:
     """The mean loss of rows with the same scores [C]."""
-    (rows, width), totals = scores.shape, np.zeros(TOTALS)
-    weights = weights_of(labels, rows)
-    if width == 1 or isinstance(loss, OfNumbers):
-        NUMPY_KERNELS.loss_and_metrics(loss.kind, labels, np.arange(rows), width, scores, totals)
-        return float(totals[LOSS] / weights.sum() / width)
-    constant = scores[0]
-    owners, columns = cells_of(labels)
+    loss, scores, totals = rows.loss, rows.all_scores, np.zeros(TOTALS)
+    size, width = scores.shape
+    if width == 1:
+        NUMPY_KERNELS.loss_and_metrics(loss.kind, rows.labels, np.arange(size), 1, scores, totals)
+        return float(totals[LOSS] / (size + totals[EXTRA_WEIGHT]))
+    owners, columns = rows.true
     summary = ScoreSummary(1, 1, loss.kind)
-    summary.add(0, constant[np.newaxis].copy())
-    sums = np.bincount(owners, constant[columns], rows)
-    losses = summary.total - sums
-    if loss.normalised:
-        counts = np.bincount(owners, minlength=rows)
-        losses = softmax_losses(summary.total, summary.highest, sums, counts)
-    return float(np.average(losses, weights=weights))
+    summary.add(0, scores[:1].copy())
+    sums = np.bincount(owners, scores[0, columns], size)
+    if not loss.normalised:
+        return rows.mean(summary.total - sums)
+    counts = np.bincount(owners, minlength=size)
+    return rows.mean(softmax_losses(summary.total, summary.highest, sums, counts))
 
 
 def _constant(level: float | None, values: Doubles, weights: Doubles) -> float:
