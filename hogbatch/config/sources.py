@@ -77,18 +77,14 @@ def validated(config: TrainConfig) -> TrainConfig:
     """Check every value and resolve `deterministic`; UsageError for the first invalid value."""
     if not config.data:
         raise UsageError("DATA is missing; give a file, or the name of the bundled sample")
-    for name in FLAGS:
-        _check(name, getattr(config, name))
+    for name, flag in FLAGS.items():
+        value, value_type = getattr(config, name), flag.value_type
+        for item in value if isinstance(value, tuple) else (value,):
+            if item is not None and not value_type.accepts(item):
+                raise UsageError(f"{dashed(name)} must be {value_type.condition}; got {item!r}")
     if config.resume == "auto" and config.run_dir is None:
         raise UsageError("resume auto needs run-dir; or give resume a run directory")
     return _with_one_thread(config) if config.deterministic else config
-
-
-def _check(name: str, value: Any) -> None:
-    value_type = FLAGS[name].value_type
-    for item in value if isinstance(value, tuple) else (value,):
-        if item is not None and not value_type.accepts(item):
-            raise UsageError(f"{dashed(name)} must be {value_type.condition}; got {item!r}")
 
 
 def _with_one_thread(config: TrainConfig) -> TrainConfig:

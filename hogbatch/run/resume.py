@@ -212,16 +212,13 @@ def merge_settings(flags: Mapping[str, object], file: Path | None = None) -> Tra
     """
     resumed = None if file else settings_file(flags)
     config = merge_sources(flags, file or resumed)
-    if resumed and ":" in config.policy and flags.get("policy") is None:
+    if resumed is None:
+        return config
+    if ":" in config.policy and flags.get("policy") is None:
         raise UsageError(
             f"{resumed} has the policy {config.policy}, whose module is imported only if you name "
             f"it: give --policy {config.policy} or another one"
         )
-    return _with_effect(config, flags) if resumed else config
-
-
-def _with_effect(config: TrainConfig, flags: Mapping[str, object]) -> TrainConfig:
-    """`config` without settings that have no effect, except those in `flags`."""
     unused = without_policy(config) | without_servers(config)
     unused.pop("data_copies", None)  # it chooses the rows of an epoch: another run
     usual = TrainConfig()

@@ -55,14 +55,6 @@ def _processor() -> Verdict:
     return checks.processor(linux.processor_name(), features, width, forced, platform.machine())
 
 
-def _cores() -> Verdict:
-    return checks.cores(linux.read_topology(), os.cpu_count() or 1, len(inspected_gpus().devices))
-
-
-def _memory() -> Verdict:
-    return checks.memory(linux.free_memory(), linux.total_memory(), linux.memory_quota())
-
-
 def _huge_pages() -> Verdict:
     from hogbatch.store.layout import HUGE_PAGE  # here: these modules need NumPy
     from hogbatch.store.pages import collapse, map_shared
@@ -76,30 +68,30 @@ def _huge_pages() -> Verdict:
     return checks.huge_pages(moved, "" if moved else Path(SHMEM).read_text())
 
 
-def _gpus() -> Verdict:
-    return checks.gpus(count_pci_gpus(), linux.nvidia_driver(), inspected_gpus())
-
-
-CHECKS: Final[dict[str, Callable[[], Verdict]]] = {
-    "processor": _processor,
-    "cores": _cores,
-    "CPU quota": lambda: checks.quota(linux.read_topology()),
-    "memory": _memory,
-    "huge pages": _huge_pages,
-    "GPUs": _gpus,
-    "kernels": lambda: checks.kernels(
-        str(cache_directory()), find_cache_root().note, cache_problem()
-    ),
-    "packages": lambda: checks.packages(read_versions(), import_errors()),
-}
-
-
 @cache
 def inspected_gpus() -> "ProbeResult":
     """The usable GPUs; CuPy is tried in a process of its own."""
     from hogbatch.kernels.gpu.probe import find_gpus  # here: it needs msgspec
 
     return find_gpus(CUDA_SECONDS, pin=True)
+
+
+CHECKS: Final[dict[str, Callable[[], Verdict]]] = {
+    "processor": _processor,
+    "cores": lambda: checks.cores(
+        linux.read_topology(), os.cpu_count() or 1, len(inspected_gpus().devices)
+    ),
+    "CPU quota": lambda: checks.quota(linux.read_topology()),
+    "memory": lambda: checks.memory(
+        linux.free_memory(), linux.total_memory(), linux.memory_quota()
+    ),
+    "huge pages": _huge_pages,
+    "GPUs": lambda: checks.gpus(count_pci_gpus(), linux.nvidia_driver(), inspected_gpus()),
+    "kernels": lambda: checks.kernels(
+        str(cache_directory()), find_cache_root().note, cache_problem()
+    ),
+    "packages": lambda: checks.packages(read_versions(), import_errors()),
+}
 
 
 def count_pci_gpus(root: Path = ROOT) -> int:
