@@ -250,12 +250,9 @@ class RunState:
 
     def _remember(self, evaluation: Evaluation) -> None:
         self.history.append(evaluation)
-        if self._is_best(evaluation):
-            self.best = evaluation
-
-    def _is_best(self, evaluation: Evaluation) -> bool:
         best = math.inf if self.best is None else rank(self.best, self.started)
-        return rank(evaluation, self.started) < best
+        if rank(evaluation, self.started) < best:
+            self.best = evaluation
 
     def _note(self, at: float, text: str) -> None:
         self.notices = [*self.notices[1 - MAX_NOTICES :], Notice(at, text, self.seconds)]

@@ -127,7 +127,8 @@ def write(
 
     try:
         _create_folder(folder)
-        path = folder / f"{_next_number(folder):06d}"
+        last = max((int(path.name) for path in paths(folder)), default=0)
+        path = folder / f"{last + 1:06d}"
         files.write_directory(path, {TENSORS: content(), MANIFEST: manifest()})
     except OSError as error:
         needed = byte_size(sum(array.nbytes for array in tensors.values()))
@@ -225,10 +226,6 @@ def _create_folder(folder: Path) -> None:
     with suppress(FileExistsError):
         folder.mkdir(0o700)
         files.sync_directory(folder.parent)
-
-
-def _next_number(folder: Path) -> int:
-    return max((int(path.name) for path in paths(folder)), default=0) + 1
 
 
 def _manifest(

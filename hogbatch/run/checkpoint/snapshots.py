@@ -48,12 +48,9 @@ class PendingCheckpoint:
         `find_nonfinite` is called after writing, for arrays that change meanwhile; it returns the
         place of the first NaN or Inf.
         """
-        if not self.done:
-            self._failure = self._write(find_nonfinite)
-            self.done = True
-        return self._failure
+        if self.done:
+            return self._failure
 
-    def _write(self, find_nonfinite: Callable[[], str | None]) -> str | None:
         def check() -> None:
             if where := find_nonfinite():
                 raise SaveError(f"not saving a checkpoint of a model with NaN or Inf at {where}")
@@ -62,12 +59,12 @@ class PendingCheckpoint:
         try:
             self.expect_in_place()
             folder.write(self.into, self.arrays, self.description, check)
+            folder.prune(self.into, checkpoints_kept(size))
         except HogbatchError as error:
-            return str(error)
+            self._failure = str(error)
         finally:
-            self.arrays = {}  # free memory, possibly gigabytes
-        folder.prune(self.into, checkpoints_kept(size))
-        return None
+            self.arrays, self.done = {}, True  # free memory, possibly gigabytes
+        return self._failure
 
 
 def checkpoints_kept(size: int) -> int:
