@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from hogbatch.events.event import EpochEnded, Evaluated, Event, LeaseDone, Quarantined, Resumed
+from hogbatch.events.event import EpochEnded, Evaluation, Event, LeaseDone, Quarantined, Resumed
 
 Rows = tuple[int, int]  # [start, stop)
 
@@ -129,7 +129,7 @@ def _joined(spans: Iterable[Rows]) -> list[Rows]:
 
 def check_summary(summary: dict[str, Any], last: Life) -> list[str]:
     """Differences between summary.json and the events of the last life."""
-    losses = [event.validation_loss for event in last.events if isinstance(event, Evaluated)]
+    losses = [event.validation_loss for event in last.events if isinstance(event, Evaluation)]
     shown = [entry["validation_loss"] for entry in summary["history"]]
     workers = sum(worker["rows"] for worker in summary["workers"])
     claims = [

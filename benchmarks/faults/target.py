@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.faults.runs import ENDLESS, WatchedRun, watched
-from hogbatch.events.event import Evaluated, Event, WorkerReady
+from hogbatch.events.event import Evaluation, Event, WorkerReady
 
 WORKERS = ("--workers", "cpu:1,cpu:1")
 OFTEN = ("--eval-seconds", 0.5)
@@ -53,7 +53,7 @@ def reach(
             "status": summary["status"],
             "kills": kills,
             "train_seconds": round(summary["train_seconds"], 3),
-            "wall_seconds": round(last(events, Evaluated) - first(events, WorkerReady), 3),
+            "wall_seconds": round(last(events, Evaluation) - first(events, WorkerReady), 3),
             "test_loss": summary["validation"]["loss"],
             "workers_lost": summary["faults"]["workers_lost"],
             "model_finite": run.model_is_finite(),

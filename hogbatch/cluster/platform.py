@@ -36,9 +36,10 @@ from hogbatch.coordinator.commands import (
 )
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.source import shown
+from hogbatch.events.event import Evaluation
 from hogbatch.events.names import SERVERS
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
-from hogbatch.events.records import Evaluation, RunTotals
+from hogbatch.events.records import RunTotals
 from hogbatch.machine.files import replace_file
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import Factory

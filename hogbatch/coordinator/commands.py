@@ -11,8 +11,7 @@ import msgspec
 
 from hogbatch.config.sets import SetName
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.events.event import AnyEvent
-from hogbatch.events.records import Evaluation
+from hogbatch.events.event import AnyEvent, Evaluation
 from hogbatch.wire.messages import ToCoordinator, ToServer, ToWorker
 
 Status = Literal["finished", "target", "time", "stopped", "failed"]

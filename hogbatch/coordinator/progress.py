@@ -8,8 +8,8 @@ from hogbatch.config.losses import LOSSES, LossAndMetrics
 from hogbatch.config.metrics import ranking
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
-from hogbatch.events.event import Tested
-from hogbatch.events.records import SHORTEST, Evaluation
+from hogbatch.events.event import Evaluation, Tested
+from hogbatch.events.records import SHORTEST
 from hogbatch.policy.progress import best_interval
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.wire.messages import Done

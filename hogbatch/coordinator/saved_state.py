@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from hogbatch.coordinator.ledger import RowRange
-from hogbatch.events.records import Count, Faults, Seconds, WorkerRecord
+from hogbatch.events.event import Count, Seconds
+from hogbatch.events.records import Faults, WorkerRecord
 
 if TYPE_CHECKING:  # it imports the commands, which carry a SavedState
     from hogbatch.coordinator.state import Coordinator

@@ -14,7 +14,7 @@ from hogbatch.events.event import (
     CheckpointBegins,
     Ended,
     EpochEnded,
-    Evaluated,
+    Evaluation,
     EvaluationBegins,
     LeaseDone,
     LeasesDone,
@@ -86,18 +86,18 @@ class Combiner:
                 names = "rows", "merge_seconds", "busy_seconds"
                 sums = {name: getattr(earlier, name) + getattr(event, name) for name in names}
                 event = structs.replace(event, **sums)
-            case Evaluated(), Evaluated():
+            case Evaluation(), Evaluation():
                 self._keep_best(earlier, event)
         self._held[key] = event
 
-    def _keep_best(self, earlier: Evaluated, event: Evaluated) -> None:
+    def _keep_best(self, earlier: Evaluation, event: Evaluation) -> None:
         """Keep the best evaluation so far, unless that is the last one."""
 
-        def by_rank(evaluation: Evaluated) -> float:
+        def by_rank(evaluation: Evaluation) -> float:
             return rank(evaluation, self._started)
 
         best = self._held.pop(BEST, earlier)
-        assert isinstance(best, Evaluated)
+        assert isinstance(best, Evaluation)
         best = min(best, earlier, key=by_rank)
         if by_rank(best) <= by_rank(event):
             self._held[BEST] = best
@@ -110,7 +110,7 @@ def _key(event: AnyEvent) -> Key | None:
             return event.name, worker
         case WorkerParked(worker) | WorkerUnparked(worker):
             return "parked", worker
-        case EpochEnded() | EvaluationBegins() | Evaluated() | ServersMerged():
+        case EpochEnded() | EvaluationBegins() | Evaluation() | ServersMerged():
             return event.name, ""
     return None
 

@@ -5,6 +5,7 @@ or worker.
 """
 
 import json
+import math
 from typing import Annotated, Any, ClassVar, get_args
 
 import msgspec
@@ -12,6 +13,9 @@ from msgspec import UNSET, UnsetType
 
 from hogbatch.wire.messages import WorkerFigures
 
+# In files, other numbers are invalid.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # of training: at most 30 years
 Rows = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]  # [start, stop)
 
 
@@ -276,16 +280,33 @@ class EvaluationBegins(Event, frozen=True, tag="evaluation_begins"):
     set: str = "validation"  # whose rows they are
 
 
-class Evaluated(Event, frozen=True, tag="evaluation"):
-    """The result of an evaluation; the fields are those of :class:`records.Evaluation`."""
+class Evaluation(Event, frozen=True, tag="evaluation"):
+    """The result of one evaluation. Losses are means per row."""
 
-    seconds: float
+    seconds: Seconds  # of training, without evaluations
     epochs: float
-    rows: int
-    train_loss: float | None
+    rows: Count  # trained on since the start
+    train_loss: float | None  # mean since the last evaluation, before each update
     validation_loss: float | None
-    validation_values: dict[str, float] = {}
+    validation_values: dict[str, float] = {}  # metric name → value
+    # worker name → rows per second since the last evaluation over its peak; without
+    # workers that have not measured it
     utilization: dict[str, float] = {}
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Progress, losses and metrics in one dict, e.g. `validation_accuracy`.
+
+        `train_loss` and `validation_loss` are NaN if there is none.
+        """
+        return {
+            "seconds": self.seconds,
+            "epochs": self.epochs,
+            "rows": self.rows,
+            "train_loss": math.nan if self.train_loss is None else self.train_loss,
+            "validation_loss": math.nan if self.validation_loss is None else self.validation_loss,
+            **{f"validation_{name}": value for name, value in self.validation_values.items()},
+        }
 
 
 class Tested(Event, frozen=True, tag="tested"):
@@ -387,7 +408,7 @@ AnyEvent = (
     | WorkerLeft | WorkerRestarted | WorkerGivenUp | WorkerParked | WorkerUnparked | OutOfMemory
     | PolicyStopped | LeaseDone | LeasesDone | MergeRefused | RowsSkipped | RowsOftenSkipped
     | Quarantined
-    | EpochEnded | EvaluationBegins | Evaluated | Tested | BaselineMeasured | Assessed
+    | EpochEnded | EvaluationBegins | Evaluation | Tested | BaselineMeasured | Assessed
     | CheckpointBegins | CheckpointWritten | CheckpointFailed | Poisoned | Recovered
     | WorkersOfServer | ServersMerged | PlaneChosen
 )  # fmt: skip

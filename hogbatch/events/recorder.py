@@ -7,12 +7,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from hogbatch.config.sets import SetName
-from hogbatch.events.event import AnyEvent, BaselineMeasured, Evaluated, Tested
+from hogbatch.events.event import AnyEvent, BaselineMeasured, Evaluation, Tested
 from hogbatch.events.event_log import EventLog
-from hogbatch.events.records import Evaluation, Observer, RunTotals
+from hogbatch.events.records import Observer, RunTotals
 from hogbatch.model.network import Tensor
 from hogbatch.store.average import exchange
 from hogbatch.store.scan import first_not_finite
@@ -62,7 +63,7 @@ class RunRecorder:
 
     def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
         self.history.append(evaluation)
-        self.record(Evaluated(**asdict(evaluation)))
+        self.record(evaluation)
         for observer in self.observers:
             observer.report(evaluation, totals)
 
@@ -96,7 +97,7 @@ class RunRecorder:
         if self.kept is not None:
             known = {**self.kept.validation_values, **values}
             loss = self.kept.validation_loss if loss is None else loss
-            self.kept = replace(self.kept, validation_loss=loss, validation_values=known)
+            self.kept = structs.replace(self.kept, validation_loss=loss, validation_values=known)
 
     def show_kept(self, shown: bool) -> None:
         """Exchange the shared and the kept parameters, to evaluate these; with False, once more."""
@@ -174,7 +175,7 @@ class RunRecorder:
 def _entry(evaluation: Evaluation) -> dict[str, Any]:
     """An entry of `history`; `validation_value` is the first metric."""
     value = next(iter(evaluation.validation_values.values()), None)
-    return {**asdict(evaluation), "validation_value": value}
+    return {**evaluation.fields, "validation_value": value}
 
 
 def _result(loss: float, values: Mapping[str, float]) -> dict[str, Any]:

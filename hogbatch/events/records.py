@@ -1,49 +1,13 @@
 """The records of a run, as in the stable summary.json, and who observes them."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Annotated, Final, Protocol
-
-from msgspec import Meta
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from hogbatch.config.metrics import ranking
-from hogbatch.events.event import AnyEvent, Evaluated, Started
-
-# In files, other numbers are invalid.
-Count = Annotated[int, Meta(ge=0, le=2**53)]
-Seconds = Annotated[float, Meta(ge=0, le=1e9)]  # of training: at most 30 years
+from hogbatch.events.event import AnyEvent, Count, Evaluation, Seconds, Started
 
 SHORTEST: Final = 0.1  # interval between evaluations in which speeds are measured, over the usual
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The result of one evaluation. Losses are means per row."""
-
-    seconds: Seconds  # of training, without evaluations
-    epochs: float
-    rows: Count  # trained on since the start
-    train_loss: float | None  # mean since the last evaluation, before each update
-    validation_loss: float | None
-    validation_values: dict[str, float] = field(default_factory=dict)  # metric name → value
-    # worker name → rows per second since the last evaluation over its peak; without
-    # workers that have not measured it
-    utilization: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Progress, losses and metrics in one dict, e.g. `validation_accuracy`.
-
-        `train_loss` and `validation_loss` are NaN if there is none.
-        """
-        return {
-            "seconds": self.seconds,
-            "epochs": self.epochs,
-            "rows": self.rows,
-            "train_loss": math.nan if self.train_loss is None else self.train_loss,
-            "validation_loss": math.nan if self.validation_loss is None else self.validation_loss,
-            **{f"validation_{name}": value for name, value in self.validation_values.items()},
-        }
 
 
 @dataclass(slots=True)
@@ -66,7 +30,7 @@ class IntervalSpeed:
         return trained / interval if interval > SHORTEST * usual else None
 
 
-def rank(evaluation: Evaluation | Evaluated, started: Started | None) -> float:
+def rank(evaluation: Evaluation, started: Started | None) -> float:
     """A number that is the lowest for the best model, by the rule of the coordinator."""
     value = evaluation.validation_loss
     if started is not None and started.metric is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from hogbatch.events import event as events
-from hogbatch.events.records import Evaluation, rank
+from hogbatch.events.records import rank
 from hogbatch.events.worker_figures import Counter, ObservedWorker
 
 MAX_NOTICES: Final = 100
@@ -44,8 +44,8 @@ class RunState:
     seconds: float = 0.0  # of training
     rows: Counter = field(default_factory=Counter)
     train_rows: int = 0  # of the training set; 0: not known yet
-    history: list[Evaluation] = field(default_factory=list)
-    best: Evaluation | None = None
+    history: list[events.Evaluation] = field(default_factory=list)
+    best: events.Evaluation | None = None
     workers: list[ObservedWorker] = field(default_factory=list)  # in the order in which they joined
     notices: list[Notice] = field(default_factory=list)  # the last MAX_NOTICES
     occurrences: dict[str, list[float]] = field(default_factory=dict)  # of TIMED: training seconds
@@ -152,8 +152,8 @@ class RunState:
                     self.seconds = event.seconds
             case events.LeaseDone() | events.LeasesDone():
                 self._credit(event)
-            case events.Evaluated():
-                self._evaluated(Evaluation(**event.fields))
+            case events.Evaluation():
+                self._evaluated(event)
             case events.EvaluationBegins():
                 self.evaluates = event
             case events.Tested():
@@ -240,7 +240,7 @@ class RunState:
         self.seconds = max(self.seconds, done.seconds)
         self.rows.add(done.row_count, done.seconds)
 
-    def _evaluated(self, evaluation: Evaluation) -> None:
+    def _evaluated(self, evaluation: events.Evaluation) -> None:
         self._remember(evaluation)
         self.evaluates = None
         self.seconds = max(self.seconds, evaluation.seconds)
@@ -248,7 +248,7 @@ class RunState:
             if (measured := evaluation.utilization.get(worker.name)) is not None:
                 worker.utilization.append((evaluation.seconds, measured))
 
-    def _remember(self, evaluation: Evaluation) -> None:
+    def _remember(self, evaluation: events.Evaluation) -> None:
         self.history.append(evaluation)
         best = math.inf if self.best is None else rank(self.best, self.started)
         if rank(evaluation, self.started) < best:

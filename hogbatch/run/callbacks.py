@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hogbatch.coordinator.interrupts import Interrupts
-from hogbatch.events.event import AnyEvent, OfWorker, WorkerGivenUp, WorkerRestarted
-from hogbatch.events.records import Evaluation, Observer, RunTotals
+from hogbatch.events.event import AnyEvent, Evaluation, OfWorker, WorkerGivenUp, WorkerRestarted
+from hogbatch.events.records import Observer, RunTotals
 
 OnEvaluation = Callable[[Evaluation], object]
 OnWorker = Callable[[str, Mapping[str, Any]], object]

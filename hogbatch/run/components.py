@@ -28,10 +28,10 @@ from hogbatch.coordinator.commands import (
 from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.crash import crash_report
-from hogbatch.events.event import Resumed
+from hogbatch.events.event import Evaluation, Resumed
 from hogbatch.events.names import CRASH
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
-from hogbatch.events.records import Evaluation, RunTotals
+from hogbatch.events.records import RunTotals
 from hogbatch.kernels.contract import Floats
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.run.callbacks import Callbacks

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from hogbatch.config.metrics import CUTOFFS
@@ -107,8 +108,8 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
         if name == "test":
             recorder.record(Tested(found.loss, values))
         elif recorder.kept is not None:
-            kept = recorder.kept
-            recorder.kept = replace(kept, validation_loss=found.loss, validation_values=values)
+            measured = {"validation_loss": found.loss, "validation_values": values}
+            recorder.kept = structs.replace(recorder.kept, **measured)
     recorder.label_vectors = {**weights._asdict(), "temperature": temperature, **branches}
     if setting.rows:
         components.console.say(

@@ -8,8 +8,8 @@ import numpy as np
 
 from hogbatch.config.losses import LOSSES, OfNumbers
 from hogbatch.config.sets import SetName
+from hogbatch.events.event import Evaluation
 from hogbatch.events.recorder import RunRecorder
-from hogbatch.events.records import Evaluation
 from hogbatch.kernels.contract import RowScores
 from hogbatch.model.metrics import Frequencies, Scored, best_threshold, measure
 from hogbatch.model.temperature import best_temperature

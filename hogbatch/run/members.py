@@ -171,7 +171,7 @@ def combine(model: Model, others: Others, components: RunComponents) -> Model:
     metric = setup.plan.stopping.metric or model.loss.metrics[0]
     if kept is not None and kept.validation_loss is not None:
         loss, values = _measured(held_out, metric)
-        recorder.kept = replace(kept, validation_loss=loss, validation_values=values)
+        recorder.kept = structs.replace(kept, validation_loss=loss, validation_values=values)
     if recorder.tested is not None:
         recorder.record(Tested(*_measured([(model, sets["test"])], metric)))
     return model

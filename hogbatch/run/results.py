@@ -19,8 +19,8 @@ from hogbatch.coordinator.commands import Finish
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.source import ARRAYS
 from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
+from hogbatch.events.event import Evaluation
 from hogbatch.events.names import FOLDER, MODEL
-from hogbatch.events.records import Evaluation
 from hogbatch.model.file import save_model
 from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network

@@ -3,7 +3,7 @@
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,9 +21,9 @@ from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.schema import MAX_INT, convert, expect, within
 from hogbatch.errors import DataError, UsageError
+from hogbatch.events.event import Evaluation
 from hogbatch.events.names import CONFIG, FOLDER
 from hogbatch.events.recorder import RunRecorder
-from hogbatch.events.records import Evaluation
 from hogbatch.model.network import Network
 from hogbatch.model.tensors import Arrays
 from hogbatch.run.checkpoint import folder
@@ -178,8 +178,8 @@ def describe_checkpoint(
         "hogbatch": version(),
         "identity": dict(identity),
         "config": settings,
-        "history": [asdict(evaluation) for evaluation in recorder.history],
-        "kept": None if recorder.kept is None else asdict(recorder.kept),
+        "history": [evaluation.fields for evaluation in recorder.history],
+        "kept": recorder.kept and recorder.kept.fields,
         "threshold": recorder.threshold,
         "temperature": recorder.temperature,
     }

@@ -7,14 +7,8 @@ from typing import Protocol, TextIO
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.data.progress import ReadProgress
-from hogbatch.events.event import AnyEvent, Started
-from hogbatch.events.records import (
-    Evaluation,
-    IntervalSpeed,
-    Observer,
-    RunTotals,
-    WorkerRecord,
-)
+from hogbatch.events.event import AnyEvent, Evaluation, Started
+from hogbatch.events.records import IntervalSpeed, Observer, RunTotals, WorkerRecord
 from hogbatch.machine.printable import encodable, printable_lines
 
 

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 
 from benchmarks.common.event_log import EventReader
 from benchmarks.common.run_history import Life, audit, check_summary
-from hogbatch.events.event import EpochEnded, Evaluated, Resumed, WorkerJoined
+from hogbatch.events.event import EpochEnded, Evaluation, Resumed, WorkerJoined
 from hogbatch.store.attach import attach_segments
 from hogbatch.wire.codec import PREFIX
 from tests.chaos.plan import Act
@@ -164,7 +164,7 @@ class Sabotage:
     def _train_loss(self) -> float:
         """The lowest of this life."""
         self._check_that_it_runs()
-        found = [e.train_loss for e in self._log.read() if isinstance(e, Evaluated)]
+        found = [e.train_loss for e in self._log.read() if isinstance(e, Evaluation)]
         return min((loss for loss in found if loss is not None), default=float("inf"))
 
     def _resumed(self) -> Resumed | None:

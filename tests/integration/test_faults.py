@@ -14,7 +14,7 @@ import pytest
 
 from hogbatch.events.event import (
     EpochEnded,
-    Evaluated,
+    Evaluation,
     Event,
     LeaseDone,
     OutOfMemory,
@@ -275,7 +275,7 @@ def test_a_worker_that_joins_trains_and_leaves_while_the_run_goes_on(job):
 
 def test_a_run_whose_every_worker_leaves_says_why_and_keeps_the_model(job):
     job.train("a9a", "--workers", "cpu:1", "--eval-seconds", 0.05, *ENDLESS, "-q")
-    job.wait_for_event(Evaluated, 2)  # the first one is of the initial model
+    job.wait_for_event(Evaluation, 2)  # the first one is of the initial model
     os.kill(job.wait_for_event(WorkerJoined).pid, signal.SIGTERM)
     assert job.finish() == 6
     said = job.said(job.coordinator)

@@ -10,7 +10,7 @@ import pytest
 
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.values import parse_workers
-from hogbatch.events.event import CheckpointWritten, Evaluated, LeaseDone
+from hogbatch.events.event import CheckpointWritten, Evaluation, LeaseDone
 from hogbatch.model.footprint import RunSizes, total, whole_run
 from hogbatch.model.network import Network
 from tests.support.fault_injection import ENDLESS, WITHIN_S, wait_for
@@ -58,7 +58,7 @@ def peak(job):
         own, shared = (list(each) for each in zip(*sizes, strict=True))
         most = max(most, sum(own) + max(shared))
         assert job.coordinator.poll() is None, job.said(job.coordinator)
-        kinds = LeaseDone, Evaluated, CheckpointWritten
+        kinds = LeaseDone, Evaluation, CheckpointWritten
         return all(len(job.events(kind)) >= 3 for kind in kinds)
 
     wait_for(measured, "the run trains, is evaluated and is saved")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hogbatch.events.event import Evaluated, LeaseDone, WorkerReady
+from hogbatch.events.event import Evaluation, LeaseDone, WorkerReady
 from tests.support.fault_injection import ENDLESS, ROWS, wait_for
 
 SMALL = ("a9a", "--hidden", 16, "--gpu-batch", "64:512", "-q")
@@ -52,7 +52,7 @@ def test_a_cpu_and_two_gpu_workers_train_one_model(job):
     )
     job.end_of_next_epoch()
     job.end_of_next_epoch()
-    job.wait_for_event(Evaluated, len(job.events(Evaluated)) + 1)
+    job.wait_for_event(Evaluation, len(job.events(Evaluation)) + 1)
     job.interrupt()
     assert job.check_rows() >= 2 and job.leftovers() == []
     summary = job.summary()

@@ -7,7 +7,7 @@ import pytest
 
 from hogbatch.events.event import (
     EpochEnded,
-    Evaluated,
+    Evaluation,
     MergeRefused,
     Poisoned,
     Recovered,
@@ -113,7 +113,7 @@ def test_a_model_that_is_poisoned_from_outside_goes_back_to_what_it_was(job, wor
         poison(job, weight)
         job.wait_for_event(Poisoned, time, times=1, where=named)
         job.wait_for_event(Recovered, time, rate_factor=1.0)
-    job.wait_for_event(Evaluated, len(job.events(Evaluated)) + 2)
+    job.wait_for_event(Evaluation, len(job.events(Evaluation)) + 2)
     job.interrupt()
     check_model(job)
     faults = job.summary()["faults"]

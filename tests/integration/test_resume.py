@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hogbatch.events.event import CheckpointWritten, Evaluated, Event, Resumed
+from hogbatch.events.event import CheckpointWritten, Evaluation, Event, Resumed
 from hogbatch.model.file import load_model
 from hogbatch.run.checkpoint import folder
 from tests.support.fault_injection import ENDLESS, ROWS
@@ -49,7 +49,7 @@ def test_a_run_whose_coordinator_is_killed_goes_on_with_other_workers(job):
 
 def test_a_run_that_was_interrupted_has_its_best_model_still(job):
     job.train("a9a", "--workers", "cpu:1", "--eval-seconds", 0.05, *ENDLESS)
-    job.wait_for_event(Evaluated, 4)
+    job.wait_for_event(Evaluation, 4)
     job.interrupt()
     before, model = job.summary(), load_model(job.run_dir / "model.safetensors")
     job.train("--resume", job.run_dir, "--lr", 1e-9, "--max-seconds", before["train_seconds"])

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hogbatch.events.event import CheckpointWritten, Evaluated, LeaseDone
+from hogbatch.events.event import CheckpointWritten, Evaluation, LeaseDone
 from tests.support.fault_injection import ENDLESS, ROWS, WITHIN_S, wait_for
 
 LONG = ("--workers", "cpu:1", "--hidden", "64,64", *ENDLESS, "--eval-seconds", 0.2)
@@ -33,7 +33,7 @@ def follow(job):
 def test_a_run_is_followed_through_a_kill_and_a_resumption_to_its_end(job, main, status):
     job.train("a9a", *LONG, "--checkpoint-seconds", 0.2)
     job.wait_for_event(CheckpointWritten)
-    job.wait_for_event(Evaluated, 2)
+    job.wait_for_event(Evaluation, 2)
     report = status(job.run_dir)
     assert report["state"] == "training" and report["rows_per_second"] > 0
     assert report["started"]["train_rows"] == ROWS and 0 < report["seconds_left"] < 1000

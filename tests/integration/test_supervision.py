@@ -15,7 +15,7 @@ import pytest
 from hogbatch.coordinator import loop
 from hogbatch.coordinator.commands import Finish, Kill, Record, Revoke
 from hogbatch.events.event import (
-    Evaluated,
+    Evaluation,
     Goodbye,
     LeaseDone,
     PolicyStopped,
@@ -250,8 +250,8 @@ def test_a_run_whose_terminal_is_closed_ends_well_or_goes_on_with_nohup(job, noh
             wait_for(lambda: read(ours) and job.events(LeaseDone), "the first lease")
             os.close(ours)
             if nohup:
-                evaluations = len(job.events(Evaluated))
-                job.wait_for_event(Evaluated, evaluations + 3)
+                evaluations = len(job.events(Evaluation))
+                job.wait_for_event(Evaluation, evaluations + 3)
                 process.send_signal(signal.SIGINT)
             assert process.wait(WITHIN_S) == 130
         finally:

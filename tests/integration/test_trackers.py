@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from hogbatch.events.event import CheckpointWritten, Evaluated, Resumed
+from hogbatch.events.event import CheckpointWritten, Evaluation, Resumed
 from tests.support.fault_injection import ENDLESS, WITHIN_S, cli
 
 pytestmark = pytest.mark.slow
@@ -97,12 +97,12 @@ def test_a_killed_resumed_and_interrupted_run_continues_its_files(job):
     often = ("--checkpoint-seconds", 0.05, "--eval-seconds", 0.05, "--workers", "cpu:1")
     job.train("a9a", *often, "--log", "csv,tensorboard", *ENDLESS, "--hidden", 256)
     job.wait_for_event(CheckpointWritten, 2)
-    job.wait_for_event(Evaluated, 4)
+    job.wait_for_event(Evaluation, 4)
     job.kill()
-    evaluations = len(job.events(Evaluated))
+    evaluations = len(job.events(Evaluation))
     job.train("--resume", "auto", "--hidden", 256)  # the settings of the run say that it is logged
     job.wait_for_event(Resumed)
-    job.wait_for_event(Evaluated, evaluations + 2)
+    job.wait_for_event(Evaluation, evaluations + 2)
     job.interrupt()
     rows = history(job.summary(), "rows")
     assert job.events(Resumed) and rows == sorted(rows)

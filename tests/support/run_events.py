@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 from hogbatch.events.event import (
     Ended,
-    Evaluated,
+    Evaluation,
     LeaseDone,
     RecordedWorker,
     Started,
@@ -55,7 +55,7 @@ def lease(seconds, start, stop, worker="cpu-0", batch_size=16, updates=4, **fiel
 def evaluation(seconds, rows, validation_loss, *, train_loss=0.5, **changes):
     fields = {"validation_values": {"accuracy": 0.8}, **changes}
     values = seconds, rows / 1000, rows, train_loss, validation_loss
-    return event(Evaluated, *values, at=seconds, **fields)
+    return event(Evaluation, *values, at=seconds, **fields)
 
 
 def ended(status="finished", reason="", **fields):

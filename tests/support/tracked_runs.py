@@ -1,6 +1,7 @@
 """Evaluations and workers of a run, as trackers are given them."""
 
-from hogbatch.events.records import Evaluation, Faults, RunTotals, WorkerRecord
+from hogbatch.events.event import Evaluation
+from hogbatch.events.records import Faults, RunTotals, WorkerRecord
 from hogbatch.views.trackers.base import RunStart
 
 

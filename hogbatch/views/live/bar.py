@@ -4,8 +4,8 @@ import shutil
 import time
 from typing import Final, TextIO
 
-from hogbatch.events.event import AnyEvent, WorkerJoined, WorkerReady
-from hogbatch.events.records import Evaluation, RunTotals
+from hogbatch.events.event import AnyEvent, Evaluation, WorkerJoined, WorkerReady
+from hogbatch.events.records import RunTotals
 from hogbatch.events.state import RunState
 from hogbatch.machine.printable import encodable, printable
 from hogbatch.views.console import PlainConsole, loss_of, result_parts, speed_text

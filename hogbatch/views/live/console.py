@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final, Self
 
 from hogbatch.data.progress import ReadProgress
-from hogbatch.events.event import AnyEvent, Ended
-from hogbatch.events.records import Evaluation, RunTotals
+from hogbatch.events.event import AnyEvent, Ended, Evaluation
+from hogbatch.events.records import RunTotals
 from hogbatch.events.state import Condition, RunState, condition_of
 from hogbatch.machine.printable import printable_lines
 from hogbatch.views.console import Console

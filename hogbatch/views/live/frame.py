@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from hogbatch.events.records import Evaluation
+from hogbatch.events.event import Evaluation
 from hogbatch.events.state import Condition, RunState
 from hogbatch.machine.printable import printable, rounded
 from hogbatch.views.console import figure, loss_of, readable, speed_text

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from hogbatch.events.records import Evaluation
+from hogbatch.events.event import Evaluation
 from hogbatch.events.state import RunState
 from hogbatch.events.worker_figures import ObservedWorker
 from hogbatch.views.report.chart import Chart, colour

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from hogbatch.events.records import Evaluation
+from hogbatch.events.event import Evaluation
 from hogbatch.events.state import MAX_NOTICES, RunState
 from hogbatch.machine.budget import byte_size
 from hogbatch.views.console import figure

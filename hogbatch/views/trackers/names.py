@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from hogbatch.config.flags import as_text
 from hogbatch.config.train import FLAGS, TrainConfig
-from hogbatch.events.records import Evaluation, WorkerRecord
+from hogbatch.events.event import Evaluation
+from hogbatch.events.records import WorkerRecord
 
 ROWS: Final = "progress/rows"  # the step
 # They change no result.

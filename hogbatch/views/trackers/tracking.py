@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from hogbatch.errors import UsageError
-from hogbatch.events.event import AnyEvent
+from hogbatch.events.event import AnyEvent, Evaluation
 from hogbatch.events.names import METRICS, MLFLOW_RUN, MODEL, TENSORBOARD, WANDB, WANDB_RUN
-from hogbatch.events.records import Evaluation, IntervalSpeed, RunTotals
+from hogbatch.events.records import IntervalSpeed, RunTotals
 from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
 from hogbatch.views.trackers.names import evaluation_values
 

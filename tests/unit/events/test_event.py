@@ -6,7 +6,7 @@ import pytest
 
 from hogbatch.events.event import (
     AnyEvent,
-    Evaluated,
+    Evaluation,
     Event,
     LeaseDone,
     OutOfMemory,
@@ -18,7 +18,6 @@ from hogbatch.events.event import (
     WorkersOfServer,
     read_event,
 )
-from hogbatch.events.records import Evaluation
 from tests.support.tracked_files import ROOT
 
 LEASE = LeaseDone(0.5, 3, "gpu-0", 32, 2, rows=[0, 64], staleness=0.0, busy_seconds=0.25)
@@ -53,7 +52,7 @@ def test_fields_have_their_order_and_are_left_out_where_they_do_not_apply():
 
 @pytest.mark.parametrize(
     "event",
-    [LEASE, OutOfMemory("gpu-0", 64, 32, at=2.0), Evaluated(1.0, 0.5, 9, None, 0.5, {"f": 1.0})],
+    [LEASE, OutOfMemory("gpu-0", 64, 32, at=2.0), Evaluation(1.0, 0.5, 9, None, 0.5, {"f": 1.0})],
     ids=lambda event: event.name,
 )
 def test_an_event_is_read_as_it_was_written(event):
@@ -66,7 +65,7 @@ def test_events_of_other_versions_are_read():
     old += b'"sparse": false, "network": "1-1", "loss": "hinge", "rehearsed": "s", "servers": 2}'
     fields = {"data": "a", "train_rows": 9, "test_rows": 0, "sparse": False, "network": "1-1"}
     assert read_event(old) == Started(at=1.0, **fields, loss="hinge", rehearsed="s")
-    nan = read_event(line(Evaluated(1.0, 0.5, 9, float("nan"), 0.5)))
+    nan = read_event(line(Evaluation(1.0, 0.5, 9, float("nan"), 0.5)))
     assert np.isnan(nan.train_loss), "Python's JSON has it"
 
 
@@ -93,10 +92,6 @@ def test_texts_have_the_fields_as_in_the_log():
     skipped = RowsSkipped(0.5, 3, "cpu-0", 32, 2, rows=[0, 64], skipped=1, row=7)
     assert "1 of the rows [0, 64] of epoch 3" in skipped.text
     assert "'rows': [0, 64]" in Poisoned("w", 1, 5, [skipped.fields]).text
-
-
-def test_an_evaluation_has_the_fields_of_the_event():
-    assert Evaluation.__dataclass_fields__.keys() == Evaluated(0, 0, 0, 0, 0).fields.keys()
 
 
 def test_a_warning_about_skipped_rows_names_their_number_and_the_rate():

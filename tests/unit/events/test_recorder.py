@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from hogbatch.events import event as events_module
-from hogbatch.events.event import EpochEnded, Evaluated, WorkerGivenUp, read_event
+from hogbatch.events.event import EpochEnded, Evaluation, WorkerGivenUp, read_event
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.recorder import RefusalCounts, RunRecorder
-from hogbatch.events.records import Evaluation, Faults, RunTotals, WorkerRecord
+from hogbatch.events.records import Faults, RunTotals, WorkerRecord
 from hogbatch.views.console import PlainConsole
 
 FIRST = Evaluation(1.5, 0.5, 100, 0.4, 0.3, {"P@1": 0.6, "P@3": 0.5}, {"cpu-0": 0.8})
@@ -70,7 +70,7 @@ def test_all_that_is_logged_is_observed_and_events_with_a_text_are_printed(
     lines = (tmp_path / "events.jsonl").read_bytes().splitlines()
     assert reported == (FIRST, TOTALS)
     assert list(map(read_event, lines)) == seen
-    assert [replace(each, at=0.0) for each in seen] == [*events, Evaluated(**asdict(FIRST))]
+    assert [replace(each, at=0.0) for each in seen] == [*events, FIRST]
 
 
 def test_kept_parameters_do_not_change(recorder, shared):
@@ -123,7 +123,7 @@ def test_the_summary_has_the_final_totals(recorder):
     recorder.record(events_module.Tested(0.35, {"P@1": 0.55}))
     summary = json.loads(json.dumps(recorder.summary("finished", "", TOTALS, RefusalCounts(3, 2))))
     history = summary.pop("history")
-    assert history[0] == asdict(FIRST) | {"validation_value": 0.6}
+    assert history[0] == FIRST.fields | {"validation_value": 0.6}
     assert [entry["validation_value"] for entry in history] == [0.6, 0.5]
     (worker,) = summary.pop("workers")
     assert worker["batch_trace"] == [[0.0, 16]] and worker["staleness"] is None

@@ -8,7 +8,8 @@ from hogbatch.config.effect import without_policy, without_servers
 from hogbatch.config.sources import to_toml
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import DataError, UsageError
-from hogbatch.events.records import Evaluation, WorkerRecord
+from hogbatch.events.event import Evaluation
+from hogbatch.events.records import WorkerRecord
 from hogbatch.model.network import Network
 from hogbatch.run.checkpoint import folder
 from hogbatch.run.resume import (
@@ -40,8 +41,8 @@ def write(run_dir, epoch=2, damaged=False, arrays=None, **changes):
     worker = WorkerRecord("cpu-0", "cpu", 2, 180, 18, 1.0, 0.9, 10, [(0.0, 10)], [])
     description = {
         "state": {**asdict(SAVED), "epoch": epoch, "workers": [asdict(worker)]},
-        "history": [asdict(EVALUATION)],
-        "kept": asdict(EVALUATION),
+        "history": [EVALUATION.fields],
+        "kept": EVALUATION.fields,
         "identity": IDENTITY,
     }
     path = folder.write(run_dir / FOLDER, ARRAYS | (arrays or {}), description | changes)

@@ -3,7 +3,7 @@ import copy
 import pytest
 
 from benchmarks.common.run_history import Life, audit, check_summary
-from hogbatch.events.event import EpochEnded, Evaluated, LeaseDone, Quarantined, Resumed
+from hogbatch.events.event import EpochEnded, Evaluation, LeaseDone, Quarantined, Resumed
 
 
 def lease(epoch, start, stop):
@@ -59,7 +59,7 @@ def test_quarantined_rows_count_as_done_and_are_left_out_afterwards():
 
 
 def test_a_summary_is_held_against_the_events():
-    events = [lease(1, 5, 10), Evaluated(1.0, 1.5, 20, None, 0.5)]
+    events = [lease(1, 5, 10), Evaluation(1.0, 1.5, 20, None, 0.5)]
     good = {
         "rows": 20,
         "workers": [{"rows": 12}, {"rows": 8}],

@@ -1,9 +1,9 @@
 import math
 import re
-from dataclasses import replace
 from itertools import takewhile
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from hogbatch.events.event import (
