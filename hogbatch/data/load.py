@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,27 +125,18 @@ def load(
     files: Mapping[SetName, str | Path] = MappingProxyType({}),
     fractions: Fractions = Fractions(),  # noqa: B008 (immutable)
     options: ReadOptions = DEFAULTS,
-    loss: str = "auto",
     scale: str | Fitted = "auto",
-    seed: int = 0,
-    class_weight: ClassWeights | None = None,
     cache: DataCache | None = None,
-    linear: bool = False,
-    label_transform: str = "none",
-    category_means: str = "none",
     rows: RawSet | None = None,
-    drop_constant: bool = True,
-    shape_of_rows: ShapeOfRows | None = None,
+    **settings: Any,
 ) -> LoadedData:
     """Read DATA (a path or the name of a sample) and the sets in `files` with `options`.
 
     A sample has a test file, which is used unless `fractions.test` is 0. Sets that are not in
-    files are `fractions` of the rows (none if that is less than one row), split by `order.split`
-    with `seed`. For `scale` see `scale.fit`; with what was `Fitted` on earlier data, all files are
-    read and encoded like those. With `linear`, "auto" adds no features to the numbers of a table,
-    so that the coefficients are those of the numbers. `rows` are a sample of DATA that was read
-    before. For `drop_constant` see `prepare`. Raises DataError for an invalid file and UsageError
-    for a fraction outside [0, 1).
+    files are `fractions` of the rows (none if that is less than one row). With the `scale` of what
+    was `Fitted` on earlier data, all files are read and encoded like those. `rows` are a sample of
+    DATA that was read before. The other arguments are those of `prepare`. Raises DataError for an
+    invalid file and UsageError for a fraction outside [0, 1).
     """
     expect_fractions(fractions)
     named = {"DATA": path, **{f"--{name}": file for name, file in files.items()}}
@@ -169,20 +160,8 @@ def load(
         lists = options.lists or raw.label_lists is not None
         return rows_as(file, replace(alike, encoding=features.table, lists=lists), cache)
 
-    return prepare(
-        raw,
-        {name: partial(read, file) for name, file in files.items()},
-        fractions=fractions,
-        loss=loss,
-        scale=scale,
-        seed=seed,
-        class_weight=class_weight,
-        drop_constant=drop_constant,
-        linear=linear,
-        label_transform=label_transform,
-        category_means=category_means,
-        shape_of_rows=shape_of_rows,
-    )
+    held_out = {name: partial(read, file) for name, file in files.items()}
+    return prepare(raw, held_out, fractions=fractions, scale=scale, **settings)
 
 
 def prepare(
@@ -203,9 +182,11 @@ def prepare(
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
 
-    No rows are split off for the sets in `held_out`. Arguments and errors are those of `load`. An
+    No rows are split off for the sets in `held_out`; errors are those of `load`. Rows are split by
+    `order.split` with `seed`; that of a piece is two numbers, and its rows are permuted. An
     `encoding` of the labels is used as it is, and so is what was `Fitted` on earlier rows, by whose
-    table `raw` is encoded. The `seed` of a piece is two numbers, and its rows are permuted.
+    table `raw` is encoded; for another `scale` see `scale.fit`. With `linear`, "auto" adds no
+    features to the numbers of a table, so that the coefficients are those of the numbers.
     `class_weight` multiplies the weights of all rows. For `drop_constant` see `scale.fit` and
     `TableEncoding.fit`. `label_transform` "log1p": the targets are logarithms of the labels;
     "auto": the result contains such rows, too, if they may be better. With `category_means`

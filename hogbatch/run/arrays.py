@@ -14,18 +14,17 @@ from hogbatch.data.frames import table_of, without
 from hogbatch.data.labelled import labelled
 from hogbatch.data.load import Features, LoadedData, prepare
 from hogbatch.data.memory import flat_rows, is_sparse, raw_set
-from hogbatch.data.order import Fractions
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
 from hogbatch.data.table.given import later_set, training_set
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.data.table.rows import grouped_rows
-from hogbatch.data.weights import ClassWeights, read_class_weights, used_rows
+from hogbatch.data.weights import ClassWeights, used_rows
 from hogbatch.errors import UsageError
 from hogbatch.model.trained import Model
-from hogbatch.run.initial import fitted, initial_model
+from hogbatch.run.initial import initial_model
 from hogbatch.run.resume import merge_settings
-from hogbatch.run.setup import shape_of_rows
+from hogbatch.run.setup import preparation
 from hogbatch.views.console import Console
 
 FILES_ONLY: Final = ("validation", "test", "label", "index_base", "header", "features", "bad_lines")
@@ -94,20 +93,14 @@ class GivenArrays:
             return labelled(later)
 
         model = self.model or initial_model(config)
+        settings = preparation(config, model)
+        settings |= {"class_weight": self.class_weight} if self.class_weight else {}
         data = prepare(
             labelled(self._grouped(self._rows(config, model), config)),
             {name: partial(read, name) for name, (X, _) in given.items() if X is not None},
-            fractions=Fractions(config.test_fraction, config.validation_fraction),
-            loss=config.loss,
-            scale=config.scale if model is None else fitted(model),
-            linear=config.hidden == (),
-            label_transform=config.label_transform,
-            category_means=config.category_means,
-            seed=config.seed,
             encoding=self.encoding,
             drop_constant=not self.part,
-            shape_of_rows=shape_of_rows(config),
-            class_weight=self.class_weight or read_class_weights(config.class_weight),
+            **settings,
         )
         for note in data.notes:
             console.say(note)

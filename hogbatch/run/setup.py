@@ -17,7 +17,7 @@ from hogbatch.config.train import RUNS, TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.cache import DataCache
-from hogbatch.data.load import LoadedData, ShapeOfRows, load
+from hogbatch.data.load import LoadedData, load
 from hogbatch.data.order import Fractions
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import ReadOptions
@@ -257,9 +257,20 @@ def read_options(config: TrainConfig) -> ReadOptions:
     )
 
 
-def shape_of_rows(config: TrainConfig) -> ShapeOfRows | None:
-    """Return how the shape of a row follows from that in the data; None if the network has none."""
-    return partial(shape_of, config.layers, config.input_shape) if config.layers else None
+def preparation(config: TrainConfig, start: Model | None) -> dict[str, Any]:
+    """Return the settings of `data.load.prepare` for a run that begins with `start`."""
+    shape = partial(shape_of, config.layers, config.input_shape)
+    return {
+        "fractions": Fractions(config.test_fraction, config.validation_fraction),
+        "loss": config.loss,
+        "scale": config.scale if start is None else fitted(start),
+        "linear": config.hidden == (),
+        "label_transform": config.label_transform,
+        "category_means": config.category_means,
+        "seed": config.seed,
+        "class_weight": read_class_weights(config.class_weight),
+        "shape_of_rows": shape if config.layers else None,
+    }
 
 
 def load_data(config: TrainConfig, console: Console) -> LoadedData:
@@ -269,30 +280,18 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
             "the run was trained on arrays in Python, which are not in its directory; give them "
             "to hogbatch.train(X, y, resume=RUN_DIR)"
         )
-    start = initial_model(config)
     progress = ReadProgress()
     console.busy("reading the data", progress)
     columns = config.drop, config.categorical, config.numeric, config.text
     table = None if config.layers else TableOptions(*columns, config.scale, config.decimal)
     options = replace(read_options(config), table=table, progress=progress)
-    settings: dict[str, Any] = {
-        "options": options,
-        "files": config.held_out_files,
-        "fractions": Fractions(config.test_fraction, config.validation_fraction),
-        "loss": config.loss,
-        "scale": config.scale if start is None else fitted(start),
-        "linear": config.hidden == (),
-        "label_transform": config.label_transform,
-        "category_means": config.category_means,
-        "seed": config.seed,
-        "class_weight": read_class_weights(config.class_weight),
-        "shape_of_rows": shape_of_rows(config),
-        "cache": DataCache.of(config.data_cache, console.say),
-    }
+    cache = DataCache.of(config.data_cache, console.say)
+    settings = preparation(config, initial_model(config)) | {"options": options, "cache": cache}
+    settings["files"] = config.held_out_files
     if (large := larger_than_memory(config, options)) is not None:
         settings |= {} if config.label_transform == "log1p" else {"label_transform": "none"}
-        cache = settings["cache"]
-        data: LoadedData = load_mapped(config, large, cache and cache.directory, **settings)
+        directory = cache.directory if cache else None
+        data: LoadedData = load_mapped(config, large, directory, **settings)
     else:
         data = load(config.data, **settings)
     for note in data.notes:
