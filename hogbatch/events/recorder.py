@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hogbatch.config.sets import SetName
 from hogbatch.events.event import AnyEvent, BaselineMeasured, Evaluation, Tested
 from hogbatch.events.event_log import EventLog
-from hogbatch.events.records import Observer, RunTotals
+from hogbatch.events.records import Observer, RunTotals, WorkerRecord
 from hogbatch.model.network import Tensor
 from hogbatch.store.average import exchange
 from hogbatch.store.scan import first_not_finite
@@ -52,20 +52,17 @@ class RunRecorder:
         self._copy: NDArray[np.float32] | None = None
         self._lent: weakref.ref[NDArray[np.float32]] | None = None  # a view held by a caller
 
-    def record(self, event: AnyEvent) -> None:
+    def record(self, event: AnyEvent, workers: Sequence[WorkerRecord] = ()) -> None:
+        """Log an event; an Evaluation comes with the `workers` of the run."""
+        if isinstance(event, Evaluation):
+            self.history.append(event)
         if isinstance(event, Tested):
             self.tested = event
         if isinstance(event, BaselineMeasured):
             self.baselines[event.set] = event
         logged = self.log.write(event)
         for observer in self.observers:
-            observer.event(logged)
-
-    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        self.history.append(evaluation)
-        self.record(evaluation)
-        for observer in self.observers:
-            observer.report(evaluation, totals)
+            observer.event(logged, workers)
 
     def keep(
         self, evaluation: Evaluation | None, params: NDArray[np.float32] | None = None

@@ -1,6 +1,7 @@
 """The records of a run, as in the stable summary.json, and who observes them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -94,8 +95,5 @@ class Observer(Protocol):
     They are called on the thread of the coordinator, which handles no messages meanwhile.
     """
 
-    def event(self, event: AnyEvent) -> None:
-        """An event, as in events.jsonl."""
-
-    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        """The result of an evaluation, and the totals of the run at that time."""
+    def event(self, event: AnyEvent, workers: Sequence[WorkerRecord] = ()) -> None:
+        """An event, as in events.jsonl; with an Evaluation, all workers at that time."""

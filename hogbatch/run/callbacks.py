@@ -1,12 +1,12 @@
 """Functions of the caller of `hogbatch.train` that are called during a run, and may end it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.events.event import AnyEvent, Evaluation, OfWorker, WorkerGivenUp, WorkerRestarted
-from hogbatch.events.records import Observer, RunTotals
+from hogbatch.events.records import Observer, WorkerRecord
 
 OnEvaluation = Callable[[Evaluation], object]
 OnWorker = Callable[[str, Mapping[str, Any]], object]
@@ -27,11 +27,9 @@ class Callbacks(Observer):
     interrupts: Interrupts = field(default_factory=Interrupts)
     error: BaseException | None = None  # raised by a callback; to raise when the run has ended
 
-    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        if self.on_evaluation is not None:
-            self._call(self.on_evaluation, evaluation)
-
-    def event(self, event: AnyEvent) -> None:
+    def event(self, event: AnyEvent, workers: Sequence[WorkerRecord] = ()) -> None:
+        if self.on_evaluation is not None and isinstance(event, Evaluation):
+            self._call(self.on_evaluation, event)
         if self.on_worker is not None and isinstance(event, WORKER_EVENTS):
             self._call(self.on_worker, event.name, event.fields)
 

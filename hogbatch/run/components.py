@@ -129,13 +129,13 @@ class RunComponents:
 
     def actions(self, now: Callable[[], float] = time.monotonic) -> Actions:
         """Return the actions for commands about the model and its rows that are done at once."""
-        segments, recorder = self.segments, self.recorder
+        segments, recorder, state = self.segments, self.recorder, self.coordinator
         return {
             Revoke: lambda it: segments.fences.revoke(it.number),
             Quarantine: lambda it: segments.quarantine(it.epoch, it.start, it.stop),
             RollBack: lambda _: self.snapshots.roll_back(),
             Record: lambda it: recorder.record(it.event),
-            Report: lambda it: recorder.report(it.evaluation, self.coordinator.totals(now())),
+            Report: lambda it: recorder.record(it.evaluation, state.totals(now()).workers),
             ShowMean: lambda it: self.moving_mean.show(it.shown),
             ShowKept: lambda it: recorder.show_kept(it.shown),
             Keep: lambda it: self.keep(it.evaluation),

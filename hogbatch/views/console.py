@@ -2,13 +2,13 @@
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TextIO
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.data.progress import ReadProgress
 from hogbatch.events.event import AnyEvent, Evaluation, Started
-from hogbatch.events.records import IntervalSpeed, Observer, RunTotals, WorkerRecord
+from hogbatch.events.records import IntervalSpeed, Observer, WorkerRecord
 from hogbatch.machine.printable import encodable, printable_lines
 
 
@@ -55,26 +55,24 @@ class PlainConsole(Console):
     def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
         pass
 
-    def event(self, event: AnyEvent) -> None:
+    def event(self, event: AnyEvent, workers: Sequence[WorkerRecord] = ()) -> None:
         if isinstance(event, Started):
             self._loss = loss_of(event)
         if event.TEXT:
             self.say(event.text)
-
-    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        if evaluation.seconds - self._speed.seconds < self._interval:
-            return
-        speed = self._speed.next(evaluation.seconds, evaluation.rows)
-        self.say(line(evaluation, totals, speed, self._loss))
+        due = self._speed.seconds + self._interval  # training seconds
+        if isinstance(event, Evaluation) and event.seconds >= due:
+            speed = self._speed.next(event.seconds, event.rows)
+            self.say(line(event, workers, speed, self._loss))
 
 
 def line(
     evaluation: Evaluation,
-    totals: RunTotals,
+    workers: Iterable[WorkerRecord],
     rows_per_second: float | None,
     loss: str | None = None,
 ) -> str:
-    """The progress line: seconds, epochs, rows/s, metrics, losses, then all workers."""
+    """The progress line: seconds, epochs, rows/s, metrics, losses, then present workers."""
     parts = [
         f"{evaluation.seconds:8.2f} s",
         f"epoch {evaluation.epochs:.2f}",
@@ -83,7 +81,7 @@ def line(
     ]
     parts += [
         _worker(worker, evaluation.utilization.get(worker.name))
-        for worker in totals.workers
+        for worker in workers
         if worker.left_at is None
     ]
     return "  ".join(parts)

@@ -1,7 +1,7 @@
 """Evaluations and workers of a run, as trackers are given them."""
 
 from hogbatch.events.event import Evaluation
-from hogbatch.events.records import Faults, RunTotals, WorkerRecord
+from hogbatch.events.records import WorkerRecord
 from hogbatch.views.trackers.base import RunStart
 
 
@@ -23,10 +23,6 @@ def worker(name="cpu-0", **fields):
 def evaluation(rows=100, **fields):
     usual = {"seconds": rows / 50, "epochs": rows / 200, "train_loss": 0.5, "validation_loss": 0.25}
     return Evaluation(rows=rows, **usual | fields)
-
-
-def totals(*workers, rows=100):
-    return RunTotals(rows / 50, rows / 200, rows, list(workers), Faults())
 
 
 def described(run_dir, resumed_rows=None, **settings):

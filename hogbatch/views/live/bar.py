@@ -2,17 +2,18 @@
 
 import shutil
 import time
+from collections.abc import Sequence
 from typing import Final, TextIO
 
 from hogbatch.events.event import AnyEvent, Evaluation, WorkerJoined, WorkerReady
-from hogbatch.events.records import RunTotals
+from hogbatch.events.records import WorkerRecord
 from hogbatch.events.state import RunState
 from hogbatch.machine.printable import encodable, printable
 from hogbatch.views.console import PlainConsole, loss_of, result_parts, speed_text
 
 BAR: Final = 20  # columns
 INTERVAL_S: Final = 0.2  # between two bars
-USUAL: Final = (WorkerJoined, WorkerReady)  # events without a line of their own
+USUAL: Final = (WorkerJoined, WorkerReady, Evaluation)  # events without a line of their own
 
 
 class BarConsole(PlainConsole):
@@ -28,18 +29,15 @@ class BarConsole(PlainConsole):
         self._draw("")
         super().say(line)
 
-    def event(self, event: AnyEvent) -> None:
+    def event(self, event: AnyEvent, workers: Sequence[WorkerRecord] = ()) -> None:
         self._run.apply(event)
         if not isinstance(event, USUAL):
-            super().event(event)
+            super().event(event, workers)
         if self._run.ended is not None:
             self._draw("")
         elif self._run.trains and time.monotonic() >= self._drawn_at + INTERVAL_S:
             self._drawn_at = time.monotonic()
             self._draw(bar(self._run, shutil.get_terminal_size().columns - 1))
-
-    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        pass  # there is an event, too
 
     def _draw(self, line: str) -> None:
         """Replace the bar, and leave the cursor in front of its line."""

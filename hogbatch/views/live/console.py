@@ -4,13 +4,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Self
 
 from hogbatch.data.progress import ReadProgress
-from hogbatch.events.event import AnyEvent, Ended, Evaluation
-from hogbatch.events.records import RunTotals
+from hogbatch.events.event import AnyEvent, Ended
+from hogbatch.events.records import WorkerRecord
 from hogbatch.events.state import Condition, RunState, condition_of
 from hogbatch.machine.printable import printable_lines
 from hogbatch.views.console import Console
@@ -76,12 +76,9 @@ class LiveConsole(Console):
     def busy(self, activity: str, progress: ReadProgress | None = None) -> None:
         self._preparing = partial(preparing, activity, progress)
 
-    def event(self, event: AnyEvent) -> None:
+    def event(self, event: AnyEvent, workers: Sequence[WorkerRecord] = ()) -> None:
         self._events.append(event)
         self._ended = isinstance(event, Ended) or self._ended
-
-    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        pass  # there is an event, too
 
     def _stop(self) -> None:
         """Draw the last frame, which stays on the terminal."""

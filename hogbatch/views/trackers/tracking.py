@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from hogbatch.errors import UsageError
 from hogbatch.events.event import AnyEvent, Evaluation
 from hogbatch.events.names import METRICS, MLFLOW_RUN, MODEL, TENSORBOARD, WANDB, WANDB_RUN
-from hogbatch.events.records import IntervalSpeed, RunTotals
+from hogbatch.events.records import IntervalSpeed, WorkerRecord
 from hogbatch.views.trackers.base import Point, Result, RunStart, Tracker
 from hogbatch.views.trackers.names import evaluation_values
 
@@ -104,21 +104,19 @@ class Tracking:
         self._feeds = [Feed(name, tracker_class(name), self._run) for name in names]
         return self
 
-    def event(self, event: AnyEvent) -> None:
-        """Print what trackers have to say; events are not given to trackers."""
+    def event(self, event: AnyEvent, workers: Sequence[WorkerRecord] = ()) -> None:
+        """Print what trackers have to say; give an evaluation to all of them, without waiting."""
         self._print_notices()
+        if isinstance(event, Evaluation):
+            speed = self._speed.next(event.seconds, event.rows)
+            values = evaluation_values(event, workers, speed)
+            for feed in self._feeds:
+                feed.put(Point(event.rows, event.seconds, values))
 
     def _print_notices(self) -> None:
         for feed in self._feeds:
             while not feed.notices.empty():
                 self._say(feed.notices.get())
-
-    def report(self, evaluation: Evaluation, totals: RunTotals) -> None:
-        """Give the values of an evaluation to every tracker, without waiting for any."""
-        speed = self._speed.next(evaluation.seconds, evaluation.rows)
-        values = evaluation_values(evaluation, totals.workers, speed)
-        for feed in self._feeds:
-            feed.put(Point(evaluation.rows, evaluation.seconds, values))
 
     def conclude(self, summary: Mapping[str, Any]) -> None:
         """Take the results of the run, as in summary.json."""

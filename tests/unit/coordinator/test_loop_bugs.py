@@ -43,7 +43,7 @@ BY_COMMAND = {
     "quarantine": Quarantine(0, 0, 1),
     "revoke": Revoke(0),
     "record": Record(WorkerCompiles("cpu-0")),
-    "report": Report(None),
+    "totals": Report(None),
     "show": ShowMean(True),
     "show_kept": ShowKept(True),
     "keep": Keep(None),

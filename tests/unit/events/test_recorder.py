@@ -26,11 +26,8 @@ class Watcher:
     def __init__(self):
         self.seen = []
 
-    def event(self, event):
-        self.seen.append(event)
-
-    def report(self, evaluation, totals):
-        self.seen.append((evaluation, totals))
+    def event(self, event, workers):
+        self.seen.append((event, workers))
 
 
 @pytest.fixture
@@ -62,14 +59,14 @@ def test_all_that_is_logged_is_observed_and_events_with_a_text_are_printed(
     events = WorkerGivenUp("cpu:2", "4 deaths:\nno"), EpochEnded(0, 64)
     for event in events:
         recorder.record(event)
-    recorder.report(FIRST, TOTALS)
+    recorder.record(FIRST, TOTALS.workers)
     given_up, no, line = screen.getvalue().splitlines()
     assert (given_up, no) == ("cpu:2 will not be restarted: 4 deaths:", "no")
     assert "P@1 0.6000" in line and recorder.history == [FIRST]
-    *seen, reported = watcher.seen
+    seen, workers = zip(*watcher.seen, strict=True)
     lines = (tmp_path / "events.jsonl").read_bytes().splitlines()
-    assert reported == (FIRST, TOTALS)
-    assert list(map(read_event, lines)) == seen
+    assert workers == ((), (), TOTALS.workers)
+    assert tuple(map(read_event, lines)) == seen
     assert [replace(each, at=0.0) for each in seen] == [*events, FIRST]
 
 
@@ -118,7 +115,7 @@ def test_the_kept_parameters_are_exchanged_with_the_shared_ones_and_back(recorde
 
 def test_the_summary_has_the_final_totals(recorder):
     for evaluation in (FIRST, SECOND):
-        recorder.report(evaluation, TOTALS)
+        recorder.record(evaluation)
     recorder.keep(FIRST)
     recorder.record(events_module.Tested(0.35, {"P@1": 0.55}))
     summary = json.loads(json.dumps(recorder.summary("finished", "", TOTALS, RefusalCounts(3, 2))))
@@ -152,7 +149,7 @@ def test_a_summary_has_null_for_what_is_unknown(recorder):
     found = [summary[key] for key in ("history", "train_loss", "saved", "validation", "test")]
     assert found == [[], None, None, None, None]
     untested = Evaluation(1.5, 0.5, 100, 0.4, None)
-    recorder.report(untested, TOTALS)
+    recorder.record(untested)
     recorder.keep(untested)
     summary = recorder.summary("stopped", "interrupted", TOTALS, NONE)
     assert summary["validation"] is None and summary["history"][0]["validation_value"] is None

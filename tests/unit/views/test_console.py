@@ -6,7 +6,7 @@ import pytest
 from hogbatch.views.console import PlainConsole, figure, line, result_parts
 from tests.support import tracked_runs
 from tests.support.run_events import started
-from tests.support.tracked_runs import totals, worker
+from tests.support.tracked_runs import worker
 
 FIELDS = {"seconds": 12.345, "epochs": 1.5, "train_loss": 0.4, "validation_loss": 0.3}
 FIELDS["validation_values"] = {"accuracy": 0.8512}
@@ -33,7 +33,7 @@ def evaluation(**changes):
     ],
 )
 def test_a_line_has_progress_speed_and_what_was_measured(changes, workers, shown):
-    found = line(evaluation(**changes), totals(*workers), 1_234_567.8)
+    found = line(evaluation(**changes), workers, 1_234_567.8)
     assert found == f"   12.35 s  epoch 1.50  1,234,568 rows/s  {shown}"
 
 
@@ -43,7 +43,7 @@ def test_the_speed_is_that_since_the_last_line_if_that_is_not_much_shorter_ago_t
     live = PlainConsole(quiet, stream, "a: ")
     live.say("hello")
     for seconds, rows in ((2.0, 1000), (4.0, 6000), (4.1, 6001), (4.2, 6201)):
-        live.report(evaluation(seconds=seconds, rows=rows), totals(*WORKERS))
+        live.event(evaluation(seconds=seconds, rows=rows), WORKERS)
     hello, *lines = stream.getvalue().splitlines() or [""]
     assert hello == ("" if quiet else "a: hello")
     speeds = ["500 rows/s", "2,500 rows/s", "epoch 1.50", "2,000 rows/s"]
@@ -64,7 +64,7 @@ def test_a_run_goes_on_when_nobody_reads_any_more():
     live = PlainConsole(quiet=False, stream=stream)
     os.close(reader)
     live.say("lost")
-    live.report(evaluation(), totals(*WORKERS))
+    live.event(evaluation(), WORKERS)
     stream.close()
 
 
@@ -107,5 +107,5 @@ def test_losses_of_a_regression_are_errors_in_the_unit_of_the_labels():
     stream = io.StringIO()
     console = PlainConsole(quiet=False, stream=stream)
     console.event(started(loss="squared"))
-    console.report(found, totals())
+    console.event(found)
     assert "  rmse 18,974  train rmse 20,000" in stream.getvalue()

@@ -8,7 +8,7 @@ from hogbatch.errors import UsageError
 from hogbatch.events.event import Goodbye
 from hogbatch.views.trackers import tracking
 from hogbatch.views.trackers.tracking import Tracking, run_result
-from tests.support.tracked_runs import described, evaluation, totals, worker
+from tests.support.tracked_runs import described, evaluation, worker
 
 SUMMARY = {"status": "stopped", "reason": "interrupted"}
 SUMMARY |= {"validation": {"loss": 0.2}, "test": {"loss": 0.25}}
@@ -64,8 +64,8 @@ def test_a_tracker_is_told_everything_in_order(track):
     tracker = ToldTracker()
     run, said = track(tracker, reached=(1.0, 50))
     with run:
-        run.report(evaluation(100), totals(worker()))
-        run.report(evaluation(200, seconds=3.0), totals(worker(), rows=200))
+        run.event(evaluation(100), [worker()])
+        run.event(evaluation(200, seconds=3.0), [worker()])
         run.conclude(SUMMARY)
     assert names(tracker) == ["begin", "log", "log", "close"] and said == []
     assert [call[1] for call in tracker.calls[1:3]] == [100, 200]
@@ -84,7 +84,7 @@ def test_a_slow_tracker_delays_neither_the_run_nor_another_one(track):
     run, _ = track(slow, fast)
     with run:
         for rows in range(1, 501):
-            run.report(evaluation(rows), totals(worker()))
+            run.event(evaluation(rows), [worker()])
         assert fast.logged.get(timeout=WITHIN_S) == 1 and slow.calls == []
         run.conclude(SUMMARY)
         slow.gate.set()
@@ -96,8 +96,8 @@ def test_a_failing_tracker_says_so_once_and_others_continue(track, broken):
     failing, working = ToldTracker(broken), ToldTracker()
     run, said = track(failing, working)
     with run:
-        run.report(evaluation(100), totals())
-        run.report(evaluation(200), totals())
+        run.event(evaluation(100))
+        run.event(evaluation(200))
         run.conclude(SUMMARY)
     assert said == ["the t0 tracker has stopped: ValueError: no; the values are in events.jsonl"]
     assert names(failing)[-1] == broken and names(failing).count(broken) == 1
@@ -109,7 +109,7 @@ def test_the_wait_at_the_end_is_bounded(track, monkeypatch):
     slow.gate.clear()
     run, said = track(slow, fast)
     with run:
-        run.report(evaluation(100), totals())
+        run.event(evaluation(100))
         assert fast.logged.get(timeout=WITHIN_S) == 100
         run.conclude(SUMMARY)
         (held, ended) = run._feeds
@@ -142,7 +142,7 @@ def test_what_a_tracker_says_at_the_start_is_printed_and_how_the_run_ended_logge
     tracker = ToldTracker(note="t0: run 7 at https://host")
     run, said = track(tracker)
     with pytest.raises(UsageError), run:
-        run.report(evaluation(100), totals())
+        run.event(evaluation(100))
         assert tracker.logged.get(timeout=WITHIN_S) == 100
         run.event(Goodbye("cpu-0"))
         assert said == ["t0: run 7 at https://host"]
