@@ -234,8 +234,8 @@ class CpuEngine:
         batches = BatchSettings(lease.batch_size, *kinds, lease.fence, self._teams.count)
         if lease.task != "train":
             chosen, rows = self._assignment.sets[lease.task], np.arange(start, stop)
-            arrays = thread.model, chosen.inputs, chosen.labels, rows
-            loop.evaluate(*arrays, batches, self._line, totals, self._assignment.scores)
+            data = chosen.inputs, chosen.labels, rows
+            loop.evaluate(thread.model, *data, batches, self._line, totals, self._assignment.scores)
             return totals
         batches = batches._replace(dropout=self._assignment.dropout)
         train, hyper = self._assignment.train, self._assignment.hyper(lease.learning_rate)
@@ -243,17 +243,8 @@ class CpuEngine:
         if self._hashed is not None:
             self._hashed.train(thread, rows, batches, hyper, totals)
         else:
-            loop.train(
-                thread.model,
-                train.inputs,
-                train.labels,
-                rows,
-                batches,
-                hyper,
-                thread.head,
-                self._line,
-                totals,
-            )
+            data = train.inputs, train.labels, rows
+            loop.train(thread.model, *data, batches, hyper, thread.head, self._line, totals)
         return totals
 
 

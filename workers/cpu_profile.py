@@ -29,22 +29,13 @@ def profile(loop: "CompiledLoop", assignment: Assignment, settings: Any) -> Prof
         for name in ("params", "first", "second", "steps", "own_first", "own_second")
     }
     model, train, hyper = thread.model._replace(**copies), assignment.train, assignment.hyper(0.0)
-    fence = np.full(1, settings.fence, np.int64)
+    fence, data = np.full(1, settings.fence, np.int64), (train.inputs, train.labels)
 
     def seconds_of(rows: int, batches: int) -> float:
         drawn = np.random.default_rng(0).integers(train.rows, size=batches * rows)
+        own, totals = settings._replace(batch_size=rows), np.zeros(TOTALS)
         began = time.perf_counter()
-        loop.train(
-            model,
-            train.inputs,
-            train.labels,
-            drawn,
-            settings._replace(batch_size=rows),
-            hyper,
-            thread.head,
-            fence,
-            np.zeros(TOTALS),
-        )
+        loop.train(model, *data, drawn, own, hyper, thread.head, fence, totals)
         return time.perf_counter() - began
 
     return measure_cpu_sizes(seconds_of, settings.batch_size, train.rows)

@@ -81,18 +81,8 @@ class HashedLayer:
             with self._condition:
                 self._tables.begin(batches)
             with self._finder() as finder:
-                self._train(
-                    thread.model,
-                    finder,
-                    train.inputs,
-                    train.labels,
-                    rows[:until],
-                    lease,
-                    hyper,
-                    own,
-                    fence,
-                    totals,
-                )
+                arrays = thread.model, finder, train.inputs, train.labels, rows[:until]
+                self._train(*arrays, lease, hyper, own, fence, totals)
             self._end(batches, int(totals[UPDATES] - before))
             rows = rows[until:]
             if fence[0] != lease.fence:

@@ -64,21 +64,11 @@ class ThreadTeam:
         """Train on `rows` and add to `totals`; lease.batch_size is that of the whole team."""
         self._allocate(model.table, len(inputs.indptr) > 0, min(lease.batch_size, len(rows)))
         heads = [head, *self._own_heads(len(head))]
+        given = model, inputs, labels, rows, lease, hyper
 
         def part(member: int) -> None:
-            compiled.train(
-                model,
-                inputs,
-                labels,
-                rows,
-                lease,
-                hyper,
-                heads[member],
-                fence,
-                self._totals[member],
-                self._team,
-                member,
-            )
+            own = heads[member], fence, self._totals[member], self._team, member
+            compiled.train(*given, *own)
 
         self._run(part, totals)
 

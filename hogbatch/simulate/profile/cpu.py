@@ -113,16 +113,9 @@ class _Run:
             finder, own = tables.finder(tables.current), tables.measuring_thread(thread, batch)
             self.found = mean_found(finder.tables.counts, lsh.bucket)
             before = thread.model, finder
+        data, rest = (train.inputs, train.labels), (own, assignment.fence, self.totals)
         self.train: Callable[[NDArray[np.int64]], None] = lambda rows: loop.train(
-            *before,
-            train.inputs,
-            train.labels,
-            rows,
-            settings,
-            assignment.hyper(RATE),
-            own,
-            assignment.fence,
-            self.totals,
+            *before, *data, rows, settings, assignment.hyper(RATE), *rest
         )
 
     def draw(self, rows: int) -> NDArray[np.int64]:

@@ -172,19 +172,10 @@ class RehearsedTrainer:
         return Transfers()
 
     def _train(self, rows: NDArray[np.int64], batch: int, rate: float) -> None:
-        train = self._assignment.train
+        train, rest = self._assignment.train, (self._head, self._line, self.replica.totals)
+        arrays = self._view, train.inputs, train.labels, rows
         self._steps[0] = self.replica.steps
-        self._loop.train(
-            self._view,
-            train.inputs,
-            train.labels,
-            rows,
-            self._settings(batch),
-            self._assignment.hyper(rate),
-            self._head,
-            self._line,
-            self.replica.totals,
-        )
+        self._loop.train(*arrays, self._settings(batch), self._assignment.hyper(rate), *rest)
         self.replica.steps = int(self._steps[0])
 
     def _settings(self, batch_size: int) -> BatchSettings:
