@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,16 +103,7 @@ def _append(segment: Segment, name: str, ends: _Ends, examples: Examples) -> _En
 
 
 def _examples(segment: Segment, name: str, features: int) -> Examples:
-    inputs = Inputs(*(_read_only(segment, f"{name}/inputs/{array}") for array in Inputs._fields))
-    labels = Labels(*(_read_only(segment, f"{name}/labels/{array}") for array in Labels._fields))
-    return Examples(inputs, labels, features)
-
-
-def _read_only(segment: Segment, name: str) -> NDArray[Any]:
-    """An array of `segment` that is read-only in all processes, which then share compiled kernels.
-
-    Numba compiles a kernel again for arrays that can be written.
-    """
-    array = segment.array(name).view()
-    array.flags.writeable = False
-    return array
+    """A set, read-only in all processes, which then share compiled kernels."""
+    inputs = Inputs(*(segment.array(f"{name}/inputs/{array}") for array in Inputs._fields))
+    labels = Labels(*(segment.array(f"{name}/labels/{array}") for array in Labels._fields))
+    return Examples(inputs, labels, features).read_only()
