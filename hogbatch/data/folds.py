@@ -5,7 +5,7 @@ replacement, as in cross-validation.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from hogbatch.data.scale import scaled
 from hogbatch.data.table.mean_labels import MeanLabels
 
 Sets: TypeAlias = Mapping[SetName, Examples]
+Rows = TypeVar("Rows", Inputs, Labels)
 
 
 def rows_of_member(data: LoadedData, number: int, seed: int) -> Sets:
@@ -53,21 +54,13 @@ def rows_of_member(data: LoadedData, number: int, seed: int) -> Sets:
 def joined(parts: Sequence[Examples]) -> Examples:
     """The rows of all `parts`, one after another; they have the same form."""
     inputs, labels = [each.inputs for each in parts], [each.labels for each in parts]
-    return Examples(
-        Inputs(
-            np.concatenate([each.dense for each in inputs]),
-            _pointers([each.indptr for each in inputs]),
-            np.concatenate([each.indices for each in inputs]),
-            np.concatenate([each.values for each in inputs]),
-        ),
-        Labels(
-            np.concatenate([each.values for each in labels]),
-            _pointers([each.indptr for each in labels]),
-            np.concatenate([each.indices for each in labels]),
-            np.concatenate([each.weights for each in labels]),
-        ),
-        parts[0].features,
-    )
+    return Examples(_joined(inputs), _joined(labels), parts[0].features)
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    """The arrays of several sets, one after another."""
+    arrays = [np.concatenate(each) for each in zip(*parts, strict=True)]
+    return type(parts[0])(*arrays)._replace(indptr=_pointers([each.indptr for each in parts]))
 
 
 def _pointers(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
