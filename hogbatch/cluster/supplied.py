@@ -267,17 +267,12 @@ class SuppliedCoordinator(Workforce):
             evaluating = not self.leases.evaluated.finished
             if evaluating != (self.phase == "evaluate"):
                 self.phase, to = "evaluate" if evaluating else "train", None
-            self._set_clock(now)
+            # The training clock runs while there are rows to train on.
+            trains = self.phase == "train" and not self.epochs.rows.finished
+            (self.progress.clock.run if trains else self.progress.clock.pause)(now)
         if self._loads or (self.phase == "evaluate" and self._exchanges):
             return commands  # the model is still being put in place
         return [*commands, *self.leases.hand_out(self.phase, now, to)]
-
-    def _set_clock(self, now: float) -> None:
-        """Let the training clock run while there are rows to train on."""
-        if self.phase == "train" and not self.epochs.rows.finished:
-            self.progress.clock.run(now)
-        else:
-            self.progress.clock.pause(now)
 
     def _ready(self) -> Ready:
         """The report of this server: the total speed of its workers."""

@@ -210,8 +210,9 @@ class Coordinator(Workforce):
             self.phase = "inspect"
             self.progress.begin_evaluation(now)
             commands += self._snapshot(with_checkpoint=self._checkpoint_is_due(now), now=now)
-        if self.phase in EVALUATING and self.leases.evaluated.finished:
-            commands += self._all_rows_evaluated(now)
+        evaluated = self.phase in EVALUATING and self.leases.evaluated.finished
+        if evaluated and not self.evaluator.measuring:
+            commands += self.evaluator.measure() or self._end_evaluation({}, now)
         elif self.phase == "evaluate" and self.leases.evaluation_is_stuck:
             self.phase = "drain"
             commands += self.evaluator.interrupt()
@@ -336,11 +337,6 @@ class Coordinator(Workforce):
             return [*self._keep_last(), *self._begin_test(now)]
         self.phase = "evaluate"
         return self.evaluator.begin()
-
-    def _all_rows_evaluated(self, now: float) -> list[Command]:
-        if self.evaluator.measuring:
-            return []
-        return self.evaluator.measure() or self._end_evaluation({}, now)
 
     def measured(self, metrics: Metrics, now: float) -> list[Command]:
         """Metrics of the rows that were evaluated are known."""

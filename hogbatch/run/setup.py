@@ -28,7 +28,6 @@ from hogbatch.errors import UsageError
 from hogbatch.events.event import Started
 from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.machine.budget import byte_size
-from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.machine.limits import check_limits
 from hogbatch.model.footprint import FLOAT, expect_memory
 from hogbatch.model.network import Network
@@ -159,12 +158,6 @@ def choose_run_dir(config: TrainConfig) -> Path:
     name = plain_name(config.data)
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path(RUNS) / f"{stamp}-{name}-{secrets.token_hex(2)}"
-
-
-def print_cache_note(console: Console) -> None:
-    """Print where kernels and data are cached, if that is not the usual directory."""
-    if note := find_cache_root().note:
-        console.say(note)
 
 
 def prepare(

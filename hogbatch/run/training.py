@@ -18,6 +18,7 @@ from hogbatch.events.names import EVENTS, MEMBERS, SERVERS
 from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import Observer
 from hogbatch.machine.allocator import return_freed_memory
+from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.policy.choose import find
 from hogbatch.run.assessment import assess
 from hogbatch.run.components import Outcome, RunComponents
@@ -38,7 +39,6 @@ from hogbatch.run.setup import (
     choose_run_dir,
     load_data,
     prepare,
-    print_cache_note,
 )
 from hogbatch.run.this_server import ThisServer
 from hogbatch.views.console import Console, PlainConsole
@@ -108,7 +108,8 @@ def open_run(
     """Set up a run that can be trained; its memory and files are released at the end."""
     check_environment(config)
     workers = platform.choose_workers(config, console)
-    print_cache_note(console)
+    if note := find_cache_root().note:
+        console.say(note)
     make_policy = platform.policy(find(config.policy))
     logs = [log_name(number) for number in range(len(workers))]
     logged = [file for name in config.log for file in FILES[name]]

@@ -170,7 +170,7 @@ class HashTables:
 
         `run_parts` may use several threads; the result does not depend on the parts.
         """
-        run = run_parts or _in_one_part
+        run = run_parts or (lambda function, count: function(0, count))
         functions = self._sets[self.current].functions
         if plan.redraw:
             functions = self._draw(plan.number)
@@ -223,10 +223,6 @@ class HashTables:
         lsh = self._lsh
         family, seed = FAMILIES[lsh.family], _seed(lsh.seed, build)
         return draw(family, self._fan_in, lsh.hashes, lsh.tables, lsh.bits, seed)
-
-
-def _in_one_part(function: Callable[[int, int], None], count: int) -> None:
-    function(0, count)
 
 
 def _seed(*numbers: int) -> int:

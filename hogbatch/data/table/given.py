@@ -32,20 +32,19 @@ def training_set(
     weights: Any,
     options: TableOptions,
     *,
-    source: str = "X",
     label_names: Sequence[str] = (),
     labels_of_rows: Callable[[int], RowLabels] | None = None,
 ) -> RawSet:
     """A training table `X` with labels `y`[N] and `weights`[N], to be encoded after the split.
 
-    `source` is the name of `X` in messages, and `label_names` are those of the labels; (): that of
-    `y`, if it is a series with one. `labels_of_rows`, if given, returns the labels of N rows in
-    place of `y`. UsageError or DataError for columns, lengths and values that cannot be used.
+    `label_names` are those of the labels; (): that of `y`, if it is a series with one.
+    `labels_of_rows`, if given, returns the labels of N rows in place of `y`. UsageError or
+    DataError for columns, lengths and values that cannot be used.
     """
-    table = table_of(X, lambda form: _not_dropped(form, options), source)
+    table = table_of(X, lambda form: _not_dropped(form, options), "X")
     rows = table.rows
     if not rows:
-        raise UsageError(f"{source}: expected a row and a column that is used; got none")
+        raise UsageError("X: expected a row and a column that is used; got none")
     labels = labels_of(y, rows, "y") if labels_of_rows is None else labels_of_rows(rows)
     kept, own_weights = used_rows(weights, rows)
     if kept is not None:
@@ -57,7 +56,7 @@ def training_set(
         table = replace(table, names=(*table.names, name), columns=columns)
     inspected = inspect(table, options, tuple(range(first, len(table.names))))
     if not inspected.kinds:
-        raise DataError(f"{source}: no column can be used as a feature; {inspected.note}")
+        raise DataError(f"X: no column can be used as a feature; {inspected.note}")
     for each in inspected.unexpected:
         row = int(each.rows[0] if kept is None else kept[each.rows[0]])
         raise DataError(f"{table.locate(row)}: {each.complaint}")
@@ -66,7 +65,7 @@ def training_set(
         features=0,
         labels=labels.labels,
         label_lists=labels.lists,
-        source=f"{source}, y",
+        source="X, y",
         classes_hint=labels.outputs,
         columns=Columns((), None, first),
         notes=(inspected.note,),

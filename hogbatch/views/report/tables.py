@@ -144,8 +144,11 @@ def results_table(runs: Sequence[ReportedRun]) -> ReportTable:
     header = HEADER if target is None else (*HEADER, f"seconds to {figure(target)}")
     rows = []
     for each in runs:
-        reached = () if target is None else (_seconds(first_below(each.run, kind, target)),)
-        rows.append((*_result_row(each, kind), *reached))
+        row = _result_row(each, kind)
+        if target is not None:
+            below = (found for loss, found in finite_losses(each.run, kind) if loss <= target)
+            row = (*row, _seconds(next(below, None)))
+        rows.append(row)
     numeric = frozenset(range(2, len(header)))
     return ReportTable("Results", header, tuple(rows), numeric, _results_note(runs, kind, target))
 
@@ -208,11 +211,6 @@ def common_loss(runs: Sequence[ReportedRun]) -> float | None:
     kind = compared_loss(runs)
     losses = [[loss for loss, _ in finite_losses(each.run, kind)] for each in runs]
     return max(map(min, losses)) if all(losses) else None
-
-
-def first_below(run: RunState, kind: LossKind, target: float) -> Evaluation | None:
-    """The first evaluation with a loss of at most `target`."""
-    return next((each for loss, each in finite_losses(run, kind) if loss <= target), None)
 
 
 def _seconds(evaluation: Evaluation | None) -> str:
