@@ -223,10 +223,8 @@ class Pipeline:
         progress = interval.progress
         self._replica.discard()
         yield from self._wait_for_exchange()
-        progress.rows, progress.too_large = (
-            interval.start - progress.lease.start,
-            progress.lease.batch_size,
-        )
+        progress.rows = interval.start - progress.lease.start
+        progress.too_large = progress.lease.batch_size
         self._exchange.skip(Interval(progress, interval.start, interval.start, last=True))
         self._trainer.release()
 

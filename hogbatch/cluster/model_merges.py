@@ -252,11 +252,8 @@ class ModelMerges:
         self._model.merges[0] += 1
         if message.sample:
             self.mean.sample()
-        seconds, cpu_seconds = (
-            time.perf_counter() - self._began,
-            time.thread_time() - self._cpu_began,
-        )
-        return Applied(message.merge, seconds, cpu_seconds)
+        seconds = time.perf_counter() - self._began
+        return Applied(message.merge, seconds, time.thread_time() - self._cpu_began)
 
     def _load(self) -> Loaded:
         """Begin with the model that was written to the shared memory."""

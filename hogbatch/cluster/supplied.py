@@ -192,9 +192,8 @@ class SuppliedCoordinator(Workforce):
         """Report that the request of a message has been carried out."""
         self._exchanges -= 1
         self._loads -= isinstance(step.message, UseModel)
-        if (
-            isinstance(answer, Loaded) and answer.changed
-        ):  # copies that workers have are out of date
+        if isinstance(answer, Loaded) and answer.changed:
+            # Copies that workers have are out of date.
             self.recovery.rollbacks.total += 1
         answers: list[Command] = [] if answer is None else [Answer(answer)]
         return answers + self._advance(now)

@@ -75,9 +75,8 @@ class Evaluator:
         Decides the end of the run where the target is met or the validation loss has stalled.
         """
         progress, ending, roster = self.progress, self.ending, self.leases.roster
-        repeats = (
-            progress.rows == progress.evaluated_rows > 0
-        )  # of a run that is resumed at its end
+        # The last evaluation of a run that is resumed at its end.
+        repeats = progress.rows == progress.evaluated_rows > 0
         diverged = too_many_skipped(progress.trained)
         commands = self.recovery.warn(progress.trained, self.plan.learning_rate.base)
         seconds = progress.seconds(now)

@@ -69,9 +69,8 @@ class StoppingCriteria:
     keep: Literal["best", "last"]
     wait_for_workers: float  # seconds without any worker after which the run fails
     patience: float = 0  # epochs without a better model after which the run ends; 0: never
-    metric: str | None = (
-        None  # of the validation rows, by which models are compared; None: the loss
-    )
+    # of the validation rows, by which models are compared; None: the loss
+    metric: str | None = None
     by_epoch: bool = False  # evaluate after each epoch, regardless of the time
     average: bool = False  # evaluate and keep the moving mean of the model
     max_rows: int | None = None  # trained on; a row counts once per epoch

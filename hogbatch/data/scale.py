@@ -258,9 +258,8 @@ def _dense_in_scale(statistics: ColumnStatistics) -> NDArray[np.bool_]:
 def _sparse_in_scale(statistics: ColumnStatistics) -> NDArray[np.bool_]:
     lowest, highest = SPARSE_RANGE
     within = (statistics.largest >= lowest) & (statistics.largest <= highest)
-    in_scale: NDArray[np.bool_] = within | (
-        statistics.largest == 0
-    )  # 0: the feature does not occur
+    # 0: the feature does not occur.
+    in_scale: NDArray[np.bool_] = within | (statistics.largest == 0)
     return in_scale
 
 

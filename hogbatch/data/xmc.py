@@ -38,9 +38,8 @@ def read(path: Source, options: ReadOptions) -> RawSet:
     line_format = SparseFormat(libsvm=False, base=0, features=header.features, labels=header.labels)
     rows, summary, skipped = sparse.read_rows(file, rest, line_format)
     rows = _check_row_count(rows, header, skipped.total, path)
-    skipped.check(
-        path, len(rows.lines), options.bad_lines
-    )  # again: blank lines at the end are not rows
+    # Again: blank lines at the end are not rows.
+    skipped.check(path, len(rows.lines), options.bad_lines)
     return RawSet(
         inputs=csr_inputs(rows.indptr, rows.indices, rows.values),
         features=header.features,

@@ -16,11 +16,8 @@ def assess(components: RunComponents, finish: Finish) -> Iterator[BaselineMeasur
 
     There is no baseline of data that are divided among servers.
     """
-    setup, recorder, progress = (
-        components.setup,
-        components.recorder,
-        components.coordinator.progress,
-    )
+    setup, recorder = components.setup, components.recorder
+    progress = components.coordinator.progress
     data, network, results = setup.data, setup.network, recorder.results
     if isinstance(data, LoadedData) and results:
         loss, encoding = LOSSES[network.loss], data.encoding

@@ -203,9 +203,8 @@ def prepare(
         console.say("refit: a second run follows, on training and validation rows")
     elif config.refit:
         console.say(f"refit: training ends after {config.max_rows:,} rows")
-    size = (
-        FLOAT * network.parameters * (2 + OPTIMIZERS[config.optimizer].slots)
-    )  # with the best one
+    arrays = 2 + OPTIMIZERS[config.optimizer].slots  # with the best parameters
+    size = FLOAT * network.parameters * arrays
     if config.checkpoint_seconds and checkpoints_kept(size) == 1:
         console.say(f"a checkpoint has up to {byte_size(size)}: only the last one is kept")
     needed = memory_for(config, data, network, plan, workers)

@@ -95,12 +95,8 @@ class Snapshots:
         expect_in_place: Callable[[], None] = lambda: None,
     ) -> None:
         self._model, self._network, self._into = model, network, into
-        self._describe, self._initialise, self._after_roll_back = (
-            describe,
-            initialise,
-            after_roll_back,
-        )
-        self._expect_in_place = expect_in_place
+        self._describe, self._initialise = describe, initialise
+        self._after_roll_back, self._expect_in_place = after_roll_back, expect_in_place
         self._large = sum(array.nbytes for array in model.arrays.values()) > LARGE
         self._copies: list[SharedModel] = []
         self._last: SharedModel | None = None  # of these copies

@@ -22,9 +22,8 @@ class Restarts:
     maximum: int = MAX_RESTARTS
     times: int = 0  # restarts since it last finished a lease
     deaths: int = 0  # since then
-    due_at: float | None = (
-        None  # time of its next start; None: it is running, or will not be restarted
-    )
+    # time of its next start; None: it is running, or will not be restarted
+    due_at: float | None = None
     _first_death: float = 0.0  # since then
     _recent: deque[float] = field(default_factory=deque)  # times of deaths within RECENT_S
 

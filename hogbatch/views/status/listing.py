@@ -90,9 +90,8 @@ def _listed(path: Path) -> ListedRun:
 
 def _fields(report: RunReport) -> ListedRun:
     run, best = report.run, report.run.best
-    metric, value = (
-        next(iter(best.validation_values.items()), (None, None)) if best else (None, None)
-    )
+    values = best.validation_values if best else {}
+    metric, value = next(iter(values.items()), (None, None))
     # those that have not left, or all of them if none is there
     devices = [worker.device for worker in run.present or run.workers]
     kinds = Counter(each if each.startswith("cpu") else each.partition(":")[0] for each in devices)
