@@ -51,6 +51,11 @@ class BackboneLayer:
         return math.prod(self.outputs)
 
     @property
+    def patches(self) -> int:
+        """The values that NumPy and GPUs copy for a row, besides those in memory."""
+        return 0
+
+    @property
     def products(self) -> int:
         """The multiplications for a row."""
         return 0
@@ -101,9 +106,8 @@ class Convolution(BackboneLayer):
         return {"weight": deviation(activation, cells * self.inputs[2], cells * self.filters)}
 
     @property
-    def values(self) -> int:
-        """The values in memory for a row: those of all patches, and the outputs."""
-        return math.prod(self.outputs) + self.products // self.filters
+    def patches(self) -> int:
+        return self.products // self.filters
 
     @property
     def products(self) -> int:

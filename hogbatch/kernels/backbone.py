@@ -125,7 +125,7 @@ class Backbone:
 
 
 def aligned_parts(empty: Empty, sizes: Sequence[int]) -> tuple[Floats, list[Floats]]:
-    """Return an array, and its parts of these sizes, aligned as matrix products are fast."""
+    """Return an array, and parts of it of these sizes that are aligned for matrix products."""
     step = ALIGNMENT // 4
     begins = [0, *accumulate(-(-size // step) * step for size in sizes)]
     whole = empty((begins[-1],))
@@ -151,9 +151,9 @@ class ConvolutionByPatches:
     def __init__(self, layer: Convolution, rows: int, kernels: Kernels, empty: Empty) -> None:
         self._layer, self._kernels = layer, kernels
         self._positions = math.prod(layer.outputs[:2])
-        cells = layer.height * layer.width * layer.inputs[2]
-        self._rows = min(rows, max(1, PATCH_VALUES // (self._positions * cells)))
-        self._patches = empty((self._rows * self._positions, cells))
+        self._rows = min(rows, max(1, PATCH_VALUES // layer.patches))
+        shape = self._rows * self._positions, layer.patches // self._positions
+        self._patches = empty(shape)
         self.values = (self._patches,)
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:

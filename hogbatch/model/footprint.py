@@ -213,9 +213,9 @@ def _working_memory(sizes: RunSizes) -> int:
     output_major = network.output_major
     widths = below if output_major else [*below, last]
     dense = 0 if sizes.sparse else stored_width(network.layers[0].fan_in)
+    widest = max([dense, *widths], default=1)
     if network.backbone is not None:  # values and gradients of its layers
         dense += network.features + sum(layer.values for layer in network.backbone.layers)
-    widest = max([dense, *widths], default=1)
     # Activations, gradients, and scratch of the backward pass (kernels/cpu/network.py).
     cells = max(sizes.batch, EVALUATION_ROWS) * 2 * (dense + sum(widths) + widest)
     cells += 48 * (max(sizes.batch, EVALUATION_ROWS) + widest)

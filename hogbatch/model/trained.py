@@ -309,7 +309,7 @@ class Model:
         """The widths of the intermediate results."""
         *below, last = (layer.width for layer in self.network.layers)
         if self.network.backbone is not None:
-            below += (layer.values for layer in self.network.backbone.layers)
+            below += (layer.values + layer.patches for layer in self.network.backbone.layers)
         return [*below, last * len(self.members) if self.others else min(last, OUTPUTS)]
 
     def score_blocks(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hogbatch.config import lsh
+from hogbatch.config.backbone import Backbone
 from hogbatch.config.values import WorkerRequest
 from hogbatch.errors import UsageError
 from hogbatch.machine import budget
@@ -60,6 +61,15 @@ def test_a_team_has_slots_and_batches_together():
     assert (one[name], two[name]) == (0, DENSE.thread_state)
     assert alone == cpu_worker(DENSE, 8)
     assert two[working] - one[working] == one[working] - alone[working] > 0
+
+
+def test_a_thread_copies_no_patches_of_pictures():
+    backbone = Backbone.parse("28x28x16,conv:16x3x3,pool:28")
+    network = Network.build(backbone.features, (), 2, "relu", "softmax", backbone=backbone)
+    sizes, values = RunSizes(network, 1, 10**6, 1000, sparse=False), 2 * 28 * 28 * 16
+    two = cpu_worker(sizes, 2)["working memory of threads"]
+    one = cpu_worker(sizes, 1)["working memory of threads"]
+    assert two - one == pytest.approx(2 * 256 * 4 * values, rel=0.01)  # with gradients
 
 
 def test_a_large_model_is_copied_once_and_a_small_one_several_times():
