@@ -4,12 +4,15 @@ X    a matrix [N, F] of any real dtype, a list of lists, a SciPy sparse matrix o
      or a data frame or dictionary of columns of numbers (see `frames`)
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.backbone import show_shape
+from hogbatch.config.layers import Shape
 from hogbatch.data import csr, frames
 from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs, raw_inputs
 from hogbatch.data.raw import (
@@ -77,14 +80,18 @@ def inputs_of(values: Any, name: str, known: Sequence[str] = ()) -> tuple[RawInp
     return raw_inputs(dense), dense.shape[1]
 
 
-def flat_rows(rows: Any) -> Any:
+def flat_rows(rows: Any, shape: Shape = ()) -> Any:
     """Arrays of pictures or sequences, [N, H, W], [N, H, W, C] or [N, T, F], as a matrix [N, F].
 
-    Anything else is returned as it is.
+    Anything else is returned as it is. UsageError unless each row has the `shape`, if it is given;
+    sizes of 1 are not compared.
     """
-    if isinstance(rows, np.ndarray) and rows.ndim in (3, 4):
-        return rows.reshape(len(rows), -1)
-    return rows
+    if not isinstance(rows, np.ndarray) or rows.ndim not in (3, 4):
+        return rows
+    own = rows.shape[1:]
+    if shape and [n for n in own if n > 1] != [n for n in shape if n > 1]:
+        raise UsageError(f"expected rows of shape {show_shape(shape)}; got {show_shape(own)}")
+    return rows.reshape(len(rows), math.prod(own))
 
 
 def is_sparse(rows: Any) -> bool:

@@ -15,9 +15,12 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from hogbatch.config.backbone import shape_of, show_shape
+from hogbatch.config.layers import Shape
 from hogbatch.config.train import FLAGS
 from hogbatch.data.encode import Encoding
 from hogbatch.data.frames import is_frame
+from hogbatch.data.memory import flat_rows, is_sparse
 from hogbatch.data.order import FEW_ROWS
 from hogbatch.errors import UsageError
 from hogbatch.estimators.coefficients import coefficients, column_norms
@@ -38,6 +41,12 @@ class HogbatchEstimator(BaseEstimator):
     hidden : "auto", tuple of int or int
         Widths of the hidden layers; () is a linear model; "auto": (512, 512), or for sparse rows
         of one class or number (256,), or () if there are more features than rows.
+    layers : str
+        Layers of a network for pictures or sequences, in place of `hidden`, such as
+        "conv:32x3x3,relu,pool:2,dense:128" (docs/pictures.md). `X` is then an array [N, H, W],
+        [N, H, W, C] or [N, T, F], or rows of numbers.
+    input_shape : str
+        Shape of a picture of `layers` as in "28x28x1"; needed for rows of numbers.
     activation : "relu", "selu", "sigmoid" or "tanh"
     members : int or None
         Number of models whose predictions are averaged. They have different seeds, and hold out
@@ -96,6 +105,8 @@ class HogbatchEstimator(BaseEstimator):
     """
 
     hidden: Any = field(default="auto", kw_only=False)
+    layers: str = ""
+    input_shape: str = ""
     activation: str = "relu"
     members: int | None = None
     recipe: str = "auto"
@@ -125,7 +136,8 @@ class HogbatchEstimator(BaseEstimator):
     verbose: bool = False
 
     # Set by `fit` and `partial_fit`.
-    n_features_in_: int = field(init=False)  # F
+    n_features_in_: int = field(init=False)  # F, the values of a row
+    input_shape_: Shape = field(init=False)  # (height, width, channels) with `layers`, else ()
     trained_: Trained = field(init=False)
     # training loss, about once per epoch, before refit
     loss_curve_: list[float] = field(init=False)
@@ -135,7 +147,8 @@ class HogbatchEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = tags.input_tags.allow_nan = tags.input_tags.string = True
+        tags.input_tags.allow_nan = tags.input_tags.string = True
+        tags.input_tags.three_d_array, tags.input_tags.sparse = bool(self.layers), not self.layers
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -173,8 +186,15 @@ class HogbatchEstimator(BaseEstimator):
     def _rows(self, X: Any, *, reset: bool, least: int = 1) -> Any:
         """`X` as rows that `hogbatch.train` takes, at least `least` of them.
 
-        Data frames are not converted, because their columns have types.
+        Data frames are not converted, because their columns have types. Pictures become flat rows.
         """
+        if reset:
+            self.input_shape_ = ()
+        if reset and self.layers:
+            found = getattr(X, "shape", np.shape(X))[1:]
+            self.input_shape_ = shape_of(self.layers, self.input_shape, found)
+        if self.input_shape_ and not (is_frame(X) or is_sparse(X)):
+            X = flat_rows(np.asarray(X), self.input_shape_)
         return validate_data(
             self,
             X,
@@ -246,10 +266,14 @@ class HogbatchEstimator(BaseEstimator):
         settings = {name: _plain(value) for name, value in parameters.items() if name in FLAGS}
         settings.pop("class_weight", None)  # it may be a dict, which is not a setting
         settings["hidden"] = _widths(self.hidden, earlier)
+        if earlier is not None:
+            settings["layers"] = earlier.layers
+        if self.input_shape_:
+            settings["input_shape"] = show_shape(self.input_shape_)
         if earlier is not None and self.recipe == "auto":  # other rows might have another one
             settings["recipe"] = earlier.recipe
-        if settings["hidden"] is None and part:  # its rows may be few of all rows
-            settings["hidden"] = HIDDEN
+        if part and settings["hidden"] is None and not self.input_shape_:
+            settings["hidden"] = HIDDEN  # its rows may be few of all rows
         if self.members is None and self.warm_start:
             settings["members"] = 1
         if part or self.warm_start:  # later fits may have the same rows, whose labels are in means

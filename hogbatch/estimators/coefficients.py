@@ -69,7 +69,7 @@ def column_norms(model: Model, columns: int) -> Floats:
 
 def _linear(model: Model) -> Coefficients:
     """The weights [C, F] and the bias [C] of the only layer."""
-    if len(model.layers) > 1 or model.others:
+    if not model.network.linear or model.others:
         raise AttributeError(
             "only single linear models have coefficients: fit with hidden=(), members=1"
         )

@@ -43,6 +43,7 @@ class Trained:
     validation_losses: list[float]  # at each of them; [] without validation rows
     epochs: float
     recipe: str = "auto"
+    layers: str = ""
 
 
 @dataclass(frozen=True)  # no slots: `run` calls that of the base class
@@ -111,4 +112,5 @@ def train_rows(
     epochs = [each for each in histories[0] if each["epochs"] >= 1]
     losses = [each["train_loss"] for each in epochs]
     validated = [loss for each in epochs if (loss := each["validation_loss"]) is not None]
-    return Trained(run.model, states[-1], losses, validated, run.summary["epochs"], run.recipe)
+    found = run.summary["epochs"], run.recipe, config.layers
+    return Trained(run.model, states[-1], losses, validated, *found)

@@ -272,7 +272,9 @@ class Model:
         """The caller's rows, with their columns in the order of the features, or encoded."""
         if self.table is not None and not isinstance(inputs, Inputs | DoubleInputs):
             return encode(inputs, self.table, "X")
-        return as_inputs(flat_rows(inputs), self.network.features, self.feature_names or ())
+        backbone = self.network.backbone
+        flat = flat_rows(inputs, () if backbone is None else backbone.inputs)
+        return as_inputs(flat, self.network.features, self.feature_names or ())
 
     @property
     def loss(self) -> Loss:
