@@ -1,6 +1,8 @@
 """Networks with convolutions in whole runs, from files and from Python."""
 
 import json
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from sklearn.datasets import load_digits
 import hogbatch
 from hogbatch.model.file import load_model
 from tests.integration.test_bad_input import assert_refused
+from tests.support.doc_programs import program
 from tests.support.fault_injection import cli
 
 LAYERS = "conv:16x3x3,relu,pool:2,conv:16x3x3,relu,dense:32"
@@ -117,3 +120,23 @@ def test_several_servers_train_one_model_of_pictures(files, tmp_path):
     model = load_model(tmp_path / "run" / "model.safetensors")
     assert model.network.backbone.inputs == (8, 8, 1)
     assert (model.predict(PICTURES) == Y).mean() > 0.9
+
+
+def test_the_documented_program_classifies_time_series(monkeypatch, capsys):
+    """Each class has a direction of its own, and each sequence a length."""
+    random, directions = np.random.default_rng(0), np.eye(3, 12)
+
+    def load(split):
+        labels = random.integers(0, 3, 90)
+        steps = random.integers(7, 30, 90)
+        return [
+            np.outer(directions[n], np.ones(t)) for n, t in zip(labels, steps, strict=True)
+        ], labels
+
+    monkeypatch.setitem(sys.modules, "aeon", ModuleType("aeon"))
+    datasets = ModuleType("aeon.datasets")
+    datasets.load_japanese_vowels = load
+    monkeypatch.setitem(sys.modules, "aeon.datasets", datasets)
+    smaller = {"conv1d:128x8,relu,conv1d:256x5,relu,conv1d:128x3,relu,mean": "conv1d:8x3,relu,mean"}
+    exec(program("aeon", smaller, "pictures.md"), {})
+    assert float(capsys.readouterr().out.splitlines()[-1]) > 0.9
