@@ -184,11 +184,12 @@ class LearningConfig:
     label_vectors: str = Group.MODEL.choice(
         "auto",
         "addition of the similarity of a row to the training rows of each label, see "
-        "docs/slide.md; auto: with --output lsh and sparse rows; WEIGHT:EXPONENT instead of those "
-        "that are best on the validation rows",
+        "docs/slide.md; auto: with --output lsh and sparse rows; WEIGHT:EXPONENT, and the "
+        "TEMPERATURE by which all scores are divided, instead of those that are best on the "
+        "validation rows",
         ("auto", "on", "off"),
-        "WEIGHT:EXPONENT",
-        r"\d{1,6}(\.\d{1,6})?:-?\d(\.\d{1,6})?",
+        "WEIGHT:EXPONENT[:TEMPERATURE]",
+        r"\d{1,6}(\.\d{1,6})?:-?\d(\.\d{1,6})?(:(?=.*[1-9])\d{1,6}(\.\d{1,6})?)?",
     )
     nearest_rows: str = Group.MODEL.choice(
         "auto",

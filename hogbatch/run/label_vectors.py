@@ -87,18 +87,13 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
         return model
     components.console.busy("adding label vectors")
     sources = build_sources(setup.loaded.train, model.network.outputs, setup.has_nearest_rows)
-    known, setting = recorder.results, fixed(setup.config, sources)
+    known, sets = recorder.results, setup.loaded.sets
+    held_out = sets["validation"] if "validation" in known else None
+    weights, temperature = decide(model, sources, setup.config, held_out)
+    model, setting = divided(model, temperature), weights.divided(temperature)
     branches: dict[str, object] = {}
-    weights, temperature = setting, 1.0
-    for name, (_, network) in known.items():  # the validation rows are first, and choose
-        rows, metric = setup.loaded.sets[name], next(iter(network))
-        if name == "validation":
-            weights = choose(model, sources, setup.config, sample(rows, MAX_RANKED, model))
-            if weights.weight and not model.others:
-                some = sample(rows, MAX_SCORES, model)
-                temperature = temperature_of(sources.added_to(model, weights), some)
-                model = divided(model, temperature)
-            setting = weights.divided(temperature)
+    for name, (_, network) in known.items():
+        rows, metric = sets[name], next(iter(network))
         found = measure_best(model, sources, [setting], rows)
         values = {metric: found.values[metric], **found.values}
         alone = {"network": network[metric], **found.alone}
@@ -118,11 +113,26 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
     return sources.added_to(model, setting)
 
 
+def decide(
+    model: Model, sources: Sources, config: TrainConfig, held_out: Examples | None
+) -> tuple[Setting, float]:
+    """The setting and the temperature of a model: the user's, or by validation rows."""
+    given = config.label_vectors.split(":")[2:]
+    temperature = float(given[0]) if given else 1.0
+    if held_out is None:
+        return fixed(config, sources), temperature
+    weights = choose(model, sources, config, sample(held_out, MAX_RANKED, model))
+    if weights.weight and not given and not model.others:
+        some = sample(held_out, MAX_SCORES, model)
+        temperature = temperature_of(sources.added_to(model, weights), some)
+    return weights, temperature
+
+
 def fixed(config: TrainConfig, sources: Sources) -> Setting:
     """The setting without validation rows: the user's, or else the default."""
     weight, exponent, rows = DEFAULT
     if ":" in config.label_vectors:
-        weight, exponent = map(float, config.label_vectors.split(":"))
+        weight, exponent = map(float, config.label_vectors.split(":")[:2])
     if config.nearest_rows != "auto":
         rows = float(config.nearest_rows.replace("off", "0"))
     return Setting(weight, exponent, rows if sources.nearest and weight else 0.0)

@@ -370,6 +370,8 @@ def _no_label_vectors(config: TrainConfig, data: DataFacts) -> str | None:
         return "a hashed output layer (--output lsh)"
     if not data.train_sizes.sparse:
         return "sparse rows; these are dense"
+    if config.label_vectors.count(":") == 2 and (config.members or 1) > 1:
+        return "one model, without --members; remove the temperature, or --members"
     return None if config.data_copies is None else "all rows on each server, without --data-copies"
 
 

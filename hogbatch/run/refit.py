@@ -34,7 +34,8 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         if config.temperature == "auto":
             config = replace(config, temperature=f"{first.summary['temperature'] or 1:.6f}")
         if chosen := first.summary["label_vectors"]:
-            weight = f"{chosen['weight']:.6f}:{chosen['exponent']:.6f}"
+            names = "weight", "exponent", "temperature"
+            weight = ":".join(f"{chosen[name]:.6f}" for name in names)
             rows = f"{chosen['rows']:.6f}" if chosen["rows"] else "off"
             config = replace(config, label_vectors=weight, nearest_rows=rows)
     return execute(replace(config, validation_fraction=0.0))

@@ -53,6 +53,7 @@ def default_members(config: TrainConfig, data: LoadedData, plan: Plan, network: 
     """
     given = (config.init, config.resume, config.max_seconds, config.max_rows, config.target_loss)
     single = any(each is not None for each in given) or config.refit or config.hidden == ()
+    single = single or config.label_vectors.count(":") == 2
     if single or config.keep != "best" or not data.validation_drawn:
         return 1
     rows = data.train.rows + data.sets["validation"].rows

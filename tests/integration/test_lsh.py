@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from hogbatch import load_model
+
 ROWS, FEATURES, LABELS, EPOCHS = 4000, 2000, 1500, 6
 TRAINING = ("--hidden", 64, "--loss", "softmax", "--optimizer", "adam", "--lr", 0.005)
 BATCH = ("--cpu-batch", 32, "--epochs", EPOCHS)
@@ -102,6 +104,33 @@ def test_label_vectors_are_weighted_by_the_validation_rows(data, main, tmp_path,
         [line.split(":")[0] for line in each.stdout.splitlines()] for each in (exact, done)
     )
     assert np.mean([one == other for one, other in zip(labels, found, strict=True)]) > 0.95
+
+
+def test_a_second_run_has_the_weights_and_the_temperature_of_the_first_one(data, main, tmp_path):
+    """Its scores are divided by the temperature, too: they are halved by twice the temperature."""
+    train, *_, test = data
+    common = (*BATCH, "--output", "lsh", "--epochs", 1, "--deterministic", "--refit", "-q")
+    models = []
+
+    def second_run(name, *flags):
+        run_dir = ("--run-dir", tmp_path / name)
+        done = main("train", train, "--test", test, *TRAINING, *common, *flags, *run_dir)
+        assert done.returncode == 0, done.stderr
+        models.append(load_model(tmp_path / name / "model.safetensors"))
+        return json.loads((tmp_path / name / "summary.json").read_text())
+
+    summary = second_run("refit")
+    first = json.loads((tmp_path / "refit/previous-run/summary.json").read_text())["label_vectors"]
+    weights = [first[name] for name in ("weight", "exponent", "rows", "temperature")]
+    found = [summary["label_vectors"][name] for name in ("weight", "exponent", "rows")]
+    assert found == pytest.approx(weights[:3]) and weights[3] != 1
+    weights[3] *= 2
+    vectors, rows = "{0}:{1}:{3:.6f}".format(*weights), f"{weights[2]}"
+    given = ("--label-vectors", vectors, "--nearest-rows", rows, "--max-rows", summary["rows"])
+    second_run("halved", *given)
+    inputs = np.eye(20, FEATURES, dtype=np.float32)
+    one, other = (model.scores(inputs) for model in models)
+    np.testing.assert_allclose(one, 2 * other, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(

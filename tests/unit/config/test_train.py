@@ -135,8 +135,9 @@ def test_flags_override_the_file_and_the_file_overrides_the_defaults(toml):
         ),
         (
             "label-vectors",
-            "3",
-            "label-vectors must be one of auto, on, off, WEIGHT:EXPONENT; got '3'",
+            "3:0.5:0.0",
+            "label-vectors must be one of auto, on, off, WEIGHT:EXPONENT[:TEMPERATURE]; got "
+            "'3:0.5:0.0'",
         ),
         ("nearest-rows", "on", "nearest-rows must be one of auto, off, WEIGHT; got 'on'"),
         ("cpu-batch", "1:x", "cpu-batch: expected rows as in \"1:64\"; got '1:x'"),

@@ -9,7 +9,7 @@ import pytest
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.batch import Examples, dense_inputs, multi_labels
 from hogbatch.run import label_vectors
-from hogbatch.run.label_vectors import Sources, choose, divided, temperature_of
+from hogbatch.run.label_vectors import Setting, Sources, choose, decide, divided, temperature_of
 from tests.support.trained_models import model_for
 
 RANDOM = np.random.default_rng(5)
@@ -26,6 +26,13 @@ def test_it_undoes_what_makes_the_differences_of_scores_too_large(temperature):
     rows = Examples(INPUTS, lists, 5)
     found = temperature_of(divided(model, 1 / temperature), rows)
     assert found == pytest.approx(temperature, rel=0.1)
+
+
+@pytest.mark.parametrize(("given", "temperature"), [("3:0.5", 1.0), ("3:0.5:2.5", 2.5)])
+def test_without_validation_rows_the_user_sets_the_temperature(given, temperature):
+    config = TrainConfig("data", label_vectors=given, nearest_rows="off")
+    found = decide(None, Sources(None, None, None), config, None)
+    assert found == (Setting(3.0, 0.5), temperature)
 
 
 @pytest.mark.parametrize("best", [4.0, 32.0, 128.0])

@@ -144,6 +144,8 @@ def test_label_vectors_need_a_hashed_layer_and_sparse_rows():
         for setting in ("on", "2:0.25"):
             with pytest.raises(UsageError, match=f"^--label-vectors {setting} needs {need}"):
                 planned("multilabel", 20, sizes, label_vectors=setting, **flags)
+    with pytest.raises(UsageError, match=r"--label-vectors 2:0\.25:3 needs one model"):
+        planned("multilabel", 20, sparse, output="lsh", label_vectors="2:0.25:3", members=2)
 
 
 def test_nearest_rows_need_label_vectors_and_few_training_rows():
