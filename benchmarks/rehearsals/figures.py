@@ -14,15 +14,6 @@ from benchmarks.rehearsals.methods import TOGETHER, batch_of
 from benchmarks.rehearsals.sets import SETS
 
 Json = dict[str, Any]
-COLOURS = {
-    "cpu": "#1f77b4",
-    "cpu fixed": "#9ecae1",
-    "hogwild fixed": "#9467bd",
-    "gpu fixed": "#2ca02c",
-    "gpus fixed": "#98df8a",
-    "hogbatch": "#ff7f0e",
-    "adaptive": "#d62728",
-}
 SHADES = {"cpu": "#1f77b4", "gpu": "#2ca02c"}
 DASHES = {"adaptive": "-", "hogbatch": ":"}
 SIZE_INCHES = (7.6, 5.8)
@@ -56,7 +47,7 @@ def draw(chosen: dict[str, Json], place: tuple[str, str], path: Path) -> None:
     with saved_figure(path, 2, 2, SIZE_INCHES) as (figure, axes):
         for panel, axis in zip(axes[0], ("seconds", "epochs"), strict=True):
             _losses(panel, chosen, axis, list(targets))
-        together = {name: run for name, run in chosen.items() if name in TOGETHER}
+        together = {name: run for name, run in chosen.items() if all(run["devices"].values())}
         _utilization(axes[1][0], together or chosen)
         _updates(axes[1][1], chosen)
         for panel in axes.flatten():
@@ -87,7 +78,7 @@ def _losses(panel: Any, chosen: dict[str, Json], axis: str, targets: Sequence[fl
         points = normalised(run, best, axis)
         at, heights = zip(*points, strict=True) if points else ((), ())
         label = f"{name} ({run['method'].partition('-')[2]})" if "fixed" in name else name
-        panel.plot(at, heights, label=label, color=COLOURS[name], linewidth=1.3, marker=".")
+        panel.plot(at, heights, label=label, linewidth=1.3, marker=".")
     for target in targets:
         panel.axhline(best / target, color="black", linewidth=0.7, linestyle=":")
     panel.set_xscale("log")
@@ -120,7 +111,7 @@ def _updates(panel: Any, chosen: dict[str, Json]) -> None:
     bottom = [0.0] * len(chosen)
     for device, shade in SHADES.items():
         shares = [(run["devices"][device] or {"share": 0.0})["share"] for run in chosen.values()]
-        names = [name.replace(" ", "\n") for name in chosen]
+        names = [name.replace(" ", "\n").replace("-", "-\n") for name in chosen]
         bars = panel.bar(names, shares, bottom=bottom, color=shade, label=device.upper())
         labels = [f"{share:.2f}" if share else "" for share in shares]
         panel.bar_label(bars, labels, label_type="center", fontsize=7)
