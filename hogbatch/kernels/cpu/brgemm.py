@@ -6,6 +6,8 @@ registers (Georganas et al. 2020, "Harnessing Deep Learning via a Single Buildin
 or written. Layers aligned to 64 bytes are fastest.
 """
 
+import numpy as np
+
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu.intrinsics import address, dot, outer, transpose_square
 from hogbatch.kernels.cpu.simd import WIDTH
@@ -67,9 +69,9 @@ def multiply(m, n, k, a, b, c, epilogue):
         return
     widest = best_tile_width(m)
     row_by_row = k * n <= MAX_CACHED_FLOATS
-    remaining, column = n // WIDTH, 0
+    remaining, column = n // WIDTH, np.int64(0)  # no literal type, here and below
     while column < n:  # one call, because a call with other constants would be compiled again
-        vectors, lanes, same = 1, n - column, 1
+        vectors, lanes, same = np.int64(1), n - column, np.int64(1)
         if remaining > 0:
             panels = -(-remaining // widest)
             vectors, lanes = -(-remaining // panels), WIDTH  # split evenly
