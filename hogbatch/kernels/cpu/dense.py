@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hogbatch.jit import kernel
+from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import (
     ADDITIVE,
     BOUNDED,
@@ -145,7 +145,7 @@ def transposed_product(x, grad, out):
     multiply(fan_in, out.shape[1], batch, left, matrix(grad), matrix(out), store)
 
 
-@kernel
+@inlined
 def dense_step(kind, hyper, x, fan_in, scaled, grad, slots, weights, below, space):
     """Backward and update of a layer, block by block of its weights[:fan_in, H].
 
@@ -161,7 +161,7 @@ def dense_step(kind, hyper, x, fan_in, scaled, grad, slots, weights, below, spac
         update_block(kind, hyper, x, scaled, slots, weights, first, rows, space)
 
 
-@kernel
+@inlined
 def update_block(kind, hyper, x, scaled, slots, weights, first, rows, space):
     """Update weights[first : first + rows, H] from x[B, K] and `scaled`[B, H] of `scale_rows`."""
     batch, fan_out = scaled.shape

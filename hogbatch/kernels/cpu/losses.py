@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.jit import kernel, reduction
+from hogbatch.jit import inlined, kernel, reduction
 from hogbatch.kernels.contract import (
     ABSOLUTE,
     BINARY,
@@ -279,7 +279,7 @@ def store_scores(rows, width, scores, stored):
             find_best(width, scores[b], stored.best[rows[b]])
 
 
-@kernel
+@inlined
 def row_metrics(kind, labels, row, width, weight, scores, totals):
     """Add one row to the metrics of its loss."""
     if kind in LABEL_LISTS:
@@ -303,7 +303,7 @@ def row_metrics(kind, labels, row, width, weight, scores, totals):
             totals[METRIC_SUMS] += weight * difference * difference
 
 
-@reduction
+@inlined
 def loss_and_metrics(kind, labels, rows, width, scores, totals):
     kind, _ = parts_of(kind)
     grad = np.empty(scores.shape[1], np.float32)

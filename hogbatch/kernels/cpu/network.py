@@ -147,7 +147,7 @@ def step_bias(model, layer, optimizer, hyper, grad, first, second, scratch):
     )
 
 
-@kernel
+@inlined
 def backward(model, first, stop, down, inputs, rows, lease, hyper, links, space):
     """Update layers first : stop, last to first, from the gradient of the last one's outputs.
 
@@ -218,7 +218,7 @@ def step_inputs(model, inputs, rows, optimizer, hyper, grad, links, scratch):
     step_bias(model, first, optimizer, hyper, grad, model.first, model.second, scratch)
 
 
-@kernel
+@inlined
 def step_scaled_bias(model, layer, optimizer, hyper, scaled, scratch):
     """`step_bias` with a gradient that `scale_rows` has scaled; `scratch` has room for H floats."""
     if optimizer not in ADDITIVE:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hogbatch.jit import kernel
+from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import BOUNDED
 from hogbatch.kernels.cpu.dense import activate_rest, floor_of, held
 from hogbatch.kernels.cpu.intrinsics import address
@@ -98,7 +98,7 @@ def link_occurrences(inputs, rows, links, shifts):
     )
 
 
-@kernel
+@inlined
 def step_linked(kind, hyper, inputs, rows, grad, links, slots, weights):
     """`reference.Kernels.csr_step` with its scratch in `links`, which has room for the batch."""
     shifts = np.empty(rows.shape[0], np.int64)

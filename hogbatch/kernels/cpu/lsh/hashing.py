@@ -6,7 +6,7 @@ row in each SIMD lane.
 
 import numpy as np
 
-from hogbatch.jit import kernel
+from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.cpu.brgemm import matrix, multiply, submatrix
 from hogbatch.kernels.cpu.dense import aligned
 from hogbatch.kernels.cpu.intrinsics import address
@@ -35,7 +35,7 @@ def hash_rows(functions, x, codes):
 # --- simhash --------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def hash_by_sign(functions, x, codes):
     """`hash_rows` for simhash."""
     width = functions.projections.shape[1]
@@ -71,7 +71,7 @@ def pack_signs(functions, scores, keys, codes):
 # --- dwta -----------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def hash_by_winner(functions, x, codes):
     """`hash_rows` for dwta."""
     count = functions.bins.shape[0]

@@ -68,7 +68,7 @@ class HashedSpace(NamedTuple):
     thread: HashedThread
 
 
-@kernel
+@inlined
 def open_batches(model, finder, inputs, labels, rows, size, thread):
     """Allocate memory for batches of `size` rows out of `rows`."""
     table, sparse = model.table[: model.table.shape[0] - 1], inputs.indptr.shape[0] > 0
@@ -191,11 +191,12 @@ def train(model, finder, inputs, labels, rows, lease, hyper, thread, fence, tota
     totals[ACTIVE] is the number of active outputs, summed over the batches.
     """
     size, stages = min(lease.batch_size, rows.shape[0]), 2 * model.table.shape[0]
+    first = np.int64(0)  # no literal type
     space = open_batches(model, finder, inputs, labels, rows, size, thread)
     for start in range(0, rows.shape[0], size):
         if fence[0] != lease.fence:
             break
         part = rows[start : min(start + size, rows.shape[0])]
         run_stages(
-            model, finder, inputs, labels, part, lease, hyper, space, totals, 0, stages, True
+            model, finder, inputs, labels, part, lease, hyper, space, totals, first, stages, True
         )

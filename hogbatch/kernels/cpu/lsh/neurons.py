@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.jit import kernel
+from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import LINEAR, Floats, Hyper
 from hogbatch.kernels.cpu import dense
 from hogbatch.kernels.cpu.dots import prefetch_line
@@ -43,7 +43,7 @@ class NeuronBuffers(NamedTuple):
     row_sketches: NDArray[np.int32]  # [A / REFRESH_INTERVAL + 1, WORDS]
 
 
-@kernel
+@inlined
 def neuron_buffers(model, batch, max_active):
     """Allocate for batches of `batch` rows and `max_active` active outputs."""
     fan_in, max_active = model.table[model.table.shape[0] - 1, FAN_IN], stored(max_active)
@@ -93,7 +93,7 @@ def gather_neurons(model, active, neurons):
     neurons.bias[count : stored(count)] = 0.0
 
 
-@kernel
+@inlined
 def score(x, count, neurons):
     """scores[B, A] of x[B, K] for the gathered outputs; columns from `count` on are zero."""
     batch, fan_in = x.shape
@@ -105,12 +105,13 @@ def score(x, count, neurons):
     return scores
 
 
-@kernel
+@inlined
 def pass_down(grad, neurons, below):
     """below[B, K] = grad[B, A] @ the gathered weights."""
     active, fan_in = grad.shape[1], below.shape[1]
     weights = matrix(neurons.weights, 0, active, fan_in)
-    dense.dense_layer(grad, active, weights, neurons.zero_bias, LINEAR, fan_in, below)
+    linear = np.int64(LINEAR)  # no literal type
+    dense.dense_layer(grad, active, weights, neurons.zero_bias, linear, fan_in, below)
 
 
 @kernel
@@ -160,7 +161,7 @@ def refresh_sketches(model, sketches, active, phase, neurons):
     sketch(sketches, chosen, packed, neurons.row_sketches[:count])
 
 
-@kernel
+@inlined
 def sketch(sketches, ids, packed, row_sketches):
     """Sketch packed[n, K], the weights of the outputs ids[n]; row_sketches[n, WORDS] is scratch."""
     hash_rows(sketches.functions, packed, row_sketches)
@@ -170,7 +171,7 @@ def sketch(sketches, ids, packed, row_sketches):
             sketches.neurons[ids[n], w] = row_sketches[n, w]
 
 
-@kernel
+@inlined
 def step_biases(model, optimizer, hyper, grad, active, neurons):
     """Update the biases of active[A]; weight decay is never applied to them."""
     layer, count = model.table.shape[0] - 1, active.shape[0]

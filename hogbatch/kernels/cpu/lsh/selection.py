@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.jit import kernel
+from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.cpu.dots import prefetch_line
 from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.lsh.functions import HashFunctions
@@ -107,7 +107,7 @@ def scratch(batch, tables, classes, capacity, seed):
     )
 
 
-@kernel
+@inlined
 def select(finder, hashed, labels, rows, space, position, active):
     """Select the active outputs of a batch; return their number.
 
@@ -195,7 +195,7 @@ def add_random(number, state, position, active, count):
 # --- candidates of one row ------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def find(finder, hashed, b, space):
     """space.candidates[b] = the candidates of row b, best first; return their number."""
     near = space.found[: collect(finder.tables, hashed.codes[b], space)]

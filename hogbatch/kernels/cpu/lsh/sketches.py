@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from hogbatch.jit import kernel
+from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.cpu.dots import prefetch_line
 from hogbatch.kernels.cpu.intrinsics import address
@@ -66,7 +66,7 @@ def hamming_distance(sketch, others, n):
     return count
 
 
-@kernel
+@inlined
 def rank_by_product(sketches, sketch, ids, limit, estimates, ranked):
     """Rank the outputs ids[...] by their estimated product with the vector sketched by `sketch`.
 
