@@ -1,8 +1,8 @@
 """Compiling kernels in a second process, on the first run on a machine.
 
 One process compiles one kernel at a time. The worker compiles the training loop; the other process
-compiles, at the same time, the gradient of the loss, which that loop needs late, and then the
-evaluation. The worker finds both in the cache.
+compiles, at the same time, kernels which that loop needs late, and then the evaluation. The worker
+finds them in the cache.
 """
 
 import os
@@ -10,29 +10,32 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from importlib import import_module
 
 import numpy as np
 
 from hogbatch.data.batch import Inputs, Labels, read_only
 from hogbatch.jit import cache_directory, cache_problem
-from hogbatch.kernels.contract import NO_SCORES, TOTALS
+from hogbatch.kernels.contract import NO_SCORES, TOTALS, Hyper, Slots
 from hogbatch.machine.linux import read_topology
-from hogbatch.machine.process import die_with, worker_environment
+from hogbatch.machine.process import collect_rarely, die_with, worker_environment
+
+EVALUATION = {"dense": "network", "wide": "exact", "hashed": "exact"}  # modules, by loop
 
 
 @contextmanager
-def compiling_ahead(needed: bool) -> Iterator[Callable[[], object]]:
+def compiling_ahead(loop: str) -> Iterator[Callable[[], object]]:
     """Run the process; yields a function that waits for its end, and ends it in any case.
 
-    There is none if it is not `needed`, if the evaluation is in the cache, or on one core, because
-    both processes compile some small kernels.
+    There is none for a `loop` that is not in EVALUATION, if its evaluation is in the cache, or on
+    one core, because both processes compile some small kernels.
     """
-    known = needed and any(cache_directory().rglob("network.evaluate*.nbi"))
-    if not needed or known or read_topology().threads < 2 or cache_problem() is not None:
+    module = EVALUATION.get(loop)
+    known = module and any(cache_directory().rglob(f"{module}.evaluate*.nbi"))
+    if not module or known or read_topology().threads < 2 or cache_problem() is not None:
         yield lambda: None
         return
-    command = [sys.executable, "-P", "-m", "hogbatch.workers.ahead", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "hogbatch.workers.ahead", str(os.getpid()), loop]
     nowhere = subprocess.DEVNULL
     with subprocess.Popen(
         command, env=worker_environment(), stdin=nowhere, stdout=nowhere, stderr=nowhere
@@ -44,28 +47,35 @@ def compiling_ahead(needed: bool) -> Iterator[Callable[[], object]]:
 
 
 def main() -> None:
-    """Compile both kernels for the types of arguments that workers pass to them."""
-    die_with(int(sys.argv[1]))
-    from numba import int64, typeof  # here: the worker has not imported it yet
+    """Compile kernels for the types of arguments that workers pass to them."""
+    parent, loop = sys.argv[1:]
+    die_with(int(parent))
+    collect_rarely()
+    import_module("hogbatch.kernels.cpu.rows")  # the worker begins with other micro-kernels
+    from numba import typeof  # here: the worker has not imported it yet
 
-    from hogbatch.kernels.cpu import losses, network
+    from hogbatch.kernels.cpu import dense, losses
     from hogbatch.kernels.cpu.model import BatchSettings, ModelView
+    from hogbatch.kernels.cpu.tiles import Matrix
 
-    def empty(kind: str, dimensions: int = 1) -> Any:
-        return np.empty((0,) * dimensions, kind)
-
-    def sealed(kinds: str) -> Any:
-        return map(read_only, map(empty, kinds.split()))
-
-    inputs = Inputs(read_only(empty("f4", 2)), *sealed("i8 i4 f4"))
-    labels, rows, totals = Labels(*sealed("f4 i8 i4 f4")), empty("i8"), np.zeros(TOTALS)
-    scores, floats = empty("f4", 2), empty("f4")
-    gradient = labels, rows, rows, 0, scores, scores, totals
-    losses.loss_gradient.for_kernels.compile((int64, *map(typeof, gradient)))
-    slots = floats, floats
-    model = ModelView(empty("i8", 2), floats, *slots, rows, *slots)
-    evaluated = model, inputs, labels, rows, BatchSettings(1, 0, 0, 0, 1), rows, totals, NO_SCORES
-    network.evaluate.for_python.compile(tuple(map(typeof, evaluated)))
+    floats, rows, features = (np.empty(0, kind) for kind in ("f4", "i8", "i4"))
+    matrix, product, hyper = np.empty((0, 0), "f4"), Matrix(0, 0, 1), Hyper(*[0.0] * 5)
+    model = ModelView(np.empty((0, 0), "i8"), floats, floats, floats, rows, floats, floats)
+    own = Labels(floats, rows, features, floats)  # of a batch, of the hashed loop
+    labels = Labels(*map(read_only, own))
+    inputs = Inputs(read_only(matrix), labels.indptr, labels.indices, labels.values)
+    totals, targets = np.zeros(TOTALS), own if loop == "hashed" else labels
+    settings = BatchSettings(1, 0, 0, 0, 1)
+    evaluate = import_module(f"hogbatch.kernels.cpu.{EVALUATION[loop]}").evaluate
+    for kernel, arguments in (
+        (losses.loss_gradient.for_kernels, (0, targets, rows, rows, 0, matrix, matrix, totals)),
+        (dense.step_rows.for_kernels, (0, hyper, floats, 0, 0, Slots(matrix, matrix), matrix)),
+        (dense.pass_down.for_kernels, (matrix, product, product, matrix, 0, 0, matrix)),
+        (dense.scale_rows.for_kernels, (0, hyper, matrix, matrix, matrix)),
+        (dense.activate_backward.for_kernels, (0, matrix, matrix, None)),
+        (evaluate.for_python, (model, inputs, labels, rows, settings, rows, totals, NO_SCORES)),
+    ):
+        kernel.compile(tuple(map(typeof, arguments)))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ class CpuEngine:
 
     def prepare(self, assignment: Assignment, post: Post) -> Ready:
         network = assignment.network
-        with compiling_ahead(not network.output_major and network.backbone is None) as wait:
+        name = "hashed" if assignment.welcome.lsh else "wide" if network.output_major else "dense"
+        with compiling_ahead("backbone" if network.backbone else name) as wait:
             from hogbatch.kernels.cpu.loops import loop_for  # imports Numba
 
             self._loop = loop_for(

@@ -9,28 +9,41 @@ import pytest
 from hogbatch.machine.linux import read_topology
 from tests.support.fault_injection import WITHIN_S
 
-PROGRAM = """
+DENSE = """
 import hogbatch
-from hogbatch.kernels.cpu import losses, network
+from hogbatch.kernels.cpu import network
 hogbatch.train("a9a", epochs=1, hidden=(8,), verbose=False)
-for kernel in (losses.loss_gradient.for_kernels, network.evaluate.for_python):
-    print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+statistics = network.evaluate.for_python.stats
+assert (sum(statistics.cache_hits.values()), sum(statistics.cache_misses.values())) == (1, 0)
 """
+HASHED = """
+import hogbatch, numpy
+X, y = numpy.random.rand(200, 4), numpy.arange(200) % 20
+hogbatch.train(X, y, epochs=1, hidden=(8,), output="lsh", verbose=False)
+"""
+NEEDED_LATE = (  # by the training loop
+    "losses.loss_gradient",
+    "dense.step_rows",
+    "dense.pass_down",
+    "dense.scale_rows",
+    "dense.activate_backward",
+)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(read_topology().threads < 2, reason="needs two cores")
-def test_the_second_process_compiles_for_the_arguments_of_workers(tmp_path):
+@pytest.mark.parametrize(
+    ("program", "evaluation"), [(DENSE, "network.evaluate"), (HASHED, "exact.evaluate")]
+)
+def test_the_second_process_compiles_for_the_arguments_of_workers(tmp_path, program, evaluation):
     """Found: kernels for other types, which the worker would compile again."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+    subprocess.run(
+        [sys.executable, "-c", program],
         # Types of arguments do not depend on how code is optimized.
         env={**os.environ, "HOGBATCH_CACHE": str(tmp_path), "NUMBA_OPT": "1"},
         capture_output=True,
-        text=True,
-        timeout=5 * WITHIN_S,
+        timeout=10 * WITHIN_S,
         check=True,
     )
-    gradient, evaluation = (tuple(map(int, line.split())) for line in done.stdout.splitlines())
-    assert evaluation == (1, 0)
-    assert sum(gradient) == 1  # (0, 1) if the worker needed it before the other process ended
+    for name in (*NEEDED_LATE, evaluation):  # one file for each list of types
+        assert len(list(tmp_path.rglob(f"{name}-*.nbc"))) == 1, name
