@@ -3,11 +3,16 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.parser import Parser, Usage
 from hogbatch.config.flags import Group
 from hogbatch.machine.printable import encodable, printable
+
+if TYPE_CHECKING:  # these need NumPy, which the help does not
+    from hogbatch.config.train import TrainConfig
+    from hogbatch.data.load import LoadedData
+    from hogbatch.views.console import Console
 
 REPORT: Final = Usage(
     "report",
@@ -38,10 +43,15 @@ def report(arguments: Sequence[str]) -> int:
         help="file to write (default: RUN_DIR/report.html; for several runs report.html)",
     )
     options = parser.read(arguments)
-    from hogbatch.run.setup import load_data  # here: it needs NumPy, which the help does not
     from hogbatch.views.report.command import write_report
 
-    path = write_report(options.run_dirs, options.output, load_data)
+    path = write_report(options.run_dirs, options.output, _read_data)
     size = path.stat().st_size / 1000
     print(encodable(f"report: {printable(str(path))} ({size:,.0f} kB)", sys.stdout))
     return 0
+
+
+def _read_data(config: "TrainConfig", console: "Console") -> "LoadedData":
+    from hogbatch.run.setup import load_data
+
+    return load_data(config, console)

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +16,14 @@ from hogbatch.version import version
 from hogbatch.views.report.reported import MARK, Predictions, ReportedRun
 from hogbatch.views.status.run_files import RunFollower, expect_run, read_settings, read_summary
 
-if TYPE_CHECKING:  # it needs Matplotlib
-    from hogbatch.views.report.evaluation import ReadData
-
 MAX_RUNS: Final = 24
+if TYPE_CHECKING:  # these need NumPy
+    from hogbatch.config.train import TrainConfig
+    from hogbatch.data.load import LoadedData
+    from hogbatch.views.console import Console
+
+    ReadData = Callable[[TrainConfig, Console], LoadedData]
+
 HEAD: Final = 2048  # bytes by which a report is recognised
 
 
@@ -102,6 +106,7 @@ def _predictions(run_dir: Path, run: RunState, read_data: "ReadData") -> Predict
     result = (read_summary(run_dir) or {}).get(name)
     if run.ended is None or not isinstance(result, dict):
         raise DataError(f"the run has not recorded the {name} loss of its model.")
+    # Imported here: it needs NumPy, and reading data needs Numba.
     from hogbatch.views.report.evaluation import measure
 
     return measure(run_dir, name, float(result["loss"]), rows, read_data)

@@ -46,11 +46,13 @@ MIN_SHUFFLED: Final = 100  # rows
 TOLERANCE: Final = 1e-3  # between the loss that the run has recorded and that found here
 CHANGED: Final = "the data are not those of the run any more."
 
-ReadData = Callable[[TrainConfig, Console], LoadedData]
-
 
 def measure(
-    run_dir: Path, name: SetName, recorded: float, rows: int, read_data: ReadData
+    run_dir: Path,
+    name: SetName,
+    recorded: float,
+    rows: int,
+    read_data: Callable[[TrainConfig, Console], LoadedData],
 ) -> Predictions:
     """The predictions of the saved model of a run on set `name`, and importances of columns.
 
