@@ -35,7 +35,7 @@ class LayerBatch(NamedTuple):
 
     x: Floats  # [B, m]
     out: Floats  # [B, n]
-    grad: Floats  # [B, n]: of `out`; may be overwritten
+    grad: Floats  # [B, n]: of the outputs before their activation; may be overwritten
     below: Floats | None  # [B, m]: of the layer below before its activation; None: not needed
     activation: int  # of the layer below
 
