@@ -15,8 +15,7 @@ Rules for every operation
 - arguments are not checked: that is the caller's task.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +36,7 @@ from hogbatch.kernels.contract import (
     Slots,
 )
 from hogbatch.kernels.reference_backbone import BackboneKernels, multiply_by_slope
-from hogbatch.kernels.reference_losses import functions_of, sigmoid
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def quiet(function: Function) -> Function:
-    """Results that are not finite are checked where they matter, and cause no warnings here."""
-    return np.errstate(over="ignore", invalid="ignore")(function)
+from hogbatch.kernels.reference_losses import functions_of, quiet, sigmoid
 
 
 class Kernels(BackboneKernels):

@@ -11,9 +11,7 @@ import numpy as np
 from hogbatch.config.backbone import Convolution, Pooling
 from hogbatch.kernels import contract
 from hogbatch.kernels.contract import Floats
-from hogbatch.kernels.reference_losses import sigmoid
-
-quiet = np.errstate(over="ignore", invalid="ignore")  # see `kernels.reference`
+from hogbatch.kernels.reference_losses import quiet, sigmoid
 
 
 class BackboneKernels:

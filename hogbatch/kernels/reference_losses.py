@@ -12,13 +12,21 @@ Losses of one row, z its scores and y its label:
     poisson     exp(z) - y + y (log y - z)    where exp(z) - y <= STEEPEST, then a straight line
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hogbatch.data import csr
 from hogbatch.kernels import contract
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def quiet(function: Function) -> Function:
+    """Results that are not finite are checked where they matter, and cause no warnings here."""
+    return np.errstate(over="ignore", invalid="ignore")(function)
 
 
 def sigmoid(z: Any) -> Any:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from hogbatch.data import csr
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import Floats, Rows
-from hogbatch.kernels.reference import Kernels, quiet
+from hogbatch.kernels.reference import Kernels
+from hogbatch.kernels.reference_losses import quiet
 
 
 class DeviceKernels(Kernels):
