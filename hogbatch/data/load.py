@@ -76,6 +76,7 @@ class LoadedData:
     in_logs: "LoadedData | None" = None  # with logarithms of labels, if they may be better
     values: Mapping[SetName, Values] = field(default_factory=dict)  # of mean labels
     input_shape: Shape = ()  # (height, width, channels) of a row, for networks with a backbone
+    groups: Groups | None = None  # of the training rows
 
     @property
     def train(self) -> Examples:
@@ -248,6 +249,9 @@ def prepare(
         validation_drawn="validation" in parts and raw.groups is None,
         values=features.values,
         input_shape=shape,
+        groups=raw.groups
+        if raw.groups is None or training is None
+        else raw.groups.of_rows(training),
     )
     return data if given else _transformed(data, raw, others, parts, loss, label_transform)
 

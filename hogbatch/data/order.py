@@ -39,9 +39,9 @@ class Groups(NamedTuple):
     column: str  # in messages
     ordered: bool = False  # groups are times: the last ones are held out
 
-    def of_rows(self, rows: RowNumbers) -> "Groups":
-        """The groups of `rows`."""
-        return self._replace(numbers=self.numbers[rows])
+    def of_rows(self, rows: RowNumbers | None) -> "Groups":
+        """The groups of `rows`, or of all."""
+        return self if rows is None else self._replace(numbers=self.numbers[rows])
 
 
 def validation_rows(rows: int) -> int:

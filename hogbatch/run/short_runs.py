@@ -13,7 +13,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.interrupts import Interrupts
 from hogbatch.data.folds import rows_of
 from hogbatch.data.load import LoadedData
-from hogbatch.data.order import RowNumbers
+from hogbatch.data.order import Groups, RowNumbers
 from hogbatch.errors import UsageError
 from hogbatch.machine.linux import read_topology
 from hogbatch.run.callbacks import Callbacks
@@ -55,8 +55,8 @@ def mean_errors(
     folds with the numbers `compared`, from 0, are held out by one run of each case.
     """
     config, train = cases[0][0], cases[0][1].train
-    order = np.random.default_rng(config.seed).permutation(train.rows)
-    folds = np.array_split(order[:most_rows], FOLDS)
+    random = np.random.default_rng(config.seed)
+    folds = _folds(random.permutation(train.rows)[:most_rows], cases[0][1].groups, random)
     platform = ThisServer(True, Callbacks(interrupts=Interrupts(())), side_by_side=True)
 
     def trained(case: tuple[Case, Sequence[RowNumbers]]) -> float:
@@ -74,6 +74,19 @@ def mean_errors(
     with ThreadPoolExecutor(min(len(every), read_topology().threads)) as pool:
         found = np.reshape([*pool.map(trained, every)], (len(cases), len(compared)))
     return [float(each) for each in found.mean(axis=1)]
+
+
+def _folds(
+    rows: RowNumbers, groups: Groups | None, random: np.random.Generator
+) -> Sequence[RowNumbers]:
+    """`rows` in FOLDS parts; all rows of a group are in the same part, as in a run."""
+    if groups is None:
+        return np.array_split(rows, FOLDS)
+    own, number = np.unique(groups.numbers[rows], return_inverse=True)
+    if len(own) < FOLDS:  # a part would have no rows
+        return np.array_split(rows, FOLDS)
+    part = random.permutation(len(own))[number] % FOLDS
+    return [rows[part == n] for n in range(FOLDS)]
 
 
 def short(config: TrainConfig, data: LoadedData) -> TrainConfig:
