@@ -13,6 +13,7 @@ DIR holds covtype.csv.gz and citeulike-{train,test}.xmc.gz.
 
 import argparse
 import statistics
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace, name: str, seed: int, flags: list[str]) -> 
     limits = ["--max-seconds", str(options.seconds or seconds), "--seed", str(seed)]
     done = train([*case.task.flags(options.data), *target, *limits, *flags], LIMIT_S)
     if done.error:
-        return {"set": name, "seed": seed, "flags": flags, "error": done.error}
+        sys.exit(f"{name}, seed {seed}, {' '.join(flags)}: {done.error}")
     summary = done.summary
     reached = arrival(case.points(done.history), case.task.target)
     return {
