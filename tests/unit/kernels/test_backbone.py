@@ -31,6 +31,7 @@ BACKBONES = [
     "1x11x3,conv1d:17x4,relu,pool:1x2,conv1d:5x3:d2:valid,mean",
 ]
 INFINITE = "1x6x2,conv1d:4x3,lstm:7"  # large inputs become infinite, then gates nan
+evaluates = pytest.mark.no_own_indices  # those of training, and of `network.evaluate`
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -68,6 +69,7 @@ def test_a_lease_trains_as_its_batches_on_the_reference(backbone, optimizer, hid
     assert (fast.totals[ROWS], fast.totals[UPDATES]) == (31, 8)
 
 
+@evaluates
 @pytest.mark.parametrize("backbone", BACKBONES[:2])
 def test_a_lease_evaluates_as_the_reference(backbone):
     fast, slow = case(backbone), case(backbone)
@@ -128,6 +130,7 @@ def test_a_lease_ends_between_two_batches_when_it_is_revoked():
     assert (revoked.params == start).all() and revoked.totals[ROWS] == 0
 
 
+@evaluates
 @pytest.mark.parametrize("backbone", [BACKBONES[0], BACKBONES[5]])
 def test_a_revoked_evaluation_compiles_its_kernels(backbone, monkeypatch):
     """Otherwise the first evaluation of a run would take seconds more than its lease allows."""
@@ -144,6 +147,7 @@ def test_a_revoked_evaluation_compiles_its_kernels(backbone, monkeypatch):
     assert called == [0] and not run.totals.any()
 
 
+@evaluates
 def test_a_thread_grows_its_arrays_for_larger_batches():
     small, large = case(BACKBONES[0]), case(BACKBONES[0])
     loop = small.loop

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.no_own_indices]
 
 # Loads a library with one function, which returns 3, and prints how often its IR was written.
 PROGRAM = """

@@ -164,6 +164,7 @@ def test_each_kernel_is_compiled_once_for_dense_and_sparse_leases():
 DROPOUT = Dropout(0.4, 2**40 + 3)
 
 
+@pytest.mark.no_own_indices
 @pairs(
     optimizer=list(OPTIMIZERS), loss=["softmax", "squared"], sparse=FORMS, hidden=[(24,), (20, 33)]
 )
@@ -177,6 +178,7 @@ def test_dropout_trains_as_on_the_reference(optimizer, loss, sparse, hidden):
     assert np.abs(fast.params - plain.params).max() > 0.01
 
 
+@pytest.mark.no_own_indices
 def test_an_evaluation_leaves_nothing_out():
     whole, dropped = case(), case(dropout=DROPOUT)
     assert_array_equal(whole.evaluate(), dropped.evaluate())

@@ -22,6 +22,7 @@ from tests.unit.simulate.rehearsal.conftest import (
     tables_of,
 )
 
+pytestmark = pytest.mark.no_own_indices  # the stages are parts of `train`
 OPTIMIZERS = "sgd", "momentum", "adagrad", "adam"
 
 
