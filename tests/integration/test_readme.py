@@ -44,12 +44,15 @@ def checkout(tmp_path_factory):
 
 
 def share_packages(folder):
-    """Create `.venv` as scripts/environment does, but without an installation."""
+    """Create `.venv` as scripts/environment does, but without an installation.
+
+    Its `hogbatch` is that of this checkout, whose kernels are compiled.
+    """
     venv.create(folder / ".venv")
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / ".venv")}))
-    (packages / "shared.pth").write_text(f"{folder}\n{sysconfig.get_path('purelib')}\n")
+    (packages / "shared.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
     program = folder / ".venv" / "bin" / "hogbatch"
-    program.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -m hogbatch.cli.main "$@"\n')
+    program.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -Pm hogbatch.cli.main "$@"\n')
     program.chmod(0o755)
     for extras in ("base", "test"):
         (folder / ".venv" / f"installed-{extras}").touch()
