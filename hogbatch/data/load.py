@@ -18,6 +18,7 @@ from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, comparable, encode, explain, infer_encoding
+from hogbatch.data.facts import DataFacts
 from hogbatch.data.later import (
     Fitted,
     examples_of_held_out,
@@ -30,7 +31,7 @@ from hogbatch.data.later import (
     rows_like,
 )
 from hogbatch.data.order import Fractions, Groups, RowNumbers, split, take
-from hogbatch.data.raw import DEFAULTS, NO_COLUMNS, Columns, RawSet, ReadOptions
+from hogbatch.data.raw import DEFAULTS, RawSet, ReadOptions
 from hogbatch.data.readers import read_as
 from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.data.sizes import SetSizes
@@ -58,24 +59,15 @@ MAX_PIECES: Final = 512
 MAX_PIECE_CELLS: Final = 1 << 26
 
 
-@dataclass(frozen=True)  # no slots: cached_property needs a __dict__
-class LoadedData:
+@dataclass(frozen=True, kw_only=True)
+class LoadedData(DataFacts):
     """The sets of rows of a run, and the information for reading later files the same way."""
 
     sets: Mapping[SetName, Examples]  # those that have rows
-    encoding: Encoding
-    scaler: Scaler | None
-    index_base: int | None
-    fingerprint: str  # 32 hex digits; equal for equal rows, labels, weights and encoding
-    skipped: int = 0  # number of skipped lines in the files
-    notes: tuple[str, ...] = ()  # messages for the user about the files, one line each
-    columns: Columns = NO_COLUMNS  # of the training file if it is CSV
-    table: TableEncoding | None = None  # if the training data are a table
     summaries: tuple[ColumnSummary, ...] = ()  # of the columns of this table
     validation_drawn: bool = False  # the validation rows were drawn from DATA, one by one
     in_logs: "LoadedData | None" = None  # with logarithms of labels, if they may be better
     values: Mapping[SetName, Values] = field(default_factory=dict)  # of mean labels
-    input_shape: Shape = ()  # (height, width, channels) of a row, for networks with a backbone
     groups: Groups | None = None  # of the training rows
 
     @property
@@ -83,24 +75,16 @@ class LoadedData:
         """The training rows."""
         return self.sets["train"]
 
-    @property
-    def train_sizes(self) -> SetSizes:
-        """The sizes of the training rows."""
-        return self.set_sizes["train"]
-
     @cached_property
     def set_sizes(self) -> Mapping[SetName, SetSizes]:
-        """The sizes of all sets that have rows."""
         return {name: examples.sizes for name, examples in self.sets.items()}
 
     @cached_property
     def mean_square(self) -> float:
-        """Mean over the training rows of the squared norm of their features."""
         return self.train.mean_square
 
-    @property
+    @cached_property
     def label_frequencies(self) -> NDArray[np.int64] | None:
-        """The number of training rows that have each label [C]; None unless labels are lists."""
         if self.encoding.kind != "multilabel":
             return None
         return np.bincount(self.train.labels.indices, minlength=self.encoding.outputs)
@@ -236,11 +220,11 @@ def prepare(
     if unused := [each.name for each in summaries if each.unused == CONSTANT]:
         features = features._replace(note=f"not used, {CONSTANT}: {shown_names(unused)}")
     data = LoadedData(
-        sets,
-        encoding,
-        features.scaler,
-        raw.index_base,
-        _fingerprint(sets, encoding, features.table),
+        sets=sets,
+        encoding=encoding,
+        scaler=features.scaler,
+        index_base=raw.index_base,
+        fingerprint=_fingerprint(sets, encoding, features.table),
         skipped=sum(each.skipped.total for each in every),
         notes=(*messages, *filter(None, [kind, features.note, by_group])),
         columns=raw.columns,

@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -42,13 +42,13 @@ SUITABLE: Final[Mapping[str, Any]] = {"members": 1, "label_vectors": "off", "nea
 UNSUITABLE: Final = ("group", "time", "sample_weight", "class_weight", "init", *SUITABLE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MappedData(LoadedData):
     """Data whose rows are in a segment on disk."""
 
-    segment: Segment = field(kw_only=True)
-    memory: int = field(kw_only=True)  # bytes that the run may use
-    mean_square: float = field(kw_only=True)  # of the sample
+    segment: Segment
+    memory: int  # bytes that the run may use
+    mean_square: float  # of the sample
 
 
 def larger_than_memory(config: TrainConfig, options: ReadOptions) -> LargeFile | None:

@@ -1,8 +1,9 @@
 """The two shared memory segments of a run: its data, and everything that its processes write."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.optimizers import OPTIMIZERS
@@ -24,9 +25,10 @@ from hogbatch.store.quarantine import QuarantinedRows
 from hogbatch.store.segment import Segment
 
 
-class DataOfServers(DataFacts, Protocol):
+class DataOfServers(DataFacts, ABC):
     """Data whose rows are read by the servers that train on them."""
 
+    @abstractmethod
     def segment(self) -> Segment:
         """A read-only segment with what a server needs to read its rows."""
 

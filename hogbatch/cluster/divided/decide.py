@@ -23,7 +23,6 @@ from hogbatch.cluster.divided.records import (
     StoredScaler,
     segment_of,
 )
-from hogbatch.config.layers import Shape
 from hogbatch.config.losses import encodings_for
 from hogbatch.config.sets import SetName
 from hogbatch.data.batch import dense_inputs
@@ -34,55 +33,28 @@ from hogbatch.data.raw import Columns, LabelLists, RawSet, ReadOptions
 from hogbatch.data.scale import ColumnMoments, Scaler, scaler_for
 from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import shown
-from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
+from hogbatch.run.segments import DataOfServers
 from hogbatch.store.segment import Segment
 
 SAME: Final = "expected the same columns in the same order in all files"
 
 
-@dataclass(frozen=True)  # no slots: cached_property needs a __dict__
-class DividedData:
-    """The data of a run in several files, without the rows (`run.segments.DataOfServers`)."""
+@dataclass(frozen=True, kw_only=True)
+class DividedData(DataOfServers):
+    """The data of a run in several files, without the rows; only numbers are read of tables."""
 
     folder: Path
     parts: tuple[Part, ...]  # by number
     reading: PartReading  # how they are read
     mean_square: float  # over the training rows, of the squared norm of their scaled features
     label_frequencies: NDArray[np.int64] | None  # [C] training rows with each label, or None
-    fingerprint: str  # 32 hex digits; equal for equal files, options and held-out rows
-    skipped: int  # lines in all files
-    notes: tuple[str, ...]  # for the user, one line each
     held_out: Mapping[SetName, HeldOutFile] = field(default_factory=dict)  # in files of their own
-    table: TableEncoding | None = None  # only numbers are read
-    input_shape: Shape = ()
-
-    @property
-    def train_sizes(self) -> SetSizes:
-        return self.set_sizes["train"]
 
     @cached_property
     def set_sizes(self) -> Mapping[SetName, SetSizes]:
         return sizes_of(self.parts, self.held_out)
-
-    @property
-    def encoding(self) -> Encoding:
-        return self.reading.encoding
-
-    @cached_property
-    def scaler(self) -> Scaler | None:
-        return self.reading.scaler
-
-    @property
-    def index_base(self) -> int | None:
-        """The number of the first feature in libsvm files."""
-        return self.reading.index_base
-
-    @property
-    def columns(self) -> Columns:
-        """The columns of the files if they are CSV."""
-        return self.reading.columns
 
     def segment(self) -> Segment:
         """The files, which servers read."""
@@ -132,12 +104,16 @@ def decide(
     )
     parts = tuple(_encoded(each.part, encoding, features) for each in surveys)
     return DividedData(
-        folder,
-        parts,
-        reading,
-        moments.mean_square(scaler),
-        frequencies(surveys, encoding, fractions, seed),
-        _fingerprint(parts, reading, scaler),
+        folder=folder,
+        parts=parts,
+        reading=reading,
+        encoding=encoding,
+        scaler=scaler,
+        index_base=reading.index_base,
+        columns=reading.columns,
+        mean_square=moments.mean_square(scaler),
+        label_frequencies=frequencies(surveys, encoding, fractions, seed),
+        fingerprint=_fingerprint(parts, reading, scaler),
         skipped=sum(each.skipped for each in surveys),
         notes=(*_messages(surveys), *filter(None, [kind_note, scale_note])),
     )
