@@ -157,7 +157,7 @@ def _labels(arrays: Arrays, rows: int) -> RowLabels:
         indices = indices if order is None else indices[order]
         if csr.repeats(indptr, indices).any():
             raise ValueError("label_indices: a label occurs twice in one row")
-        return RowLabels(lists=LabelLists(indptr, indices))
+        return RowLabels(label_lists=LabelLists(indptr, indices))
     name = "Y" if "Y" in arrays and "y" not in arrays else "y"
     return labels_of(arrays[name], rows, name) if name in arrays else RowLabels()
 

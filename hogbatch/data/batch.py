@@ -136,6 +136,11 @@ class Examples:
         return len(self.inputs.indptr) > 0
 
 
+def count(inputs: RawInputs) -> int:
+    """N, the number of rows."""
+    return max(len(inputs.indptr) - 1, len(inputs.dense))
+
+
 def dense_inputs(dense: NDArray[np.float32]) -> Inputs:
     """Wrap dense[N, F] (float32, C-contiguous; not copied)."""
     return Inputs(dense, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))

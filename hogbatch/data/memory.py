@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hogbatch.config.backbone import show_shape
 from hogbatch.config.layers import Shape
 from hogbatch.data import csr, frames
-from hogbatch.data.batch import Inputs, RawInputs, csr_inputs, dense_inputs, raw_inputs
+from hogbatch.data.batch import Inputs, RawInputs, count, csr_inputs, dense_inputs, raw_inputs
 from hogbatch.data.raw import (
     MAX_INDEX,
     MAX_WHOLE,
@@ -44,27 +44,31 @@ def raw_set(
     of N rows in place of `y`. For `known` see `inputs_of`. UsageError for other shapes, lengths
     and values.
     """
-    name, labels_name = f"X{suffix}", f"y{suffix}"
+    name = f"X{suffix}"
     inputs, features = numbers_of(X, 0, name, known)
-    rows = max(len(inputs.indptr) - 1, len(inputs.dense))
-    if not rows or not features:
+    if not (rows := count(inputs)) or not features:
         raise UsageError(f"{name}: expected a row and a feature; got {rows} x {features}")
     _expect_in_float32(inputs, name)
     inputs = inputs._replace(values=np.asarray(inputs.values, np.float32))  # as read from files
-    row_labels = labels_of(y, rows, labels_name) if labels is None else labels(rows)
-    kept, own_weights = used_rows(weights, rows)
+    return labelled_set(inputs, features, y, weights, suffix, labels)
+
+
+def labelled_set(
+    inputs: RawInputs,
+    features: int,
+    y: Any,
+    weights: Any,
+    suffix: str,
+    labels: Callable[[int], RowLabels] | None = None,
+) -> RawSet:
+    """The rows `inputs`, F = `features`, with labels and weights as in `raw_set`."""
+    rows = count(inputs)
+    own = labels_of(y, rows, f"y{suffix}") if labels is None else labels(rows)
+    kept, used = used_rows(weights, rows)
     if kept is not None:
-        inputs, row_labels = csr.rows(inputs, kept), row_labels.of_rows(kept)
-    return RawSet(
-        inputs,
-        features,
-        row_labels.labels,
-        row_labels.lists,
-        f"{name}, {labels_name}",
-        classes_hint=row_labels.outputs,
-        label_names=row_labels.names,
-        weights=own_weights,
-    )
+        inputs, own = csr.rows(inputs, kept), own.of_rows(kept)
+    source = f"X{suffix}, y{suffix}"
+    return RawSet(inputs, features, source=source, weights=used, **own._asdict())
 
 
 def inputs_of(values: Any, name: str, known: Sequence[str] = ()) -> tuple[RawInputs, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import RawInputs
+from hogbatch.data.batch import RawInputs, count
 from hogbatch.data.order import Groups
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
@@ -92,7 +92,7 @@ class RawSet:
     @property
     def rows(self) -> int:
         """N."""
-        return max(len(self.inputs.indptr) - 1, len(self.inputs.dense))
+        return count(self.inputs)
 
     @property
     def messages(self) -> tuple[str, ...]:

@@ -30,18 +30,18 @@ class RowLabels(NamedTuple):
     """Labels of N rows, as in :class:`RawSet`."""
 
     labels: NDArray[Any] | None = None
-    names: LabelNames = ()
-    lists: LabelLists | None = None
-    outputs: int = 0  # number of labels of a matrix of 0 and 1, else 0
+    label_names: LabelNames = ()
+    label_lists: LabelLists | None = None
+    classes_hint: int = 0  # number of labels of a matrix of 0 and 1, else 0
 
     def of_rows(self, rows: RowNumbers) -> "RowLabels":
         """The labels of some rows."""
-        labels, lists = self.labels, self.lists
+        labels, lists = self.labels, self.label_lists
         if labels is not None:
             return self._replace(labels=labels[rows])
         assert lists is not None
         indptr, positions = csr.positions(lists.indptr, rows)
-        return self._replace(lists=LabelLists(indptr, lists.indices[positions]))
+        return self._replace(label_lists=LabelLists(indptr, lists.indices[positions]))
 
 
 def labels_of(values: Any, rows: int, name: str) -> RowLabels:
@@ -70,7 +70,7 @@ def labels_of(values: Any, rows: int, name: str) -> RowLabels:
         marked, columns = np.nonzero(labels)
         indptr = np.searchsorted(marked, np.arange(rows + 1))
         lists = LabelLists(indptr, columns.astype(np.int32))
-        return RowLabels(lists=lists, outputs=labels.shape[1])
+        return RowLabels(label_lists=lists, classes_hint=labels.shape[1])
     given = isinstance(values, list | tuple)
     if labels.ndim == 2 and labels.dtype.kind in ("f" if given else "iuf"):
         return RowLabels(_finite(labels.astype(np.float64), name))
@@ -185,7 +185,8 @@ def _of_lists(values: Any, rows: int, name: str) -> RowLabels:
                 f"{row} (counted from 0)"
             )
     indptr = np.cumsum([0, *map(len, lists)])
-    return RowLabels(lists=LabelLists(indptr, np.array([n for each in lists for n in each], "i4")))
+    indices = np.array([n for each in lists for n in each], np.int32)
+    return RowLabels(label_lists=LabelLists(indptr, indices))
 
 
 def _of_sparse(marks: Any, rows: int, name: str) -> RowLabels:
@@ -198,4 +199,4 @@ def _of_sparse(marks: Any, rows: int, name: str) -> RowLabels:
     if (marks.data != 1).any():
         raise UsageError(f"{name}: expected a sparse matrix of 0 and 1; got {marks.data.max()}")
     lists = LabelLists(marks.indptr.astype(np.int64), marks.indices.astype(np.int32))
-    return RowLabels(lists=lists, outputs=marks.shape[1])
+    return RowLabels(label_lists=lists, classes_hint=marks.shape[1])

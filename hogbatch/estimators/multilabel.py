@@ -59,15 +59,15 @@ class HogbatchMultilabel(ClassifierMixin, HogbatchEstimator):
         continues = self._continues(part)
         X = self._rows(X, reset=not continues, least=1 if part else 2)
         labels = labels_of(y, X.shape[0], "y")
-        if labels.lists is None:
+        if labels.label_lists is None:
             raise UsageError(
                 "y: expected a matrix of 0 and 1, or a list of label numbers per row; got one "
                 "label per row, for which there is HogbatchClassifier"
             )
         if not continues:
             most = -1 if classes is None else int(np.max(classes))
-            listed = int(labels.lists.indices.max(initial=-1))
-            if not (count := max(labels.outputs, most + 1, listed + 1)):
+            listed = int(labels.label_lists.indices.max(initial=-1))
+            if not (count := max(labels.classes_hint, most + 1, listed + 1)):
                 raise UsageError("y: expected a label; got only empty lists")
             self.classes_, self._sparse = np.arange(count), hasattr(y, "tocsr")
         encoding = Encoding("multilabel", (), len(self.classes_))

@@ -10,14 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import (
-    DoubleInputs,
-    Inputs,
-    RawInputs,
-    csr_inputs,
-    dense_inputs,
-    double_inputs,
-)
+from hogbatch.data.batch import Inputs, RawInputs, count, csr_inputs, dense_inputs
 from hogbatch.data.csr import rows_of
 from hogbatch.kernels.contract import NORMALISED, Floats
 from hogbatch.kernels.reference import NUMPY_KERNELS
@@ -42,17 +35,11 @@ class LayerWeights(NamedTuple):
         return self._replace(weights=self.weights.astype(dtype), bias=self.bias.astype(dtype))
 
 
-def count(inputs: RawInputs) -> int:
-    """N, the number of rows."""
-    return max(len(inputs.indptr) - 1, len(inputs.dense))
-
-
 def between(inputs: RawInputs, start: int, stop: int) -> RawInputs:
     """Views of rows [start, stop)."""
-    if isinstance(inputs, DoubleInputs):
-        return double_inputs(inputs.dense[start:stop])
     if not len(inputs.indptr):
-        return dense_inputs(inputs.dense[start:stop])
+        dense: Any = inputs.dense[start:stop]  # of either precision
+        return inputs._replace(dense=dense)
     indptr = inputs.indptr[start : stop + 1]
     stored = slice(indptr[0], indptr[-1])
     return csr_inputs(indptr - indptr[0], inputs.indices[stored], inputs.values[stored])

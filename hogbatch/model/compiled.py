@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.data.batch import Inputs, read_only
-from hogbatch.kernels.blocks import count
+from hogbatch.data.batch import Inputs, count, read_only
 from hogbatch.kernels.cpu.model import ModelView, layer_table
 from hogbatch.kernels.cpu.scores import store_scores_of
 from hogbatch.machine.threads import on_all_cores

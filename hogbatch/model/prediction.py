@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import OfNumbers
 from hogbatch.config.metrics import CUTOFFS, keeps_all_scores
-from hogbatch.data.batch import NO_WEIGHTS, Examples, Labels, RawInputs, single_labels
+from hogbatch.data.batch import NO_WEIGHTS, Examples, Labels, RawInputs, count, single_labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, label_text, number_labels
 from hogbatch.data.later import expect_labels, pieces_as, rows_as
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.weights import weighted
 from hogbatch.errors import SaveError, UsageError
-from hogbatch.kernels.blocks import between, count
+from hogbatch.kernels.blocks import between
 from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.printable import printable

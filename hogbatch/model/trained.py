@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.losses import LOSSES, Loss
-from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, dense_inputs
+from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, count, dense_inputs
 from hogbatch.data.encode import Encoding
 from hogbatch.data.memory import expect_in_range, flat_rows
 from hogbatch.data.raw import Columns
@@ -27,7 +27,6 @@ from hogbatch.kernels.blocks import (
     ScoreSummary,
     between,
     blocks,
-    count,
     hidden,
 )
 from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED

@@ -10,7 +10,7 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
 from hogbatch.data.columns import TableForm
 from hogbatch.data.frames import table_of
-from hogbatch.data.memory import is_sparse, numbers_of, raw_set
+from hogbatch.data.memory import is_sparse, labelled_set, numbers_of, raw_set
 from hogbatch.data.raw import Columns, RawSet, unlabelled
 from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.table.columns import (
@@ -63,15 +63,12 @@ def training_set(
     return RawSet(
         inputs=dense_inputs(np.empty((table.rows, 0), np.float32)),
         features=0,
-        labels=labels.labels,
-        label_lists=labels.lists,
         source="X, y",
-        classes_hint=labels.outputs,
         columns=Columns((), None, first),
         notes=(inspected.note,),
-        label_names=labels.names,
         table=inspected,
         weights=own_weights,
+        **labels._asdict(),
     )
 
 
@@ -99,22 +96,7 @@ def later_set(
                 f"{name}: expected {features} features, as in the training data; got {raw.features}"
             )
         return raw
-    inputs: RawInputs = encode(X, encoding, name)
-    rows = max(len(inputs.indptr) - 1, len(inputs.dense))
-    labels = labels_of(y, rows, f"y{suffix}")
-    kept, own_weights = used_rows(weights, rows)
-    if kept is not None:
-        inputs, labels = csr.rows(inputs, kept), labels.of_rows(kept)
-    return RawSet(
-        inputs=inputs,
-        features=features,
-        labels=labels.labels,
-        label_lists=labels.lists,
-        source=f"{name}, y{suffix}",
-        classes_hint=labels.outputs,
-        label_names=labels.names,
-        weights=own_weights,
-    )
+    return labelled_set(encode(X, encoding, name), features, y, weights, suffix)
 
 
 def encode(rows: Any, encoding: TableEncoding, name: str) -> Inputs:
@@ -162,11 +144,11 @@ def _label_column(labels: RowLabels, rows: int) -> Column:
     """The labels as a column; those that a column cannot hold, as zeros."""
     if labels.labels is None or labels.labels.ndim > 1:
         return NumberColumn(np.zeros(rows))
-    if labels.names and isinstance(labels.names[0], str):
+    if labels.label_names and isinstance(labels.label_names[0], str):
         codes = np.where(unlabelled(labels.labels), NO_VALUE, labels.labels).astype(np.int32)
-        return CategoryColumn(codes, [str(name) for name in labels.names])
+        return CategoryColumn(codes, [str(name) for name in labels.label_names])
     numbers = np.where(unlabelled(labels.labels), np.nan, labels.labels)
-    return NumberColumn(numbers, boolean=bool(labels.names))
+    return NumberColumn(numbers, boolean=bool(labels.label_names))
 
 
 def encode_numbers(

@@ -169,18 +169,15 @@ def _for_training(
     return RawSet(
         inputs=dense_inputs(np.empty((rows, 0), np.float32)),
         features=0,
-        labels=of_rows.labels,
-        label_lists=of_rows.lists,
         source=str(file.source),
-        classes_hint=of_rows.outputs,
         skipped=skipped,
         columns=Columns((), form.names[first] if form.named else None, first),
         notes=notes,
-        label_names=of_rows.names,
         table=inspected,
         weights=None if weights is None else weights[inspected.table.numbers()],
         groups=None if groups is None else groups.of_rows(inspected.table.numbers()),
         locator=inspected.table.locator(),
+        **of_rows._asdict(),
     )
 
 
@@ -237,17 +234,14 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
     return RawSet(
         inputs=_matrix(adapted) if encoding is None else encoding.transform(adapted),
         features=len(features) if encoding is None else encoding.features,
-        labels=of_rows.labels,
-        label_lists=of_rows.lists,
         source=str(file.source),
-        classes_hint=of_rows.outputs,
         skipped=skipped,
         columns=columns,
         notes=(*_notes(file), *filter(None, [note]), *usable.notes),
-        label_names=of_rows.names,
         weights=None if weights is None else weights[table.numbers()],
         groups=None if groups is None else groups.of_rows(table.numbers()),
         locator=table.locator(),
+        **of_rows._asdict(),
     )
 
 
