@@ -32,10 +32,10 @@ from hogbatch.data.table.columns import (
     CategoryColumn,
     Column,
     DateColumn,
+    Kind,
     NumberColumn,
     TextColumn,
 )
-from hogbatch.data.table.kinds import Kind
 
 Size = Annotated[int, Range(0, MAX_INDEX + 1)]
 
@@ -138,12 +138,8 @@ def _unpack_rows(scalars: Any, arrays: Arrays) -> RawSet:
 RAW_SETS: Final = CacheForm(_pack_rows, _unpack_rows)
 
 
-ColumnType = Literal["NumberColumn", "CategoryColumn", "DateColumn", "TextColumn"]
-TYPES: Final[dict[ColumnType, type[Column]]] = {
-    "NumberColumn": NumberColumn,
-    "CategoryColumn": CategoryColumn,
-    "DateColumn": DateColumn,
-    "TextColumn": TextColumn,
+TYPES: Final[dict[Kind, type[Column]]] = {
+    each.kind: each for each in (NumberColumn, CategoryColumn, DateColumn, TextColumn)
 }
 
 
@@ -156,9 +152,9 @@ class CsvColumns(NamedTuple):
 
 
 class StoredColumn(NamedTuple):
-    """The type of a column, and its fields that are not arrays."""
+    """The kind of a column, and its fields that are not arrays."""
 
-    type: ColumnType
+    kind: Kind
     scalars: dict[str, bool | str]
 
 
@@ -181,8 +177,7 @@ def _pack_columns(read: CsvColumns) -> tuple[ColumnScalars, Arrays]:
         scalars, own = by_field(column)
         if isinstance(column, CategoryColumn):
             own["values"] = as_json(scalars.pop("values"))
-        kind: Any = type(column).__name__
-        types[str(position)] = StoredColumn(kind, scalars)
+        types[str(position)] = StoredColumn(column.kind, scalars)
         arrays |= {f"{position}.{name}": array for name, array in own.items()}
     return ColumnScalars(types, read.lines, read.skipped), arrays
 
@@ -203,12 +198,12 @@ def _unpack_columns(kinds: Mapping[int, Kind | None], scalars: Any, arrays: Arra
 def _column(position: int, stored: StoredColumn, arrays: Arrays) -> Column:
     """A column; ValueError for cells that no reader returns."""
     values: dict[str, Any] = {**stored.scalars}
-    for field in fields(TYPES[stored.type]):
+    for field in fields(TYPES[stored.kind]):
         if field.name not in values:
             values[field.name] = arrays[f"{position}.{field.name}"]
-    if stored.type == "CategoryColumn":
+    if stored.kind == "category":
         values["values"] = json.loads(values["values"].tobytes())
-    column: Column = convert(values, TYPES[stored.type], f"column {position}")
+    column: Column = convert(values, TYPES[stored.kind], f"column {position}")
     expect(_is_valid(column), f"column {position}: expected other cells")
     return column
 

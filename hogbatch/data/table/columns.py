@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from hogbatch.data.columns import TableForm
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits
 
+Kind = Literal["number", "category", "date", "text"]
 NO_VALUE: Final = -1  # the code of a missing category
 FIRST_ROWS: Final = 1000  # most columns that vary do so in these
 ENCODING: Final = "utf-8"
@@ -22,13 +23,10 @@ MISSING: Final = NO_CELL | {"-", ".", "?", "na", "n/a", "nil", "none", "missing"
 
 
 @dataclass(frozen=True, slots=True)
-class NumberColumn:
-    """A column of numbers."""
+class Measures:
+    """Base of the columns of numbers and of dates."""
 
     values: NDArray[np.float64] | NDArray[np.float32]  # [N], NaN where missing
-    boolean: bool = False  # the column has the values true and false
-    whole: bool = False  # of an integer type, or written without fractions
-    decimal: str = ""  # decimal mark of the text that was read; empty if it has none
 
     def __len__(self) -> int:
         return len(self.values)
@@ -41,9 +39,20 @@ class NumberColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberColumn(Measures):
+    """A column of numbers."""
+
+    kind: ClassVar[Kind] = "number"
+    boolean: bool = False  # the column has the values true and false
+    whole: bool = False  # of an integer type, or written without fractions
+    decimal: str = ""  # decimal mark of the text that was read; empty if it has none
+
+
+@dataclass(frozen=True, slots=True)
 class CategoryColumn:
     """A column of text with repeated values."""
 
+    kind: ClassVar[Kind] = "category"
     codes: NDArray[np.int32]  # [N], places in `values`; NO_VALUE where missing
     values: Sequence[str]  # distinct
     declared: bool = False  # of a categorical type, so not numbers or dates written as text
@@ -102,25 +111,21 @@ class CategoryColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class DateColumn:
-    """A column of dates with or without times, or of times of day."""
+class DateColumn(Measures):
+    """A column of dates with or without times, or of times of day.
 
-    seconds: NDArray[np.float64]  # [N], since 1970 without time zone; NaN where missing
+    The values are float64 seconds since 1970, without time zone.
+    """
+
+    kind: ClassVar[Kind] = "date"
     form: str = ""  # format of the text that was read; empty if the column had dates
-
-    def __len__(self) -> int:
-        return len(self.seconds)
-
-    @property
-    def missing(self) -> NDArray[np.bool_]:
-        """Whether each row has no value: bool[N]."""
-        return np.isnan(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
     """A column of texts, in lower case."""
 
+    kind: ClassVar[Kind] = "text"
     characters: NDArray[np.uint8]  # [n], all texts in UTF-8, one after the other
     indptr: NDArray[np.int64]  # [N + 1], the start of each text
 
@@ -148,12 +153,10 @@ Column: TypeAlias = NumberColumn | CategoryColumn | DateColumn | TextColumn
 def taken(column: Column, rows: NDArray[np.int64]) -> Column:
     """Some rows of a column, in the order of `rows`."""
     match column:
-        case NumberColumn():
+        case NumberColumn() | DateColumn():
             return replace(column, values=column.values.take(rows))  # faster than [rows]
         case CategoryColumn():
             return replace(column, codes=column.codes[rows])
-        case DateColumn():
-            return DateColumn(column.seconds[rows])
         case TextColumn():
             indptr, positions = csr.positions(column.indptr, rows)
             return TextColumn(column.characters[positions], indptr)
@@ -169,13 +172,8 @@ def varies(column: Column, rows: NDArray[np.int64]) -> bool:
     missing = own.missing
     if missing.any():
         return not missing.all()
-    match own:
-        case NumberColumn():
-            cells: NDArray[Any] = own.values
-        case CategoryColumn():
-            cells = own.codes
-        case DateColumn():
-            cells = own.seconds
+    assert not isinstance(own, TextColumn)
+    cells = own.codes if isinstance(own, CategoryColumn) else own.values
     return bool((cells != cells[:1]).any())
 
 
@@ -270,9 +268,8 @@ def joined(parts: Sequence[Column]) -> Column:
         boolean = len(own) == len(parts) and all(part.boolean for part in own)
         return NumberColumn(np.concatenate(numbers), boolean, whole, decimal)
     if all(isinstance(part, DateColumn) for part in parts):
-        return DateColumn(
-            np.concatenate([part.seconds for part in parts if isinstance(part, DateColumn)])
-        )
+        dates: list[Any] = [part.values for part in parts if isinstance(part, DateColumn)]
+        return DateColumn(np.concatenate(dates))
     categories = [to_categories(part) for part in parts]
     firsts = np.cumsum([0, *(len(part.values) for part in categories)])
     codes = [
@@ -307,8 +304,7 @@ def to_categories(column: Column) -> CategoryColumn:
         return column
     if isinstance(column, TextColumn):
         return CategoryColumn.of_cells(_strings(column))
-    cells = column.values if isinstance(column, NumberColumn) else column.seconds
-    distinct, codes = np.unique(cells, return_inverse=True, equal_nan=True)
+    distinct, codes = np.unique(column.values, return_inverse=True, equal_nan=True)
     form = _boolean if isinstance(column, NumberColumn) and column.boolean else digits
     values = ["" if np.isnan(value) else form(value) for value in distinct]
     return CategoryColumn.of(codes.astype(np.int32), values)

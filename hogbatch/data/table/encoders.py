@@ -19,13 +19,13 @@ from hogbatch.data.table.columns import (
     CategoryColumn,
     Column,
     DateColumn,
+    Kind,
     NumberColumn,
     Table,
     TextColumn,
     to_categories,
 )
 from hogbatch.data.table.encoder import Arrays, Block, StoredByField
-from hogbatch.data.table.kinds import Kind
 from hogbatch.data.table.numeric import NumericEncoder, PlainNumbers
 from hogbatch.data.table.words import BUCKETS, Terms, hashes_of, terms
 
@@ -68,7 +68,7 @@ class DateEncoder:
     def fit(cls, column: Column, rows: RowNumbers, scaling: str) -> "DateEncoder":
         """Fit the number, and choose the cycles that differ between the training rows."""
         assert isinstance(column, DateColumn)
-        found = column.seconds[rows]
+        found: NDArray[Any] = column.values[rows]
         present = found[~np.isnan(found)]
         cycles = [name for name, period in CYCLES.items() if np.ptp(present % period, axis=0) > 0]
         if "year" in cycles and np.ptp(present) < MIN_YEAR:
@@ -76,15 +76,15 @@ class DateEncoder:
         if "week" in cycles and (present < DAY).all() and (present >= 0).all():  # times of day
             cycles = ["day"]
         setting = "standard" if scaling in ("none", "max") else scaling
-        return cls(NumericEncoder.fit(NumberColumn(column.seconds), rows, setting), tuple(cycles))
+        return cls(NumericEncoder.fit(NumberColumn(column.values), rows, setting), tuple(cycles))
 
     def encode(self, column: Column, rows: RowNumbers) -> Block:
         """The features of some rows of a column."""
         assert isinstance(column, DateColumn)
         values = np.zeros((len(rows), self.width), np.float32)
-        own = self.number.encode(NumberColumn(column.seconds), rows)
+        own = self.number.encode(NumberColumn(column.values), rows)
         np.put_along_axis(values, own.features.astype(np.int64), own.values, axis=1)
-        missing = np.isnan(found := column.seconds[rows])
+        missing = np.isnan(found := column.values[rows])
         for n, name in enumerate(self.cycles):
             angle = np.where(missing, 0.0, found % CYCLES[name] * (2 * np.pi / CYCLES[name]))
             at = self.number.width + 2 * n

@@ -22,6 +22,7 @@ from hogbatch.data.table.columns import (
     ENCODING,
     MISSING,
     CategoryColumn,
+    Kind,
     Table,
     TextColumn,
     form_of,
@@ -37,7 +38,7 @@ from hogbatch.data.table.encoders import (
     encoded_together,
     store,
 )
-from hogbatch.data.table.kinds import Inspected, Kind, kind_of
+from hogbatch.data.table.kinds import Inspected
 from hogbatch.data.table.numeric import NumericEncoder, PlainNumbers
 from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.words import terms
@@ -368,7 +369,7 @@ def _label_column(table: Table, position: int) -> LabelColumn:
     column = table.columns[position]
     texts = column.values if isinstance(column, CategoryColumn) else ()
     words = tuple(text for text in texts if text.lower() in MISSING)
-    return LabelColumn(table.names[position], position, kind_of(column), form_of(column), words)
+    return LabelColumn(table.names[position], position, column.kind, form_of(column), words)
 
 
 def _block_rows(table: Table, features: int) -> int:

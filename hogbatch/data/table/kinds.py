@@ -15,7 +15,7 @@ from hogbatch.data.table.columns import (
     MISSING,
     CategoryColumn,
     Column,
-    DateColumn,
+    Kind,
     NumberColumn,
     Table,
     TextColumn,
@@ -34,7 +34,6 @@ from hogbatch.data.table.written import (
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits, printable, quoted
 
-Kind = Literal["number", "category", "date", "text"]
 Requested = Kind | Literal["drop", "weight", "group"]
 
 MOSTLY_DISTINCT: Final = 0.95  # text with this fraction of distinct values identifies rows,
@@ -151,7 +150,7 @@ def inspect(table: Table, options: TableOptions, labels: tuple[int, ...]) -> Ins
             del columns[position]
             continue
         shown[position] += example(columns[position], column)
-        columns[position], kinds[position] = column, kind_of(column)
+        columns[position], kinds[position] = column, column.kind
         unexpected += filter(None, [wrong])
     note = _summary(table.names, shown, kinds, unused)
     summaries = tuple(
@@ -215,19 +214,6 @@ def example(text: Column, numbers: Column) -> str:
     return ""
 
 
-def kind_of(column: Column) -> Kind:
-    """The kind of a column by its type."""
-    match column:
-        case NumberColumn():
-            return "number"
-        case CategoryColumn():
-            return "category"
-        case DateColumn():
-            return "date"
-        case TextColumn():
-            return "text"
-
-
 def reason_to_drop(name: str, column: Column, *, index: bool = False) -> str | None:
     """Why a column is of no use as a feature, unless the user requests it; None if it may be.
 
@@ -246,8 +232,7 @@ def reason_to_drop(name: str, column: Column, *, index: bool = False) -> str | N
         if distinct >= MOSTLY_DISTINCT * rows and rows >= MIN_DISTINCT_ROWS:
             return "text that differs in nearly every row; --text or --categorical uses it"
         return "constant" if distinct == 1 and rows == len(column) else None
-    cells = column.values if isinstance(column, NumberColumn) else column.seconds
-    known = cells if rows == len(column) else cells[present]
+    known = column.values if rows == len(column) else column.values[present]
     if rows == len(column) and (known == known[0]).all():
         return "constant"
     if not isinstance(column, NumberColumn) or not ROW_NUMBER.fullmatch(name):

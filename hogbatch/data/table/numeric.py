@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from hogbatch.data.order import RowNumbers
 from hogbatch.data.schema import FLOAT64_MAX, TO_ZERO, expect, within
-from hogbatch.data.table.columns import Column, NumberColumn
+from hogbatch.data.table.columns import Column, Kind, NumberColumn
 from hogbatch.data.table.encoder import Block, StoredByField
-from hogbatch.data.table.kinds import Kind
 
 QUANTILES: Final = 101
 UNIFORM_DEVIATION: Final = 12**-0.5  # of numbers spread evenly over [0, 1]

@@ -29,10 +29,10 @@ from hogbatch.data.signatures import MAX_MAGIC_BYTES, is_columnar
 from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
 from hogbatch.data.source import Source, files_in
 from hogbatch.data.stored import CsvColumns, csv_columns
-from hogbatch.data.table.columns import Column, NumberColumn, Place, Table, joined
+from hogbatch.data.table.columns import Column, Kind, NumberColumn, Place, Table, joined
 from hogbatch.data.table.dialect import Dialect, examine, lines_of
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.kinds import Kind, TableOptions, inspect, requested
+from hogbatch.data.table.kinds import TableOptions, inspect, requested
 from hogbatch.data.table.labels import rows_with_labels, table_labels
 from hogbatch.data.table.rows import grouped_rows, usable_rows, weighted_rows
 from hogbatch.data.table.typed import UnexpectedCells, typed

@@ -64,8 +64,7 @@ def grouped_rows(table: Table, group: str | None, time: str | None) -> Groups | 
     for row in np.flatnonzero(column.missing)[:1].tolist():
         raise DataError(f"{table.locate(row)}: {expected}; got a missing value")
     if isinstance(column, NumberColumn | DateColumn):
-        cells = column.values if isinstance(column, NumberColumn) else column.seconds
-        numbers = np.unique(cells, return_inverse=True)[1]
+        numbers = np.unique(column.values, return_inverse=True)[1]
     else:
         texts = to_categories(column)
         if time is not None:

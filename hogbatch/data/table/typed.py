@@ -64,7 +64,7 @@ def typed(table: Table, position: int, kind: str | None) -> tuple[Column, Unexpe
         form = format_of(column.values, column.rows, MOSTLY)
         return (column, None) if form is None else _dates(table, position, column, form)
     if isinstance(column, DateColumn) and kind == "number":
-        column = NumberColumn(column.seconds)
+        column = NumberColumn(column.values)
     if isinstance(column, NumberColumn):
         return _finite(table, position, column)
     return column, None

@@ -12,7 +12,7 @@ from hogbatch.data.frames import FEW_CELLS, is_frame, matrix_of, table_of
 from hogbatch.data.load import prepare
 from hogbatch.data.memory import raw_set
 from hogbatch.data.order import Fractions, split
-from hogbatch.data.table.columns import CategoryColumn, NumberColumn
+from hogbatch.data.table.columns import CategoryColumn
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.given import encode, training_set
 from hogbatch.data.table.kinds import TableOptions
@@ -27,7 +27,7 @@ def cells(values):
     column = table_of({"a": values}).columns[0]
     if isinstance(column, CategoryColumn):
         return [None if code < 0 else column.values[code] for code in column.codes]
-    numbers = column.values if isinstance(column, NumberColumn) else column.seconds
+    numbers = column.values
     return [None if np.isnan(number) else number for number in numbers]
 
 

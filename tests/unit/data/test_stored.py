@@ -107,7 +107,7 @@ COLUMN_CHANGES = {
     "deep JSON": swap("2.values", np.frombuffer(b"[" * 50_000, np.uint8)),
     "no JSON": swap("2.values", np.frombuffer(b"\xff", np.uint8)),
     "a truth value of 2": put("1.values", 0, 2),
-    "an infinite date": put("3.seconds", 0, np.inf),
+    "an infinite date": put("3.values", 0, np.inf),
     "text beyond the characters": put("4.indptr", -1, 100),
     "text that ends before it starts": put("4.indptr", 1, 100),
     "negative text": put("4.indptr", 0, -1),
@@ -116,14 +116,14 @@ COLUMN_CHANGES = {
         {n: array[: 1 if "indptr" in n else 0] for n, array in arrays.items() if "2.v" not in n}
     ),
     "another position": lambda scalars, arrays: scalars[0].update({"9": scalars[0].pop("0")}),
-    "another type": lambda scalars, arrays: scalars[0].update({"0": "DateColumn"}),
+    "another type": lambda scalars, arrays: scalars[0].update({"0": "date"}),
     "an unknown type": lambda scalars, arrays: scalars[0].update({"0": "Column"}),
     "text that nobody requests": lambda scalars, arrays: (
-        scalars[0].update({"0": "TextColumn"}),
+        scalars[0].update({"0": "text"}),
         arrays.update({"0.characters": arrays["4.characters"], "0.indptr": arrays["4.indptr"]}),
     ),
     "fewer lines than rows": swap(1, 1),
-    "a missing column": lambda scalars, arrays: arrays.pop("3.seconds"),
+    "a missing column": lambda scalars, arrays: arrays.pop("3.values"),
 }
 
 

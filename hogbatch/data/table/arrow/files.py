@@ -14,8 +14,7 @@ from hogbatch.data.pieces import CELL, in_memory
 from hogbatch.data.signatures import PARQUET
 from hogbatch.data.source import Source, files_in
 from hogbatch.data.table.arrow.columns import convert, indexes_in
-from hogbatch.data.table.columns import Column
-from hogbatch.data.table.kinds import Kind
+from hogbatch.data.table.columns import Column, Kind
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import printable, quoted
 

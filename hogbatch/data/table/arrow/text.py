@@ -14,9 +14,8 @@ from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.source import Source, too_long
 from hogbatch.data.stored import CsvColumns
 from hogbatch.data.table.arrow.columns import ADVICE, convert
-from hogbatch.data.table.columns import MISSING
+from hogbatch.data.table.columns import MISSING, Kind
 from hogbatch.data.table.dialect import Dialect, records, without_returns
-from hogbatch.data.table.kinds import Kind
 from hogbatch.data.table.typed import TRUTHS
 from hogbatch.data.table.written import columns_to_read_as_text
 from hogbatch.data.text import blocks, changed_error, state_of

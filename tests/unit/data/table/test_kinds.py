@@ -110,7 +110,7 @@ def test_cells_that_are_no_dates_are_reported_and_the_others_are_read():
     days = ["1970-01-02", "", "soon", "1970-01-03", "never", "soon"]
     table = Table("a", ("day",), {0: CategoryColumn.of_cells(days)})
     column, unexpected = typed(table, 0, "date")
-    np.testing.assert_array_equal(column.seconds / 86_400, [1, np.nan, np.nan, 2, np.nan, np.nan])
+    np.testing.assert_array_equal(column.values / 86_400, [1, np.nan, np.nan, 2, np.nan, np.nan])
     assert unexpected.rows.tolist() == [2, 4, 5]
     assert unexpected.complaint == "column 'day': expected a date; got 'soon'"
     mixed = CategoryColumn.of_cells(["2/3/2020", "1/13/2020", "13/1/2020"])
@@ -178,4 +178,4 @@ def test_the_format_with_most_dates_is_chosen_and_other_cells_are_reported():
     assert found == {"day": "date"}
     assert [each.rows.tolist() for each in inspected.unexpected] == [[len(days) - 1]]
     later = Table("a", ("day",), {0: CategoryColumn.of_cells(days[:1])}, forms={0: "%d/%m/%Y"})
-    assert typed(later, 0, "date")[0].seconds.tolist() == [seconds(2020, 2, 1)]
+    assert typed(later, 0, "date")[0].values.tolist() == [seconds(2020, 2, 1)]
