@@ -38,7 +38,7 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.data.source import shown
 from hogbatch.events.event import Evaluation
 from hogbatch.events.names import SERVERS
-from hogbatch.events.recorder import RefusalCounts, RunRecorder
+from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import RunTotals
 from hogbatch.machine.files import replace_file
 from hogbatch.model.network import Network
@@ -202,7 +202,7 @@ class SeveralServers(Platform):
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         with closing(Router(components.setup.run_dir, listen=self.cluster.listen)) as router:
             finish, totals = self._train(components, router)
-        return Outcome(finish, totals, RefusalCounts(router.refused, router.rejected))
+        return Outcome(finish, totals.with_refused(router.refused, router.rejected))
 
     def close(self) -> None:
         self.cluster.close()

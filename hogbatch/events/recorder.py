@@ -2,9 +2,9 @@
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import structs
@@ -17,13 +17,6 @@ from hogbatch.events.records import Observer, RunTotals, WorkerRecord
 from hogbatch.model.network import Tensor
 from hogbatch.store.average import exchange
 from hogbatch.store.scan import first_not_finite
-
-
-class RefusalCounts(NamedTuple):
-    """Frames and connections that were refused before they reached the coordinator's state."""
-
-    frames: int
-    connections: int
 
 
 class RunRecorder:
@@ -137,14 +130,7 @@ class RunRecorder:
             found["test"] = tested.loss, tested.values
         return found
 
-    def summary(
-        self, status: str, reason: str, totals: RunTotals, refused: RefusalCounts
-    ) -> dict[str, Any]:
-        faults = replace(
-            totals.faults,
-            messages_refused=totals.faults.messages_refused + refused.frames,
-            connections_refused=refused.connections,
-        )
+    def summary(self, status: str, reason: str, totals: RunTotals) -> dict[str, Any]:
         kept = self.kept
         results = {name: _result(*each) for name, each in self.results.items()}
         return {
@@ -165,7 +151,7 @@ class RunRecorder:
             "saved": kept and {name: getattr(kept, name) for name in ("seconds", "epochs", "rows")},
             "history": [_entry(evaluation) for evaluation in self.history],
             "workers": [asdict(worker) for worker in totals.workers],
-            "faults": asdict(faults),
+            "faults": asdict(totals.faults),
         }
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from hogbatch.config.metrics import ranking
@@ -87,6 +87,12 @@ class RunTotals:
     rows: int
     workers: list[WorkerRecord]
     faults: Faults
+
+    def with_refused(self, frames: int, connections: int) -> "RunTotals":
+        """The totals with what was refused before it reached the coordinator's state."""
+        frames += self.faults.messages_refused
+        refused = {"messages_refused": frames, "connections_refused": connections}
+        return replace(self, faults=replace(self.faults, **refused))
 
 
 class Observer(Protocol):

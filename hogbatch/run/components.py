@@ -30,7 +30,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.crash import crash_report
 from hogbatch.events.event import Evaluation, Resumed
 from hogbatch.events.names import CRASH
-from hogbatch.events.recorder import RefusalCounts, RunRecorder
+from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import RunTotals
 from hogbatch.kernels.contract import Floats
 from hogbatch.policy.base import BatchPolicy
@@ -56,7 +56,6 @@ class Outcome(NamedTuple):
 
     finish: Finish
     totals: RunTotals
-    refused: RefusalCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from contextlib import closing
 from hogbatch.coordinator.adapters import ProcessAdapter
 from hogbatch.coordinator.background import Wakeup
 from hogbatch.errors import HogbatchError
-from hogbatch.events.recorder import RefusalCounts
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.version import version
@@ -42,8 +41,7 @@ def train_here(components: RunComponents, callbacks: Callbacks) -> Outcome:
     """Train until the coordinator finishes."""
     components.console.say("small data: training on one thread of this process")
     with closing(OwnThread(components.assign, components.segments.fingerprint)) as worker:
-        ended = components.run_loop(worker, worker, callbacks)
-    return Outcome(*ended, RefusalCounts(0, 0))
+        return Outcome(*components.run_loop(worker, worker, callbacks))
 
 
 class OwnThread(ProcessAdapter):

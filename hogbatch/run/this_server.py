@@ -6,7 +6,6 @@ from shlex import quote
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
-from hogbatch.events.recorder import RefusalCounts
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.run.launch.find import check_workers, find_workers
@@ -58,5 +57,4 @@ class ThisServer(Platform):
             connections = router, launcher, self.callbacks, published.attached_by
             finish, totals = components.run_loop(*connections)
             published.close()
-        refused = RefusalCounts(router.refused, router.rejected)
-        return Outcome(finish, totals, refused)
+        return Outcome(finish, totals.with_refused(router.refused, router.rejected))

@@ -168,7 +168,7 @@ def _finished_run(
     components: RunComponents, outcome: Outcome, others: Others, tracking: Tracking
 ) -> Run:
     """Save the results, print the final line and return the run; errors as in `conclude`."""
-    setup, recorder, (finish, totals, refused) = components.setup, components.recorder, outcome
+    setup, recorder, (finish, totals) = components.setup, components.recorder, outcome
     trained = None
     if totals.rows:
         kept = recorder.params, recorder.marks, recorder.threshold
@@ -184,7 +184,7 @@ def _finished_run(
             recorder.record(event)
         reached = totals.seconds, totals.epochs, totals.rows
         recorder.record(Ended(finish.status, finish.reason or "", *reached))
-        summary = recorder.summary(finish.status, finish.reason or "", totals, refused)
+        summary = recorder.summary(finish.status, finish.reason or "", totals)
         recorder.log.close()
         tracking.conclude(summary)
         run_dir = None if components.directory.temporary else setup.run_dir

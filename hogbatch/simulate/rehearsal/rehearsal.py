@@ -19,7 +19,6 @@ from hogbatch.data.batch import Examples
 from hogbatch.errors import UsageError
 from hogbatch.events.crash import crash_report
 from hogbatch.events.names import CRASH
-from hogbatch.events.recorder import RefusalCounts
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.machine.allocator import keep_freed_memory
 from hogbatch.machine.topology import Topology, assign, physical_cores, training_threads
@@ -138,7 +137,7 @@ class Rehearsal(Platform):
                     world.interrupt()
                 self._observe(self._queue.now, components.coordinator.progress.rows)
         assert world.finish is not None, "the coordinator ticks until it finishes"
-        return Outcome(world.finish, world.state.totals(self._queue.now), RefusalCounts(0, 0))
+        return Outcome(world.finish, world.state.totals(self._queue.now))
 
     def _begin(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> World:
         keep_freed_memory()  # a batch of 512 rows on 50,000 outputs allocates 200 MB

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hogbatch.events import event as events_module
 from hogbatch.events.event import EpochEnded, Evaluation, WorkerGivenUp, read_event
 from hogbatch.events.event_log import EventLog
-from hogbatch.events.recorder import RefusalCounts, RunRecorder
+from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import Faults, RunTotals, WorkerRecord
 from hogbatch.views.console import PlainConsole
 
@@ -17,9 +17,6 @@ FIRST = Evaluation(1.5, 0.5, 100, 0.4, 0.3, {"P@1": 0.6, "P@3": 0.5}, {"cpu-0": 
 SECOND = Evaluation(2.5, 1.0, 200, 0.2, 0.35, {"P@1": 0.5, "P@3": 0.4})
 WORKER = WorkerRecord("cpu-0", "cpu", 2, 200, 5, 1.0, 0.9, 16, [(0.0, 16)], [(1.0, 5)])
 TOTALS = RunTotals(2.5, 1.0, 200, [WORKER], Faults(messages_refused=2, workers_lost=1))
-
-
-NONE = RefusalCounts(0, 0)
 
 
 class Watcher:
@@ -118,7 +115,8 @@ def test_the_summary_has_the_final_totals(recorder):
         recorder.record(evaluation)
     recorder.keep(FIRST)
     recorder.record(events_module.Tested(0.35, {"P@1": 0.55}))
-    summary = json.loads(json.dumps(recorder.summary("finished", "", TOTALS, RefusalCounts(3, 2))))
+    totals = TOTALS.with_refused(3, 2)
+    summary = json.loads(json.dumps(recorder.summary("finished", "", totals)))
     history = summary.pop("history")
     assert history[0] == FIRST.fields | {"validation_value": 0.6}
     assert [entry["validation_value"] for entry in history] == [0.6, 0.5]
@@ -145,11 +143,11 @@ def test_the_summary_has_the_final_totals(recorder):
 
 
 def test_a_summary_has_null_for_what_is_unknown(recorder):
-    summary = recorder.summary("failed", "no worker", RunTotals(0.0, 0.0, 0, [], Faults()), NONE)
+    summary = recorder.summary("failed", "no worker", RunTotals(0.0, 0.0, 0, [], Faults()))
     found = [summary[key] for key in ("history", "train_loss", "saved", "validation", "test")]
     assert found == [[], None, None, None, None]
     untested = Evaluation(1.5, 0.5, 100, 0.4, None)
     recorder.record(untested)
     recorder.keep(untested)
-    summary = recorder.summary("stopped", "interrupted", TOTALS, NONE)
+    summary = recorder.summary("stopped", "interrupted", TOTALS)
     assert summary["validation"] is None and summary["history"][0]["validation_value"] is None
