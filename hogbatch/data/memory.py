@@ -41,7 +41,7 @@ def raw_set(
     """The rows of a matrix `X` with labels `y` and `weights`[N].
 
     In messages, the names of `X` and `y` end in `suffix`. `labels`, if given, returns the labels
-    of N rows in place of `y`. For `known` see `inputs_of`. UsageError for other shapes, lengths
+    of N rows in place of `y`. For `known` see `numbers_of`. UsageError for other shapes, lengths
     and values.
     """
     name = f"X{suffix}"
@@ -71,19 +71,6 @@ def labelled_set(
     return RawSet(inputs, features, source=source, weights=used, **own._asdict())
 
 
-def inputs_of(values: Any, name: str, known: Sequence[str] = ()) -> tuple[RawInputs, int]:
-    """The features of the rows `values`, without loss of precision if dense, and F.
-
-    The columns of a data frame are matched to the `known` names of features, if there are any.
-    """
-    if hasattr(values, "tocsr"):
-        inputs = csr_of(values)
-        return inputs, int(values.shape[1])
-    framed = frames.is_frame(values)
-    dense = frames.matrix_of(values, name, known) if framed else matrix_of(values)
-    return raw_inputs(dense), dense.shape[1]
-
-
 def flat_rows(rows: Any, shape: Shape = ()) -> Any:
     """Arrays of pictures or sequences, [N, H, W], [N, H, W, C] or [N, T, F], as a matrix [N, F].
 
@@ -106,10 +93,16 @@ def is_sparse(rows: Any) -> bool:
 def numbers_of(
     rows: Any, features: int, name: str, known: Sequence[str] = ()
 ) -> tuple[RawInputs, int]:
-    """Like `inputs_of`, and for an object with CSR arrays; F = `features` if it has no shape."""
-    if hasattr(rows, "indptr") and not hasattr(rows, "tocsr"):
-        return csr_of(rows), getattr(rows, "shape", (0, features))[-1]
-    return inputs_of(rows, name, known)
+    """The features of `rows`, without loss of precision if dense, and F.
+
+    The columns of a data frame are matched to the `known` names of features, if there are any. An
+    object with CSR arrays and without a shape has F = `features`.
+    """
+    if is_sparse(rows):
+        return csr_of(rows), int(getattr(rows, "shape", (0, features))[-1])
+    framed = frames.is_frame(rows)
+    dense = frames.matrix_of(rows, name, known) if framed else matrix_of(rows)
+    return raw_inputs(dense), dense.shape[1]
 
 
 def csr_of(matrix: Any) -> Inputs:
