@@ -80,8 +80,10 @@ def below(inputs: RawInputs, features: int) -> Inputs:
     return csr_inputs(indptr, inputs.indices[kept], inputs.values[kept])
 
 
-def to_dense(inputs: RawInputs, features: int) -> Inputs:
-    """Convert CSR inputs to dense[N, features]; UsageError if they do not fit into memory."""
+def to_dense(inputs: RawInputs, features: int) -> RawInputs:
+    """CSR inputs as dense[N, features], dense ones as they are; UsageError without memory."""
+    if not len(inputs.indptr):
+        return inputs
     count = len(inputs.indptr) - 1
     purpose = f"{count:,} sparse rows as dense rows of {features:,} features"
     require(4 * count * features + 8 * len(inputs.indices), purpose, "use fewer rows")
@@ -91,7 +93,9 @@ def to_dense(inputs: RawInputs, features: int) -> Inputs:
 
 
 def to_csr(inputs: RawInputs) -> Inputs:
-    """Convert dense inputs to CSR with the nonzero values as float32."""
+    """Dense inputs as CSR with the nonzero values as float32, CSR inputs as they are."""
+    if len(inputs.indptr):
+        return csr_inputs(*inputs[1:])
     owners, columns = np.nonzero(inputs.dense)
     indptr = np.searchsorted(owners, np.arange(len(inputs.dense) + 1))
     values = inputs.dense[owners, columns].astype(np.float32, copy=False)

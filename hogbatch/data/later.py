@@ -128,13 +128,6 @@ def _match_features(raw: RawSet, features: int) -> RawSet:
     return replace(raw, inputs=inputs, features=features, notes=(*raw.notes, note))
 
 
-def _to_form(inputs: RawInputs, features: int, *, sparse: bool) -> RawInputs:
-    """Convert a held-out set to the dense or sparse form of its training set."""
-    if sparse == bool(len(inputs.indptr)):
-        return inputs
-    return csr.to_csr(inputs) if sparse else csr.to_dense(inputs, features)
-
-
 def expect_labels(raw: RawSet, columns: Columns) -> None:
     """DataError if a file lacks the named label column of the training file."""
     if columns.label is not None and raw.labels is None and raw.label_lists is None:
@@ -163,7 +156,7 @@ def examples_of_held_out(
     raw: RawSet, encoding: Encoding, scaler: Scaler | None, features: int, *, sparse: bool
 ) -> Examples:
     """The rows of a held-out file, in the form of the training rows with F = `features`."""
-    inputs = _to_form(raw.inputs, features, sparse=sparse)
+    inputs = csr.to_csr(raw.inputs) if sparse else csr.to_dense(raw.inputs, features)
     require_memory_for_copy(inputs)
     return Examples(scaled(inputs, scaler), encode(raw, encoding), features)
 

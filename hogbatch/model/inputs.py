@@ -6,15 +6,9 @@ from typing import Any
 import numpy as np
 
 from hogbatch.data.batch import DoubleInputs, Inputs, Labels, RawInputs, multi_labels
-from hogbatch.data.csr import to_csr
 from hogbatch.data.memory import numbers_of
 from hogbatch.errors import UsageError
 from hogbatch.model.ranking import Lists
-
-
-def as_csr(rows: Inputs) -> Inputs:
-    """Rows in CSR form."""
-    return rows if len(rows.indptr) else to_csr(rows)
 
 
 def label_lists(labels: Labels) -> Labels:

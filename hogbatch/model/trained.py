@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, count, dense_inputs
+from hogbatch.data.csr import to_csr
 from hogbatch.data.encode import Encoding
 from hogbatch.data.memory import expect_in_range, flat_rows
 from hogbatch.data.raw import Columns
@@ -33,7 +34,7 @@ from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
-from hogbatch.model.inputs import as_csr, as_inputs, slice_lists, to_float32
+from hogbatch.model.inputs import as_inputs, slice_lists, to_float32
 from hogbatch.model.label_vectors import LabelVectors, NearestRows
 from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
@@ -213,7 +214,7 @@ class Model:
             own = slice_lists(true, start, start + size) if true else None
             summary = ScoreSummary(size, k, kind, own)
             if ranking is not None:
-                found = ranking(as_csr(part), own or (np.zeros(size + 1, np.int64), NO_LABELS), k)
+                found = ranking(to_csr(part), own or (np.zeros(size + 1, np.int64), NO_LABELS), k)
                 summary.fill(*(each[:, 0] for each in found))
             else:
                 for first, scores in self._scores_of(part, scorers):
@@ -379,7 +380,7 @@ class Model:
         if self.label_vectors is None:
             yield from found
             return
-        given = as_csr(part), self.network.outputs, dtype
+        given = to_csr(part), self.network.outputs, dtype
         products = self.label_vectors.scores(*given)
         if self.nearest_rows is not None:
             products += self.nearest_rows.scores(*given)

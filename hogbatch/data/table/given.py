@@ -161,7 +161,7 @@ def encode_numbers(
     width, sparse = encoding.width_without_labels, len(inputs.indptr) > 0
     if features > width or not sparse:
         _expect_features(features, encoding, source)
-    dense = csr.to_dense(inputs, width).dense if sparse else inputs.dense
+    dense = csr.to_dense(inputs, width).dense
     if (found := encoding.transform_matrix(dense, source)) is not None:
         return found
     columns = {n: NumberColumn(dense[:, n].astype(np.float64)) for n in range(width)}
