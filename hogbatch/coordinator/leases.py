@@ -109,16 +109,6 @@ class Leases:
         self.evaluated.take_back(lease.number)
         return []
 
-    def validate(self) -> None:
-        """Assert the invariants: what the ledgers hold is what the workers hold."""
-        workers = self.roster.attached.values()
-        for ledger, task in ((self.epochs.rows, "train"), (self.evaluated, self.evaluated_set)):
-            ledger.validate()
-            held = [held.lease for worker in workers for held in worker.leases.values()]
-            numbers = [lease.number for lease in held if lease.task == task]
-            assert sorted(numbers) == sorted(ledger.held), (numbers, ledger.held)
-        assert all(len(worker.leases) <= LEASES_IN_FLIGHT for worker in workers)
-
     def _may_take(self, worker: Worker, ledger: Ledger, part: PartQueue, now: float) -> bool:
         """Whether this worker may be given rows of `part`, which has some.
 

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 MANY_ROWS: Final = 1 << 40  # more than any pass has
@@ -310,29 +310,3 @@ class Ledger:
         self.remaining += size
         if self._ends:
             self._group_of[queue.number].update(queue, size)
-
-    def validate(self) -> None:
-        """Assert the invariants: every row is in one place, and no range is empty."""
-        ranges = sorted(self.unfinished)
-        assert self.remaining == sum(queue.remaining for queue in self._queues)
-        for queue in self._queues:
-            assert queue.remaining == sum(each.stop - each.start for each in queue.todo), queue
-            assert queue.returned <= len(queue.todo), queue
-        assert all(each.start < each.stop for each in ranges), ranges
-        for left, right in pairwise(ranges):
-            assert left.stop <= right.start, ranges
-        assert sum(each.stop - each.start for each in ranges) + self.acknowledged == self.rows
-        if self.divided:
-            self._validate_groups()
-
-    def _validate_groups(self) -> None:
-        for each in self.unfinished:
-            assert self._part_of(each.start) == self._part_of(each.stop - 1), each
-        for group in self._group_of:
-            queues = [self._queues[n] for n, each in enumerate(self._group_of) if each is group]
-            assert group.remaining == sum(queue.remaining for queue in queues), group
-            assert set(group.parts) == {queue.number for queue in queues if queue.todo}, group
-            assert set(group.returned) == {queue.number for queue in queues if queue.returned}
-        for parts in self._reaches:
-            held = (self._queues[part].remaining for part in parts if part < len(self._queues))
-            assert self.left(parts) == sum(held), parts

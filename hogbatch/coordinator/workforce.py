@@ -206,9 +206,6 @@ class Workforce(ABC):
             faults=Faults(**self.accounting.faults),
         )
 
-    def validate(self) -> None:
-        self.leases.validate()
-
     # Workers ----------------------------------------------------------------------------------
 
     def _admit(self, key: str, hello: Hello, now: float) -> list[Command]:

@@ -29,6 +29,7 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.coordinator.worker import Worker
 from hogbatch.events import event as events
 from hogbatch.wire.messages import Done, Hello, Lease, Refused, Stop, ToCoordinator, Welcome
+from tests.support.row_invariants import check_rows
 
 if TYPE_CHECKING:
     from hogbatch.simulate.world import World
@@ -267,7 +268,7 @@ class Audit:
 
     def check(self, state: Coordinator, now: float) -> None:
         """Check the state's invariants, and that no worker waits for work while there is some."""
-        state.validate()
+        check_rows(state)
         may_train = state.phase == "train" and state.epochs.ready and self._rows_left > 0
         free = may_train and bool(state.epochs.rows.remaining)
         self._free_since = min(self._free_since, now) if free else math.inf

@@ -21,6 +21,7 @@ from hogbatch.wire.messages import (
     Stop,
     Welcome,
 )
+from tests.support.row_invariants import check_rows
 
 PACKAGE, FINGERPRINT = "0.1.0", "abc123"
 
@@ -197,7 +198,7 @@ class Stage:
         return self._note(self.state.abandon(reason, self.now))
 
     def _note(self, commands):
-        self.state.validate()
+        check_rows(self.state)
         self.said += commands
         for command in commands:
             match command:

@@ -49,6 +49,7 @@ from hogbatch.wire.messages import (
     Welcome,
 )
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
+from tests.support.row_invariants import check_rows
 
 LATENCY = 0.001  # seconds of a message
 BEAT = 0.5
@@ -156,7 +157,7 @@ class ServersStage:
             assert self._events[0][0] <= limit, f"nothing has ended the run in {seconds} s"
             self.now, _, event = heapq.heappop(self._events)
             event()
-            self.state.validate()
+            check_rows(self.state)
             self._schedule_tick()
 
     def _tick(self, at):

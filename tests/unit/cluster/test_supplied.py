@@ -21,6 +21,7 @@ from hogbatch.wire.messages import (
     UseModel,
 )
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
+from tests.support.row_invariants import check_rows
 
 
 def lease(number, start, stop, task="train", epoch=0, rate=0.1):
@@ -66,7 +67,7 @@ class Server:
         return finished
 
     def _take(self, commands):
-        self.state.validate()
+        check_rows(self.state)
         for command in commands:
             match command:
                 case Answer(Heartbeat() | ServerWorkers() as beat):

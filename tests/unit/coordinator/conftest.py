@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support.coordinator_stage import Stage
+from tests.support.row_invariants import check_rows
 
 
 @pytest.fixture
@@ -14,5 +15,5 @@ def stage():
 
     yield make
     for each in made:
-        each.state.validate()
+        check_rows(each.state)
         each.state.totals(each.now)

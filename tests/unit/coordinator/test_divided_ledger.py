@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.coordinator.ledger import Ledger, RowRange
+from tests.support.row_invariants import check_ledger
 
 PARTS = (30, 0, 50, 20)  # rows; positions 0..30, none, 30..80 and 80..100
 
@@ -32,7 +33,7 @@ def test_validation_sees_ranges_of_several_parts():
     ledger.take(2, 10, (2,))
     ledger.held = {1: RowRange(0, 35), 2: RowRange(35, 40)}
     with pytest.raises(AssertionError):
-        ledger.validate()
+        check_ledger(ledger)
 
 
 def left_by_part(ledger, parts):
@@ -99,9 +100,9 @@ def test_every_row_is_in_one_place_and_the_rule_holds(parts, held, acts):
                 ledger.keep_unmerged(taken, number % (stop - start + 1))
             else:
                 ledger.take_back(taken)
-        ledger.validate()
+        check_ledger(ledger)
     again = Ledger.resumed(ledger.rows, ledger.unfinished, tuple(parts))
-    again.validate()
+    check_ledger(again)
     rest = [each.rows for each in again.todo]
     covered = sorted(row for start, stop in done + rest for row in range(start, stop))
     assert covered == list(range(sum(parts)))

@@ -4,6 +4,7 @@ from hogbatch.coordinator.commands import Quarantine, Record, Shuffle
 from hogbatch.coordinator.epochs import MAX_DEATHS, Epochs
 from hogbatch.coordinator.ledger import RowRange
 from hogbatch.events.event import EpochEnded, Quarantined
+from tests.support.row_invariants import check_ledger
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_with_several_servers_quarantined_rows_are_excluded_from_this_epoch_only
         epochs.rows.take(lease, 10, (1,))
         commands = epochs.take_back(lease, died=True)
     assert Quarantine(0, 40, 50) in commands
-    epochs.rows.validate()
+    check_ledger(epochs.rows)
     assert epochs.prepare_next() == [Shuffle(1)]
     for lease, part in ((8, 0), (9, 1)):
         start, stop = epochs.rows.take(lease, 99, (part,))

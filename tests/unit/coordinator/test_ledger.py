@@ -1,6 +1,7 @@
 import pytest
 
 from hogbatch.coordinator.ledger import Ledger, RowRange
+from tests.support.row_invariants import check_ledger
 
 
 def test_rows_taken_back_are_the_next_to_be_taken():
@@ -12,7 +13,7 @@ def test_rows_taken_back_are_the_next_to_be_taken():
     assert ledger.take(3, 20) == (0, 20)
     assert ledger.take(4, 20) == (20, 30)  # a range is never joined with the next
     assert ledger.take(5, 20) == (60, 80)
-    ledger.validate()
+    check_ledger(ledger)
 
 
 @pytest.mark.parametrize(("rows", "rest"), [(0, (0, 30)), (20, (20, 30))])
@@ -20,11 +21,11 @@ def test_rows_of_a_lease_that_were_not_done_are_the_next_to_be_taken(rows, rest)
     ledger = Ledger(100)
     ledger.take(1, 30)
     assert ledger.acknowledge(1, rows) == (0, rows)
-    ledger.validate()
+    check_ledger(ledger)
     assert ledger.acknowledged == rows
     assert ledger.take(2, 50) == rest
     assert ledger.take(3, 99) == (30, 100)
-    ledger.validate()
+    check_ledger(ledger)
 
 
 def damaged(damage):
@@ -46,7 +47,7 @@ def damaged(damage):
 )
 def test_validation_sees_rows_that_are_lost_or_held_twice(damage):
     with pytest.raises(AssertionError):
-        damaged(damage).validate()
+        check_ledger(damaged(damage))
 
 
 def test_row_ranges_keep_their_number_of_deaths():
@@ -64,4 +65,4 @@ def test_row_ranges_keep_their_number_of_deaths():
     ledger.take(5, 99)
     assert ledger.next_part().deaths == 0
     assert ledger.remaining == 70
-    ledger.validate()
+    check_ledger(ledger)
