@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.kernels.gpu.device import Device, Shape
+from hogbatch.kernels.gpu.reference import DeviceKernels
 from hogbatch.workers.mapping import MappedSegment
 
 CELL = 4  # bytes of a feature, of its index, and of a label
@@ -35,6 +36,11 @@ class Arrays(NamedTuple):
     def by_row(self) -> tuple[Any, Any, Any]:
         """Those with one entry for each row; the set lacks those that are empty."""
         return self.inputs.dense, self.labels.values, self.labels.weights
+
+    @property
+    def lists(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Stored values, and labels in lists: the indptr of each, and its cells."""
+        return self.inputs[1:], self.labels[1:3]
 
 
 class RowSet:
@@ -138,27 +144,10 @@ class DeviceBuffer:
 
     def copy(self) -> None:
         """Queue the copies of the prepared rows; to be called in `Device.copy_stream`."""
-        batch, (inputs, labels), own = self._batch, self._gathering.sources, self.arrays
-        numbers = self.numbers[:batch]
-        self._device.queue_copy(numbers, self._host_numbers[:batch])
-        for source, out in zip(self._gathering.sources.by_row, own.by_row, strict=True):
-            if len(source):
-                self._device.kernels.copy_rows(source, numbers, out[:batch])
-        self._copy_lists(0, inputs.indptr, own.inputs.indptr, inputs[2:], own.inputs[2:])
-        self._copy_lists(1, labels.indptr, own.labels.indptr, labels[2:3], own.labels[2:3])
-
-    def _copy_lists(
-        self, index: int, indptr: Any, out_indptr: Any, sources: Sequence[Any], out: Sequence[Any]
-    ) -> None:
-        """Copy the rows of a CSR; their number of cells becomes `_counts`[index]."""
-        if not len(indptr):
-            return
-        batch, kernels = self._batch, self._device.kernels
-        starts, selected = self._starts[:batch], out_indptr[: batch + 1]
-        count = self._mapped_counts[index : index + 1]
-        kernels.select_rows(indptr, self.numbers[:batch], starts, selected, count)
-        for source, target in zip(sources, out, strict=True):
-            kernels.copy_cells(source, starts, selected, target)
+        numbers = self.numbers[: self._batch]
+        self._device.queue_copy(numbers, self._host_numbers[: self._batch])
+        kernels, sources = self._device.kernels, self._gathering.sources
+        gather(kernels, sources, numbers, self._starts, self._mapped_counts, self.arrays)
 
     def moved(self) -> int:
         """Bytes that the last `copy` has moved to the device; it must be done."""
@@ -180,21 +169,15 @@ class HostBuffer:
         self._targets = [device.empty(*kind) for kind in kinds]
         *arrays, self.numbers = self._targets
         self.arrays = Arrays.of(arrays)
+        self._starts = np.empty(batch, np.int64)
         self._filled: list[int] = []  # lengths of the first axes
 
     def prepare(self, rows: NDArray[np.int64]) -> None:
-        batch, sources, (*arrays, numbers) = len(rows), self._rows.arrays, self._host
-        (inputs, labels), own = sources, Arrays.of(arrays)
-        indptr, label_indptr = own.inputs.indptr, own.labels.indptr
-        starts, stored = _select(inputs.indptr, rows, indptr)
-        label_starts, listed = _select(labels.indptr, rows, label_indptr)
+        batch, (*arrays, numbers) = len(rows), self._host
         numbers[:batch] = rows
-        for source, out in zip(sources.by_row, own.by_row, strict=True):
-            if len(source):
-                np.take(source, rows, axis=0, out=out[:batch], mode="clip")
-        _copy_cells(inputs[2:], starts, indptr[: batch + 1], own.inputs[2:])
-        _copy_cells(labels[2:3], label_starts, label_indptr[: batch + 1], own.labels[2:3])
-        self._filled = self._rows.lengths(batch, stored, listed)
+        counts, own = np.zeros(2, np.int64), Arrays.of(arrays)
+        gather(DeviceKernels(), self._rows.arrays, numbers[:batch], self._starts, counts, own)
+        self._filled = self._rows.lengths(batch, *counts.tolist())
 
     def copy(self) -> None:
         for target, host, length in zip(self._targets, self._host, self._filled, strict=True):
@@ -209,31 +192,21 @@ class HostBuffer:
 Buffer: TypeAlias = DeviceBuffer | HostBuffer
 
 
-def _select(
-    indptr: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], int]:
-    """out = the indptr of a CSR of only `rows`; return their first cells and the cell count."""
-    if not len(indptr):
-        return indptr, 0
-    starts = indptr[rows]
-    out[0] = 0
-    np.cumsum(indptr[rows + 1] - starts, out=out[1 : len(rows) + 1])
-    return starts, int(out[len(rows)])
-
-
-def _copy_cells(
-    sources: Sequence[NDArray[Any]],
-    starts: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    outputs: Sequence[NDArray[Any]],
+def gather(
+    kernels: DeviceKernels, sources: Arrays, rows: Any, starts: Any, counts: Any, out: Arrays
 ) -> None:
-    """Copy the cells of lists: list b begins at starts[b], and at targets[b] of the output.
+    """Gather `rows`[B] of a set into `out`, which has room for them, with the kernels of a backend.
 
-    `targets` has one more number, the end of the last list.
+    counts[2] become the numbers of stored values and of labels in lists; starts[B...] is scratch.
     """
-    if not len(starts):
-        return
-    positions = np.arange(targets[-1])
-    positions += np.repeat(starts - targets[:-1], np.diff(targets))
-    for source, out in zip(sources, outputs, strict=True):
-        np.take(source, positions, out=out[: targets[-1]], mode="clip")
+    batch = len(rows)
+    for source, target in zip(sources.by_row, out.by_row, strict=True):
+        if len(source):
+            kernels.copy_rows(source, rows, target[:batch])
+    pairs = zip(sources.lists, out.lists, strict=True)
+    for index, ((indptr, *cells), (out_indptr, *targets)) in enumerate(pairs):
+        if len(indptr):
+            begins, selected = starts[:batch], out_indptr[: batch + 1]
+            kernels.select_rows(indptr, rows, begins, selected, counts[index : index + 1])
+            for source, target in zip(cells, targets, strict=True):
+                kernels.copy_cells(source, begins, selected, target)

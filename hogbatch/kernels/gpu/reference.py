@@ -148,7 +148,7 @@ class DeviceKernels(Kernels):
     def copy_cells(self, source: Any, starts: Rows, indptr: Rows, out: Any) -> None:
         """out[indptr[b]:indptr[b + 1]] = the cells of source[n] from starts[b] on, for b < B."""
         places = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
-        out[: indptr[-1]] = source[places]
+        np.take(source, places, out=out[: indptr[-1]], mode="clip")  # "raise" copies twice
 
     def select_rows(self, indptr: Rows, rows: Rows, starts: Rows, out: Rows, stored: Rows) -> None:
         """out[B + 1] = the indptr of a CSR of only `rows`; stored[0] = out[B].
