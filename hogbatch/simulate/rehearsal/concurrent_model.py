@@ -5,7 +5,6 @@ slots as they are at that moment, in place, with the kernels of a real run; betw
 batch, stages of other batches run.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +39,14 @@ class Thread:
         copy_slots(self.assignment, self.state)
 
 
-class StagedBatch(ABC):
-    """A batch of a thread, in stages. Nothing runs if the fence moves before its first stage."""
+class StagedBatch:
+    """A batch of a thread, in stages. Nothing runs if the fence moves before its first stage.
+
+    The stages are the forward and the backward passes of the layers. If all run at once, the loop
+    of a real run computes them. If the thread is `delayed`, the first stage computes all gradients,
+    and the others update the layers, last to first; only networks of the dense loop have such
+    batches: those of teams.
+    """
 
     def __init__(
         self,
@@ -76,12 +81,31 @@ class StagedBatch(ABC):
         first, self.done = self.done, stop
         if first == 0:
             self._look_up()
-        if first < stop:
-            self._run(first, stop)
+        if first == stop:
+            return
+        if first == 0 and stop == self.stages and not self._thread.delayed:
+            rest = self._settings, self._hyper, self._own, self._fence, self.totals
+            self._shared.loop.train(*self._model, *self._data, *rest)
+            return
+        if first == 0:
+            self._open()
+        if self._space is None:
+            return
+        if self._thread.delayed:
+            self._run_delayed(first, stop)
+        else:
+            self._shared.loop.run_stages(*self._arguments, first, stop, True)
 
-    @abstractmethod
-    def _run(self, first: int, stop: int) -> None:
-        """Run the stages [first, stop), of which there is at least one."""
+    def _run_delayed(self, first: int, stop: int) -> None:
+        if first == 0:
+            self._model[0].steps[0] = self._shared.steps[0]
+            read(*self._arguments)
+        if first <= 1 < stop:
+            self._shared.steps[0] += int(self.totals[UPDATES])
+        before = self._shared.layers - 1  # stages of the kernels that the first one replaces
+        if stop > 1:
+            begin = before + max(first, 1)
+            self._shared.loop.run_stages(*self._arguments, begin, before + stop, False)
 
     def _look_up(self) -> None:
         """Use the hash tables of this moment."""
@@ -104,45 +128,6 @@ class StagedBatch(ABC):
         """The first arguments of `run_stages`, and those of `read`."""
         settings = self._settings, self._hyper
         return *self._model, *self._data, *settings, self._space, self.totals
-
-
-class LayerBatch(StagedBatch):
-    """The stages are the forward and the backward passes of the layers.
-
-    If all run at once, the loop of a real run computes them.
-    """
-
-    def _run(self, first: int, stop: int) -> None:
-        if first == 0 and stop == self.stages:
-            rest = self._settings, self._hyper, self._own, self._fence, self.totals
-            self._shared.loop.train(*self._model, *self._data, *rest)
-            return
-        if first == 0:
-            self._open()
-        if self._space is not None:
-            self._shared.loop.run_stages(*self._arguments, first, stop, True)
-
-
-class DelayedBatch(StagedBatch):
-    """The first stage computes all gradients; the others update the layers, last to first.
-
-    Only networks of the dense loop have such batches: those of teams.
-    """
-
-    def _run(self, first: int, stop: int) -> None:
-        if first == 0:
-            self._open()
-        if self._space is None:
-            return
-        if first == 0:
-            self._model[0].steps[0] = self._shared.steps[0]
-            read(*self._arguments)
-        if first <= 1 < stop:
-            self._shared.steps[0] += int(self.totals[UPDATES])
-        before = self._shared.layers - 1  # stages of the kernels that the first one replaces
-        if stop > 1:
-            begin = before + max(first, 1)
-            self._shared.loop.run_stages(*self._arguments, begin, before + stop, False)
 
 
 class ConcurrentModel:
@@ -195,5 +180,4 @@ class ConcurrentModel:
     ) -> StagedBatch:
         """Return a batch of `rows`[B] of the training set, of which no stage has run."""
         assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
-        kind = DelayedBatch if thread.delayed else LayerBatch
-        return kind(self, thread, rows, settings, hyper)
+        return StagedBatch(self, thread, rows, settings, hyper)
