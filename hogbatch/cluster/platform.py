@@ -22,7 +22,7 @@ from hogbatch.cluster.server_figures import FIGURES_FILE, recorded
 from hogbatch.cluster.servers import Cluster
 from hogbatch.cluster.start import ServerStart, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
-from hogbatch.config.sets import SetName
+from hogbatch.config.sets import SET_NAMES
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.commands import (
@@ -185,19 +185,10 @@ class SeveralServers(Platform):
         )
         if (data := self._divided) is None:
             return plan
-
-        def rows(name: SetName) -> tuple[int, ...]:
-            """The rows of each part; (): all servers have them, or there are none."""
-            each = tuple(part.rows_of(name) for part in data.parts)
-            return each if any(each) else ()
-
-        return replace(
-            plan,
-            train_parts=rows("train"),
-            validation_parts=rows("validation"),
-            test_parts=rows("test"),
-            part_names=tuple(shown(part.path) for part in data.parts),
-        )
+        rows = {name: tuple(part.rows_of(name) for part in data.parts) for name in SET_NAMES}
+        parts = {name: each for name, each in rows.items() if any(each)}
+        names = tuple(shown(part.path) for part in data.parts)
+        return replace(plan, parts=parts, part_names=names)
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
         with closing(Router(components.setup.run_dir, listen=self.cluster.listen)) as router:

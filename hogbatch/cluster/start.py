@@ -56,9 +56,7 @@ def plan_of_server(plan: Plan, workers: int) -> Plan:
         stopping=ending,
         start_with=workers,
         checkpoint_seconds=float("inf"),
-        train_parts=(),
-        validation_parts=(),
-        test_parts=(),
+        parts={},
         part_names=(),
     )
 

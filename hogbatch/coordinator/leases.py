@@ -39,7 +39,7 @@ class Leases:
     _evaluation_parts: frozenset[int] = field(init=False)  # of divided data, with validation rows
 
     def __post_init__(self) -> None:
-        parts = enumerate(self.plan.validation_parts)
+        parts = enumerate(self.plan.parts_of("validation"))
         self._evaluation_parts = frozenset(part for part, rows in parts if rows)
 
     def begin_evaluation(self, name: SetName) -> None:

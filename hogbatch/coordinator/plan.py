@@ -1,7 +1,7 @@
 """The plan of a run: settings that are fixed before it starts and never change."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from hogbatch.config.sets import SetName
@@ -95,11 +95,9 @@ class Plan:
     checkpoint_seconds: float = math.inf  # between two checkpoints
     merging: MergesFactory | None = None  # None: the workers share one model
     keeps_scores: bool = False  # workers store the scores of evaluated rows, for metrics
-    # Rows of each part of divided data, in the order of an epoch; (): all workers have all rows.
-    # The numbers of the parts in Hello.parts hold for all sets.
-    train_parts: tuple[int, ...] = ()
-    validation_parts: tuple[int, ...] = ()
-    test_parts: tuple[int, ...] = ()
+    # Rows of each part of divided data, in the order of an epoch, by set; none of a set of which
+    # all workers have all rows. The numbers of the parts in Hello.parts hold for all sets.
+    parts: dict[SetName, tuple[int, ...]] = field(default_factory=dict)
     part_names: tuple[str, ...] = ()  # of the files that are the parts, for messages; (): unknown
     unit: float = 1.0  # by which real labels were divided; see hogbatch.data.encode
     targets: int = 1  # numbers per row, over which losses and squared errors are averaged
@@ -110,5 +108,4 @@ class Plan:
 
     def parts_of(self, name: SetName) -> tuple[int, ...]:
         """The rows of each part of a set; (): it is not divided."""
-        parts = {"train": self.train_parts, "validation": self.validation_parts}
-        return parts.get(name, self.test_parts)
+        return self.parts.get(name, ())

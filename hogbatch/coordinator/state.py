@@ -282,7 +282,7 @@ class Coordinator(Workforce):
 
     def _missing_parts(self, now: float) -> Collection[int]:
         """Parts of divided data that are needed now and that no attached server holds."""
-        if self.phase in ("waiting", "finished") or not self.plan.train_parts:
+        if self.phase in ("waiting", "finished") or not self.plan.parts_of("train"):
             return ()
         missing = self.leases.missing_parts(self.phase)
         if self.phase == "train" and self.evaluator.is_due(now):

@@ -80,7 +80,8 @@ class Workforce(ABC):
 
     def _new_epochs(self) -> Epochs:
         plan = self.plan
-        return Epochs(plan.train_rows, plan.train_parts, all_rows=plan.merging is not None)
+        parts = plan.parts_of("train")
+        return Epochs(plan.train_rows, parts, all_rows=plan.merging is not None)
 
     # Decided by subclasses --------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ def world_of(speeds, copies, parts=4, rows=ROWS, wait=math.inf, restarts=0, epoc
     """Part p is on the servers p, p + 1, ...: as many as there are copies, modulo all."""
     stopping = StoppingCriteria(epochs, None, None, math.inf, "last", wait)
     plan = simulated_plan(stopping, Limits(None, None), (rows, 1000, 0), 0.1, 1.0, len(speeds))
-    plan = replace(plan, train_parts=(rows // parts,) * parts)
+    plan = replace(plan, parts={"train": (rows // parts,) * parts})
     world = UnreliableServers(plan, merge_settings(rows, 100_000), LINK, 0, restarts=restarts)
     for place, peak in enumerate(speeds):
         held = (part for part in range(parts) if (place - part) % len(speeds) < copies)

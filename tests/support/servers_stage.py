@@ -90,10 +90,9 @@ class ServersStage:
 
     def __init__(self, *, merge_rows=100, rule="adasum", share=0.05, saved=None, **plan):
         self.settings = MergeSettings(merge_rows, 10, rule, share=share)
-        parts = {
-            name: plan.pop(name, ()) for name in ("train_parts", "validation_parts", "part_names")
-        }
-        made = replace(make_plan(**plan), merging=partial(ServerMerges, self.settings), **parts)
+        parts = {name: plan.pop(f"{name}_parts", ()) for name in ("train", "validation")}
+        divided = {"parts": parts, "part_names": plan.pop("part_names", ())}
+        made = replace(make_plan(**plan), merging=partial(ServerMerges, self.settings), **divided)
         self.state = self._coordinator(made, saved)
         self.now, self._order = 0.0, count()
         self._events = []
