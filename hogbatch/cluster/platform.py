@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hogbatch.cluster.channel import LOST, ServerFiles, ServersChannel
 from hogbatch.cluster.decisions.division import divide
-from hogbatch.cluster.decisions.pace import LEASE_S, merge_settings
+from hogbatch.cluster.decisions.pace import LEASE_S, MERGES_PER_EPOCH, MergeSettings
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.host import MODEL_ARRAYS, ModelArrays
@@ -175,8 +175,8 @@ class SeveralServers(Platform):
 
     def plan(self, config: TrainConfig, plan: Plan, network: Network) -> Plan:
         self._server_plan = plan
-        usual = plan.train_rows, network.parameters
-        merging = merge_settings(*usual, config.merge_rows, config.server_merge)
+        rows = config.merge_rows or max(1, plan.train_rows // MERGES_PER_EPOCH)
+        merging = MergeSettings(rows, network.parameters, config.server_merge)
         plan = replace(
             plan,
             merging=partial(ServerMerges, merging),
@@ -185,8 +185,8 @@ class SeveralServers(Platform):
         )
         if (data := self._divided) is None:
             return plan
-        rows = {name: tuple(part.rows_of(name) for part in data.parts) for name in SET_NAMES}
-        parts = {name: each for name, each in rows.items() if any(each)}
+        by_set = {name: tuple(part.rows_of(name) for part in data.parts) for name in SET_NAMES}
+        parts = {name: each for name, each in by_set.items() if any(each)}
         names = tuple(shown(part.path) for part in data.parts)
         return replace(plan, parts=parts, part_names=names)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hogbatch.cluster.decisions.pace import merge_settings
+from hogbatch.cluster.decisions.pace import MERGES_PER_EPOCH, MergeSettings
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.simulated_world import simulated_plan
@@ -25,7 +25,8 @@ def world_of(speeds, copies, parts=4, rows=ROWS, wait=math.inf, restarts=0, epoc
     stopping = StoppingCriteria(epochs, None, None, math.inf, "last", wait)
     plan = simulated_plan(stopping, Limits(None, None), (rows, 1000, 0), 0.1, 1.0, len(speeds))
     plan = replace(plan, parts={"train": (rows // parts,) * parts})
-    world = UnreliableServers(plan, merge_settings(rows, 100_000), LINK, 0, restarts=restarts)
+    merging = MergeSettings(rows // MERGES_PER_EPOCH, 100_000)
+    world = UnreliableServers(plan, merging, LINK, 0, restarts=restarts)
     for place, peak in enumerate(speeds):
         held = (part for part in range(parts) if (place - part) % len(speeds) < copies)
         world.start_worker(Speed("server", peak), parts=tuple(held))

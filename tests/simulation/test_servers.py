@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hogbatch.cluster.decisions.pace import merge_settings
+from hogbatch.cluster.decisions.pace import MERGES_PER_EPOCH, MergeSettings
 from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.simulated_world import simulated_plan
@@ -26,7 +26,8 @@ def world_of(
 ):
     stopping = StoppingCriteria(EPOCHS, None, None, math.inf, "last", math.inf)
     plan = simulated_plan(stopping, Limits(None, None), (rows, 1000, 0), 0.1, 1.0, servers)
-    settings = merge_settings(rows, parameters, **merging)
+    merge_rows = merging.pop("merge_rows", rows // MERGES_PER_EPOCH)
+    settings = MergeSettings(merge_rows, parameters, **merging)
     world = UnreliableServers(plan, settings, LINK, seed, restarts=restarts)
     for _ in range(servers):
         world.start_worker(speed)

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from hogbatch.cluster.decisions.pace import merge_settings
+from hogbatch.cluster.decisions.pace import MergeSettings
 from hogbatch.coordinator.commands import Quarantine, Revoke
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Lease
@@ -83,7 +83,7 @@ def test_a_quarantined_row_kills_no_worker_in_later_epochs(given):
 
 
 def test_a_server_whose_fence_is_raised_is_ended(given):
-    world = ServersWorld(given.plan, merge_settings(100, 10), ServerLink(1e-3, 1e9), 0)
+    world = ServersWorld(given.plan, MergeSettings(1, 10), ServerLink(1e-3, 1e9), 0)
     for _ in range(2):
         world.start_worker(Speed("server", 100.0))
     world.begin()
