@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -38,10 +38,10 @@ from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.ahead import compiling_ahead
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
+from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
 from hogbatch.workers.compute.report import report
 from hogbatch.workers.compute.teams import Teams, computes_together, cut, divide
 from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
-from hogbatch.workers.cpu_profile import profile
 from hogbatch.workers.session import Post
 from hogbatch.workers.start import parser, run
 
@@ -247,6 +247,32 @@ class CpuEngine:
             data = train.inputs, train.labels, rows
             loop.train(thread.model, *data, batches, hyper, thread.head, self._line, totals)
         return totals
+
+
+def profile(loop: "CompiledLoop", assignment: Assignment, settings: Any) -> Profile:
+    """Measure batches with `loop` on a copy of the model; empty for large models.
+
+    `settings` are the BatchSettings of a lease with the largest batches. The rows are drawn at
+    random, as those of a lease, but they are the same in all repetitions.
+    """
+    if assignment.model.params.nbytes > MAX_CPU_MODEL_BYTES:
+        return ()
+    thread = thread_state(assignment, 0)
+    copies = {
+        name: getattr(thread.model, name).copy()
+        for name in ("params", "first", "second", "steps", "own_first", "own_second")
+    }
+    model, train, hyper = thread.model._replace(**copies), assignment.train, assignment.hyper(0.0)
+    fence, data = np.full(1, settings.fence, np.int64), (train.inputs, train.labels)
+
+    def seconds_of(rows: int, batches: int) -> float:
+        drawn = np.random.default_rng(0).integers(train.rows, size=batches * rows)
+        own, totals = settings._replace(batch_size=rows), np.zeros(TOTALS)
+        began = time.perf_counter()
+        loop.train(model, *data, drawn, own, hyper, thread.head, fence, totals)
+        return time.perf_counter() - began
+
+    return measure_cpu_sizes(seconds_of, settings.batch_size, train.rows)
 
 
 def usable_cores(text: str) -> Cores:

@@ -13,8 +13,7 @@ from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings
 from hogbatch.wire.messages import Done, Failed, Lease
 from hogbatch.workers.compute import hash_tables
-from hogbatch.workers.cpu import CpuEngine
-from hogbatch.workers.cpu_profile import profile
+from hogbatch.workers.cpu import CpuEngine, profile
 from tests.support.assignments import NEURONS, WIDE_ROWS, wide
 from tests.support.hash_table_builds import HYPER, Rig, in_tables, output_weights, true_codes
 from tests.unit.workers.conftest import WITHIN_S
