@@ -7,6 +7,7 @@ import logging
 import os
 import queue
 import re
+import signal
 import socket
 import threading
 import time
@@ -27,6 +28,7 @@ from hogbatch.cluster.planes.base import TIMEOUT_S
 from hogbatch.cluster.ray.calls import unpacked
 from hogbatch.cluster.servers import PerServer, ServerFailed
 from hogbatch.cluster.surveys import answer
+from hogbatch.coordinator.interrupts import ENDING_SIGNALS
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.store.segment import Segment
 
@@ -212,13 +214,22 @@ class RayServer:
 
 
 class RayCluster:
-    """`size` servers on different machines of a Ray cluster, each with the same workers."""
+    """Servers on different machines of a Ray cluster, each with the same workers."""
 
-    def __init__(
-        self, address: str, size: int, per_server: PerServer, failed: ServerFailed
-    ) -> None:
-        """UsageError if there is no such cluster, or if it has too few machines."""
-        self._size, self.failed = size, failed
+    def __init__(self, failed: ServerFailed) -> None:
+        """`open` comes first."""
+        self.failed = failed
+        self.servers: dict[str, RayServer] = {}  # by key
+        self._data: Any = None  # in Ray's object store
+
+    def open(self, address: str, size: int, wanted: str) -> list[Any]:
+        """Connect with the cluster, and reserve machines for `size` servers.
+
+        Returns what the process that trains needs to know: lines to print, the address to listen
+        at, and the workers of each server. UsageError if there is no such cluster, or if it has too
+        few machines.
+        """
+        per_server = PerServer.parse(wanted)
         _connect(address)
         machines = _machines()
         if len(machines) < size:
@@ -233,25 +244,17 @@ class RayCluster:
                 f"--per-server {per_server}: the smallest machine of the Ray cluster has "
                 f"{cpus} CPUs and {gpus} GPUs"
             )
-        self.listen: str | None = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         self._group = _place(size, {"CPU": self._threads, "GPU": self._gpus})
-        self.servers: dict[str, RayServer] = {}  # by key
-        self._data: Any = None  # in Ray's object store
-
-    @property
-    def lines(self) -> list[str]:
-        """A description of the servers, and of the network access to Ray."""
+        for number in ENDING_SIGNALS:  # a job of Ray signals all processes that it stops
+            signal.signal(number, signal.SIG_IGN)  # the process that trains ends this one
+        numbers = range(self._gpus)  # as Ray makes them visible
+        workers = ",".join([f"cpu:{self._threads}", *(f"gpu:{number}" for number in numbers)])
         token = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"  # Ray may have set it
-        return [
-            f"{self._size} servers of a Ray cluster, each with {self.workers}",
+        lines = [
+            f"{size} servers of a Ray cluster, each with {workers}",
             f"Ray listens on all network interfaces: {REQUIRED if token else OPEN}",
         ]
-
-    @property
-    def workers(self) -> str:
-        """The workers of each server, as in `--workers`."""
-        gpus = [f"gpu:{number}" for number in range(self._gpus)]  # as Ray makes them visible
-        return ",".join([f"cpu:{self._threads}", *gpus])
+        return [lines, ray.util.get_node_ip_address(), workers]  # type: ignore[no-untyped-call]
 
     def survey(self, *requests: bytes) -> dict[str, bytes]:
         answers = [
