@@ -129,7 +129,7 @@ class Executor:
         """
         self._prepare_to_train(inputs)
         numbers = rows if numbers is None else numbers
-        space, last = self._forward(inputs, rows, None, numbers, dropout), len(self._views) - 1
+        space, last = self._forward(inputs, rows, numbers, dropout), len(self._views) - 1
         kept = 1.0 if dropout is None else float(factor(dropout.fraction))
         parts = self._parts(space, rows, numbers)
         if len(parts) > 1:
@@ -189,12 +189,6 @@ class Executor:
             stored.best[part, rank] = best
             scores[each, best] = -np.inf
 
-    def scores(self, inputs: Inputs, rows: Rows) -> Floats:
-        """Return scores[B, H] of any number of `rows`[B]; valid until the next call."""
-        space, last = self._forward(inputs, rows, len(rows)), len(self._views) - 1
-        self._apply(last, space, inputs, rows)
-        return space.activated[last]
-
     def reserve(self, batch: int, *, sparse: bool) -> bool:
         """Allocate scratch for batches of `batch` rows; return True if arrays were moved.
 
@@ -227,14 +221,12 @@ class Executor:
         self,
         inputs: Inputs,
         rows: Rows,
-        scored: int | None = None,
         numbers: Rows | None = None,
         dropout: DropoutKey | None = None,
     ) -> Scratch:
         """Compute all layers except the last for `rows`; `dropout` needs their `numbers`."""
         by_rows, last = len(inputs.indptr) > 0 and not self._densify, len(self._views) - 1
-        scored = self._scored(len(rows)) if scored is None else scored
-        space = self._space.arrays(len(rows), scored, by_rows=by_rows)
+        space = self._space.arrays(len(rows), self._scored(len(rows)), by_rows=by_rows)
         self._round_params(by_rows)
         if self._placed:
             self._forward_backbone(inputs, rows, space.gathered)

@@ -19,6 +19,7 @@ from hogbatch.store.layout import arrange
 from hogbatch.store.model import SharedModel
 from hogbatch.wire.messages import Optimizer, Welcome
 from hogbatch.workers.compute.assignment import Assignment
+from tests.support.executor_runs import scores_of
 from tests.support.stored_scores import both_forms
 
 FEATURES, LABELS = 12, 4
@@ -121,7 +122,7 @@ def evaluated_scores(given):
     none, layers = np.zeros(0, np.float32), given.network.layer_views()
     test = given.sets["test"]
     executor = Executor(NUMPY_KERNELS, np, layers, given.model.params, none, none)
-    return executor.scores(test.inputs, np.arange(test.rows))
+    return scores_of(executor, test.inputs, np.arange(test.rows))
 
 
 def shared_model(parameters, slots=0):

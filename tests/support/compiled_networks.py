@@ -11,6 +11,7 @@ from hogbatch.kernels.dropout import key_of
 from hogbatch.kernels.executor import DropoutKey, Executor, corrected
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.model.network import Network
+from tests.support.executor_runs import scores_of
 from tests.support.kernel_cases import csr_set, dense_set, labels_for, read_only, score_width
 
 FEATURES, FENCE = 9, 5
@@ -133,7 +134,7 @@ class Case:
 
     def scores(self):
         """The scores of the rows in `order`, [B, C]."""
-        return self.executor().scores(self.inputs, self.order)[:, : self.classes].copy()
+        return scores_of(self.executor(), self.inputs, self.order)[:, : self.classes].copy()
 
     def tensors(self):
         """Copies of parameters and slots by name, those of an output-major layer as stored."""

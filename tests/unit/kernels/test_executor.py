@@ -26,6 +26,7 @@ from tests.support.executor_runs import (
     Run,
     assert_gradient_of_the_loss,
     assert_same_model,
+    scores_of,
 )
 from tests.support.kernel_backends import DEVICES, Backend
 from tests.support.kernel_cases import FORMS, HYPER, toarray
@@ -170,11 +171,11 @@ def test_after_running_out_of_memory_a_smaller_batch_works():
     device = Limited(20_000)
     run = Run(Backend(device, device.kernels))
     executor, few = run.executor(), np.arange(7)
-    executor.scores(run.inputs, few)
+    scores_of(executor, run.inputs, few)
     with pytest.raises(MemoryError, match=r"gpu:host has .* of 20000 bytes left"):
-        executor.scores(run.inputs, np.zeros(5000, np.int64))
+        scores_of(executor, run.inputs, np.zeros(5000, np.int64))
     assert device.free_bytes() == 20_000  # the old scratch is freed, and half of the new
-    assert np.isfinite(executor.scores(run.inputs, few)).all()
+    assert np.isfinite(scores_of(executor, run.inputs, few)).all()
 
 
 def test_after_a_failed_sparse_step_its_scratch_is_made_anew():
@@ -204,9 +205,9 @@ def test_after_a_failed_sparse_step_its_scratch_is_made_anew():
 def test_an_executor_accepts_dense_and_sparse_batches_in_turn():
     run, rows = double(sparse=True), np.arange(ROWS)
     executor, dense = run.executor(), dense_inputs(toarray(run.inputs, FEATURES))
-    scores = executor.scores(run.inputs, rows).copy()  # scratch, overwritten by the next batch
-    assert_allclose(scores, executor.scores(dense, rows), rtol=1e-12)
-    assert_allclose(executor.scores(run.inputs, rows[[5, 2]]), scores[[5, 2]], rtol=1e-12)
+    scores = scores_of(executor, run.inputs, rows).copy()  # scratch, overwritten by the next batch
+    assert_allclose(scores, scores_of(executor, dense, rows), rtol=1e-12)
+    assert_allclose(scores_of(executor, run.inputs, rows[[5, 2]]), scores[[5, 2]], rtol=1e-12)
 
 
 def test_corrected_is_adams_bias_correction():
