@@ -34,7 +34,7 @@ class ThreadTeam:
     def __init__(self, loop: CompiledLoop, members: int, cores: Cores = ()) -> None:
         self._loop, self._members = loop, members
         self._totals = np.zeros((members, TOTALS))
-        self._heads: list[NDArray[np.int32]] = []  # of the other members
+        self._heads: list[NDArray[np.int32]] = []  # `Links.head` of the other members
         self._rows = 0  # of the largest batch for which there is memory
         nothing = aligned(0)
         self._team = compiled.Team(members, new_barrier(), own_lines(1), nothing, nothing)
@@ -63,7 +63,9 @@ class ThreadTeam:
     ) -> None:
         """Train on `rows` and add to `totals`; lease.batch_size is that of the whole team."""
         self._allocate(model.table, len(inputs.indptr) > 0, min(lease.batch_size, len(rows)))
-        heads = [head, *self._own_heads(len(head))]
+        if not self._heads:
+            self._heads = [np.full(len(head), -1, np.int32) for _ in self._calls]
+        heads = [head, *self._heads]
         given = model, inputs, labels, rows, lease, hyper
 
         def part(member: int) -> None:
@@ -133,9 +135,3 @@ class ThreadTeam:
             size = layer_starts(table, sparse, rows)[-1]
             self._team = self._team._replace(activations=aligned(size), grads=aligned(size))
             self._rows = rows
-
-    def _own_heads(self, features: int) -> list[NDArray[np.int32]]:
-        """The `Links.head` of the other members."""
-        if not self._heads:
-            self._heads = [np.full(features, -1, np.int32) for _ in self._calls]
-        return self._heads

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from hogbatch.cluster.host import ServerHost
 from hogbatch.cluster.platform import SeveralServers
 from hogbatch.cluster.ray.remote import RemoteCluster
-from hogbatch.cluster.servers import Cluster, PerServer, ServerFailed, ServerHandle
+from hogbatch.cluster.servers import PerServer, ServerFailed, ServerHandle
 from hogbatch.cluster.surveys import answer
 from hogbatch.config.effect import expect_effect, without_policy, without_servers
 from hogbatch.config.flags import dashed
@@ -31,14 +31,24 @@ def choose_platform(
 ) -> Platform:
     """The platform of a run: this server, where `launch` starts its workers, or several servers.
 
-    UsageError if there is no such cluster, or if settings exclude each other.
+    UsageError if there is no such cluster, if it has too few servers, or if settings exclude each
+    other.
     """
     expect_effect(without_policy(config) | without_servers(config))
     callbacks = callbacks or Callbacks()
     if config.cluster is None:
         return ThisServer(launch, callbacks)
     _check_division(config)
-    return SeveralServers(open_cluster(config), callbacks)
+    per_server = PerServer.parse(config.per_server)
+    if config.cluster == "local":
+        return SeveralServers(LocalCluster(config.servers, per_server), callbacks)
+    if find_spec("ray") is None:
+        raise UsageError(
+            f"--cluster {config.cluster} needs Ray: pip install 'hogbatch[ray]'; or use "
+            "--cluster local to try it out on this machine"
+        )
+    cluster = RemoteCluster(config.cluster, config.servers, per_server)
+    return SeveralServers(cluster, callbacks)
 
 
 def reader(config: TrainConfig, platform: Platform) -> ReadData:
@@ -70,20 +80,6 @@ def _check_division(config: TrainConfig) -> None:
                 f"--{dashed(name)} has no meaning with --data-copies, with which only numbers are "
                 "read; remove one of them"
             )
-
-
-def open_cluster(config: TrainConfig) -> Cluster:
-    """The servers of `config`. UsageError if there is no such cluster, or too few servers."""
-    assert config.cluster is not None, "the caller trains on one server otherwise"
-    per_server = PerServer.parse(config.per_server)
-    if config.cluster == "local":
-        return LocalCluster(config.servers, per_server)
-    if find_spec("ray") is None:
-        raise UsageError(
-            f"--cluster {config.cluster} needs Ray: pip install 'hogbatch[ray]'; or use "
-            "--cluster local to try it out on this machine"
-        )
-    return RemoteCluster(config.cluster, config.servers, per_server)
 
 
 class LocalServer(ServerHost):

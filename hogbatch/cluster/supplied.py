@@ -30,7 +30,6 @@ from hogbatch.wire.messages import (
     ServerWorkers,
     Stop,
     ToCoordinator,
-    ToServer,
     ToWorker,
     UseMean,
     UseModel,
@@ -185,8 +184,12 @@ class SuppliedCoordinator(Workforce):
                 return self._finish(Finish("failed", f"this server was refused: {reason}"), now)
             case Welcome():  # it came before the first worker was started
                 return []
-            case _:
-                return self._begin_exchange(message)
+            case UseMean() if not self.plan.stopping.average:
+                return []
+        self._exchanges += 1
+        self._loads += isinstance(message, UseModel)
+        updates = sum(worker.updates for worker in [*self.workers.values(), *self.roster.departed])
+        return [MergeStep(message, self.supply.trained, updates, self.progress.rows)]
 
     def exchanged(self, step: MergeStep, answer: ToCoordinator | None, now: float) -> list[Command]:
         """Report that the request of a message has been carried out."""
@@ -279,16 +282,6 @@ class SuppliedCoordinator(Workforce):
         # of one row, since those of batches are their own matter: the time of a lease follows
         profile = ((1, 1 / sum(peaks)),) if sum(peaks) > 0 else ()
         return Ready(profile=profile, address=self.address, plane=self.plane)
-
-    # Merges -----------------------------------------------------------------------------------
-
-    def _begin_exchange(self, message: ToServer) -> list[Command]:
-        self._loads += isinstance(message, UseModel)
-        if isinstance(message, UseMean) and not self.plan.stopping.average:
-            return []
-        self._exchanges += 1
-        updates = sum(worker.updates for worker in [*self.workers.values(), *self.roster.departed])
-        return [MergeStep(message, self.supply.trained, updates, self.progress.rows)]
 
     # End --------------------------------------------------------------------------------------
 

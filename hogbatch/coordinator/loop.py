@@ -116,10 +116,11 @@ class Loop:
 
     def _send(self, command: Send) -> None:
         """Send a message; a worker without a process that is watched is lost if it is gone."""
-        worker = command.worker
-        sent = self._adapters.endpoint.send(worker, command.message)
-        if not sent and not self._is_watched(worker):
-            self._execute(self._state.lose(worker, "is unreachable", time.monotonic()))
+        key, worker = command.worker, self._state.workers.get(command.worker)
+        sent = self._adapters.endpoint.send(key, command.message)
+        # The exit of one that is watched will be reported, together with its cause.
+        if not sent and (worker is None or worker.pid not in self._pidfds.values()):
+            self._execute(self._state.lose(key, "is unreachable", time.monotonic()))
 
     def _kill(self, command: Kill) -> None:
         """Kill a child or a process that has mapped our segments; no other is ever signalled.
@@ -153,11 +154,6 @@ class Loop:
             pidfd = os.pidfd_open(pid)
             self._pidfds[pidfd] = pid
             self._adapters.endpoint.watch(pidfd)
-
-    def _is_watched(self, key: str) -> bool:
-        """Whether the exit of worker `key` will be reported, together with its cause."""
-        worker = self._state.workers.get(key)
-        return worker is not None and worker.pid in self._pidfds.values()
 
     def _handle_exit(self, pidfd: int) -> None:
         pid = self._pidfds.pop(pidfd)

@@ -181,7 +181,10 @@ class Workforce(ABC):
     def tick(self, now: float) -> list[Command]:
         """Handle the passing of time; called several times a second."""
         if self._ticked is not None and now - self._ticked > MAX_TICK_GAP_S:
-            self._skip_stopped_time(now - self._ticked, now)
+            stopped = now - self._ticked  # seconds in which it received nothing
+            self.progress.clock.skip(stopped, now)
+            self.ending.skip(stopped)
+            self.roster.extend_deadlines(stopped)
         self._ticked = now
         if now < self._next_check:
             return self._advance(now, [])
@@ -274,12 +277,6 @@ class Workforce(ABC):
             self.ending.no_workers_since = now
         removed = [Revoke(worker.number), *killed, *returned, *decided]
         return [*removed, *self._removed(worker, now), *self._advance(now)]
-
-    def _skip_stopped_time(self, seconds: float, now: float) -> None:
-        """Leave out time in which this process was stopped and received nothing."""
-        self.progress.clock.skip(seconds, now)
-        self.ending.skip(seconds)
-        self.roster.extend_deadlines(seconds)
 
     def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
         held = worker.leases.pop(done.lease, None)

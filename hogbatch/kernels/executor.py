@@ -139,12 +139,12 @@ class Executor:
             self._apply(last, part, inputs, members)
             scores, grad, width = part.activated[last], part.grads[last], self._views[last].width
             self._kernels.loss_gradient(loss, labels, members, named, width, scores, grad, totals)
-            self._forget_not_finite(part, totals)
+            self._kernels.forget_not_finite(totals, part.values)
             self._backward(last, part, kept)
             if len(parts) > 1:
                 self._add_part(part, optimizer, hyper)
         if len(parts) > 1:
-            self._forget_not_finite(space, totals)
+            self._kernels.forget_not_finite(totals, space.values)
         for index in reversed(range(last)):
             self._backward(index, space, kept)
         if self._backbone is not None:
@@ -300,9 +300,6 @@ class Executor:
     def _inputs(self, index: int, space: Scratch) -> Operands:
         """Return the inputs of one layer, unless they are sparse."""
         return space.activated[index - 1] if index > 0 else space.gathered
-
-    def _forget_not_finite(self, space: Scratch, totals: NDArray[np.float64]) -> None:
-        self._kernels.forget_not_finite(totals, space.values)
 
     def _backward(self, index: int, space: Scratch, kept: float) -> None:
         """Compute the gradient of the layer below, with the weights before the update.

@@ -5,7 +5,6 @@ The worker measures them on its device; for a described server, their seconds ar
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import chain, repeat
 
 MIN_BATCH = 16  # rows of the first measured batch; the size then doubles
 MAX_BATCH_SECONDS = 0.25  # the last measured batch is the first one that takes longer
@@ -50,9 +49,12 @@ def measure_cpu_sizes(
     the training set, as leases have many. Returns (rows, seconds of a batch), largest first. All
     sizes are measured in turn, so that a slow network misses repetitions, not sizes.
     """
+    sizes = [largest]
+    while sizes[-1] > 1:
+        sizes.append(max(1, sizes[-1] // CPU_STEP))
     fastest: dict[int, float] = {}
     total = 0.0
-    for size in chain.from_iterable(repeat(_cpu_sizes(largest), CPU_REPETITIONS)):
+    for size in CPU_REPETITIONS * sizes:
         if total > MAX_CPU_SECONDS:
             break
         known = fastest.get(size, math.inf)
@@ -61,14 +63,6 @@ def measure_cpu_sizes(
         total += seconds
         fastest[size] = min(seconds / batches, known)
     return tuple(fastest.items())
-
-
-def _cpu_sizes(largest: int) -> list[int]:
-    """Numbers of rows from `largest` down to 1."""
-    sizes = [largest]
-    while sizes[-1] > 1:
-        sizes.append(max(1, sizes[-1] // CPU_STEP))
-    return sizes
 
 
 def densifying_is_faster(seconds_of: Callable[[int, bool], float | None], rows: int) -> bool:

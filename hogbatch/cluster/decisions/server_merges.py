@@ -300,7 +300,12 @@ class ServerMerges(Merges):
             return []
         if len(finite) > 1 and list(self._members) != self._connected:
             return self._connect(now)
-        return self._sum(finite, self._weigh([self._collected[key] for key in finite]), now)
+        weights = [1.0] * len(finite)  # the changes are added
+        if self.settings.rule == "average":
+            done = [self._collected[key] for key in finite]
+            sizes = [each.batch_size for each in done]
+            weights = merge_weights([each.updates for each in done], sizes)
+        return self._sum(finite, weights, now)
 
     def _sum(
         self, keys: Sequence[str], weights: list[float], now: float, *, collect: bool = False
@@ -323,12 +328,6 @@ class ServerMerges(Merges):
         addresses = tuple(self._addresses[key] for key in self._connected)
         message = Servers(self.version, numbers, addresses)
         return self._begin("connect", self._connected, message, now)
-
-    def _weigh(self, done: Sequence[Collected]) -> list[float]:
-        """Weights of the changes: 1 if they are added, or those of Adaptive SGD."""
-        if self.settings.rule != "average":
-            return [1.0] * len(done)
-        return merge_weights([each.updates for each in done], [each.batch_size for each in done])
 
     def _apply(self, now: float) -> list[Command]:
         """All servers have the sum: the merge counts."""

@@ -300,7 +300,8 @@ class RayCluster:
 def _connect(address: str) -> None:
     """Connect with the cluster; UsageError if there is none."""
     try:
-        _expect_listener(address)  # Ray itself would wait for a minute
+        if found := re.fullmatch(r"([^:/]+):(\d{1,5})", address):  # Ray would wait for a minute
+            socket.create_connection((found[1], int(found[2])), ANSWERS_WITHIN_S).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError, RayError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
@@ -308,13 +309,6 @@ def _connect(address: str) -> None:
             f"--cluster {address}: cannot connect with a Ray cluster ({first}); start one with "
             "'ray start --head', give its address, or set RAY_AUTH_MODE=token if it needs a token"
         ) from None
-
-
-def _expect_listener(address: str) -> None:
-    """OSError if `address` is that of a machine and port to which nothing listens."""
-    if found := re.fullmatch(r"([^:/]+):(\d{1,5})", address):
-        with socket.create_connection((found[1], int(found[2])), timeout=ANSWERS_WITHIN_S):
-            pass
 
 
 def _machines() -> list[Machine]:

@@ -289,8 +289,10 @@ class RehearsedCpu(SimulatedEngine):
         """The next stages of a batch that run at one moment."""
         if self._model.alone:
             return StageGroup(flight.batch.stages, 0.0)
-        next_stages = next_phase if self._teams.members > 1 else next_pass
-        return next_stages(flight.seconds, flight.batch.done)
+        done, seconds = flight.batch.done, flight.seconds
+        if self._teams.members > 1 and not done:  # their first phase is never with the updates
+            return StageGroup(1, seconds[0] / 2)
+        return next_pass(seconds, done)
 
     def _at(
         self, seconds: float, team: _SimulatedTeam, flight: _BatchInFlight, then: Action
@@ -360,8 +362,3 @@ def next_pass(seconds: Sequence[float], done: int) -> StageGroup:
     if rest < SHORTEST:
         stop, own = len(seconds), own + rest
     return StageGroup(stop, before + own / 2)
-
-
-def next_phase(seconds: Sequence[float], done: int) -> StageGroup:
-    """The next stages of a team: its first phase, which is never together with the updates."""
-    return next_pass(seconds, done) if done else StageGroup(1, seconds[0] / 2)
