@@ -1,5 +1,6 @@
 """The arrays that one batch needs on any backend: parts of one array, which is allocated once."""
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -31,23 +32,6 @@ class Scratch(NamedTuple):
         return self._replace(activated=activated, grads=grads, values=activated[-2])
 
 
-class _Layout(NamedTuple):
-    """Shapes and types of the scratch arrays, in the order of `Scratch`, and their offsets."""
-
-    shapes: list[tuple[int, int]]
-    dtypes: list[np.dtype[Any]]
-    begins: list[int]  # bytes; one more than arrays
-
-    @classmethod
-    def of(cls, arrays: list[tuple[tuple[int, int], Any]]) -> "_Layout":
-        shapes, dtypes = [shape for shape, _ in arrays], [np.dtype(each) for _, each in arrays]
-        begins = [0]
-        for shape, dtype in zip(shapes, dtypes, strict=True):
-            nbytes = prod(shape) * dtype.itemsize
-            begins.append(begins[-1] + -(-nbytes // ALIGNMENT) * ALIGNMENT)
-        return cls(shapes, dtypes, begins)
-
-
 class ScratchSpace:
     """The scratch of one network. Scores have the type `dtype` of the parameters.
 
@@ -66,7 +50,7 @@ class ScratchSpace:
 
         `scored` rows are scored at a time; with `by_rows`, inputs are not copied.
         """
-        needed = self._layout(batch, scored, by_rows).begins[-1]
+        *_, (needed, _, _) = self._places(batch, scored, by_rows)
         if self._space is not None and needed <= self._space.size:
             return False
         self._space = None  # freed first: the device may not have memory for both
@@ -76,19 +60,29 @@ class ScratchSpace:
     def arrays(self, batch: int, scored: int, *, by_rows: bool) -> Scratch:
         """Return scratch for `batch` rows; allocates it if necessary."""
         self.reserve(batch, scored, by_rows=by_rows)
-        shapes, dtypes, begins = self._layout(batch, scored, by_rows)
+        *places, _ = self._places(batch, scored, by_rows)
         arrays = [
             self._space[begin : begin + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-            for shape, dtype, begin in zip(shapes, dtypes, begins[:-1], strict=True)
+            for begin, shape, dtype in places
         ]
         count = len(self._layers)
         activated, grads = arrays[1 : count + 1], arrays[count + 1 :]
-        values = self._space[: begins[count]].view(dtypes[0])
+        values = self._space[: places[count][0]].view(places[0][2])
         return Scratch(batch, arrays[0], tuple(activated), tuple(grads), values)
 
-    def _layout(self, batch: int, scored: int, by_rows: bool) -> _Layout:
+    def _places(
+        self, batch: int, scored: int, by_rows: bool
+    ) -> Iterator[tuple[int, tuple[int, int], np.dtype[Any]]]:
+        """Where each array begins, in bytes, its shape and type, in the order of `Scratch`.
+
+        The last one is an empty array at the end.
+        """
         operand, layers = self._kernels.operand_type(self._dtype), self._layers
         gathered = (batch, 0 if by_rows else layers[0].fan_in), operand
         hidden = [((batch, view.fan_out), operand) for view in layers[:-1]]
-        last = scored, layers[-1].fan_out
-        return _Layout.of([gathered, *hidden, (last, self._dtype), *hidden, (last, operand)])
+        last, end = (scored, layers[-1].fan_out), ((0, 0), operand)
+        begin = 0
+        for shape, kind in (gathered, *hidden, (last, self._dtype), *hidden, (last, operand), end):
+            dtype = np.dtype(kind)
+            yield begin, shape, dtype
+            begin += -(-prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
