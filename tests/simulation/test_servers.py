@@ -16,7 +16,7 @@ from tests.simulation.simulated_servers import engine_of
 from tests.simulation.unreliable import UnreliableServers
 
 SERVERS = 100
-ROWS, EPOCHS = 5_000_000, 2
+ROWS, EPOCHS = 2_000_000, 2
 SPEED = Speed("server", 50_000.0)
 LINK = ServerLink(50e-6, 1.25e9)  # 10 Gbit/s
 
@@ -140,7 +140,7 @@ def test_a_merge_that_acknowledges_too_many_rows_is_found(monkeypatch):
         return self.epochs.rows.merge(merged)
 
     monkeypatch.setattr(ServerMerges, "_acknowledge", acknowledge)
-    world = world_of(parameters=20_000_000, share=0.9)  # leases end during merges
+    world = world_of(parameters=20_000_000, rows=5_000_000, share=0.9)  # leases end during merges
     lose(world, count=60)
     with pytest.raises(InvariantViolation, match="merged"):  # or lost
         run(world)
