@@ -175,7 +175,7 @@ EVENTS = [
 ]
 
 
-@max_examples(150)
+@max_examples(75)
 @given(
     events=st.lists(
         st.tuples(st.sampled_from(EVENTS), st.integers(0, 10**6)), min_size=50, max_size=200
