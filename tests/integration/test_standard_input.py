@@ -1,6 +1,7 @@
 """DATA from standard input or a pipe; more than fits into memory is refused in one sentence."""
 
 import gzip
+import os
 import subprocess
 import sys
 
@@ -17,52 +18,66 @@ TABLE = "a,b,y\n" + ROWS
 FLAGS = ("--epochs", 1, "--hidden", 8, "--deterministic")
 
 
-def piped(content, *arguments, cwd=None):
-    """Run one hogbatch command with standard input, in bytes."""
-    return cli(*arguments, cwd=cwd, input=content, text=False)
+@pytest.fixture
+def piped(main):
+    """Run one hogbatch command in this process with less than 64 kB of standard input."""
+
+    def run(content, *arguments, cwd=None):
+        own, (reads, writes) = os.dup(0), os.pipe()
+        os.write(writes, content)
+        os.close(writes)
+        os.dup2(reads, 0)
+        try:
+            return main(*arguments, cwd=cwd)
+        finally:
+            os.dup2(own, 0)
+            os.close(own)
+            os.close(reads)
+
+    return run
 
 
-def test_standard_input_is_a_file_like_any_other(tmp_path, main):
+def test_standard_input_is_a_file_like_any_other(tmp_path, main, piped):
     (tmp_path / "x.csv").write_text(TABLE)
     done = main("train", "x.csv", *FLAGS, "--run-dir", "file", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    done = piped(TABLE.encode(), "train", "-", *FLAGS, cwd=tmp_path)
+    done = cli("train", "-", *FLAGS, cwd=tmp_path, input=TABLE)
     assert done.returncode == 0, done.stderr
     [run] = (tmp_path / "runs").iterdir()
     assert "-stdin-" in run.name
     assert 'data = "-"\n' in (run / "config.toml").read_text()
-    assert b"standard input: 110 training rows, 50 validation rows" in done.stdout
+    assert "standard input: 110 training rows, 50 validation rows" in done.stdout
     model = run / "model.safetensors"
 
-    told = main("evaluate", tmp_path / "file" / model.name, "x.csv", cwd=tmp_path).stdout.encode()
-    assert b"rows 200\n" in told
+    told = main("evaluate", tmp_path / "file" / model.name, "x.csv", cwd=tmp_path).stdout
+    assert "rows 200\n" in told
     for data, content in (
         ("-", TABLE.encode()),
         ("/dev/stdin", gzip.compress(TABLE.encode())),
         ("/dev/fd/0", TABLE.encode()),
     ):
         done = piped(content, "evaluate", model, data)
-        assert (done.stdout, done.stderr) == (told, b"")
+        assert (done.stdout, done.stderr) == (told, "")
     done = piped(TABLE.encode() + b"1,oops,0\n", "predict", model, "-")
     assert done.returncode == 2
-    assert done.stderr.startswith(b"hogbatch: standard input:202: ")
+    assert done.stderr.startswith("hogbatch: standard input:202: ")
 
     again = ("train", "--resume", run, "--epochs", 2)
     done = piped(b"", *again)
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
-    assert b"hogbatch: standard input is empty" in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "hogbatch: standard input is empty" in done.stderr
     done = piped(TABLE[:-60].encode(), *again)
     assert done.returncode == 2
-    assert b"cannot be resumed: its data is '110 rows" in done.stderr
+    assert "cannot be resumed: its data is '110 rows" in done.stderr
     done = piped(TABLE.encode(), *again)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_test_set_may_come_from_standard_input(tmp_path):
+def test_the_test_set_may_come_from_standard_input(tmp_path, piped):
     (tmp_path / "x.csv").write_text(TABLE)
     done = piped(ROWS.encode(), "train", "x.csv", "--test", "-", *FLAGS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert b"150 training rows, 50 validation rows, 200 test rows" in done.stdout
+    assert "150 training rows, 50 validation rows, 200 test rows" in done.stdout
 
 
 READ = """

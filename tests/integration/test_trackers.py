@@ -112,7 +112,7 @@ def test_a_killed_resumed_and_interrupted_run_continues_its_files(job):
     assert b"| result/status | stopped |" in tensors[-1].tensor_proto.string_val[0]
 
 
-def test_a_run_is_in_the_files_of_every_tracker(plane, tmp_path):
+def test_a_run_is_in_the_files_of_every_tracker(plane, tmp_path, main):
     flags = ("train", plane, "--hidden", 8, "--epochs", 3, "--run-dir", tmp_path / "run")
     done = cli(*flags, "--log", "csv,tensorboard,wandb", env={"WANDB_MODE": "offline"})
     assert done.returncode == 0 and done.stderr == ""
@@ -131,7 +131,7 @@ def test_a_run_is_in_the_files_of_every_tracker(plane, tmp_path):
     content = file.read_bytes()
     assert all(tag.encode() in content for tag in TAGS) and b"result/test_loss" in content
     assert f"wandb: run {run_id}, offline; upload it with wandb sync" in done.stdout
-    assert cli(*flags, "--epochs", 1, "--log", "csv", "--overwrite").returncode == 0
+    assert main(*flags, "--epochs", 1, "--log", "csv", "--overwrite").returncode == 0
     assert max(table_of(run_dir)["progress/epochs"]) == 1
     assert not (run_dir / "tensorboard").exists(), "a run that replaces another has its own files"
 

@@ -49,7 +49,7 @@ class Job(job.Job):
         return sum(isinstance(event, EpochEnded) for event in lives[-1].events)
 
 
-def cli(*arguments, cwd=None, env=None, input="", text=True):
+def cli(*arguments, cwd=None, env=None, input=""):
     """Run one hogbatch command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "hogbatch.cli.main", *map(str, arguments)],
@@ -57,6 +57,6 @@ def cli(*arguments, cwd=None, env=None, input="", text=True):
         env={**os.environ, **(env or {})},
         input=input,
         capture_output=True,
-        text=text,
+        text=True,
         timeout=WITHIN_S,
     )
