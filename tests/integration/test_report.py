@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import tomllib
@@ -10,8 +9,7 @@ import tomllib
 import pytest
 
 import hogbatch
-from hogbatch.events.event import LeaseDone, Started, WorkerJoined, WorkerLost
-from tests.support.fault_injection import ENDLESS
+from hogbatch.events.event import Started
 from tests.unit.views.report.test_page import ParsedPage
 
 
@@ -46,20 +44,6 @@ def test_a_finished_run_has_a_complete_report(finished_job, report):
     assert environment["processor"] in page.text
     settings = tomllib.loads((run_dir / "config.toml").read_text())
     assert all(key in page.text for key in settings)
-
-
-def test_a_killed_worker_is_in_the_report(job, report):
-    job.coordinate("a9a", *ENDLESS, "--start-with", 2, "--eval-seconds", 0.2)
-    _, victim = job.attach(), job.attach()
-    name = job.wait_for_event(WorkerJoined, pid=victim.pid).worker
-    job.wait_for_event(LeaseDone, 2, worker=name)
-    victim.send_signal(signal.SIGKILL)
-    job.wait_for_event(WorkerLost)
-    running = report(job.run_dir, "--output", job.folder / "now.html", path=job.folder / "now.html")
-    assert "training" in running.text and f"{name} was lost" in running.text
-    job.interrupt()
-    page = report(job.run_dir, path=job.run_dir / "report.html")
-    assert f"{name} was lost" in page.text and "stopped: interrupted" in page.text
 
 
 def test_several_runs_are_side_by_side(finished_run, main, tmp_path, report, monkeypatch):
