@@ -133,12 +133,12 @@ def test_thousands_of_garbage_messages_change_nothing(job):
     job.coordinate("a9a", *ENDLESS, "--eval-seconds", 1000, "--lease-ms", 20, "-q")
     job.attach()
     with Flood(job.address()["control"]) as flood:
-        flood.send(1_000)
+        flood.send(500)
         job.wait_for_event(LeaseDone, 3)
         before, leases = memory_kb(job.coordinator.pid), len(job.events(LeaseDone))
-        flood.send(2_500)
+        flood.send(1_500)
         wait_for(
-            lambda: flood.send(2_500) or len(job.events(LeaseDone)) > leases,
+            lambda: flood.send(1_500) or len(job.events(LeaseDone)) > leases,
             "training goes on meanwhile",
         )
         more = len(job.events(LeaseDone)) - leases  # whose record takes about 2 kB each
@@ -148,7 +148,7 @@ def test_thousands_of_garbage_messages_change_nothing(job):
     job.interrupt()
     job.check_rows()
     faults, said = job.summary()["faults"], job.said(job.coordinator)
-    assert faults["messages_refused"] > 3_000  # the others may still be in buffers
+    assert faults["messages_refused"] > 2_000  # the others may still be in buffers
     refusals = [line for line in said.splitlines() if "rejected an invalid message" in line]
     most = 1 + (time.monotonic() - began) // 60
     assert 1 <= len(refusals) <= most, "one complaint a minute"

@@ -12,7 +12,7 @@ from hogbatch.wire.messages import Done, Heartbeat, Hello, Stop
 
 HELLO = Hello("cpu", "cpu", 1, 1, "0.1.0", "abc")
 DONE = Done(1, 64, 1, 0.1, 2.5, 0, (1.0, 0.5))
-FRESH_IDENTITY_EVERY = 2000  # messages; then one is too large, which ends the connection
+FRESH_IDENTITY_EVERY = 1000  # messages; then one is too large, which ends the connection
 
 
 def raw(*fields: object) -> bytes:
