@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.parser import Parser, Usage
@@ -32,14 +32,12 @@ def evaluate(arguments: Sequence[str]) -> int:
     from hogbatch.model.prediction import evaluate_file, write_lines
 
     results = evaluate_file(options.model, _data_file(options))
-    lines = (f"{name} {rounded(value)}" for name, value in results.items())
-    write_lines([_as_json(results)] if options.json else lines, None)
+    lines = [f"{name} {rounded(value)}" for name, value in results.items()]
+    if options.json:
+        finite = {name: value if math.isfinite(value) else None for name, value in results.items()}
+        lines = [json.dumps(finite)]
+    write_lines(lines, None)
     return 0
-
-
-def _as_json(results: Mapping[str, float]) -> str:
-    finite = {name: value if math.isfinite(value) else None for name, value in results.items()}
-    return json.dumps(finite)
 
 
 def predict(arguments: Sequence[str]) -> int:

@@ -134,7 +134,10 @@ class DataCache:
         try:
             make_directory(self.directory)
             self._sweep()
-            _check_space(self.directory, size)
+            disk = shutil.disk_usage(self.directory)
+            least = min(max(MIN_FREE_BYTES, int(disk.total * MIN_FREE_FRACTION)), MAX_FREE_BYTES)
+            if disk.free - size < least:
+                raise OSError(errno.ENOSPC, "the disk is nearly full")
             header = EntryHeader(origin, tuple(arrays), scalars)
             _write(entry, [as_json(header), *arrays.values()])
         except OSError as error:
@@ -180,13 +183,6 @@ def _readers() -> str:
     for source in sorted(folder.rglob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()
-
-
-def _check_space(directory: Path, size: int) -> None:
-    disk = shutil.disk_usage(directory)
-    least = min(max(MIN_FREE_BYTES, int(disk.total * MIN_FREE_FRACTION)), MAX_FREE_BYTES)
-    if disk.free - size < least:
-        raise OSError(errno.ENOSPC, "the disk is nearly full")
 
 
 def as_json(value: object) -> NDArray[np.uint8]:

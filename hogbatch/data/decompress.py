@@ -75,15 +75,12 @@ def decompressed(file: BinaryIO, source: Source, chunk_bytes: int) -> Iterator[b
     if what := not_text(start):
         raise not_data(source, f"{compression} data of {what}" if compression else what)
     mark = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
-    returns = _has_carriage_returns(start)
+    # Lines may end in \r alone, as on old Macs; the last byte may be half of \r\n.
+    whole = start[:-1] if len(start) == FIRST_BYTES else start
+    returns = b"\n" not in start and b"\r" in whole
     for chunk in itertools.chain(held, chunks):
         mark, chunk = max(0, mark - len(chunk)), chunk[mark:]
         yield chunk.replace(b"\r", b"\n") if returns else chunk
-
-
-def _has_carriage_returns(start: bytes) -> bool:
-    """Whether lines end in \\r alone, as on old Macs; the last byte may be half of \\r\\n."""
-    return b"\n" not in start and b"\r" in (start[:-1] if len(start) == FIRST_BYTES else start)
 
 
 def _decompressed(

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hogbatch.config.sets import SetName
 from hogbatch.data.batch import Examples, Inputs, Labels
@@ -60,13 +59,11 @@ def joined(parts: Sequence[Examples]) -> Examples:
 def _joined(parts: Sequence[Rows]) -> Rows:
     """The arrays of several sets, one after another."""
     arrays = [np.concatenate(each) for each in zip(*parts, strict=True)]
-    return type(parts[0])(*arrays)._replace(indptr=_pointers([each.indptr for each in parts]))
-
-
-def _pointers(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The indptr of CSR rows one after another; [0] of rows that are not in CSR form."""
-    lengths = np.concatenate([np.diff(each) for each in parts])
-    return np.concatenate([[0], np.cumsum(lengths)]) if len(parts[0]) else parts[0]
+    whole = type(parts[0])(*arrays)
+    if not len(whole.indptr):
+        return whole
+    lengths = np.concatenate([np.diff(each.indptr) for each in parts])
+    return whole._replace(indptr=np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def rows_of(examples: Examples, rows: RowNumbers) -> Examples:

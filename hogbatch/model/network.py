@@ -270,7 +270,7 @@ class Network:
         """
         below = () if self.backbone is None else self.backbone.tensors()
         return {name: (shape, shape) for name, shape in below} | {
-            f"layers.{index}.{name}": (shape, _stored(shape))
+            f"layers.{index}.{name}": (shape, tuple(map(stored_width, shape)))
             for index, layer in enumerate(self.layers)
             for name, shape in layer.tensors().items()
         }
@@ -288,8 +288,3 @@ def _view(layer: DenseLayer, weight: Tensor, bias: Tensor) -> LayerView:
         activation=ACTIVATIONS[layer.activation],
         output_major=int(layer.output_major),
     )
-
-
-def _stored(shape: Shape) -> Shape:
-    """The padded shape in memory."""
-    return tuple(map(stored_width, shape))

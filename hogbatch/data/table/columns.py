@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -303,7 +304,9 @@ def to_categories(column: Column) -> CategoryColumn:
     if isinstance(column, CategoryColumn):
         return column
     if isinstance(column, TextColumn):
-        return CategoryColumn.of_cells(_strings(column))
+        content, bounds = column.characters.tobytes(), pairwise(column.indptr.tolist())
+        cells = (content[start:end].decode(ENCODING, "replace") for start, end in bounds)
+        return CategoryColumn.of_cells(cells)
     distinct, codes = np.unique(column.values, return_inverse=True, equal_nan=True)
     form = _boolean if isinstance(column, NumberColumn) and column.boolean else digits
     values = ["" if np.isnan(value) else form(value) for value in distinct]
@@ -321,9 +324,3 @@ def to_texts(column: Column) -> TextColumn:
     categories = to_categories(column)
     values = [*categories.values, ""]
     return TextColumn.of(values[code] for code in categories.codes)
-
-
-def _strings(texts: TextColumn) -> Iterable[str]:
-    content = texts.characters.tobytes()
-    for start, end in zip(texts.indptr[:-1].tolist(), texts.indptr[1:].tolist(), strict=True):
-        yield content[start:end].decode(ENCODING, "replace")

@@ -61,9 +61,10 @@ def examine(source: Source, options: ReadOptions) -> Dialect:
     if decided.header:  # columns without a name have the name that pandas gives
         names = tuple(cell or f"Unnamed: {column}" for column, cell in enumerate(first))
     marks = [cell for row in rows for cell in row if "," in cell or "." in cell]
+    commas, points = (any(map(each.fullmatch, marks)) for each in (DECIMAL_COMMA, DECIMAL_POINT))
     return Dialect(
         delimiter,
-        "," if delimiter == ";" and _has_decimal_commas(marks) else ".",
+        "," if delimiter == ";" and commas and not points else ".",
         names,
         decided.header and not decided.numbered,
         end + 1 if decided.header else records[0][0],
@@ -88,11 +89,6 @@ def without_returns(text: bytes) -> bytes:
     Parsers of CSV take them for line ends.
     """
     return LONE_RETURN.sub(b" ", text) if b"\r" in text else text
-
-
-def _has_decimal_commas(cells: Sequence[str]) -> bool:
-    some = any(DECIMAL_COMMA.fullmatch(cell) for cell in cells)
-    return some and not any(DECIMAL_POINT.fullmatch(cell) for cell in cells)
 
 
 def _delimiter(lines: Sequence[str]) -> str:

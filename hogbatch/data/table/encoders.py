@@ -161,11 +161,6 @@ class CategoryEncoder(StoredByField):
         """The number of features."""
         return self._one_hot + self.labels
 
-    @property
-    def _unknown(self) -> int:
-        """The feature of unknown values."""
-        return self._own - 1 if self.hashed else self._own + bool(self.rare)
-
     def validate(self, name: str) -> None:
         """ValueError, with `name`, for values that `fit` does not return."""
         named = [*self.values, *self.rare]
@@ -241,7 +236,8 @@ class CategoryEncoder(StoredByField):
         """The feature of each place; missing values may have that of unknown ones."""
         known = places >> PLACE_BITS - HASH_BITS if self.hashed else places.clip(max=self._own)
         missing, unknown = places == self.places - 1, places == self.places - 2
-        others = [self._one_hot - 1, self._unknown]
+        of_unknown = self._own - 1 if self.hashed else self._own + bool(self.rare)
+        others = [self._one_hot - 1, of_unknown]
         return np.select([missing, unknown], others, known).astype(np.int32)
 
 

@@ -263,14 +263,11 @@ class TableEncoding:
         size, order = _block_rows(table, self.features), np.argsort(rows)
         for start in range(0, len(rows), size):
             places = order[start : start + size]
-            dense[places] = self._dense_block(table, rows[places])
+            block = np.zeros((len(places), self.features), np.float32)
+            for each in self._together:
+                store(each.encode(table, rows[places]), block)
+            dense[places] = block
         return dense_inputs(dense)
-
-    def _dense_block(self, table: Table, rows: RowNumbers) -> NDArray[np.float32]:
-        dense = np.zeros((len(rows), self.features), np.float32)
-        for each in self._together:
-            store(each.encode(table, rows), dense)
-        return dense
 
     def _csr(self, table: Table, rows: RowNumbers) -> Inputs:
         stored = sum(column.encoder.stored for column in self.columns)

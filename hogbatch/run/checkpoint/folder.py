@@ -126,7 +126,9 @@ def write(
         yield _manifest(tensors, checksums, head, description)
 
     try:
-        _create_folder(folder)
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+            files.sync_directory(folder.parent)
         last = max((int(path.name) for path in paths(folder)), default=0)
         path = folder / f"{last + 1:06d}"
         files.write_directory(path, {TENSORS: content(), MANIFEST: manifest()})
@@ -220,12 +222,6 @@ def remove(path: Path) -> None:
         left = path.with_name(f".{path.name}.old{TEMPORARY_SUFFIX}")
         os.rename(path, left)
         files.remove(left)
-
-
-def _create_folder(folder: Path) -> None:
-    with suppress(FileExistsError):
-        folder.mkdir(0o700)
-        files.sync_directory(folder.parent)
 
 
 def _manifest(

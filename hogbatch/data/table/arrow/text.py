@@ -80,15 +80,10 @@ def _from_line(source: Source, first_line: int) -> Iterator[bytes]:
         for _ in range(block.first_line, first_line):
             text = text[text.find(b"\n") + 1 :]
         first_line = 0
+        if not text.isascii():  # PyArrow reports bytes that are not UTF-8 only on stderr
+            text = text.decode("utf-8", "backslashreplace").encode()
         if text:
-            yield _utf8(text)
-
-
-def _utf8(text: bytes) -> bytes:
-    """The text with bytes that are not UTF-8 escaped; PyArrow reports them only on stderr."""
-    if text.isascii():
-        return text
-    return text.decode("utf-8", "backslashreplace").encode()
+            yield text
 
 
 def read_csv(
