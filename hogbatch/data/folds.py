@@ -15,7 +15,7 @@ from hogbatch.data.later import require_memory_for_copy
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import RowNumbers, fold_numbers, take
 from hogbatch.data.scale import scaled
-from hogbatch.data.table.mean_labels import MeanLabels
+from hogbatch.data.table.means import MeanLabels
 
 Sets: TypeAlias = Mapping[SetName, Examples]
 Rows = TypeVar("Rows", Inputs, Labels)

@@ -38,8 +38,7 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import ColumnSummary, Inspected, shown_names
-from hogbatch.data.table.mean_labels import MeanLabels, Values, with_means
-from hogbatch.data.table.means import targets_of
+from hogbatch.data.table.means import MeanLabels, Values, targets_of, with_means
 from hogbatch.data.table.numeric import PIECES
 from hogbatch.data.weights import ClassWeights, weighted, weights_of_classes
 from hogbatch.errors import DataError, UsageError

@@ -11,7 +11,7 @@ from hogbatch.data.scale import Scaler
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.given import training_set
 from hogbatch.data.table.kinds import TableOptions
-from hogbatch.data.table.mean_labels import with_means
+from hogbatch.data.table.means import with_means
 from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 

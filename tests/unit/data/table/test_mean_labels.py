@@ -13,7 +13,7 @@ from hogbatch.data.order import Fractions, fold_numbers
 from hogbatch.data.table import encoders
 from hogbatch.data.table.given import later_set, training_set
 from hogbatch.data.table.kinds import TableOptions
-from hogbatch.data.table.mean_labels import Values
+from hogbatch.data.table.means import Values
 
 ROWS = 600
 RANDOM = np.random.default_rng(0)
