@@ -1,6 +1,6 @@
 """Conversion of a column of a table to the kind that is requested, or that its values suggest."""
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,10 @@ class UnexpectedCells(NamedTuple):
     word: bool = False  # the first is text in a column of numbers or dates
 
 
-def typed(table: Table, position: int, kind: str | None) -> tuple[Column, UnexpectedCells | None]:
+Typed: TypeAlias = tuple[Column, UnexpectedCells | None]
+
+
+def typed(table: Table, position: int, kind: str | None) -> Typed:
     """A column as the `kind` that is requested, or that its values suggest if that is None.
 
     Cells that cannot be read as numbers become missing, and are reported.
@@ -94,9 +97,7 @@ def _reading(
     return None
 
 
-def _numbers(
-    table: Table, position: int, column: CategoryColumn, reading: Reading
-) -> tuple[Column, UnexpectedCells | None]:
+def _numbers(table: Table, position: int, column: CategoryColumn, reading: Reading) -> Typed:
     """Convert text to numbers; report words and numbers beyond float32, which become missing."""
     found = [
         np.nan if number is None or abs(number.value) >= FLOAT32_LIMIT else number.value
@@ -114,9 +115,7 @@ def _numbers(
     return numbers, UnexpectedCells(rows, position, complaint, word=True)
 
 
-def _finite(
-    table: Table, position: int, column: NumberColumn
-) -> tuple[Column, UnexpectedCells | None]:
+def _finite(table: Table, position: int, column: NumberColumn) -> Typed:
     """Report infinite numbers, and those beyond the range of float32."""
     low, high = float(column.values.min(initial=0)), float(column.values.max(initial=0))
     if low > -FLOAT32_LIMIT and high < FLOAT32_LIMIT:  # not if a value is missing
@@ -129,9 +128,7 @@ def _finite(
     return column, UnexpectedCells(rows, position, complaint)
 
 
-def _known_dates(
-    table: Table, position: int, column: Column
-) -> tuple[Column, UnexpectedCells | None]:
+def _known_dates(table: Table, position: int, column: Column) -> Typed:
     """The dates of a column, in the format of the training table if any cell has it."""
     if isinstance(column, DateColumn):
         return column, None
@@ -142,9 +139,7 @@ def _known_dates(
     return _dates(table, position, cells, form)
 
 
-def _dates(
-    table: Table, position: int, cells: CategoryColumn, form: str
-) -> tuple[Column, UnexpectedCells | None]:
+def _dates(table: Table, position: int, cells: CategoryColumn, form: str) -> Typed:
     """Convert text to dates; other text becomes missing, and is reported."""
     seconds = np.append(seconds_in(cells.values, form), np.nan)[cells.codes]
     rows = np.flatnonzero(np.isnan(seconds) & ~cells.missing)
