@@ -130,9 +130,7 @@ class GivenArrays:
             )
             return replace(raw, columns=model.columns)
         columns = (config.drop, config.categorical, config.numeric, config.text)
-        options = TableOptions(
-            *columns, config.scale, config.decimal, constant=self.part, group=config.group
-        )
+        options = TableOptions(*columns, config.decimal, constant=self.part, group=config.group)
         if config.layers:
             raw = raw_set(flat_rows(self.X), self.y, self.sample_weight)
             return replace(raw, shape=getattr(self.X, "shape", ())[1:])

@@ -61,14 +61,9 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelArrays:
+class SavedArrays(SharedModel):
     """The arrays of a checkpoint: those of the model, and as in `describe_checkpoint`."""
 
-    params: NDArray[np.float32]
-    first: NDArray[np.float32]
-    second: NDArray[np.float32]
-    steps: NDArray[np.int64]
-    merges: NDArray[np.int64]
     quarantined: NDArray[np.int64]
     kept: NDArray[np.float32] | None = None
 
@@ -289,7 +284,7 @@ def _described(checkpoint: Checkpoint) -> Description:
     try:
         described = msgspec.convert(checkpoint.description, Description)
         described.validate()
-        convert(checkpoint.arrays, ModelArrays, "tensors").validate()
+        convert(checkpoint.arrays, SavedArrays, "tensors").validate()
     except (ValueError, msgspec.ValidationError) as error:
         raise DataError(f"{checkpoint.path}: not valid for this version: {error}") from None
     return described

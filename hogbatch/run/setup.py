@@ -275,7 +275,7 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
     progress = ReadProgress()
     console.busy("reading the data", progress)
     columns = config.drop, config.categorical, config.numeric, config.text
-    table = None if config.layers else TableOptions(*columns, config.scale, config.decimal)
+    table = None if config.layers else TableOptions(*columns, config.decimal)
     options = replace(read_options(config), table=table, progress=progress)
     cache = DataCache.of(config.data_cache, console.say)
     settings = preparation(config, initial_model(config)) | {"options": options, "cache": cache}

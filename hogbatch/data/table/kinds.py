@@ -63,7 +63,6 @@ class TableOptions:
     categorical: tuple[str, ...] = ()
     numeric: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
-    scale: str = "auto"
     decimal: str | None = None  # decimal mark of columns with two readings
     constant: bool = False  # whether columns with one value are used
     weight: str | None = None  # the column with the weights of the rows
