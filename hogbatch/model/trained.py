@@ -42,7 +42,9 @@ from hogbatch.model.ranking import Lists, Ranking, Shortlist
 
 Floats = NDArray[np.float32]
 Layers = tuple[LayerWeights, ...]
-Scorer = Callable[[Inputs], Iterator[tuple[int, NDArray[Any]]]]  # blocks of scores of scaled rows
+Blocks = Iterator[tuple[int, NDArray[Any]]]  # of scores of scaled rows, with their first column
+Scorers = tuple[Callable[[Inputs], Blocks], ...]  # of each member
+Below = Callable[[Inputs], Inputs] | None  # computes the inputs of the dense layers
 
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
 MAX_PRODUCTS: Final = 1 << 24  # of rows with label vectors, 64 MiB
@@ -324,9 +326,7 @@ class Model:
                 rows, columns = scores.shape
                 yield (slice(start, start + rows), slice(first, first + columns)), scores
 
-    def _scorers_for(
-        self, rows: int, dtype: Any = np.float32
-    ) -> tuple[tuple[Scorer, ...], int | None]:
+    def _scorers_for(self, rows: int, dtype: Any = np.float32) -> tuple[Scorers, int | None]:
         """What computes the scores of each member, and the rows to score at a time, if known.
 
         Many rows in float32 are scored by compiled kernels.
@@ -339,16 +339,14 @@ class Model:
             return self._interpreted(dtype), None
         return self._compiled, max(1, CHUNK // max(self.network.features, self.network.outputs))
 
-    def _interpreted(self, dtype: Any) -> tuple[Scorer, ...]:
+    def _interpreted(self, dtype: Any) -> Scorers:
         members = self.members
         if dtype != np.float32:
             members = tuple(tuple(each.astype(dtype) for each in layers) for layers in members)
         below = (self._backbone(each, dtype) for each in (self.tensors, *self.others))
         return tuple(partial(_blocks, *each) for each in zip(members, below, strict=True))
 
-    def _backbone(
-        self, tensors: dict[str, Floats], dtype: Any
-    ) -> Callable[[Inputs], Inputs] | None:
+    def _backbone(self, tensors: dict[str, Floats], dtype: Any) -> Below:
         """Computes the inputs of the dense layers from scaled rows; None if these are the rows."""
         if self.network.backbone is None:
             return None
@@ -367,14 +365,12 @@ class Model:
         return outputs
 
     @cached_property
-    def _compiled(self) -> tuple[Scorer, ...]:
+    def _compiled(self) -> Scorers:
         from hogbatch.model.compiled import CompiledNetwork  # here: Numba takes a second
 
         return tuple(CompiledNetwork(self.network, each) for each in (self.tensors, *self.others))
 
-    def _scores_of(
-        self, part: Inputs, scorers: tuple[Scorer, ...], dtype: Any = np.float32
-    ) -> Iterator[tuple[int, NDArray[Any]]]:
+    def _scores_of(self, part: Inputs, scorers: Scorers, dtype: Any = np.float32) -> Blocks:
         """Yield blocks of the scores of scaled rows with their first column."""
         found = self._predicted(part, scorers)
         if self.label_vectors is None:
@@ -388,9 +384,7 @@ class Model:
             scores += products[:, first : first + scores.shape[1]]
             yield first, scores
 
-    def _predicted(
-        self, part: Inputs, scorers: tuple[Scorer, ...]
-    ) -> Iterator[tuple[int, NDArray[Any]]]:
+    def _predicted(self, part: Inputs, scorers: Scorers) -> Blocks:
         """Yield blocks of the scores of the members.
 
         An ensemble has one block, since the mean of its probabilities takes all scores of a row.
@@ -404,10 +398,8 @@ class Model:
         yield 0, mean.astype(scores[0].dtype)
 
 
-def _blocks(
-    layers: Layers, backbone: Callable[[Inputs], Inputs] | None, part: Inputs
-) -> Iterator[tuple[int, NDArray[Any]]]:
-    return blocks(layers[-1], hidden(layers, part if backbone is None else backbone(part)))
+def _blocks(layers: Layers, below: Below, part: Inputs) -> Blocks:
+    return blocks(layers[-1], hidden(layers, part if below is None else below(part)))
 
 
 def expect_finite_scores(finite: np.bool_ | NDArray[np.bool_], start: int = 0) -> None:
