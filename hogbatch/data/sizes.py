@@ -1,11 +1,14 @@
 """The sizes of a set of rows, from which memory and plans of a run follow without the rows."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+SUMS: Final = ("rows", "stored", "listed")  # sizes of several sets together
+MOST: Final = ("max_stored", "max_listed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +32,11 @@ class SetSizes:
 
         All must have inputs and labels of the same form, as many targets, and weights or none.
         """
-        each = list(parts)
-        return cls(
-            sum(part.rows for part in each),
-            features,
-            each[0].sparse,
-            sum(part.stored for part in each),
-            max(part.max_stored for part in each),
-            each[0].lists,
-            sum(part.listed for part in each),
-            max(part.max_listed for part in each),
-            each[0].weighted,
-            each[0].targets,
-        )
+        every = [asdict(part) for part in parts]
+        found: dict[str, Any] = {**every[0], "features": features}
+        for combine, names in ((sum, SUMS), (max, MOST)):
+            found |= {name: combine(each[name] for each in every) for name in names}
+        return cls(**found)
 
     @property
     def values(self) -> int:
