@@ -12,11 +12,12 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Examples, RawInputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode
+from hogbatch.data.pieces import is_large
 from hogbatch.data.raw import Columns, RawSet, ReadOptions
-from hogbatch.data.readers import Piece, read_as, read_pieces, read_together
+from hogbatch.data.readers import Piece, large_file, pieces_of, read_as, read_together
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, scaled
-from hogbatch.data.source import is_standard_input
+from hogbatch.data.source import Source, is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError
 from hogbatch.machine.budget import require
@@ -76,12 +77,14 @@ def rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> 
 def pieces_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> Iterator[RawSet]:
     """Read rows without labels as `rows_as` does; those of a large text file in several pieces."""
     assert options.features is not None
-    pieces = None if is_standard_input(path) else read_pieces(file_of(path, "test"), options)
-    if pieces is None:
+    large = None
+    if not is_standard_input(path) and is_large(source := Source(file_of(path, "test"))):
+        large = large_file(source.path, options)
+    if large is None or (not large.table and options.index_base is None):
         yield rows_as(path, options, cache)
         return
-    for raw in pieces:
-        yield _match_features(raw, options.features)
+    for piece in pieces_of(large, options):
+        yield _match_features(read_together([piece], options), options.features)
 
 
 def is_sample(path: str | Path) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from hogbatch.data import arrays, libsvm, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.labelled import labelled
-from hogbatch.data.pieces import CELL, in_memory, is_large, text_pieces
+from hogbatch.data.pieces import CELL, in_memory, text_pieces
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, compression_of, is_archive
@@ -75,18 +75,6 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
             ) from None
         finally:
             source.progress.end()
-
-
-def read_pieces(path: str | Path, options: ReadOptions) -> Iterator[RawSet] | None:
-    """Read a large file as `read_as` does, a piece at a time; None for other files.
-
-    It has rows for a model, and no labels are read. DataError for a row with the line in the file.
-    """
-    source = Source(Path(path))
-    large = large_file(source.path, options) if is_large(source) else None
-    if large is None or (not large.table and options.index_base is None):
-        return None
-    return (read_together([piece], options) for piece in pieces_of(large, options))
 
 
 Piece: TypeAlias = table.TableFile | Source  # of a table, or of libsvm text
