@@ -44,13 +44,9 @@ class DenseLayer:
         weight = (self.width, self.fan_in) if self.output_major else (self.fan_in, self.width)
         return {"weight": weight, "bias": (self.width,)}
 
-    def deviation(self) -> float:
-        """Return the standard deviation of the initial weights; biases start at zero."""
-        return deviation(self.activation, self.fan_in, self.width)
-
 
 def deviation(activation: Activation, fan_in: int, fan_out: int) -> float:
-    """Return the standard deviation of the initial weights of a layer.
+    """Return the standard deviation of the initial weights of a layer; biases start at zero.
 
     It keeps the scale of signals constant through deep networks.
     relu: He et al. 2015, eq. 10. selu: Klambauer et al. 2017, section 2. tanh: Glorot & Bengio

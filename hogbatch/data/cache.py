@@ -113,7 +113,8 @@ class DataCache:
         origin = _origin(path, options)
         if origin is None:
             return parse()
-        entry = self._entry(origin)
+        key = json.dumps([origin["path"], origin["options"]], sort_keys=True).encode()
+        entry = self.directory / (blake2b(key, digest_size=16).hexdigest() + SUFFIX)
         stored = _load(entry, origin, form)
         if stored is not None:
             self.report(f"{path}: read from the cache in {time.perf_counter() - begun:.2f} s")
@@ -123,10 +124,6 @@ class DataCache:
         if slow and origin["mtime_ns"] < now - CLOCK_TICK_NS and _origin(path, options) == origin:
             self._store_entry(entry, origin, *form.pack(content))
         return content
-
-    def _entry(self, origin: Origin) -> Path:
-        key = json.dumps([origin["path"], origin["options"]], sort_keys=True).encode()
-        return self.directory / (blake2b(key, digest_size=16).hexdigest() + SUFFIX)
 
     def _store_entry(self, entry: Path, origin: Origin, scalars: Any, arrays: Arrays) -> None:
         size = sum(array.nbytes for array in arrays.values())

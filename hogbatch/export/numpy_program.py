@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hogbatch.export.graph import TEXT, Graph, Node
+from hogbatch.export.graph import TEXT, Graph
 
 # The result of each operator: {0}, {1}, ... are its operands, {all} is the list of them, and names
 # are its attributes.
@@ -157,13 +157,10 @@ def _lines(graph: Graph, places: dict[str, str]) -> Iterator[str]:
         yield f"{places[each.name]} = {read.format(column)}{conversion}"
     tables = 0
     for node in graph.nodes:
-        yield f"{places[node.output]} = {_expression(node, places, tables)}"
+        operands = [places[name] for name in node.inputs]
+        attributes = node.attributes | {"table": f"TABLES[{tables}]", "all": ", ".join(operands)}
+        result = EXPRESSIONS[node.operator].format(*operands, **attributes)
+        yield f"{places[node.output]} = {result}"
         tables += "table" in node.attributes
     results = (f"{each.name!r}: {places[each.name]}" for each in graph.outputs)
     yield f"return {{{', '.join(results)}}}"
-
-
-def _expression(node: Node, places: dict[str, str], tables: int) -> str:
-    operands = [places[name] for name in node.inputs]
-    attributes = node.attributes | {"table": f"TABLES[{tables}]", "all": ", ".join(operands)}
-    return EXPRESSIONS[node.operator].format(*operands, **attributes)

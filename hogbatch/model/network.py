@@ -13,6 +13,7 @@ from hogbatch.config.layers import (
     Activation,
     DenseLayer,
     Shape,
+    deviation,
     layer_from_file,
     layer_to_file,
 )
@@ -247,7 +248,8 @@ class Network:
         with the number of outputs.
         """
         deviations = {
-            f"layers.{index}.weight": layer.deviation() for index, layer in enumerate(self.layers)
+            f"layers.{index}.weight": deviation(layer.activation, layer.fan_in, layer.width)
+            for index, layer in enumerate(self.layers)
         }
         for index, kind in enumerate(self.backbone.layers if self.backbone else ()):
             found = kind.deviations().items()
