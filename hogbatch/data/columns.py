@@ -5,16 +5,15 @@ contains no names.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from hogbatch.data.raw import NO_COLUMNS, Columns, ReadOptions
 from hogbatch.errors import DataError
-from hogbatch.machine.printable import quoted
+from hogbatch.machine.printable import printable, quoted
 
 # The index of a data frame, whose rows may be in any order: to_csv writes no name for it.
 FRAME_INDEX: Final = re.compile(r"Unnamed: \d+(?:\.\d+)?|__index_level_\d+__|__null_dask_index__")
-MAX_SHOWN_NAMES: Final = 5
 MAX_SHOWN_COLUMNS: Final = 20
 
 
@@ -185,7 +184,7 @@ def find_features(
         used = label is not None and names[label] in missing
         raise DataError(
             f"{where}: expected the {len(known)} features of the training data as columns, in any "
-            f"order; got no column {_shown(missing)}"
+            f"order; got no column {shown_names(missing, 5, quoted)}"
             f"{' in addition to the label column' if used else ''}"
         )
     if len(needed) < len(known):
@@ -197,7 +196,9 @@ def find_features(
     return [positions[name] for name in known]
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown_names(
+    names: Sequence[str], most: int = 12, show: Callable[[str], str] = printable
+) -> str:
     """The first names, and the number of further names."""
-    more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
-    return ", ".join(map(quoted, names[:MAX_SHOWN_NAMES])) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(show, names[:most])) + more

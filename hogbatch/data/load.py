@@ -16,6 +16,7 @@ from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.data import log_labels
 from hogbatch.data.batch import Examples, Inputs
 from hogbatch.data.cache import DataCache
+from hogbatch.data.columns import shown_names
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, comparable, encode, explain, infer_encoding
 from hogbatch.data.facts import DataFacts
@@ -37,7 +38,7 @@ from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.data.table.kinds import ColumnSummary, Inspected, shown_names
+from hogbatch.data.table.kinds import ColumnSummary, Inspected
 from hogbatch.data.table.means import MeanLabels, Values, targets_of, with_means
 from hogbatch.data.table.numeric import PIECES
 from hogbatch.data.weights import ClassWeights, weighted, weights_of_classes

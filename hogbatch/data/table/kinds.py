@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from hogbatch.data.columns import TableForm, find
+from hogbatch.data.columns import TableForm, find, shown_names
 from hogbatch.data.table.columns import (
     MISSING,
     CategoryColumn,
@@ -41,7 +41,6 @@ MIN_DISTINCT_ROWS: Final = 20  # if there are this many rows
 ROW_NUMBER: Final = re.compile(
     r"(?i)(?:|index|unnamed.*|row ?(?:names?|num(?:ber)?|no)?|.*id|n[or]\.?|#)"
 )
-MAX_SHOWN_NAMES: Final = 12  # in the summary
 OTHER_USES: Final[dict[str | None, str]] = {
     "drop": "--drop",
     "weight": "--sample-weight",
@@ -256,9 +255,3 @@ def _summary(
     line = f"columns: {', '.join(parts) or 'none'}"
     reasons = [f"{printable(names[n])} ({reason})" for n, reason in unused.items()]
     return f"{line}; not used: {shown_names(reasons)}" if reasons else line
-
-
-def shown_names(names: Sequence[str]) -> str:
-    """The first names, and the number of further names."""
-    more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
-    return ", ".join(map(printable, names[:MAX_SHOWN_NAMES])) + more
