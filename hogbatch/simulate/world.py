@@ -71,9 +71,6 @@ class World(ABC):
         """Take a snapshot of a model; return the parameter that is not finite, if any."""
         return None
 
-    def save(self, saved: SavedState) -> None:  # noqa: B027
-        """Begin to write the snapshot that was taken last, if there are checkpoints."""
-
     # Running --------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -144,9 +141,6 @@ class World(ABC):
     def _receive(self, worker: SimulatedWorker, message: ToCoordinator) -> None:
         self._handle(lambda now: self.state.receive(worker.key, message, now))
 
-    def reachable(self, key: str) -> bool:
-        return self._keys[key].alive
-
     def exited(self, worker: SimulatedWorker, cause: str | None) -> None:
         self.processes.pop(worker.pid, None)
         self._pending += 1
@@ -192,11 +186,8 @@ class World(ABC):
         self.background("copy", self.copy_seconds(), partial(self._copy, command.saved))
 
     def _copy(self, saved: SavedState | None, now: float) -> list[Command]:
-        """Check the model and copy it; with `saved`, also begin to write it."""
-        not_finite_at = self.copy()
-        if saved is not None and not_finite_at is None:
-            self.save(saved)
-        return self.state.snapshot_taken(not_finite_at, now)
+        """Check the model and copy it. Worlds without a disk do not write it with `saved`."""
+        return self.state.snapshot_taken(self.copy(), now)
 
     def background(
         self, work: str, seconds: float, event: Callable[[float], list[Command]]

@@ -32,7 +32,7 @@ from hogbatch.wire.messages import Done, Hello, Lease, Refused, Stop, ToCoordina
 from tests.support.row_invariants import check_rows
 
 if TYPE_CHECKING:
-    from hogbatch.simulate.world import World
+    from tests.simulation.unreliable import Unreliable
 
 STARVED_S = 1.0  # maximum time without work while there are rows
 
@@ -104,7 +104,7 @@ class Audit:
             if lease.task != "train" and message.rows:
                 self.evaluated.append((lease.start, lease.start + message.rows))
 
-    def commanded(self, command: Command, world: "World") -> None:
+    def commanded(self, command: Command, world: "Unreliable") -> None:
         """The coordinator has returned `command`, which is about to be carried out."""
         check(self.finish is None or _harmless(command), f"{command} after the end")
         match command:
@@ -137,7 +137,7 @@ class Audit:
             case Finish():
                 self.finish = command
 
-    def _hand_out(self, key: str, lease: Lease, world: "World") -> None:
+    def _hand_out(self, key: str, lease: Lease, world: "Unreliable") -> None:
         if not world.reachable(key):  # it has just died; all its rows will be taken back
             return
         number = next((n for n, held_by in self._keys.items() if held_by == key), None)

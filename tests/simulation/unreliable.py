@@ -187,6 +187,9 @@ class Unreliable(World):
 
     # Messages and exits ----------------------------------------------------------------------
 
+    def reachable(self, key: str) -> bool:
+        return self.worker(key).alive
+
     def send_to_coordinator(self, worker: SimulatedWorker, message: ToCoordinator) -> None:
         if isinstance(message, Hello) or self.rng.random() >= self.loss:
             super().send_to_coordinator(worker, message)
@@ -281,9 +284,11 @@ class UnreliableWorld(Unreliable, SimulatedWorld):
     def copy(self) -> str | None:
         return "layers.0.weight[1, 2]" if self.corrupted else None
 
-    def save(self, saved: SavedState) -> None:
-        seconds = self.rng.uniform(0, self.conditions.write_seconds)
-        self.background("write", seconds, partial(self._write, saved))
+    def _copy(self, saved: SavedState | None, now: float) -> list[Command]:
+        if saved is not None and self.copy() is None:
+            seconds = self.rng.uniform(0, self.conditions.write_seconds)
+            self.background("write", seconds, partial(self._write, saved))
+        return super()._copy(saved, now)
 
     def _write(self, saved: SavedState, now: float) -> list[Command]:
         full = self.rng.random() < self.conditions.disk_full
