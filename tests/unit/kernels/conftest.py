@@ -7,6 +7,7 @@ from hogbatch.kernels.gpu.device import HostDevice
 from tests.support import cpu_operations
 from tests.support.kernel_backends import Backend
 
+REFERENCE = pytest.param("reference", marks=pytest.mark.no_own_indices)  # NumPy checks indices
 GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 
 
@@ -43,13 +44,13 @@ def backend_named(cached_backend):
     return make
 
 
-@pytest.fixture(scope="module", params=["reference", "cpu", GPU])
+@pytest.fixture(scope="module", params=[REFERENCE, "cpu", GPU])
 def kernels(request, backend_named):
     """Each backend and the functions of CPU loops; a test with this fixture runs once for each."""
     return backend_named(request.param)
 
 
-@pytest.fixture(scope="module", params=["reference", GPU])
+@pytest.fixture(scope="module", params=[REFERENCE, GPU])
 def device_kernels(request, backend_named):
     """The backends of devices, which implement all of `DeviceKernels`."""
     return backend_named(request.param)
