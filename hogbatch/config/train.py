@@ -197,7 +197,8 @@ class TrainConfig(LearningConfig):
     epochs: int | None = Group.STOPPING.flag(
         None,
         COUNT,
-        "maximum number of passes over the training set (default: 10, more for small data)",
+        "maximum number of passes over the training set (default: 10, more for small data; for "
+        "networks with --recipe tabular on 10,000 to 100,000 dense rows, short runs find it)",
     )
     patience: int | None = Group.STOPPING.flag(
         None,

@@ -64,7 +64,8 @@ class HogbatchEstimator(BaseEstimator):
     dropout : float
         Fraction of the outputs of hidden layers that each update leaves out.
     epochs : int or None
-        Maximum number of passes over the training rows; None: 10, more for small data.
+        Maximum number of passes over the training rows; None: 10, more for small data; for most
+        networks on 10,000 to 100,000 dense rows, short runs find it.
     max_seconds : float or None
         Maximum training time.
     cpu_batch, gpu_batch : str or None

@@ -1,7 +1,8 @@
-"""The choice of the recipe for tables with categories (`--recipe auto`), by short runs.
+"""The choice of recipe (`--recipe auto`) and epochs by short runs.
 
 With the recipe "tabular", networks on sparse rows learn that values of categories multiply numbers,
-for which "fast" is too slow, but are worse on other tables.
+for which "fast" is too slow, but are worse on other tables. On dense rows, noise decides after how
+many epochs such a network is best: from 1 to more than 20.
 """
 
 import math
@@ -11,8 +12,8 @@ from typing import Final
 from hogbatch.config.effect import changed
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.load import LoadedData
-from hogbatch.run.defaults import SPARSE_HIDDEN, TABULAR_ROWS
-from hogbatch.run.planning import network_for
+from hogbatch.run.defaults import SMALL_ROWS, SPARSE_HIDDEN, TABULAR_ROWS
+from hogbatch.run.planning import network_for, with_recipe
 from hogbatch.run.results import Run
 from hogbatch.run.short_runs import Execute, mean_errors, short
 from hogbatch.views.console import Console, figure
@@ -22,11 +23,11 @@ SHORT_EPOCHS: Final = 20  # and of a short one
 COMPARED: Final = (0, 1)  # folds; the second one confirms that "tabular" is better
 MOST_ROWS: Final = 20_000  # in all folds
 MAX_RATIO: Final = 0.95  # of the losses, because chance decides, too
-MAX_ROWS: Final = 50_000  # for more training rows, it was not measured
-DECIDED: Final = (
-    *("recipe", "optimizer", "lr", "schedule", "l2", "hidden", "init"),
-    *("epochs", "max_rows", "max_seconds", "patience", "target_loss"),
-)  # settings with which the user decides
+MAX_ROWS: Final = 50_000  # for more training rows, it was not measured,
+MAX_DENSE_ROWS: Final = 100_000  # nor the number of epochs for more dense ones
+TOLERANCE: Final = 0.005  # of the loss: a run that ends there gains more by its schedule
+ENDS: Final = ("init", "epochs", "max_rows", "max_seconds", "patience", "target_loss", "schedule")
+DECIDED: Final = (*ENDS, "recipe", "optimizer", "lr", "l2", "hidden")  # by the user
 
 
 def with_better_recipe(
@@ -57,6 +58,23 @@ def _may_be_better(config: TrainConfig, data: LoadedData) -> bool:
     return network_for(config, data).hidden == SPARSE_HIDDEN  # one class or number per row
 
 
+def with_epochs(
+    config: TrainConfig, data: LoadedData, execute: Execute, console: Console
+) -> TrainConfig:
+    """`config`, for many dense rows with the number of epochs that short runs need."""
+    train, network = data.train_sizes, network_for(config, data)
+    many = not train.sparse and SMALL_ROWS <= train.rows <= MAX_DENSE_ROWS
+    tabular = not network.linear and with_recipe(config, data, network).recipe == "tabular"
+    if not (many and tabular) or changed(config, (*ENDS, "layers")):
+        return config
+    console.busy("finding the number of epochs")
+    settings = replace(short(config, data), epochs=SHORT_EPOCHS)
+    (best,) = mean_errors([(settings, data)], _epochs, execute, COMPARED, MOST_ROWS)
+    epochs = max(1, round(min(best, SHORT_EPOCHS)))
+    console.say(f"epochs: {epochs}, by the validation losses of short runs")
+    return replace(config, epochs=epochs)
+
+
 def _losses(config: TrainConfig, data: LoadedData, execute: Execute, fold: int) -> list[float]:
     """The validation losses of short runs with "fast" and with "tabular", which hold out `fold`."""
     fast, tabular = (short(each, data) for each in (config, replace(config, recipe="tabular")))
@@ -66,3 +84,10 @@ def _losses(config: TrainConfig, data: LoadedData, execute: Execute, fold: int) 
 
 def _loss(run: Run) -> float:
     return math.inf if run.validation_loss is None else run.validation_loss
+
+
+def _epochs(run: Run) -> float:
+    """The first ones after which the validation loss was at most TOLERANCE above the lowest one."""
+    losses = [each["validation_loss"] or math.inf for each in run.summary["history"]]
+    best = next(n for n, loss in enumerate(losses) if loss <= (1 + TOLERANCE) * min(losses))
+    return float(run.summary["history"][best]["epochs"])

@@ -29,7 +29,7 @@ from hogbatch.run.launch.local import log_name
 from hogbatch.run.members import Others, combine, train_members
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
-from hogbatch.run.recipe import with_better_recipe
+from hogbatch.run.recipe import with_better_recipe, with_epochs
 from hogbatch.run.results import Run, build_model, conclude, exit_code
 from hogbatch.run.rundir import PREVIOUS, RunDirectory, temporary_directory
 from hogbatch.run.segments import RunData, RunSegments
@@ -161,7 +161,8 @@ def _choose(
         return config, data
     another = partial(execute, console=PlainConsole(quiet=True))
     data = with_better_labels(config, data, another, console)
-    return with_better_recipe(config, data, another, console), data
+    config = with_better_recipe(config, data, another, console)
+    return with_epochs(config, data, another, console), data
 
 
 def _finished_run(
