@@ -83,7 +83,7 @@ class Evaluator:
         utilization = {}
         if progress.may_measure(now):
             utilization = roster.interval_utilization(progress.evaluated_at, seconds)
-        evaluation = progress.end_evaluation(now, utilization, measured)
+        evaluation = progress.end_evaluation(now, utilization, measured, roster.noise.scale)
         roster.end_interval(seconds)
         if progress.target_is_met(evaluation):
             ending.status = "target"  # even if the end was decided for another reason

@@ -268,6 +268,8 @@ class LeaseAccounting:
         else:
             rows = ledger.acknowledge(lease.number, done.rows)
         self.progress.add(done)
+        if done.noise is not None:
+            self.leases.roster.noise.add(done.noise, self.progress.rows)
         self.faults["rows_skipped"] += done.skipped
         self.faults["merges_refused"] += done.refused
         worker.credit(done)

@@ -10,6 +10,7 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.events.event import Evaluation, Tested
 from hogbatch.events.records import SHORTEST
+from hogbatch.policy.noise_scale import NoiseScale
 from hogbatch.policy.progress import best_interval
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.wire.messages import Done
@@ -211,9 +212,13 @@ class Progress:
         self.evaluated = LossSums()
 
     def end_evaluation(
-        self, now: float, utilization: dict[str, float], measured: Metrics
+        self,
+        now: float,
+        utilization: dict[str, float],
+        measured: Metrics,
+        noise: NoiseScale | None = None,
     ) -> Evaluation:
-        """The result, with the `utilization` of all workers since the last one.
+        """The result, with the `utilization` of all workers since the last one, and the `noise`.
 
         `measured` are the metrics that were computed from scores. The sums of training losses are
         reset.
@@ -229,6 +234,8 @@ class Progress:
             validation_loss=validated and validated.loss,
             validation_values=self._values(validated, measured),
             utilization=utilization,
+            noise_scale=noise.rows if noise else None,
+            noise_error=noise.error if noise else None,
         )
         self.evaluation_seconds = now - self._began
         self._interval = evaluation.seconds - self.evaluated_at

@@ -11,6 +11,7 @@ from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.worker import Worker
 from hogbatch.events.records import WorkerRecord
 from hogbatch.policy.base import WorkerView
+from hogbatch.policy.noise_scale import NoiseEstimate
 from hogbatch.policy.progress import pause_seconds
 from hogbatch.policy.ranking import Others, Ranking
 from hogbatch.policy.throughput import CombinedSpeed, lease_timeout, would_delay_epoch
@@ -62,6 +63,7 @@ class Roster:
     attached: dict[str, Worker] = field(default_factory=dict)  # by key
     departed: list[Worker] = field(default_factory=list)
     holders: Holders = field(default_factory=Holders)  # of parts of divided data
+    noise: NoiseEstimate = field(default_factory=NoiseEstimate)  # of the run
     earlier: list[WorkerRecord] = field(default_factory=list)  # before the run was resumed
     admitted: dict[str, int] = field(default_factory=dict)  # device → workers ever admitted
     evaluation_speed: CombinedSpeed = field(default_factory=CombinedSpeed)  # of those ready
@@ -95,6 +97,7 @@ class Roster:
             last_seen=now,
             admitted_at=now,
             beat_seconds=max(1.0, len(self.attached) / BEATS_PER_S),
+            noise=self.noise,
             parts=hello.parts,
         )
         self.holders.add(self.attached[key])

@@ -10,6 +10,7 @@ from hogbatch.events.records import WorkerRecord
 from hogbatch.events.worker_figures import Trace
 from hogbatch.policy.base import WorkerView
 from hogbatch.policy.limits import largest_cpu_batch, smallest_cpu_batch, useful_limits
+from hogbatch.policy.noise_scale import NoiseEstimate
 from hogbatch.policy.progress import batch_seconds
 from hogbatch.policy.throughput import FORWARD_FRACTION, SecondsPerRow
 from hogbatch.policy.utilization import peak_speed, utilization
@@ -62,6 +63,7 @@ class Worker:
     pid: int
     fence: int  # value under which it may write
     last_seen: float
+    noise: NoiseEstimate = field(default_factory=NoiseEstimate)  # of the run
     parts: tuple[int, ...] = ()  # of divided data that it holds
     admitted_at: float = 0.0  # by the caller's clock
     beat_seconds: float = 1.0  # between two heartbeats
@@ -118,6 +120,7 @@ class Worker:
             self.trains,
             self.members,
             self.weight,
+            self.noise.scale,
         )
 
     def expect_measured_speed(self) -> None:

@@ -292,6 +292,8 @@ class Evaluation(Event, frozen=True, tag="evaluation"):
     # worker name → rows per second since the last evaluation over its peak; without
     # workers that have not measured it
     utilization: dict[str, float] = {}
+    noise_scale: float | None = None  # rows; see hogbatch.policy.noise_scale. None: not known
+    noise_error: float | None = None  # its standard error, in rows
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from hogbatch.policy.noise_scale import NoiseScale
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
@@ -27,6 +29,7 @@ class WorkerView:
     trains: bool = True  # False: it is parked, which means that it only evaluates
     members: int = 1  # CPU threads that compute each batch together
     weight: float = 1.0  # current weight of its changes, as in Operation
+    noise_scale: NoiseScale | None = None  # of the run's gradients; None while it is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ from hogbatch.config.sets import SetName
 # to handle a negative count or a NaN.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e300)]
+Sum = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 ExtraWeight = Annotated[float, msgspec.Meta(ge=-(2.0**53), le=1e300)]
+NoiseSums = tuple[Amount, Sum, Amount, Sum, Sum]  # see hogbatch.policy.noise_scale
 BatchRows = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Measured = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]  # seconds
 Pause = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]  # seconds
@@ -116,6 +118,7 @@ class Done(Message, frozen=True):
     transferred: Count = 0  # bytes copied between host and device, in both directions
     transfer_seconds: Amount = 0.0  # duration of these copies, some of them during training
     extra_weight: ExtraWeight = 0.0  # weight - 1, summed over the rows that were not skipped
+    noise: NoiseSums | None = None  # of rows whose gradients were measured; None: of no rows
 
 
 class Heartbeat(Message, frozen=True):

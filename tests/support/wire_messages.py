@@ -47,6 +47,7 @@ DONE = Done(
     transferred=80_000_000,
     transfer_seconds=0.0071,
     extra_weight=-12.25,
+    noise=(7e3, -12.5, 3e7, -4e4, 100.0),
 )
 WORK = Lease(
     number=70_000,

@@ -68,7 +68,14 @@ def test_every_done_within_the_bounds_comes_back_to_the_bit(done):
 
 @pytest.mark.parametrize("message", [DONE, WORK], ids=["Done", "Lease"])
 def test_the_messages_of_every_lease_are_some_dozens_of_bytes(message):
-    assert len(encode(message)) <= 120
+    assert len(encode(message)) <= 180
+
+
+def test_a_done_of_an_earlier_version_has_no_noise():
+    fields = msgspec.structs.astuple(DONE)
+    assert DONE.noise is not None and Done.__struct_fields__[-1] == "noise"
+    earlier = decode_to_coordinator(raw("done", *fields[:-1]))
+    assert earlier == msgspec.structs.replace(DONE, noise=None)
 
 
 def raw_workers(*workers, others=0):
@@ -93,6 +100,9 @@ DONE_AMOUNTS = ("seconds", "loss", "staleness", "merge_seconds", "transfer_secon
         *((raw_done, name, BAD_COUNTS) for name in DONE_COUNTS),
         *((raw_done, name, BAD_AMOUNTS) for name in DONE_AMOUNTS),
         (raw_done, "metric_sums", [[0.5, value] for value in BAD_AMOUNTS]),
+        (raw_done, "noise", [[value, 0.5, 1.0, 0.5, 1.0] for value in BAD_AMOUNTS]),
+        (raw_done, "noise", [[0.5, value, 1.0, 0.5, 1.0] for value in BAD_AMOUNTS[1:]]),
+        (raw_done, "noise", [[1.0, 0.5, 0.5], 1.0]),
         *((raw_worker, name, ["x" * 65, 1, None]) for name in ("name", "device")),
         (raw_worker, "state", ["flies", "", 1, None]),
         (raw_worker, "threads", [0, 4097, 1.5]),
