@@ -42,6 +42,7 @@ from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measu
 from hogbatch.workers.compute.report import report
 from hogbatch.workers.compute.teams import Teams, computes_together, cut, divide
 from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
+from hogbatch.workers.noise import SUMS, NoiseMeter
 from hogbatch.workers.session import Post
 from hogbatch.workers.start import parser, run
 
@@ -58,11 +59,19 @@ class LeaseTotals:
     remaining: int  # ranges
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
     seconds: float = 0.0
+    noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(SUMS))
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, totals: NDArray[np.float64], seconds: float) -> bool:
+    def add(
+        self,
+        totals: NDArray[np.float64],
+        seconds: float,
+        noise: NDArray[np.float64] | None = None,
+    ) -> bool:
         """Add the results of one range; return True after the last."""
         with self.lock:
+            if noise is not None:
+                self.noise += noise
             add_totals(totals, self.totals)
             self.seconds += seconds
             self.remaining -= 1
@@ -192,17 +201,21 @@ class CpuEngine:
         loop = self._team_loop(self._teams.members, cores)
         if number == 0:
             self._measured.put(self._measure(loop))
+        meter = NoiseMeter(self._assignment, thread, self._teams.count)
         while (task := self._ranges.get()) is not None:
             progress, start, stop = task
-            began = time.perf_counter()
-            if progress.lease.rollbacks != rollbacks:
-                rollbacks = progress.lease.rollbacks
+            lease, noise = progress.lease, None
+            if lease.rollbacks != rollbacks:
+                rollbacks = lease.rollbacks
                 self._reset(thread, rollbacks)
-            totals = self._compute(progress.lease, start, stop, thread, loop)
-            if progress.add(totals, time.perf_counter() - began):
-                self._post(
-                    report(progress.lease, progress.totals, progress.seconds / self._teams.count)
-                )
+            if lease.task == "train":
+                noise = meter.measure(lease, start)
+            began = time.perf_counter()
+            totals = self._compute(lease, start, stop, thread, loop)
+            if progress.add(totals, time.perf_counter() - began, noise):
+                seconds = progress.seconds / self._teams.count
+                noise_sums = tuple(progress.noise.tolist()) if progress.noise.any() else None
+                self._post(report(lease, progress.totals, seconds, noise=noise_sums))
 
     def _measure(self, loop: "CompiledLoop") -> Profile | Exception:
         """Measure batches with `loop`; the exception if that fails."""

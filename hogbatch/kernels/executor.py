@@ -20,6 +20,7 @@ from hogbatch.kernels.contract import (
     LINEAR,
     NO_SCORES,
     TOP,
+    TOTALS,
     Floats,
     Hyper,
     Operands,
@@ -175,6 +176,30 @@ class Executor:
             self._store(scores[:, :width], start, stored)
             start += len(members)
 
+    def output_gradients(
+        self,
+        inputs: Inputs,
+        labels: Labels,
+        rows: Rows,
+        loss: int,
+        dropout: DropoutKey | None = None,
+    ) -> list[tuple[Operands, Operands]]:
+        """Return the inputs x[B, K] and the gradients of the outputs, grad[B, H], of each layer.
+
+        The gradients are of the mean loss of `rows`[B], all of which are scored at once. x of
+        sparse rows is [B, 0]. The arrays are valid until the next call. There is no `backbone`.
+        """
+        space, last = self._forward(inputs, rows, len(rows), rows, dropout), len(self._views) - 1
+        self._apply(last, space, inputs, rows)
+        totals, width = self._xp.zeros(TOTALS), self._views[last].width
+        found = space.activated[last], space.grads[last], totals
+        self._kernels.loss_gradient(loss, labels, rows, rows, width, *found)
+        self._forget_not_finite(space, totals)
+        kept = 1.0 if dropout is None else float(factor(dropout.fraction))
+        for index in reversed(range(last + 1)):
+            self._backward(index, space, kept)
+        return [(self._inputs(index, space), space.grads[index]) for index in range(last + 1)]
+
     def _store(self, scores: Floats, start: int, stored: RowScores) -> None:
         """Store scores[B, C] of the rows from `start` on; may overwrite them."""
         part = slice(start, start + len(scores))
@@ -280,7 +305,7 @@ class Executor:
         """Return the weights and the bias of one layer, as products read them."""
         flat, start = self._operands
         here = view._replace(weights=view.weights - start, bias=view.bias - start)
-        return _weights(here, flat), flat[here.bias :][: view.fan_out]
+        return weights_of(here, flat), flat[here.bias :][: view.fan_out]
 
     def _apply(self, index: int, space: Scratch, inputs: Inputs, rows: Rows) -> None:
         """Compute one layer from the outputs of that below."""
@@ -289,7 +314,7 @@ class Executor:
         params = self._flat[0]
         bias, kind = params[view.bias :][: view.fan_out], (view.activation, view.width)
         if index == 0 and len(inputs.indptr) > 0 and not self._densify:
-            kernels.csr_forward(inputs, rows, _weights(view, params), bias, *kind, out)
+            kernels.csr_forward(inputs, rows, weights_of(view, params), bias, *kind, out)
             return
         weights, rounded_bias = self._operands_of(view)
         if view.output_major:
@@ -413,17 +438,17 @@ class Executor:
         params, first, second = self._flat
         gradient = params[:0].reshape(0, 0)
         if view.weights >= start:
-            gradient = _weights(view._replace(weights=view.weights - start), self._gradient)
+            gradient = weights_of(view._replace(weights=view.weights - start), self._gradient)
         return _LayerArrays(
             view=view,
-            weights=_weights(view, params),
-            weight_slots=Slots(_weights(view, first), _weights(view, second)),
+            weights=weights_of(view, params),
+            weight_slots=Slots(weights_of(view, first), weights_of(view, second)),
             weight_gradient=gradient,
             bias_gradient=self._gradient[view.bias - start :][: view.fan_out],
         )
 
 
-def _weights(view: LayerView, flat: Floats) -> Floats:
+def weights_of(view: LayerView, flat: Floats) -> Floats:
     """Return the weights of one layer as a view of the flat array; [0, 0] if that is empty."""
     if flat.size == 0:
         return flat.reshape(0, 0)
