@@ -165,7 +165,8 @@ class Frame(NamedTuple):
         """The last values, the best ones, and the courses."""
         loss, best = loss_of(self.run.started), self.run.best
         courses = [shown_values(each, loss) for each in self.run.history]
-        best_values = shown_values(best, loss) | {"train": None} if best is not None else {}
+        no_best = {"train": None, "noise": None}
+        best_values = shown_values(best, loss) | no_best if best is not None else {}
         return [
             self._value(name, [each[name] for each in courses if name in each], best_values)
             for name in (courses[-1] if courses else {})
@@ -210,7 +211,7 @@ class Frame(NamedTuple):
 
 
 def shown_values(evaluation: Evaluation, loss: str | None) -> dict[str, float]:
-    """The first metric and the mean losses by their labels, as people read them.
+    """The first metric, the mean losses and the noise scale by their labels, as people read them.
 
     A validation loss that people read as this metric is left out.
     """
@@ -220,6 +221,8 @@ def shown_values(evaluation: Evaluation, loss: str | None) -> dict[str, float]:
         values |= {} if name in values else {"validated": value}
     if evaluation.train_loss is not None:
         values["train"] = readable(loss, evaluation.train_loss)[1]
+    if evaluation.noise_scale is not None:
+        values["noise"] = evaluation.noise_scale
     return values
 
 

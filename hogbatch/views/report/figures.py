@@ -44,6 +44,8 @@ LOSS_TITLES: Final = {SECONDS: "Loss against training time", EPOCHS: "Loss again
 def run_figures(run: ReportedRun) -> list[Chart]:
     """All figures of one run but the time line."""
     charts = [*comparison_figures([run]), batch_sizes(run.run)]
+    if any(each.noise_scale is not None for each in run.run.history):
+        charts.append(noise(run.run))
     if any(worker.missed.course.points for worker in run.run.workers):
         charts.append(staleness(run.run))
     return charts
@@ -136,6 +138,23 @@ def batch_sizes(run: RunState) -> Chart:
             chart.line(worker.name, points, number, drawstyle="steps-post")
     if chart.axes.lines:
         chart.set_log(2)
+    return chart
+
+
+def noise(run: RunState) -> Chart:
+    note = (
+        "With batches of this many rows, training needs about twice the rows that it needs with "
+        "small ones; the dotted lines are one standard error below and above the estimate."
+    )
+    chart = Chart("Gradient noise scale", "epochs", "rows", note)
+    known = [each for each in run.history if each.noise_scale is not None]
+    for dash, (name, errors) in enumerate({"estimate": 0, "- error": -1, "+ error": 1}.items()):
+        points = [
+            (each.epochs, (each.noise_scale or 0.0) + errors * (each.noise_error or 0.0))
+            for each in known
+        ]
+        chart.line(name, points, 0, dash)
+    chart.axes.set_ylim(bottom=0)
     return chart
 
 

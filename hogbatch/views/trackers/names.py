@@ -29,6 +29,7 @@ def evaluation_values(
             f"metric/validation/{name}": each for name, each in evaluation.validation_values.items()
         },
         "progress/epochs": evaluation.epochs,
+        "progress/noise_scale": evaluation.noise_scale,
         ROWS: evaluation.rows,
         "progress/rows_per_second": rows_per_second,
         "progress/seconds": evaluation.seconds,

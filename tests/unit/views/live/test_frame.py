@@ -184,6 +184,12 @@ def test_the_latest_losses_are_shown_if_there_are_any(short_run):
     assert "train     0.5000" in text and "test      0" not in text
 
 
+def test_the_noise_scale_is_shown_if_it_is_known(short_run):
+    assert "noise" not in "\n".join(shown(short_run, (80, 24)))
+    short_run.history.append(replace(short_run.history[-1], noise_scale=1234.5, noise_error=90.0))
+    assert any(line.startswith("noise     1,234") for line in shown(short_run, (80, 24)))
+
+
 @pytest.mark.parametrize(
     ("values", "drawn"),
     [

@@ -42,6 +42,18 @@ def test_the_figures_of_a_run(two_workers):
     assert points(stale) == {"gpu-0": [(1.5, 5.0), (2.5, 1.0)]}, "the mean of each interval"
 
 
+def test_the_noise_scale_is_drawn_with_its_error_from_when_it_is_known():
+    known = {"noise_scale": 900.0, "noise_error": 100.0}
+    events = evaluation(1.0, 1000, 0.4), evaluation(2.0, 2000, 0.3, **known)
+    *_, noise = run_figures(reported(started(), joined(), ready(), *events))
+    assert noise.title == "Gradient noise scale"
+    assert points(noise) == {
+        "estimate": [(2.0, 900.0)],
+        "- error": [(2.0, 800.0)],
+        "+ error": [(2.0, 1000.0)],
+    }
+
+
 def test_staleness_of_many_leases_is_drawn_with_few_points_that_keep_its_mean():
     leases = [lease(n / 10, 0, 1, staleness=float(n % 5), updates=2) for n in range(5000)]
     run = reported(started(), joined("cpu-0", "gpu:0"), ready(), *leases)

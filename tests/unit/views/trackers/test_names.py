@@ -6,7 +6,9 @@ from tests.support.tracked_runs import evaluation, worker
 
 def test_an_evaluation_has_these_names():
     metrics = {"P@1": 0.5, "P@3": 0.25}
-    result = evaluation(validation_values=metrics, utilization={"gpu-0": 0.6})
+    result = evaluation(
+        validation_values=metrics, utilization={"gpu-0": 0.6}, noise_scale=900.0, noise_error=80.0
+    )
     workers = [worker(), worker("gpu-0", staleness=1.5, batch_size=512, update_share=0.25)]
     assert evaluation_values(result, workers, 40.0) == {
         "loss/train": 0.5,
@@ -14,6 +16,7 @@ def test_an_evaluation_has_these_names():
         "metric/validation/P@1": 0.5,
         "metric/validation/P@3": 0.25,
         "progress/epochs": 0.5,
+        "progress/noise_scale": 900.0,
         "progress/rows": 100,
         "progress/rows_per_second": 40.0,
         "progress/seconds": 2.0,
