@@ -73,7 +73,7 @@ def _check_division(config: TrainConfig) -> None:
             f"--scale {config.scale} needs a table, but with --data-copies only numbers are read; "
             "use another --scale, or train without --data-copies"
         )
-    columns = "drop", "categorical", "numeric", "text", "sample_weight", "group", "time"
+    columns = "drop", "categorical", "numeric", "text", "sequence", "sample_weight", "group", "time"
     for name in (*columns, "class_weight"):
         if getattr(config, name):
             raise UsageError(

@@ -1,5 +1,7 @@
 """The layers below the dense layers of a network, its backbone, in the notation of `--layers`.
 
+    embed:5000x64    the vector of 64 values of each number of a sequence, which is below 5,000;
+                     embed:64: of each word or character of a text
     conv:32x3x3      32 filters of 3 x 3 cells over a picture; zeros around it keep its size.
                      Options: conv:32x3x3:s2 (stride), :d2 (dilation), :valid (no zeros)
     conv1d:32x5      32 filters of 5 steps over a sequence, with the same options
@@ -22,10 +24,12 @@ from hogbatch.config.layers import HIDDEN_ACTIVATIONS, Activation, Shape, deviat
 from hogbatch.errors import UsageError
 
 MAX_CELLS: Final = 1 << 24  # of the outputs of a layer
+MAX_IDS: Final = 1 << 24  # larger ones are not exact in float32
+EMBEDDED: Final = 0.1  # deviation of initial vectors; those of 0.3 and 1 learn more slowly
 FORM: Final = (
     'layers as in "conv:32x3x3,relu,pool:2,dense:128": conv:FILTERSxHEIGHTxWIDTH, '
     "conv1d:FILTERSxSTEPS, pool:SIZE, avgpool:SIZE, max, mean, lstm:UNITS, and an activation "
-    "after a convolution; dense:WIDTH last"
+    "after a convolution; dense:WIDTH last; first embed:WIDTH for texts, embed:IDSxWIDTH for ids"
 )
 
 
@@ -60,6 +64,11 @@ class BackboneLayer:
         """The multiplications for a row."""
         return 0
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether an update changes only rows of its tensor; such a layer is the first one."""
+        return False
+
     def tensors(self) -> dict[str, Shape]:
         """Return the shape of each parameter tensor by name, in the order of storage."""
         return {}
@@ -67,6 +76,34 @@ class BackboneLayer:
     def deviations(self) -> dict[str, float]:
         """Return the standard deviations of the initial weights by name; biases start at zero."""
         return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding(BackboneLayer):
+    """The vector of each id: row n of the tensor for n from 1 to ids - 1, and 0 for any other n.
+
+    Id 0 is padding.
+    """
+
+    ids: int
+    width: int
+
+    @property
+    def outputs(self) -> Shape:
+        return *self.inputs[:2], self.width
+
+    @property
+    def by_rows(self) -> bool:
+        return True
+
+    def tensors(self) -> dict[str, Shape]:
+        return {"vectors": (self.ids, self.width)}
+
+    def deviations(self) -> dict[str, float]:
+        return {"vectors": EMBEDDED}
+
+    def __str__(self) -> str:
+        return f"embed:{self.ids}x{self.width}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +232,11 @@ class Backbone:
         return cls.of(layers, parse_shape(shape))
 
     @classmethod
-    def of(cls, text: str, shape: Shape) -> "Backbone":
-        """Read layers over inputs of `shape`; UsageError if they do not fit."""
+    def of(cls, text: str, shape: Shape, ids: int = 0) -> "Backbone":
+        """Read layers over inputs of `shape`, with `ids` if they are texts.
+
+        UsageError if the layers do not fit.
+        """
         layers: list[BackboneLayer] = []
         for word in text.split(","):
             below = layers[-1] if layers else None
@@ -211,7 +251,12 @@ class Backbone:
                 layers[-1] = replace(below, last=True)
                 continue
             inputs = layers[-1].outputs if layers else shape
-            layer = _layer(word, inputs)
+            layer = _layer(word, inputs, ids)
+            if isinstance(layer, Embedding) and (layers or inputs[2] > 1 or layer.ids > MAX_IDS):
+                raise UsageError(
+                    f"{word!r} of {text!r} must be the first layer, over rows of one number per "
+                    f"step, with at most {MAX_IDS:,} ids"
+                )
             if isinstance(layer, Lstm) and inputs[0] > 1:
                 raise UsageError(
                     f"{word!r} of {text!r} needs a sequence, 1xSTEPSxVALUES; its inputs have the "
@@ -284,6 +329,8 @@ def shape_of(layers: str, stated: str, found: Shape) -> Shape:
         return parse_shape(stated)
     if len(found) == 3:
         return found
+    if len(found) == 1 and layers.startswith("embed"):
+        return (1, *found, 1)
     if len(found) == 2:
         return (1, *found) if layers.startswith(("conv1d", "lstm")) else (*found, 1)
     raise UsageError(
@@ -307,7 +354,7 @@ def show_shape(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
-def _layer(word: str, inputs: Shape) -> BackboneLayer:
+def _layer(word: str, inputs: Shape, ids: int) -> BackboneLayer:
     """Read the word of one layer over `inputs`; UsageError if it is none."""
     kind, *options = word.split(":")
     try:
@@ -315,6 +362,10 @@ def _layer(word: str, inputs: Shape) -> BackboneLayer:
         if min(sizes, default=1) < 1:
             raise ValueError
         match kind, sizes:
+            case "embed", (width,) if ids and not options:
+                return Embedding(inputs, ids, width)
+            case "embed", (count, width) if not options:
+                return Embedding(inputs, count, width)
             case "conv", (filters, height, width):
                 return _with_options(Convolution(inputs, filters, height, width), options)
             case "lstm", (units,) if not options:

@@ -1,5 +1,6 @@
 """The settings of what is learned: the data, the model, and the steps of the optimizer."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +39,11 @@ def _parses_as_lsh(text: str) -> bool:
 FEATURES: Final = INTEGER.where("from 1 to 2^31 - 1", lambda value: 0 < value < 2**31)
 DECIMAL: Final = TEXT.where(". or ,", (".", ",").__contains__, ".|,")
 LAYERS: Final = TEXT.where(FORM, is_divided, "LAYER,...")
+SEQUENCE: Final = TEXT.where(
+    "words or characters, with :LENGTH or without",
+    lambda text: bool(re.fullmatch(r"((words|characters)(:[1-9]\d{0,4})?)?", text)),
+    "words|characters[:LENGTH]",
+)
 LSH: Final = TEXT.where("hashing settings", _parses_as_lsh, "FAMILY:KEY=VALUE,...")
 
 
@@ -109,6 +115,12 @@ class LearningConfig:
     )
     text: tuple[str, ...] = Group.DATA.flag(
         (), NAMES, "columns of a table whose words and word pairs are features (TF-IDF)"
+    )
+    sequence: str = Group.DATA.flag(
+        "",
+        SEQUENCE,
+        "the text becomes a sequence for --layers: an id for each of its words or characters, at "
+        "most LENGTH (default: as many as nearly all training rows need)",
     )
     decimal: str | None = Group.DATA.flag(
         None,

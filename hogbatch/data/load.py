@@ -200,9 +200,13 @@ def prepare(
     else:
         assert isinstance(scale, str)
         count = raw.rows if training is None else len(training)
-        setting = _table_scale(scale, raw.table, encoding, count, linear=linear)
+        setting = raw.table.sequence or _table_scale(
+            scale, raw.table, encoding, count, linear=linear
+        )
         targets = targets_of(labels, encoding, training) if category_means == "auto" else None
         features = _encode_table(raw, parts, setting, targets, drop_constant=drop_constant)
+    if features.table is not None and features.table.sequence is not None:
+        shape = 1, features.width, 1
     sets = {
         name: Examples(inputs, take(labels, parts[name], encoding.targets), features.width)
         for name, inputs in features.sets.items()

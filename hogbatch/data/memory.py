@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.backbone import show_shape
+from hogbatch.config.backbone import Backbone, Embedding, show_shape
 from hogbatch.config.layers import Shape
 from hogbatch.data import csr, frames
 from hogbatch.data.batch import Inputs, RawInputs, count, csr_inputs, dense_inputs, raw_inputs
@@ -83,6 +83,20 @@ def flat_rows(rows: Any, shape: Shape = ()) -> Any:
     if shape and [n for n in own if n > 1] != [n for n in shape if n > 1]:
         raise UsageError(f"expected rows of shape {show_shape(shape)}; got {show_shape(own)}")
     return rows.reshape(len(rows), math.prod(own))
+
+
+def expect_ids(rows: RawInputs, backbone: Backbone | None, where: str) -> None:
+    """UsageError for the first number of `rows` that an embedding has no vector for."""
+    if backbone is None or not isinstance(first := backbone.layers[0], Embedding):
+        return
+    x = rows.dense
+    if (good := (x >= 0) & (x < first.ids) & (x == np.floor(x))).all():
+        return
+    row, column = divmod(int(np.argmin(good)), x.shape[1])
+    raise UsageError(
+        f"{where}: {first} expects whole numbers from 0 to {first.ids - 1}; got "
+        f"{x[row, column]:g} in row {row}, column {column} (counted from 0)"
+    )
 
 
 def is_sparse(rows: Any) -> bool:

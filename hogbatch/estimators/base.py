@@ -75,6 +75,9 @@ class HogbatchEstimator(BaseEstimator):
     drop, categorical, numeric, text : tuple of str
         Columns of a table that are not used, or used as categories, numbers or texts, by name, or
         by number from 0; the kinds of the others follow from their values (docs/data.md).
+    sequence : str
+        "words" or "characters", also "words:50" with a length: the column `text` of data frames
+        becomes a sequence of ids for `layers` that begin with "embed" (docs/pictures.md).
     decimal : ".", "," or None
         Decimal mark of columns of text such as 1.234; None: found by inspection.
     workers : str
@@ -125,6 +128,7 @@ class HogbatchEstimator(BaseEstimator):
     categorical: Any = ()
     numeric: Any = ()
     text: Any = ()
+    sequence: str = ""
     decimal: str | None = None
     workers: str = "auto"
     policy: str = "adaptive"
@@ -191,7 +195,7 @@ class HogbatchEstimator(BaseEstimator):
         """
         if reset:
             self.input_shape_ = ()
-        if reset and self.layers:
+        if reset and self.layers and not self.sequence:
             found = getattr(X, "shape", np.shape(X))[1:]
             self.input_shape_ = shape_of(self.layers, self.input_shape, found)
         if self.input_shape_ and not (is_frame(X) or is_sparse(X)):

@@ -18,6 +18,7 @@ from hogbatch.data.table.encoders import (
 )
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.numeric import BOUND
+from hogbatch.data.table.sequences import FIRST, PADDING, PATTERNS, UNKNOWN, SequenceEncoder
 from hogbatch.errors import UsageError
 from hogbatch.export.graph import TEXT, Graph
 from hogbatch.machine.printable import quoted
@@ -69,6 +70,8 @@ def add_columns(graph: Graph, table: TableEncoding) -> Operands:
     A table of numbers without names has one input "X" with all columns but the labels. UsageError
     for columns that cannot be exported.
     """
+    if table.sequence is not None:
+        return _add_sequence(graph, table.columns[0].name, table.sequence)
     columns = [(own, features.start) for own, features in table.features_by_column()]
     if hashed := [own.name for own, _ in columns if _is_hashed(own.encoder)]:
         raise UsageError(
@@ -99,6 +102,15 @@ def add_columns(graph: Graph, table: TableEncoding) -> Operands:
         named = [(names[own.position], own.encoder, start) for own, start in categories]
         operands = _with_categories(graph, operands, named)
     return operands
+
+
+def _add_sequence(graph: Graph, name: str, encoder: SequenceEncoder) -> Operands:
+    """Add an input [N, T] of words or characters, and their ids."""
+    meaning = f"the first {encoder.width} {encoder.unit}, in lower case, with '' in front of fewer"
+    cells = graph.add_input(name, TEXT, encoder.width, meaning, PATTERNS[encoder.unit])
+    ids = {"": PADDING} | {value: n for n, value in enumerate(encoder.values, FIRST)}
+    found = graph.add("LabelEncoder", cells, table=ids, default=UNKNOWN)
+    return Operands(graph.cast(found, np.float32), np.arange(encoder.width))
 
 
 def _is_hashed(encoder: Any) -> bool:

@@ -20,6 +20,7 @@ class Value(NamedTuple):
     dtype: np.dtype[Any]  # TEXT, or as in NumPy
     shape: tuple[int, ...]  # of one row
     meaning: str = ""  # one sentence for users
+    parts: str = ""  # of a text that programs divide: the regular expression of a part
 
 
 class Node(NamedTuple):
@@ -40,10 +41,10 @@ class Graph:
     constants: dict[str, NDArray[Any]] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
 
-    def add_input(self, name: str, dtype: Any, width: int, meaning: str) -> str:
+    def add_input(self, name: str, dtype: Any, width: int, meaning: str, parts: str = "") -> str:
         """Add an input [N, width] and return its name; inputs are added before nodes."""
         name = self._unused(name)
-        self.inputs.append(Value(name, np.dtype(dtype), (width,), meaning))
+        self.inputs.append(Value(name, np.dtype(dtype), (width,), meaning, parts))
         return name
 
     def add(self, operator: str, *operands: Any, **attributes: Any) -> str:

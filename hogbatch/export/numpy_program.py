@@ -64,6 +64,7 @@ Results:
 
 import base64
 import io
+import re
 
 import numpy as np
 
@@ -82,7 +83,12 @@ def _texts(column):
 
 
 def _numbers(cells, table, default):
-    return np.array([table.get(cell, default) for (cell,) in cells], np.int64).reshape(-1, 1)
+    return np.array([[table.get(cell, default) for cell in row] for row in cells], np.int64)
+
+
+def _parts(column, pattern, length):
+    found = [re.findall(pattern, text.lower())[:length] for (text,) in _texts(column)]
+    return [[""] * (length - len(parts)) + parts for parts in found]
 
 
 def _windows(x, size):
@@ -153,6 +159,7 @@ def _lines(graph: Graph, places: dict[str, str]) -> Iterator[str]:
     for each in graph.inputs:
         column = f"columns[{each.name!a}]"
         read = "_texts({})" if each.dtype == TEXT else f"_cells({{}}, {each.shape[0]})"
+        read = f"_parts({{}}, {each.parts!r}, {each.shape[0]})" if each.parts else read
         conversion = "" if each.dtype in (TEXT, np.float64) else f".astype('{each.dtype}')"
         yield f"{places[each.name]} = {read.format(column)}{conversion}"
     tables = 0

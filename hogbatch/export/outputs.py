@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.backbone import Convolution, Lstm, Pooling
+from hogbatch.config.backbone import Convolution, Embedding, Lstm, Pooling
 from hogbatch.config.losses import LARGEST_LOG, OfNumbers
 from hogbatch.errors import UsageError
 from hogbatch.export.columns import Operands, add_columns, add_matrix
@@ -73,6 +73,13 @@ def _below(graph: Graph, operands: Operands, model: Model, tensors: Arrays) -> O
     return operands._replace(dense=dense, features=np.arange(backbone.outputs))
 
 
+def _embedding(graph: Graph, x: str, layer: Embedding, weights: Arrays) -> str:
+    vectors = weights["vectors"].copy()
+    vectors[0] = 0
+    ids = graph.cast(graph.add("Reshape", x, [-1, *layer.inputs[:2]]), np.int64)
+    return graph.add("Transpose", graph.add("Gather", vectors, ids, axis=0), perm=[0, 3, 1, 2])
+
+
 def _convolution(graph: Graph, x: str, layer: Convolution, weights: Arrays) -> str:
     (top, left), sizes = layer.border, zip(layer.outputs, layer.inputs, strict=True)
     rest = [
@@ -115,6 +122,7 @@ def _gates(values: NDArray[Any], layer: Lstm) -> NDArray[Any]:
 
 
 LAYERS: Final[dict[type, Callable[..., str]]] = {
+    Embedding: _embedding,
     Convolution: _convolution,
     Pooling: _pooling,
     Lstm: _lstm,

@@ -13,8 +13,8 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from hogbatch.config.backbone import BackboneLayer, Convolution, Lstm, Pooling
-from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, Floats
+from hogbatch.config.backbone import BackboneLayer, Convolution, Embedding, Lstm, Pooling
+from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, Floats, Hyper, Slots
 from hogbatch.kernels.reference import Kernels
 from hogbatch.kernels.scratch import ALIGNMENT
 
@@ -110,8 +110,12 @@ class Backbone:
         return self._grads[-1][:rows]
 
     def backward(self, params: Floats, rows: int, gradient: Floats) -> None:
-        """Set the gradients of all tensors, in gradient[P]."""
-        for index in reversed(range(len(self._placed))):
+        """Set the gradients of all tensors but those of `step_rows`, in gradient[P - start].
+
+        It begins with the parameter `start`.
+        """
+        start = params.size - gradient.size
+        for index in reversed(range(self._placed[0].layer.by_rows, len(self._placed))):
             x, out, grad = (
                 array[:rows] for array in (*self._outputs[index : index + 2], self._grads[index])
             )
@@ -120,8 +124,17 @@ class Backbone:
                 below = self._grads[index - 1][:rows]
                 kind = ACTIVATIONS[self._placed[index - 1].layer.activation]
             each, batch = self._placed[index], LayerBatch(x, out, grad, below, kind)
-            found = tensors_of(each, gradient)
+            found = tensors_of(each, gradient, start)
             self._kernels[index].backward(tensors_of(each, params), found, batch)
+
+    def step_rows(self, kind: int, hyper: Hyper, rows: int, flats: Sequence[Floats]) -> None:
+        """Step the rows of the first tensor that the batch uses, after `backward`.
+
+        `flats` are parameters and slots [P], or [0]. Without such a layer, nothing happens.
+        """
+        if self._placed[0].layer.by_rows:
+            kernels: Any = self._kernels[0]
+            kernels.step(kind, hyper, self._outputs[0][:rows], self._grads[0][:rows], flats)
 
 
 def aligned_parts(empty: Empty, sizes: Sequence[int]) -> tuple[Floats, list[Floats]]:
@@ -132,13 +145,40 @@ def aligned_parts(empty: Empty, sizes: Sequence[int]) -> tuple[Floats, list[Floa
     return whole, [whole[begin:][:size] for begin, size in zip(begins, sizes, strict=False)]
 
 
-def tensors_of(placed: PlacedLayer, flat: Floats) -> Tensors:
-    """Views of the tensors of a layer in flat[P]."""
+def tensors_of(placed: PlacedLayer, flat: Floats, start: int = 0) -> Tensors:
+    """Views of the tensors of a layer in flat[P - start], which begins with parameter `start`."""
     shapes = placed.layer.tensors().values()
     return [
-        flat[offset : offset + math.prod(shape)].reshape(shape)
+        flat[offset - start : offset - start + math.prod(shape)].reshape(shape)
         for offset, shape in zip(placed.offsets, shapes, strict=True)
     ]
+
+
+class EmbeddingByRows:
+    """Vectors that are looked up; `step` changes those of the ids of a batch."""
+
+    values: tuple[Floats, ...] = ()
+
+    def __init__(self, layer: Embedding, rows: int, kernels: Kernels, empty: Empty) -> None:
+        self._shape, self._kernels = (layer.ids, layer.width), kernels
+        self._scratch = kernels.embedding_scratch(rows * math.prod(layer.inputs), *self._shape)
+
+    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
+        self._kernels.look_up(x, tensors[0], out)
+
+    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
+        raise NotImplementedError("the first layer, see `step`")
+
+    def step(
+        self, kind: int, hyper: Hyper, x: Floats, grad: Floats, flats: Sequence[Floats]
+    ) -> None:
+        """Step the vectors of the ids x[B, T] with grad[B, T * E]; see `Backbone.step_rows`."""
+        size = math.prod(self._shape)
+        vectors, *slots = (
+            each[:size].reshape(self._shape) if each.size else each for each in flats
+        )
+        given = x, grad, self._scratch, Slots(*slots), vectors
+        self._kernels.step_vectors(kind, hyper, *given)
 
 
 class ConvolutionByPatches:
@@ -281,6 +321,7 @@ class LstmBySteps:
 
 
 KINDS: Final[Mapping[type, Callable[..., LayerKernels]]] = {
+    Embedding: EmbeddingByRows,
     Convolution: ConvolutionByPatches,
     Pooling: PoolingByWindows,
     Lstm: LstmBySteps,

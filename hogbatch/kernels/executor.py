@@ -108,6 +108,9 @@ class Executor:
         self._csr_scratch: Any = None
         self._space = ScratchSpace(kernels, xp, layers, params.dtype)
         self._placed = backbone
+        # Where the parameters begin that have a gradient; those of a layer by rows have none.
+        later = *(at for each in backbone[1:] for at in each.offsets), layers[0].weights
+        self._start = later[0] if backbone and backbone[0].layer.by_rows else 0
         self._backbone: Backbone | None = None  # with arrays for the largest batch so far
         self._below: Any = None  # [B, K]: the gradient of the inputs of the first of `layers`
 
@@ -150,6 +153,7 @@ class Executor:
             self._backward(index, space, kept)
         if self._backbone is not None:
             self._backward_backbone(self._backbone, space, totals)
+            self._backbone.step_rows(optimizer, hyper, len(rows), self._flat)
         self._differentiate(len(parts) == 1, space, inputs, rows, optimizer, hyper)
         for gradient, slots, weights, decay in self._steps(hyper.l2 > 0):
             exact = hyper if decay else hyper._replace(l2=0.0)
@@ -408,7 +412,7 @@ class Executor:
         for layer, offsets in self._placed:
             for offset, shape in zip(offsets, layer.tensors().values(), strict=True):
                 if len(shape) == 1:
-                    sizes[offset] = math.prod(shape)
+                    sizes[offset - start] = math.prod(shape)
         if decayed:
             cuts.update(sizes, (begin + size for begin, size in sizes.items()))
         edges, biases = sorted(cuts), set(sizes)
@@ -423,7 +427,7 @@ class Executor:
         if sparse == self._sparse:
             return
         params, views = self._flat[0], self._views
-        start = views[0].bias if sparse else 0
+        start = views[0].bias if sparse else self._start
         self._gradient = None  # freed before the new one is allocated
         self._gradient = self._xp.zeros(params.size - start, params.dtype)
         self._csr_scratch = None

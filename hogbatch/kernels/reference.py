@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.batch import Inputs, Labels
+from hogbatch.data.batch import Inputs, Labels, csr_inputs
 from hogbatch.kernels import contract, dropout
 from hogbatch.kernels.contract import (
     EXTRA_WEIGHT,
@@ -35,7 +35,7 @@ from hogbatch.kernels.contract import (
     Rows,
     Slots,
 )
-from hogbatch.kernels.reference_backbone import BackboneKernels, multiply_by_slope
+from hogbatch.kernels.reference_backbone import BackboneKernels, ids_in, multiply_by_slope
 from hogbatch.kernels.reference_losses import functions_of, quiet, sigmoid
 
 
@@ -320,6 +320,30 @@ class Kernels(BackboneKernels):
         for array, part in zip(arrays, (first, second, stepped), strict=True):
             if array.size:
                 array[touched] = part
+
+    def embedding_scratch(self, count: int, ids: int, width: int) -> Any:
+        """The `scratch` of `step_vectors` for batches of up to `count` ids."""
+        return None
+
+    def step_vectors(
+        self,
+        kind: int,
+        hyper: Hyper,
+        x: Floats,
+        grad: Floats,
+        scratch: Any,
+        slots: Slots,
+        vectors: Floats,
+    ) -> None:
+        """`step` of the rows of vectors[V, E] that ids x[B, T] name, from grad[B, T * E].
+
+        It is that of sparse rows with one feature each: padding is feature 0 with value 0.
+        """
+        ids = ids_in(x, len(vectors)).ravel()
+        one = np.arange(len(ids) + 1)
+        inputs = csr_inputs(one, ids.astype(np.int32), (ids > 0).astype(grad.dtype))
+        by_id = grad.reshape(len(ids), -1)
+        self.csr_step(kind, hyper, inputs, one[:-1], by_id, scratch, slots, vectors)
 
 
 def _csr_product(

@@ -7,6 +7,7 @@ channels]. `kernels.backbone` composes layers of them, and of matrix products.
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.config.backbone import Convolution, Pooling
 from hogbatch.kernels import contract
@@ -16,6 +17,13 @@ from hogbatch.kernels.reference_losses import quiet, sigmoid
 
 class BackboneKernels:
     """The operations; `kernels.reference.Kernels` inherits them."""
+
+    def look_up(self, x: Floats, vectors: Floats, out: Floats) -> None:
+        """out[B, T * E] = the row of vectors[V, E] of each id x[B, T], or 0 if it is no id."""
+        ids = ids_in(x, len(vectors))
+        found = out.reshape(*ids.shape, -1)
+        found[:] = vectors[ids]
+        found[ids == 0] = 0
 
     def take_patches(self, layer: Convolution, x: Floats, out: Floats) -> None:
         """out[B * height * width, cells * channels] = the inputs of each output, or 0 outside."""
@@ -108,6 +116,11 @@ class BackboneKernels:
         f[:], o[:] = change * before * f * (1 - f), total * seen * o * (1 - o)
         g[:] = change * i * (1 - g * g)
         i[:] = inputs
+
+
+def ids_in(x: Floats, ids: int) -> NDArray[np.intp]:
+    """The ids x[B, T], from 1 to `ids` - 1, and 0 in place of other numbers."""
+    return np.where((x > 0) & (x < ids), x, 0).astype(np.intp)
 
 
 def multiply_by_slope(kind: int, activated: Floats, grad: Floats) -> None:

@@ -15,7 +15,7 @@ from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, count, dense_inputs
 from hogbatch.data.csr import to_csr
 from hogbatch.data.encode import Encoding
-from hogbatch.data.memory import expect_in_range, flat_rows
+from hogbatch.data.memory import expect_ids, expect_in_range, flat_rows
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.table.encoding import TableEncoding
@@ -276,7 +276,9 @@ class Model:
             return encode(inputs, self.table, "X")
         backbone = self.network.backbone
         flat = flat_rows(inputs, () if backbone is None else backbone.inputs)
-        return as_inputs(flat, self.network.features, self.feature_names or ())
+        rows = as_inputs(flat, self.network.features, self.feature_names or ())
+        expect_ids(rows, backbone, "X")
+        return rows
 
     @property
     def loss(self) -> Loss:

@@ -130,8 +130,14 @@ class GivenArrays:
             )
             return replace(raw, columns=model.columns)
         columns = (config.drop, config.categorical, config.numeric, config.text)
-        options = TableOptions(*columns, config.decimal, constant=self.part, group=config.group)
-        if config.layers:
+        options = TableOptions(
+            *columns,
+            config.decimal,
+            constant=self.part,
+            group=config.group,
+            sequence=config.sequence,
+        )
+        if config.layers and not config.sequence:
             raw = raw_set(flat_rows(self.X), self.y, self.sample_weight)
             return replace(raw, shape=getattr(self.X, "shape", ())[1:])
         if not is_sparse(self.X):

@@ -14,7 +14,7 @@ from hogbatch.model.trained import Model
 from hogbatch.run.segments import RunSegments
 
 ENCODING: Final = (
-    *("drop", "categorical", "numeric", "text", "decimal", "scale", "features"),
+    *("drop", "categorical", "numeric", "text", "sequence", "decimal", "scale", "features"),
     *("label_transform", "category_means", "layers", "input_shape"),
 )
 

@@ -70,7 +70,9 @@ def _backbone(config: TrainConfig, data: DataFacts) -> tuple[Backbone | None, tu
         raise UsageError("--layers needs dense rows; these are sparse")
     if _hashes(config, data) or config.precision == "bfloat16":
         raise UsageError("--layers needs --output dense, and --precision float32 or tf32")
-    return Backbone.of(text, data.input_shape), widths
+    sequence = None if data.table is None else data.table.sequence
+    ids = 0 if sequence is None else sequence.ids
+    return Backbone.of(text, data.input_shape, ids), widths
 
 
 def _hidden(config: TrainConfig, data: DataFacts) -> tuple[int, ...]:

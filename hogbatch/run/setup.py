@@ -18,6 +18,7 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.cache import DataCache
 from hogbatch.data.load import LoadedData, load
+from hogbatch.data.memory import expect_ids
 from hogbatch.data.order import Fractions
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import ReadOptions
@@ -188,6 +189,9 @@ def prepare(
     if isinstance(data, MappedData):
         config = replace(config, memory=data.memory, **SUITABLE)
     network = network_for(config, data) if start is None else network_of(config, start)
+    if isinstance(data, LoadedData):
+        for name, rows in data.sets.items():
+            expect_ids(rows.inputs, network.backbone, f"the {name} rows")
     config = with_recipe(config, data, network)
     metric = metric_for(config, data, network) or "loss"
     chosen = {"metric": metric, "threshold": config.threshold or "none"}
@@ -252,16 +256,25 @@ def read_options(config: TrainConfig) -> ReadOptions:
 def preparation(config: TrainConfig, start: Model | None) -> dict[str, Any]:
     """Return the settings of `data.load.prepare` for a run that begins with `start`."""
     shape = partial(shape_of, config.layers, config.input_shape)
+    of_ids = config.layers.startswith("embed")
+    if config.sequence and not (of_ids and len(config.text) == 1):
+        raise UsageError(
+            "--sequence needs one column, --text NAME, and --layers that begin with embed:WIDTH, "
+            "as in embed:64,conv1d:128x5,relu,max"
+        )
+    if config.layers and config.text and not config.sequence:
+        raise UsageError("--text with --layers needs --sequence words, or --sequence characters")
+    scale = "none" if of_ids else config.scale
     return {
         "fractions": Fractions(config.test_fraction, config.validation_fraction),
         "loss": config.loss,
-        "scale": config.scale if start is None else fitted(start),
+        "scale": scale if start is None else fitted(start),
         "linear": config.hidden == (),
         "label_transform": config.label_transform,
         "category_means": config.category_means,
         "seed": config.seed,
         "class_weight": read_class_weights(config.class_weight),
-        "shape_of_rows": shape if config.layers else None,
+        "shape_of_rows": shape if config.layers and not config.sequence else None,
     }
 
 
@@ -275,8 +288,9 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
     progress = ReadProgress()
     console.busy("reading the data", progress)
     columns = config.drop, config.categorical, config.numeric, config.text
-    table = None if config.layers else TableOptions(*columns, config.decimal)
-    options = replace(read_options(config), table=table, progress=progress)
+    table = TableOptions(*columns, config.decimal, sequence=config.sequence)
+    of_numbers = config.layers and not config.sequence
+    options = replace(read_options(config), table=None if of_numbers else table, progress=progress)
     cache = DataCache.of(config.data_cache, console.say)
     settings = preparation(config, initial_model(config)) | {"options": options, "cache": cache}
     settings["files"] = config.held_out_files

@@ -55,6 +55,9 @@ class Run:
             tensor.view(self.params)[...] = numbers.T if self._transposed(tensor) else numbers
         self.slots = [np.zeros(self.params.size if n < slots else 0, dtype) for n in range(2)]
         self.inputs = (csr_set if sparse else dense_set)(random, features, rows)
+        if below and below.layers[0].by_rows:  # ids, some of them 0 or beyond the last
+            ids = below.layers[0].ids
+            self.inputs.dense[:] = random.integers(0, ids + 2, self.inputs.dense.shape)
         self.loss = LOSSES[loss]
         self.labels = labels_for(random, self.loss, outputs, rows, weighted=sparse)
         self.rows = rows

@@ -27,6 +27,7 @@ RANDOM = np.random.default_rng(5)
 MATRIX = RANDOM.normal(3, 2, (20, FEATURES)).astype(np.float32)
 PICTURES = "6x5x2,conv:4x3x3:s2,relu,pool:1x2,conv:3x2x2:d2,selu,avgpool:2x1"
 SEQUENCES = "1x6x3,conv1d:4x3:valid,tanh,lstm:5,lstm:4,last"
+TEXTS = pd.DataFrame({"gloss": [f"The {n % 7} colours, of {n % 3} Äpfel\n" for n in range(30)]})
 LATER = pd.DataFrame(  # missing and unknown values, numbers beyond those of the training rows
     {
         "size": [1.5, np.nan, 4.0, -1e30, 3.4e38, 0.25],
@@ -134,12 +135,19 @@ def models():
         "sequences": model_of("squared", NUMBERS, hidden=(), backbone=SEQUENCES, members=2),
         "ensemble of hinge": model_of("hinge", TWO, standard, members=2),
     }
+    for unit in ("words", "characters"):
+        table = encoding_of(TEXTS, f"{unit}:9", text=("gloss",), sequence=f"{unit}:9")
+        layers = f"1x9x1,embed:{table.sequence.ids}x4,conv1d:3x2,max"
+        cases[unit] = model_of("softmax", THREE, table, backbone=layers)
     later = {
         "without names": LATER.assign(constant=1)[UNNAMED].to_numpy(),
         "logarithms": 100 * MATRIX,  # predictions beyond the largest label
         "counts": 100 * MATRIX,  # scores beyond the largest logarithm of a count
         "ensemble of counts": 100 * MATRIX,
         "pictures": RANDOM.normal(size=(20, 60)).astype(np.float32),
+        **dict.fromkeys(
+            ("words", "characters"), pd.DataFrame({"gloss": ["", "of THE sea 3", *TEXTS.gloss[:3]]})
+        ),
         "sequences": RANDOM.normal(size=(20, 18)).astype(np.float32),
     }
     return {

@@ -14,7 +14,7 @@ from hogbatch.data.columns import TableForm
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits
 
-Kind = Literal["number", "category", "date", "text"]
+Kind = Literal["number", "category", "date", "text", "sequence"]
 NO_VALUE: Final = -1  # the code of a missing category
 FIRST_ROWS: Final = 1000  # most columns that vary do so in these
 ENCODING: Final = "utf-8"
@@ -304,9 +304,7 @@ def to_categories(column: Column) -> CategoryColumn:
     if isinstance(column, CategoryColumn):
         return column
     if isinstance(column, TextColumn):
-        content, bounds = column.characters.tobytes(), pairwise(column.indptr.tolist())
-        cells = (content[start:end].decode(ENCODING, "replace") for start, end in bounds)
-        return CategoryColumn.of_cells(cells)
+        return CategoryColumn.of_cells(strings(column))
     distinct, codes = np.unique(column.values, return_inverse=True, equal_nan=True)
     form = _boolean if isinstance(column, NumberColumn) and column.boolean else digits
     values = ["" if np.isnan(value) else form(value) for value in distinct]
@@ -324,3 +322,9 @@ def to_texts(column: Column) -> TextColumn:
     categories = to_categories(column)
     values = [*categories.values, ""]
     return TextColumn.of(values[code] for code in categories.codes)
+
+
+def strings(texts: TextColumn) -> Iterable[str]:
+    """The texts as `str`."""
+    content, bounds = texts.characters.tobytes(), pairwise(texts.indptr.tolist())
+    return (content[start:end].decode(ENCODING, "replace") for start, end in bounds)

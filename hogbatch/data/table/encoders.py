@@ -27,6 +27,7 @@ from hogbatch.data.table.columns import (
 )
 from hogbatch.data.table.encoder import Arrays, Block, StoredByField
 from hogbatch.data.table.numeric import NumericEncoder, PlainNumbers
+from hogbatch.data.table.sequences import SequenceEncoder
 from hogbatch.data.table.words import BUCKETS, Terms, hashes_of, terms
 
 FREQUENT: Final = 0.1  # values in this fraction of the rows weigh 1, rarer ones less
@@ -292,9 +293,11 @@ class TextEncoder(StoredByField):
         return row, Block(own[:, np.newaxis], values[:, np.newaxis])
 
 
-Encoder: TypeAlias = NumericEncoder | DateEncoder | CategoryEncoder | TextEncoder
+ColumnEncoder: TypeAlias = NumericEncoder | DateEncoder | CategoryEncoder | SequenceEncoder
+Encoder: TypeAlias = ColumnEncoder | TextEncoder
 ENCODERS: Final[dict[Kind, type[Encoder]]] = {
-    each.kind: each for each in (NumericEncoder, DateEncoder, CategoryEncoder, TextEncoder)
+    each.kind: each
+    for each in (NumericEncoder, DateEncoder, CategoryEncoder, SequenceEncoder, TextEncoder)
 }
 
 
@@ -304,7 +307,7 @@ class EncodedTogether(NamedTuple):
     columns: tuple[int, ...]  # places in `TableEncoding.columns`
     stored: NDArray[np.intp]  # the places of their stored values among those of a row
     first: int  # to be added to the features
-    encoder: PlainNumbers | NumericEncoder | DateEncoder | CategoryEncoder
+    encoder: PlainNumbers | ColumnEncoder
 
     def encode(self, table: Table, rows: RowNumbers) -> Block:
         """The features of some rows of the columns."""

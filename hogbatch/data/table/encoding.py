@@ -40,6 +40,7 @@ from hogbatch.data.table.encoders import (
 )
 from hogbatch.data.table.kinds import Inspected
 from hogbatch.data.table.numeric import NumericEncoder, PlainNumbers
+from hogbatch.data.table.sequences import SequenceEncoder
 from hogbatch.data.table.typed import UnexpectedCells, typed
 from hogbatch.data.table.words import terms
 from hogbatch.data.table.written import DECIMALS
@@ -137,6 +138,12 @@ class TableEncoding:
         """Whether rows are in CSR form: always with texts, else if most features are 0."""
         stored = sum(column.encoder.stored for column in self.columns)
         return bool(self.texts) or self.features > MAX_EMPTY * stored
+
+    @property
+    def sequence(self) -> SequenceEncoder | None:
+        """The encoder of a text as a sequence of ids, which is then the only column."""
+        encoder = self.columns[0].encoder
+        return encoder if isinstance(encoder, SequenceEncoder) else None
 
     @cached_property
     def texts(self) -> list[int]:

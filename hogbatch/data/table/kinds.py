@@ -51,6 +51,7 @@ COUNTED: Final[dict[Kind, tuple[str, str]]] = {
     "category": ("categorical column", "categorical columns"),
     "date": ("date", "dates"),
     "text": ("text", "texts"),
+    "sequence": ("sequence", "sequences"),
 }
 
 
@@ -66,6 +67,7 @@ class TableOptions:
     constant: bool = False  # whether columns with one value are used
     weight: str | None = None  # the column with the weights of the rows
     group: str | None = None  # the column with the groups of the rows
+    sequence: str = ""  # how the only text becomes a sequence of ids; other columns are not used
 
     @property
     def given(self) -> bool:
@@ -91,6 +93,7 @@ class Inspected(NamedTuple):
     note: str  # one line about the kinds of all columns
     summaries: tuple[ColumnSummary, ...]  # of all columns
     labels: tuple[int, ...]  # the positions of the label columns
+    sequence: str = ""  # as in `TableOptions`
 
 
 def requested(
@@ -139,6 +142,9 @@ def inspect(table: Table, options: TableOptions, labels: tuple[int, ...]) -> Ins
         if (other := wanted.get(position)) in OTHER_USES:
             unused[position] = OTHER_USES[other]
             continue
+        if options.sequence and other != "text":
+            unused[position] = "--sequence"
+            continue
         given = table.columns[position]
         declared = isinstance(given, CategoryColumn) and given.declared
         column, wrong = typed(table, position, other or ("category" if declared else None))
@@ -148,7 +154,8 @@ def inspect(table: Table, options: TableOptions, labels: tuple[int, ...]) -> Ins
             del columns[position]
             continue
         shown[position] += example(columns[position], column)
-        columns[position], kinds[position] = column, column.kind
+        columns[position] = column
+        kinds[position] = "sequence" if options.sequence else column.kind
         unexpected += filter(None, [wrong])
     note = _summary(table.names, shown, kinds, unused)
     summaries = tuple(
@@ -161,7 +168,13 @@ def inspect(table: Table, options: TableOptions, labels: tuple[int, ...]) -> Ins
         for position, name in enumerate(table.names)
     )
     return Inspected(
-        replace(table, columns=columns), kinds, tuple(unexpected), note, summaries, labels
+        replace(table, columns=columns),
+        kinds,
+        tuple(unexpected),
+        note,
+        summaries,
+        labels,
+        options.sequence,
     )
 
 

@@ -248,7 +248,7 @@ def _for_model(file: TableFile, options: ReadOptions, cache: DataCache | None) -
 def _cells(file: TableFile, kind: Kind, form: str) -> Kind | None:
     """How the cells of a column are read: as text, if their decimal mark is not that of a file."""
     if kind != "number":
-        return kind
+        return "text" if kind == "sequence" else kind
     others = {dialect.decimal for _, dialect in file.texts} - {form}
     return "category" if form and others else None
 

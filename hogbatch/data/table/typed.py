@@ -55,7 +55,7 @@ def typed(table: Table, position: int, kind: str | None) -> Typed:
     match kind:
         case "category":
             return to_categories(column), None
-        case "text":
+        case "text" | "sequence":
             return to_texts(column), None
         case "date":
             return _known_dates(table, position, column)

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hogbatch.config.backbone import Convolution, Lstm, Pooling
+from hogbatch.config.backbone import Convolution, Embedding, Lstm, Pooling
 from hogbatch.data.batch import dense_inputs, read_only
 from hogbatch.jit import kernel
 from hogbatch.kernels.backbone import Backbone, LayerBatch, LayerKernels, PlacedLayer, Tensors
 from hogbatch.kernels.contract import ACTIVATIONS, ROWS, SKIPPED, Floats, Hyper
-from hogbatch.kernels.cpu import convolution, dense, lstm, network, pooling
+from hogbatch.kernels.cpu import convolution, dense, embedding, lstm, network, pooling
 from hogbatch.kernels.cpu.losses import loss_and_metrics, store_scores
 from hogbatch.kernels.cpu.model import (
     FAN_IN,
@@ -31,6 +31,27 @@ from hogbatch.kernels.cpu.model import (
 )
 from hogbatch.kernels.cpu.network import backward, differentiate_loss, forward, links_for, matrix
 from hogbatch.kernels.cpu.rules import step_row
+
+
+class CompiledEmbedding:
+    """An embedding by `kernels.cpu.embedding`."""
+
+    values: tuple[Floats, ...] = ()
+
+    def __init__(self, layer: Embedding, rows: int) -> None:
+        sums = np.zeros((layer.ids, layer.width), np.float32)
+        self._space = embedding.EmbeddingScratch(sums, np.empty(layer.ids, np.int64))
+
+    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
+        embedding.look_up(x, tensors[0], out)
+
+    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
+        raise NotImplementedError("the first layer, see `step`")
+
+    def step(
+        self, kind: int, hyper: Hyper, x: Floats, grad: Floats, flats: Sequence[Floats]
+    ) -> None:
+        embedding.step_vectors(kind, hyper, x, grad, self._space, *flats)
 
 
 class CompiledConvolution:
@@ -120,6 +141,7 @@ class CompiledLstm:
 
 
 KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
+    Embedding: CompiledEmbedding,
     Lstm: CompiledLstm,
     Convolution: CompiledConvolution,
     Pooling: CompiledPooling,
@@ -165,7 +187,10 @@ class BackboneLoop:
                 for values in layers.values:
                     np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
             layers.backward(model.params, len(part), gradient)
-            for each in self._placed:
+            exact = corrected(lease.optimizer, hyper, model.steps[0])
+            flats = model.params, model.first, model.second
+            layers.step_rows(lease.optimizer, exact, len(part), flats)
+            for each in self._placed[self._placed[0].layer.by_rows :]:
                 for offset, shape in zip(each.offsets, each.layer.tensors().values(), strict=True):
                     found = gradient[offset : offset + math.prod(shape)]
                     decayed = len(shape) > 1  # biases are not

@@ -2,14 +2,18 @@
 
 from functools import cache
 
+import cupy
 import numpy as np
 
 from hogbatch.config.backbone import Convolution, Pooling
+from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels.gpu.dense import DenseKernels
 from hogbatch.kernels.gpu.launch import kernel, over_cells
 
 _WINDOWS = np.dtype([("windows", np.int32, 12)])  # as in backbone.cu; CuPy passes one by value
 
+_look_up = kernel("backbone", "look_up")
+_as_sparse = kernel("backbone", "as_sparse")
 _take_patches = kernel("backbone", "take_patches")
 _add_patches = kernel("backbone", "add_patches")
 _pool = kernel("backbone", "pool")
@@ -20,6 +24,21 @@ _lstm_step_backward = kernel("backbone", "lstm_step_backward")
 
 class BackboneKernels(DenseKernels):
     """Those operations."""
+
+    def look_up(self, x, vectors, out):
+        over_cells(_look_up, out.size, out.size, *vectors.shape, x, vectors, out)
+
+    def embedding_scratch(self, count, ids, width):
+        numbers = cupy.arange(count + 1, dtype=np.int64)
+        rows = cupy.empty(count, np.int32), cupy.empty(count, np.float32)
+        return numbers, rows, self.csr_scratch(ids, width)
+
+    def step_vectors(self, kind, hyper, x, grad, scratch, slots, vectors):
+        numbers, (indices, values), sums = scratch
+        over_cells(_as_sparse, x.size, x.size, len(vectors), x, indices, values)
+        inputs = csr_inputs(numbers, indices, values)
+        by_id = grad.reshape(x.size, -1)
+        self.csr_step(kind, hyper, inputs, numbers[: x.size], by_id, sums, slots, vectors)
 
     def take_patches(self, layer, x, out):
         _over_channels(_take_patches, layer, out, out.size, x, out)

@@ -48,6 +48,31 @@ def test_shapes_follow_from_the_layers(text, shape):
     assert (backbone.features, backbone.outputs) == (360, math.prod(shape))
 
 
+def test_an_embedding_has_the_ids_of_texts_or_those_that_are_stated():
+    of_texts = Backbone.of("embed:4,conv1d:5x3,relu,max", (1, 10, 1), ids=9)
+    assert of_texts == Backbone.of("embed:9x4,conv1d:5x3,relu,max", (1, 10, 1))
+    assert Backbone.parse(str(of_texts)) == of_texts
+    assert [each.outputs for each in of_texts.layers] == [(1, 10, 4), (1, 10, 5), (1, 1, 5)]
+    assert dict(of_texts.tensors())["backbone.0.vectors"] == (9, 4)
+    assert shape_of("embed:9x4", "", (10,)) == (1, 10, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "said"),
+    [
+        ("embed:4", (1, 10, 1), "embed:WIDTH for texts, embed:IDSxWIDTH for ids; got 'embed:4'"),
+        ("embed:9x4", (1, 10, 2), "must be the first layer, over rows of one number per step"),
+        ("avgpool:1x2,embed:9x4", (1, 10, 1), "must be the first layer"),
+        ("embed:99999999x1", (1, 10, 1), "at most 16,777,216 ids"),
+        ("embed:9x4:s2", (1, 10, 1), "got 'embed:9x4:s2'"),
+        ("embed:0x4", (1, 10, 1), "got 'embed:0x4'"),
+    ],
+)
+def test_other_embeddings_are_refused(text, shape, said):
+    with pytest.raises(UsageError, match=said):
+        Backbone.of(text, shape)
+
+
 @pytest.mark.parametrize("text", [*SHAPES, "conv1d:7x5:s2:d3,selu,mean", "pool:12x1,lstm:4,last"])
 def test_what_is_written_is_read(text):
     backbone = Backbone.of(text, (12, 10, 3))

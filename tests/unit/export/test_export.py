@@ -1,5 +1,6 @@
 """Exported models predict what `hogbatch.model` predicts, value by value."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -42,10 +43,20 @@ def cells(rows, name):
     return column.to_numpy() if column.dtype.kind in "fi" else column.fillna("").to_numpy(object)
 
 
+def parts(rows, value):
+    """The words or characters of each text, as the documentation describes them."""
+    (steps,) = value.shape
+    found = [re.findall(value.parts, text.lower())[:steps] for text in rows[value.name]]
+    return np.array([[""] * (steps - len(each)) + each for each in found], object)
+
+
 def by_onnx(model, rows):
     """The outputs of ONNX Runtime."""
-    session = onnxruntime.InferenceSession(onnx_bytes(graph_of(model), {}))
+    graph = graph_of(model)
+    session = onnxruntime.InferenceSession(onnx_bytes(graph, {}))
     frame = isinstance(rows, pd.DataFrame)
+    if graph.inputs[0].parts:
+        rows, frame = parts(rows, graph.inputs[0]), False
     found = {
         each.name: (cells(rows, each.name)[:, None] if frame else rows).astype(TYPES[each.type])
         for each in session.get_inputs()

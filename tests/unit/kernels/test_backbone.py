@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import ROWS, SGD, SKIPPED, UPDATES
-from hogbatch.kernels.cpu import backbone as cpu_backbone
+from hogbatch.kernels.cpu import backbone as cpu_backbone, embedding
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.compiled_networks import Case
@@ -28,6 +28,8 @@ BACKBONES = [
     "8x8x3,conv:4x3x3:s3:d2,conv:6x1x1,relu,max",
     "1x5x3,lstm:7",
     "1x6x2,conv1d:4x3,tanh,lstm:18,lstm:5,last",
+    "1x7x1,embed:6x18,conv1d:5x3,tanh,max",
+    "1x5x1,embed:9x3,lstm:7,last",
     "1x11x3,conv1d:17x4,relu,pool:1x2,conv1d:5x3:d2:valid,mean",
 ]
 INFINITE = "1x6x2,conv1d:4x3,lstm:7"  # large inputs become infinite, then gates nan
@@ -48,6 +50,14 @@ def test_every_device_trains_as_the_reference_in_double(device_kernels, backbone
     for run in (rough, exact):
         run.train_some(OPTIMIZERS["adam"])
     assert_same_model(rough, exact, atol=1e-3)
+
+
+@pytest.mark.parametrize("kernels", [NUMPY_KERNELS, embedding])
+def test_numbers_that_are_no_ids_have_no_vector(kernels):
+    x = np.array([[0, 1, 2, 3, -1, np.nan]], np.float32)
+    vectors, out = np.arange(1, 7, dtype=np.float32).reshape(3, 2), np.full((1, 12), 9, np.float32)
+    kernels.look_up(x, vectors, out)
+    assert out.reshape(6, 2).tolist() == [[0, 0], [3, 4], [5, 6], *3 * [[0, 0]]]
 
 
 def case(backbone, optimizer="adam", hidden=(24,), **keywords):

@@ -1,6 +1,32 @@
 // Layers below the dense ones, except their products. Rows of x[B, .] and out[B, .] are pictures
 // [height, width, channels]. Values are float32: no such network has operands in bfloat16.
 
+// An id from 1 to V - 1, or 0 for another number.
+__device__ int id_of(float x, long long V)
+{
+    return x > 0 && x < V ? (int)x : 0;
+}
+
+// out[., E] = the row of vectors[V, E] of each id, or 0 for id 0.
+extern "C" __global__ void look_up(long long count, long long V, long long E, const float* x,
+                                   const float* vectors, float* out)
+{
+    EACH(n, count) {
+        int id = id_of(x[n / E], V);
+        out[n] = id ? vectors[id * E + n % E] : 0;
+    }
+}
+
+// Each number as a sparse row: feature id with the value 1, or feature 0 with the value 0.
+extern "C" __global__ void as_sparse(long long count, long long V, const float* x, int* indices,
+                                     float* values)
+{
+    EACH(n, count) {
+        int id = id_of(x[n], V);
+        indices[n] = id, values[n] = id ? 1 : 0;
+    }
+}
+
 // The windows of a convolution, or those of pooling, which are next to each other.
 struct Windows {
     int height, width, channels;  // of the input
