@@ -38,6 +38,7 @@ class LayerBatch(NamedTuple):
     grad: Floats  # [B, n]: of the outputs before their activation; may be overwritten
     below: Floats | None  # [B, m]: of the layer below before its activation; None: not needed
     activation: int  # of the layer below
+    padded: bool = False  # inputs of 0 are padding, which needs no gradient
 
 
 class LayerKernels(Protocol):
@@ -119,11 +120,11 @@ class Backbone:
             x, out, grad = (
                 array[:rows] for array in (*self._outputs[index : index + 2], self._grads[index])
             )
-            below, kind = None, LINEAR
+            below, kind, padded = None, LINEAR, False
             if index > 0:
-                below = self._grads[index - 1][:rows]
-                kind = ACTIVATIONS[self._placed[index - 1].layer.activation]
-            each, batch = self._placed[index], LayerBatch(x, out, grad, below, kind)
+                below, layer = self._grads[index - 1][:rows], self._placed[index - 1].layer
+                kind, padded = ACTIVATIONS[layer.activation], layer.by_rows
+            each, batch = self._placed[index], LayerBatch(x, out, grad, below, kind, padded)
             found = tensors_of(each, gradient, start)
             self._kernels[index].backward(tensors_of(each, params), found, batch)
 
@@ -204,7 +205,7 @@ class ConvolutionByPatches:
             self._kernels.dense_forward(patches, matrix, bias, kind, filters, part)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, _, grad, below, activation = batch
+        x, _, grad, below, activation, _ = batch
         kernels, filters = self._kernels, self._layer.filters
         weights, found = (each[0].reshape(-1, filters) for each in (tensors, gradients))
         kernels.bias_gradient(grad.reshape(-1, filters), gradients[1])
@@ -242,7 +243,7 @@ class PoolingByWindows:
         self._kernels.pool(self._layer, x, out)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, out, grad, below, activation = batch
+        x, out, grad, below, activation, _ = batch
         if below is not None:
             self._kernels.pool_backward(self._layer, x, out, grad, activation, below)
 
@@ -278,7 +279,7 @@ class LstmBySteps:
         out.reshape(len(x), len(last), -1)[:] = last.swapaxes(0, 1)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, _, grad, below, activation = batch
+        x, _, grad, below, activation, _ = batch
         (weights, recurrent, _), kernels, rows = tensors, self._kernels, len(x)
         inputs, gates, cells, states = self._arrays(rows)
         _, state, cell = self._arrays_of_a_step(rows)

@@ -66,6 +66,7 @@ class Case:
         if below and below.layers[0].by_rows:  # ids, some of them 0 or beyond the last
             ids = below.layers[0].ids
             self.inputs.dense[:] = random.integers(0, ids + 2, self.inputs.dense.shape)
+            self.inputs.dense[::3, : features // 2] = self.inputs.dense[6] = 0
         self.labels = labels_for(random, self.loss, self.classes, rows, weighted=sparse)
         size = self.params.size
         self.slots = [np.zeros(size if n < self.spec.slots else 0, np.float32) for n in range(2)]

@@ -58,6 +58,7 @@ class Run:
         if below and below.layers[0].by_rows:  # ids, some of them 0 or beyond the last
             ids = below.layers[0].ids
             self.inputs.dense[:] = random.integers(0, ids + 2, self.inputs.dense.shape)
+            self.inputs.dense[::3, : features // 2] = self.inputs.dense[6] = 0
         self.loss = LOSSES[loss]
         self.labels = labels_for(random, self.loss, outputs, rows, weighted=sparse)
         self.rows = rows

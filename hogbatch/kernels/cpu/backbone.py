@@ -78,14 +78,14 @@ class CompiledConvolution:
         convolution.convolve(x, *given, out)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, _, grad, below, activation = batch
+        x, _, grad, below, activation, padded = batch
         weights, bias = gradients
         for each in gradients:
             each[:] = 0
         convolution.add_gradients(x, self._shape, grad, self._space, weights.reshape(-1), bias)
         if below is not None:
             given = self._shape, self._reversed, tensors[0].reshape(-1)
-            convolution.pass_down(*given, grad, self._space, below)
+            convolution.pass_down(*given, grad, self._space, x, padded, below)
             dense.activate_backward(activation, x, below)
 
 
@@ -103,7 +103,7 @@ class CompiledPooling:
         pooling.pool(x, self._windows, out)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, out, grad, below, activation = batch
+        x, out, grad, below, activation, _ = batch
         if below is not None:
             pooling.pass_down(x, self._windows, out, grad, below)
             dense.activate_backward(activation, x, below)
@@ -129,7 +129,7 @@ class CompiledLstm:
         out.reshape(rows, self._layer.outputs[1], units)[:] = self._space.states[:rows, first:]
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        x, _, grad, below, activation = batch
+        x, _, grad, below, activation, _ = batch
         layer, rows = self._layer, len(x)
         _, steps, features = layer.inputs
         given, first = grad.reshape(rows, -1, layer.units), steps - layer.outputs[1]

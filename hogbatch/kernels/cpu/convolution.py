@@ -7,6 +7,9 @@ al. 2020, who keep the sum in registers). The gradient of the inputs is a convol
 gradient, spread by the stride, with the filters turned around. The gradient of the weights is one
 product per row of a filter, over all outputs of a picture.
 
+Sequences of texts begin with zeros where they are shorter than others. Outputs of windows of such
+zeros alone are those of the bias, and are not computed.
+
 Pictures are [height, width, channels], weights [height, width, channels, filters].
 """
 
@@ -100,21 +103,42 @@ def pad(picture, shape, step, padded):
 
 
 @kernel
-def products(shape, padded, weights, first, out):
-    """out[out_height, out_width, filters] from a padded picture; `first`: of the first product."""
+def zeros_in_front(x, shape):
+    """The cells of a sequence before the first that is not 0; of other pictures, none."""
+    n, stop = 0, x.shape[0] if shape.height == 1 else 0
+    while n < stop and x[n] == 0.0:
+        n += 1
+    return n // shape.channels
+
+
+@kernel
+def first_output(zeros, shape):
+    """The first output of a sequence, or the last one, that depends on a cell behind `zeros`."""
+    reach = (shape.columns - 1) * shape.dilation - shape.left
+    return min(max(0, -(-(zeros - reach) // shape.stride)), shape.out_width - 1)
+
+
+@kernel
+def products(shape, padded, weights, first, out, begin):
+    """out[out_height, out_width, filters] from a padded picture; `first`: of the first product.
+
+    Columns before `begin` are not computed.
+    """
     together = shape.columns if shape.dilation == 1 else 1  # cells whose patches are adjacent
     depth, groups = together * shape.channels, shape.columns // together
     for y in range(shape.out_height):
-        row = address(out) + 4 * y * shape.out_width * shape.filters
+        row = address(out) + 4 * (y * shape.out_width + begin) * shape.filters
         target, epilogue = Matrix(row, shape.filters, 1), first
         for i in range(shape.rows):
             for j in range(groups):
                 above = (y * shape.stride + i * shape.dilation) * shape.padded_width
-                at = address(padded) + 4 * (above + j * shape.dilation) * shape.channels
+                cell = above + begin * shape.stride + j * shape.dilation
+                at = address(padded) + 4 * cell * shape.channels
                 patches = Matrix(at, shape.stride * shape.channels, 1)
                 part = address(weights) + 4 * (i * groups + j) * depth * shape.filters
                 filters = Matrix(part, shape.filters, 1)
-                multiply(shape.out_width, shape.filters, depth, patches, filters, target, epilogue)
+                count = shape.out_width - begin
+                multiply(count, shape.filters, depth, patches, filters, target, epilogue)
                 epilogue = Epilogue(ADD, 0, 0.0)
 
 
@@ -125,7 +149,10 @@ def convolve(x, shape, weights, bias, activation, space, out):
     floor = np.float32(floor_of(activation))
     for b in range(x.shape[0]):
         pad(x[b], shape, 1, space.padded)
-        products(shape, space.padded, weights, first, out[b])
+        begin = first_output(zeros_in_front(x[b], shape), shape)
+        products(shape, space.padded, weights, first, out[b], begin)
+        for n in range(begin * shape.filters):
+            out[b, n] = bias[n % shape.filters]
         for n in range(out.shape[1]):
             out[b, n] = max(floor, out[b, n])
     activate_rest(activation, out.shape[1], out)
@@ -138,9 +165,11 @@ def add_gradients(x, shape, grad, space, weights, bias):
     depth, groups = together * shape.channels, shape.columns // together
     filters, row = shape.filters, shape.out_width * shape.filters
     count = (shape.out_height - 1) * shape.padded_width + shape.out_width
-    add, right = Epilogue(ADD, 0, 0.0), Matrix(address(space.spread), filters, 1)
+    add = Epilogue(ADD, 0, 0.0)
     for b in range(x.shape[0]):
         pad(x[b], shape, 1, space.padded)
+        begin = first_output(zeros_in_front(x[b], shape), shape)
+        right = Matrix(address(space.spread) + 4 * begin * filters, filters, 1)
         for y in range(shape.out_height):
             target = y * shape.padded_width * filters
             for n in range(row):
@@ -150,11 +179,13 @@ def add_gradients(x, shape, grad, space, weights, bias):
                 bias[f] += grad[b, n * filters + f]
         for i in range(shape.rows):
             for j in range(groups):
-                cell = i * shape.dilation * shape.padded_width + j * shape.dilation
+                above = i * shape.dilation * shape.padded_width + j * shape.dilation
+                cell = above + begin * shape.stride
                 start = address(space.padded) + 4 * cell * shape.channels
                 patches = transposed(Matrix(start, shape.stride * shape.channels, 1))
                 part = address(weights) + 4 * (i * groups + j) * depth * filters
-                multiply(depth, filters, count, patches, right, Matrix(part, filters, 1), add)
+                target = Matrix(part, filters, 1)
+                multiply(depth, filters, count - begin, patches, right, target, add)
 
 
 @kernel
@@ -171,10 +202,15 @@ def turn(shape, weights, turned):
 
 
 @kernel
-def pass_down(shape, back, weights, grad, space, below):
-    """below[B, m] = the gradient of the inputs; `back` is the `reversed_geometry` of `shape`."""
+def pass_down(shape, back, weights, grad, space, x, padded, below):
+    """below[B, m] = the gradient of the inputs; `back` is the `reversed_geometry` of `shape`.
+
+    If x[B, m] is `padded`, its zeros in front have no gradient.
+    """
     turn(shape, weights, space.turned)
     store = Epilogue(STORE, 0, 0.0)
     for b in range(grad.shape[0]):
         pad(grad[b], back, shape.stride, space.padded_grad)
-        products(back, space.padded_grad, space.turned, store, below[b])
+        begin = min(zeros_in_front(x[b], shape), shape.width - 1) if padded else 0
+        products(back, space.padded_grad, space.turned, store, below[b], begin)
+        below[b, : begin * shape.channels] = 0.0

@@ -30,6 +30,7 @@ BACKBONES = [
     "1x6x2,conv1d:4x3,tanh,lstm:18,lstm:5,last",
     "1x7x1,embed:6x18,conv1d:5x3,tanh,max",
     "1x5x1,embed:9x3,lstm:7,last",
+    "1x11x1,embed:7x4,conv1d:5x3:s2:d2,relu,conv1d:4x2:valid,mean",
     "1x11x3,conv1d:17x4,relu,pool:1x2,conv1d:5x3:d2:valid,mean",
 ]
 INFINITE = "1x6x2,conv1d:4x3,lstm:7"  # large inputs become infinite, then gates nan
