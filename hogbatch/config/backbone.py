@@ -25,7 +25,7 @@ from hogbatch.errors import UsageError
 
 MAX_CELLS: Final = 1 << 24  # of the outputs of a layer
 MAX_IDS: Final = 1 << 24  # larger ones are not exact in float32
-EMBEDDED: Final = 0.1  # deviation of initial vectors; those of 0.3 and 1 learn more slowly
+EMBEDDED: Final = 0.2  # deviation of the initial vectors; docs/pictures.md compares some
 FORM: Final = (
     'layers as in "conv:32x3x3,relu,pool:2,dense:128": conv:FILTERSxHEIGHTxWIDTH, '
     "conv1d:FILTERSxSTEPS, pool:SIZE, avgpool:SIZE, max, mean, lstm:UNITS, and an activation "
