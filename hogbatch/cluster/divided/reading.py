@@ -241,21 +241,6 @@ def _expect_unchanged(raw: RawSet, digest: bytes) -> None:
         )
 
 
-class Positions:
-    """Converts positions among the rows of all parts to positions among those of some parts."""
-
-    def __init__(self, sizes: Sequence[int], own: Sequence[int]) -> None:
-        """All parts have `sizes` rows; those with the numbers `own` are here, in this order."""
-        self._starts = list(accumulate(sizes, initial=0))
-        local = accumulate((sizes[part] for part in own), initial=0)
-        self._local = dict(zip(own, local, strict=False))
-
-    def local(self, start: int) -> int:
-        """The local position of `start`; its part must be on this server."""
-        part = bisect_right(self._starts, start) - 1
-        return self._local[part] + start - self._starts[part]
-
-
 class ServerRows:
     """The rows of the parts `own` of `files`."""
 
@@ -264,11 +249,14 @@ class ServerRows:
         self._own = [files.parts[number] for number in own]
         # (number, training rows) of each
         self.parts = tuple((number, files.parts[number].train.rows) for number in own)
-        self._positions = {
-            name: Positions([each.rows_of(name) for each in files.parts], own)
-            for name in SET_NAMES
-            if name not in files.held_out
-        }
+        # By set: where each part starts among all rows, and by its number where it starts here.
+        self._starts: dict[SetName, tuple[list[int], dict[int, int]]] = {}
+        for name in SET_NAMES:
+            if name not in files.held_out:
+                sizes = [each.rows_of(name) for each in files.parts]
+                local = accumulate((sizes[number] for number in own), initial=0)
+                starts = list(accumulate(sizes, initial=0))
+                self._starts[name] = starts, dict(zip(own, local, strict=False))
 
     @property
     def train_rows(self) -> int:
@@ -288,8 +276,10 @@ class ServerRows:
         return segment
 
     def local(self, lease: Lease) -> Lease:
-        """`lease`, with positions among the rows of this server."""
-        if (positions := self._positions.get(lease.task)) is None:
+        """`lease`, with positions among the rows of this server; it must have their part."""
+        if lease.task not in self._starts:
             return lease
-        start = positions.local(lease.start)
+        starts, local = self._starts[lease.task]
+        part = bisect_right(starts, lease.start) - 1
+        start = local[part] + lease.start - starts[part]
         return structs.replace(lease, start=start, stop=start + lease.stop - lease.start)
