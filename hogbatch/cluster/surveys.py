@@ -16,7 +16,7 @@ import msgspec
 
 from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.divided.decide import DividedData, decide, with_held_out
-from hogbatch.cluster.divided.reading import survey, survey_held_out
+from hogbatch.cluster.divided.reading import survey
 from hogbatch.cluster.divided.records import PartSurvey
 from hogbatch.config.sources import merge_sources, to_toml
 from hogbatch.config.train import TrainConfig
@@ -75,8 +75,7 @@ def survey_folder(config: TrainConfig, servers: int, ask: Survey) -> DividedData
     )
     for name, file in config.held_out_files.items():
         cache = DataCache.of(config.data_cache)
-        held_out = survey_held_out(Path(file).absolute(), data.reading, cache)
-        data = with_held_out(data, name, held_out)
+        data = with_held_out(data, name, Path(file).absolute(), cache)
     return data
 
 

@@ -10,11 +10,10 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from hogbatch.cluster.divided.reading import sizes_of, split_part
+from hogbatch.cluster.divided.reading import sizes_of, split_part, survey_held_out
 from hogbatch.cluster.divided.records import (
     DividedFiles,
     HeldOutFile,
-    HeldOutSurvey,
     ListedLabels,
     Part,
     PartReading,
@@ -26,6 +25,7 @@ from hogbatch.cluster.divided.records import (
 from hogbatch.config.losses import encodings_for
 from hogbatch.config.sets import SetName
 from hogbatch.data.batch import dense_inputs
+from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, comparable, explain, infer_encoding, label_lists
 from hogbatch.data.order import Fractions
@@ -119,16 +119,19 @@ def decide(
     )
 
 
-def with_held_out(data: DividedData, name: SetName, held_out: HeldOutSurvey) -> DividedData:
-    """`data` with a file of set `name`, for which no rows of the parts are split off."""
+def with_held_out(
+    data: DividedData, name: SetName, path: Path, cache: DataCache | None = None
+) -> DividedData:
+    """`data` with the file of set `name`, for which no rows of the parts are split off."""
     assert name not in data.set_sizes, "parts are surveyed with fraction 0"
-    digest = of_arrays(f"{data.fingerprint} {name} {held_out.file.digest.hex()}", ())
+    file, raw = survey_held_out(path, data.reading, cache)
+    digest = of_arrays(f"{data.fingerprint} {name} {file.digest.hex()}", ())
     return replace(
         data,
-        held_out={**data.held_out, name: held_out.file},
+        held_out={**data.held_out, name: file},
         fingerprint=digest.hexdigest(),
-        skipped=data.skipped + held_out.skipped,
-        notes=(*data.notes, *held_out.messages),
+        skipped=data.skipped + raw.skipped.total,
+        notes=(*data.notes, *raw.messages),
     )
 
 

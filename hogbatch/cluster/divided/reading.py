@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from hogbatch.cluster.divided.records import (
     DividedFiles,
     HeldOutFile,
-    HeldOutSurvey,
     ListedLabels,
     Part,
     PartReading,
@@ -200,14 +199,13 @@ def read_part(part: Part, reading: PartReading, cache: DataCache | None = None) 
 
 def survey_held_out(
     path: str | Path, reading: PartReading, cache: DataCache | None = None
-) -> HeldOutSurvey:
-    """Read a file of held-out rows (or that of a sample), and return what is needed to plan a run.
+) -> tuple[HeldOutFile, RawSet]:
+    """Read a file of held-out rows (or that of a sample); return what servers get, and the rows.
 
     DataError if the file is invalid, or has labels or columns that the training data lack.
     """
     raw = _held_out_rows(path, reading, cache)
-    file = HeldOutFile(str(path), digest_of(raw), _held_out(raw, reading).sizes)
-    return HeldOutSurvey(file, raw.skipped.total, raw.messages)
+    return HeldOutFile(str(path), digest_of(raw), _held_out(raw, reading).sizes), raw
 
 
 def read_held_out(

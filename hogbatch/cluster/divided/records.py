@@ -3,7 +3,7 @@
 Arrays are bytes in the order of this machine, as all servers of a run have the same.
 """
 
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -130,14 +130,6 @@ class HeldOutFile(Struct, frozen=True):
     path: str
     digest: bytes  # 16 bytes, of the rows as read
     sizes: SetSizes
-
-
-class HeldOutSurvey(NamedTuple):
-    """A file of held-out rows, and messages about it."""
-
-    file: HeldOutFile
-    skipped: int  # lines
-    messages: tuple[str, ...]
 
 
 class PartReading(Struct, frozen=True, kw_only=True):

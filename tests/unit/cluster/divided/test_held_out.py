@@ -3,17 +3,16 @@
 import pytest
 
 from hogbatch.cluster.divided.decide import with_held_out
-from hogbatch.cluster.divided.reading import read_held_out, survey_held_out
+from hogbatch.cluster.divided.reading import read_held_out
 from hogbatch.data.load import load
 from hogbatch.data.raw import ReadOptions
 from hogbatch.errors import DataError
-from tests.unit.cluster.divided.folders import contents, divided, pieces_of, sent
+from tests.unit.cluster.divided.folders import contents, divided, pieces_of
 
 
 def held_out(folder, test, options=ReadOptions(), **settings):  # noqa: B008 (frozen)
     """Divided data with a test file."""
-    data = divided(folder, options, **settings)
-    return with_held_out(data, "test", survey_held_out(test, sent(data.reading)))
+    return with_held_out(divided(folder, options, **settings), "test", test)
 
 
 @pytest.mark.parametrize(
