@@ -190,15 +190,16 @@ class Executor:
     ) -> list[tuple[Operands, Operands]]:
         """Return the inputs x[B, K] and the gradients of the outputs, grad[B, H], of each layer.
 
-        The gradients are of the mean loss of `rows`[B], all of which are scored at once. x of
-        sparse rows is [B, 0]. The arrays are valid until the next call. There is no `backbone`.
+        The gradients are of the mean loss of `rows`[B], whose scores must be at most `max_scores`.
+        x of sparse rows is [B, 0]. The arrays are valid until the next call. There is no
+        `backbone`.
         """
-        space, last = self._forward(inputs, rows, len(rows), rows, dropout), len(self._views) - 1
+        space, last = self._forward(inputs, rows, rows, dropout), len(self._views) - 1
         self._apply(last, space, inputs, rows)
         totals, width = self._xp.zeros(TOTALS), self._views[last].width
         found = space.activated[last], space.grads[last], totals
         self._kernels.loss_gradient(loss, labels, rows, rows, width, *found)
-        self._forget_not_finite(space, totals)
+        self._kernels.forget_not_finite(totals, space.values)
         kept = 1.0 if dropout is None else float(factor(dropout.fraction))
         for index in reversed(range(last + 1)):
             self._backward(index, space, kept)
