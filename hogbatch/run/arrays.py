@@ -87,10 +87,10 @@ class GivenArrays:
 
         def read(name: SetName, features: Features) -> RawSet:
             known = features.table, features.width
-            weights = getattr(self, f"weight_{name}")
+            weights, shape = getattr(self, f"weight_{name}"), getattr(self.X, "shape", ())[1:]
             X, y = given[name]
-            later = later_set(flat_rows(X), y, *known, weights=weights, suffix=f"_{name}")
-            return labelled(later)
+            rows = flat_rows(X, shape if len(shape) > 1 else ())
+            return labelled(later_set(rows, y, *known, weights=weights, suffix=f"_{name}"))
 
         model = self.model or initial_model(config)
         settings = preparation(config, model)

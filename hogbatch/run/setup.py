@@ -262,8 +262,12 @@ def preparation(config: TrainConfig, start: Model | None) -> dict[str, Any]:
             "--sequence needs one column, --text NAME, and --layers that begin with embed:WIDTH, "
             "as in embed:64,conv1d:128x5,relu,max"
         )
-    if config.layers and config.text and not config.sequence:
-        raise UsageError("--text with --layers needs --sequence words, or --sequence characters")
+    named = [name for name in ("drop", "categorical", "numeric", "text") if getattr(config, name)]
+    if config.layers and named and not config.sequence:
+        raise UsageError(
+            f"--{named[0]} has no effect on --layers over rows of numbers; remove it, or use "
+            "--text NAME with --sequence words or --sequence characters"
+        )
     scale = "none" if of_ids else config.scale
     return {
         "fractions": Fractions(config.test_fraction, config.validation_fraction),

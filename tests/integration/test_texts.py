@@ -86,7 +86,8 @@ def test_rows_of_ids_need_their_number(main, tmp_path):
         (*FLAGS, "--layers", "conv1d:4x3"): "--layers that begin with embed:WIDTH",
         FLAGS: "--layers that begin with embed:WIDTH",
         ("--sequence", "words", "--layers", "embed:8,max"): "--sequence needs one column",
-        ("--text", "text", "--layers", "embed:8,max"): "--text with --layers needs --sequence",
+        ("--text", "text", "--layers", "embed:8,max"): "--text has no effect on --layers",
+        ("--drop", "noise", "--layers", "embed:8x8,max"): "--drop has no effect on --layers",
         ("--sequence", "lines"): "words or characters, with :LENGTH or without; got 'lines'",
     }.items(),
 )

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
+import hogbatch
 from hogbatch import HogbatchClassifier, HogbatchMultilabel, HogbatchRegressor
 from hogbatch.errors import UsageError
 from hogbatch.model.file import load_model, save_model
@@ -76,6 +77,9 @@ def test_other_shapes_are_refused(fitted):
     for model in fitted, fitted.model_:
         with pytest.raises(UsageError, match="expected rows of shape 8x8x1; got 4x16"):
             model.predict(PICTURES.reshape(-1, 4, 16))
+    with pytest.raises(UsageError, match="expected rows of shape 8x8; got 4x16"):
+        given = {"X_validation": PICTURES.reshape(-1, 4, 16), "y_validation": Y}
+        hogbatch.train(PICTURES, Y, layers="max", quiet=True, **given)
     with pytest.raises(ValueError, match="63 features, but HogbatchClassifier is expecting 64"):
         fitted.predict(ROWS[:, :63])
 
