@@ -106,7 +106,8 @@ def add_columns(graph: Graph, table: TableEncoding) -> Operands:
 
 def _add_sequence(graph: Graph, name: str, encoder: SequenceEncoder) -> Operands:
     """Add an input [N, T] of words or characters, and their ids."""
-    meaning = f"the first {encoder.width} {encoder.unit}, in lower case, with '' in front of fewer"
+    parts = f"its first {encoder.width} {encoder.unit}, in lower case, with '' in front of fewer"
+    meaning = f"a text; in ONNX {parts}"
     cells = graph.add_input(name, TEXT, encoder.width, meaning, PATTERNS[encoder.unit])
     ids = {"": PADDING} | {value: n for n, value in enumerate(encoder.values, FIRST)}
     found = graph.add("LabelEncoder", cells, table=ids, default=UNKNOWN)
