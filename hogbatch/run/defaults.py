@@ -24,7 +24,9 @@ BOUNDED_LINEAR_FACTOR = 6.75
 MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 400  # of dense networks, by their training rows
 ROWS_PER_CRITICAL = 48  # training rows for each row of it
 SPARSE_CRITICAL_BATCH = 1536  # if most of the work is in a sparse first layer
-DAMPED_COST = 0.6  # of a stale row whose change is damped by weights, in rows of a batch
+# What a row in flight costs that a GPU has not seen, if its change is damped by weights, in rows of
+# its own batch; docs/decisions/0067-damped-rows-cost-less.md has the measurements.
+DAMPED_COST = 0.6
 EPOCHS = 10  # for large training sets; small ones get more epochs, for at least
 MIN_UPDATES = 3_000  # updates
 MAX_PER_DEFAULT = 10  # maximum epochs with a target loss, in default epochs
@@ -59,17 +61,6 @@ SPARSE_HIDDEN: Final = (256,)
 HASHED_HIDDEN: Final = (128,)  # below a hashed output layer
 
 
-def hidden_layers(rows: int, features: int, *, sparse: bool) -> tuple[int, ...]:
-    """Widths of the hidden layers, for training rows with one class or number each.
-
-    On sparse rows, a single layer was better, and without one with more features than rows;
-    docs/batch-policy.md has the measurements.
-    """
-    if not sparse:
-        return HIDDEN
-    return () if features > rows else SPARSE_HIDDEN
-
-
 def critical_batch(rows: int, *, dense: bool) -> float:
     """Rows in flight with which a run needs twice the rows, for `rows` training rows.
 
@@ -80,15 +71,6 @@ def critical_batch(rows: int, *, dense: bool) -> float:
     if not dense:
         return SPARSE_CRITICAL_BATCH
     return min(max(rows / ROWS_PER_CRITICAL, MIN_CRITICAL_BATCH), MAX_CRITICAL_BATCH)
-
-
-def stale_cost(damping: str) -> float:
-    """What a row in flight costs that a GPU has not seen, in rows of its own batch.
-
-    `damping` is a rule of --staleness-damping. Damping by weights leaves out of a stale change what
-    others have changed already; docs/decisions/0067-damped-rows-cost-less.md has the measurements.
-    """
-    return DAMPED_COST if damping == "per-weight" else 1.0
 
 
 def learning_rate(

@@ -78,19 +78,20 @@ def _backbone(config: TrainConfig, data: DataFacts) -> tuple[Backbone | None, tu
 def _hidden(config: TrainConfig, data: DataFacts) -> tuple[int, ...]:
     """Return the widths of the hidden layers.
 
-    With several labels per row or many outputs, and with several servers, sparse rows have the same
-    layers as dense rows, unless the output layer is hashed. Servers that divide the rows must not
-    choose by the number of their own.
+    On sparse rows with one class or number each, a single layer was better, and none with more
+    features than rows; docs/batch-policy.md has the measurements. With several labels per row or
+    many outputs, and with several servers, they have the same layers as dense rows, unless the
+    output layer is hashed. Servers that divide the rows must not choose by the number of their own.
     """
     if config.hidden is not None:
         return config.hidden
     train = data.train_sizes
     if _hashes(config, data):
         return recommend.HASHED_HIDDEN
-    if data.encoding.kind == "multilabel" or _choices(data) >= MANY:
+    one_of_few = data.encoding.kind != "multilabel" and _choices(data) < MANY
+    if not (train.sparse and one_of_few and config.cluster is None):
         return recommend.HIDDEN
-    sparse = train.sparse and config.cluster is None
-    return recommend.hidden_layers(train.rows, train.features, sparse=sparse)
+    return () if train.features > train.rows else recommend.SPARSE_HIDDEN
 
 
 def _choices(data: DataFacts) -> int:
@@ -183,11 +184,12 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
 def policy_settings(config: TrainConfig, data: DataFacts, network: Network) -> PolicySettings:
     """Return the settings of the batch policy for a network and its training rows."""
     critical = recommend.critical_batch(data.train_sizes.rows, dense=mostly_dense(data, network))
+    damped = _staleness_damping(config, data, network) == "per-weight"
     return PolicySettings(
         config.alpha,
         config.beta,
         critical_batch=config.critical_batch or critical,
-        stale_cost=recommend.stale_cost(_staleness_damping(config, data, network)),
+        stale_cost=recommend.DAMPED_COST if damped else 1.0,
         rows_between_pauses=_rows_between_pauses(config, data),
     )
 

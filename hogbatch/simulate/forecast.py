@@ -13,7 +13,7 @@ from hogbatch.events.records import WorkerRecord
 from hogbatch.machine.printable import rounded
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import choose
-from hogbatch.run.defaults import critical_batch, stale_cost
+from hogbatch.run.defaults import DAMPED_COST, critical_batch
 from hogbatch.run.planning import epochs_for, limits_for
 from hogbatch.simulate.simulated_world import SimulatedWorld, engine_of, simulated_plan
 from hogbatch.simulate.speed import Speed
@@ -52,7 +52,7 @@ def forecast(
         config.alpha,
         config.beta,
         critical_batch=config.critical_batch or critical_batch(rows, dense=True),
-        stale_cost=stale_cost("per-weight"),
+        stale_cost=DAMPED_COST,
         rows_between_pauses=(rows, rows),
     )
     world = SimulatedWorld(Coordinator(plan, choose(config.policy, settings)), seed)
