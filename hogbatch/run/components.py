@@ -83,20 +83,14 @@ class RunComponents:
         recorder: RunRecorder,
     ) -> Self:
         """Connect the components of a new run, or restore those of a resumed one."""
-        model = segments.model
+        model, identity = segments.model, (setup.identity, setup.settings)
         coordinator = _coordinator(setup, policy, segments, recorder)
         moving_mean = MovingMean(model)
         snapshots = Snapshots(
             model,
             setup.network,
             directory.checkpoints,
-            partial(
-                describe_checkpoint,
-                setup.identity,
-                setup.settings,
-                recorder,
-                segments.quarantined,
-            ),
+            partial(describe_checkpoint, *identity, recorder, segments.quarantined),
             segments.initialise_model,
             moving_mean.reset,
             directory.expect_in_place,

@@ -24,6 +24,8 @@ from hogbatch.model.ranking import Ranking
 from hogbatch.model.temperature import softmax_temperature
 from hogbatch.model.trained import Floats, Model
 from hogbatch.run.components import RunComponents
+from hogbatch.run.planning import has_nearest_rows
+from hogbatch.store.layout import chunks
 from hogbatch.store.scan import first_not_finite
 
 
@@ -86,7 +88,8 @@ def with_label_vectors(model: Model, components: RunComponents) -> Model:
     if first_not_finite(recorder.params) is not None:
         return model
     components.console.busy("adding label vectors")
-    sources = build_sources(setup.loaded.train, model.network.outputs, setup.has_nearest_rows)
+    nearest = has_nearest_rows(setup.config, setup.data)
+    sources = build_sources(setup.loaded.train, model.network.outputs, nearest)
     known, sets = recorder.results, setup.loaded.sets
     held_out = sets["validation"] if "validation" in known else None
     weights, temperature = decide(model, sources, setup.config, held_out)
@@ -267,10 +270,9 @@ def _ranked(
     ranking = Ranking(model.network_scores, *given)
     best = np.empty((rows.rows, len(sums), k), np.int32)
     losses = np.empty((rows.rows, len(sums)))
-    for start in range(0, rows.rows, ranking.rows):
-        block = slice(start, start + ranking.rows)
+    for block in chunks(rows.rows, ranking.rows):
         part: Any = between(rows.inputs, block.start, block.stop)
-        own = lists.indptr[start : block.stop + 1], lists.indices
+        own = lists.indptr[block.start : block.stop + 1], lists.indices
         best[block], highest, totals, true = ranking(part, own, k)
         counts = np.diff(own[0])[:, np.newaxis]
         losses[block] = softmax_losses(totals, highest[:, :, 0], true, counts)

@@ -45,7 +45,6 @@ from hogbatch.run.large import (
 from hogbatch.run.memory import memory_for
 from hogbatch.run.planning import (
     has_label_vectors,
-    has_nearest_rows,
     metric_for,
     network_for,
     plan_for,
@@ -95,11 +94,6 @@ class RunSetup:
     def has_label_vectors(self) -> bool:
         """Whether label vectors are added to the scores of the network."""
         return has_label_vectors(self.config, self.data)
-
-    @property
-    def has_nearest_rows(self) -> bool:
-        """Whether the scores by nearest rows may be added to both."""
-        return has_nearest_rows(self.config, self.data)
 
     @property
     def settings(self) -> str:

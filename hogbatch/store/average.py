@@ -26,8 +26,7 @@ BLOCK_VALUES = 1 << 18  # floats that are averaged or exchanged at a time
 
 def exchange(one: NDArray[np.float32], other: NDArray[np.float32]) -> None:
     """Exchange the contents of two arrays [P], with little memory."""
-    for start in range(0, len(one), BLOCK_VALUES):
-        block = slice(start, start + BLOCK_VALUES)
+    for block in chunks(len(one), BLOCK_VALUES):
         before = one[block].copy()
         one[block] = other[block]
         other[block] = before

@@ -29,7 +29,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 from numpy.typing import NDArray
 
 from hogbatch.errors import DataError, SaveError
@@ -227,22 +227,13 @@ def remove(path: Path) -> None:
 def _manifest(
     tensors: Arrays, checksums: Mapping[str, int], head: bytes, description: Mapping[str, Any]
 ) -> bytes:
-    text = json.dumps(
-        {
-            "format": FORMAT,
-            "description": dict(description),
-            "header": {"bytes": len(head), "crc32": zlib.crc32(head)},
-            "tensors": {
-                name: {
-                    "dtype": array.dtype.name,
-                    "shape": array.shape,
-                    "crc32": checksums[name],
-                }
-                for name, array in tensors.items()
-            },
-        }
-    )
-    rest = f" {text[1:]}\n".encode()
+    stored = {
+        name: StoredTensor(array.dtype.name, list(array.shape), checksums[name])
+        for name, array in tensors.items()
+    }
+    start = StoredHeader(len(head), zlib.crc32(head))
+    manifest = Manifest(FORMAT, dict(description), start, stored)
+    rest = f" {json.dumps(manifest, default=structs.asdict)[1:]}\n".encode()
     return _seal(rest) + rest
 
 
