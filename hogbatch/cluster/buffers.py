@@ -9,10 +9,9 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.kernels.contract import Floats
 from hogbatch.store.layout import Layout, arrange
 from hogbatch.store.segment import Segment
-
-Floats = NDArray[np.float32]
 
 FLOAT: Final = 4  # bytes
 

@@ -13,11 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from hogbatch.cluster.buffers import FLOAT, ExchangeBuffers, Floats
+from hogbatch.cluster.buffers import FLOAT, ExchangeBuffers
 from hogbatch.cluster.decisions.ring import ring_steps
 from hogbatch.cluster.planes.base import TIMEOUT_S, Plane, PlaneError, pauses_between_polls
 from hogbatch.coordinator.commands import MergeStep
 from hogbatch.errors import HogbatchError
+from hogbatch.kernels.contract import Floats
 from hogbatch.store.average import MovingMean
 from hogbatch.store.merge import delta
 from hogbatch.store.model import SharedModel

@@ -4,15 +4,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, count, read_only
+from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.cpu.model import ModelView, layer_table
 from hogbatch.kernels.cpu.scores import store_scores_of
 from hogbatch.machine.threads import on_all_cores
 from hogbatch.model.network import Network
 
-Floats = NDArray[np.float32]
 NONE = np.empty(0, np.float32)
 
 

@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
+from hogbatch.kernels.contract import Floats
 
 VALUES: Final = 50  # of a vector: its largest ones
 NEAREST: Final = 50  # training rows that score the labels of a row
 STORED: Final = 1 << 24  # most values of training rows in a model, 128 MiB
 CELLS: Final = 1 << 25  # scores that are ranked at a time with the vectors, 128 MiB
-
-Floats = NDArray[np.float32]
 
 
 class LabelVectors(NamedTuple):

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hogbatch.config.backbone import Backbone, show_shape
 from hogbatch.config.layers import (
@@ -21,11 +20,9 @@ from hogbatch.config.losses import LOSSES
 from hogbatch.data.schema import Count, convert
 from hogbatch.errors import UsageError
 from hogbatch.kernels.backbone import PlacedLayer
-from hogbatch.kernels.contract import ACTIVATIONS
+from hogbatch.kernels.contract import ACTIVATIONS, Floats
 from hogbatch.kernels.layers import LayerView
 from hogbatch.store.layout import stored_width, tensor_offsets
-
-Floats = NDArray[np.float32]
 
 # Initial scales of networks with an output-major layer; measured (docs/slide.md).
 INITIAL_SIGNAL = 0.1

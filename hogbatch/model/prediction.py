@@ -23,13 +23,13 @@ from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.weights import weighted
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels.blocks import between
-from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS
+from hogbatch.kernels.contract import EXTRA_WEIGHT, LOSS, TOTALS, Floats
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.printable import printable
 from hogbatch.model.file import load_model
 from hogbatch.model.inputs import label_lists
 from hogbatch.model.metrics import Scored, measure
-from hogbatch.model.trained import Floats, Model, expect_finite_scores
+from hogbatch.model.trained import Model, expect_finite_scores
 
 MAX_CLASSES = 100  # whose probabilities are in a CSV file without --proba
 MAX_CELLS = 1 << 22  # of a matrix [rows, outputs] in memory, unless one row has more

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, read_only
+from hogbatch.kernels.contract import Floats
 from hogbatch.machine.threads import on_all_cores
 from hogbatch.model.label_vectors import CELLS, NEAREST, LabelVectors, NearestRows
 
-Floats = NDArray[np.float32]
 Lists = tuple[NDArray[np.int64], NDArray[np.int32]]  # indptr[N + 1] and indices, as in `Labels`
 
 SHORTLIST: Final = 50  # labels of a row that are ranked with the network's scores, too

@@ -30,7 +30,7 @@ from hogbatch.kernels.blocks import (
     blocks,
     hidden,
 )
-from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED
+from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED, Floats
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
@@ -40,7 +40,6 @@ from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
 from hogbatch.model.ranking import Lists, Ranking, Shortlist
 
-Floats = NDArray[np.float32]
 Layers = tuple[LayerWeights, ...]
 Blocks = Iterator[tuple[int, NDArray[Any]]]  # of scores of scaled rows, with their first column
 Scorers = tuple[Callable[[Inputs], Blocks], ...]  # of each member

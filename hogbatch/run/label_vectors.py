@@ -16,13 +16,14 @@ from hogbatch.data.batch import Examples, Labels, multi_labels
 from hogbatch.data.order import take
 from hogbatch.events.event import Tested
 from hogbatch.kernels.blocks import between, softmax_losses
+from hogbatch.kernels.contract import Floats
 from hogbatch.machine.linux import read_topology
 from hogbatch.model.inputs import label_lists
 from hogbatch.model.label_vectors import VALUES, LabelVectors, NearestRows, factors
 from hogbatch.model.metrics import Scored, measure
 from hogbatch.model.ranking import Ranking
 from hogbatch.model.temperature import softmax_temperature
-from hogbatch.model.trained import Floats, Model
+from hogbatch.model.trained import Model
 from hogbatch.run.components import RunComponents
 from hogbatch.run.planning import has_nearest_rows
 from hogbatch.store.layout import chunks

@@ -14,7 +14,7 @@ from hogbatch.data.order import epoch_order, order_of_parts
 from hogbatch.errors import UsageError
 from hogbatch.model.network import Network
 from hogbatch.model.prior import prior_scores
-from hogbatch.run.checkpoint.snapshots import Arrays
+from hogbatch.model.tensors import Arrays
 from hogbatch.run.large import MappedData
 from hogbatch.store import dataset, row_scores
 from hogbatch.store.dataset import EpochOrders

@@ -13,11 +13,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hogbatch.kernels.contract import Floats
 from hogbatch.store.layout import chunks
 
-Floats = NDArray[np.float32]
 Merge = Callable[[Floats, Floats, float], None]
 
 

@@ -5,20 +5,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.errors import HogbatchError, SaveError
 from hogbatch.events.event import CheckpointWritten
 from hogbatch.model.footprint import LARGE
 from hogbatch.model.network import Network
+from hogbatch.model.tensors import Arrays
 from hogbatch.run.checkpoint import folder
 from hogbatch.store.model import SharedModel
 from hogbatch.store.scan import first_not_finite
 
 MAX_CHECKPOINTS = 3  # older ones are removed
 LARGE_CHECKPOINT = 1 << 28  # bytes; of larger ones, only the last is kept
-Arrays = dict[str, NDArray[Any]]
 
 
 def find_not_finite(model: SharedModel, network: Network) -> str | None:

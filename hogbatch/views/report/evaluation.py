@@ -21,10 +21,11 @@ from hogbatch.data.samples import SAMPLES
 from hogbatch.data.source import ARRAYS
 from hogbatch.errors import DataError
 from hogbatch.events.names import CONFIG, MODEL
+from hogbatch.kernels.contract import Floats
 from hogbatch.model.file import load_model
 from hogbatch.model.importances import Importance, importances_of
 from hogbatch.model.prediction import evaluate_rows
-from hogbatch.model.trained import Floats, Model
+from hogbatch.model.trained import Model
 from hogbatch.views.console import Console, PlainConsole
 from hogbatch.views.report.chart import Chart, chart_settings
 from hogbatch.views.report.predictions import (
