@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from hogbatch.cli.parser import Parser, Usage
-from hogbatch.config.flags import Group
 from hogbatch.machine.printable import encodable, printable
 
 EXPORT: Final = Usage(
@@ -23,15 +22,14 @@ def export(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "model", metavar="MODEL", help="model file (model.safetensors in the run directory)"
     )
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    output.add_argument(
+    parser.output.add_argument(
         "--to",
         required=True,
         choices=("onnx", "numpy"),
         help="onnx: an ONNX file, for ONNX Runtime and others (pip install 'hogbatch[export]'); "
         "numpy: a Python module that needs NumPy alone",
     )
-    output.add_argument(
+    parser.output.add_argument(
         "--output",
         metavar="FILE",
         help="file to write (default: next to the model, with the suffix .onnx or .py)",

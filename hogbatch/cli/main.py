@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, NoReturn
 
 from hogbatch.cli import export, models, profile, rehearse, report, simulate, status, training
@@ -29,7 +30,7 @@ COMMANDS: Final = {
     command.usage.command: command
     for command in (
         Command(training.TRAIN, training.train),
-        Command(training.COORDINATOR, training.coordinate),
+        Command(training.COORDINATOR, partial(training.train, launch=False)),
         Command(training.WORKER, training.worker),
         Command(status.STATUS, status.status),
         Command(status.LIST, status.runs),

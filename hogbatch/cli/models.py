@@ -26,8 +26,7 @@ PREDICT: Final = Usage(
 def evaluate(arguments: Sequence[str]) -> int:
     """`hogbatch evaluate`."""
     parser = _model_parser(EVALUATE, "bad_lines", "sample_weight")
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    output.add_argument("--json", action="store_true", help="all results as one JSON object")
+    parser.output.add_argument("--json", action="store_true", help="all results as one JSON object")
     options = parser.read(arguments)
     from hogbatch.model.prediction import evaluate_file, write_lines
 
@@ -43,8 +42,7 @@ def evaluate(arguments: Sequence[str]) -> int:
 def predict(arguments: Sequence[str]) -> int:
     """`hogbatch predict`."""
     parser = _model_parser(PREDICT)
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    form = output.add_mutually_exclusive_group()
+    form = parser.output.add_mutually_exclusive_group()
     form.add_argument("--proba", action="store_true", help="probabilities instead of labels")
     form.add_argument(
         "--top",
@@ -52,13 +50,13 @@ def predict(arguments: Sequence[str]) -> int:
         metavar="K",
         help="the K most likely labels of each row; as XMC text for a multi-label model",
     )
-    output.add_argument(
+    parser.output.add_argument(
         "--approximate",
         action="store_true",
         help="with --top and a model with label vectors: compare only the labels that these and "
         "nearest rows rank highest, which takes less time with many labels (docs/slide.md)",
     )
-    output.add_argument(
+    parser.output.add_argument(
         "--output",
         metavar="FILE",
         help="CSV file with a header (default: lines on standard output): the label of each row, "

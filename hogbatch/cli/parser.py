@@ -2,9 +2,11 @@
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from hogbatch.config.flags import Group
 from hogbatch.config.suggest import meant
 from hogbatch.errors import UsageError
 
@@ -31,6 +33,11 @@ class Parser(argparse.ArgumentParser):
             description=usage.summary,
             allow_abbrev=False,
         )
+
+    @cached_property
+    def output(self) -> argparse._ArgumentGroup:
+        """The arguments about the output."""
+        return self.add_argument_group(Group.OUTPUT.value)
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse all of `arguments`."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.parser import Parser, Usage
-from hogbatch.config.flags import Group
 from hogbatch.machine.printable import encodable, printable
 
 if TYPE_CHECKING:  # these need NumPy, which the help does not
@@ -35,8 +34,7 @@ def report(arguments: Sequence[str]) -> int:
         type=Path,
         help="run directory; several are shown side by side, with the settings that differ",
     )
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    output.add_argument(
+    parser.output.add_argument(
         "--output",
         metavar="FILE",
         type=Path,

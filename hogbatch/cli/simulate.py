@@ -8,7 +8,6 @@ from typing import Final
 from hogbatch.cli.parser import Parser, Usage, whole
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.effect import POLICY_OF, expect_effect, without_policy
-from hogbatch.config.flags import Group
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
 
@@ -58,8 +57,7 @@ def _simulate_parser() -> Parser:
         help="random seed (default: %(default)s)",
     )
     add_flags(parser, SETTINGS)
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    output.add_argument("--json", action="store_true", help="all results as JSON")
+    parser.output.add_argument("--json", action="store_true", help="all results as JSON")
     return parser
 
 

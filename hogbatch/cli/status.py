@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.parser import Parser, Usage, whole
-from hogbatch.config.flags import Group
 from hogbatch.config.train import RUNS
 from hogbatch.machine.printable import encodable
 
@@ -32,19 +31,18 @@ def status(arguments: Sequence[str]) -> int:
     """`hogbatch status`."""
     parser = Parser(STATUS)
     parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="run directory")
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    output.add_argument(
+    parser.output.add_argument(
         "--follow",
         action="store_true",
         help="until the run has ended: on a terminal a live view, else a new report after each "
         "evaluation and event of a worker; a killed run may be resumed, so Ctrl-C ends this",
     )
-    output.add_argument(
+    parser.output.add_argument(
         "--plain",
         action="store_true",
         help="with --follow, reports on a terminal, too, in place of the live view",
     )
-    output.add_argument(
+    parser.output.add_argument(
         "--json", action="store_true", help="one JSON object; with --follow one per line"
     )
     options = parser.read(arguments)
@@ -70,18 +68,17 @@ def runs(arguments: Sequence[str]) -> int:
         default=Path(RUNS),
         help="directory with run directories (default: %(default)s)",
     )
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    output.add_argument(
+    parser.output.add_argument(
         "--sort",
         choices=("newest", "loss", "time"),
         default="newest",
         help="order: newest first, lowest validation loss first, or least training time first "
         "(default: %(default)s)",
     )
-    output.add_argument(
+    parser.output.add_argument(
         "--limit", metavar="N", type=whole(1, MAX_LIMIT), help="at most N runs (default: all)"
     )
-    output.add_argument("--json", action="store_true", help="all runs as one JSON object")
+    parser.output.add_argument("--json", action="store_true", help="all runs as one JSON object")
     options = parser.read(arguments)
     from hogbatch.views.status.listing import listed_runs, table_lines
 

@@ -46,19 +46,9 @@ usage: hogbatch worker {WORKER.arguments}
 'hogbatch worker cpu --help' and 'hogbatch worker gpu --help' list the options."""
 
 
-def train(arguments: Sequence[str]) -> int:
-    """`hogbatch train`."""
-    return _run(TRAIN, arguments)
-
-
-def coordinate(arguments: Sequence[str]) -> int:
-    """`hogbatch coordinator`."""
-    return _run(COORDINATOR, arguments)
-
-
-def _run(usage: Usage, arguments: Sequence[str]) -> int:
-    launch = usage is TRAIN
-    parser = Parser(usage)
+def train(arguments: Sequence[str], *, launch: bool = True) -> int:
+    """`hogbatch train`, and `coordinator`, which does not launch workers."""
+    parser = Parser(TRAIN if launch else COORDINATOR)
     add_config(parser)
     groups = add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
     groups[Group.OUTPUT].add_argument(

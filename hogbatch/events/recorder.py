@@ -1,7 +1,7 @@
 """Records of a run: events, evaluations, and the parameters to save."""
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -43,7 +43,7 @@ class RunRecorder:
         self.observers = list(observers)
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
-        self._lent: weakref.ref[NDArray[np.float32]] | None = None  # a view held by a caller
+        self._lent: Callable[[], object] = lambda: None  # returns a view held by a caller
 
     def record(self, event: AnyEvent, workers: Sequence[WorkerRecord] = ()) -> None:
         """Log an event; an Evaluation comes with the `workers` of the run."""
@@ -69,7 +69,7 @@ class RunRecorder:
             self._copy = params
         elif evaluation is not None and first_not_finite(self._shared) is not None:
             return False
-        elif self._copy is None or (self._lent is not None and self._lent() is not None):
+        elif self._copy is None or self._lent() is not None:
             self._copy = self._shared.copy()  # a checkpoint of the previous copy is being written
         else:
             np.copyto(self._copy, self._shared)
@@ -97,8 +97,7 @@ class RunRecorder:
     def _changeable(self) -> NDArray[np.float32]:
         """The kept parameters[P], to be changed, which a checkpoint being written does not see."""
         assert self._copy is not None
-        lent = self._lent is not None and self._lent() is not None
-        if lent or not self._copy.flags.writeable:
+        if self._lent() is not None or not self._copy.flags.writeable:
             self._copy = self._copy.copy()
         return self._copy
 

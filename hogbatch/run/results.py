@@ -18,7 +18,7 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.coordinator.commands import Finish
 from hogbatch.data.facts import DataFacts
 from hogbatch.data.source import ARRAYS
-from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers, SaveError, UsageError
+from hogbatch.errors import HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.events.event import Evaluation
 from hogbatch.events.names import FOLDER, MODEL
 from hogbatch.model.file import save_model
@@ -248,11 +248,6 @@ def _result(result: Mapping[str, Any], loss: str | None) -> str:
     metric = f"{result['metric']} {figure(result['value'])}"
     name, value = readable(loss, result["loss"])
     return metric if name == result["metric"] else f"{metric}, {name} {figure(value)}"
-
-
-def exit_code(finish: Finish) -> int:
-    """Return the exit code of a run that ended without an error."""
-    return {"stopped": INTERRUPTED, "failed": NoWorkers.exit_code}.get(finish.status, 0)
 
 
 def _failure(finish: Finish, saved: str, checkpoint: Path | None) -> HogbatchError:

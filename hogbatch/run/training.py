@@ -11,7 +11,7 @@ from msgspec import UNSET, structs
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.data.load import LoadedData
-from hogbatch.errors import HogbatchError
+from hogbatch.errors import INTERRUPTED, HogbatchError, NoWorkers
 from hogbatch.events.event import Ended
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.names import EVENTS, MEMBERS, SERVERS
@@ -30,7 +30,7 @@ from hogbatch.run.members import Others, combine, train_members
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.run.recipe import with_better_recipe, with_epochs
-from hogbatch.run.results import Run, build_model, conclude, exit_code
+from hogbatch.run.results import Run, build_model, conclude
 from hogbatch.run.rundir import PREVIOUS, RunDirectory, temporary_directory
 from hogbatch.run.segments import RunData, RunSegments
 from hogbatch.run.setup import (
@@ -190,6 +190,7 @@ def _finished_run(
         tracking.conclude(summary)
         run_dir = None if components.directory.temporary else setup.run_dir
         chosen = setup.config.recipe, setup.network.hidden, setup.config.label_transform
-        return Run(run_dir, trained, summary, exit_code(finish), *chosen)
+        code = {"stopped": INTERRUPTED, "failed": NoWorkers.exit_code}.get(finish.status, 0)
+        return Run(run_dir, trained, summary, code, *chosen)
 
     return conclude(trained, assessed, finish, components)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from hogbatch.cli.doctor import checks
 from hogbatch.cli.doctor.checks import REQUIRED, SHMEM, Status, Verdict
 from hogbatch.cli.parser import Parser, Usage
-from hogbatch.config.flags import Group
 from hogbatch.errors import UsageError
 from hogbatch.jit import VECTOR_VARIABLE, cache_directory, cache_problem
 from hogbatch.machine import linux
@@ -149,8 +148,7 @@ def doctor(arguments: Sequence[str]) -> int:
         "Each check is ok, warn, or unknown (?) if something cannot be read. The exit code is 0 "
         "also if there are warnings."
     )
-    output = parser.add_argument_group(Group.OUTPUT.value)
-    output.add_argument(
+    parser.output.add_argument(
         "--json", action="store_true", help="all checks and versions as JSON, for bug reports"
     )
     options = parser.read(arguments)
