@@ -57,35 +57,24 @@ class RehearsedTables:
         self._swap(built)
         return seconds
 
-    def enter(self, thread: Thread) -> None:
-        """Let `thread` use the current tables until `leave`, for one range of a lease."""
-        thread.pinned = self.tables.enter()
-
     def leave(self, thread: Thread) -> None:
-        """End the use of the tables that began with `enter`."""
+        """End the use of the tables that `thread` has entered for one range of a lease."""
         if thread.pinned is not None:
             self.tables.leave(thread.pinned)
             thread.pinned = None
             self._build_if_possible()
 
-    def begin(self) -> None:
-        self.tables.begin(1)
-
     def end(self, updates: int) -> None:
         """Count the `updates` of a batch that ends, 0 or 1."""
-        if self.tables.end(1, updates):
-            self._rebuild()
+        self._due |= self.tables.end(1, updates)
+        self._build_if_possible()
 
     def reset(self, rollbacks: int) -> None:
         """Hash all outputs again after roll-back number `rollbacks`.
 
         Every thread may call this; only the first call for a roll-back has an effect.
         """
-        if self.tables.reset(rollbacks):
-            self._rebuild()
-
-    def _rebuild(self) -> None:
-        self._due = True
+        self._due |= self.tables.reset(rollbacks)
         self._build_if_possible()
 
     def _built(self) -> tuple[NeuronFinder, float]:
@@ -243,7 +232,7 @@ class RehearsedCpu(SimulatedEngine):
             self._evaluate(team, part)
             return
         if self._hashed is not None:
-            self._hashed.enter(team.own)
+            team.own.pinned = self._hashed.tables.enter()
         # All of them wait for their cores.
         self._compute(team.threads, 0.0, lambda: self._train(team, part))
 
@@ -263,7 +252,7 @@ class RehearsedCpu(SimulatedEngine):
         rows = self._assignment.orders.row_order(lease.epoch)[part.start : stop]
         hyper = self._assignment.hyper(lease.learning_rate)
         if self._hashed is not None:
-            self._hashed.begin()
+            self._hashed.tables.begin(1)
         batch = self._model.batch(team.own, rows, self._settings(lease), hyper)
         part.start = stop
         self._advance(team, part, _BatchInFlight(batch, len(rows), self._noise.factor()))

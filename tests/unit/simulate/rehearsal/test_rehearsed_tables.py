@@ -27,9 +27,9 @@ class Rig:
     def train(self, batches, thread=0):
         """Train one range of a lease, in no time."""
         own = self.threads[thread]
-        self.rehearsed.enter(own)
+        own.pinned = self.tables.enter()
         for number in range(batches):
-            self.rehearsed.begin()
+            self.tables.begin(1)
             batch = self.model.batch(own, batch_rows(number), *settings(self.given))
             batch.run(batch.stages)
             self.rehearsed.end(1)
@@ -68,7 +68,7 @@ def test_a_build_takes_time_and_reads_the_weights_at_its_start():
 def test_a_build_waits_until_no_thread_uses_the_tables_that_it_fills():
     rig = Rig(threads=2)
     slow = rig.threads[1]
-    rig.rehearsed.enter(slow)
+    slow.pinned = rig.tables.enter()
     used = slow.pinned
     rig.train(4)
     assert rig.queue.step()  # the other set has been built and is used
