@@ -51,14 +51,11 @@ class ChangeExchange:
     and again before it is repeated: a slow server may still write for the earlier attempt.
     """
 
-    def __init__(
-        self, buffers: ExchangeBuffers, plane: Plane, number: int, timeout_s: float = TIMEOUT_S
-    ) -> None:
-        """`number` is that of this server, `timeout_s` how long it waits for a message."""
-        self._buffers = buffers
-        self._plane = plane
-        self._number = number
-        self._timeout_s = timeout_s
+    timeout_s = TIMEOUT_S  # how long a server waits for a message
+
+    def __init__(self, buffers: ExchangeBuffers, plane: Plane, number: int) -> None:
+        """`number` is that of this server."""
+        self._buffers, self._plane, self._number = buffers, plane, number
         # (merge, attempt, step, sender) of messages that are still waited for, also of later
         # attempts, which this server has not begun yet
         self._arrived = set[tuple[int, ...]]()
@@ -116,7 +113,7 @@ class ChangeExchange:
 
     def _wait(self, awaited: tuple[int, ...], abort: threading.Event) -> None:
         """Wait for a message; PlaneError if it does not come in time, or MergeAborted."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         for pause in pauses_between_polls():
             if abort.is_set():
                 raise MergeAborted("the merge was aborted")
@@ -127,7 +124,7 @@ class ChangeExchange:
                 self._arrived.remove(awaited)
                 return
             if time.monotonic() > deadline:
-                raise PlaneError(awaited[-1], f"did not answer within {self._timeout_s:g} s")
+                raise PlaneError(awaited[-1], f"did not answer within {self.timeout_s:g} s")
             time.sleep(pause)
 
 

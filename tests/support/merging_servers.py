@@ -82,9 +82,11 @@ class Servers:
         self.buffers = {10 + place: ExchangeBuffers.create(size) for place in range(count)}
         self.planes = {number: MemoryPlane(each) for number, each in self.buffers.items()}
         self.exchanges = {
-            number: ChangeExchange(self.buffers[number], plane, number, timeout_s)
+            number: ChangeExchange(self.buffers[number], plane, number)
             for number, plane in self.planes.items()
         }
+        for exchange in self.exchanges.values():
+            exchange.timeout_s = timeout_s
         self.abort = threading.Event()
         self.change(changes)
         self.connect(self.planes)

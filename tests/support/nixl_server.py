@@ -77,12 +77,13 @@ class Commands:
         self.number = number
         self.buffers = ExchangeBuffers.create(size)
         self.buffers.change[:] = change_of(number, size)
-        self.plane = NixlPlane(self.buffers, timeout_s=PATIENCE_S)
-        self.exchange = ChangeExchange(self.buffers, self.plane, number, timeout_s=PATIENCE_S)
+        self.plane = NixlPlane(self.buffers)
+        self.exchange = ChangeExchange(self.buffers, self.plane, number)
+        self.wait_for_others(PATIENCE_S)
 
     def wait_for_others(self, seconds):
         """Wait at most so long for an answer of another server from now on."""
-        self.plane._timeout_s = self.exchange._timeout_s = seconds
+        self.plane.timeout_s = self.exchange.timeout_s = seconds
         return seconds
 
     def address(self):

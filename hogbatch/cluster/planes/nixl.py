@@ -45,14 +45,6 @@ class _Address(msgspec.Struct, frozen=True, array_like=True):
     size: int  # bytes
 
 
-class _Peer(msgspec.Struct, frozen=True):
-    """Another server."""
-
-    agent: str  # its name
-    start: int
-    size: int
-
-
 class _Started(NamedTuple):
     """A write to a server that has not ended."""
 
@@ -79,15 +71,15 @@ class NixlPlane:
     """Registers the buffers of one server, and writes to those of others."""
 
     name = "NIXL (UCX)"
+    timeout_s = TIMEOUT_S  # how long a write may take
 
-    def __init__(self, buffers: ExchangeBuffers, timeout_s: float = TIMEOUT_S) -> None:
-        """`timeout_s` is how long a write may take. ImportError if NIXL is not installed."""
+    def __init__(self, buffers: ExchangeBuffers) -> None:
+        """ImportError if NIXL is not installed."""
         self._buffers = buffers
-        self._timeout_s = timeout_s
         self._errors = _errors()
         self._present: _NixlWindow | None = None
         self._next: _NixlWindow | None = None
-        self._others = dict[int, _Peer]()
+        self._others = dict[int, tuple[str, _Address]]()  # with the names of their agents
         self._started = list[_Started]()
 
     @property
@@ -111,28 +103,28 @@ class NixlPlane:
             except self._errors as error:
                 raise PlaneError(number, f"cannot be reached by NIXL ({error})") from error
             name = agent.decode() if isinstance(agent, bytes) else agent
-            self._others[number] = _Peer(name, address.start, address.size)
+            self._others[number] = name, address
 
     def start(self, to: int, source: tuple[int, int], target: int, note: bytes) -> None:
-        peer = self._others.get(to)
-        if peer is None or self._present is None:
+        if to not in self._others or self._present is None:
             raise PlaneError(to, "is not connected")
+        name, peer = self._others[to]
         start, stop = source
         if not 0 <= target <= target + stop - start <= peer.size:
             raise PlaneError(to, f"has {peer.size} bytes of memory; got [{target}, ...) to write")
         agent = self._present.agent
         try:
             if start == stop:
-                agent.send_notif(peer.agent, note, BACKEND)
+                agent.send_notif(name, note, BACKEND)
                 return
             transfer = agent.initialize_xfer(
                 "WRITE",
                 agent.get_xfer_descs([(self._present.start + start, stop - start, 0)], "DRAM"),
                 agent.get_xfer_descs([(peer.start + target, stop - start, 0)], "DRAM"),
-                peer.agent,
+                name,
                 note,
             )
-            self._started.append(_Started(to, transfer, time.monotonic() + self._timeout_s))
+            self._started.append(_Started(to, transfer, time.monotonic() + self.timeout_s))
             agent.transfer(transfer)  # an error shows when its state is asked for
         except self._errors as error:
             raise PlaneError(to, f"cannot be written to by NIXL ({error})") from error
@@ -157,7 +149,7 @@ class NixlPlane:
                 continue
             self._forget(each)
             if state == "PROC":
-                raise PlaneError(each.to, f"did not accept a write within {self._timeout_s:g} s")
+                raise PlaneError(each.to, f"did not accept a write within {self.timeout_s:g} s")
             if state != "DONE":
                 raise PlaneError(each.to, "cannot be written to by NIXL")
 
@@ -170,7 +162,7 @@ class NixlPlane:
         if self._present is None:
             return
         self._progress()
-        numbers = {peer.agent: number for number, peer in self._others.items()}
+        numbers = {agent: number for number, (agent, _) in self._others.items()}
         for agent, notes in self._present.agent.get_new_notifs().items():
             name = agent.decode() if isinstance(agent, bytes) else agent
             if name in numbers:

@@ -101,7 +101,7 @@ def test_survivors_repeat_a_merge_without_a_lost_server(servers):
         each.join(WITHIN_S)
     assert lost in errors
     for number in survivors:
-        cluster.exchanges[number]._timeout_s = WITHIN_S
+        cluster.exchanges[number].timeout_s = WITHIN_S
     cluster.connect(survivors)
     total = same_bits(cluster.reduce(survivors, merge=5, attempt=1))
     assert (total == same_bits(servers(changes[:3]).reduce())).all()
