@@ -47,7 +47,6 @@ from hogbatch.coordinator.commands import (
     ShowKept,
     ShowMean,
     Snapshot,
-    Status,
 )
 from hogbatch.coordinator.evaluation import Evaluator
 from hogbatch.coordinator.leases import EVALUATING
@@ -369,16 +368,9 @@ class Coordinator(Workforce):
     def _end_run(self, now: float) -> list[Command]:
         status = self.ending.status
         assert status is not None, "the end was decided"
-        return self._finish(Finish(status, self._reason(status)), now)
-
-    def _reason(self, status: Status) -> str | None:
-        """Why the run ends, if the status does not explain it."""
-        match status:
-            case "finished":
-                return self.progress.why_finished()
-            case "stopped" | "failed":
-                return self.ending.reason
-        return None
+        reason = self.ending.reason if status in ("stopped", "failed") else None
+        reason = self.progress.why_finished() if status == "finished" else reason
+        return self._finish(Finish(status, reason), now)
 
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run now, while no worker writes the model."""
