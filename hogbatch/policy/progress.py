@@ -44,12 +44,7 @@ class Load:
         )
 
     def __sub__(self, other: "Load") -> "Load":
-        return Load(
-            self.speed - other.speed,
-            self.in_flight - other.in_flight,
-            self.own - other.own,
-            self.damped - other.damped,
-        )
+        return self + Load(-other.speed, -other.in_flight, -other.own, -other.damped)
 
     @property
     def unseen(self) -> float:
