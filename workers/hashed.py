@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from hogbatch.kernels.contract import UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.hash_tables import HashTables
-from hogbatch.workers.compute.teams import cut
 from hogbatch.workers.compute.thread_state import ThreadState, thread_state
 
 if TYPE_CHECKING:
@@ -145,8 +145,15 @@ class HashedLayer:
         with ThreadPoolExecutor(threads) as pool:
 
             def run_parts(function: Callable[[int, int], None], count: int) -> None:
-                list(pool.map(lambda part: function(*part), cut(count, 1, threads)))
+                list(pool.map(function, *_parts(count, threads)))
 
             built = self._tables.build(plan, run_parts)
         with self._condition:
             self._tables.swap(built)
+
+
+def _parts(count: int, parts: int) -> tuple[list[int], list[int]]:
+    """Divide [0, count) into `parts` ranges; return their starts and their stops."""
+    edges = [count * part // parts for part in range(parts + 1)]
+    pairs = list(pairwise(edges))
+    return [first for first, _ in pairs], [last for _, last in pairs]
