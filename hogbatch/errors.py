@@ -3,6 +3,8 @@
 A message is one sentence: what was got, what was expected, where, and what to do.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
@@ -61,3 +63,15 @@ class DeviceError(HogbatchError):
     """A device is missing, or failed in a way that only a new process can recover from."""
 
     exit_code = 12
+
+
+@contextmanager
+def needs_package(what: str, package: str, extra: str) -> Iterator[None]:
+    """Convert an ImportError to a UsageError: `what` needs `package`, which is in an `extra`."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(
+            f"{what} needs the package {package}, which cannot be imported ({error}): "
+            f"pip install 'hogbatch[{extra}]'"
+        ) from error

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from hogbatch.errors import SaveError, UsageError
-from hogbatch.export.graph import Graph
+from hogbatch.errors import SaveError, needs_package
 from hogbatch.export.numpy_program import program
 from hogbatch.export.outputs import graph_of
 from hogbatch.machine.files import replace_file
@@ -25,20 +24,14 @@ def export(model_path: str, form: str, output: str | None = None) -> Path:
     path = default if output is None else Path(os.path.expanduser(output))
     about = {"hogbatch": version(), **model.about}
     graph = graph_of(model)
-    content = program(graph, about).encode() if form == "numpy" else _onnx(graph, about)
+    if form == "numpy":
+        content = program(graph, about).encode()
+    else:
+        with needs_package("--to onnx", "onnx", "export"):
+            from hogbatch.export.onnx_file import onnx_bytes
+        content = onnx_bytes(graph, about)
     try:
         replace_file(path, [content])
     except OSError as error:
         raise SaveError(f"{path}: cannot write the model: {error.strerror or error}") from None
     return path
-
-
-def _onnx(graph: Graph, about: dict[str, str]) -> bytes:
-    try:
-        from hogbatch.export.onnx_file import onnx_bytes  # here: the package onnx is an extra
-    except ImportError as error:
-        raise UsageError(
-            f"--to onnx needs the package onnx, which cannot be imported ({error}): "
-            "pip install 'hogbatch[export]'"
-        ) from None
-    return onnx_bytes(graph, about)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.sets import SetName
-from hogbatch.errors import DataError, HogbatchError, UsageError
+from hogbatch.errors import DataError, HogbatchError, UsageError, needs_package
 from hogbatch.events.names import MODEL, REPORT
 from hogbatch.events.state import RunState
 from hogbatch.machine.files import replace_file
@@ -44,13 +44,8 @@ def write_report(run_dirs: Sequence[Path], output: Path | None, read_data: "Read
     # No warnings about the user's settings and font cache, which have no effect on a report.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     os.environ.pop("MPLBACKEND", None)  # Matplotlib cannot be imported if it is invalid
-    try:
+    with needs_package("a report", "matplotlib", "report"):
         from hogbatch.views.report.page import page
-    except ImportError as error:
-        raise UsageError(
-            f"a report needs the package matplotlib, which cannot be imported ({error}): "
-            "pip install 'hogbatch[report]'"
-        ) from error
     named = zip(run_dirs, distinct_names(run_dirs), strict=True)
     runs = [read_run(run_dir, name, read_data) for run_dir, name in named]
     try:

@@ -9,7 +9,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Final, Self
 
-from hogbatch.errors import UsageError
+from hogbatch.errors import needs_package
 from hogbatch.events.event import AnyEvent, Evaluation
 from hogbatch.events.names import METRICS, MLFLOW_RUN, MODEL, TENSORBOARD, WANDB, WANDB_RUN
 from hogbatch.events.records import IntervalSpeed, WorkerRecord
@@ -35,13 +35,8 @@ CLASSES: Final = {  # their modules and names
 def tracker_class(name: str) -> Callable[[RunStart], Tracker]:
     """Import the tracker `name`; UsageError if its package cannot be imported."""
     module, own = CLASSES[name]
-    try:
+    with needs_package(f"log {name}", name, name):
         found: Callable[[RunStart], Tracker] = getattr(import_module(module), own)
-    except ImportError as error:
-        raise UsageError(
-            f"log {name} needs the package {name}, which cannot be imported ({error}): "
-            f"pip install 'hogbatch[{name}]'"
-        ) from error
     return found
 
 
