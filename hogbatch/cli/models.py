@@ -108,17 +108,12 @@ def _data_file(options: argparse.Namespace) -> "DataFile":
     from hogbatch.data.cache import DataCache
     from hogbatch.model.prediction import DataFile
 
-    def print_note(line: str) -> None:
-        print(f"hogbatch: note: {line}", file=sys.stderr)
-
-    bad_lines = flag_value("bad_lines", options.bad_lines)
-    cache = DataCache.of(options.data_cache)
     return DataFile(
         options.data,
         flag_value("label", options.label),
         options.header,
-        cache,
-        print_note,
-        bad_lines,
+        DataCache.of(options.data_cache),
+        lambda line: print(f"hogbatch: note: {line}", file=sys.stderr),
+        flag_value("bad_lines", options.bad_lines),
         options.sample_weight,
     )

@@ -1,6 +1,5 @@
 """`hogbatch simulate`: a forecast for given workers."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Final
@@ -9,7 +8,6 @@ from hogbatch.cli.parser import Parser, Usage, whole
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.effect import POLICY_OF, expect_effect, without_policy
 from hogbatch.config.sources import merge_sources
-from hogbatch.config.train import TrainConfig
 
 MOST: Final = 10**12  # rows, seeds
 DEFAULT_S = 10.0  # of training, if no flag ends the run
@@ -28,7 +26,19 @@ def simulate(arguments: Sequence[str]) -> int:
     options = _simulate_parser().read(arguments)
     settings = {name: value for name, value in vars(options).items() if name in SETTINGS}
     config = merge_sources({"data": "simulated", **settings})
-    _print_forecast(config, options)
+    import msgspec
+
+    from hogbatch.simulate.forecast import forecast, table
+    from hogbatch.simulate.speed import parse_workers
+
+    if config.epochs is None and config.max_seconds is None:
+        config = replace(config, max_seconds=DEFAULT_S)
+    expect_effect(without_policy(config))
+    found = forecast(config, parse_workers(options.workers), options.rows, options.seed)
+    if options.json:
+        print(msgspec.json.encode(asdict(found)).decode())
+    else:
+        print(*table(found), sep="\n")
     return 0
 
 
@@ -59,19 +69,3 @@ def _simulate_parser() -> Parser:
     add_flags(parser, SETTINGS)
     parser.output.add_argument("--json", action="store_true", help="all results as JSON")
     return parser
-
-
-def _print_forecast(config: TrainConfig, options: Namespace) -> None:
-    import msgspec
-
-    from hogbatch.simulate.forecast import forecast, table
-    from hogbatch.simulate.speed import parse_workers
-
-    if config.epochs is None and config.max_seconds is None:
-        config = replace(config, max_seconds=DEFAULT_S)
-    expect_effect(without_policy(config))
-    found = forecast(config, parse_workers(options.workers), options.rows, options.seed)
-    if options.json:
-        print(msgspec.json.encode(asdict(found)).decode())
-    else:
-        print(*table(found), sep="\n")
