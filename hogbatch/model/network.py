@@ -200,17 +200,8 @@ class Network:
     def layer_views(self) -> tuple[LayerView, ...]:
         """Return the dense layers in the form that kernels take."""
         tensors = self.tensors()[-2 * len(self.layers) :]
-        return tuple(
-            LayerView(
-                weight.offset,
-                bias.offset,
-                *(weight.stored[::-1] if layer.output_major else weight.stored),
-                layer.width,
-                ACTIVATIONS[layer.activation],
-                int(layer.output_major),
-            )
-            for layer, weight, bias in zip(self.layers, tensors[::2], tensors[1::2], strict=True)
-        )
+        layers = zip(self.layers, tensors[::2], tensors[1::2], strict=True)
+        return tuple(_view(*layer) for layer in layers)
 
     def placed_backbone(self) -> tuple[PlacedLayer, ...]:
         """Return the layers of the backbone with the places of their tensors; () if it is None."""
@@ -282,3 +273,17 @@ class Network:
             for index, layer in enumerate(self.layers)
             for name, shape in layer.tensors().items()
         }
+
+
+def _view(layer: DenseLayer, weight: Tensor, bias: Tensor) -> LayerView:
+    """Return the arguments of kernels for `layer`."""
+    fan_in, fan_out = weight.stored[::-1] if layer.output_major else weight.stored
+    return LayerView(
+        weights=weight.offset,
+        bias=bias.offset,
+        fan_in=fan_in,
+        fan_out=fan_out,
+        width=layer.width,
+        activation=ACTIVATIONS[layer.activation],
+        output_major=int(layer.output_major),
+    )
