@@ -298,13 +298,6 @@ def condition_of(run: RunState, running: bool | None, crash: str | None = None) 
     unseen = "" if running else "whether its process runs cannot be seen from this machine"
     if run.trains:
         return Condition("training", unseen)
-    return Condition("waiting", unseen or _awaited(run.present))
-
-
-def _awaited(workers: list[ObservedWorker]) -> str:
-    """What a run with these workers waits for before it trains, such as "for workers"."""
-    if not workers:
-        return "for workers"
-    if any(worker.state == "compiles" for worker in workers):
-        return "for workers that compile their kernels"
-    return "for workers to be ready"
+    compiles = any(worker.state == "compiles" for worker in run.present)
+    awaited = " that compile their kernels" if compiles else " to be ready" if run.present else ""
+    return Condition("waiting", unseen or f"for workers{awaited}")

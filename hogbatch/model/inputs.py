@@ -42,9 +42,3 @@ def as_inputs(rows: Any, features: int, known: Sequence[str]) -> RawInputs:
             f"got {inputs.indices.min()} to {inputs.indices.max()}"
         )
     return inputs
-
-
-def to_float32(inputs: Inputs) -> Inputs:
-    """Convert stored values to float32; those beyond its range become infinite."""
-    with np.errstate(over="ignore"):
-        return inputs._replace(values=np.asarray(inputs.values, np.float32))

@@ -34,7 +34,7 @@ from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED, Floats
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
-from hogbatch.model.inputs import as_inputs, slice_lists, to_float32
+from hogbatch.model.inputs import as_inputs, slice_lists
 from hogbatch.model.label_vectors import LabelVectors, NearestRows
 from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
@@ -239,11 +239,8 @@ class Model:
                 "an approximate ranking needs Numba, and a model with label vectors that is not an "
                 "ensemble"
             )
-
-        def inputs_of_last(rows: Inputs) -> Floats:
-            return hidden(self.layers, rows).dense
-
-        return Shortlist(inputs_of_last, (last.weights, last.bias), vectors, self.nearest_rows)
+        known = (last.weights, last.bias), vectors, self.nearest_rows
+        return Shortlist(lambda rows: hidden(self.layers, rows).dense, *known)
 
     def network_scores(self, rows: Inputs, out: Floats) -> None:
         """Compute the network's scores[B, C] of scaled rows, if possible at once."""
@@ -265,7 +262,9 @@ class Model:
                 size = min(size, max(1, MAX_PRODUCTS // max(stored, self.network.outputs)))
         for start in range(0, count(rows), size):
             unscaled = between(rows, start, start + size)
-            part = to_float32(scaled(unscaled, self.scaler))
+            part = scaled(unscaled, self.scaler)
+            with np.errstate(over="ignore"):  # what is beyond the range becomes infinite
+                part = part._replace(values=np.asarray(part.values, np.float32))
             expect_in_range(unscaled, part, start)
             yield start, part
 

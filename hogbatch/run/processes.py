@@ -23,7 +23,8 @@ def open_planes(
     with ExitStack() as cleanup:
         router = Router(run_dir)
         cleanup.callback(router.close)
-        published = PublishedSegments(segments.fingerprint, segments.features, segments.by_name)
+        named = {"data": segments.data, "shared": segments.shared}
+        published = PublishedSegments(segments.fingerprint, segments.features, named)
         cleanup.callback(published.close)
         run_lock.publish(
             Address(

@@ -145,11 +145,6 @@ class RunSegments:
         self.data.close()
         self.shared.close()
 
-    @property
-    def by_name(self) -> dict[str, Segment]:
-        """Return the segments under the names that workers know."""
-        return {"data": self.data, "shared": self.shared}
-
     def as_views(self, data: LoadedData) -> LoadedData:
         """Return `data` with its sets as views of shared memory, so that only one copy remains."""
         return replace(data, sets=dataset.sets_of(self.data, self.features), in_logs=None)
