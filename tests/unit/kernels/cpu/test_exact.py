@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, ROWS, SKIPPED, SOFTMAX, TOTALS, smoothed
 from hogbatch.kernels.cpu.exact import BLOCK, TOGETHER
 from hogbatch.kernels.reference import NUMPY_KERNELS
+from tests.support.executor_runs import scores_of
 from tests.support.kernel_cases import FORMS
 from tests.support.pairs import pairs
 from tests.support.stored_scores import assert_stored, both_forms
@@ -28,7 +29,7 @@ SIZES = {  # classes, rows
 
 def expected(case):
     """The totals, by the reference."""
-    totals, scores = np.zeros(TOTALS), case.executor().scores(case.inputs, case.order)
+    totals, scores = np.zeros(TOTALS), scores_of(case.executor(), case.inputs, case.order)
     NUMPY_KERNELS.loss_and_metrics(case.loss, case.labels, case.order, case.classes, scores, totals)
     totals[ROWS] = len(case.order)
     return totals
@@ -51,7 +52,7 @@ def test_losses_and_metrics_are_those_of_all_scores(loss, sparse, size):
     classes, rows = SIZES[size]
     case = WideCase(loss, sparse=sparse, hidden=(20, 33), classes=classes)
     case.order = np.random.default_rng(1).integers(0, 30, rows)
-    before, scores = case.params.copy(), case.executor().scores(case.inputs, case.order)
+    before, scores = case.params.copy(), scores_of(case.executor(), case.inputs, case.order)
     for stored in both_forms(len(case.inputs.dense) or len(case.inputs.indptr) - 1, classes):
         case.totals[:] = 0
         assert_allclose(case.evaluate(stored), expected(case), rtol=1e-5)

@@ -14,6 +14,7 @@ from hogbatch.kernels.cpu import network as compiled
 from hogbatch.kernels.dropout import Dropout
 from tests.support import plain_sgd
 from tests.support.compiled_networks import FEATURES, HIDDEN, RATES, Case
+from tests.support.executor_runs import scores_of
 from tests.support.kernel_cases import FORMS, toarray
 from tests.support.pairs import pairs
 from tests.support.stored_scores import assert_stored, both_forms
@@ -56,7 +57,7 @@ def test_a_lease_evaluates_as_the_reference(loss, sparse):
     start, totals = fast.params.copy(), slow.totals
     slow.executor().evaluate_batch(slow.inputs, slow.labels, slow.order, slow.loss, totals)
     totals[ROWS] = len(slow.order)
-    scores = slow.executor().scores(slow.inputs, slow.order)
+    scores = scores_of(slow.executor(), slow.inputs, slow.order)
     for stored in both_forms(SET, slow.classes):
         fast.totals[:] = 0
         assert_allclose(fast.evaluate(stored), totals, rtol=1e-5)
