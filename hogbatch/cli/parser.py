@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -68,12 +69,8 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     """A type for `add_argument`: a whole number from `least` to `most`."""
 
     def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            pass
-        else:
-            if least <= value <= most:
+        with suppress(ValueError):
+            if least <= (value := int(text)) <= most:
                 return value
         raise argparse.ArgumentTypeError(
             f"expected a whole number from {least} to {most}; got {text!r}"

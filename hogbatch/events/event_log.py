@@ -123,12 +123,10 @@ def last_state(file: BinaryIO) -> tuple[RunState, int]:
     So it is also with a state of another version of hogbatch, which may have other values.
     """
     file.seek(_find_last(f'\n{{"event": "{STATE}"'.encode(), file) + 1)
-    try:
+    with suppress(ValueError, KeyError, TypeError, msgspec.ValidationError):  # an incomplete line
         found = json.loads(file.readline())
         if found["event"] == STATE and found["of"] == version():
             return msgspec.convert(found[STATE], RunState), file.tell()
-    except (ValueError, KeyError, TypeError, msgspec.ValidationError):  # an incomplete line
-        pass
     return RunState(), 0
 
 

@@ -44,7 +44,6 @@ def read_environment(root: Path = ROOT) -> dict[str, Any]:
 
 def installed(package: str) -> str | None:
     """The version of an installed package; None if it is not installed."""
-    try:
+    with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    return None

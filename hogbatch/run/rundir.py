@@ -116,11 +116,9 @@ class RunDirectory:
 
     def expect_in_place(self) -> None:
         """SaveError if `path` is no longer the directory that was locked."""
-        try:
+        with suppress(OSError):
             if os.path.samestat(self.path.stat(), os.fstat(self._descriptor)):
                 return
-        except OSError:
-            pass
         raise SaveError(
             f"{self.path}: cannot save: the run directory was removed, moved or replaced"
         )

@@ -1,6 +1,6 @@
 """Decides about what was read: values in, verdict out. Nothing here reads the machine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -178,9 +178,4 @@ def packages(versions: Mapping[str, str | None], errors: Mapping[str, str]) -> V
             "hogbatch cannot train; install versions that work together: "
             f"pip install --force-reinstall {' '.join(REQUIRED)}",  # so that pip adapts all of them
         )
-    return ok(listed(versions, REQUIRED))
-
-
-def listed(versions: Mapping[str, str | None], names: Sequence[str]) -> str:
-    """The installed ones of the packages `names`, with their versions."""
-    return ", ".join(f"{name} {versions[name]}" for name in names if versions.get(name))
+    return ok(", ".join(f"{name} {versions[name]}" for name in REQUIRED))

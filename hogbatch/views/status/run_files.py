@@ -101,10 +101,9 @@ class RunFollower:
 
     def _elsewhere(self) -> Path | None:
         """Where the results are that could not be saved in the directory, if there are any."""
-        try:
+        with suppress(OSError):
             return Path(os.readlink(self._dir / ELSEWHERE))
-        except OSError:
-            return None
+        return None
 
     def _is_running(self) -> bool | None:
         """Look for the coordinator; None if it cannot be seen from here."""
@@ -115,10 +114,9 @@ class RunFollower:
     def _crash(self) -> str | None:
         """The crash report of the last life of the coordinator, if there is one."""
         path, started = self._dir / CRASH, self._run.started
-        try:
+        with suppress(OSError):
             return str(path) if started and path.stat().st_mtime >= started.at else None
-        except OSError:
-            return None
+        return None
 
 
 def read_summary(run_dir: Path) -> dict[str, Any] | None:
