@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -73,7 +72,9 @@ class ServerHost:
         self._buffers: ExchangeBuffers | None = None
         self._stopping = False
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._data = _data_segment(start, data)
+        self._data = Segment.create("data", decode_start(start).data)  # inherited by the process
+        self._data.memory[:] = data
+        self._data.make_read_only()
         self._thread = threading.Thread(
             target=self._run, args=(theirs, their_relay, start, started), daemon=True
         )
@@ -194,9 +195,12 @@ class ServerHost:
         """
         try:
             fds = [theirs.fileno(), their_relay.fileno(), self._data.fd]
+            # -P: modules in the working directory must not shadow ours
+            command = [sys.executable, "-P", "-m", "hogbatch.cluster.server"]
+            command += ["--inherited", ",".join(map(str, fds)), "--run-dir", str(self._run_dir)]
             with (self._run_dir / LOG).open("ab") as log:
                 self._process = subprocess.Popen(
-                    _command(self._run_dir, fds),
+                    [*command, "--launched", str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -261,18 +265,3 @@ class ServerHost:
                 failure = peer(self._number, self._version, write.target, array, write.note)
             with suppress(OSError):
                 self._relay.send(encode(Written(failure)))
-
-
-def _data_segment(start: bytes, data: NDArray[np.uint8]) -> Segment:
-    """The segment of its data, which the process inherits."""
-    segment = Segment.create("data", decode_start(start).data)
-    segment.memory[:] = data
-    segment.make_read_only()
-    return segment
-
-
-def _command(run_dir: Path, fds: list[int]) -> list[str]:
-    # -P: modules in the working directory must not shadow ours
-    command = [sys.executable, "-P", "-m", "hogbatch.cluster.server", "--run-dir", str(run_dir)]
-    inherited = ",".join(map(str, fds))
-    return [*command, "--inherited", inherited, "--launched", str(os.getpid())]
