@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.losses import LOSSES, OfNumbers
 from hogbatch.config.lsh import defaults
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import (
@@ -134,8 +133,7 @@ def _examples(sizes: Sizes, rows: int, random: np.random.Generator) -> Examples:
 def _labels(sizes: Sizes, rows: int, random: np.random.Generator) -> Labels:
     outputs = sizes.widths[-1]
     if not sizes.labels:
-        count = rows * outputs if isinstance(LOSSES[sizes.loss], OfNumbers) else rows
-        return single_labels(random.integers(0, max(outputs, 2), count).astype(np.float32))
+        return single_labels(random.integers(0, max(outputs, 2), rows).astype(np.float32))
     indptr = np.arange(rows + 1, dtype=np.int64) * sizes.labels
     indices = _ranks(outputs, rows * sizes.labels, random).reshape(rows, -1)
     indices.sort(axis=1)
