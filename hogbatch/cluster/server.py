@@ -194,9 +194,10 @@ def serve(
         network = Network.described(*given)
         logs = [log_name(number) for number in range(len(requests))]
         directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
+        cache = DataCache.of(config.data_cache)
         own = None if start.parts is None else ServerRows(files_in(data), start.parts)
         segments = RunSegments(
-            data if own is None else _read(own, config, dealer),
+            data if own is None else while_alive(dealer, partial(own.read, cache)),
             _rows(start, config, own),
             network,
             OPTIMIZERS[config.optimizer].slots,
@@ -264,11 +265,6 @@ def _open_plane(start: ServerStart, buffers: ExchangeBuffers, relay: FrameSocket
         if start.plane == "nixl":
             raise UsageError(f"NIXL cannot be used: {why_not}")
     return RelayedPlane(relay, start.relay)
-
-
-def _read(own: ServerRows, config: TrainConfig, dealer: Dealer) -> Segment:
-    cache = DataCache.of(config.data_cache)
-    return while_alive(dealer, lambda: own.read(cache))
 
 
 def _rows(start: ServerStart, config: TrainConfig, own: ServerRows | None) -> TrainingRows:
