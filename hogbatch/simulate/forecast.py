@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from hogbatch.config.train import TrainConfig
-from hogbatch.coordinator.plan import Plan, StoppingCriteria
+from hogbatch.coordinator.plan import StoppingCriteria
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.errors import PolicyError
 from hogbatch.events.records import WorkerRecord
@@ -47,7 +47,17 @@ def forecast(
 
     All workers become ready together. PolicyError if the user's policy fails.
     """
-    plan = _plan(config, groups, rows)
+    stopping = StoppingCriteria(
+        epochs=epochs_for(config, rows),
+        max_seconds=config.max_seconds,
+        target_loss=None,
+        eval_seconds=math.inf,
+        keep="last",
+        wait_for_workers=math.inf,
+    )
+    limits, seconds = limits_for(config, rows), config.lease_ms / 1000
+    workers_in_all = sum(count for count, _ in groups)
+    plan = simulated_plan(stopping, limits, (rows, 0, 0), seconds, config.beta, workers_in_all)
     settings = PolicySettings(
         config.alpha,
         config.beta,
@@ -71,24 +81,6 @@ def forecast(
         for _, speed in groups
     ]
     return Forecast(totals.seconds, totals.rows, kinds, world.events)
-
-
-def _plan(config: TrainConfig, groups: list[tuple[int, Speed]], rows: int) -> Plan:
-    return simulated_plan(
-        StoppingCriteria(
-            epochs=epochs_for(config, rows),
-            max_seconds=config.max_seconds,
-            target_loss=None,
-            eval_seconds=math.inf,
-            keep="last",
-            wait_for_workers=math.inf,
-        ),
-        limits_for(config, rows),
-        (rows, 0, 0),
-        config.lease_ms / 1000,
-        config.beta,
-        start_with=sum(count for count, _ in groups),
-    )
 
 
 def table(result: Forecast) -> Iterator[str]:
