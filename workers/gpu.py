@@ -146,14 +146,13 @@ def main() -> None:
     options = arguments.parse_args()
     sys.setswitchinterval(SWITCH_S)
     if options.device == "host":
-        run(
-            options.run_dir, GpuEngine("gpu:host", lambda precision: HostDevice()), options.launched
-        )
+        engine = GpuEngine("gpu:host", lambda precision: HostDevice())
     elif options.device.isdecimal():
         ordinal = int(options.device)
         engine = GpuEngine(f"gpu:{ordinal}", partial(CudaDevice, ordinal))
-        run(options.run_dir, engine, options.launched)
-    arguments.error(f"--device must be a number or host; got {options.device!r}")
+    else:
+        arguments.error(f"--device must be a number or host; got {options.device!r}")
+    run(options.run_dir, engine, options.launched)
 
 
 if __name__ == "__main__":
