@@ -28,7 +28,7 @@ from hogbatch.wire.messages import Lease, Ready
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.merge_interval import MergeCost, MergeInterval
-from hogbatch.workers.exchange import ReplicaExchange, run_steps
+from hogbatch.workers.exchange import run_steps
 from hogbatch.workers.pipeline import Pipeline, choose_exchange
 from hogbatch.workers.profile import profile
 from hogbatch.workers.session import Post
@@ -97,12 +97,9 @@ class GpuEngine:
         self._measured = profile(self._trainer, assignment)
         self._replica = self._trainer.replica
         self._merge_interval = self._choose_exchange()
-        shared = assignment.model, assignment.fence, assignment.welcome.staleness_damping
-        observe = self._merge_interval.observe
-        exchange = ReplicaExchange(self._replica, *shared, observe, self._post)
-        exchange.start()
-        rest = exchange, self._merge_interval, self._post
+        rest = assignment, self._merge_interval, self._post
         self._pipeline = Pipeline(self._jobs, self._trainer, *rest)
+        self._pipeline.exchange.start()
 
     def _choose_exchange(self) -> MergeInterval:
         """Choose which parameters a merge transfers, and measure how long it takes."""

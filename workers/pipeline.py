@@ -84,19 +84,21 @@ def choose_exchange(
 class Pipeline:
     """Trains the leases in `jobs`; the change of an interval is merged while the next one trains.
 
-    `merge_interval` decides on the lengths of intervals.
+    `merge_interval` decides on the lengths of intervals. `exchange` is still to be run.
     """
 
     def __init__(
         self,
         jobs: SimpleQueue[Lease],
         trainer: ReplicaTrainer,
-        exchange: ReplicaExchange,
+        assignment: Assignment,
         merge_interval: MergeInterval,
         post: Post,
     ) -> None:
         self._jobs, self._trainer, self._replica = jobs, trainer, trainer.replica
-        self._exchange, self._merge_interval, self._post = exchange, merge_interval, post
+        self._merge_interval, self._post = merge_interval, post
+        shared = assignment.model, assignment.fence, assignment.welcome.staleness_damping
+        self.exchange = ReplicaExchange(trainer.replica, *shared, merge_interval.observe, post)
         self._device = trainer.device
         self._upcoming: Lease | None = None  # a lease that has been taken from `jobs`
         self._intervals: Iterator[Interval] = iter(())  # the rest of the lease in progress
@@ -160,7 +162,7 @@ class Pipeline:
         lease, trainer = interval.progress.lease, self._trainer
         trainer.follow(lease.epoch)
         if pull_needed:
-            self._exchange.before_pull()
+            self.exchange.before_pull()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
             yield Pause.COMPLETE
             self._begun = self._device.record_event()
@@ -188,21 +190,21 @@ class Pipeline:
         if not (yield from self._exchanged()):  # `trained` started from refused parameters
             yield Pause.COMPLETE
             self._replica.reset()
-            self._exchange.skip(trained)
+            self.exchange.skip(trained)
             return True
         ready = self._device.record_event()
         taken = self._replica.hand_over(rows)
         events = IntervalEvents(self._begun, self._trained, ended, ready, taken)
-        self._exchange.submit(trained, events)
+        self.exchange.submit(trained, events)
         self._begun = taken
         yield Pause.QUEUED
         return False
 
     def _exchanged(self) -> Generator[Any, None, bool]:
         """Wait until no merge is pending; return False if the last change was refused."""
-        if self._exchange.pending:
-            yield self._exchange.outcomes
-        return self._exchange.wait()
+        if self.exchange.pending:
+            yield self.exchange.outcomes
+        return self.exchange.wait()
 
     def _wait_for_exchange(self) -> Steps:
         if not (yield from self._exchanged()):
@@ -225,7 +227,7 @@ class Pipeline:
         yield from self._wait_for_exchange()
         progress.rows = interval.start - progress.lease.start
         progress.too_large = progress.lease.batch_size
-        self._exchange.skip(Interval(progress, interval.start, interval.start, last=True))
+        self.exchange.skip(Interval(progress, interval.start, interval.start, last=True))
         self._trainer.release()
 
     def _evaluate(self, lease: Lease) -> Steps:

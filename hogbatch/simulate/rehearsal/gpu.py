@@ -20,7 +20,7 @@ from hogbatch.simulate.worker import SimulatedEngine, SimulatedWorker
 from hogbatch.wire.messages import Failed, Lease, Ready, Welcome
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.merge_interval import MergeCost
-from hogbatch.workers.exchange import Pause, ReplicaExchange, Steps
+from hogbatch.workers.exchange import Pause, Steps
 from hogbatch.workers.pipeline import Pipeline, choose_exchange
 
 
@@ -60,10 +60,8 @@ class RehearsedGpu(SimulatedEngine):
         interval = choose_exchange(
             trainer, assignment, profile, self._merge_cost, densify=self._cost.densify
         )
-        shared = assignment.model, assignment.fence, welcome.staleness_damping
-        exchange = ReplicaExchange(trainer.replica, *shared, interval.observe, self._post)
-        pipeline = Pipeline(self._jobs, trainer, exchange, interval, self._post)
-        for steps in (pipeline.steps(), exchange.steps()):
+        pipeline = Pipeline(self._jobs, trainer, assignment, interval, self._post)
+        for steps in (pipeline.steps(), pipeline.exchange.steps()):
             self._run(steps)
         return 0.0, Ready(profile, merge=interval.cost)
 
