@@ -226,8 +226,12 @@ class ReplicaExchange:
                 self._skip_rows(interval)
         self._replica.fetch()
         self._fetched = others
-        self._count_costs(progress, events)
         device, alone = self._replica.device, others == pending.based_on
+        # From the last batch to the first one of the next interval. The training thread itself
+        # waits longer, because it queues batches in advance.
+        progress.merge_seconds += device.elapsed(events.ended, events.taken)
+        counted = self._replica.transfers.take()
+        progress.transfers.add(counted.bytes, counted.seconds)
         background = device.host_time() - began
         return _Outcome(finite, events.times(device, interval, background, alone=alone))
 
@@ -237,14 +241,6 @@ class ReplicaExchange:
 
     def _skip_rows(self, interval: Interval) -> None:
         interval.progress.totals[[ROWS, SKIPPED]] += interval.rows
-
-    def _count_costs(self, progress: LeaseProgress, events: IntervalEvents) -> None:
-        """Add the cost of a merge to its lease."""
-        # From the last batch to the first one of the next interval. The training thread itself
-        # waits longer, because it queues batches in advance.
-        progress.merge_seconds += self._replica.device.elapsed(events.ended, events.taken)
-        counted = self._replica.transfers.take()
-        progress.transfers.add(counted.bytes, counted.seconds)
 
     def _refuse(self) -> None:
         """Count a change that is not finite; HogbatchError after MAX_REFUSED in a row.

@@ -95,7 +95,8 @@ class FlatPart:
     def fetch(self) -> None:
         """Pull, unless `merge` has done so, and wait until it is done."""
         if self._queued is None:
-            self._queue(self._shared.nbytes, self._pull)
+            copy = self._device.queue_copy if self._pinned else self._device.copy_into
+            self._queue(self._shared.nbytes, partial(copy, self._pulled, self._shared))
         assert self._queued is not None
         nbytes, start, end = self._queued
         self._device.synchronize_event(end)
@@ -123,10 +124,6 @@ class FlatPart:
             arrays = self._seen, self._change, mapped, self._pulled
             add = partial(self._device.kernels.add, fraction, self._scale, *arrays)
             self._queue(2 * shared.nbytes, add)  # it is read and written
-
-    def _pull(self) -> None:
-        copy = self._device.queue_copy if self._pinned else self._device.copy_into
-        copy(self._pulled, self._shared)
 
     def _queue(self, nbytes: int, work: Callable[[], None]) -> None:
         start = self._device.record_event()
