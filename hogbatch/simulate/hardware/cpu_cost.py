@@ -100,7 +100,9 @@ class CpuCost:
         Of a team: its first phase, and the updates of the layers last to first.
         """
         if self._linear:
-            half = self._smt * self._linear_seconds(rows, stored) / 2
+            sparse, lines = self._cpu.sparse, LINE * self._touched(rows, LINE).by_others
+            seconds = rows * sparse.linear_row_seconds + stored * sparse.linear_value_seconds
+            half = self._smt * (seconds + lines * self._line_fetching()) / 2
             return half, half
         layers = range(len(self._workload.layers))
         passes = [self._passes(index, rows, stored, active, found) for index in layers]
@@ -250,12 +252,6 @@ class CpuCost:
         # The forward pass copies the weights and passes the gradient down with this copy.
         up = rows * per_row + active * hashed.active_seconds + arithmetic * 2 / 3 + loss
         return Passes(up, rows * per_row + active * per_active + arithmetic + loss)
-
-    def _linear_seconds(self, rows: int, stored: int) -> float:
-        sparse = self._cpu.sparse
-        lines = LINE * self._touched(rows, LINE).by_others
-        seconds = rows * sparse.linear_row_seconds + stored * sparse.linear_value_seconds
-        return seconds + lines * self._line_fetching()
 
     def _touched(self, rows: int, nbytes: float) -> Touched:
         """The features of `rows` rows, for each of which `nbytes` are in the private cache."""
