@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import ray
@@ -129,13 +129,6 @@ def _write(
 
 Actor: Any = ray.remote(concurrency_groups=GROUPS, max_restarts=0)(ServerActor)  # type: ignore[call-overload]
 Answer: Any = ray.remote(num_cpus=0)(answer)
-
-
-class Machine(NamedTuple):
-    """A machine of the cluster."""
-
-    cpus: int
-    gpus: int
 
 
 class RayServer:
@@ -311,12 +304,12 @@ def _connect(address: str) -> None:
         ) from None
 
 
-def _machines() -> list[Machine]:
-    """The machines with processors that are alive."""
+def _machines() -> list[tuple[int, int]]:
+    """The numbers of CPUs and GPUs of each machine with processors that is alive."""
     nodes: list[Any] = ray.nodes()  # type: ignore[no-untyped-call]
     found = [each["Resources"] for each in nodes if each["Alive"]]
-    machines = [Machine(int(each.get("CPU", 0)), int(each.get("GPU", 0))) for each in found]
-    return [each for each in machines if each.cpus > 0]
+    machines = [(int(each.get("CPU", 0)), int(each.get("GPU", 0))) for each in found]
+    return [(cpus, gpus) for cpus, gpus in machines if cpus > 0]
 
 
 def _place(size: int, resources: Mapping[str, int]) -> PlacementGroup:
