@@ -62,7 +62,7 @@ class SimulatedWorld(World):
         about_the_model = Quarantine, RollBack, Report, ShowMean, ShowKept, Keep
         self.actions = {
             **self.actions,
-            Revoke: lambda it: self._fences.update([it.number]),  # one more
+            Revoke: self._revoke,
             Record: self._record,
             **dict.fromkeys(about_the_model, lambda _: None),
         }
@@ -78,6 +78,9 @@ class SimulatedWorld(World):
 
     def fence(self, number: int) -> int:
         return self._fences[number]
+
+    def _revoke(self, command: Revoke) -> None:
+        self._fences[command.number] += 1
 
     def write_order(self, epoch: int, without: int) -> float:
         return self.rng.uniform(0, WORK_S)
