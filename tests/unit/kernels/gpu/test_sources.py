@@ -17,7 +17,7 @@ GPU = Path(sources.__file__).parent
 PROJECT = GPU.parents[2]
 KERNELS = {  # the extern "C" names of each source
     "backbone": (
-        *("take_patches", "add_patches", "pool", "pool_backward"),
+        *("look_up", "as_sparse", "take_patches", "add_patches", "pool", "pool_backward"),
         *("lstm_step", "lstm_step_backward"),
     ),
     "dense": (
