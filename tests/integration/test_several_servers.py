@@ -62,15 +62,11 @@ def train(job):
     return start
 
 
-@pytest.mark.parametrize(
-    ("plane", "merging"),
-    [("relay", ("--server-merge", "average", "--average", "on")), ("nixl", ())],
-    ids=["relay, averages", "nixl"],
-)
-def test_two_servers_train_one_model(job, train, main, plane, merging, missing):
+@pytest.mark.parametrize("plane", ["relay", "nixl"])
+def test_two_servers_train_one_model(job, train, main, plane, missing):
     if plane == "nixl" and (why := nixl.unavailable()):
         missing("nixl", why)
-    train("--epochs", 3, "--plane", plane, "--metric", "auc", "--threshold", "f1", *merging)
+    train("--epochs", 3, "--plane", plane, "--metric", "auc", "--threshold", "f1")
     assert job.finish() == 0
     summary = job.summary()
     found = json.loads(main("evaluate", job.run_dir / MODEL, "a9a", "--json").stdout)
@@ -79,7 +75,7 @@ def test_two_servers_train_one_model(job, train, main, plane, merging, missing):
         assert tested == pytest.approx(found[name], abs=1e-5), "from the scores of both"
     assert summary["validation"]["metric"] == "auc" and 0 < summary["threshold"] != 0.5
     assert summary["rows"] == 3 * ROWS and summary["servers"] == 2
-    assert summary["test"]["loss"] < (0.55 if merging else 0.40)  # 0.69 if untrained
+    assert summary["test"]["loss"] < 0.40
     assert {each["device"] for each in summary["workers"]} == {"server"}
     assert all(each["rows"] > 0 for each in summary["workers"])
     assert check_that_rows_are_trained_on_once(job) == 3
@@ -153,7 +149,6 @@ def test_status_and_report_show_the_workers_of_each_server(job, train, main):
     table = [line for line in lines if line.lstrip().startswith(("server-", "cpu-"))]
     names = ["server-0", "  cpu-0", "server-1", "  cpu-0"]
     assert [line[:10].rstrip() for line in table] == names
-    assert main("report", job.run_dir).returncode == 0, "of a run in progress"
 
     job.interrupt()
     for server in json.loads(main("status", job.run_dir, "--json").stdout)["workers"]:
@@ -167,6 +162,12 @@ def test_status_and_report_show_the_workers_of_each_server(job, train, main):
     assert main("report", job.run_dir).returncode == 0
     page = (job.run_dir / "report.html").read_text()
     assert page.count('class="beneath">cpu-0<') == 2
+
+
+def test_models_can_be_averaged_and_their_mean_kept(job, train):
+    train("--epochs", 2, "--server-merge", "average", "--average", "on")
+    assert job.finish() == 0
+    assert job.summary()["test"]["loss"] < 0.55  # 0.32 to 0.40 here; 0.69 if untrained
 
 
 def test_a_run_is_continued_on_several_servers_and_on_one_again(job):
