@@ -219,18 +219,22 @@ class ServerMerges(Merges):
         """
         if isinstance(message, ServerWorkers):
             return [Record(recorded(worker.name, message))]
-        current = self._is_current(message)
         self._unreachable = None
-        if current and isinstance(message, Connected | Reduced):
-            self._unreachable = self._find_unreachable(worker, message.unreachable)
-        if isinstance(message, Reduced) and current:
+        if not self._is_current(message):
+            return []
+        if isinstance(message, Connected | Reduced):
+            # A merge with a server that cannot be reached cannot succeed, so it counts as lost.
+            for key in self._participants:
+                if self.roster.attached[key].number == message.unreachable:
+                    self._unreachable = key, f"{worker.name} cannot reach it"
+        if isinstance(message, Reduced):
             if message.unreachable >= 0:
                 return []
             if message.collected is not None and not message.collected.finite:
                 return self._collect(list(self._participants), now)
             if message.collected is not None:
                 self._collected[worker.key] = message.collected
-        if not current or worker.key not in self._participants:
+        if worker.key not in self._participants:
             return []
         self._answers[worker.key] = message
         return self._next_step(now)
@@ -254,16 +258,6 @@ class ServerMerges(Merges):
         for key, collected in list(self._collected.items()):
             if not collected.finite and key in self._members and not self.poisoned:
                 yield key, "its model is not finite"
-
-    def _find_unreachable(self, worker: Worker, number: int) -> tuple[str, str] | None:
-        """The key of server `number`, which `worker` could not reach, and this reason; -1: none.
-
-        A merge with it cannot succeed, so it counts as lost.
-        """
-        for key in self._participants:
-            if self.roster.attached[key].number == number:
-                return key, f"{worker.name} cannot reach it"
-        return None
 
     def late(self, now: float) -> list[str]:
         patience = max(PATIENCE_S, PATIENCE_FACTOR * self._pace.seconds)
