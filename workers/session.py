@@ -87,14 +87,7 @@ class Session:
             raise UsageError(f"the coordinator, process {pid}, has ended") from None
         for fd in (self._wakeup, coordinator):
             self._end.watch(fd)
-        self._send(self._hello())
-        self._welcome_by = time.monotonic() + WELCOME_WITHIN_S
-        while coordinator not in self._end.wait(max(0.0, self._beat_at - time.monotonic())):
-            if self._send_due() or self._receive():
-                return
-
-    def _hello(self) -> Hello:
-        return Hello(
+        hello = Hello(
             device="gpu" if self._engine.device == "gpu" else "cpu",
             name=self._engine.label,
             threads=self._engine.threads,
@@ -102,6 +95,11 @@ class Session:
             package=version(),
             fingerprint=self._received.manifest.fingerprint,
         )
+        self._send(hello)
+        self._welcome_by = time.monotonic() + WELCOME_WITHIN_S
+        while coordinator not in self._end.wait(max(0.0, self._beat_at - time.monotonic())):
+            if self._send_due() or self._receive():
+                return
 
     def _send_due(self) -> bool:
         """Send results, and Goodbye or a Heartbeat when it is time; return True after Goodbye."""

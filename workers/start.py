@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import closing
 from pathlib import Path
 
 from hogbatch.errors import HogbatchError
@@ -23,15 +24,12 @@ def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
     check_limits()
     address = find(run_dir)
     received = attach_segments(address.store)
-    end = Dealer(address.control)
-    session = Session(end, received, engine)
-    signal.signal(signal.SIGTERM, lambda *_: session.leave())
-    # Ctrl-C in the terminal of the coordinator is handled by the coordinator.
-    signal.signal(signal.SIGINT, signal.SIG_IGN if launched else lambda *_: session.leave())
-    try:
+    with closing(Dealer(address.control)) as end:
+        session = Session(end, received, engine)
+        signal.signal(signal.SIGTERM, lambda *_: session.leave())
+        # Ctrl-C in the terminal of the coordinator is handled by the coordinator.
+        signal.signal(signal.SIGINT, signal.SIG_IGN if launched else lambda *_: session.leave())
         session.run()
-    finally:
-        end.close()
 
 
 def finish(error: BaseException) -> int:
