@@ -227,15 +227,11 @@ class TouchedRowsPart:
         rows = max(1, self._number(found))
         # The changes are added to separate memory that only has these rows.
         touched = self._device.to_device(np.arange(rows, dtype=np.int32))
-        trials = [
-            self._device.pinned((rows, table.params.shape[1]), np.float32) for table in self._tables
-        ]
-        mapped: list[Any] = [self._device.mapped(trial) for trial in trials]
-        for trial in trials:
-            trial[:] = 0
+        shapes = [(rows, table.params.shape[1]) for table in self._tables]
+        trials = [self._device.visible(shape, np.float32) for shape in shapes]
 
         def add() -> None:
-            for table, target in zip(self._tables, mapped, strict=True):
+            for table, (_, target) in zip(self._tables, trials, strict=True):
                 add_rows = self._device.kernels.add_rows
                 add_rows(TRIAL_WEIGHT, touched, found, table.change, target)
             self._device.synchronize()
