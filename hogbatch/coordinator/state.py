@@ -161,9 +161,7 @@ class Coordinator(Workforce):
 
         If only the test rows are left, it ends without their result, as was decided before.
         """
-        if self.phase == "test":
-            return self._end_run(now)
-        return [*self._keep_last(), *self._finish(Finish("failed", reason), now)]
+        return self._end_now(Finish("failed", reason), now)
 
     def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
         """Make all transitions between phases that are possible now, then hand out leases.
@@ -374,9 +372,12 @@ class Coordinator(Workforce):
 
     def _stop_here(self, now: float) -> list[Command]:
         """End an interrupted run now, while no worker writes the model."""
+        return self._end_now(Finish("stopped", self.ending.reason), now)
+
+    def _end_now(self, end: Finish, now: float) -> list[Command]:
         if self.phase == "test":
             return self._end_run(now)
-        return [*self._keep_last(), *self._finish(Finish("stopped", self.ending.reason), now)]
+        return [*self._keep_last(), *self._finish(end, now)]
 
     def _keep_last(self) -> list[Command]:
         """Keep the current model, if it is the one to keep and was trained on at least one row."""
