@@ -67,11 +67,6 @@ class CheckedJointPolicy(CheckedPolicy):
         return [replace(each, batch_size=int(each.batch_size)) for each in operations]
 
 
-def choose(name: str, settings: PolicySettings) -> BatchPolicy:
-    """Create the policy called `name`, or an instance of `module:Class`."""
-    return find(name)(settings)
-
-
 def find(name: str) -> Factory:
     """The class of the policy called `name`, or `module:Class`; UsageError if there is none."""
     if name in POLICIES:

@@ -12,7 +12,7 @@ from hogbatch.errors import PolicyError
 from hogbatch.events.records import WorkerRecord
 from hogbatch.machine.printable import rounded
 from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.choose import choose
+from hogbatch.policy.choose import find
 from hogbatch.run.defaults import DAMPED_COST, critical_batch
 from hogbatch.run.planning import epochs_for, limits_for
 from hogbatch.simulate.simulated_world import SimulatedWorld, engine_of, simulated_plan
@@ -65,7 +65,7 @@ def forecast(
         stale_cost=DAMPED_COST,
         rows_between_pauses=(rows, rows),
     )
-    world = SimulatedWorld(Coordinator(plan, choose(config.policy, settings)), seed)
+    world = SimulatedWorld(Coordinator(plan, find(config.policy)(settings)), seed)
     for count, speed in groups:
         for _ in range(count):
             world.start_worker(speed)

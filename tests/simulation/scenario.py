@@ -9,7 +9,7 @@ from hogbatch.coordinator.plan import Limits, Plan, StoppingCriteria
 from hogbatch.coordinator.saved_state import MAX_ROLLBACKS, SavedState
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import PolicySettings
-from hogbatch.policy.choose import choose
+from hogbatch.policy.choose import find
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed
 from tests.simulation.audit import InvariantViolation, check
@@ -55,7 +55,7 @@ class Scenario:
 
     def resumed(self, saved: SavedState | None) -> Coordinator:
         """A coordinator that continues from a checkpoint, or starts without one."""
-        policy = choose(self.policy, PolicySettings(beta=self.plan.beta))
+        policy = find(self.policy)(PolicySettings(beta=self.plan.beta))
         if saved is None:
             return Coordinator(self.plan, policy)
         return Coordinator.resumed(self.plan, policy, saved)

@@ -10,7 +10,7 @@ import pytest
 
 from hogbatch.errors import PolicyError, UsageError
 from hogbatch.policy.base import JointPolicy, Operation, PolicySettings, WorkerView
-from hogbatch.policy.choose import POLICIES, choose
+from hogbatch.policy.choose import POLICIES, find
 
 WORKER = WorkerView("cpu", 1, 1, 64, batch_size=5)
 
@@ -70,7 +70,7 @@ number = 3
 
 
 def own(name, **settings):
-    return choose(f"{__name__}:{name}", PolicySettings(**settings))
+    return find(f"{__name__}:{name}")(PolicySettings(**settings))
 
 
 def test_a_users_class_is_created_with_the_settings():
@@ -106,7 +106,7 @@ def test_what_cannot_be_a_policy_is_refused_in_one_sentence(tmp_path, monkeypatc
     (tmp_path / "leaving_policies.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError) as raised:
-        choose(name, PolicySettings())
+        find(name)(PolicySettings())
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
     assert str(raised.value).startswith("--policy")
@@ -165,6 +165,6 @@ def test_only_the_module_of_a_policy_is_imported_from_the_working_directory(tmp_
     (tmp_path / "no_such_package.py").write_text("raise SystemExit")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
-    choose("local_policies:Local", PolicySettings())
+    find("local_policies:Local")(PolicySettings())
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("no_such_package")

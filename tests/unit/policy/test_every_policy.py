@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from hogbatch.cli.main import main
 from hogbatch.policy.base import PolicySettings, WorkerView
-from hogbatch.policy.choose import POLICIES, choose
+from hogbatch.policy.choose import POLICIES, find
 from tests.support.property_tests import max_examples
 
 PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
@@ -35,7 +35,7 @@ def views(draw):
 @given(worker=views(), others=st.lists(views(), max_size=5))
 def test_sizes_are_within_the_limits_and_depend_on_the_arguments_alone(name, worker, others):
     others.sort(key=lambda view: view.updates)
-    policy = choose(name, PolicySettings())
+    policy = find(name)(PolicySettings())
     for ask in (lambda: policy.first_size(worker), lambda: policy.next_size(worker, others)):
         assert worker.smallest <= ask() <= worker.largest
         assert ask() == ask()

@@ -8,7 +8,7 @@ from benchmarks.common.job import WITHIN_S
 from hogbatch.errors import PolicyError
 from hogbatch.events.event import PolicyStopped
 from hogbatch.policy.base import JointPolicy, Operation, PolicySettings, WorkerView
-from hogbatch.policy.choose import choose
+from hogbatch.policy.choose import find
 from hogbatch.run import policy_limit
 from hogbatch.run.policy_limit import limited
 
@@ -59,7 +59,7 @@ def own(monkeypatch):
         monkeypatch.setattr(Mine, "waits", waits)
         monkeypatch.setattr(policy_limit, "LIMIT_S", 0.01 if waits else 60.0)
         recorded = []
-        return limited(choose(f"{__name__}:{name}", PolicySettings()), recorded.append), recorded
+        return limited(find(f"{__name__}:{name}")(PolicySettings()), recorded.append), recorded
 
     yield make
     Mine.released.set()
@@ -101,7 +101,7 @@ def test_if_all_that_trained_have_left_the_others_train(own):
 
 
 def test_policies_of_hogbatch_have_no_limit():
-    policy = choose("adaptive", PolicySettings())
+    policy = find("adaptive")(PolicySettings())
     assert limited(policy, print) is policy
 
 
