@@ -171,10 +171,8 @@ class Upstream:
 
     def _exchange(self, step: MergeStep) -> None:
         self._merges.abort()
-        self._background.exchanges.submit(self._carry_out, step)
-
-    def _carry_out(self, step: MergeStep) -> Event:
-        return partial(self._state.exchanged, step, self._merges.carry_out(step))
+        merges, exchanged = self._merges, self._state.exchanged
+        self._background.exchanges.submit(lambda: partial(exchanged, step, merges.carry_out(step)))
 
 
 def serve(
@@ -270,7 +268,8 @@ def _open_plane(start: ServerStart, buffers: ExchangeBuffers, relay: FrameSocket
 def _rows(start: ServerStart, config: TrainConfig, own: ServerRows | None) -> TrainingRows:
     known = start.features, start.fingerprint, config.seed
     if own is not None:
-        return TrainingRows(own.train_rows, *known, mean_square=start.mean_square, parts=own.parts)
+        rows = sum(count for _, count in own.parts)
+        return TrainingRows(rows, *known, mean_square=start.mean_square, parts=own.parts)
     plan = start.plan
     evaluated = max(plan.validation_rows, plan.test_rows)
     return TrainingRows(plan.train_rows, *known, start.mean_square, evaluated=evaluated)

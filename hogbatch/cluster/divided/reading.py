@@ -256,10 +256,6 @@ class ServerRows:
                 starts = list(accumulate(sizes, initial=0))
                 self._starts[name] = starts, dict(zip(own, local, strict=False))
 
-    @property
-    def train_rows(self) -> int:
-        return sum(rows for _, rows in self.parts)
-
     def read(self, cache: DataCache | None) -> Segment:
         """Read the files, one after the other, into a new segment.
 
