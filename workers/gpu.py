@@ -70,7 +70,11 @@ class GpuEngine:
         try:
             device = self._make_device(self._assignment.welcome.precision)
             try:
-                self._prepare_device(device)
+                if shortage := memory_shortage(device, partial(self._set_up, device)):
+                    raise HogbatchError(
+                        f"{device.name} has too little memory for this network: {shortage}; "
+                        "free memory there, or train without this worker"
+                    )
                 self._prepared.put(self._measured.profile)
                 report_error = self._post
                 run_steps(self._pipeline.steps())
@@ -78,15 +82,6 @@ class GpuEngine:
                 raise DeviceError(f"{device.name} has failed: {failure}") from failure
         except BaseException as error:
             report_error(error)
-
-    def _prepare_device(self, device: Device) -> None:
-        """Set up; HogbatchError if the memory is too small for the model and its replica."""
-        shortage = memory_shortage(device, partial(self._set_up, device))
-        if shortage is not None:
-            raise HogbatchError(
-                f"{device.name} has too little memory for this network: {shortage}; "
-                "free memory there, or train without this worker"
-            )
 
     def _set_up(self, device: Device) -> None:
         device.enter()
