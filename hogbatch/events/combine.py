@@ -122,18 +122,11 @@ def _sum_of_leases(earlier: LeaseDone | LeasesDone, lease: LeaseDone) -> LeasesD
         missed = earlier.staleness * earlier.updates + lease.staleness * lease.updates
         staleness = round(missed / max(1, updates), 4)
     summed = "merge_seconds", "transferred", "transfer_seconds", "busy_seconds"
-    return LeasesDone(
-        at=lease.at,
-        seconds=lease.seconds,
-        epoch=lease.epoch,
-        leases=(earlier.leases if isinstance(earlier, LeasesDone) else 1) + 1,
-        rows=earlier.row_count + lease.row_count,
-        worker=lease.worker,
-        batch_size=lease.batch_size,
-        updates=updates,
-        staleness=staleness,
-        **{name: _sum(getattr(earlier, name), getattr(lease, name)) for name in summed},
-    )
+    sums = {name: _sum(getattr(earlier, name), getattr(lease, name)) for name in summed}
+    sums |= {"rows": earlier.row_count + lease.row_count, "updates": updates}
+    leases = (earlier.leases if isinstance(earlier, LeasesDone) else 1) + 1
+    fields = structs.asdict(lease) | sums | {"staleness": staleness}
+    return LeasesDone(leases=leases, **fields)
 
 
 def _sum(one: float | None, other: float | None) -> Any:

@@ -57,7 +57,7 @@ class Ranking:
     ) -> None:
         self.rows = max(1, min(CELLS // powers.shape[1], rows))
         self._score = score
-        self._given = (_read_only(vectors), _read_only_rows(nearest), NEAREST), sums, powers
+        self._given = _sources(vectors, nearest), sums, powers
         # New memory for each block would take longer.
         self._space = np.empty((self.rows, powers.shape[1]), np.float32)
 
@@ -93,7 +93,7 @@ class Shortlist:
     ) -> None:
         self._hidden = hidden
         self._last = read_only(last[0]), read_only(last[1])
-        self._sources = _read_only(vectors), _read_only_rows(nearest), NEAREST
+        self._sources = _sources(vectors, nearest)
 
     def __call__(self, rows: Inputs, true: Lists, k: int) -> Ranked:
         """Rank labels of CSR rows; those of `true` are not needed."""
@@ -107,11 +107,10 @@ class Shortlist:
         return ranked
 
 
-def _read_only(vectors: LabelVectors) -> LabelVectors:
-    return LabelVectors(*map(read_only, vectors))
-
-
-def _read_only_rows(nearest: NearestRows | None) -> NearestRows:
-    """The rows, or none: kernels are compiled for one type."""
-    rows = NO_ROWS if nearest is None else nearest
-    return NearestRows(_read_only(rows.vectors), read_only(rows.indptr), read_only(rows.labels))
+def _sources(
+    vectors: LabelVectors, nearest: NearestRows | None
+) -> tuple[LabelVectors, NearestRows, int]:
+    """Arguments of kernels, which are compiled for one type, also without nearest rows."""
+    of_rows, *lists = NO_ROWS if nearest is None else nearest
+    own, rows = (LabelVectors(*map(read_only, each)) for each in (vectors, of_rows))
+    return own, NearestRows(rows, *map(read_only, lists)), NEAREST

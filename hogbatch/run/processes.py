@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 
@@ -20,12 +20,11 @@ def open_planes(
     run_dir: Path, segments: RunSegments, run_lock: RunLock
 ) -> Iterator[tuple[Router, PublishedSegments]]:
     """Open the control and data plane, and publish their addresses to workers."""
-    with ExitStack() as cleanup:
-        router = Router(run_dir)
-        cleanup.callback(router.close)
-        named = {"data": segments.data, "shared": segments.shared}
-        published = PublishedSegments(segments.fingerprint, segments.features, named)
-        cleanup.callback(published.close)
+    named = {"data": segments.data, "shared": segments.shared}
+    with (
+        closing(Router(run_dir)) as router,
+        closing(PublishedSegments(segments.fingerprint, segments.features, named)) as published,
+    ):
         run_lock.publish(
             Address(
                 run=run_dir.name,
