@@ -151,7 +151,10 @@ class RunState:
                 if event.seconds is not None:
                     self.seconds = event.seconds
             case events.LeaseDone() | events.LeasesDone():
-                self._credit(event)
+                self._worker(event.worker).credit(event)
+                self.trains = True
+                self.seconds = max(self.seconds, event.seconds)
+                self.rows.add(event.row_count, event.seconds)
             case events.Evaluation():
                 self._evaluated(event)
             case events.EvaluationBegins():
@@ -233,12 +236,6 @@ class RunState:
         self.rows.value = rows
         self.rows.begin(seconds)
         self._note(resumed.at, f"resumed from {resumed.checkpoint}")
-
-    def _credit(self, done: events.LeaseDone | events.LeasesDone) -> None:
-        self._worker(done.worker).credit(done)
-        self.trains = True
-        self.seconds = max(self.seconds, done.seconds)
-        self.rows.add(done.row_count, done.seconds)
 
     def _evaluated(self, evaluation: events.Evaluation) -> None:
         self._remember(evaluation)

@@ -93,13 +93,11 @@ def nvidia_driver(root: Path = ROOT) -> str | None:
 
 def nvidia_gpus(root: Path = ROOT) -> tuple[str, ...]:
     """Return the names of the GPUs that NVIDIA's kernel module lists; starts no process."""
-    names = []
+    names = list[str]()
     with suppress(OSError):
         for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
-            match = re.search(
-                r"^Model:\s*(\S.*?)\s*$", file.read_text(errors="replace"), re.MULTILINE
-            )
-            names += [match[1]] if match else []
+            text = file.read_text(errors="replace")
+            names += re.findall(r"^Model:\s*(\S.*?)\s*$", text, re.MULTILINE)[:1]
     return tuple(names)
 
 

@@ -112,7 +112,10 @@ def cpu_worker(sizes: RunSizes, threads: int, teams: int | None = None) -> Parts
     """
     working = (threads + 1) * _working_memory(sizes)
     if teams is not None and teams < threads:
-        working += teams * _team_memory(sizes)
+        dense = 0 if sizes.sparse else stored_width(sizes.network.features)
+        widths = dense + sum(stored_width(layer.width) for layer in sizes.network.layers)
+        # Activations and their gradients, which the threads of a team share.
+        working += teams * 2 * FLOAT * max(sizes.batch, TEAM_ROWS) * widths
     parts = {
         "optimizer state of threads": ((teams or threads) - 1) * sizes.thread_state,
         "working memory of threads": working,
@@ -226,13 +229,6 @@ def _working_memory(sizes: RunSizes) -> int:
         cells += gathered + 2 * sizes.batch * active + 12 * active
     cells += 3 * sizes.stored  # occurrences of features, in linked lists
     return FLOAT * (cells + network.features)  # heads of these lists
-
-
-def _team_memory(sizes: RunSizes) -> int:
-    """Return the bytes that the threads of a team share: activations and their gradients."""
-    dense = 0 if sizes.sparse else stored_width(sizes.network.features)
-    widths = dense + sum(stored_width(layer.width) for layer in sizes.network.layers)
-    return 2 * FLOAT * max(sizes.batch, TEAM_ROWS) * widths
 
 
 def _hash_tables(lsh: Lsh, outputs: int, threads: int) -> int:

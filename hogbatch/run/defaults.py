@@ -126,11 +126,6 @@ def epochs(rows: int) -> int:
     return max(EPOCHS, math.ceil(MIN_UPDATES * largest_cpu_batch(rows) / rows))
 
 
-def max_epochs(rows: int) -> int:
-    """Epochs after which a run ends if it has not reached its target loss."""
-    return MAX_PER_DEFAULT * epochs(rows)
-
-
 def patience(rows: int) -> int:
     """Epochs without a lower validation loss after which a run without another limit ends."""
     return max(EPOCHS, epochs(rows) // 4)

@@ -225,8 +225,8 @@ def epochs_for(config: TrainConfig, rows: int) -> int | None:
         return math.ceil(config.max_rows / rows)
     if config.epochs is not None or config.max_seconds is not None:
         return config.epochs
-    target = config.target_loss is not None
-    return recommend.max_epochs(rows) if target else recommend.epochs(rows)
+    most = 1 if config.target_loss is None else recommend.MAX_PER_DEFAULT
+    return most * recommend.epochs(rows)
 
 
 def limits_for(config: TrainConfig, rows: int, *, hashed: bool = False) -> Limits:

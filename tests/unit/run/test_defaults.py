@@ -4,9 +4,11 @@ import pytest
 
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.optimizers import OPTIMIZERS
+from hogbatch.config.train import TrainConfig
 from hogbatch.policy.limits import largest_cpu_batch
 from hogbatch.run import defaults
 from hogbatch.run.defaults import MAX_RATE, MIN_RATE
+from hogbatch.run.planning import epochs_for
 
 RATES = {name: spec.learning_rate for name, spec in OPTIMIZERS.items()}
 ADAPTIVE = [name for name, spec in OPTIMIZERS.items() if spec.adaptive]
@@ -68,7 +70,8 @@ def test_a_hashed_output_layer_has_rates_of_its_own():
 )
 def test_fewer_rows_have_more_epochs_and_smaller_batches(rows, batch, epochs, patience):
     assert (largest_cpu_batch(rows), defaults.epochs(rows)) == (batch, epochs)
-    assert (defaults.patience(rows), defaults.max_epochs(rows)) == (patience, 10 * epochs)
+    assert defaults.patience(rows) == patience
+    assert epochs_for(TrainConfig(target_loss=0.1), rows) == 10 * epochs
 
 
 def test_weight_decay_fades_out_as_rows_grow():
