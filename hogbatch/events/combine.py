@@ -43,7 +43,7 @@ class Combiner:
 
     def __init__(self, burst: float = BURST) -> None:
         """With an infinite `burst`, nothing is held back."""
-        self._burst = self._room = burst  # bytes
+        self._burst = self.room = burst  # bytes; what is written is subtracted from the room
         self._at = 0.0
         self._held: dict[Key, AnyEvent] = {}  # in the order of their last change
         self._started: Started | None = None
@@ -57,7 +57,7 @@ class Combiner:
             self._started = event
         # All rows until a checkpoint are before it, unless there are so many workers that each
         # checkpoint takes much more room than there is.
-        checkpoint = isinstance(event, CheckpointBegins) and self._room > -self._burst
+        checkpoint = isinstance(event, CheckpointBegins) and self.room > -self._burst
         if checkpoint or isinstance(event, Started | Resumed | Ended):
             return [*self.rest(), event]
         worker = getattr(event, "worker", None)
@@ -65,17 +65,14 @@ class Combiner:
 
     def due(self, at: float) -> list[AnyEvent]:
         """The events that were held back, if there is room at this time."""
-        self._room = min(self._burst, self._room + BYTES_PER_S * max(0.0, at - self._at))
+        self.room = min(self._burst, self.room + BYTES_PER_S * max(0.0, at - self._at))
         self._at = at
-        return self.rest() if self._room > 0 else []
+        return self.rest() if self.room > 0 else []
 
     def rest(self) -> list[AnyEvent]:
         """All events that were held back."""
         events, self._held = list(self._held.values()), {}
         return events
-
-    def take_room(self, size: int) -> None:
-        self._room -= size
 
     def _hold(self, key: Key, event: AnyEvent) -> None:
         earlier = self._held.pop(key, None)

@@ -106,7 +106,7 @@ class EventLog:
         except OSError as error:
             log.warning("%s: event logging has stopped: %s", self._file.name, error.strerror)
             self._stop()
-        self._combiner.take_room(len(line))
+        self._combiner.room -= len(line)
         return len(line)
 
     def _stop(self) -> None:

@@ -58,8 +58,7 @@ class Counter:
 
     def begin(self, seconds: float) -> None:
         """Measure speeds from training second `seconds` on."""
-        self.recent.clear()
-        self.recent.append((seconds, self.value))
+        self.recent = [(seconds, self.value)]
 
     def add(self, amount: int, seconds: float) -> None:
         """Add `amount` at training second `seconds`."""

@@ -131,17 +131,15 @@ class Snapshots:
         """
         while len(self._copies) < 2:
             self._copies.append(self._model.copy())
-        taken = next((copy for copy in self._copies if not self._in_use(copy)), None)
+        pending = self._checkpoint is not None and not self._checkpoint.done
+        used = self._last, self._written if pending else None
+        taken = next((copy for copy in self._copies if all(copy is not n for n in used)), None)
         if taken is None:
             taken = self._model.copy()
             self._copies.append(taken)
         else:
             taken.assign(self._model)
         return taken
-
-    def _in_use(self, copy: SharedModel) -> bool:
-        pending = self._checkpoint is not None and not self._checkpoint.done
-        return copy is self._last or (pending and copy is self._written)
 
     def roll_back(self) -> None:
         """Restore the model from the last snapshot; no worker may write it meanwhile."""

@@ -67,9 +67,11 @@ class RunFollower:
         elsewhere = self._elsewhere()
         if running is False:  # what it has written since the last read is complete now
             self._read()
-            self._read_end(elsewhere)
-        crash = self._crash() if running is False else None
-        condition = condition_of(self._run, running, crash)
+            if self._run.ended is None and elsewhere is not None:  # it could not log its end
+                with suppress(DataError):
+                    if summary := read_summary(elsewhere):
+                        self._run.ended = Ended(summary["status"], summary["reason"])
+        condition = condition_of(self._run, running, self._crash())
         return RunReport(self._dir, self._run, condition, elsewhere)
 
     def _read(self) -> None:
@@ -91,13 +93,6 @@ class RunFollower:
             return
         except OSError as error:
             raise DataError(f"{self._path}: cannot read the events: {error.strerror}") from None
-
-    def _read_end(self, elsewhere: Path | None) -> None:
-        """Read the end of a run that could not log it, as on a full disk, from its results."""
-        if self._run.ended is None and elsewhere is not None:
-            with suppress(DataError):
-                if summary := read_summary(elsewhere):
-                    self._run.ended = Ended(summary["status"], summary["reason"])
 
     def _elsewhere(self) -> Path | None:
         """Where the results are that could not be saved in the directory, if there are any."""

@@ -124,8 +124,7 @@ class Tracking:
         if (model := self._run.run_dir / MODEL).is_file():
             result["result/model"] = str(model)
         interrupted = isinstance(error, KeyboardInterrupt)
-        patience_s = INTERRUPTED_PATIENCE_S if interrupted else PATIENCE_S
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + (INTERRUPTED_PATIENCE_S if interrupted else PATIENCE_S)
         with suppress(KeyboardInterrupt):  # Ctrl-C ends the waiting
             for feed in self._feeds:
                 feed.put(result)
