@@ -62,10 +62,11 @@ def with_epochs(
     config: TrainConfig, data: LoadedData, execute: Execute, console: Console
 ) -> TrainConfig:
     """`config`, for many dense rows with the number of epochs that short runs need."""
-    train, network = data.train_sizes, network_for(config, data)
+    train = data.train_sizes
     many = not train.sparse and SMALL_ROWS <= train.rows <= MAX_DENSE_ROWS
-    tabular = not network.linear and with_recipe(config, data, network).recipe == "tabular"
-    if not (many and tabular) or changed(config, (*ENDS, "layers")):
+    if not many or changed(config, (*ENDS, "layers")):
+        return config
+    if with_recipe(config, data, network_for(config, data)).recipe != "tabular":
         return config
     console.busy("finding the number of epochs")
     settings = replace(short(config, data), epochs=SHORT_EPOCHS)

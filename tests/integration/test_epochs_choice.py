@@ -1,5 +1,8 @@
 """The number of epochs on many dense rows: short runs, what they decide, which runs have none."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -37,11 +40,19 @@ def best(monkeypatch):
     return choose
 
 
+@pytest.mark.slow
 def test_labels_of_noise_have_fewer_epochs_than_others(capfd):
     few = hogbatch.train(X, NOISE, **NUMBERS).summary["epochs"]
     many = hogbatch.train(X, Y, **NUMBERS | {"quiet": False}).summary["epochs"]
     assert few < 10 and 15 < many <= recipe.SHORT_EPOCHS
     assert f"epochs: {many:.0f}, by the validation losses of short" in capfd.readouterr().out
+
+
+def test_a_loss_near_the_lowest_one_is_enough():
+    losses = (0.7, None, 0.505, 0.502, 0.5, 0.6)
+    history = [{"epochs": n / 2, "validation_loss": loss} for n, loss in enumerate(losses)]
+    run: Any = SimpleNamespace(summary={"history": history})
+    assert recipe._epochs(run) == 1.5
 
 
 @pytest.mark.parametrize(("mean", "epochs"), [(0.2, 1), (1.6, 2), (np.inf, 20)])
