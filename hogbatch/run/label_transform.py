@@ -4,7 +4,6 @@ The error on training rows that are held out decides, in the unit of the labels.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -30,20 +29,15 @@ def with_better_labels(
     if data.train.rows < MIN_ROWS:
         return plain
     console.busy("comparing labels with their logarithms")
-    before, after = _errors(config, (plain, logs), execute)
+    settings = replace(short(config, plain), loss="squared", metric="rmse")
+    cases = [(settings, plain), (settings, logs)]
+    before, after = map(math.sqrt, mean_errors(cases, _square, execute, COMPARED, MOST_ROWS))
     better = after < MAX_RATIO * before
     console.say(
         f"label transform: {'log1p' if better else 'none'}; short runs have a validation rmse of "
         f"{figure(before)}, with log1p {figure(after)}"
     )
     return logs if better else plain
-
-
-def _errors(config: TrainConfig, kinds: Sequence[LoadedData], execute: Execute) -> list[float]:
-    """The validation errors of short runs with each kind of labels, in the unit of the labels."""
-    settings = replace(short(config, kinds[0]), loss="squared", metric="rmse")
-    cases = [(settings, data) for data in kinds]
-    return [math.sqrt(each) for each in mean_errors(cases, _square, execute, COMPARED, MOST_ROWS)]
 
 
 def _square(run: Run) -> float:

@@ -37,8 +37,10 @@ def with_better_recipe(
     if not _may_be_better(config, data):
         return config
     console.busy("comparing two recipes")
+    fast, tabular = (short(each, data) for each in (config, replace(config, recipe="tabular")))
+    cases = [(fast, data), (replace(tabular, epochs=SHORT_EPOCHS), data)]
     for fold in COMPARED:
-        before, after = _losses(config, data, execute, fold)
+        before, after = mean_errors(cases, _loss, execute, (fold,), MOST_ROWS)
         if not (better := after < MAX_RATIO * before):
             break
     console.say(
@@ -74,13 +76,6 @@ def with_epochs(
     epochs = max(1, round(min(best, SHORT_EPOCHS)))
     console.say(f"epochs: {epochs}, by the validation losses of short runs")
     return replace(config, epochs=epochs)
-
-
-def _losses(config: TrainConfig, data: LoadedData, execute: Execute, fold: int) -> list[float]:
-    """The validation losses of short runs with "fast" and with "tabular", which hold out `fold`."""
-    fast, tabular = (short(each, data) for each in (config, replace(config, recipe="tabular")))
-    cases = [(fast, data), (replace(tabular, epochs=SHORT_EPOCHS), data)]
-    return mean_errors(cases, _loss, execute, (fold,), MOST_ROWS)
 
 
 def _loss(run: Run) -> float:
