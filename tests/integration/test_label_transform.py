@@ -26,9 +26,9 @@ def ratio(monkeypatch):
     def choose(value):
         def errors(*_):
             compared.append(value)
-            return [1.0, value]
+            return [1.0, value**2]
 
-        monkeypatch.setattr(label_transform, "_errors", errors)
+        monkeypatch.setattr(label_transform, "mean_errors", errors)
         return compared
 
     return choose
