@@ -153,16 +153,13 @@ class ServersChannel(ProcessAdapter):
         if isinstance(message, Welcome):
             self._numbers[message.worker], place.name = worker, message.name
         if isinstance(message, Servers):
-            self._introduce(place.handle, message)
+            peers = {number: self.handle(self._numbers[number]) for number in message.numbers}
+            own = next(number for number, each in peers.items() if each is place.handle)
+            others = {number: each for number, each in peers.items() if each and number != own}
+            place.handle.introduce(own, message.version, others, encode(message))
         else:
             self._router.send(worker, message)
         return True  # that it cannot be reached is reported by its handle
-
-    def _introduce(self, handle: ServerHandle, servers: Servers) -> None:
-        peers = {number: self.handle(self._numbers[number]) for number in servers.numbers}
-        own = next(number for number, each in peers.items() if each is handle)
-        others = {number: each for number, each in peers.items() if each and number != own}
-        handle.introduce(own, servers.version, others, encode(servers))
 
     def close(self) -> None:
         for key in list(self._by_key):
