@@ -84,6 +84,8 @@ def _loss(run: Run) -> float:
 
 def _epochs(run: Run) -> float:
     """The first ones after which the validation loss was at most TOLERANCE above the lowest one."""
-    losses = [each["validation_loss"] or math.inf for each in run.summary["history"]]
-    best = next(n for n, loss in enumerate(losses) if loss <= (1 + TOLERANCE) * min(losses))
-    return float(run.summary["history"][best]["epochs"])
+    history = run.summary["history"]
+    found = (each["validation_loss"] for each in history)
+    losses = [math.inf if loss is None else loss for loss in found]
+    enough = min(losses) + TOLERANCE * abs(min(losses))  # losses may be negative
+    return float(next(history[n]["epochs"] for n, loss in enumerate(losses) if loss <= enough))

@@ -48,11 +48,14 @@ def test_labels_of_noise_have_fewer_epochs_than_others(capfd):
     assert f"epochs: {many:.0f}, by the validation losses of short" in capfd.readouterr().out
 
 
-def test_a_loss_near_the_lowest_one_is_enough():
-    losses = (0.7, None, 0.505, 0.502, 0.5, 0.6)
+@pytest.mark.parametrize(
+    ("losses", "epochs"),
+    [((0.7, None, 0.505, 0.502, 0.5, 0.6), 1.5), ((0, -1, -1.995, -2), 1.0), ((None, None), 0.0)],
+)
+def test_a_loss_near_the_lowest_one_is_enough(losses, epochs):
     history = [{"epochs": n / 2, "validation_loss": loss} for n, loss in enumerate(losses)]
     run: Any = SimpleNamespace(summary={"history": history})
-    assert recipe._epochs(run) == 1.5
+    assert recipe._epochs(run) == epochs
 
 
 @pytest.mark.parametrize(("mean", "epochs"), [(0.2, 1), (1.6, 2), (np.inf, 20)])
