@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from hogbatch.config.arguments import ArgumentGroup
 from hogbatch.config.flags import Group
 from hogbatch.config.suggest import meant
 from hogbatch.errors import UsageError
@@ -36,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     @cached_property
-    def output(self) -> argparse._ArgumentGroup:
+    def output(self) -> ArgumentGroup:
         """The arguments about the output."""
         return self.add_argument_group(Group.OUTPUT.value)
 
