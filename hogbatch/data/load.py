@@ -237,9 +237,7 @@ def prepare(
         validation_drawn="validation" in parts and raw.groups is None,
         values=features.values,
         input_shape=shape,
-        groups=raw.groups
-        if raw.groups is None or training is None
-        else raw.groups.of_rows(training),
+        groups=None if raw.groups is None else raw.groups.of_rows(training),
     )
     return data if given else _transformed(data, raw, others, parts, loss, label_transform)
 
