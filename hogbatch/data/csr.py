@@ -1,5 +1,6 @@
 """Operations on CSR arrays: row lookup, sorting, selecting rows, conversion to and from dense."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -50,6 +51,11 @@ def ascends(indptr: Pointers, indices: NDArray[np.int32]) -> bool:
         own = indices[start : start + BLOCK]
         falls += np.count_nonzero(own <= indices[start - 1 :][: len(own)])
     return bool(falls == 0)
+
+
+def joined(parts: Sequence[Pointers]) -> Pointers:
+    """The indptr of the rows of several matrices, one after another."""
+    return np.concatenate([[0], np.concatenate([np.diff(each) for each in parts])]).cumsum()
 
 
 def positions(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:

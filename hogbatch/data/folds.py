@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from hogbatch.config.sets import SetName
+from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.data.later import require_memory_for_copy
 from hogbatch.data.load import LoadedData
@@ -62,8 +63,7 @@ def _joined(parts: Sequence[Rows]) -> Rows:
     whole = type(parts[0])(*arrays)
     if not len(whole.indptr):
         return whole
-    lengths = np.concatenate([np.diff(each.indptr) for each in parts])
-    return whole._replace(indptr=np.concatenate([[0], np.cumsum(lengths)]))
+    return whole._replace(indptr=csr.joined([each.indptr for each in parts]))
 
 
 def rows_of(examples: Examples, rows: RowNumbers) -> Examples:

@@ -81,7 +81,7 @@ class SparseFormat:
         )
         if not usual:
             return None
-        part = SparsePart(view_of(buffers, (0, 0, 0), reached), RowSummary(*summary))
+        part = SparsePart(view_of(buffers, reached), RowSummary(*summary))
         if self._known_valid(part.rows, part.summary):
             return part
         return None if self._sort(part.rows).any() else part

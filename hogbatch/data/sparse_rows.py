@@ -33,17 +33,16 @@ class RowSummary(NamedTuple):
     listed: bool = True  # labels are indices and strictly ascending within each row
 
 
-def view_of(buffers: SparseRows, begin: Counts, end: Counts) -> SparseRows:
-    """View rows, labels and values from `begin` to `end`."""
-    rows, ends = slice(begin[0], end[0]), slice(begin[0], end[0] + 1)
-    labels, values = slice(begin[1], end[1]), slice(begin[2], end[2])
+def view_of(buffers: SparseRows, counts: Counts) -> SparseRows:
+    """View the first rows with these numbers of rows, labels and values."""
+    rows, labels, values = counts
     return SparseRows(
-        lines=buffers.lines[rows],
-        label_indptr=buffers.label_indptr[ends],
-        labels=buffers.labels[labels],
-        indptr=buffers.indptr[ends],
-        indices=buffers.indices[values],
-        values=buffers.values[values],
+        lines=buffers.lines[:rows],
+        label_indptr=buffers.label_indptr[: rows + 1],
+        labels=buffers.labels[:labels],
+        indptr=buffers.indptr[: rows + 1],
+        indices=buffers.indices[:values],
+        values=buffers.values[:values],
     )
 
 
@@ -64,18 +63,10 @@ def join(parts: Sequence[SparseRows]) -> SparseRows:
     """Concatenate the rows of all parts."""
     if len(parts) == 1:
         return parts[0]
-    sizes = [(len(part.lines), len(part.labels), len(part.values)) for part in parts]
-    rows, labels, values = map(sum, zip(*sizes, strict=True))
-    whole, begin = allocate((rows, labels, values)), (0, 0, 0)
-    for part, size in zip(parts, sizes, strict=True):
-        end = (begin[0] + size[0], begin[1] + size[1], begin[2] + size[2])
-        target = view_of(whole, begin, end)
-        target.lines[:], target.labels[:] = part.lines, part.labels
-        target.indices[:], target.values[:] = part.indices, part.values
-        target.label_indptr[1:] = part.label_indptr[1:] + begin[1]
-        target.indptr[1:] = part.indptr[1:] + begin[2]
-        begin = end
-    return whole
+    lines, _, labels, _, indices, values = map(np.concatenate, zip(*parts, strict=True))
+    label_indptr = csr.joined([part.label_indptr for part in parts])
+    indptr = csr.joined([part.indptr for part in parts])
+    return SparseRows(lines, label_indptr, labels, indptr, indices, values)
 
 
 def summary_of(rows: SparseRows, base: int) -> RowSummary:

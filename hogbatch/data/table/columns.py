@@ -254,8 +254,7 @@ def joined(parts: Sequence[Column]) -> Column:
         return first
     if all(isinstance(part, TextColumn) for part in parts):
         texts = [part for part in parts if isinstance(part, TextColumn)]
-        sizes = np.concatenate([np.diff(part.indptr) for part in texts])
-        indptr = np.concatenate(([0], np.cumsum(sizes)))
+        indptr = csr.joined([part.indptr for part in texts])
         used = [part.characters[part.indptr[0] : part.indptr[-1]] for part in texts]
         return TextColumn(np.concatenate(used), indptr)
     if all(isinstance(part, NumberColumn) or part.missing.all() for part in parts):
