@@ -71,8 +71,10 @@ def cells(indptr: Pointers, rows: Pointers) -> tuple[Pointers, Pointers]:
     return rows_of(taken), places
 
 
-def rows(inputs: RawInputs, chosen: Pointers) -> RawInputs:
-    """Copy the rows `chosen` of dense or CSR inputs, in that order."""
+def rows(inputs: RawInputs, chosen: Pointers | None) -> RawInputs:
+    """Copy the rows `chosen` of dense or CSR inputs, in that order; None: all, not copied."""
+    if chosen is None:
+        return inputs
     if not len(inputs.indptr):
         return raw_inputs(inputs.dense[chosen])
     indptr, places = positions(inputs.indptr, chosen)

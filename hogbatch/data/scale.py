@@ -69,7 +69,7 @@ class Scaler:
             return dense_inputs(_to_float32(inputs, rows, self))
         if self.mean.any():
             return self.apply(csr.to_dense(inputs, len(self.mean)), rows)
-        indptr, indices, values = _stored(inputs, rows)
+        _, indptr, indices, values = csr.rows(inputs, rows)
         with np.errstate(over="ignore"):  # kernels skip and count non-finite rows
             scaled = (values / self.scale[indices]).astype(np.float32)
         return csr_inputs(indptr, indices, scaled)
@@ -159,7 +159,7 @@ def scaled(inputs: RawInputs, scaler: Scaler | None, rows: RowNumbers | None = N
     if scaler is not None:
         return scaler.apply(inputs, rows)
     if len(inputs.indptr):
-        return csr_inputs(*_stored(inputs, rows))
+        return csr.to_csr(csr.rows(inputs, rows))
     if rows is None and not isinstance(inputs, DoubleInputs):
         return inputs
     return dense_inputs(_to_float32(inputs, rows, None))
@@ -189,7 +189,7 @@ def fit(
         if channels is not None:
             statistics = statistics.of_channels(channels)
         return scaler_for(setting, statistics, sparse=False, drop_constant=drop_constant)
-    stored = csr_inputs(*_stored(inputs, rows))
+    stored = csr.to_csr(csr.rows(inputs, rows))
     occurring = None
     if features > len(stored.indices):  # statistics of the features that occur need less memory
         occurring, indices = np.unique(stored.indices, return_inverse=True)
@@ -263,16 +263,6 @@ def _sparse_in_scale(statistics: ColumnStatistics) -> NDArray[np.bool_]:
     return in_scale
 
 
-def _stored(
-    inputs: RawInputs, rows: RowNumbers | None
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """The CSR arrays of `rows` (not copied for all)."""
-    if rows is None:
-        return inputs.indptr, inputs.indices, inputs.values
-    indptr, positions = csr.positions(inputs.indptr, rows)
-    return indptr, inputs.indices[positions], inputs.values[positions]
-
-
 def _blocks(
     inputs: RawInputs, rows: RowNumbers | None
 ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
@@ -300,7 +290,7 @@ def _sparse_moments(
     inputs: RawInputs, features: int, rows: RowNumbers | None
 ) -> tuple[int, Floats, Floats, Floats, Floats]:
     """The fields of `ColumnMoments`; values that are not stored are 0."""
-    indptr, indices, values = _stored(inputs, rows)
+    _, indptr, indices, values = csr.rows(inputs, rows)
     count, stored = len(indptr) - 1, np.bincount(indices, minlength=features)
     mean = np.bincount(indices, values, features) / count
     distances = (values - mean[indices]) ** 2
