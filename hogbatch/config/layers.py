@@ -1,7 +1,6 @@
 """The description of a layer, in the form used in messages, in model files and in a network."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, get_args
 
@@ -19,8 +18,8 @@ class DenseLayer:
     """A fully connected layer: activation(x @ weight[fan_in, width] + bias[width]).
 
     With `output_major` the weight is stored transposed, [width, fan_in]: one row per output. Only
-    the output layer of a network with hidden layers can be output-major. UsageError if a field is
-    invalid.
+    the output layer of a network with hidden layers can be output-major. UsageError for a size
+    below 1.
     """
 
     fan_in: int
@@ -29,15 +28,8 @@ class DenseLayer:
     output_major: bool = False
 
     def __post_init__(self) -> None:
-        sizes = self.fan_in, self.width
-        if not all(type(size) is int and size > 0 for size in sizes):
-            raise UsageError(
-                f"expected whole numbers of at least 1 as sizes of a layer; got {self}"
-            )
-        if self.activation not in ACTIVATIONS:
-            raise UsageError(f"expected one of {', '.join(ACTIVATIONS)}; got {self}")
-        if type(self.output_major) is not bool:
-            raise UsageError(f"expected true or false as output_major; got {self}")
+        if min(self.fan_in, self.width) < 1:
+            raise UsageError(f"expected at least 1 as sizes of a layer; got {self}")
 
     def tensors(self) -> dict[str, Shape]:
         """Return the shape of each parameter tensor by name, in the order of storage."""
@@ -69,17 +61,5 @@ FILE_NAMES: Final = {"output_major": "by_neuron"}
 
 
 def layer_to_file(layer: DenseLayer) -> dict[str, Any]:
-    """Return the fields of `layer` with the names that model files use, for `layer_from_file`."""
+    """Return the fields of `layer` with the names that model files use."""
     return {FILE_NAMES.get(name, name): value for name, value in asdict(layer).items()}
-
-
-def layer_from_file(described: Mapping[str, Any]) -> DenseLayer:
-    """Return the layer that `layer_to_file` described.
-
-    UsageError if a field is missing, unknown (as in files of later versions) or invalid.
-    """
-    names = {stored: name for name, stored in FILE_NAMES.items()}
-    try:
-        return DenseLayer(**{names.get(name, name): value for name, value in described.items()})
-    except (TypeError, AttributeError):  # the fields are others, or `described` has none
-        raise UsageError(f"expected the fields of a dense layer; got {described}") from None

@@ -31,7 +31,7 @@ from hogbatch.data.encode import Encoding
 from hogbatch.data.scale import Scaler
 from hogbatch.data.schema import Count, Range, convert, expect, is_indptr, within
 from hogbatch.data.table.encoding import TableEncoding
-from hogbatch.errors import DataError, SaveError, UsageError
+from hogbatch.errors import DataError, SaveError
 from hogbatch.machine.budget import require
 from hogbatch.machine.files import replace_file
 from hogbatch.model.label_vectors import LabelVectors, NearestRows
@@ -224,7 +224,7 @@ def _network(known: Description) -> Network:
     """The network of the file; DataError names both versions if this one cannot read it."""
     try:
         return Network.from_description(known.network)
-    except UsageError as error:
+    except ValueError as error:
         raise DataError(
             f"the model was saved by hogbatch {known.about.get('hogbatch', 'unknown')} "
             f"and this is hogbatch {version()}, which cannot read its network: {error}"

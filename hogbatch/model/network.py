@@ -9,11 +9,11 @@ import numpy as np
 
 from hogbatch.config.backbone import Backbone, show_shape
 from hogbatch.config.layers import (
+    FILE_NAMES,
     Activation,
     DenseLayer,
     Shape,
     deviation,
-    layer_from_file,
     layer_to_file,
 )
 from hogbatch.config.losses import LOSSES
@@ -114,9 +114,11 @@ class Network:
 
     @classmethod
     def from_description(cls, description: Any) -> "Network":
-        """Create a network from its `description`; UsageError unless `build` can make it."""
+        """Create a network from its `description`; ValueError unless `build` can make it."""
         known: Description = convert(description, Description, "network")
-        layers = tuple(map(layer_from_file, known.layers))
+        names = {stored: name for name, stored in FILE_NAMES.items()}
+        own = [{names.get(name, name): each[name] for name in each} for each in known.layers]
+        layers: tuple[DenseLayer, ...] = convert(own, tuple[DenseLayer, ...], "network.layers")
         if not layers:
             raise UsageError("expected at least one layer; got none")
         *hidden, outputs = (layer.width for layer in layers)

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 import msgspec
 import pytest
 
-from hogbatch.config.layers import DenseLayer, layer_from_file, layer_to_file
-from hogbatch.errors import DataError, UsageError
+from hogbatch.config.layers import DenseLayer, layer_to_file
+from hogbatch.errors import DataError
 from hogbatch.model.file import load_model, save_model
 from hogbatch.model.network import Network
 from hogbatch.version import version
@@ -17,19 +17,20 @@ from tests.support.trained_models import model_for
 from tests.support.wire_messages import WELCOME
 
 LAYER = DenseLayer(3, 4, "tanh", output_major=True)
+NETWORK = Network.build(5, (3,), 4, "tanh", "softmax", output_major=True)
 INVALID = [
     ({"width": 0}, "at least 1 as sizes of a layer; got DenseLayer.*width=0"),
-    ({"width": 4.0}, "expected whole numbers"),
-    ({"fan_in": True}, "expected whole numbers"),
-    ({"activation": "swish"}, "expected one of linear, .*'swish'"),
-    ({"activation": None}, "expected one of"),
+    ({"width": 4.0}, r"layers\[1\].width: expected a whole number; got 4.0"),
+    ({"fan_in": True}, r"layers\[1\].fan_in: expected a whole number; got True"),
+    ({"activation": "swish"}, r"layers\[1\].activation: expected 'linear' or .*'swish'"),
+    ({"activation": None}, "activation: expected 'linear' or"),
 ]
 
 
 def test_a_layer_survives_a_file_and_a_message():
     stored = layer_to_file(LAYER)
     assert stored == {"fan_in": 3, "width": 4, "activation": "tanh", "by_neuron": True}
-    assert layer_from_file(json.loads(json.dumps(stored))) == LAYER
+    assert Network.from_description(json.loads(json.dumps(NETWORK.description()))) == NETWORK
     welcome = msgspec.structs.replace(WELCOME, layers=(LAYER,))
     assert decode_to_worker(encode(welcome)).layers == (LAYER,)
 
@@ -38,16 +39,18 @@ def test_a_layer_survives_a_file_and_a_message():
     ("change", "message"),
     [
         *INVALID,
-        ({"by_neuron": 1}, "expected true or false as output_major"),
-        ({"kernel": 3}, "expected the fields of a dense layer; got .*'kernel': 3"),
+        ({"by_neuron": 1}, "output_major: expected true or false; got 1"),
+        ({"kernel": 3}, r"layers\[1\]: expected the fields fan_in, .*; got .*'kernel'"),
     ],
 )
 def test_an_invalid_description_is_refused(change, message):
-    with pytest.raises(UsageError, match=message):
-        layer_from_file(layer_to_file(LAYER) | change)
+    described = NETWORK.description()
+    first, last = described["layers"]
+    with pytest.raises(ValueError, match=message):
+        Network.from_description(described | {"layers": [first, last | change]})
     for incomplete in ({"fan_in": 3}, None, "dense", [3, 4, "relu", False]):
-        with pytest.raises(UsageError, match="expected the fields of a dense layer"):
-            layer_from_file(incomplete)
+        with pytest.raises(ValueError, match=r"layers\[1\]: expected"):
+            Network.from_description(described | {"layers": [first, incomplete]})
 
 
 @pytest.mark.parametrize("change", [change for change, _ in INVALID], ids=str)
@@ -69,7 +72,7 @@ def test_a_model_file_with_another_kind_of_layer_is_refused_with_both_versions(
     save_model(model, path)
     expected = (
         f"{path}: the model was saved by hogbatch 9.9.9 and this is hogbatch {version()},"
-        " which cannot read its network: expected the fields of a dense layer; got "
+        " which cannot read its network: network.layers[0]: expected the fields fan_in, "
     )
     with pytest.raises(DataError, match=re.escape(expected)):
         load_model(path)
