@@ -121,9 +121,8 @@ def load(
     files are `fractions` of the rows (none if that is less than one row). With the `scale` of what
     was `Fitted` on earlier data, all files are read and encoded like those. `rows` are a sample of
     DATA that was read before. The other arguments are those of `prepare`. Raises DataError for an
-    invalid file and UsageError for a fraction outside [0, 1).
+    invalid file.
     """
-    expect_fractions(fractions)
     named = {"DATA": path, **{f"--{name}": file for name, file in files.items()}}
     if len(piped := [name for name, file in named.items() if is_standard_input(file)]) > 1:
         raise UsageError(
@@ -328,13 +327,6 @@ def _summaries(raw: RawSet, encoding: TableEncoding | None) -> tuple[ColumnSumma
         else each
         for position, each in enumerate(raw.table.summaries)
     )
-
-
-def expect_fractions(fractions: Fractions) -> None:
-    """UsageError for a fraction outside [0, 1)."""
-    for name, fraction in zip(fractions._fields, fractions, strict=True):
-        if fraction is not None and not 0 <= fraction < 1:
-            raise UsageError(f"{name} fraction must be at least 0 and below 1; got {fraction}")
 
 
 def with_declared(raw: RawSet, features: int | None) -> RawSet:

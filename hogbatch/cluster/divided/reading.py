@@ -37,7 +37,7 @@ from hogbatch.data.later import (
     require_memory_for_copy,
     rows_as,
 )
-from hogbatch.data.load import SplitRows, expect_fractions, split_rows, with_declared
+from hogbatch.data.load import SplitRows, split_rows, with_declared
 from hogbatch.data.order import Fractions, RowNumbers, take
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.readers import read_as
@@ -68,10 +68,8 @@ def survey(
     """Read part `number` (from 0) and return what is needed to plan a run.
 
     `fractions` of its rows are held out (0 for sets with files of their own). DataError for an
-    invalid file, or one with text. UsageError if it does not fit into memory, or for a fraction
-    outside [0, 1).
+    invalid file, or one with text. UsageError if it does not fit into memory.
     """
-    expect_fractions(fractions)
     raw = read_rows(path, options, cache)
     expect_labelled(raw)
     require_memory_for_copy(raw.inputs)

@@ -72,12 +72,6 @@ def test_what_whole_numbers_were_taken_for_is_said(write):
         assert load(write("a.csv", plain), scale="none").notes == ()
 
 
-@pytest.mark.parametrize("fraction", [-0.1, 1, float("nan")])
-def test_a_fraction_outside_its_range_is_refused(write, fraction):
-    with pytest.raises(UsageError, match="test fraction must be at least 0 and below 1"):
-        load(write("a.csv", CSV), fractions=Fractions(fraction))
-
-
 def test_a_narrower_test_file_is_widened_and_features_that_training_never_saw_are_ignored(write):
     test = write("t.svm", "1 1:5\n-1 2:1\n\n1 1:1 4:1\n1 2:3 3:2 4:1 9:1\n1 9:1\n")
     loaded = load(write("a.svm", SVM), files={"test": test})

@@ -110,8 +110,6 @@ def test_settings_that_do_not_fit_are_refused(write_files):
     folder = write_files(a_csv="1,2,3\n4,5,6\n")
     with pytest.raises(UsageError, match="--scale quantile needs a table:"):
         divided(folder, scale="quantile")
-    with pytest.raises(UsageError, match="test fraction must be at least 0 and below 1; got 1"):
-        survey(folder / "a.csv", 0, ReadOptions(), fractions=Fractions(1.0), seed=0)
 
 
 def test_a_changed_file_is_noticed(write_files):
