@@ -51,21 +51,6 @@ def weights_of(values: Any, rows: int) -> NDArray[np.float64]:
     return weights
 
 
-def relative_weights(
-    weights: NDArray[np.float64] | None, rows: RowNumbers | None
-) -> NDArray[np.float32]:
-    """`weights`[N] divided by their mean over `rows` (None: all), so that learning rates fit.
-
-    [0] if there are none, as in `batch.Labels`.
-    """
-    if weights is None:
-        return NO_WEIGHTS
-    fractions = weights / weights.max()  # their sum cannot overflow
-    mean = (fractions if rows is None else fractions[rows]).mean()
-    relative: NDArray[np.float32] = (fractions / mean).astype(np.float32)
-    return relative
-
-
 def weighted(
     labels: Labels,
     own: NDArray[np.float64] | None,
@@ -74,12 +59,17 @@ def weighted(
 ) -> Labels:
     """`labels` of N rows with their `own` weights [N], times the weights of their classes [C].
 
-    None: all are 1. For `rows` see `relative_weights`.
+    None: all are 1. They are divided by their mean over `rows` (None: all), so that learning rates
+    fit.
     """
     if of_class is not None:
         factors = of_class[labels.values.astype(np.intp)]
         own = factors if own is None else own * factors
-    return labels._replace(weights=relative_weights(own, rows))
+    if own is None:
+        return labels._replace(weights=NO_WEIGHTS)
+    fractions = own / own.max()  # their sum cannot overflow
+    mean = (fractions if rows is None else fractions[rows]).mean()
+    return labels._replace(weights=(fractions / mean).astype(np.float32))
 
 
 def weights_of_classes(
