@@ -7,9 +7,10 @@ into memory; the rows of each other piece are encoded and scaled like its traini
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from hogbatch.data.later import Fitted, piece_like
+from hogbatch.data.later import Fitted, rows_like
 from hogbatch.data.load import LoadedData, load, prepare
 from hogbatch.data.pieces import PIECE_BYTES
 from hogbatch.data.raw import ReadOptions
@@ -46,7 +47,7 @@ def load_in_pieces(
     for number, piece in enumerate(pieces_of(large, options, size)):
         if number % step:
             seed = settings["seed"], number
-            rows = [piece_like(like, piece, options)]
+            rows = [rows_like(like, partial(read_together, [piece]), options)]
             yield prepare(rows.pop(), fractions=split_off, scale=like, seed=seed)
 
 

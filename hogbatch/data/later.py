@@ -1,7 +1,7 @@
 """Reading files of later rows in the same way as the training rows."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode
 from hogbatch.data.pieces import is_large
 from hogbatch.data.raw import Columns, RawSet, ReadOptions
-from hogbatch.data.readers import Piece, large_file, pieces_of, read_as, read_together
+from hogbatch.data.readers import large_file, pieces_of, read_as, read_together
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.source import Source, is_standard_input
@@ -39,27 +39,14 @@ class Fitted(NamedTuple):
 
 
 def rows_like(
-    fitted: Fitted, path: str | Path, options: ReadOptions, cache: DataCache | None
+    fitted: Fitted, read: Callable[[ReadOptions], RawSet], options: ReadOptions
 ) -> RawSet:
-    """Read training rows like those on which a model was fitted."""
-    raw = read_as(file_of(path, "train"), _options_like(fitted, options), cache)
-    return _like(fitted, raw)
-
-
-def piece_like(fitted: Fitted, piece: Piece, options: ReadOptions) -> RawSet:
-    """Read a piece of a file like the rows on which `fitted` was fitted."""
-    return _like(fitted, read_together([piece], _options_like(fitted, options)))
-
-
-def _options_like(fitted: Fitted, options: ReadOptions) -> ReadOptions:
-    alike = options_for_held_out(options, fitted.columns, fitted.index_base, fitted.features)
-    return replace(alike, encoding=fitted.table, lists=fitted.labels.kind == "multilabel")
-
-
-def _like(fitted: Fitted, raw: RawSet) -> RawSet:
-    raw = _match_features(raw, fitted.features)
-    expect_labels(raw, fitted.columns)
+    """Call `read` with the options for training rows like those on which a model was fitted."""
     width, columns, base = fitted.features, fitted.columns, fitted.index_base
+    alike = options_for_held_out(options, columns, base, width)
+    lists = fitted.labels.kind == "multilabel"
+    raw = _match_features(read(replace(alike, encoding=fitted.table, lists=lists)), width)
+    expect_labels(raw, columns)
     return replace(raw, features=width, columns=columns, index_base=base)
 
 

@@ -131,7 +131,7 @@ def load(
     if "test" not in files and fractions.test and is_sample(path):
         files = {**files, "test": path}
     if isinstance(scale, Fitted):
-        raw = rows_like(scale, path, options, cache)
+        raw = rows_like(scale, partial(read_as, file_of(path, "train"), cache=cache), options)
     else:
         rows = rows or read_as(file_of(path, "train"), options, cache)
         raw = with_declared(rows, options.declared)
