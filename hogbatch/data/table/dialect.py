@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final, NamedTuple
 
 from hogbatch.data.columns import numbered
@@ -207,16 +208,12 @@ def records(source: Source, dialect: Dialect) -> Iterator[tuple[int, list[str]]]
         raise DataError(f"{source}:{end + 1}: {error}") from None
 
 
-def lines_of(source: Source, dialect: Dialect, rows: Sequence[int]) -> Iterator[int]:
+def lines_of(source: Source, dialect: Dialect, rows: Sequence[int]) -> list[int]:
     """The lines of ascending rows, from 1; rows with a wrong number of cells are not counted."""
-    width, wanted = len(dialect.names), iter(rows)
+    width, wanted = len(dialect.names), {*rows}
     lines = (line for line, cells in records(source, dialect) if len(cells) == width)
-    next_row = next(wanted, None)
-    for row, line in enumerate(lines):
-        if next_row is None:
-            return
-        if row == next_row:
-            yield line
-            next_row = next(wanted, None)
-    if next_row is not None:
+    read = enumerate(islice(lines, max(rows, default=-1) + 1))
+    found = [line for row, line in read if row in wanted]
+    if len(found) < len(wanted):
         raise changed_error(source)
+    return found

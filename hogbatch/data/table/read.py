@@ -369,7 +369,7 @@ def _places(parts: Sequence[CsvPart], rows: Sequence[int]) -> list[Place]:
         if part.one_each:
             lines = [start + row for row in own]
         else:
-            lines = list(lines_of(part.source, part.dialect, own))
+            lines = lines_of(part.source, part.dialect, own)
         places += (Place(str(part.source), line) for line in lines)
         first += part.rows
     return places
