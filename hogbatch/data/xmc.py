@@ -79,8 +79,4 @@ def _check_row_count(rows: SparseRows, header: Header, skipped: int, path: Sourc
             f"{path}:1:1: the header declares {header.rows} rows; "
             f"the file has {len(rows.lines) + skipped}"
         )
-    return rows._replace(
-        lines=rows.lines[:count],
-        label_indptr=rows.label_indptr[: count + 1],
-        indptr=rows.indptr[: count + 1],
-    )
+    return sparse_rows.view_of(rows, (count, len(rows.labels), len(rows.values)))
