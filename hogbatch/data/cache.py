@@ -74,20 +74,16 @@ class CacheForm(NamedTuple, Generic[ContentT]):
     unpack: Callable[[Any, Arrays], ContentT]  # ValueError for other contents
 
 
-def _ignore(line: str) -> None:
-    """Discard a message."""
-
-
 @dataclass(frozen=True, slots=True)
 class DataCache:
     """A cache directory; `report` gets one line when an entry is used, written, or fails."""
 
     directory: Path
-    report: MessageCallback = _ignore
+    report: MessageCallback = lambda line: None
     min_parse_s: float = MIN_PARSE_S  # minimum parsing time of files that are cached
 
     @classmethod
-    def of(cls, setting: str, report: MessageCallback = _ignore) -> "DataCache | None":
+    def of(cls, setting: str, report: MessageCallback = lambda line: None) -> "DataCache | None":
         """The cache for a value of `--data-cache`: "auto", "off" (None), or a directory."""
         if setting == "off":
             return None
