@@ -6,7 +6,7 @@ implements the hashing.
 """
 
 import math
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -100,22 +100,13 @@ def parse(text: str, labels: int, seed: int, rehash: int = REHASH) -> Lsh:
         settings[KEYS[key]] = value
     if "hashes" in settings and "bits" not in settings and chosen.family == "simhash":
         settings["bits"] = settings["hashes"]  # each hash of this family is one bit
-    fields = {name: getattr(chosen, name) for name in chosen.__struct_fields__}
-    try:
-        return msgspec.convert(list((fields | settings).values()), Lsh, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"lsh: {_explained(str(error), settings, list(fields))}") from None
-
-
-WORDS: Final = {"`int`": "a whole number", "`float`": "a number"}
-
-
-def _explained(error: str, settings: dict[str, Any], fields: list[str]) -> str:
-    """Return msgspec's error about a value, with the key instead of the index of the field."""
-    problem, _, index = error.partition(" - at `$[")
-    field = fields[int(index.rstrip("]`"))]
-    key = next(key for key, name in KEYS.items() if name == field)
-    expected = problem.partition(", got")[0].partition("Expected ")[2]
-    for word, plain in WORDS.items():
-        expected = expected.replace(word, plain)
-    return f"{key} must be {expected}; got {settings[field]!r}"
+    types, values = get_type_hints(Lsh, include_extras=True), dict[str, Any]()
+    for name, value in settings.items():
+        try:
+            values[name] = msgspec.convert(value, types[name], strict=False)
+        except msgspec.ValidationError as error:
+            expected = str(error).partition(", got")[0].removeprefix("Expected ")
+            expected = expected.replace("`int`", "a whole number").replace("`float`", "a number")
+            key = next(key for key, field in KEYS.items() if field == name)
+            raise UsageError(f"lsh: {key} must be {expected}; got {value!r}") from None
+    return msgspec.structs.replace(chosen, **values)
