@@ -26,21 +26,14 @@ class GzipDecompressor:
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(GZIP_FORMAT)
         self.needs_input = True
-
-    @property
-    def eof(self) -> bool:
-        """Whether the member has ended."""
-        return self._inflate.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        """Input after the end of the member."""
-        return self._inflate.unused_data
+        self.eof = False  # whether the member has ended
+        self.unused_data = b""  # input after its end
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         """Decompress up to `max_length` bytes."""
         text = self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
         self.needs_input = not self._inflate.unconsumed_tail and len(text) < max_length
+        self.eof, self.unused_data = self._inflate.eof, self._inflate.unused_data
         return text
 
 
