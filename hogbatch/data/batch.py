@@ -32,10 +32,10 @@ class DoubleInputs(NamedTuple):
     Large offsets such as Unix seconds need float64 until the mean is subtracted.
     """
 
-    dense: NDArray[np.float64]  # [N, F]
-    indptr: NDArray[np.int64]  # [0]
-    indices: NDArray[np.int32]  # [0]
-    values: NDArray[np.float32]  # [0]
+    dense: NDArray[np.float64]  # [N, F], C-contiguous
+    indptr: NDArray[np.int64] = np.empty(0, np.int64)
+    indices: NDArray[np.int32] = np.empty(0, np.int32)
+    values: NDArray[np.float32] = np.empty(0, np.float32)
 
 
 RawInputs: TypeAlias = Inputs | DoubleInputs  # produced by readers; kernels take Inputs
@@ -146,13 +146,6 @@ def dense_inputs(dense: NDArray[np.float32]) -> Inputs:
     return Inputs(dense, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
 
 
-def double_inputs(dense: NDArray[np.float64]) -> DoubleInputs:
-    """Wrap dense[N, F] (float64, C-contiguous; not copied)."""
-    return DoubleInputs(
-        dense, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
-    )
-
-
 def raw_inputs(dense: NDArray[Any]) -> RawInputs:
     """Wrap dense[N, F] of any real dtype without losing precision.
 
@@ -161,7 +154,7 @@ def raw_inputs(dense: NDArray[Any]) -> RawInputs:
     """
     if np.can_cast(dense.dtype, np.float32):
         return dense_inputs(np.ascontiguousarray(dense, np.float32))
-    return double_inputs(np.ascontiguousarray(dense, np.float64))
+    return DoubleInputs(np.ascontiguousarray(dense, np.float64))
 
 
 def csr_inputs(

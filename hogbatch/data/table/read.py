@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hogbatch.data.batch import DoubleInputs, dense_inputs, double_inputs
+from hogbatch.data.batch import DoubleInputs, dense_inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.columns import (
     TableForm,
@@ -295,7 +295,7 @@ def _matrix(table: Table) -> DoubleInputs:
     for n, column in table.columns.items():
         assert isinstance(column, NumberColumn)
         dense[:, n] = column.values[numbers]
-    return double_inputs(dense)
+    return DoubleInputs(dense)
 
 
 def _notes(file: TableFile) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from hogbatch.data import scale
-from hogbatch.data.batch import csr_inputs, dense_inputs, double_inputs
+from hogbatch.data.batch import DoubleInputs, csr_inputs, dense_inputs
 from hogbatch.data.csr import to_csr, to_dense
 from hogbatch.data.raw import MAX_INDEX
 from hogbatch.data.scale import ColumnMoments, fit, scaled
@@ -38,7 +38,7 @@ def matrix(inputs):
 
 
 def column(values):
-    return double_inputs(np.array(values, np.float64).reshape(-1, 1))
+    return DoubleInputs(np.array(values, np.float64).reshape(-1, 1))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_without_a_scaler_rows_become_float32_and_float32_is_not_copied():
     rows, sparse = np.array([2, 0]), sparse_inputs(DENSE)
     assert scaled(dense_inputs(DENSE), None).dense is DENSE
     assert scaled(sparse, None).values is sparse.values
-    double = double_inputs(DENSE.astype(np.float64))
+    double = DoubleInputs(DENSE.astype(np.float64))
     assert_array_equal(scaled(double, None).dense, DENSE, strict=True)
     for inputs in (dense_inputs(DENSE), double, sparse):
         assert_array_equal(matrix(scaled(inputs, None, rows)), DENSE[rows], strict=True)
@@ -154,7 +154,7 @@ def test_dense_columns_out_of_scale_are_standardised(values, in_scale):
         assert_allclose(out.mean(), 0, atol=1e-6)
         assert_allclose(out.std(), 0 if np.std(values) == 0 else 1, rtol=1e-5)
     both = np.stack([np.resize(values, 1000), np.arange(1000.0)], axis=1)
-    assert fitted("auto", double_inputs(both), 2) is not None, "one out of scale: all are scaled"
+    assert fitted("auto", DoubleInputs(both), 2) is not None, "one out of scale: all are scaled"
 
 
 @pytest.mark.parametrize(
