@@ -25,10 +25,10 @@ from hogbatch.machine.printable import quoted
 
 Places = NDArray[np.intp]
 
-MEANINGS: Final = {
-    "number": "a number; NaN if missing",
-    "date": "seconds since 1970, without time zone; NaN if missing",
-    "category": "text without blanks around it; empty if missing",
+FORMS: Final = {  # type, width and meaning of inputs by the kind of their columns
+    "number": (np.float64, 1, "a number; NaN if missing"),
+    "date": (np.float64, 1, "seconds since 1970, without time zone; NaN if missing"),
+    "category": (TEXT, 1, "text without blanks around it; empty if missing"),
 }
 LARGEST: Final = 1e100  # of a number whose square is needed
 MISSING_WORDS: Final = sorted(  # in any combination of upper and lower case
@@ -87,7 +87,9 @@ def add_columns(graph: Graph, table: TableEncoding) -> Operands:
         matrix = graph.add_input("X", np.float64, width, meaning)
         cells = graph.add("Gather", matrix, table.positions_without_labels, axis=1)
     else:
-        names = {own.position: _add_input(graph, own.name, own.encoder.kind) for own, _ in columns}
+        names = {
+            own.position: graph.add_input(own.name, *FORMS[own.encoder.kind]) for own, _ in columns
+        }
         found = [names[own.position] for own, _ in numbers]
         cells = graph.add("Concat", *found, axis=1) if found else ""
     if numbers:
@@ -118,10 +120,6 @@ def _is_hashed(encoder: Any) -> bool:
     return isinstance(encoder, TextEncoder) or (
         isinstance(encoder, CategoryEncoder) and encoder.hashed
     )
-
-
-def _add_input(graph: Graph, name: str, kind: str) -> str:
-    return graph.add_input(name, TEXT if kind == "category" else np.float64, 1, MEANINGS[kind])
 
 
 def _encoded_numbers(
