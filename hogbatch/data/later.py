@@ -81,8 +81,7 @@ def is_sample(path: str | Path) -> bool:
 def file_of(path: str | Path, part: str) -> Path:
     """The file of DATA; `part` selects "train" or "test" of a sample."""
     if is_sample(path):
-        sample = SAMPLES[str(path)]
-        return sample.train if part == "train" else sample.test
+        return SAMPLES[str(path)][part]
     if not is_standard_input(path) and not os.path.exists(path):
         raise DataError(
             f"no such file: {printable(str(path))}; bundled samples are {', '.join(SAMPLES)}"

@@ -34,7 +34,7 @@ def write_parts(folder, lines, files=FILES):
 
 @pytest.fixture(scope="module")
 def lines():
-    with gzip.open(SAMPLES["a9a"].train, "rt") as file:
+    with gzip.open(SAMPLES["a9a"]["train"], "rt") as file:
         return file.readlines()
 
 
@@ -59,7 +59,7 @@ def train(job, data):
 @pytest.mark.parametrize("copies", [1, 2])
 def test_servers_train_on_the_files_that_they_have_read(job, train, copies, main):
     """With one copy, the test file is read by all servers; with two, each file has test rows."""
-    test = ("--test", SAMPLES["a9a"].test) if copies == 1 else ()
+    test = ("--test", SAMPLES["a9a"]["test"]) if copies == 1 else ()
     rows, validated, tested = (TRAIN, VALIDATION, TEST)
     if test:
         rows, validated, tested = TRAIN + VALIDATION + TEST - ALONE, ALONE, 16_281
@@ -76,7 +76,7 @@ def test_servers_train_on_the_files_that_they_have_read(job, train, copies, main
         for server in ("server-0", "server-1"):
             own = json.loads((job.run_dir / "servers" / server / "summary.json").read_text())
             assert abs(own["rows"] - 3 * rows / 2) < 10
-    done = main("evaluate", job.run_dir / "model.safetensors", SAMPLES["a9a"].test)
+    done = main("evaluate", job.run_dir / "model.safetensors", SAMPLES["a9a"]["test"])
     assert done.returncode == 0, done.stderr
 
 

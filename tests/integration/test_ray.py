@@ -37,12 +37,12 @@ def cluster():
 def test_each_machine_reads_its_own_files_and_they_train_one_model(job, cluster):
     data = job.folder / "data"
     data.mkdir()
-    with gzip.open(SAMPLES["a9a"].train, "rt") as file:
+    with gzip.open(SAMPLES["a9a"]["train"], "rt") as file:
         lines = file.readlines()
     for number in range(4):
         (data / f"{number}.svm").write_text("".join(lines[number::4]))
     where = ("--cluster", cluster.address, "--hidden", 32, "--data-copies", 1, "--plain")
-    test = ("--epochs", 2, "--test", SAMPLES["a9a"].test, "--plane", "relay")
+    test = ("--epochs", 2, "--test", SAMPLES["a9a"]["test"], "--plane", "relay")
     process = job.train(data, *where, *test, "--servers", 2)
     assert job.finish() == 0, job.said(process)
     summary = job.summary()

@@ -28,7 +28,7 @@ def test_the_sample_goes_by_its_name_and_brings_its_test_set_and_its_source():
     assert loaded.encoding.classes == (-1.0, 1.0)
     assert loaded.train.labels.values.sum() == 7841
     assert read_for_model("a9a", 123, index_base=loaded.index_base).rows == 16281
-    text = (SAMPLES["a9a"].train.parent / "README.md").read_text(encoding="utf-8")
+    text = (SAMPLES["a9a"]["train"].parent / "README.md").read_text(encoding="utf-8")
     assert "Becker" in text and "CC BY 4.0" in text
 
 

@@ -140,7 +140,7 @@ print("numba" in sys.modules)
 
 
 def test_small_files_are_read_without_the_compiler(write):
-    paths = [write("a.svm", "1 1:2\n"), write("a.csv", "1,2\n"), SAMPLES["a9a"].test]
+    paths = [write("a.svm", "1 1:2\n"), write("a.csv", "1,2\n"), SAMPLES["a9a"]["test"]]
     done = subprocess.run(
         [sys.executable, "-c", SMALL, *paths], capture_output=True, text=True, check=True
     )
