@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +149,7 @@ class TextColumn:
 
 
 Column: TypeAlias = NumberColumn | CategoryColumn | DateColumn | TextColumn
+Place: TypeAlias = tuple[str, int]  # of a row in text: the file, and the line from 1
 
 
 def taken(column: Column, rows: NDArray[np.int64]) -> Column:
@@ -176,13 +177,6 @@ def varies(column: Column, rows: NDArray[np.int64]) -> bool:
     assert not isinstance(own, TextColumn)
     cells = own.codes if isinstance(own, CategoryColumn) else own.values
     return bool((cells != cells[:1]).any())
-
-
-class Place(NamedTuple):
-    """A row in a text file."""
-
-    source: str
-    line: int  # from 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,6 +370,6 @@ def _places(parts: Sequence[CsvPart], rows: Sequence[int]) -> list[Place]:
             lines = [start + row for row in own]
         else:
             lines = lines_of(part.source, part.dialect, own)
-        places += (Place(str(part.source), line) for line in lines)
+        places += ((str(part.source), line) for line in lines)
         first += part.rows
     return places
