@@ -11,9 +11,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.cpu import library
@@ -52,24 +49,13 @@ def _write(module: ir.Module) -> list[str]:
 
 
 library.load("benchmark_peak", _write)
-
-
-@intrinsic
-def _peak(typing, steps, cells):  # type: ignore[no-untyped-def]
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        steps, cells = arguments
-        kind = ir.FunctionType(ir.VoidType(), [INT, POINTER])
-        function = cgutils.get_or_insert_function(builder.module, kind, "benchmark_peak")
-        builder.call(function, [steps, builder.inttoptr(cells, POINTER)])
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp), generate
+_peak = library.function("benchmark_peak", [INT, POINTER])
 
 
 @kernel
 def multiply_add_in_registers(cells):
     """FLOPS operations."""
-    _peak(STEPS, address(cells))
+    _peak((STEPS, address(cells)))
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ or written. Layers aligned to 64 bytes are fastest.
 import numpy as np
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.cpu.intrinsics import address, dot, outer, transpose_square
+from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.simd import WIDTH
 from hogbatch.kernels.cpu.tiles import (
     MAX_ACCUMULATORS,
@@ -18,6 +18,9 @@ from hogbatch.kernels.cpu.tiles import (
     STORE,
     Epilogue,
     Matrix,
+    dot,
+    outer,
+    transpose_block,
 )
 
 # A matrix B of up to this many floats stays in cache, and C is computed row by row. With a larger
@@ -90,16 +93,31 @@ def _panel(m, vectors, lanes, panels, k, a, b, c, epilogue, column):
     epilogue = Epilogue(epilogue.kind, epilogue.bias + 4 * column, epilogue.floor)
     if panels == 1:
         if taller > 0:
-            outer(height + 1, vectors, lanes, taller, 1, k, a, b, c, epilogue)
+            _tiles(height + 1, vectors, lanes, taller, panels == 1, k, a, b, c, epilogue)
             a, c = submatrix(a, taller * (height + 1), 0), submatrix(c, taller * (height + 1), 0)
-        outer(height, vectors, lanes, tiles - taller, 1, k, a, b, c, epilogue)
+        _tiles(height, vectors, lanes, tiles - taller, panels == 1, k, a, b, c, epilogue)
         return
     row = 0
     for tile in range(tiles):
         rows = height + 1 if tile < taller else height
         a_rows, c_rows = submatrix(a, row, 0), submatrix(c, row, 0)
-        outer(rows, vectors, lanes, panels, 0, k, a_rows, b, c_rows, epilogue)
+        _tiles(rows, vectors, lanes, panels, panels == 1, k, a_rows, b, c_rows, epilogue)
         row += rows
+
+
+@kernel
+def _tiles(rows, vectors, lanes, tiles, stacked, k, a, b, c, epilogue):
+    """Compute tiles of `rows` rows by `vectors` vectors, or by `lanes` columns if lanes < WIDTH.
+
+    If they are `stacked`, A and C have rows * tiles rows; otherwise B and C have that many columns.
+    """
+    row_step, column_step = rows * stacked, (1 - stacked) * vectors * WIDTH
+    a_tile, c_tile = row_step * a.row_stride, row_step * c.row_stride + column_step
+    left = (a.address, a_tile, a.row_stride, a.column_stride)
+    right = (b.address, column_step, b.row_stride)
+    out = (c.address, c_tile, c.row_stride, k)
+    update = (epilogue.kind, epilogue.bias, epilogue.floor)
+    outer((rows, vectors, tiles, lanes, *left, *right, *out, *update))
 
 
 @kernel
@@ -114,7 +132,8 @@ def transpose(m, n, a, c):
     for i in range(0, m, WIDTH):
         for j in range(0, n, WIDTH):
             rows, columns = min(WIDTH, m - i), min(WIDTH, n - j)
-            transpose_square(rows, columns, submatrix(a, i, j), submatrix(c, j, i))
+            block, out = submatrix(a, i, j), submatrix(c, j, i)
+            transpose_block((rows, columns, block.address, a.row_stride, out.address, c.row_stride))
 
 
 @kernel
@@ -159,5 +178,7 @@ def _dot_panel(height, tiles, n, k, a, b, c, add):
         if n - column < columns:
             columns = 1
         right, out = submatrix(b, column, 0), submatrix(c, 0, column)
-        dot(height, columns, tiles, k, a, right, out, add)
+        left = (a.address, height * a.row_stride, a.row_stride)
+        product = (out.address, height * c.row_stride, c.row_stride)
+        dot((height, columns, tiles, *left, right.address, b.row_stride, *product, k, add))
         column += columns

@@ -1,7 +1,4 @@
-"""Micro-kernels of linear models over CSR rows, where each feature has a single weight.
-
-    dot_row         the score of one row
-    prefetch_line   prefetches a cache line
+"""The micro-kernel of linear models over CSR rows, where each feature has a single weight.
 
 Vector gather instructions take twice as long as loading the weights one by one.
 """
@@ -9,23 +6,11 @@ Vector gather instructions take twice as long as loading the weights one by one.
 from typing import Final
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from hogbatch.kernels.cpu import library
-from hogbatch.kernels.cpu.simd import (
-    BYTE,
-    FLOAT,
-    INT,
-    INT32,
-    POINTER,
-    FunctionBuilder,
-    Values,
-    number,
-)
+from hogbatch.kernels.cpu.simd import FLOAT, INT, INT32, POINTER, FunctionBuilder, Values, number
 
 DOT_ROW: Final = "hogbatch_dot_row"  # function name in the library
-PREFETCH: Final = "llvm.prefetch.p0"
 
 # indices, values, start, stop; weights, out
 _DOT_ARGUMENTS = [INT32.as_pointer(), POINTER, INT, INT, POINTER, POINTER]
@@ -63,27 +48,4 @@ def _write(module: ir.Module) -> list[str]:
 
 
 library.load("linear", _write)
-
-
-@intrinsic
-def dot_row(typing, indices, values, start, stop, weights, out):
-    """out[0] += X[b] @ weights, with X[b] stored in start:stop; arrays are passed as addresses."""
-
-    def generate(context, builder, signature, arguments):
-        library.call(builder, DOT_ROW, library.pointers(builder, arguments, _DOT_ARGUMENTS))
-        return context.get_dummy_value()
-
-    return types.void(*[types.intp] * 6), generate
-
-
-@intrinsic
-def prefetch_line(typing, address):
-    """Prefetch the cache line at `address`; invalid addresses are ignored."""
-
-    def generate(context, builder, signature, arguments):
-        pointer = builder.inttoptr(arguments[0], BYTE.as_pointer())
-        hints = [ir.Constant(INT32, hint) for hint in (0, 3, 1)]  # read, near, data
-        library.call(builder, PREFETCH, [pointer, *hints])
-        return context.get_dummy_value()
-
-    return types.void(types.intp), generate
+dot_row = library.function(DOT_ROW, _DOT_ARGUMENTS)

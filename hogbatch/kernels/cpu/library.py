@@ -7,11 +7,14 @@ call those of a library by name.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
+from numba import types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
 from hogbatch.jit import cache_directory
 from hogbatch.machine.cachedir import exposure, make_directory
@@ -52,14 +55,27 @@ def call(builder: ir.IRBuilder, name: str, arguments: Sequence[ir.Value]) -> Non
     builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def pointers(
-    builder: ir.IRBuilder, addresses: Sequence[ir.Value], kinds: Sequence[ir.Type]
-) -> list[ir.Value]:
-    """Convert integers to arguments of the types `kinds`: to pointers where these are pointers."""
-    return [
-        builder.inttoptr(address, kind) if kind.is_pointer else address
-        for address, kind in zip(addresses, kinds, strict=True)
-    ]
+def function(name: str, kinds: Sequence[ir.Type]) -> Any:
+    """Return the library function `name` for kernels, which pass a tuple of its arguments.
+
+    `kinds` are the types of the arguments: pointers, which kernels pass as addresses, int64, float.
+    """
+
+    @intrinsic
+    def call_function(typing, passed):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            values = []
+            for n, (given, kind) in enumerate(zip(signature.args[0], kinds, strict=True)):
+                value = builder.extract_value(arguments[0], n)
+                own = types.float32 if kind == ir.FloatType() else types.int64
+                value = context.cast(builder, value, given, own)
+                values.append(builder.inttoptr(value, kind) if kind.is_pointer else value)
+            call(builder, name, values)
+            return context.get_dummy_value()
+
+        return types.void(passed), generate
+
+    return call_function
 
 
 def _object_file(

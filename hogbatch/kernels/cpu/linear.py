@@ -13,8 +13,8 @@ from hogbatch.data.batch import Inputs
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import ADDITIVE, BOUNDED, ROWS, UPDATES, Floats, Hyper, Rows
 from hogbatch.kernels.cpu.dense import held
-from hogbatch.kernels.cpu.dots import dot_row, prefetch_line
-from hogbatch.kernels.cpu.intrinsics import address
+from hogbatch.kernels.cpu.dots import dot_row
+from hogbatch.kernels.cpu.intrinsics import address, prefetch_line
 from hogbatch.kernels.cpu.losses import Targets, add_loss, finite, scaled_gradient, skip
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, max_values, vector
 from hogbatch.kernels.cpu.rows import LINE
@@ -86,7 +86,7 @@ def set_slopes(work, targets, row_weights, current, start, stop, loss, weights, 
         fetch_row(inputs, rows[min(b + ROWS_AHEAD, rows.shape[0] - 1)])
         begin, end = inputs.indptr[rows[b]], inputs.indptr[rows[b] + 1]
         current.score[0] = bias
-        dot_row(indices, values, begin, end, address(weights), address(current.score))
+        dot_row((indices, values, begin, end, address(weights), address(current.score)))
         score, slope = current
         row_loss = scaled_gradient(loss, targets, rows[b], 1, np.float32(1.0), score, slope)
         if finite(row_loss) and finite(current.score[0]):

@@ -8,12 +8,9 @@ all stored values of a row of X, or over all occurrences of a feature. The next 
 known in advance and prefetched, because the hardware cannot predict them.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from hogbatch.config import optimizers
 from hogbatch.kernels.contract import OPTIMIZERS
@@ -41,38 +38,6 @@ FORWARD_AHEAD: Final = 96  # lines prefetched in `forward_rows`; measured
 STEP_AHEAD: Final = 64  # lines prefetched of each array in `step_touched`; measured
 
 
-class Csr(NamedTuple):
-    """The rows of a batch, as addresses: arrays cost Numba a reference count each."""
-
-    rows: int  # of int64[count]
-    count: int
-    indptr: int
-    indices: int
-    values: int
-
-
-class Chains(NamedTuple):
-    """The occurrences of each feature in a batch, as addresses; see `contract.Links`."""
-
-    touched: int  # of int32[count]
-    count: int
-    head: int
-    following: int
-    member: int
-    shifts: int  # of int64[B]: occurrence n of row b is values[shifts[b] + n]
-    values: int
-
-
-class Weights(NamedTuple):
-    """The panel's first column of weights, of its slots and of the gradient, as addresses."""
-
-    weights: int
-    first: int
-    second: int
-    grad: int
-    width: int  # H: floats from one row to the next, in all four
-
-
 def _lines(vectors: int) -> range:
     """The offsets of a panel's cache lines, in floats."""
     return range(0, vectors * WIDTH, LINE)
@@ -88,7 +53,8 @@ def _ahead(lines: int, vectors: int) -> int:
 _FORWARD_ARGUMENTS = [
     *(INT, INT.as_pointer(), INT),  # lanes; rows, count
     *(INT.as_pointer(), INT32.as_pointer(), POINTER),  # indptr, indices, values
-    *(POINTER, INT, POINTER, POINTER, FLOAT),  # weights, width, bias, out, floor
+    # The panel's first column of weights, floats from one row to the next; bias, out, floor
+    *(POINTER, INT, POINTER, POINTER, FLOAT),
 ]
 
 
@@ -154,10 +120,11 @@ def _least(w: FunctionBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
 # --- step -----------------------------------------------------------------------------------------
 
 _STEP_ARGUMENTS = [
-    *(INT, INT, INT32.as_pointer(), INT),  # lanes, reset; touched, count
+    *(INT, INT, INT32.as_pointer(), INT),  # lanes, reset; touched, count: see `contract.Links`
     *[INT32.as_pointer()] * 3,  # head, following, member
-    *(INT.as_pointer(), POINTER),  # shifts, values
-    *(POINTER, POINTER, POINTER, POINTER, INT),  # weights, first, second, grad, width
+    *(INT.as_pointer(), POINTER),  # shifts, values: occurrence n of row b is values[shifts[b] + n]
+    # The panel's first column of weights, first, second, grad; floats from one row to the next
+    *(POINTER, POINTER, POINTER, POINTER, INT),
     *[FLOAT] * 6,  # rate, l2, momentum, fresh first, fresh second, epsilon
 ]
 _SLOTS = {spec.kind: spec.slots for spec in optimizers.OPTIMIZERS.values()}
@@ -245,46 +212,8 @@ def _write(module: ir.Module) -> list[str]:
 
 library.load("rows", _write)
 
-
-# --- as Numba sees them ---------------------------------------------------------------------------
-
-_WHOLE = types.intp
-
-
-@intrinsic
-def forward_rows(typing, vectors, lanes, csr, weights, width, bias, out, floor):
-    """One panel of out[B, width] = max(floor, X @ weights + bias); NaN is kept.
-
-    weights, bias and out are the addresses of the panel's first columns. If lanes < WIDTH, the
-    panel has `lanes` columns, and `vectors` is 1.
-    """
-
-    def generate(context, builder, signature, arguments):
-        vectors, lanes, csr, *rest, floor = arguments
-        whole = [lanes, *cgutils.unpack_tuple(builder, csr), *rest]
-        passed = library.pointers(builder, whole, _FORWARD_ARGUMENTS[:-1])
-        library.call(builder, FORWARD, [vectors, *passed, builder.fptrunc(floor, FLOAT)])
-        return context.get_dummy_value()
-
-    return types.void(_WHOLE, _WHOLE, csr, *[_WHOLE] * 4, types.float64), generate
-
-
-@intrinsic
-def step_touched(typing, vectors, lanes, kind, reset, hyper, chains, weights):
-    """One panel of the step on all touched rows; `reset` 1 (last panel): the heads become -1.
-
-    If lanes < WIDTH, the panel has `lanes` columns, and `vectors` is 1.
-    """
-
-    def generate(context, builder, signature, arguments):
-        vectors, lanes, kind, reset, hyper, chains, weights = arguments
-        whole = [lanes, reset, *cgutils.unpack_tuple(builder, chains)]
-        whole += cgutils.unpack_tuple(builder, weights)
-        rate, l2, momentum, beta2, epsilon = cgutils.unpack_tuple(builder, hyper)
-        fresh = [builder.fsub(ir.Constant(momentum.type, 1.0), beta) for beta in (momentum, beta2)]
-        numbers = [builder.fptrunc(x, FLOAT) for x in (rate, l2, momentum, *fresh, epsilon)]
-        passed = library.pointers(builder, whole, _STEP_ARGUMENTS[:-6])
-        library.call(builder, STEP, [vectors, kind, *passed, *numbers])
-        return context.get_dummy_value()
-
-    return types.void(*[_WHOLE] * 4, hyper, chains, weights), generate
+# Kernels call these. If lanes < WIDTH, a panel has `lanes` columns, and `vectors` is 1.
+#   forward_rows    one panel of out[B, width] = max(floor, X @ weights + bias); NaN is kept
+#   step_touched    one panel of the step on all touched rows; `reset` 1: the heads become -1
+forward_rows = library.function(FORWARD, [INT, *_FORWARD_ARGUMENTS])
+step_touched = library.function(STEP, [INT, INT, *_STEP_ARGUMENTS])

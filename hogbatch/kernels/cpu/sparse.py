@@ -6,7 +6,8 @@ from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import BOUNDED
 from hogbatch.kernels.cpu.dense import activate_rest, floor_of, held
 from hogbatch.kernels.cpu.intrinsics import address
-from hogbatch.kernels.cpu.rows import MAX_VECTORS, Chains, Csr, Weights, forward_rows, step_touched
+from hogbatch.kernels.cpu.rows import MAX_VECTORS, forward_rows, step_touched
+from hogbatch.kernels.cpu.rules import numbers_of
 from hogbatch.kernels.cpu.simd import WIDTH
 
 
@@ -21,13 +22,13 @@ def csr_forward(inputs, rows, weights, bias, activation, width, out):
         address(inputs.indices),
         address(inputs.values),
     )
-    csr = Csr(address(rows), rows.shape[0], indptr, indices, values)
+    csr = (address(rows), rows.shape[0], indptr, indices, values)
     panels = panels_of(stored)
     for panel in range(panels):
         column, vectors = panel_of(panel, panels, stored)
         first, shift = address(weights) + 4 * column, address(bias) + 4 * column
         to = address(out) + 4 * column
-        forward_rows(vectors, stored, csr, first, stored, shift, to, floor)
+        forward_rows((vectors, stored, *csr, first, stored, shift, to, floor))
     activate_rest(activation, width, out)
 
 
@@ -69,10 +70,7 @@ def square_of(values, start, stop):
 
 @kernel
 def link_occurrences(inputs, rows, links, shifts):
-    """Link the occurrences of each feature in the batch.
-
-    Occurrence n belongs to values[shifts[links.member[n]] + n].
-    """
+    """Link the occurrences of each feature in the batch; return arguments of `step_touched`."""
     distinct = 0
     n = 0
     for b in range(rows.shape[0]):
@@ -87,7 +85,7 @@ def link_occurrences(inputs, rows, links, shifts):
             links.member[n] = b
             links.head[f] = n
             n += 1
-    return Chains(
+    return (
         address(links.touched),
         distinct,
         address(links.head),
@@ -109,15 +107,16 @@ def step_linked(kind, hyper, inputs, rows, grad, links, slots, weights):
 @kernel
 def step_panels(kind, hyper, chains, shifts, grad, slots, weights):
     """Step the touched rows; `shifts` is passed so that it outlives its address in `chains`."""
-    width = weights.shape[1]
+    width, n = weights.shape[1], numbers_of(hyper)
+    numbers = (n.rate, n.l2, n.momentum, n.fresh_first, n.fresh_second, n.epsilon)
     panels = panels_of(width)
     for panel in range(panels):
         column, vectors = panel_of(panel, panels, width)
-        arrays = Weights(
+        arrays = (
             address(weights) + 4 * column,
             address(slots.first) + 4 * column,
             address(slots.second) + 4 * column,
             address(grad) + 4 * column,
             width,
         )
-        step_touched(vectors, width, kind, panel == panels - 1, hyper, chains, arrays)
+        step_touched((vectors, kind, width, panel == panels - 1, *chains, *arrays, *numbers))

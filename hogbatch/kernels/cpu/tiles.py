@@ -5,7 +5,7 @@
     transpose   one block of up to WIDTH x WIDTH
 
 A function is generated for each tile shape. A dispatch function selects the shape at run time; it
-is called through `intrinsics`. One call computes a sequence of tiles, so that the processor can
+`kernels.cpu.brgemm` calls it. One call computes a sequence of tiles, so that the processor can
 start a tile while it still stores the previous one. See Georganas et al. 2020, algorithms 1 and 2.
 """
 
@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from llvmlite import ir
 
+from hogbatch.kernels.cpu import library
 from hogbatch.kernels.cpu.simd import (
     FLOAT,
     INT,
@@ -289,5 +290,12 @@ def write(module: ir.Module) -> list[str]:
     """Add all micro-kernels to `module`; return the names of the functions to call."""
     _write_outer(module)
     _write_dot(module)
+
+
+library.load("brgemm", write)
+# Kernels call these; see the lists of their arguments.
+outer = library.function(OUTER, [INT, INT, *_OUTER_ARGUMENTS])
+dot = library.function(DOT, [INT, INT, *_DOT_ARGUMENTS])
+transpose_block = library.function(TRANSPOSE, _TRANSPOSE_ARGUMENTS)
     _write_transpose(module)
     return [OUTER, DOT, TRANSPOSE]

@@ -8,14 +8,13 @@ from numpy.typing import NDArray
 from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import LINEAR, Floats, Hyper
 from hogbatch.kernels.cpu import dense
-from hogbatch.kernels.cpu.dots import prefetch_line
-from hogbatch.kernels.cpu.intrinsics import address
+from hogbatch.kernels.cpu.intrinsics import address, prefetch_line
 from hogbatch.kernels.cpu.linear import cells_of
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
 from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, vector
 from hogbatch.kernels.cpu.network import matrix, slots_at
-from hogbatch.kernels.cpu.rows import LINE, Chains
+from hogbatch.kernels.cpu.rows import LINE
 from hogbatch.kernels.cpu.rules import step_cell
 from hogbatch.kernels.cpu.sparse import step_panels
 
@@ -127,7 +126,7 @@ def step_neurons(model, optimizer, hyper, x, grad, active, column, neurons):
     step_biases(model, optimizer, hyper, grad, active, neurons)
     gradient = matrix(neurons.gradient, 0, grad.shape[1], fan_in)
     dense.transposed_product(grad, x, gradient)
-    chains = Chains(
+    chains = (
         address(active),
         active.shape[0],
         address(column),

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import inlined, kernel
-from hogbatch.kernels.cpu.dots import prefetch_line
-from hogbatch.kernels.cpu.intrinsics import address
+from hogbatch.kernels.cpu.intrinsics import address, prefetch_line
 from hogbatch.kernels.cpu.lsh.functions import HashFunctions
 from hogbatch.kernels.cpu.lsh.sketches import Sketches, rank_by_product
 from hogbatch.kernels.cpu.lsh.tables import BucketArrays

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import inlined, kernel
 from hogbatch.kernels.contract import Floats
-from hogbatch.kernels.cpu.dots import prefetch_line
-from hogbatch.kernels.cpu.intrinsics import address
+from hogbatch.kernels.cpu.intrinsics import address, prefetch_line
 from hogbatch.kernels.cpu.lsh.functions import SIMHASH, HashFunctions, draw
 
 WORD_BITS = 32

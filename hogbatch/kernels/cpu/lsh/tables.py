@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.cpu.dots import prefetch_line
-from hogbatch.kernels.cpu.intrinsics import address
+from hogbatch.kernels.cpu.intrinsics import address, prefetch_line
 
 INSERT_BLOCK = 512  # ids whose codes stay in cache while they are inserted into all tables
 PREFETCH_DISTANCE = 16  # ids by which a bucket is prefetched before it is written
