@@ -76,9 +76,7 @@ class FunctionBuilder:
         """WIDTH floats from `pointer`; masked-out lanes are zero and are not read."""
         vectors = self.build.bitcast(pointer, VECTOR.as_pointer())
         if mask is None:
-            loaded = self.build.load(vectors)
-            loaded.align = 4
-            return loaded
+            return self.build.load(vectors, align=4)
         return self._call(
             "masked.load", VECTOR, [vectors, ir.Constant(INT32, 4), mask, ZERO], ".p0"
         )
@@ -86,10 +84,10 @@ class FunctionBuilder:
     def store(self, value: ir.Value, pointer: ir.Value, mask: ir.Value | None = None) -> None:
         vectors = self.build.bitcast(pointer, value.type.as_pointer())
         if mask is None:
-            self.build.store(value, vectors).align = 4
-            return
-        arguments = [value, vectors, ir.Constant(INT32, 4), mask]
-        self._call("masked.store", ir.VoidType(), arguments, ".p0")
+            self.build.store(value, vectors, align=4)
+        else:
+            arguments = [value, vectors, ir.Constant(INT32, 4), mask]
+            self._call("masked.store", ir.VoidType(), arguments, ".p0")
 
     def broadcast(self, scalar: ir.Value) -> ir.Value:
         """`scalar` in every lane."""
@@ -226,11 +224,8 @@ class FunctionBuilder:
         return self._intrinsic(f"llvm.{name}.v{WIDTH}f32{suffix}", result, arguments)
 
     def _intrinsic(self, name: str, result: ir.Type, arguments: Values) -> ir.Value:
-        function = self.module.globals.get(name)
-        if function is None:
-            kind = ir.FunctionType(result, [argument.type for argument in arguments])
-            function = ir.Function(self.module, kind, name)
-        return self.build.call(function, arguments)
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        return self.build.call(self.module.declare_intrinsic(name, fnty=kind), arguments)
 
 
 def _even_odd_masks(stage: int) -> tuple[ir.Constant, ir.Constant]:

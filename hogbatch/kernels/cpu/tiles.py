@@ -229,13 +229,11 @@ def _store_pieces(
 
     def store() -> None:
         for piece, target in zip(pieces, targets, strict=True):
-            w.build.store(piece, target).align = 4
+            w.build.store(piece, target, align=4)
 
     def add() -> None:
         for piece, target in zip(pieces, targets, strict=True):
-            old = w.build.load(target)
-            old.align = 4
-            w.build.store(w.build.fadd(piece, old), target).align = 4
+            w.build.store(w.build.fadd(piece, w.build.load(target, align=4)), target, align=4)
 
     w.switch(adds, {0: store, 1: add})
 
@@ -290,6 +288,8 @@ def write(module: ir.Module) -> list[str]:
     """Add all micro-kernels to `module`; return the names of the functions to call."""
     _write_outer(module)
     _write_dot(module)
+    _write_transpose(module)
+    return [OUTER, DOT, TRANSPOSE]
 
 
 library.load("brgemm", write)
@@ -297,5 +297,3 @@ library.load("brgemm", write)
 outer = library.function(OUTER, [INT, INT, *_OUTER_ARGUMENTS])
 dot = library.function(DOT, [INT, INT, *_DOT_ARGUMENTS])
 transpose_block = library.function(TRANSPOSE, _TRANSPOSE_ARGUMENTS)
-    _write_transpose(module)
-    return [OUTER, DOT, TRANSPOSE]

@@ -8,9 +8,7 @@ cosine times the norm of their weights (decision 24).
 from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -49,9 +47,7 @@ def popcount(typing, word):
     """Number of bits of an int64 that are 1."""
 
     def generate(context, builder, signature, arguments):
-        kind = ir.FunctionType(arguments[0].type, [arguments[0].type])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.ctpop.i64")
-        return builder.call(function, arguments)
+        return builder.ctpop(arguments[0])
 
     return types.int64(types.int64), generate
 
