@@ -231,12 +231,15 @@ def bound_rows(kind, hyper, batch, x, grad):
 
 
 @kernel
-def scale_rows(kind, hyper, x, grad, scaled):
-    """scaled[B, H] = grad after `bound_rows`; times -rate if the optimizer is ADDITIVE."""
+def scale_rows(kind, hyper, batch, x, grad, scaled):
+    """scaled[B, H] = grad after `bound_rows`; times -rate if the optimizer is ADDITIVE.
+
+    `scaled` may be `grad`. They may be some rows of the mean over `batch` rows.
+    """
     for b in range(grad.shape[0]):
         fraction = np.float32(1.0)
         if kind in BOUNDED:
-            fraction = held(kind, hyper, squared_norm(x[b]), grad.shape[0])
+            fraction = held(kind, hyper, squared_norm(x[b]), batch)
         if kind in ADDITIVE:
             fraction *= np.float32(-hyper.rate)
         for h in range(grad.shape[1]):

@@ -197,7 +197,7 @@ def step_layer(model, layer, optimizer, hyper, x, used, grad, below, space):
     weights = matrix(model.params, offset, fan_in, fan_out)
     scaled = matrix(space.dense.scaled, np.int64(0), grad.shape[0], fan_out)  # no literal type
     slots = slots_at(model.own_first, model.own_second, offset, fan_in, fan_out)
-    dense.scale_rows(optimizer, hyper, x, grad, scaled)
+    dense.scale_rows(optimizer, hyper, grad.shape[0], x, grad, scaled)
     dense.dense_step(optimizer, hyper, x, used, scaled, grad, slots, weights, below, space.dense)
     step_scaled_bias(model, layer, optimizer, hyper, scaled, space.bias)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import ADDITIVE, BOUNDED, ROWS, SKIPPED, UPDATES, Floats
+from hogbatch.kernels.contract import ROWS, SKIPPED, UPDATES, Floats
 from hogbatch.kernels.cpu import dense, network
 from hogbatch.kernels.cpu.barrier import wait_for_all
 from hogbatch.kernels.cpu.losses import loss_gradient
@@ -70,20 +70,6 @@ def forget_own(table, sparse, space, count):
 
 
 @kernel
-def scale_own(optimizer, hyper, batch, x, grad):
-    """Multiply grad[B, H] as `scale_rows` does; `batch` is the rows of the whole batch."""
-    for b in range(grad.shape[0]):
-        fraction = np.float32(1.0)
-        if optimizer in BOUNDED:
-            # `held` expects the gradient of a mean over `batch` rows
-            fraction = dense.held(optimizer, hyper, dense.squared_norm(x[b]), batch)
-        if optimizer in ADDITIVE:
-            fraction *= np.float32(-hyper.rate)
-        for h in range(grad.shape[1]):
-            grad[b, h] *= fraction
-
-
-@kernel
 def scale_all(model, inputs, rows, batch, optimizer, hyper, space):
     """Scale the gradients of a thread's `rows` for all layers, out of `batch` rows."""
     sparse, count = inputs.indptr.shape[0] > 0, rows.shape[0]
@@ -94,7 +80,7 @@ def scale_all(model, inputs, rows, batch, optimizer, hyper, space):
             csr_bound_rows(optimizer, hyper, batch, inputs, rows, grad)
         else:
             x = matrix(space.activations, space.starts[layer], count, fan_in)
-            scale_own(optimizer, hyper, batch, x, grad)
+            dense.scale_rows(optimizer, hyper, batch, x, grad, grad)
 
 
 @kernel
