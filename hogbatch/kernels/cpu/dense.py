@@ -146,24 +146,11 @@ def transposed_product(x, grad, out):
 
 
 @inlined
-def dense_step(kind, hyper, x, fan_in, scaled, grad, slots, weights, below, space):
-    """Backward and update of a layer, block by block of its weights[:fan_in, H].
-
-    below[B, K] = grad[B, H] @ weights.T from the weights before the step (below[B, 0]: not needed);
-    `scaled` is the output of `scale_rows` for `grad`. An ADDITIVE optimizer adds x.T @ scaled
-    directly to the weights; others need the gradient, one block at a time.
-    """
-    packed, product = pack(grad, space)  # not needed by the first layer, but cheap
-    for first in range(0, fan_in, BLOCK_ROWS):
-        rows = min(BLOCK_ROWS, fan_in - first)
-        if below.shape[1] > 0:
-            pass_down(grad, packed, product, weights, first, rows, below)
-        update_block(kind, hyper, x, scaled, slots, weights, first, rows, space)
-
-
-@inlined
 def update_block(kind, hyper, x, scaled, slots, weights, first, rows, space):
-    """Update weights[first : first + rows, H] from x[B, K] and `scaled`[B, H] of `scale_rows`."""
+    """Update weights[first : first + rows, H] from x[B, K] and `scaled`[B, H] of `scale_rows`.
+
+    An ADDITIVE optimizer adds x.T @ scaled to the weights; others need the gradient in `space`.
+    """
     batch, fan_out = scaled.shape
     block, right = submatrix(transposed(matrix(x)), first, 0), matrix(scaled)
     if kind in ADDITIVE:

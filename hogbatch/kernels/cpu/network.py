@@ -189,8 +189,9 @@ def pass_to_first(model, layers, rows, space, dropout):
 def step_layer(model, layer, optimizer, hyper, x, used, grad, below, space):
     """Update a dense layer from x[B, K], of which `used` columns can be nonzero, and grad[B, H].
 
-    below[B, K] = grad @ weights.T from the weights before the update; below[B, 0]: not needed. The
-    slots are the thread's own, and `hyper` is a result of `with_own_slots`.
+    below[B, K] = grad @ weights.T from the weights before the update; below[B, 0]: not needed. Both
+    are computed block by block of the weights. The slots are the thread's own, and `hyper` is a
+    result of `with_own_slots`.
     """
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     offset = model.table[layer, WEIGHTS]
@@ -198,7 +199,12 @@ def step_layer(model, layer, optimizer, hyper, x, used, grad, below, space):
     scaled = matrix(space.dense.scaled, np.int64(0), grad.shape[0], fan_out)  # no literal type
     slots = slots_at(model.own_first, model.own_second, offset, fan_in, fan_out)
     dense.scale_rows(optimizer, hyper, grad.shape[0], x, grad, scaled)
-    dense.dense_step(optimizer, hyper, x, used, scaled, grad, slots, weights, below, space.dense)
+    packed, product = dense.pack(grad, space.dense)  # not needed by the first layer, but cheap
+    for first in range(0, used, dense.BLOCK_ROWS):
+        rows = min(dense.BLOCK_ROWS, used - first)
+        if below.shape[1] > 0:
+            dense.pass_down(grad, packed, product, weights, first, rows, below)
+        dense.update_block(optimizer, hyper, x, scaled, slots, weights, first, rows, space.dense)
     step_scaled_bias(model, layer, optimizer, hyper, scaled, space.bias)
 
 

@@ -68,14 +68,6 @@ def score(model, x, output):
 
 
 @kernel
-def pass_block_down(weights, grad, first, count, below):
-    """below[B, K] += grad @ weights for outputs first : first + count."""
-    batch, fan_in = below.shape
-    here, block = submatrix(as_matrix(weights), first, 0), submatrix(as_matrix(grad), 0, first)
-    multiply(batch, fan_in, count, block, here, as_matrix(below), Epilogue(ADD, 0, 0.0))
-
-
-@kernel
 def step_output(model, optimizer, hyper, x, grad, output, below):
     """below[B, K] = grad[B, H] @ weights before the step; then step weights and biases.
 
@@ -92,7 +84,8 @@ def step_output(model, optimizer, hyper, x, grad, output, below):
     for first in range(0, fan_out, BLOCK):
         count = min(BLOCK, fan_out - first)
         block = submatrix(as_matrix(grad), 0, first)
-        pass_block_down(weights, grad, first, count, below)
+        here = submatrix(as_matrix(weights), first, 0)
+        multiply(batch, fan_in, count, block, here, as_matrix(below), Epilogue(ADD, 0, 0.0))
         dense.bound_rows(optimizer, hyper, batch, x, grad[:, first : first + count])
         multiply(count, fan_in, batch, transposed(block), right, out, store)
         dense.step_rows(optimizer, hyper, output.gradient, first, count, slots, weights)

@@ -123,7 +123,11 @@ def step_neurons(model, optimizer, hyper, x, grad, active, column, neurons):
     layer = model.table.shape[0] - 1
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     dense.bound_rows(optimizer, hyper, x.shape[0], x, grad)
-    step_biases(model, optimizer, hyper, grad, active, neurons)
+    dense.bias_gradient(grad, neurons.bias_gradient[: grad.shape[1]])
+    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
+    biases = cells_of(model, model.table[layer, BIAS], fan_out)
+    for a in range(active.shape[0]):  # weight decay is never applied to them
+        step_cell(optimizer, plain, neurons.bias_gradient[a], biases, active[a])
     gradient = matrix(neurons.gradient, 0, grad.shape[1], fan_in)
     dense.transposed_product(grad, x, gradient)
     chains = (
@@ -168,17 +172,6 @@ def sketch(sketches, ids, packed, row_sketches):
         sketches.lengths[ids[n]] = np.sqrt(dense.squared_norm(packed[n]))
         for w in range(row_sketches.shape[1]):
             sketches.neurons[ids[n], w] = row_sketches[n, w]
-
-
-@inlined
-def step_biases(model, optimizer, hyper, grad, active, neurons):
-    """Update the biases of active[A]; weight decay is never applied to them."""
-    layer, count = model.table.shape[0] - 1, active.shape[0]
-    dense.bias_gradient(grad, neurons.bias_gradient[: grad.shape[1]])
-    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
-    cells = cells_of(model, model.table[layer, BIAS], model.table[layer, FAN_OUT])
-    for a in range(count):
-        step_cell(optimizer, plain, neurons.bias_gradient[a], cells, active[a])
 
 
 @kernel
