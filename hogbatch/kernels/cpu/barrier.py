@@ -69,17 +69,6 @@ def load(typing, address):
 
 
 @intrinsic
-def store(typing, address, value):
-    """Write the int64 at `address` in one step."""
-
-    def generate(context, builder, signature, arguments):
-        builder.store_atomic(arguments[1], _cell(builder, arguments[0]), "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
 def give_way(typing):
     """Let another thread have the core (sched_yield(2))."""
 
@@ -99,8 +88,8 @@ def wait_for_all(barrier, threads):
     if times == ABANDONED:
         return False
     if fetch_add(arrived, 1) == threads - 1:
-        store(arrived, 0)  # first: a thread that has passed may arrive again at once
-        store(passed, times + 1)
+        fetch_add(arrived, -threads)  # first: a thread that has passed may arrive again at once
+        fetch_add(passed, 1)
         return True
     spins = 0
     while load(passed) == times:
