@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.doctor import checks
-from hogbatch.cli.doctor.checks import REQUIRED, SHMEM, Status, Verdict
+from hogbatch.cli.doctor.checks import REQUIRED, SHMEM, Verdict
 from hogbatch.cli.parser import Parser, Usage
 from hogbatch.errors import UsageError
 from hogbatch.jit import VECTOR_VARIABLE, cache_directory, cache_problem
@@ -31,7 +31,6 @@ DOCTOR: Final = Usage(
     "[options]",
     "Check this machine and this installation, and print what to improve.",
 )
-LABELS: Final = {Status.OK: "ok", Status.WARN: "warn", Status.UNKNOWN: "?"}
 CUDA_SECONDS: Final = 60.0  # the first initialization of CUDA on a machine can take many
 PCI_FOLDER: Final = "sys/bus/pci/devices"
 NVIDIA: Final = "0x10de"
@@ -136,9 +135,9 @@ def attempt(decide: Callable[[], Verdict]) -> Verdict:
     try:
         return decide()
     except UsageError as error:
-        return checks.warn(str(error), "no run can start")
+        return Verdict(str(error), "no run can start")
     except Exception as error:
-        return Verdict(Status.UNKNOWN, f"unknown: {reason(error)}")
+        return Verdict(f"unknown: {reason(error)}", known=False)
 
 
 def doctor(arguments: Sequence[str]) -> int:
@@ -170,16 +169,19 @@ def to_text(headline: str, verdicts: Mapping[str, Verdict]) -> str:
     """Show one line for each check, with its advice below."""
     lines = [printable(headline), ""]
     column = max(map(len, verdicts))
-    for name, (status, value, advice) in verdicts.items():
-        start = f"{LABELS[status]:4}  {name:{column}}  "
-        lines.append(start + printable(value))
-        if advice:
-            lines.append(" " * len(start) + printable(advice))
-    count = sum(verdict.status is Status.WARN for verdict in verdicts.values())
+    for name, verdict in verdicts.items():
+        start = f"{verdict.status if verdict.known else '?':4}  {name:{column}}  "
+        lines.append(start + printable(verdict.value))
+        if verdict.advice:
+            lines.append(" " * len(start) + printable(verdict.advice))
+    count = sum(verdict.status == "warn" for verdict in verdicts.values())
     return "\n".join([*lines, "", plural(count, "warning") if count else "no warnings"])
 
 
 def to_json(versions: Mapping[str, str | None], verdicts: Mapping[str, Verdict]) -> str:
     """Show all checks and versions as one JSON object."""
-    found = [{"name": name, **verdict._asdict()} for name, verdict in verdicts.items()]
+    found = [
+        {"name": name, "status": each.status, "value": each.value, "advice": each.advice}
+        for name, each in verdicts.items()
+    ]
     return json.dumps({"versions": dict(versions), "checks": found}, indent=2)

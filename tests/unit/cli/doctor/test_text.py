@@ -2,13 +2,13 @@
 
 import json
 
-from hogbatch.cli.doctor.checks import Status, Verdict, ok, warn
+from hogbatch.cli.doctor.checks import Verdict
 from hogbatch.cli.doctor.command import to_json, to_text
 
 VERDICTS = {
-    "processor": ok("EPYC"),
-    "memory": Verdict(Status.UNKNOWN, "unknown: no file"),
-    "huge pages": warn("small\x1b[31m", "allow them"),
+    "processor": Verdict("EPYC"),
+    "memory": Verdict("unknown: no file", known=False),
+    "huge pages": Verdict("small\x1b[31m", "allow them"),
 }
 
 
@@ -23,7 +23,7 @@ def test_the_report_has_a_line_for_each_check_with_advice_below():
         "",
         "1 warning",
     ]
-    assert to_text("hogbatch 0.1.0", {"processor": ok("EPYC")}).endswith("\n\nno warnings")
+    assert to_text("hogbatch 0.1.0", {"processor": Verdict("EPYC")}).endswith("\n\nno warnings")
 
 
 def test_json_has_all_checks_and_versions():
