@@ -54,16 +54,6 @@ class DropoutKey(NamedTuple):
     key: Any  # `dropout.key_of` the update, as a uint32[1] of the backend
 
 
-class _LayerArrays(NamedTuple):
-    """The parameters of one layer, their slots and their gradient: views of the flat arrays."""
-
-    view: LayerView
-    weights: Floats  # [K, H]; output-major: [H, K]
-    weight_slots: Slots
-    weight_gradient: Floats  # like the weights; [0, 0] if touched rows are updated directly
-    bias_gradient: Floats  # [H]
-
-
 class Executor:
     """Computes a network whose parameters are in one flat array, with scratch for its batches.
 
@@ -102,9 +92,9 @@ class Executor:
         # Copies by their first index. All are kept, because captured steps write to them.
         self._copies: dict[int, Operands] = {}
         self._no_bias = xp.zeros(layers[-1].fan_in if layers[-1].output_major else 0, self._operand)
-        self._sparse: bool | None = None  # the form of inputs that `_layers` are for
-        self._layers: tuple[_LayerArrays, ...] = ()
+        self._sparse: bool | None = None  # the form of inputs that `_gradient` is for
         self._gradient: Floats | None = None  # flat; without weights updated by touched rows
+        self._gradients: tuple[tuple[Floats, Floats], ...] = ()  # of weights and bias: views of it
         self._csr_scratch: Any = None
         self._space = ScratchSpace(kernels, xp, layers, params.dtype)
         self._placed = backbone
@@ -137,8 +127,8 @@ class Executor:
         kept = 1.0 if dropout is None else float(factor(dropout.fraction))
         parts = self._parts(space, rows, numbers)
         if len(parts) > 1:
-            self._layers[last].weight_gradient.fill(0)
-            self._layers[last].bias_gradient.fill(0)
+            for gradient in self._gradients[last]:
+                gradient.fill(0)
         for part, members, named in parts:
             self._apply(last, part, inputs, members)
             scores, grad, width = part.activated[last], part.grads[last], self._views[last].width
@@ -373,32 +363,33 @@ class Executor:
         for index in dense:
             self._differentiate_layer(index, space)
         if self._sparse:
-            layer, grad = self._layers[0], space.grads[0]
+            view, grad = self._views[0], space.grads[0]
+            weights, *slots = (weights_of(view, flat) for flat in self._flat)
             batch = optimizer, hyper, inputs, rows, grad
             kernels.csr_bound_rows(*batch)
             self._sparse = None  # a step that fails leaves its scratch unusable
-            kernels.csr_step(*batch, self._csr_scratch, layer.weight_slots, layer.weights)
+            kernels.csr_step(*batch, self._csr_scratch, Slots(*slots), weights)
             self._sparse = True
-            kernels.bias_gradient(grad, layer.bias_gradient)
+            kernels.bias_gradient(grad, self._gradients[0][1])
 
     def _differentiate_layer(self, index: int, space: Scratch) -> None:
         """Compute the gradient of one layer with dense inputs."""
-        kernels, layer, grad = self._kernels, self._layers[index], space.grads[index]
-        x = self._inputs(index, space)
-        if layer.view.output_major:
-            kernels.weight_gradient(grad, x, layer.weight_gradient, self._no_vector)
-            kernels.bias_gradient(grad, layer.bias_gradient)
+        kernels, grad, x = self._kernels, space.grads[index], self._inputs(index, space)
+        weights, bias = self._gradients[index]
+        if self._views[index].output_major:
+            kernels.weight_gradient(grad, x, weights, self._no_vector)
+            kernels.bias_gradient(grad, bias)
         else:
-            kernels.weight_gradient(x, grad, layer.weight_gradient, layer.bias_gradient)
+            kernels.weight_gradient(x, grad, weights, bias)
 
     def _add_part(self, part: Scratch, optimizer: int, hyper: Hyper) -> None:
         """Add the gradient of the last layer from some rows; `grads` are of the mean over them."""
-        kernels, layer, grad = self._kernels, self._layers[-1], part.grads[-1]
+        kernels, (weights, bias), grad = self._kernels, self._gradients[-1], part.grads[-1]
         x, fraction = part.activated[-2], len(grad) / part.batch
         kernels.bound_rows(optimizer, hyper, part.batch, x, grad)
-        left, right = (grad, x) if layer.view.output_major else (x, grad)
-        kernels.add_weight_gradient(fraction, left, right, layer.weight_gradient)
-        kernels.add_bias_gradient(fraction, grad, layer.bias_gradient)
+        left, right = (grad, x) if self._views[-1].output_major else (x, grad)
+        kernels.add_weight_gradient(fraction, left, right, weights)
+        kernels.add_bias_gradient(fraction, grad, bias)
 
     def _steps(self, decayed: bool) -> Iterator[tuple[Floats, Slots, Floats, bool]]:
         """Yield gradient, slots, parameters, and whether they are decayed, for the optimizer steps.
@@ -434,23 +425,15 @@ class Executor:
         self._csr_scratch = None
         if sparse:
             self._csr_scratch = self._kernels.csr_scratch(views[0].fan_in, views[0].fan_out)
-        self._layers = tuple(self._arrays(view, start) for view in views)
+        self._gradients = tuple(self._gradients_of(view, start) for view in views)
         self._sparse = sparse
 
-    def _arrays(self, view: LayerView, start: int) -> _LayerArrays:
-        """Return the arrays of one layer; the flat gradient begins at params[start]."""
-        assert self._gradient is not None
-        params, first, second = self._flat
-        gradient = params[:0].reshape(0, 0)
-        if view.weights >= start:
-            gradient = weights_of(view._replace(weights=view.weights - start), self._gradient)
-        return _LayerArrays(
-            view=view,
-            weights=weights_of(view, params),
-            weight_slots=Slots(weights_of(view, first), weights_of(view, second)),
-            weight_gradient=gradient,
-            bias_gradient=self._gradient[view.bias - start :][: view.fan_out],
-        )
+    def _gradients_of(self, view: LayerView, start: int) -> tuple[Floats, Floats]:
+        """Return the views of the flat gradient, which begins at params[start], for one layer."""
+        flat: Any = self._gradient
+        here = view._replace(weights=view.weights - start, bias=view.bias - start)
+        weights = weights_of(here, flat if here.weights >= 0 else flat[:0])  # or by touched rows
+        return weights, flat[here.bias :][: view.fan_out]
 
 
 def weights_of(view: LayerView, flat: Floats) -> Floats:
