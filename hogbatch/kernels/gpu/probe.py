@@ -19,7 +19,6 @@ from importlib import metadata
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 PIN = "--pin"
 PINNED_BYTES = 1 << 20
@@ -61,8 +60,8 @@ def find_gpus(timeout: float = 120.0, *, pin: bool = False) -> ProbeResult:
         return ProbeResult(reason=f"the GPU probe failed: {error}")
 
 
-def probe() -> ProbeResult:
-    """Probe in this process."""
+def probe(*, pin: bool = False) -> ProbeResult:
+    """Probe in this process; `pin` as for `find_gpus`."""
     packages = installed_cupy_packages()
     if len(packages) > 1:
         return ProbeResult(
@@ -75,7 +74,7 @@ def probe() -> ProbeResult:
         if not packages:
             return ProbeResult(reason=NOT_INSTALLED)
         return ProbeResult(reason=f"CuPy is installed but cannot be imported: {first_line(error)}")
-    return _probe_with(cupy)
+    return _probe_with(cupy, pin)
 
 
 def installed_cupy_packages() -> list[str]:
@@ -84,7 +83,7 @@ def installed_cupy_packages() -> list[str]:
     return sorted(name for name in names if _CUPY_PACKAGE.fullmatch(name))
 
 
-def _probe_with(cupy: Any) -> ProbeResult:
+def _probe_with(cupy: Any, pin: bool) -> ProbeResult:
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
@@ -104,7 +103,7 @@ def _probe_with(cupy: Any) -> ProbeResult:
             reason="there is a GPU, but CuPy cannot use it; check that the CUDA libraries are "
             f"installed (hogbatch[cuda12] or hogbatch[cuda13]): {first_line(error)}"
         )
-    return ProbeResult(tuple(_describe(runtime, ordinal) for ordinal in range(count)))
+    return ProbeResult(tuple(_describe(runtime, ordinal, pin) for ordinal in range(count)))
 
 
 def _use_libraries(cupy: Any) -> None:
@@ -116,21 +115,11 @@ def _use_libraries(cupy: Any) -> None:
     cupy.cuda.get_current_stream().synchronize()
 
 
-def _describe(runtime: Any, ordinal: int) -> Gpu:
+def _describe(runtime: Any, ordinal: int, pin: bool) -> Gpu:
     properties = runtime.getDeviceProperties(ordinal)
-    name = properties["name"]
-    return Gpu(
-        ordinal, name.decode() if isinstance(name, bytes) else name, properties["totalGlobalMem"]
-    )
-
-
-def with_pinning_errors(found: ProbeResult) -> ProbeResult:
-    """The result with the `pinning_error` of each GPU, found in this process."""
-    devices = (
-        replace(gpu, pinning_error=_pinning_error(sys.modules["cupy"].cuda.runtime, gpu.ordinal))
-        for gpu in found.devices
-    )
-    return ProbeResult(tuple(devices), found.reason)
+    name, error = properties["name"], _pinning_error(runtime, ordinal) if pin else None
+    name = name.decode() if isinstance(name, bytes) else name
+    return Gpu(ordinal, name, properties["totalGlobalMem"], error)
 
 
 def _pinning_error(runtime: Any, ordinal: int) -> str | None:
@@ -153,5 +142,4 @@ def first_line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    result = with_pinning_errors(probe()) if PIN in sys.argv[1:] else probe()
-    print(msgspec.json.encode(result).decode())
+    print(msgspec.json.encode(probe(pin=PIN in sys.argv[1:])).decode())

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hogbatch.kernels.gpu.probe import probe, with_pinning_errors
+from hogbatch.kernels.gpu.probe import probe
 from tests.unit.kernels.gpu.test_probe import FakeCupy, installed
 
 
@@ -34,5 +34,5 @@ def cupy(monkeypatch):
 
 def test_memory_that_cannot_be_pinned_is_reported_for_its_gpu(cupy):
     cupy(count=2, failures={"pin 1": RuntimeError("cudaErrorMemoryAllocation: no\nmore")})
-    errors = [gpu.pinning_error for gpu in with_pinning_errors(probe()).devices]
+    errors = [gpu.pinning_error for gpu in probe(pin=True).devices]
     assert errors == [None, "cudaErrorMemoryAllocation: no"]
