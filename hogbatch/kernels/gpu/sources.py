@@ -16,31 +16,16 @@ _NAMES = """
 _SETS = "LABEL_LISTS NORMALISED BINARY ADAPTIVE DECOUPLED"  # to ask in CUDA C: ADAPTIVE(kind)
 
 
-def _upper(name: str) -> str:
-    """The constant for a loss or an optimizer: MULTILABEL_SOFTMAX for "multilabel-softmax"."""
-    return name.upper().replace("-", "_")
-
-
-def _is_one_of(kinds: tuple[int, ...]) -> str:
-    """A C expression: whether `kind` is one of `kinds`."""
-    return " || ".join(f"(kind) == {number}" for number in kinds)
-
-
-_DEFINES = "".join(
-    [
-        *(f"#define {name} {getattr(contract, name)}\n" for name in _NAMES.split()),
-        *(
-            f"#define {_upper(name)} {kind}\n"
-            for name, kind in contract.LOSSES.items()
-            if kind >= 0
-        ),
-        *(f"#define {_upper(name)} {kind}\n" for name, kind in contract.OPTIMIZERS.items()),
-        *(
-            f"#define {name}(kind) ({_is_one_of(getattr(contract, name))})\n"
-            for name in _SETS.split()
-        ),
-    ]
-)
+_NUMBERS = {name: getattr(contract, name) for name in _NAMES.split()} | {
+    name.upper().replace("-", "_"): kind  # MULTILABEL_SOFTMAX for "multilabel-softmax"
+    for name, kind in (contract.LOSSES | contract.OPTIMIZERS).items()
+    if kind >= 0
+}
+_TESTS = {
+    f"{name}(kind)": " || ".join(f"(kind) == {number}" for number in getattr(contract, name))
+    for name in _SETS.split()
+}
+_DEFINES = "".join(f"#define {name} ({value})\n" for name, value in (_NUMBERS | _TESTS).items())
 
 
 def _text(name: str) -> str:
