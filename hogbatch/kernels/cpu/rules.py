@@ -198,14 +198,10 @@ class Vector:
 
 def _sane_vector(w: FunctionBuilder, gradient: ir.Value) -> ir.Value:
     """`sane` in every lane."""
-    build, (most, least) = (
-        w.build,
-        (w.broadcast(ir.Constant(FLOAT, x)) for x in (LARGEST, -LARGEST)),
-    )
-    inside = build.and_(
-        build.fcmp_ordered("<", gradient, most), build.fcmp_ordered(">", gradient, least)
-    )
-    return build.select(inside, gradient, ZERO)
+    most, least = (w.broadcast(ir.Constant(FLOAT, x)) for x in (LARGEST, -LARGEST))
+    below = w.build.fcmp_ordered("<", gradient, most)
+    above = w.build.fcmp_ordered(">", gradient, least)
+    return w.build.select(w.build.and_(below, above), gradient, ZERO)
 
 
 def traced(
