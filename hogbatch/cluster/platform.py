@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from hogbatch.cluster.channel import LOST, ServerFiles, ServersChannel
 from hogbatch.cluster.decisions.division import divide
-from hogbatch.cluster.decisions.pace import LEASE_S, MERGES_PER_EPOCH, MergeSettings
-from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.host import MODEL_ARRAYS, ModelArrays
-from hogbatch.cluster.server_figures import FIGURES_FILE, recorded
+from hogbatch.cluster.server_figures import FIGURES_FILE
 from hogbatch.cluster.servers import Cluster
 from hogbatch.cluster.start import ServerStart, plan_of_server
 from hogbatch.cluster.surveys import survey_folder
@@ -34,6 +32,8 @@ from hogbatch.coordinator.commands import (
     ShowKept,
     ShowMean,
 )
+from hogbatch.coordinator.merge_pace import LEASE_S, MERGES_PER_EPOCH, MergeSettings
+from hogbatch.coordinator.merges import Merges, recorded
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.source import shown
 from hogbatch.events.event import Evaluation
@@ -179,7 +179,7 @@ class SeveralServers(Platform):
         merging = MergeSettings(rows, network.parameters, config.server_merge)
         plan = replace(
             plan,
-            merging=partial(ServerMerges, merging),
+            merging=partial(Merges, merging),
             lease_seconds=LEASE_S,
             start_with=self.cluster.size,
         )

@@ -6,11 +6,8 @@ what it is told. No decision depends on it.
 
 from typing import Final
 
-from msgspec.structs import asdict
-
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
-from hogbatch.events.event import RecordedWorker, WorkersOfServer
 from hogbatch.wire.messages import (
     MAX_LISTED,
     ServerWorker,
@@ -48,8 +45,3 @@ def _state(worker: Worker) -> WorkerState:
     if not worker.ready:
         return "compiles" if worker.compiling else "starts"
     return "trains" if worker.trains else "parked"
-
-
-def recorded(server: str, message: ServerWorkers) -> WorkersOfServer:
-    workers = [RecordedWorker(**asdict(worker)) for worker in message.workers]
-    return WorkersOfServer(server, workers, message.others)

@@ -37,6 +37,7 @@ finished  Finish was commanded, as above or   never
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from hogbatch.coordinator.commands import (
     Command,
@@ -50,6 +51,7 @@ from hogbatch.coordinator.commands import (
 )
 from hogbatch.coordinator.evaluation import Evaluator
 from hogbatch.coordinator.leases import EVALUATING
+from hogbatch.coordinator.merge_pace import ONE_MODEL
 from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.progress import LossSums, Metrics
@@ -73,8 +75,8 @@ class Coordinator(Workforce):
     def _add_parts(self) -> None:
         parts = self.progress, self.recovery, self.leases, self.ending
         self.evaluator = Evaluator(self.plan, *parts)
-        merging = self.plan.merging
-        self.merges = merging(self.roster, self.epochs) if merging else Merges()
+        merging = self.plan.merging or partial(Merges, ONE_MODEL)
+        self.merges = merging(self.roster, self.epochs)
 
     @classmethod
     def resumed(cls, plan: Plan, policy: BatchPolicy, saved: SavedState) -> "Coordinator":

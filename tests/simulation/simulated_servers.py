@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
-from hogbatch.cluster.decisions.pace import LEASE_S, MergeSettings
-from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Revoke
+from hogbatch.coordinator.merge_pace import LEASE_S, MergeSettings
+from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import ServersMerged
@@ -38,7 +38,7 @@ class ServersWorld(SimulatedWorld):
         link: ServerLink,
         seed: int,
     ) -> None:
-        plan = replace(plan, merging=partial(ServerMerges, merging), lease_seconds=LEASE_S)
+        plan = replace(plan, merging=partial(Merges, merging), lease_seconds=LEASE_S)
         coordinator = Coordinator(plan, Fixed(PolicySettings()))
         super().__init__(coordinator, seed)
         self.actions = {**self.actions, LoadServer: self._load_server}

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from hogbatch.cluster.decisions.pace import MERGES_PER_EPOCH, MergeSettings
 from hogbatch.coordinator.ledger import Ledger
+from hogbatch.coordinator.merge_pace import MERGES_PER_EPOCH, MergeSettings
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from hogbatch.cluster.decisions.pace import MERGES_PER_EPOCH, MergeSettings
-from hogbatch.cluster.decisions.server_merges import ServerMerges
+from hogbatch.coordinator.merge_pace import MERGES_PER_EPOCH, MergeSettings
+from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.plan import Limits, StoppingCriteria
 from hogbatch.simulate.simulated_world import simulated_plan
 from hogbatch.simulate.speed import Speed
@@ -139,7 +139,7 @@ def test_a_merge_that_acknowledges_too_many_rows_is_found(monkeypatch):
         worker.merged_leases += len(merged)
         return self.epochs.rows.merge(merged)
 
-    monkeypatch.setattr(ServerMerges, "_acknowledge", acknowledge)
+    monkeypatch.setattr(Merges, "_acknowledge", acknowledge)
     world = world_of(parameters=20_000_000, rows=5_000_000, share=0.9)  # leases end during merges
     lose(world, count=60)
     with pytest.raises(InvariantViolation, match="merged"):  # or lost

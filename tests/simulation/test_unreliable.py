@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from hogbatch.cluster.decisions.pace import MergeSettings
 from hogbatch.coordinator.commands import Quarantine, Revoke
+from hogbatch.coordinator.merge_pace import MergeSettings
 from hogbatch.simulate.speed import Speed
 from hogbatch.wire.messages import Lease
 from tests.simulation.link import ServerLink

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, count
 
-from hogbatch.cluster.decisions.pace import MergeSettings
-from hogbatch.cluster.decisions.server_merges import ServerMerges
 from hogbatch.coordinator.commands import (
     Finish,
     Keep,
@@ -25,6 +23,8 @@ from hogbatch.coordinator.commands import (
     Shuffle,
     Snapshot,
 )
+from hogbatch.coordinator.merge_pace import MergeSettings
+from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import ServersMerged
 from hogbatch.policy.base import PolicySettings
@@ -92,7 +92,7 @@ class ServersStage:
         self.settings = MergeSettings(merge_rows, 10, rule, share=share)
         parts = {name: plan.pop(f"{name}_parts", ()) for name in ("train", "validation")}
         divided = {"parts": parts, "part_names": plan.pop("part_names", ())}
-        made = replace(make_plan(**plan), merging=partial(ServerMerges, self.settings), **divided)
+        made = replace(make_plan(**plan), merging=partial(Merges, self.settings), **divided)
         self.state = self._coordinator(made, saved)
         self.now, self._order = 0.0, count()
         self._events = []

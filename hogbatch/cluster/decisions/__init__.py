@@ -1,1 +1,1 @@
-"""Training on several servers: what is decided between them, without processes or connections."""
+"""Training on several servers: what needs no processes or connections."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hogbatch.cluster.decisions.pace import SECONDS_PER_PARAMETER, MergePace, MergeSettings
+from hogbatch.coordinator.merge_pace import SECONDS_PER_PARAMETER, MergePace, MergeSettings
 
 SETTINGS = MergeSettings(rows=1000, parameters=10, share=0.25, load=0.1, load_if_rare=0.2)
 

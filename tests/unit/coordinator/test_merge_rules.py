@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from hogbatch.cluster.decisions.merging import merge_weights, sum_scales
+from hogbatch.coordinator.merge_rules import merge_weights, sum_scales
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,13 @@ class MergeSettings:
 
     rows: int  # of all servers between two merges, at least
     parameters: int  # of the model
-    rule: str = "adasum"  # or "sum" or "average"; see hogbatch.cluster.decisions.merging
+    rule: str = "adasum"  # or "sum" or "average"; see hogbatch.coordinator.merge_rules
     share: float = 0.3  # largest fraction of the time in which a merge is under way
     load: float = 0.04  # largest fraction of the threads of a server that merges take ...
     load_if_rare: float = 0.1  # ... and if there are more than 3 times `rows` between two merges
+
+
+ONE_MODEL: Final = MergeSettings(rows=1, parameters=0)  # of a run without servers
 
 
 @dataclass(slots=True)
