@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from hogbatch.coordinator.adapters import Adapters, ProcessAdapter
 from hogbatch.coordinator.background import BackgroundTasks, Event
@@ -58,9 +58,9 @@ class Outcome(NamedTuple):
     totals: RunTotals
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunComponents:
-    """The coordinator of a run and the objects that carry out its commands."""
+    """The coordinator of a run, and the connected objects that carry out its commands."""
 
     setup: RunSetup
     segments: RunSegments
@@ -68,43 +68,23 @@ class RunComponents:
     console: Console
     recorder: RunRecorder
     coordinator: Coordinator
-    moving_mean: MovingMean
-    snapshots: Snapshots
-    metrics: SetMetrics
+    moving_mean: MovingMean = field(init=False)
+    snapshots: Snapshots = field(init=False)
+    metrics: SetMetrics = field(init=False)
 
-    @classmethod
-    def build(
-        cls,
-        setup: RunSetup,
-        policy: BatchPolicy,
-        segments: RunSegments,
-        directory: RunDirectory,
-        console: Console,
-        recorder: RunRecorder,
-    ) -> Self:
-        """Connect the components of a new run, or restore those of a resumed one."""
-        model, identity = segments.model, (setup.identity, setup.settings)
-        coordinator = _coordinator(setup, policy, segments, recorder)
-        moving_mean = MovingMean(model)
-        snapshots = Snapshots(
-            model,
+    def __post_init__(self) -> None:
+        setup, segments, recorder = self.setup, self.segments, self.recorder
+        described = setup.identity, setup.settings, recorder, segments.quarantined
+        self.moving_mean = MovingMean(segments.model)
+        self.metrics = SetMetrics(setup, segments.scores, recorder)
+        self.snapshots = Snapshots(
+            segments.model,
             setup.network,
-            directory.checkpoints,
-            partial(describe_checkpoint, *identity, recorder, segments.quarantined),
+            self.directory.checkpoints,
+            partial(describe_checkpoint, *described),
             segments.initialise_model,
-            moving_mean.reset,
-            directory.expect_in_place,
-        )
-        return cls(
-            setup,
-            segments,
-            directory,
-            console,
-            recorder,
-            coordinator,
-            moving_mean,
-            snapshots,
-            SetMetrics(setup, segments.scores, recorder),
+            self.moving_mean.reset,
+            self.directory.expect_in_place,
         )
 
     def assign(self, welcome: Welcome) -> Assignment:
@@ -223,10 +203,10 @@ def _in_background(
     }
 
 
-def _coordinator(
+def coordinator_of(
     setup: RunSetup, policy: BatchPolicy, segments: RunSegments, recorder: RunRecorder
 ) -> Coordinator:
-    """Return a coordinator at the start of a run, or at the resume point."""
+    """Return a coordinator at the start of a run, or at the resume point, which is restored."""
     resume_point, policy = setup.resume_point, limited(policy, recorder.record)
     if resume_point is None:
         return Coordinator(setup.plan, policy)

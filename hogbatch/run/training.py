@@ -21,7 +21,7 @@ from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.policy.choose import find
 from hogbatch.run.assessment import assess
-from hogbatch.run.components import Outcome, RunComponents
+from hogbatch.run.components import Outcome, RunComponents, coordinator_of
 from hogbatch.run.initial import start_from
 from hogbatch.run.label_transform import with_better_labels
 from hogbatch.run.label_vectors import with_label_vectors
@@ -149,7 +149,9 @@ def open_run(
         where = {"process": platform.process, "environment": platform.environment}
         rehearsed = platform.marks.get("rehearsed", UNSET)
         recorder.record(structs.replace(setup.started(), **where, rehearsed=rehearsed))
-        components = RunComponents.build(setup, policy, segments, directory, console, recorder)
+        coordinator = coordinator_of(setup, policy, segments, recorder)
+        parts = setup, segments, directory, console, recorder, coordinator
+        components = RunComponents(*parts)
         yield OpenRun(components, workers, tracking)
 
 

@@ -1,5 +1,5 @@
 import threading
-from unittest.mock import MagicMock, Mock
+from unittest.mock import Mock
 
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.server import Upstream
@@ -8,9 +8,9 @@ from hogbatch.coordinator.background import BackgroundTasks
 from hogbatch.coordinator.commands import Command, Finish, Revoke, Shuffle
 from hogbatch.coordinator.loop import Loop
 from hogbatch.run.callbacks import Callbacks
-from hogbatch.run.components import RunComponents
 from hogbatch.run.launch.local import LocalLauncher
 from tests.support.loopback import Loopback
+from tests.support.mock_components import mock_components
 
 
 class ScriptedState:
@@ -60,6 +60,6 @@ def test_a_run_that_ends_while_an_order_is_written_waits_for_it():
 
 def test_every_command_has_an_action(monkeypatch):
     monkeypatch.setattr(Loop, "run", lambda loop: loop._actions)
-    actions = RunComponents(*[MagicMock()] * 9).run_loop(Mock(), Mock(), Callbacks())
+    actions = mock_components().run_loop(Mock(), Mock(), Callbacks())
     upstream = Upstream(Mock(), Mock(), Mock(), Mock(), Mock(), None)
     assert {*actions, *upstream.actions} == set(Command.__subclasses__())

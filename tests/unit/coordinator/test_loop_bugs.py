@@ -25,9 +25,9 @@ from hogbatch.coordinator.commands import (
 )
 from hogbatch.events.event import WorkerCompiles
 from hogbatch.run.callbacks import Callbacks
-from hogbatch.run.components import RunComponents
 from hogbatch.wire.messages import Hello
 from tests.support.loopback import Loopback
+from tests.support.mock_components import mock_components
 
 SAVED = object()
 AT_ONCE = ["begin", "tick", "receive", "attached_by", "pids", "start_due", "write_due"]
@@ -85,7 +85,8 @@ def run(everything, pid=1):
     end, each = Loopback(), everything
     end.connect("w").send(Hello("cpu", "cpu:1", 1, pid, "", ""))
     each.fences = each.log = each
-    RunComponents(*[each] * 9).run_loop(end, each, Callbacks(), each.attached_by, pull=each.pull)
+    components = mock_components(lambda name: each)
+    components.run_loop(end, each, Callbacks(), each.attached_by, pull=each.pull)
 
 
 @pytest.mark.parametrize("bug", [*AT_ONCE, *BY_COMMAND, *BY_DEATH, *BY_LONELINESS, "interrupt"])

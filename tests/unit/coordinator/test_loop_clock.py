@@ -12,11 +12,11 @@ from hogbatch.coordinator.state import Coordinator
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.fixed import Fixed
 from hogbatch.run.callbacks import Callbacks
-from hogbatch.run.components import RunComponents
 from hogbatch.run.launch.local import LocalLauncher
 from hogbatch.wire.messages import Done, Heartbeat, Hello, Lease, Ready, Welcome
 from tests.support.coordinator_stage import FINGERPRINT, PACKAGE, make_plan
 from tests.support.loopback import Loopback
+from tests.support.mock_components import mock_components
 
 TURN_S, MAX_TURNS, BEAT_TURNS = 0.01, 100_000, 100
 
@@ -78,7 +78,7 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     other = MagicMock()
     other.copy.return_value = None  # the model is finite
     state = Coordinator(plan, Fixed(PolicySettings()))
-    components = RunComponents(*[other] * 5, state, *[other] * 3)
+    components = mock_components(lambda name: state if name == "coordinator" else other)
     finish, totals = components.run_loop(end, LocalLauncher(), Callbacks())
     assert finish == Finish("finished")
     assert totals.rows == 1000 and totals.faults.workers_lost == 0
