@@ -33,10 +33,10 @@ from hogbatch.coordinator.commands import (
     ShowMean,
 )
 from hogbatch.coordinator.merge_pace import LEASE_S, MERGES_PER_EPOCH, MergeSettings
-from hogbatch.coordinator.merges import Merges, recorded
+from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.plan import Plan
 from hogbatch.data.source import shown
-from hogbatch.events.event import Evaluation
+from hogbatch.events.event import Evaluation, WorkersOfServer
 from hogbatch.events.names import SERVERS
 from hogbatch.events.recorder import RunRecorder
 from hogbatch.events.records import RunTotals
@@ -273,7 +273,8 @@ def _record_last(components: RunComponents, files: ServerFiles) -> None:
     if server is not None and FIGURES_FILE in files.contents:
         figures = decode_to_coordinator(files.contents[FIGURES_FILE])
         assert isinstance(figures, ServerWorkers), "the server has written these"
-        components.recorder.record(recorded(server.name, figures))
+        told = WorkersOfServer(server.name, list(figures.workers), figures.others)
+        components.recorder.record(told)
 
 
 def _write(folder: Path, files: Mapping[str, bytes], console: Console) -> None:

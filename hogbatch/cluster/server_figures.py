@@ -8,12 +8,7 @@ from typing import Final
 
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
-from hogbatch.wire.messages import (
-    MAX_LISTED,
-    ServerWorker,
-    ServerWorkers,
-    WorkerState,
-)
+from hogbatch.wire.messages import MAX_LISTED, ServerWorkers, WorkerFigures
 
 FIGURES_FILE: Final = "figures"  # in the run directory of a server: its last ServerWorkers
 FIGURES_PER_S: Final = 10  # messages of all servers together; with more servers, each sends fewer
@@ -26,8 +21,8 @@ def figures_of(roster: Roster, seconds: float) -> ServerWorkers:
     return ServerWorkers(tuple(listed), max(0, len(workers) - MAX_LISTED))
 
 
-def _figures(worker: Worker, seconds: float) -> ServerWorker:
-    return ServerWorker(
+def _figures(worker: Worker, seconds: float) -> WorkerFigures:
+    return WorkerFigures(
         name=worker.name,
         device=worker.device,
         threads=worker.threads,
@@ -39,7 +34,7 @@ def _figures(worker: Worker, seconds: float) -> ServerWorker:
     )
 
 
-def _state(worker: Worker) -> WorkerState:
+def _state(worker: Worker) -> str:
     if worker.left_at is not None:
         return "left"
     if not worker.ready:

@@ -30,15 +30,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from msgspec.structs import asdict
-
 from hogbatch.coordinator.commands import Command, LoadServer, Record, Send
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.merge_pace import MergePace, MergeSettings
 from hogbatch.coordinator.merge_rules import merge_weights, sum_scales
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
-from hogbatch.events.event import PlaneChosen, RecordedWorker, ServersMerged, WorkersOfServer
+from hogbatch.events.event import PlaneChosen, ServersMerged, WorkersOfServer
 from hogbatch.wire.messages import (
     Applied,
     Apply,
@@ -237,7 +235,8 @@ class Merges:
         Record what it tells about its own workers.
         """
         if isinstance(message, ServerWorkers):
-            return [Record(recorded(worker.name, message))]
+            told = WorkersOfServer(worker.name, list(message.workers), message.others)
+            return [Record(told)]
         self._unreachable = None
         if not self._is_current(message):
             return []
@@ -398,8 +397,3 @@ class Merges:
             worker.merged_leases += len(worker.unmerged)
             worker.unmerged.clear()
         self.epochs.rows.merge(list(self.epochs.rows.unmerged))
-
-
-def recorded(server: str, message: ServerWorkers) -> WorkersOfServer:
-    workers = [RecordedWorker(**asdict(worker)) for worker in message.workers]
-    return WorkersOfServer(server, workers, message.others)

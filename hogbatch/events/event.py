@@ -379,15 +379,9 @@ class Recovered(Event, frozen=True, tag="recovered"):
 # Servers ------------------------------------------------------------------------------------------
 
 
-class RecordedWorker(WorkerFigures, frozen=True):
-    """A worker of a server."""
-
-    state: str  # another version may have other ones
-
-
 class WorkersOfServer(Event, frozen=True, tag="server_workers"):
     worker: str  # the server
-    workers: list[RecordedWorker]
+    workers: list[WorkerFigures]
     others: int = 0  # workers that are not listed
 
 

@@ -38,9 +38,8 @@ ShortText = Annotated[str, msgspec.Meta(max_length=1000)]
 PlaneAddress = Annotated[bytes, msgspec.Meta(max_length=1 << 14)]
 OptionalNumber = Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)]  # of a server; -1: none
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-WorkerText = Annotated[str, msgspec.Meta(max_length=64)]  # the name or the device of a worker
+WorkerText = Annotated[str, msgspec.Meta(max_length=64)]  # name, device or state of a worker
 Threads = Annotated[int, msgspec.Meta(ge=1, le=4096)]
-WorkerState = Literal["starts", "compiles", "trains", "parked", "left"]
 
 # The numbers of parts of divided data, from 0; a frame has room for MAX_PARTS of them.
 MAX_PARTS: Final = 1 << 14
@@ -187,10 +186,7 @@ class Loaded(Message, frozen=True):
 
 
 class WorkerFigures(msgspec.Struct, frozen=True, gc=False):
-    """One worker of a server, and what it has done so far.
-
-    What else is known of it depends on where it is described: here, in events or in a summary.
-    """
+    """One worker of a server, and what it has done so far; also part of an event."""
 
     name: WorkerText  # among the workers of its server
     device: WorkerText  # "cpu" or "gpu"
@@ -199,20 +195,13 @@ class WorkerFigures(msgspec.Struct, frozen=True, gc=False):
     rows: Count
     updates: Count
     busy: Fraction  # of its training seconds spent computing
-
-
-class ServerWorker(
-    WorkerFigures, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
-):
-    """A worker in ServerWorkers."""
-
-    state: WorkerState
+    state: WorkerText  # "starts", "compiles", "trains", "parked" or "left"
 
 
 class ServerWorkers(Message, frozen=True):
     """The workers of a server, for display; sent in place of some Heartbeats if they change."""
 
-    workers: Annotated[tuple[ServerWorker, ...], msgspec.Meta(max_length=MAX_LISTED)] = ()
+    workers: Annotated[tuple[WorkerFigures, ...], msgspec.Meta(max_length=MAX_LISTED)] = ()
     others: Count = 0  # workers that are not listed
 
 

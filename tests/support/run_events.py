@@ -7,7 +7,6 @@ from hogbatch.events.event import (
     Ended,
     Evaluation,
     LeaseDone,
-    RecordedWorker,
     Started,
     WorkerJoined,
     WorkerReady,
@@ -15,6 +14,7 @@ from hogbatch.events.event import (
 )
 from hogbatch.events.state import RunState
 from hogbatch.machine.process import ProcessIdentity
+from hogbatch.wire.messages import WorkerFigures
 
 START = 1_795_444_215.0  # Unix seconds
 GONE = asdict(replace(ProcessIdentity.own(), start=0))  # the pid belongs to another process
@@ -66,7 +66,7 @@ def own_worker(name="cpu-0", rows=0, **changes):
     """A worker of a server, as WorkersOfServer describes it."""
     fields = {"device": "cpu", "threads": 2, "state": "trains", "batch_size": 64, "busy": 0.5}
     fields |= {"name": name, "rows": rows, "updates": rows // 64}
-    return RecordedWorker(**fields | changes)
+    return WorkerFigures(**fields | changes)
 
 
 def server_workers(server, *workers, others=0):

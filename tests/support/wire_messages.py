@@ -21,12 +21,12 @@ from hogbatch.wire.messages import (
     Reduced,
     Refused,
     Servers,
-    ServerWorker,
     ServerWorkers,
     Stop,
     UseMean,
     UseModel,
     Welcome,
+    WorkerFigures,
 )
 
 LARGEST = 2**53
@@ -73,7 +73,7 @@ WELCOME = Welcome(
     precision="float32",
     lsh=defaults("dwta", 50_000, seed=3),
 )
-SERVER_WORKER = ServerWorker(
+SERVER_WORKER = WorkerFigures(
     name="cpu-0",
     device="cpu",
     threads=8,
