@@ -1,18 +1,14 @@
 """The command line of both workers, and the start and end of a worker process."""
 
 import argparse
-import logging
-import os
 import signal
-import sys
-import traceback
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
-from hogbatch.errors import HogbatchError
 from hogbatch.machine.limits import check_limits
-from hogbatch.machine.printable import printable_lines
-from hogbatch.machine.process import collect_rarely, die_with
+from hogbatch.machine.process import collect_rarely, die_with, exit_after
 from hogbatch.store.attach import attach_segments
 from hogbatch.wire.address import find
 from hogbatch.wire.sockets import Dealer
@@ -32,32 +28,15 @@ def attach(run_dir: Path, engine: Engine, launched: bool) -> None:
         session.run()
 
 
-def finish(error: BaseException) -> int:
-    """Print `error`; return the exit code."""
-    if isinstance(error, HogbatchError):
-        print(f"hogbatch worker: {printable_lines(str(error))}", file=sys.stderr)
-        return error.exit_code
-    traceback.print_exception(error)
-    return 1
-
-
-def run(run_dir: Path, engine: Engine, launcher: int | None) -> None:
-    """Call `attach`, then exit without waiting for threads inside kernels.
+def run(run_dir: Path, engine: Engine, launcher: int | None) -> NoReturn:
+    """Call `attach`, then exit.
 
     This process is killed when the process `launcher` ends; None if a user has started it.
     """
     collect_rarely()
     if launcher is not None:
         die_with(launcher)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    try:
-        attach(run_dir, engine, launcher is not None)
-        code = 0
-    except BaseException as error:
-        code = finish(error)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    exit_after("worker", partial(attach, run_dir, engine, launcher is not None))
 
 
 def parser(device: str, about: str) -> argparse.ArgumentParser:

@@ -9,7 +9,6 @@ between the process and the coordinator of all servers.
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ from hogbatch.cluster.start import ServerMemory, decode_start
 from hogbatch.errors import HogbatchError
 from hogbatch.events.names import EVENTS, SUMMARY
 from hogbatch.kernels.contract import NO_SCORES
+from hogbatch.machine.process import module_command, start_process
 from hogbatch.machine.temporary import TemporaryDirectory
 from hogbatch.store.model import SharedModel
 from hogbatch.store.row_scores import row_scores
@@ -195,18 +195,10 @@ class ServerHost:
         """
         try:
             fds = [theirs.fileno(), their_relay.fileno(), self._data.fd]
-            # -P: modules in the working directory must not shadow ours
-            command = [sys.executable, "-P", "-m", "hogbatch.cluster.server"]
-            command += ["--inherited", ",".join(map(str, fds)), "--run-dir", str(self._run_dir)]
+            options = ["--inherited", ",".join(map(str, fds)), "--run-dir", str(self._run_dir)]
+            command = module_command("hogbatch.cluster.server", *options)
             with (self._run_dir / LOG).open("ab") as log:
-                self._process = subprocess.Popen(
-                    [*command, "--launched", str(os.getpid())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    pass_fds=fds,
-                )
+                self._process = start_process(command, log, pass_fds=fds)
             self._frames.send(start)
         except BaseException as error:
             started.put(error)

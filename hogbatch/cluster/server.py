@@ -10,13 +10,11 @@ that starts it (:mod:`hogbatch.cluster.host`) tells it how, and who the other se
 
 import argparse
 import json
-import logging
 import os
 import socket
 import sys
 import time
 import tomllib
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, suppress
@@ -49,13 +47,12 @@ from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import Actions, Answer, Finish, MergeStep, Quarantine, Revoke
 from hogbatch.coordinator.loop import Loop
 from hogbatch.data.cache import DataCache
-from hogbatch.errors import HogbatchError, ProtocolError, UsageError
+from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.names import EVENTS, SUMMARY
 from hogbatch.events.records import RunTotals
 from hogbatch.machine.files import replace_file
-from hogbatch.machine.printable import printable_lines
-from hogbatch.machine.process import die_with
+from hogbatch.machine.process import die_with, exit_after
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import find
 from hogbatch.run.launch.find import check_workers
@@ -301,39 +298,22 @@ def write_results(run_dir: Path, finish: Finish, totals: RunTotals, figures: Ser
 
 
 def main() -> None:
-    """Run the server that the arguments describe, then exit without waiting for threads."""
+    """Run the server that the arguments describe, then exit."""
     parser = argparse.ArgumentParser(prog="hogbatch.cluster.server", allow_abbrev=False)
     parser.add_argument("--inherited", required=True)
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--launched", type=int, required=True)
     options = parser.parse_args()
     die_with(options.launched)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     frames_fd, relay, data_fd = map(int, options.inherited.split(","))
     frames = FrameSocket.inherited(frames_fd)
-    try:
+
+    def work() -> int:
         start = decode_start(frames.wait())
         data = Segment.attach(data_fd, start.data, writable=False)
-        code = serve(frames, FrameSocket.inherited(relay), data, start, options.run_dir)
-    except BaseException as error:
-        code = _explain(error, frames)
-    with suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
+        return serve(frames, FrameSocket.inherited(relay), data, start, options.run_dir)
 
-
-def _explain(error: BaseException, frames: FrameSocket) -> int:
-    """Print the error, and tell the process that has started this one; return the exit code."""
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, HogbatchError):
-        text = str(error)
-        print(f"hogbatch server: {printable_lines(text)}", file=sys.stderr)
-    else:
-        traceback.print_exception(error)
-    with suppress(OSError):
-        frames.send(encode_message(Failed(text[:1000])))
-    return error.exit_code if isinstance(error, HogbatchError) else UsageError.exit_code - 1
+    exit_after("server", work, lambda text: frames.send(encode_message(Failed(text[:1000]))))
 
 
 if __name__ == "__main__":

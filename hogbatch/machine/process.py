@@ -1,4 +1,4 @@
-"""Processes: identity, environment of workers, pinned threads, the end together with another."""
+"""Processes: their start and end, identity, environment of workers, pinned threads."""
 
 import atexit
 import ctypes
@@ -6,11 +6,17 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Mapping
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, NoReturn, Self
+
+from hogbatch.errors import HogbatchError
+from hogbatch.machine.printable import printable_lines
 
 ROOT = Path("/")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -36,6 +42,47 @@ def worker_environment() -> dict[str, str]:
     The variables must be set before NumPy is imported, so they are set for the new process.
     """
     return {**os.environ, **{f"{pool}_NUM_THREADS": "1" for pool in THREAD_POOLS}}
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs a module, which is told the pid of this process: `--launched`."""
+    # -P: modules in the working directory must not shadow ours
+    return [sys.executable, "-P", "-m", module, "--launched", str(os.getpid()), *arguments]
+
+
+def start_process(command: list[str], output: IO[bytes], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process whose output goes to a file, with its own session: Ctrl-C does not reach it.
+
+    `options` are further ones of `Popen`. OSError if it cannot be started.
+    """
+    options |= {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def exit_after(
+    program: str, work: Callable[[], int | None], tell: Callable[[str], object] = str
+) -> NoReturn:
+    """Do the `work` of this process, then exit without waiting for threads inside kernels.
+
+    The exit code is its result, 0 for None, or that of its error, which is printed as one of
+    "hogbatch `program`"; `tell` gets the text, too, and may raise OSError.
+    """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    try:
+        code = work() or 0
+    except BaseException as error:
+        if isinstance(error, HogbatchError):
+            text, code = str(error), error.exit_code
+            print(f"hogbatch {program}: {printable_lines(text)}", file=sys.stderr)
+        else:
+            text, code = f"{type(error).__name__}: {error}", 1
+            traceback.print_exception(error)
+        with suppress(OSError):
+            tell(text)
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 @dataclass(frozen=True, slots=True)

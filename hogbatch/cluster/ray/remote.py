@@ -6,9 +6,7 @@ ended. The process that trains must outlive them and save the model, so it start
 """
 
 import itertools
-import os
 import queue
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,9 +24,11 @@ from hogbatch.cluster.ray import calls
 from hogbatch.cluster.ray.calls import Message
 from hogbatch.cluster.servers import PerServer, ServerFailed, ServerHandle
 from hogbatch.errors import HogbatchError, NoWorkers
+from hogbatch.machine.process import module_command, start_process
 from hogbatch.store.segment import Segment
 
 CLOSED_WITHIN_S: Final = 10.0
+MODULE: Final = "hogbatch.cluster.ray.process"
 
 
 class RayProcess:
@@ -47,14 +47,9 @@ class RayProcess:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self._frames, theirs = FrameSocket.pair()
         with theirs:
-            self._process = subprocess.Popen(
-                _command(theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C ends the run, which still needs this process
-                pass_fds=[theirs.fileno()],
-            )
+            command = module_command(MODULE, "--socket", str(theirs.fileno()))
+            # Ctrl-C, which does not reach it, ends the run, which still needs this process.
+            self._process = start_process(command, self._output, pass_fds=[theirs.fileno()])
         self._thread = threading.Thread(target=self._receive, daemon=True)
         self._thread.start()
 
@@ -232,9 +227,3 @@ def _in_use() -> str | None:
         return None
     address: str = ray.get_runtime_context().gcs_address
     return address
-
-
-def _command(socket: int) -> list[str]:
-    # -P: modules in the working directory must not shadow ours
-    command = [sys.executable, "-P", "-m", "hogbatch.cluster.ray.process"]
-    return [*command, "--socket", str(socket), "--launched", str(os.getpid())]

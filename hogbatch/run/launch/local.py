@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.adapters import ProcessAdapter
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
-from hogbatch.machine.process import worker_environment
+from hogbatch.machine.process import module_command, start_process, worker_environment
 from hogbatch.machine.topology import Cores, show_cores
 from hogbatch.run.launch.restarts import Restarts
 
@@ -148,26 +147,17 @@ def log_name(number: int) -> str:
 
 def command(request: WorkerRequest, run_dir: Path, cores: Cores = ()) -> list[str]:
     """The command line that starts the requested worker."""
-    # -P: modules in the working directory must not shadow ours
-    start = [sys.executable, "-P", "-m", f"hogbatch.workers.{request.device}", os.fspath(run_dir)]
-    start += ["--launched", str(os.getpid())]
+    options = ["--threads", str(request.threads)]
+    options += ["--cores", show_cores(cores)] if cores else []
     if request.device == "gpu":
-        return [*start, "--device", str(request.ordinal)]
-    pinned = ["--cores", show_cores(cores)] if cores else []
-    return [*start, "--threads", str(request.threads), *pinned]
+        options = ["--device", str(request.ordinal)]
+    return module_command(f"hogbatch.workers.{request.device}", os.fspath(run_dir), *options)
 
 
 def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a process with its own session whose output is appended to `log`."""
+    """Start a worker whose output is appended to `log`."""
     with log.open("ab") as output:
-        return subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=worker_environment(),
-        )
+        return start_process(arguments, output, env=worker_environment())
 
 
 def _exit(process: subprocess.Popen[bytes]) -> str:

@@ -66,7 +66,7 @@ while received := calls.receive(frames):
 @pytest.fixture
 def cluster(monkeypatch):
     monkeypatch.setattr(
-        remote, "_command", lambda socket: [sys.executable, "-c", FAKE, str(socket)]
+        remote, "module_command", lambda *given: [sys.executable, "-c", FAKE, given[-1]]
     )
     with closing(remote.RemoteCluster("auto", 2, PerServer.parse("cpu:1"))) as opened:
         yield opened
@@ -74,7 +74,7 @@ def cluster(monkeypatch):
 
 def test_a_process_that_cannot_start_is_quoted(monkeypatch):
     program = "print(1); raise ImportError('no module')"
-    monkeypatch.setattr(remote, "_command", lambda socket: [sys.executable, "-c", program])
+    monkeypatch.setattr(remote, "module_command", lambda *_: [sys.executable, "-c", program])
     with pytest.raises(NoWorkers, match=r"exit code 1: ImportError: no module\)"):
         remote.RemoteCluster("auto", 2, PerServer.parse("cpu:1"))
 

@@ -57,8 +57,8 @@ def ending(launcher, number=0):
     ],
 )
 def test_a_worker_is_started_by_this_interpreter(request_, cores, device, end):
-    start = [sys.executable, "-P", "-m", f"hogbatch.workers.{device}", "runs/one"]
-    expected = [*start, "--launched", str(os.getpid()), *end]
+    start = [sys.executable, "-P", "-m", f"hogbatch.workers.{device}"]
+    expected = [*start, "--launched", str(os.getpid()), "runs/one", *end]
     assert command(request_, "runs/one", cores) == expected
 
 
