@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,14 +50,6 @@ class ServerPlace:
     worked: bool = False  # its server has trained since it was started
     ended: bool = False  # its server has ended; `start_due` decides what follows
     evaluates: dict[int, Lease] = field(default_factory=dict)  # by number, if scores are kept
-
-
-class ServerFiles(NamedTuple):
-    """The files of a server that has ended."""
-
-    key: str  # of the server
-    name: str  # of the server
-    contents: dict[str, bytes]  # by name
 
 
 class ServersChannel(ProcessAdapter):
@@ -257,9 +249,12 @@ class ServersChannel(ProcessAdapter):
 
     # End --------------------------------------------------------------------------------------
 
-    def stop(self) -> Iterator[ServerFiles]:
-        """Wait for the ends of servers that have joined, one after the other; yield their files."""
+    def stop(self) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+        """Wait for the ends of servers that have joined, one after the other.
+
+        Yields the key and the name of each, and the contents of its files by name.
+        """
         for key, place in list(self._by_key.items()):
             if place.handle is not None and key in self._numbers.values():
                 with suppress(*LOST):
-                    yield ServerFiles(key, place.name, place.handle.stop())
+                    yield key, place.name, place.handle.stop()

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from hogbatch.cluster.host import ServerHost
 from hogbatch.cluster.platform import SeveralServers
 from hogbatch.cluster.ray.remote import RemoteCluster
-from hogbatch.cluster.servers import PerServer, ServerFailed, ServerHandle
+from hogbatch.cluster.servers import ServerFailed, ServerHandle, requested
 from hogbatch.cluster.surveys import answer
 from hogbatch.config.effect import expect_effect, without_policy, without_servers
 from hogbatch.config.flags import dashed
@@ -39,15 +39,14 @@ def choose_platform(
     if config.cluster is None:
         return ThisServer(launch, callbacks)
     _check_division(config)
-    per_server = PerServer.parse(config.per_server)
     if config.cluster == "local":
-        return SeveralServers(LocalCluster(config.servers, per_server), callbacks)
+        return SeveralServers(LocalCluster(config.servers, config.per_server), callbacks)
     if find_spec("ray") is None:
         raise UsageError(
             f"--cluster {config.cluster} needs Ray: pip install 'hogbatch[ray]'; or use "
             "--cluster local to try it out on this machine"
         )
-    cluster = RemoteCluster(config.cluster, config.servers, per_server)
+    cluster = RemoteCluster(config.cluster, config.servers, config.per_server)
     return SeveralServers(cluster, callbacks)
 
 
@@ -103,14 +102,14 @@ class LocalCluster:
     listen: str | None = None
     lost: str | None = None
 
-    def __init__(self, size: int, per_server: PerServer) -> None:
+    def __init__(self, size: int, per_server: str) -> None:
         """By default, the servers share the cores of the machine; the first one has its GPUs."""
         self.size = size
         found, _ = find_workers()
         cores = sum(each.threads for each in found)
-        self._threads = per_server.threads(max(1, cores // size))
-        gpus = [each for each in found if each.device == "gpu"]
-        self._gpus = [str(each) for each in gpus[: per_server.gpus(len(gpus))]]
+        gpus = [str(each) for each in found if each.device == "gpu"]
+        self._threads, count = requested(per_server, cores // size, len(gpus))
+        self._gpus = gpus[:count]
         self._data: Segment | None = None
         self._failed: ServerFailed | None = None
 

@@ -24,7 +24,7 @@ from hogbatch.cluster.buffers import ExchangeBuffers
 from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.planes.relayed import Note, RelayedWrite, Written
 from hogbatch.cluster.server_figures import FIGURES_FILE
-from hogbatch.cluster.start import ServerMemory, decode_start
+from hogbatch.cluster.start import ServerMemory, ServerStart
 from hogbatch.errors import HogbatchError
 from hogbatch.events.names import EVENTS, SUMMARY
 from hogbatch.kernels.contract import NO_SCORES
@@ -72,7 +72,8 @@ class ServerHost:
         self._buffers: ExchangeBuffers | None = None
         self._stopping = False
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._data = Segment.create("data", decode_start(start).data)  # inherited by the process
+        layout = decode(start, type=ServerStart).data
+        self._data = Segment.create("data", layout)  # inherited by the process
         self._data.memory[:] = data
         self._data.make_read_only()
         self._thread = threading.Thread(

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.cluster.channel import LOST, ServerFiles, ServersChannel
+from hogbatch.cluster.channel import LOST, ServersChannel
 from hogbatch.cluster.decisions.division import divide
 from hogbatch.cluster.divided.decide import DividedData
 from hogbatch.cluster.host import MODEL_ARRAYS, ModelArrays
@@ -226,9 +226,9 @@ class SeveralServers(Platform):
                 pull=model.pull,
                 load_server=model.load,
             )
-            for files in channel.stop():
-                _write(setup.run_dir / SERVERS / files.name, files.contents, components.console)
-                _record_last(components, files)
+            for key, name, files in channel.stop():
+                _write(setup.run_dir / SERVERS / name, files, components.console)
+                _record_last(components, key, files)
         finally:
             mean.close()
             channel.close()
@@ -253,7 +253,6 @@ class SeveralServers(Platform):
             parts=self._parts(setup.config, index),
             features=data.train_sizes.features,
             mean_square=data.mean_square,
-            fingerprint=data.fingerprint,
             plane=setup.config.plane,
             relay=self.cluster.relay,
             servers=self.cluster.size,
@@ -268,10 +267,10 @@ class SeveralServers(Platform):
         return divide(rows, self.cluster.size, config.data_copies)[index]
 
 
-def _record_last(components: RunComponents, files: ServerFiles) -> None:
-    server = components.coordinator.workers.get(files.key)
-    if server is not None and FIGURES_FILE in files.contents:
-        figures = decode_to_coordinator(files.contents[FIGURES_FILE])
+def _record_last(components: RunComponents, key: str, files: Mapping[str, bytes]) -> None:
+    server = components.coordinator.workers.get(key)
+    if server is not None and FIGURES_FILE in files:
+        figures = decode_to_coordinator(files[FIGURES_FILE])
         assert isinstance(figures, ServerWorkers), "the server has written these"
         told = WorkersOfServer(server.name, list(figures.workers), figures.others)
         components.recorder.record(told)

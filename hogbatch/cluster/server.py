@@ -36,7 +36,7 @@ from hogbatch.cluster.planes import nixl
 from hogbatch.cluster.planes.base import Plane
 from hogbatch.cluster.planes.relayed import RelayedPlane
 from hogbatch.cluster.server_figures import FIGURES_FILE, figures_of
-from hogbatch.cluster.start import ServerMemory, ServerStart, decode_start
+from hogbatch.cluster.start import ServerMemory, ServerStart
 from hogbatch.cluster.supplied import BEAT_S, SuppliedCoordinator
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import merge_sources
@@ -93,7 +93,7 @@ def join_run(dealer: Dealer, start: ServerStart, requests: tuple[WorkerRequest, 
             threads=max(1, threads),
             pid=os.getpid(),
             package=version(),
-            fingerprint=start.fingerprint,
+            fingerprint=start.plan.identity.fingerprint,
             parts=start.parts or (),
         )
     )
@@ -263,7 +263,7 @@ def _open_plane(start: ServerStart, buffers: ExchangeBuffers, relay: FrameSocket
 
 
 def _rows(start: ServerStart, config: TrainConfig, own: ServerRows | None) -> TrainingRows:
-    known = start.features, start.fingerprint, config.seed
+    known = start.features, start.plan.identity.fingerprint, config.seed
     if own is not None:
         rows = sum(count for _, count in own.parts)
         return TrainingRows(rows, *known, mean_square=start.mean_square, parts=own.parts)
@@ -309,7 +309,7 @@ def main() -> None:
     frames = FrameSocket.inherited(frames_fd)
 
     def work() -> int:
-        start = decode_start(frames.wait())
+        start = msgspec.msgpack.decode(frames.wait(), type=ServerStart)
         data = Segment.attach(data_fd, start.data, writable=False)
         return serve(frames, FrameSocket.inherited(relay), data, start, options.run_dir)
 

@@ -4,8 +4,7 @@ A :class:`Cluster` starts servers, and a :class:`ServerHandle` is the way to one
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,31 +16,14 @@ from hogbatch.store.segment import Segment
 ServerFailed = Callable[[str, str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class PerServer:
-    """CPU threads and GPUs that `--per-server` requests on each server; None: all that it has."""
+def requested(per_server: str, cores: int, gpus: int) -> tuple[int, int]:
+    """The CPU threads and GPUs that `--per-server` requests of a server that has so many.
 
-    cpus: int | None
-    gpu_count: int | None
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse "cpu:auto,gpu:all" or "cpu:8,gpu:2"; without "gpu" there are none."""
-        counts = dict(part.split(":") for part in text.split(","))
-        cpus, gpus = counts["cpu"], counts.get("gpu", "0")
-        return cls(None if cpus == "auto" else int(cpus), None if gpus == "all" else int(gpus))
-
-    def threads(self, available: int) -> int:
-        """Threads on a server with `available` cores; with GPUs, a core is left for each."""
-        return max(1, available) if self.cpus is None else self.cpus
-
-    def gpus(self, available: int) -> int:
-        """GPUs on a server that has `available` of them."""
-        return available if self.gpu_count is None else self.gpu_count
-
-    def __str__(self) -> str:
-        cpus = "auto" if self.cpus is None else self.cpus
-        return f"cpu:{cpus},gpu:{'all' if self.gpu_count is None else self.gpu_count}"
+    `per_server` is "cpu:auto,gpu:all" or as in "cpu:8,gpu:2"; without "gpu" there are none.
+    """
+    counts = dict(part.split(":") for part in per_server.split(","))
+    cpu, gpu = counts["cpu"], counts.get("gpu", "0")
+    return max(1, cores) if cpu == "auto" else int(cpu), gpus if gpu == "all" else int(gpu)
 
 
 class ServerHandle(Protocol):

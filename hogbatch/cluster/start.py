@@ -24,7 +24,6 @@ class ServerStart(msgspec.Struct, frozen=True):
     parts: tuple[int, ...] | None  # of divided data, to be read by this server; None: not divided
     features: int
     mean_square: float  # of the inputs, on which the initial weights depend
-    fingerprint: str
     plane: str  # "auto", "nixl" or "relay"
     relay: str  # what moves the models if the plane is the relay, for display
     servers: int  # that may take part in a merge
@@ -59,8 +58,3 @@ def plan_of_server(plan: Plan, workers: int) -> Plan:
         parts={},
         part_names=(),
     )
-
-
-def decode_start(frame: bytes) -> ServerStart:
-    """Decode the first frame that a server receives; msgspec.DecodeError if it is another one."""
-    return msgspec.msgpack.decode(frame, type=ServerStart)

@@ -26,7 +26,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from hogbatch.cluster.host import ENDS_WITHIN_S, ServerHost
 from hogbatch.cluster.planes.base import TIMEOUT_S
 from hogbatch.cluster.ray.calls import unpacked
-from hogbatch.cluster.servers import PerServer, ServerFailed
+from hogbatch.cluster.servers import ServerFailed, requested
 from hogbatch.cluster.surveys import answer
 from hogbatch.coordinator.interrupts import ENDING_SIGNALS
 from hogbatch.errors import HogbatchError, UsageError
@@ -222,7 +222,6 @@ class RayCluster:
         at, and the workers of each server. UsageError if there is no such cluster, or if it has too
         few machines.
         """
-        per_server = PerServer.parse(wanted)
         _connect(address)
         machines = _machines()
         if len(machines) < size:
@@ -231,10 +230,10 @@ class RayCluster:
                 "give fewer servers, or add machines"
             )
         cpus, gpus = (min(each) for each in zip(*machines, strict=True))
-        self._threads, self._gpus = per_server.threads(cpus), per_server.gpus(gpus)
+        self._threads, self._gpus = requested(wanted, cpus, gpus)
         if self._threads > cpus or self._gpus > gpus:
             raise UsageError(
-                f"--per-server {per_server}: the smallest machine of the Ray cluster has "
+                f"--per-server {wanted}: the smallest machine of the Ray cluster has "
                 f"{cpus} CPUs and {gpus} GPUs"
             )
         self._group = _place(size, {"CPU": self._threads, "GPU": self._gpus})

@@ -22,7 +22,7 @@ from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.host import ModelArrays
 from hogbatch.cluster.ray import calls
 from hogbatch.cluster.ray.calls import Message
-from hogbatch.cluster.servers import PerServer, ServerFailed, ServerHandle
+from hogbatch.cluster.servers import ServerFailed, ServerHandle
 from hogbatch.errors import HogbatchError, NoWorkers
 from hogbatch.machine.process import module_command, start_process
 from hogbatch.store.segment import Segment
@@ -155,14 +155,14 @@ class RemoteCluster:
 
     relay = "the object store of Ray"
 
-    def __init__(self, address: str, size: int, per_server: PerServer) -> None:
+    def __init__(self, address: str, size: int, per_server: str) -> None:
         """UsageError if there is no such cluster, or if it has too few machines."""
         self.size = size
         self._keys: list[str] = []  # of all servers
         self._report: ServerFailed | None = None
         self._process = RayProcess(self._failed, self._ended)
         try:
-            opened = self._call("open", _in_use() or address, size, str(per_server))
+            opened = self._call("open", _in_use() or address, size, per_server)
         except BaseException:
             self._process.close()
             raise

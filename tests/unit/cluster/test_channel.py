@@ -183,11 +183,11 @@ def test_files_and_restarts_have_the_names_of_the_workers(channel, cluster):
     cluster.welcome(two, 0)
     assert list(channel.stop()) == [(two.key, "server-0", {"server.log": two.key.encode()})]
     cluster.welcome(one, 1)
-    assert [each.name for each in channel.stop()] == ["server-1", "server-0"]
+    assert [name for _, name, _ in channel.stop()] == ["server-1", "server-0"]
     cluster.tell(one, DONE), cluster.tell(one, Failed("it died"))
     list(channel.start_due(1.0))
     assert list(channel.start_due(1.0)) == [WorkerRestarted("server-1", 0, 1, 30)]
-    assert [each.name for each in channel.stop()] == ["server-0"], "the new one has not joined"
+    assert [name for _, name, _ in channel.stop()] == ["server-0"], "the new one has not joined"
 
 
 def test_no_server_is_started_again_once_the_cluster_is_lost(channel, cluster):

@@ -10,7 +10,6 @@ import pytest
 from benchmarks.common.job import WITHIN_S
 from hogbatch.cluster.ray import remote
 from hogbatch.cluster.ray.calls import Message, packed
-from hogbatch.cluster.servers import PerServer
 from hogbatch.errors import DataError, HogbatchError, NoWorkers
 
 FAKE = """
@@ -68,7 +67,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(
         remote, "module_command", lambda *given: [sys.executable, "-c", FAKE, given[-1]]
     )
-    with closing(remote.RemoteCluster("auto", 2, PerServer.parse("cpu:1"))) as opened:
+    with closing(remote.RemoteCluster("auto", 2, "cpu:1")) as opened:
         yield opened
 
 
@@ -76,7 +75,7 @@ def test_a_process_that_cannot_start_is_quoted(monkeypatch):
     program = "print(1); raise ImportError('no module')"
     monkeypatch.setattr(remote, "module_command", lambda *_: [sys.executable, "-c", program])
     with pytest.raises(NoWorkers, match=r"exit code 1: ImportError: no module\)"):
-        remote.RemoteCluster("auto", 2, PerServer.parse("cpu:1"))
+        remote.RemoteCluster("auto", 2, "cpu:1")
 
 
 @pytest.fixture

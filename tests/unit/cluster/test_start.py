@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
-from hogbatch.cluster.start import ServerStart, decode_start, plan_of_server
+from hogbatch.cluster.start import ServerStart, plan_of_server
 from hogbatch.config.layers import DenseLayer
 from hogbatch.policy.base import PolicySettings
 from hogbatch.store.layout import arrange
@@ -25,12 +25,11 @@ def test_a_start_is_sent_as_it_is():
         parts=None,
         features=5,
         mean_square=1.5,
-        fingerprint="f" * 32,
         plane="auto",
         relay="a thread",
         servers=2,
     )
-    found = decode_start(msgspec.msgpack.encode(sent))
+    found = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=ServerStart)
     assert found == sent
     assert isinstance(found.plan.training.layers[0], DenseLayer)
     assert (found.plan.start_with, found.plan.stopping.target_loss) == (1, None)
