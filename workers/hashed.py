@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,15 +144,9 @@ class HashedLayer:
         with ThreadPoolExecutor(threads) as pool:
 
             def run_parts(function: Callable[[int, int], None], count: int) -> None:
-                list(pool.map(function, *_parts(count, threads)))
+                edges = [count * part // threads for part in range(threads + 1)]
+                list(pool.map(function, edges[:-1], edges[1:]))
 
             built = self._tables.build(plan, run_parts)
         with self._condition:
             self._tables.swap(built)
-
-
-def _parts(count: int, parts: int) -> tuple[list[int], list[int]]:
-    """Divide [0, count) into `parts` ranges; return their starts and their stops."""
-    edges = [count * part // parts for part in range(parts + 1)]
-    pairs = list(pairwise(edges))
-    return [first for first, _ in pairs], [last for _, last in pairs]
