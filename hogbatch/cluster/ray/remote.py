@@ -58,6 +58,7 @@ class RayProcess:
         try:
             calls.send(self._frames, message, segment)
         except OSError as error:
+            self._thread.join(CLOSED_WITHIN_S)  # it sets `lost` when the process has ended
             raise OSError(self.lost or f"Ray cannot be called: {error.strerror}") from None
 
     def call(
