@@ -14,7 +14,7 @@ from hogbatch.config.layers import Shape
 from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.data import log_labels
-from hogbatch.data.batch import Examples, Inputs
+from hogbatch.data.batch import Examples, Inputs, Labels
 from hogbatch.data.cache import DataCache
 from hogbatch.data.columns import shown_names
 from hogbatch.data.digest import of_arrays
@@ -37,6 +37,7 @@ from hogbatch.data.readers import read_as
 from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
+from hogbatch.data.table.columns import Table
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import ColumnSummary, Inspected
 from hogbatch.data.table.means import MeanLabels, Values, targets_of, with_means
@@ -66,7 +67,8 @@ class LoadedData(DataFacts):
     sets: Mapping[SetName, Examples]  # those that have rows
     summaries: tuple[ColumnSummary, ...] = ()  # of the columns of this table
     validation_drawn: bool = False  # the validation rows were drawn from DATA, one by one
-    in_logs: "LoadedData | None" = None  # with logarithms of labels, if they may be better
+    in_logs: "LoadedData | None" = None  # with logarithms of labels, if they may be better,
+    with_values: "LoadedData | None" = None  # and with features of values of numbers
     values: Mapping[SetName, Values] = field(default_factory=dict)  # of mean labels
     groups: Groups | None = None  # of the training rows
 
@@ -194,51 +196,81 @@ def prepare(
     if class_weight is not None:
         of_class = weights_of_classes(class_weight, encoding, labels, raw.weights, training)
     labels = weighted(labels, raw.weights, of_class, training)
+    notes = tuple(filter(None, [kind, by_group]))
+    transform = "none" if given else label_transform
+    rows = _LabelledRows(raw, held_out, parts, encoding, labels, of_class, notes)
     if raw.table is None:
         features = _scale(raw, parts, scale, drop_constant, shape[-1] if shape else None)
-    else:
-        assert isinstance(scale, str)
-        count = raw.rows if training is None else len(training)
-        setting = raw.table.sequence or _table_scale(
-            scale, raw.table, encoding, count, linear=linear
+        return rows.with_features(features, shape, loss, transform)
+    assert isinstance(scale, str)
+    cells, count = raw.table.table, raw.rows if training is None else len(training)
+    setting = raw.table.sequence or _table_scale(scale, raw.table, encoding, count, linear=linear)
+    table = TableEncoding.fit(raw.table, training, setting, drop_constant=drop_constant)
+    targets = targets_of(labels, encoding, training) if category_means == "auto" else None
+
+    def encoded(table: TableEncoding) -> LoadedData:
+        features = _encode_table(cells, parts, table, targets)
+        own = (1, features.width, 1) if table.sequence else shape
+        return rows.with_features(features, own, loss, transform)
+
+    data = encoded(table)
+    more = table.with_values(cells, training) if scale == "auto" and not linear else None
+    return data if more is None else replace(data, with_values=encoded(more))
+
+
+@dataclass(frozen=True)
+class _LabelledRows:
+    """The rows of DATA and their encoded labels."""
+
+    raw: RawSet
+    held_out: Mapping[SetName, HeldOut]
+    parts: SplitRows
+    encoding: Encoding
+    labels: Labels
+    of_class: NDArray[np.float64] | None  # weights
+    notes: tuple[str, ...]
+
+    def with_features(
+        self, features: Features, shape: Shape, loss: str, label_transform: str
+    ) -> LoadedData:
+        """The sets with these features, and those that are held out."""
+        raw, encoding, training = self.raw, self.encoding, self.parts["train"]
+        sets = {
+            name: Examples(
+                inputs, take(self.labels, self.parts[name], encoding.targets), features.width
+            )
+            for name, inputs in features.sets.items()
+        }
+        others = {name: read(features) for name, read in self.held_out.items()}
+        for name, other in others.items():
+            expect_labels(other, raw.columns)
+            scaler, width, sparse = features.scaler, features.width, sets["train"].sparse
+            rows = examples_of_held_out(other, encoding, scaler, width, sparse=sparse)
+            weights = weighted(rows.labels, other.weights, self.of_class, None)
+            sets[name] = replace(rows, labels=weights)
+        sets = {name: sets[name] for name in SET_NAMES if name in sets}
+        every = (raw, *others.values())
+        messages = (message for each in every for message in each.messages)
+        summaries = _summaries(raw, features.table)
+        if unused := [each.name for each in summaries if each.unused == CONSTANT]:
+            features = features._replace(note=f"not used, {CONSTANT}: {shown_names(unused)}")
+        data = LoadedData(
+            sets=sets,
+            encoding=encoding,
+            scaler=features.scaler,
+            index_base=raw.index_base,
+            fingerprint=_fingerprint(sets, encoding, features.table),
+            skipped=sum(each.skipped.total for each in every),
+            notes=(*messages, *filter(None, [features.note]), *self.notes),
+            columns=raw.columns,
+            table=features.table,
+            summaries=summaries,
+            validation_drawn="validation" in self.parts and raw.groups is None,
+            values=features.values,
+            input_shape=shape,
+            groups=None if raw.groups is None else raw.groups.of_rows(training),
         )
-        targets = targets_of(labels, encoding, training) if category_means == "auto" else None
-        features = _encode_table(raw, parts, setting, targets, drop_constant=drop_constant)
-    if features.table is not None and features.table.sequence is not None:
-        shape = 1, features.width, 1
-    sets = {
-        name: Examples(inputs, take(labels, parts[name], encoding.targets), features.width)
-        for name, inputs in features.sets.items()
-    }
-    others = {name: read(features) for name, read in held_out.items()}
-    for name, other in others.items():
-        expect_labels(other, raw.columns)
-        scaler, width, sparse = features.scaler, features.width, sets["train"].sparse
-        rows = examples_of_held_out(other, encoding, scaler, width, sparse=sparse)
-        sets[name] = replace(rows, labels=weighted(rows.labels, other.weights, of_class, None))
-    sets = {name: sets[name] for name in SET_NAMES if name in sets}
-    every = (raw, *others.values())
-    messages = (message for each in every for message in each.messages)
-    summaries = _summaries(raw, features.table)
-    if unused := [each.name for each in summaries if each.unused == CONSTANT]:
-        features = features._replace(note=f"not used, {CONSTANT}: {shown_names(unused)}")
-    data = LoadedData(
-        sets=sets,
-        encoding=encoding,
-        scaler=features.scaler,
-        index_base=raw.index_base,
-        fingerprint=_fingerprint(sets, encoding, features.table),
-        skipped=sum(each.skipped.total for each in every),
-        notes=(*messages, *filter(None, [kind, features.note, by_group])),
-        columns=raw.columns,
-        table=features.table,
-        summaries=summaries,
-        validation_drawn="validation" in parts and raw.groups is None,
-        values=features.values,
-        input_shape=shape,
-        groups=None if raw.groups is None else raw.groups.of_rows(training),
-    )
-    return data if given else _transformed(data, raw, others, parts, loss, label_transform)
+        return _transformed(data, raw, others, self.parts, loss, label_transform)
 
 
 def _transformed(
@@ -295,18 +327,10 @@ def _table_scale(
 
 
 def _encode_table(
-    raw: RawSet,
-    parts: SplitRows,
-    setting: str,
-    targets: NDArray[np.float64] | None,
-    *,
-    drop_constant: bool,
+    table: Table, parts: SplitRows, encoding: TableEncoding, targets: NDArray[np.float64] | None
 ) -> Features:
-    """Encode the columns of a table, fitted on the training rows; `targets`: see `targets_of`."""
-    assert raw.table is not None
-    training = parts["train"]
-    encoding = TableEncoding.fit(raw.table, training, setting, drop_constant=drop_constant)
-    table = encoding.select(raw.table.table)
+    """Encode the columns of a table; `targets`: see `targets_of`."""
+    table = encoding.select(table)
     values = dict[SetName, Values]()
     if targets is not None:
         encoding, values = with_means(encoding, table, parts, targets)

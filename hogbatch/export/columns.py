@@ -150,12 +150,21 @@ def _encoded_numbers(
         scaled = graph.add("Where", shown, 0.0, scaled)
         own = np.flatnonzero(indicated)
         marks = graph.cast(graph.add("Gather", shown, own, axis=1), np.float64)
-        yield Block(marks, (starts + of_each("stored"))[own])
+        yield Block(marks, (starts + of_each("width") - 1)[own])
     yield Block(scaled, starts)
     if any(each.edges is not None for each in encoders):
         fractions, owners = _fractions(graph, filled, [each.edges for each in encoders])
         within = np.arange(len(owners)) - np.searchsorted(owners, owners)
         yield Block(fractions, starts[owners] + 1 + within)
+    values = [() if each.values is None else each.values for each in encoders]
+    if any(map(len, values)):
+        owners = np.repeat(np.arange(len(values)), [*map(len, values)])
+        within = np.arange(len(owners)) - np.searchsorted(owners, owners)
+        same = graph.add(
+            "Equal", graph.add("Gather", cells, owners, axis=1), np.concatenate(values)
+        )
+        first = (starts + of_each("first_value"))[owners]
+        yield Block(graph.cast(same, np.float64), first + within)
 
 
 def _fractions(

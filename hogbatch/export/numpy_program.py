@@ -21,6 +21,7 @@ EXPRESSIONS: Final = {
     "Conv": "_convolution({0}, {1}, {2}, {pads}, {strides}, {dilations})",
     "Concat": "np.concatenate([{all}], axis={axis})",
     "Div": "{0} / {1}",
+    "Equal": "{0} == {1}",
     "Exp": "np.exp({0})",
     "Floor": "np.floor({0})",
     "Gather": "np.take({0}, {1}, axis={axis})",

@@ -15,7 +15,7 @@ from hogbatch.data.load import LoadedData
 from hogbatch.run.defaults import SMALL_ROWS, SPARSE_HIDDEN, TABULAR_ROWS
 from hogbatch.run.planning import network_for, with_recipe
 from hogbatch.run.results import Run
-from hogbatch.run.short_runs import Execute, mean_errors, short
+from hogbatch.run.short_runs import Execute, mean_errors, short, validation_loss
 from hogbatch.views.console import Console, figure
 
 EPOCHS: Final = 40  # of a run with "tabular",
@@ -40,7 +40,7 @@ def with_better_recipe(
     fast, tabular = (short(each, data) for each in (config, replace(config, recipe="tabular")))
     cases = [(fast, data), (replace(tabular, epochs=SHORT_EPOCHS), data)]
     for fold in COMPARED:
-        before, after = mean_errors(cases, _loss, execute, (fold,), MOST_ROWS)
+        before, after = mean_errors(cases, validation_loss, execute, (fold,), MOST_ROWS)
         if not (better := after < MAX_RATIO * before):
             break
     console.say(
@@ -76,10 +76,6 @@ def with_epochs(
     epochs = max(1, round(min(best, SHORT_EPOCHS)))
     console.say(f"epochs: {epochs}, by the validation losses of short runs")
     return replace(config, epochs=epochs)
-
-
-def _loss(run: Run) -> float:
-    return math.inf if run.validation_loss is None else run.validation_loss
 
 
 def _epochs(run: Run) -> float:

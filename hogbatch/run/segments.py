@@ -147,7 +147,8 @@ class RunSegments:
 
     def as_views(self, data: LoadedData) -> LoadedData:
         """Return `data` with its sets as views of shared memory, so that only one copy remains."""
-        return replace(data, sets=dataset.sets_of(self.data, self.features), in_logs=None)
+        sets = dataset.sets_of(self.data, self.features)
+        return replace(data, sets=sets, in_logs=None, with_values=None)
 
     def shuffle(self, epoch: int, quarantined: int) -> None:
         """Write the row order of `epoch`, with the first `quarantined` quarantined rows last.

@@ -101,3 +101,8 @@ def short(config: TrainConfig, data: LoadedData) -> TrainConfig:
         deterministic=True,
         quiet=True,
     )
+
+
+def validation_loss(run: Run) -> float:
+    """The lowest one of a short run; infinite if it has none."""
+    return math.inf if run.validation_loss is None else run.validation_loss

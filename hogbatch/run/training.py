@@ -27,6 +27,7 @@ from hogbatch.run.label_transform import with_better_labels
 from hogbatch.run.label_vectors import with_label_vectors
 from hogbatch.run.launch.local import log_name
 from hogbatch.run.members import Others, combine, train_members
+from hogbatch.run.number_values import with_better_features
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.run.recipe import with_better_recipe, with_epochs
@@ -162,6 +163,7 @@ def _choose(
     if not isinstance(platform, ThisServer) or not isinstance(data, LoadedData):
         return config, data
     another = partial(execute, console=PlainConsole(quiet=True))
+    data = with_better_features(config, data, another, console)
     data = with_better_labels(config, data, another, console)
     config = with_better_recipe(config, data, another, console)
     return with_epochs(config, data, another, console), data

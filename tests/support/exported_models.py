@@ -67,10 +67,11 @@ def training_rows():
     )
 
 
-def encoding_of(rows, scale="robust", means=0, **options):
+def encoding_of(rows, scale="robust", means=0, values=False, **options):
     """An encoding; with `means`, its categories have the mean labels of so many targets."""
     raw = training_set(rows, np.arange(len(rows)), None, TableOptions(**options))
     encoding = TableEncoding.fit(raw.table, None, scale)
+    encoding = encoding.with_values(raw.table.table, None) if values else encoding
     if not means:
         return encoding
     targets = np.random.default_rng(4).normal(size=(len(rows), means))
@@ -104,6 +105,7 @@ def models():
     """Each model by name, with rows for it."""
     rows = training_rows()
     categories, dates = rows[["label", "town"]], rows[["day", "size"]]
+    many = pd.concat(7 * [rows[["year", "size", "label"]]])
     standard, quantile = encoding_of(rows, "standard"), encoding_of(rows, "quantile")
     scaler = Scaler(np.arange(7.0) * 1e5, np.arange(1.0, 8.0) / 3)
     sparse = Scaler(np.zeros(7), np.arange(1.0, 8.0) / 3)
@@ -114,6 +116,7 @@ def models():
         "number, piecewise linear": model_of(
             "squared", NUMBERS, encoding_of(rows, "ple"), activation="sigmoid"
         ),
+        "values of numbers": model_of("squared", NUMBERS, encoding_of(many, "ple", values=True)),
         "targets, dates": model_of("huber", TARGETS, encoding_of(dates, "standard")),
         "quantile": model_of("quantile:0.9", NUMBERS, encoding_of(rows, "none")),
         "linear, categories": model_of("softmax", THREE, encoding_of(categories), ()),

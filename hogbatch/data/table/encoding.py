@@ -50,6 +50,8 @@ from hogbatch.machine.budget import require
 from hogbatch.machine.threads import on_all_cores
 
 MAX_EMPTY: Final = 4  # dense rows have at most this many features for each stored value
+MAX_ADDED: Final = 512  # features of values of numbers, and
+MAX_ADDED_CELLS: Final = 1 << 26  # that many in all rows, 256 MiB
 ADVICE: Final = "use fewer rows or columns"
 FLOAT32 = INT32 = 4  # bytes
 BLOCK_ROWS: Final = 1 << 12  # encoded at a time, at least,
@@ -137,7 +139,13 @@ class TableEncoding:
     def sparse(self) -> bool:
         """Whether rows are in CSR form: always with texts, else if most features are 0."""
         stored = sum(column.encoder.stored for column in self.columns)
-        return bool(self.texts) or self.features > MAX_EMPTY * stored
+        return bool(self.texts) or self.features - self._added > MAX_EMPTY * stored
+
+    @property
+    def _added(self) -> int:
+        """The features of values of numbers, which do not make rows of numbers sparse."""
+        numbers = (own.encoder for own in self.columns if isinstance(own.encoder, NumericEncoder))
+        return sum(len(each.values) for each in numbers if each.values is not None)
 
     @property
     def sequence(self) -> SequenceEncoder | None:
@@ -180,6 +188,22 @@ class TableEncoding:
             columns.append(EncodedColumn(name, position, encoder, form))
         labels = tuple(_label_column(table, position) for position in inspected.labels)
         return cls(tuple(columns), len(table.names), labels, table.named)
+
+    def with_values(self, table: Table, rows: RowNumbers | None) -> "TableEncoding | None":
+        """This encoding, with features of values of whole numbers that `rows` repeat often.
+
+        `rows` are the training rows (None: all). None if there are no such numbers, or too many.
+        """
+        numbers = table.numbers(rows)
+        columns = tuple(
+            replace(own, encoder=own.encoder.with_values(table.columns[own.position], numbers))
+            if isinstance(own.encoder, NumericEncoder)
+            else own
+            for own in self.columns
+        )
+        found = replace(self, columns=columns)
+        most = min(MAX_ADDED, MAX_ADDED_CELLS // len(numbers))
+        return found if 0 < found._added <= most else None
 
     def match(self, form: TableForm) -> list[int]:
         """The position in a table of each column: by name if both tables have names.

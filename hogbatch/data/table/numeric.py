@@ -16,6 +16,10 @@ QUANTILES: Final = 101
 UNIFORM_DEVIATION: Final = 12**-0.5  # of numbers spread evenly over [0, 1]
 BOUND: Final = 3.0  # of robustly scaled numbers
 PIECES: Final = 16  # intervals of a piecewise linear encoding
+MAX_VALUES: Final = 64  # of a column whose values have features
+ROWS: Final = 1_000  # training rows that it needs, and
+ROWS_OF_VALUES: Final = 50  # as a mean, of each value
+MIN_ROWS: Final = 20  # of a value with a feature
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +33,9 @@ class NumericEncoder(StoredByField):
     the median and the distance of the quartiles (Holzmüller, Grinsztajn & Steinwart 2024, "Better
     by default"). With `edges`, those of T intervals, each interval has a feature in addition: the
     fraction of it that lies below x (Gorishniy, Rubachev & Babenko 2022, "On embeddings for
-    numerical features in tabular deep learning").
+    numerical features in tabular deep learning"). With `values`, each of these K numbers has a
+    feature after those, which is 1 where x is that number: a network learns what is special about
+    a month or an hour sooner from its own weights than from a function of the number.
     """
 
     kind: ClassVar[Kind] = "number"
@@ -41,16 +47,23 @@ class NumericEncoder(StoredByField):
     quantiles: NDArray[np.float64] | None = None  # ascending and distinct, at least two
     bounded: bool = False
     edges: NDArray[np.float64] | None = None  # [T + 1], ascending and distinct
+    values: NDArray[np.float64] | None = None  # [K], ascending and distinct, at least two
+
+    @property
+    def first_value(self) -> int:
+        """1 + T, the number of features before those of values."""
+        return 1 if self.edges is None else len(self.edges)
 
     @property
     def stored(self) -> int:
         """The number of stored values per row."""
-        return 1 if self.edges is None else len(self.edges)
+        return self.first_value + (self.values is not None)
 
     @property
     def width(self) -> int:
-        """The number of features."""
-        return self.stored + self.indicator
+        """The number of features; the indicator is the last one."""
+        count = 0 if self.values is None else len(self.values)
+        return self.first_value + count + self.indicator
 
     @property
     def linear(self) -> bool:
@@ -60,8 +73,8 @@ class NumericEncoder(StoredByField):
     def validate(self, name: str) -> None:
         """ValueError, with `name`, for values that `fit` does not return."""
         expect(self.scale > 0, f"{name}.scale: expected a number above 0; got {self.scale}")
-        for field, places in (("quantiles", self.quantiles), ("edges", self.edges)):
-            if places is not None:
+        for field in ("quantiles", "edges", "values"):
+            if (places := getattr(self, field)) is not None:
                 ascend = len(places) > 1 and (places[1:] > places[:-1]).all()
                 finite = within(places, -FLOAT64_MAX, FLOAT64_MAX)
                 expect(ascend and finite, f"{name}.{field}: expected ascending numbers")
@@ -104,7 +117,19 @@ class NumericEncoder(StoredByField):
     @property
     def plain(self) -> bool:
         """Whether it has one stored value, which is not a place among quantiles."""
-        return self.edges is None and self.quantiles is None
+        return self.stored == 1 and self.quantiles is None
+
+    def with_values(self, column: Column, rows: RowNumbers) -> "NumericEncoder":
+        """This encoder; for whole numbers that are repeated often, with features of values."""
+        assert isinstance(column, NumberColumn)
+        found, counts = np.unique(column.values.take(rows), return_counts=True)
+        known = ~np.isnan(found)
+        found, counts = found[known], counts[known]
+        whole = 2 < len(found) <= MAX_VALUES and (found == np.rint(found)).all()
+        own = found[counts >= MIN_ROWS].astype(np.float64)
+        if whole and len(own) > 1 and counts.sum() >= max(ROWS, ROWS_OF_VALUES * len(found)):
+            return replace(self, values=own)
+        return self
 
     def if_it_varies_later(self) -> "NumericEncoder":
         """This encoder; if all rows have one number, with a scale for other numbers."""
@@ -121,11 +146,17 @@ class NumericEncoder(StoredByField):
         features = np.arange(self.stored, dtype=np.int32)[np.newaxis]
         if self.edges is not None:
             low, high = self.edges[:-1], self.edges[1:]
-            values[:, 1:] = ((cells[:, np.newaxis] - low) / (high - low)).clip(0, 1)
+            pieces = ((cells[:, np.newaxis] - low) / (high - low)).clip(0, 1)
+            values[:, 1 : len(self.edges)] = pieces
         values[:, 0] = self._scaled(cells)
-        if self.indicator:
+        if self.indicator or self.values is not None:
             features = np.broadcast_to(features, values.shape).copy()
-            features[missing, 0] = self.stored
+        if self.values is not None:
+            places = np.searchsorted(self.values, cells).clip(max=len(self.values) - 1)
+            features[:, -1] += places
+            values[:, -1] = (self.values[places] == cells) & ~missing
+        if self.indicator:
+            features[missing, 0] = self.width - 1
             values[missing, 0] = 1.0
         return Block(features, values)
 

@@ -94,6 +94,24 @@ def test_pieces_are_the_fractions_of_intervals_below_a_number():
     assert fitted(NumericEncoder, numbers(0, 1, 1), "ple").width == 1, "two numbers need no more"
 
 
+def test_whole_numbers_that_are_repeated_often_have_features_of_their_values():
+    training = numbers(*600 * [2, NAN, 5], *20 * [-1], *19 * [7])
+    plain, rows = fitted(NumericEncoder, training), np.arange(len(training))
+    encoder, later = plain.with_values(training, rows), numbers(5, -1, 3, 7, NAN, 2)
+    assert encoder.values.tolist() == [-1, 2, 5]  # 7 is rare
+    found = matrix(encoder, later)
+    assert found[:, :1].tolist() == matrix(plain, later)[:, :1].tolist()
+    expected = [[0, 0, 1, 0], [1, 0, 0, 0], *2 * [[0, 0, 0, 0]], [0, 0, 0, 1], [0, 1, 0, 0]]
+    assert found[:, 1:].tolist() == expected  # the last one is the indicator
+    others = [0, 1], [0, 1, 2.5], [*range(65)]
+    for cells in (numbers(*1_000 * each) for each in others):
+        assert (
+            fitted(NumericEncoder, cells).with_values(cells, np.arange(len(cells))).values is None
+        )
+    few = numbers(*333 * [1, 2, 3])
+    assert fitted(NumericEncoder, few).with_values(few, np.arange(999)).values is None
+
+
 def test_encoders_of_earlier_versions_are_read():
     stored = {"mean": 1.0, "scale": 2.0, "fill": 1.0, "indicator": False}
     encoder = NumericEncoder.from_description(stored, {}, "x")

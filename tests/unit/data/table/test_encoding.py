@@ -40,3 +40,14 @@ def test_a_row_does_not_depend_on_the_other_rows_of_its_block(monkeypatch):
 def test_a_column_varies_if_one_row_differs(last):
     column = NumberColumn(np.append(np.zeros(FIRST_ROWS), last))
     assert varies(column, np.arange(len(column))) == (last != 0)
+
+
+@pytest.mark.parametrize(("columns", "features"), [(8, 8 * 65), (9, None)])
+def test_values_of_numbers_neither_make_rows_sparse_nor_are_too_many(columns, features):
+    """Found: dense rows of numbers became sparse ones, for which other defaults are used."""
+    cells = np.arange(13_000) % 64 * 1.0
+    names = tuple("abcdefghij"[: columns + 1])
+    table = Table("t", names, {n: NumberColumn(cells) for n in range(columns + 1)})
+    plain = TableEncoding.fit(inspect(table, TableOptions(), (columns,)), None, "standard")
+    found = plain.with_values(table, None)
+    assert (found and (found.features, found.sparse)) == (features and (features, False))
