@@ -27,10 +27,11 @@ from hogbatch.kernels.cpu.simd import WIDTH
 from hogbatch.model.network import Network
 
 LAYERS = [f"{n}x{n}x{c},conv:{c}x3x3" for n in (28, 14) for c in (64, 128)]
-LAYERS += [f"1x30x{units},lstm:{units}" for units in (128, 256)]
+LAYERS += [f"1x30x{units},{kind}:{units}" for kind in ("lstm", "gru") for units in (128, 256)]
 STEPS = {  # backbone: widths of the dense layers
     "28x28x1,conv:32x3x3,relu,pool:2,conv:64x3x3,relu,pool:2": (128,),
     "1x30x32,lstm:128,last": (),
+    "1x30x32,gru:128,last": (),
 }
 CLASSES, TRAINED = 10, 512
 Work = Callable[[], Any]
@@ -57,7 +58,8 @@ def layer_work(text: str, rows: int) -> tuple[list[Work], int]:
         theirs, given = (each.to(**channels_last) for each in (theirs, given))
         upper = torch.randn(rows, layer.filters, height, width).to(**channels_last)
     else:
-        theirs = torch.nn.LSTM(channels, layer.outputs[2], batch_first=True)
+        kind = torch.nn.GRU if "gru" in text else torch.nn.LSTM
+        theirs = kind(channels, layer.outputs[2], batch_first=True)
         given, upper = torch.randn(rows, width, channels), torch.randn(rows, *layer.outputs[1:])
     given.requires_grad_()
 
@@ -110,9 +112,10 @@ def pytorch_step(text: str, rows: int, threads: int, channels_last: bool) -> Wor
         dense = nn.Flatten(), nn.Linear(3136, 128), nn.ReLU(), nn.Linear(128, CLASSES)
         network, X = nn.Sequential(*blocks, *dense), torch.randn(TRAINED, 1, 28, 28)
     else:
-        lstm, last = nn.LSTM(32, 128, batch_first=True), nn.Linear(128, CLASSES)
-        network = nn.ModuleList([lstm, last])
-        network.forward = lambda x: last(lstm(x)[0][:, -1])
+        kind = nn.GRU if "gru" in text else nn.LSTM
+        recurrent, last = kind(32, 128, batch_first=True), nn.Linear(128, CLASSES)
+        network = nn.ModuleList([recurrent, last])
+        network.forward = lambda x: last(recurrent(x)[0][:, -1])
         X = torch.randn(TRAINED, 30, 32)
     if channels_last:
         network, X = (each.to(memory_format=torch.channels_last) for each in (network, X))

@@ -8,6 +8,7 @@
     pool:2           the largest of 2 x 2 values of a channel; pool:1x2: of 1 x 2
     avgpool:2        their mean
     lstm:64          LSTM layer of 64 units over a sequence; lstm:64,last: only its last state
+    gru:64           GRU layer of 64 units; gru:64,last: only its last state
     max, mean        the largest value of each channel, and its mean
     relu, tanh, ...  the activation of the convolution before it
 
@@ -28,8 +29,9 @@ MAX_IDS: Final = 1 << 24  # larger ones are not exact in float32
 EMBEDDED: Final = 0.2  # deviation of the initial vectors; docs/pictures.md compares some
 FORM: Final = (
     'layers as in "conv:32x3x3,relu,pool:2,dense:128": conv:FILTERSxHEIGHTxWIDTH, '
-    "conv1d:FILTERSxSTEPS, pool:SIZE, avgpool:SIZE, max, mean, lstm:UNITS, and an activation "
-    "after a convolution; dense:WIDTH last; first embed:WIDTH for texts, embed:IDSxWIDTH for ids"
+    "conv1d:FILTERSxSTEPS, pool:SIZE, avgpool:SIZE, max, mean, lstm:UNITS, gru:UNITS, and "
+    "an activation after a convolution; dense:WIDTH last; first embed:WIDTH for texts, "
+    "embed:IDSxWIDTH for ids"
 )
 
 
@@ -180,15 +182,28 @@ class Pooling(BackboneLayer):
 
 
 @dataclass(frozen=True, slots=True)
-class Lstm(BackboneLayer):
-    """A layer of LSTM units over the steps of a sequence (Hochreiter & Schmidhuber 1997).
+class Recurrent(BackboneLayer):
+    """A layer of recurrent units over the steps of a sequence.
 
-    Gates are in the order input, forget, candidate, output. The outputs are the states of all
-    steps, or with `last` those of the last one.
+    The outputs are the states of all steps, or with `last` those of the last one. LSTM units
+    (Hochreiter & Schmidhuber 1997) have gates in the order input, forget, candidate, output. GRU
+    (Cho et al. 2014) has the form of cuDNN, which resets the product with the states h before:
+
+        r = sigmoid(x W_r + h U_r + b_r),   z = sigmoid(x W_z + h U_z + b_z)
+        n = tanh(x W_n + b_n + r (h U_n + c_n)),   h = (1 - z) n + z h
+
+    The columns of its `weight` W are in the order n, r, z, those of `recurrent` U r, z, n, and the
+    biases b_n, b_r, b_z, c_n.
     """
 
     units: int
+    gru: bool = False
     last: bool = False
+
+    @property
+    def gates(self) -> int:
+        """The columns of a product with the inputs, or with the states."""
+        return (3 if self.gru else 4) * self.units
 
     @property
     def outputs(self) -> Shape:
@@ -200,14 +215,13 @@ class Lstm(BackboneLayer):
 
     @property
     def products(self) -> int:
-        return self.inputs[1] * (self.inputs[2] + self.units) * 4 * self.units
+        return self.inputs[1] * (self.inputs[2] + self.units) * self.gates
 
     def tensors(self) -> dict[str, Shape]:
-        gates = 4 * self.units
         return {
-            "weight": (self.inputs[2], gates),
-            "recurrent": (self.units, gates),
-            "bias": (gates,),
+            "weight": (self.inputs[2], self.gates),
+            "recurrent": (self.units, self.gates),
+            "bias": (4 * self.units,),
         }
 
     def deviations(self) -> dict[str, float]:
@@ -215,7 +229,7 @@ class Lstm(BackboneLayer):
         return {"weight": inputs, "recurrent": math.sqrt(1 / self.units)}
 
     def __str__(self) -> str:
-        return f"lstm:{self.units}" + ",last" * self.last
+        return f"{'gru' if self.gru else 'lstm'}:{self.units}" + ",last" * self.last
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +260,8 @@ class Backbone:
                 layers[-1] = replace(below, activation=cast(Activation, word))
                 continue
             if word == "last":
-                if not isinstance(below, Lstm) or below.last:
-                    raise UsageError(f"'last' of {text!r} does not follow an LSTM layer")
+                if not isinstance(below, Recurrent) or below.last:
+                    raise UsageError(f"'last' of {text!r} does not follow an LSTM or GRU layer")
                 layers[-1] = replace(below, last=True)
                 continue
             inputs = layers[-1].outputs if layers else shape
@@ -257,7 +271,7 @@ class Backbone:
                     f"{word!r} of {text!r} must be the first layer, over rows of one number per "
                     f"step, with at most {MAX_IDS:,} ids"
                 )
-            if isinstance(layer, Lstm) and inputs[0] > 1:
+            if isinstance(layer, Recurrent) and inputs[0] > 1:
                 raise UsageError(
                     f"{word!r} of {text!r} needs a sequence, 1xSTEPSxVALUES; its inputs have the "
                     f"shape {show_shape(inputs)}"
@@ -323,7 +337,7 @@ def shape_of(layers: str, stated: str, found: Shape) -> Shape:
     """Return the shape of the inputs of `layers`, (height, width, channels).
 
     It is `stated` as text, or `found` in the data: (height, width), (steps, values) for layers that
-    begin with conv1d or lstm, or all three. UsageError if it is unknown.
+    begin with conv1d, lstm or gru, or all three. UsageError if it is unknown.
     """
     if stated:
         return parse_shape(stated)
@@ -332,7 +346,7 @@ def shape_of(layers: str, stated: str, found: Shape) -> Shape:
     if len(found) == 1 and layers.startswith("embed"):
         return (1, *found, 1)
     if len(found) == 2:
-        return (1, *found) if layers.startswith(("conv1d", "lstm")) else (*found, 1)
+        return (1, *found) if layers.startswith(("conv1d", "lstm", "gru")) else (*found, 1)
     raise UsageError(
         "--layers needs the shape of a row: an array X [N, HEIGHT, WIDTH] or [N, HEIGHT, WIDTH, "
         "CHANNELS] of a .npz file, or --input-shape HEIGHTxWIDTHxCHANNELS"
@@ -368,8 +382,8 @@ def _layer(word: str, inputs: Shape, ids: int) -> BackboneLayer:
                 return Embedding(inputs, count, width)
             case "conv", (filters, height, width):
                 return _with_options(Convolution(inputs, filters, height, width), options)
-            case "lstm", (units,) if not options:
-                return Lstm(inputs, units)
+            case (("lstm" | "gru"), (units,)) if not options:
+                return Recurrent(inputs, units, kind == "gru")
             case "conv1d", (filters, steps):
                 return _with_options(Convolution(inputs, filters, 1, steps), options)
             case (("pool" | "avgpool"), (size,)) if not options:

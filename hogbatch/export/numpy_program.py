@@ -24,6 +24,7 @@ EXPRESSIONS: Final = {
     "Equal": "{0} == {1}",
     "Exp": "np.exp({0})",
     "Floor": "np.floor({0})",
+    "GRU": "_gru({0}, {1}, {2}, {3})",
     "Gather": "np.take({0}, {1}, axis={axis})",
     "Gemm": "{0} @ {1} + {2}",
     "Greater": "{0} > {1}",
@@ -114,6 +115,19 @@ def _lstm(x, weights, recurrent, biases):
         i, o, f = (np.exp(-np.logaddexp(0, -gate)) for gate in (i, o, f))
         cell = f * cell + i * np.tanh(g)
         state = (o * np.tanh(cell)).astype(x.dtype)
+        states.append(state)
+    return np.stack(states)[:, None]
+
+
+def _gru(x, weights, recurrent, biases):
+    units = recurrent.shape[2]
+    state, states = np.zeros((x.shape[1], units)), []
+    for given in x @ weights[0].T + biases[0, : 3 * units]:
+        z, r, n = np.split(given, 3, axis=1)
+        more_z, more_r, m = np.split(state @ recurrent[0].T + biases[0, 3 * units :], 3, axis=1)
+        z, r = (np.exp(-np.logaddexp(0, -gate)) for gate in (z + more_z, r + more_r))
+        n = np.tanh(n + r * m)
+        state = (n + z * (state - n)).astype(x.dtype)
         states.append(state)
     return np.stack(states)[:, None]
 

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.backbone import Convolution, Embedding, Lstm, Pooling
+from hogbatch.config.backbone import Convolution, Embedding, Pooling, Recurrent
 from hogbatch.config.losses import LARGEST_LOG, OfNumbers
 from hogbatch.errors import UsageError
 from hogbatch.export.columns import Operands, add_columns, add_matrix
@@ -102,30 +102,36 @@ def _pooling(graph: Graph, x: str, layer: Pooling, weights: Arrays) -> str:
     return graph.add(operator, x, kernel_shape=window, strides=window)
 
 
-def _lstm(graph: Graph, x: str, layer: Lstm, weights: Arrays) -> str:
+# Operators of LSTM (False) and GRU, their attributes, and the order of the columns of weights,
+# recurrent weights and both biases, in which 4 are zeros and 5 ones.
+RECURRENT: Final = {
+    False: ("LSTM", {}, [[0, 3, 1, 2], [0, 3, 1, 2], [0, 3, 1, 2, 4, 4, 5, 4]]),
+    True: ("GRU", {"linear_before_reset": 1}, [[2, 1, 0], [1, 0, 2], [2, 1, 0, 4, 4, 3]]),
+}
+
+
+def _recurrent(graph: Graph, x: str, layer: Recurrent, weights: Arrays) -> str:
     """ONNX has the steps first, the gates in another order, and two biases."""
     _, steps, features = layer.inputs
     x = graph.add("Reshape", graph.add("Transpose", x, perm=[3, 0, 1, 2]), [steps, -1, features])
-    inputs, states, bias = (_gates(weights[name], layer) for name in layer.tensors())
-    biases = np.concatenate([bias, np.repeat([0, 0, 1, 0], layer.units)]).astype(np.float32)
-    stacked = [np.ascontiguousarray(each.T)[None] for each in (inputs, states)]
-    found = graph.add("LSTM", x, *stacked, biases[None], hidden_size=layer.units)
+    operator, attributes, orders = RECURRENT[layer.gru]
+    parts = [np.split(each.T, each.shape[-1] // layer.units) for each in weights.values()]
+    parts[2] += np.zeros(layer.units, np.float32), np.ones(layer.units, np.float32)
+    stacked = (
+        np.ascontiguousarray(np.concatenate([columns[n] for n in order])[None])
+        for columns, order in zip(parts, orders, strict=True)
+    )
+    found = graph.add(operator, x, *stacked, hidden_size=layer.units, **attributes)
     if layer.last:
         found = graph.add("Gather", found, [steps - 1], axis=0)
     return graph.add("Transpose", found, perm=[2, 3, 1, 0])
-
-
-def _gates(values: NDArray[Any], layer: Lstm) -> NDArray[Any]:
-    """The columns of input, output, forget and candidate."""
-    parts = np.split(values, 4, axis=-1)
-    return np.concatenate([parts[0], parts[3], parts[1], parts[2]], axis=-1)
 
 
 LAYERS: Final[dict[type, Callable[..., str]]] = {
     Embedding: _embedding,
     Convolution: _convolution,
     Pooling: _pooling,
-    Lstm: _lstm,
+    Recurrent: _recurrent,
 }
 
 

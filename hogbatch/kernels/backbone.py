@@ -13,7 +13,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from hogbatch.config.backbone import BackboneLayer, Convolution, Embedding, Lstm, Pooling
+from hogbatch.config.backbone import BackboneLayer, Convolution, Embedding, Pooling, Recurrent
 from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, Floats, Hyper, Slots
 from hogbatch.kernels.reference import Kernels
 from hogbatch.kernels.scratch import ALIGNMENT
@@ -248,76 +248,80 @@ class PoolingByWindows:
             self._kernels.pool_backward(self._layer, x, out, grad, activation, below)
 
 
-class LstmBySteps:
-    """An LSTM layer as a product and an operation for each of its T steps."""
+class RecurrentBySteps:
+    """A layer of LSTM or GRU units as a product and an operation for each of its T steps.
 
-    def __init__(self, layer: Lstm, rows: int, kernels: Kernels, empty: Empty) -> None:
-        self._layer, self._kernels = layer, kernels
-        (_, steps, features), units = layer.inputs, layer.units
-        widths = features * steps, 4 * units * steps, *2 * [units * (steps + 1)]
-        values, self._steps = aligned_parts(empty, [rows * width for width in widths])
+    G is the number of gates, 4 H for LSTM and 3 H for GRU.
+    """
+
+    def __init__(self, layer: Recurrent, rows: int, kernels: Kernels, empty: Empty) -> None:
+        self._layer, self._kernels, self._bias = layer, kernels, empty((layer.gates,))
+        (_, steps, features), units, gates = layer.inputs, layer.units, layer.gates
+        self._bias[:] = 0
+        added, cells = (steps, 0) if layer.gru else (1, steps + 1)
+        shapes = (steps, features), (steps, gates), (added, gates), (cells, units)
+        self._shapes = *shapes, (steps + 1, units), (1, units), (1, units)
+        values, self._parts = aligned_parts(empty, [rows * math.prod(n) for n in self._shapes])
         self.values = (values,)
-        widths = 4 * units, units, units
-        _, self._step = aligned_parts(empty, [rows * width for width in widths])
-        self._no_bias = empty((4 * units,))
-        self._no_bias[:] = 0
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
-        (weights, recurrent, bias), kernels = tensors, self._kernels
-        inputs, gates, cells, states = self._arrays(len(x))
-        added, *_ = self._arrays_of_a_step(len(x))
-        steps, wide = len(gates), gates.shape[2]
+        (weights, recurrent, bias), kernels, layer = tensors, self._kernels, self._layer
+        inputs, gates, added, cells, states, *_ = self._arrays(len(x))
+        steps, wide = len(gates), layer.gates
         inputs[:] = x.reshape(len(x), steps, -1).swapaxes(0, 1)
         flat = inputs.reshape(-1, inputs.shape[2]), gates.reshape(-1, wide)
-        kernels.dense_forward(flat[0], weights, bias, LINEAR, wide, flat[1])
-        cells[0], states[0], added[:] = 0, 0, 0
+        kernels.dense_forward(flat[0], weights, bias[:wide], LINEAR, wide, flat[1])
+        if layer.gru:  # the other biases are in the product with the inputs
+            self._bias[2 * layer.units :] = bias[wide:]
+        cells[:1], states[0], added[0] = 0, 0, self._bias
         for t in range(steps):
+            own = added[t % len(added)]
             if t > 0:
-                kernels.dense_forward(states[t], recurrent, self._no_bias, LINEAR, wide, added)
-            kernels.lstm_step(gates[t], added, cells[t], cells[t + 1], states[t + 1])
-        last = states[-self._layer.outputs[1] :]
+                kernels.dense_forward(states[t], recurrent, self._bias, LINEAR, wide, own)
+            if layer.gru:
+                kernels.gru_step(gates[t], own, states[t], states[t + 1])
+            else:
+                kernels.lstm_step(gates[t], own, cells[t], cells[t + 1], states[t + 1])
+        last = states[-layer.outputs[1] :]
         out.reshape(len(x), len(last), -1)[:] = last.swapaxes(0, 1)
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
         x, _, grad, below, activation, _ = batch
         (weights, recurrent, _), kernels, rows = tensors, self._kernels, len(x)
-        inputs, gates, cells, states = self._arrays(rows)
-        _, state, cell = self._arrays_of_a_step(rows)
-        state[:], cell[:] = 0, 0
+        inputs, gates, added, cells, states, (state,), (direct,) = self._arrays(rows)
+        gru, units = self._layer.gru, self._layer.units
+        changes = added if gru else gates
+        state[:], direct[:] = 0, 0
         given = grad.reshape(rows, self._layer.outputs[1], -1)
         for t in reversed(range(len(gates))):
             at = t - len(gates) + given.shape[1]
-            own = given[:, at] if at >= 0 else given[:, :0]
-            kernels.lstm_step_backward(gates[t], cells[t], cells[t + 1], own, state, cell)
+            found = given[:, at] if at >= 0 else given[:, :0], state, direct
+            if gru:
+                kernels.gru_step_backward(gates[t], added[t], states[t], *found)
+            else:
+                kernels.lstm_step_backward(gates[t], cells[t], cells[t + 1], *found)
             if t > 0:
-                kernels.dense_backward(gates[t], recurrent, LINEAR, state, state)
+                kernels.dense_backward(changes[t], recurrent, LINEAR, state, state)
         flat, by_row = gates.reshape(-1, gates.shape[2]), inputs.reshape(-1, inputs.shape[2])
         before = states[:-1].reshape(-1, states.shape[2])
-        kernels.weight_gradient(by_row, flat, gradients[0], gradients[2])
-        kernels.weight_gradient(before, flat, gradients[1], self._no_bias[:0])
+        bias = gradients[2][: flat.shape[1]], gradients[2][units:] if gru else gradients[2][:0]
+        kernels.weight_gradient(by_row, flat, gradients[0], bias[0])
+        kernels.weight_gradient(before, changes.reshape(flat.shape), gradients[1], bias[1])
         if below is not None:
             kernels.dense_backward(flat, weights, LINEAR, by_row, by_row)
             below.reshape(rows, len(gates), -1)[:] = inputs.swapaxes(0, 1)
             kernels.activate_backward(activation, x, below)
 
     def _arrays(self, rows: int) -> list[Any]:
-        """Inputs [T, B, F], gates [T, B, 4 H], cells and states [T + 1, B, H], from 0 on.
+        """Inputs [T, B, F], gates [T, B, G], the sums that are added to them, cells and states.
 
-        Gates are in the order input, forget, candidate, output.
+        Cells (LSTM) and states are [T + 1, B, H], from 0 on. The sums are [1, B, G] (LSTM), or
+        those of all steps (GRU). Last, the gradient [1, B, H] of the states of a step, and the part
+        of it, or of the cells, that the step itself passes on.
         """
-        (_, steps, features), units = self._layer.inputs, self._layer.units
-        shapes = (steps, features), (steps, 4 * units), *2 * [(steps + 1, units)]
         return [
             each[: count * rows * width].reshape(count, rows, width)
-            for each, (count, width) in zip(self._steps, shapes, strict=True)
-        ]
-
-    def _arrays_of_a_step(self, rows: int) -> list[Any]:
-        """Products [B, 4 H], and the gradients [B, H] of states and cells."""
-        units = self._layer.units
-        return [
-            each[: rows * width].reshape(rows, width)
-            for each, width in zip(self._step, (4 * units, units, units), strict=True)
+            for each, (count, width) in zip(self._parts, self._shapes, strict=True)
         ]
 
 
@@ -325,7 +329,7 @@ KINDS: Final[Mapping[type, Callable[..., LayerKernels]]] = {
     Embedding: EmbeddingByRows,
     Convolution: ConvolutionByPatches,
     Pooling: PoolingByWindows,
-    Lstm: LstmBySteps,
+    Recurrent: RecurrentBySteps,
 }
 
 

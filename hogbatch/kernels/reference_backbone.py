@@ -117,6 +117,43 @@ class BackboneKernels:
         g[:] = change * i * (1 - g * g)
         i[:] = inputs
 
+    @quiet
+    def gru_step(self, gates: Floats, added: Floats, before: Floats, states: Floats) -> None:
+        """Set states[B, H] from those `before`, and activate the gates.
+
+        gates[B, 3 H] are the sums of candidates, reset and update from the inputs; added[B, 3 H]
+        those of reset, update and candidates from the states, the last of which are kept.
+        """
+        (n, r, z), (more_r, more_z, m) = (np.split(each, 3, axis=1) for each in (gates, added))
+        r[:], z[:] = sigmoid(r + more_r), sigmoid(z + more_z)
+        n[:] = np.tanh(n + r * m)
+        states[:] = n + z * (before - n)
+
+    @quiet
+    def gru_step_backward(
+        self,
+        gates: Floats,
+        added: Floats,
+        before: Floats,
+        given: Floats,
+        state: Floats,
+        direct: Floats,
+    ) -> None:
+        """Replace gates[B, 3 H] and added[B, 3 H] by the gradients of these sums.
+
+        The gradient of the states is state[B, H] + direct[B, H] + `given`, as of `lstm_step`.
+        `direct` becomes that of the states `before`, except for what `added` depends on.
+        """
+        total = state + direct + given if given.size else state + direct
+        n, r, z = np.split(gates, 3, axis=1)
+        more_r, more_z, m = np.split(added, 3, axis=1)
+        change = total * (1 - z) * (1 - n * n)
+        direct[:] = total * z
+        more_z[:] = total * (before - n) * z * (1 - z)
+        more_r[:] = change * m * r * (1 - r)
+        m[:], n[:] = change * r, change
+        r[:], z[:] = more_r, more_z
+
 
 def ids_in(x: Floats, ids: int) -> NDArray[np.intp]:
     """The ids x[B, T], from 1 to `ids` - 1, and 0 in place of other numbers."""

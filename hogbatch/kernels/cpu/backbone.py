@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hogbatch.config.backbone import Convolution, Embedding, Lstm, Pooling
+from hogbatch.config.backbone import Convolution, Embedding, Pooling, Recurrent
 from hogbatch.data.batch import dense_inputs, read_only
 from hogbatch.jit import kernel
 from hogbatch.kernels.backbone import Backbone, LayerBatch, LayerKernels, PlacedLayer, Tensors
 from hogbatch.kernels.contract import ACTIVATIONS, ROWS, SKIPPED, Floats, Hyper
-from hogbatch.kernels.cpu import convolution, dense, embedding, lstm, network, pooling
+from hogbatch.kernels.cpu import convolution, dense, embedding, network, pooling, recurrent
 from hogbatch.kernels.cpu.losses import loss_and_metrics, store_scores
 from hogbatch.kernels.cpu.model import (
     FAN_IN,
@@ -109,22 +109,24 @@ class CompiledPooling:
             dense.activate_backward(activation, x, below)
 
 
-class CompiledLstm:
-    """An LSTM layer by `kernels.cpu.lstm`."""
+class CompiledRecurrent:
+    """An LSTM or GRU layer by `kernels.cpu.recurrent`."""
 
-    def __init__(self, layer: Lstm, rows: int) -> None:
+    def __init__(self, layer: Recurrent, rows: int) -> None:
         self._layer = layer
         (_, steps, features), units = layer.inputs, layer.units
-        shapes = (4 * units,), *3 * [(units,)]
-        arrays = [np.empty((rows, steps, *shape), np.float32) for shape in shapes]
-        turned = np.empty((4 * units, max(features, units)), np.float32)
-        rest = (np.empty((rows, units), np.float32) for _ in range(2))
-        self._space = lstm.LstmScratch(*arrays, turned, *rest, np.zeros(units, np.float32))
+        widths = 4 * units, *3 * [units]
+        arrays = [np.empty((rows, steps, width), np.float32) for width in widths]
+        if layer.gru:
+            arrays[1] = arrays[2]
+        turned = np.empty((layer.gates, max(features, units)), np.float32)
+        rest = *(np.empty((rows, units), np.float32) for _ in "ab"), np.zeros(units, np.float32)
+        self._space = recurrent.RecurrentScratch(*arrays, turned, *rest)
         self.values = self._space[:3]
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
         (_, steps, features), units, rows = self._layer.inputs, self._layer.units, len(x)
-        lstm.run(x.reshape(rows, steps, features), *tensors, self._space)
+        recurrent.run(x.reshape(rows, steps, features), *tensors, self._space)
         first = steps - self._layer.outputs[1]
         out.reshape(rows, self._layer.outputs[1], units)[:] = self._space.states[:rows, first:]
 
@@ -133,16 +135,16 @@ class CompiledLstm:
         layer, rows = self._layer, len(x)
         _, steps, features = layer.inputs
         given, first = grad.reshape(rows, -1, layer.units), steps - layer.outputs[1]
-        lstm.run_back(given, first, tensors[1], self._space)
-        lstm.gradients(x.reshape(rows, steps, features), self._space, *gradients)
+        recurrent.run_back(given, first, tensors[1], self._space)
+        recurrent.gradients(x.reshape(rows, steps, features), self._space, *gradients)
         if below is not None:
-            lstm.pass_down(tensors[0], self._space, below.reshape(rows, steps, features))
+            recurrent.pass_down(tensors[0], self._space, below.reshape(rows, steps, features))
             dense.activate_backward(activation, x, below)
 
 
 KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
     Embedding: CompiledEmbedding,
-    Lstm: CompiledLstm,
+    Recurrent: CompiledRecurrent,
     Convolution: CompiledConvolution,
     Pooling: CompiledPooling,
 }

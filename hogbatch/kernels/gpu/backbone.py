@@ -20,6 +20,8 @@ _pool = kernel("backbone", "pool")
 _pool_backward = kernel("backbone", "pool_backward")
 _lstm_step = kernel("backbone", "lstm_step")
 _lstm_step_backward = kernel("backbone", "lstm_step_backward")
+_gru_step = kernel("backbone", "gru_step")
+_gru_step_backward = kernel("backbone", "gru_step_backward")
 
 
 class BackboneKernels(DenseKernels):
@@ -60,9 +62,21 @@ class BackboneKernels(DenseKernels):
         over_cells(_lstm_step, cells.size, cells.size, cells.shape[1], *arrays)
 
     def lstm_step_backward(self, gates, before, cells, given, state, cell):
-        stride = given.strides[0] // given.itemsize if given.size else 0
-        arrays = gates, before, cells, stride, given, state, cell
+        arrays = gates, before, cells, _stride(given), given, state, cell
         over_cells(_lstm_step_backward, cells.size, cells.size, cells.shape[1], *arrays)
+
+    def gru_step(self, gates, added, before, states):
+        arrays = gates, added, before, states
+        over_cells(_gru_step, states.size, states.size, states.shape[1], *arrays)
+
+    def gru_step_backward(self, gates, added, before, given, state, direct):
+        arrays = gates, added, before, _stride(given), given, state, direct
+        over_cells(_gru_step_backward, state.size, state.size, state.shape[1], *arrays)
+
+
+def _stride(given) -> int:
+    """The values from a row to the next, or 0 if there are none."""
+    return given.strides[0] // given.itemsize if given.size else 0
 
 
 def _over_channels(function, layer, values, *arguments) -> None:

@@ -22,6 +22,8 @@ SHAPES = {  # layers over 12 x 10 x 3: outputs
     "mean": (1, 1, 3),
     "pool:12x1,lstm:4": (1, 10, 4),
     "pool:12x1,lstm:4,last": (1, 1, 4),
+    "pool:12x1,gru:4": (1, 10, 4),
+    "pool:12x1,gru:4,last": (1, 1, 4),
 }
 REFUSED = {
     "conv:8": "conv:FILTERSxHEIGHTxWIDTH",
@@ -29,9 +31,10 @@ REFUSED = {
     "conv:8x3x3:s0": "got 'conv:8x3x3:s0'",
     "conv:8x3x3:p2": "got 'conv:8x3x3:p2'",
     "pool:2:s1": "got 'pool:2:s1'",
-    "gru:4": "got 'gru:4'",
+    "rnn:4": "got 'rnn:4'",
+    "gru:4:s2": "got 'gru:4:s2'",
     "lstm:4": "'lstm:4' of 'lstm:4' needs a sequence, 1xSTEPSxVALUES; its inputs .* 12x10x3",
-    "pool:12x1,last": "'last' of 'pool:12x1,last' does not follow an LSTM layer",
+    "pool:12x1,last": "'last' of 'pool:12x1,last' does not follow an LSTM or GRU layer",
     "pool:2,relu": "does not follow a convolution",
     "conv:8x3x3,relu,tanh": "does not follow a convolution",
     "relu": "does not follow a convolution",
@@ -101,6 +104,7 @@ def test_the_shape_of_rows_is_stated_or_found():
     assert shape_of("conv:1x1x1", "", (4, 5, 6)) == (4, 5, 6)
     assert shape_of("conv:1x1x1", "", (4, 5)) == (4, 5, 1)
     assert shape_of("conv1d:1x1", "", (4, 5)) == (1, 4, 5)  # steps of values
+    assert shape_of("gru:1", "", (4, 5)) == (1, 4, 5)
     assert shape_of("conv:1x1x1", "2x10", (20,)) == parse_shape("2x10x1") == (2, 10, 1)
     with pytest.raises(UsageError, match="--input-shape"):
         shape_of("conv:1x1x1", "", (20,))

@@ -32,8 +32,10 @@ BACKBONES = [
     "1x5x1,embed:9x3,lstm:7,last",
     "1x11x1,embed:7x4,conv1d:5x3:s2:d2,relu,conv1d:4x2:valid,mean",
     "1x11x3,conv1d:17x4,relu,pool:1x2,conv1d:5x3:d2:valid,mean",
+    "1x5x3,gru:7",
+    "1x6x2,conv1d:4x3,tanh,gru:18,gru:5,last",
 ]
-INFINITE = "1x6x2,conv1d:4x3,lstm:7"  # large inputs become infinite, then gates nan
+INFINITE = ["1x6x2,conv1d:4x3,lstm:7", "1x6x2,conv1d:4x3,gru:7"]  # large inputs; gates become nan
 evaluates = pytest.mark.no_own_indices  # those of training, and of `network.evaluate`
 
 
@@ -104,9 +106,10 @@ def test_a_row_that_overflows_leaves_no_trace():
     assert np.abs(run.params - clean.params).max() < 0.3  # the means of three rows and of four
 
 
-def test_a_sequence_that_overflows_leaves_no_trace():
+@pytest.mark.parametrize("backbone", INFINITE)
+def test_a_sequence_that_overflows_leaves_no_trace(backbone):
     """Its gates are the sum of infinite values of both signs."""
-    run = case(INFINITE, "sgd")
+    run = case(backbone, "sgd")
     run.inputs.dense[2] = np.float32(3e38)
     run.order = np.arange(4)
     run.train()
@@ -114,7 +117,7 @@ def test_a_sequence_that_overflows_leaves_no_trace():
     assert np.isfinite(run.params).all()
 
 
-@pairs(device_kernels=DEVICES, backbone=[BACKBONES[0], INFINITE])
+@pairs(device_kernels=DEVICES, backbone=[BACKBONES[0], *INFINITE])
 def test_a_row_that_overflows_leaves_no_trace_on_a_device(device_kernels, backbone):
     run = Run(device_kernels, hidden=(7,), backbone=backbone)
     run.inputs.dense[2] = np.float32(3e38)

@@ -215,3 +215,36 @@ extern "C" __global__ void lstm_step_backward(long long count, long long H, floa
         cell[n] = change * f;
     }
 }
+
+// The gates [., 3 H] are candidates, reset and update, those of `added` reset, update and candidates.
+extern "C" __global__ void gru_step(long long count, long long H, float* gates, const float* added,
+                                    const float* before, float* states)
+{
+    EACH(n, count) {
+        long long at = n / H * 3 * H + n % H;
+        float* own = gates + at;
+        const float* more = added + at;
+        float r = sigmoid(own[H] + more[0]), z = sigmoid(own[2 * H] + more[H]);
+        float candidate = tanhf(own[0] + r * more[2 * H]);
+        own[0] = candidate, own[H] = r, own[2 * H] = z;
+        states[n] = candidate + z * (before[n] - candidate);
+    }
+}
+
+extern "C" __global__ void gru_step_backward(long long count, long long H, float* gates, float* added,
+                                             const float* before, long long stride,
+                                             const float* given, const float* state, float* direct)
+{
+    EACH(n, count) {
+        long long b = n / H, h = n % H;
+        float *own = gates + b * 3 * H + h, *more = added + b * 3 * H + h;
+        float candidate = own[0], r = own[H], z = own[2 * H];
+        float total = state[n] + direct[n] + (stride ? given[b * stride + h] : 0);
+        float change = total * (1 - z) * (1 - candidate * candidate);
+        direct[n] = total * z;
+        own[0] = change;
+        own[H] = more[0] = change * more[2 * H] * r * (1 - r);
+        own[2 * H] = more[H] = total * (before[n] - candidate) * z * (1 - z);
+        more[2 * H] = change * r;
+    }
+}
