@@ -9,6 +9,7 @@
     avgpool:2        their mean
     lstm:64          LSTM layer of 64 units over a sequence; lstm:64,last: only its last state
     gru:64           GRU layer of 64 units; gru:64,last: only its last state
+    lstm:64:both     64 units in each direction; gru:64:both
     max, mean        the largest value of each channel, and its mean
     relu, tanh, ...  the activation of the convolution before it
 
@@ -194,11 +195,20 @@ class Recurrent(BackboneLayer):
 
     The columns of its `weight` W are in the order n, r, z, those of `recurrent` U r, z, n, and the
     biases b_n, b_r, b_z, c_n.
+
+    With `both` (Schuster & Paliwal 1997), a second layer goes from the last step to the first. The
+    outputs of both are beside each other, with `last` those of the step where each one ends.
     """
 
     units: int
     gru: bool = False
     last: bool = False
+    both: bool = False
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """The ends of the names of the tensors of each direction."""
+        return ("", "_back") if self.both else ("",)
 
     @property
     def gates(self) -> int:
@@ -207,29 +217,31 @@ class Recurrent(BackboneLayer):
 
     @property
     def outputs(self) -> Shape:
-        return 1, (1 if self.last else self.inputs[1]), self.units
+        return 1, (1 if self.last else self.inputs[1]), self.units * len(self.directions)
 
     @property
     def values(self) -> int:
-        return 7 * self.inputs[1] * self.units
+        copied = 2 * math.prod(self.inputs) + self.outputs[1] * self.units if self.both else 0
+        return 7 * self.inputs[1] * self.units * len(self.directions) + copied
 
     @property
     def products(self) -> int:
-        return self.inputs[1] * (self.inputs[2] + self.units) * self.gates
+        one = self.inputs[1] * (self.inputs[2] + self.units) * self.gates
+        return one * len(self.directions)
 
     def tensors(self) -> dict[str, Shape]:
-        return {
-            "weight": (self.inputs[2], self.gates),
-            "recurrent": (self.units, self.gates),
-            "bias": (4 * self.units,),
-        }
+        weight, recurrent = (self.inputs[2], self.gates), (self.units, self.gates)
+        one = {"weight": weight, "recurrent": recurrent, "bias": (4 * self.units,)}
+        return {name + end: shape for end in self.directions for name, shape in one.items()}
 
     def deviations(self) -> dict[str, float]:
         inputs = math.sqrt(2 / (self.inputs[2] + self.units))
-        return {"weight": inputs, "recurrent": math.sqrt(1 / self.units)}
+        one = {"weight": inputs, "recurrent": math.sqrt(1 / self.units)}
+        return {name + end: value for end in self.directions for name, value in one.items()}
 
     def __str__(self) -> str:
-        return f"{'gru' if self.gru else 'lstm'}:{self.units}" + ",last" * self.last
+        options = ":both" * self.both + ",last" * self.last
+        return f"{'gru' if self.gru else 'lstm'}:{self.units}{options}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,8 +394,8 @@ def _layer(word: str, inputs: Shape, ids: int) -> BackboneLayer:
                 return Embedding(inputs, count, width)
             case "conv", (filters, height, width):
                 return _with_options(Convolution(inputs, filters, height, width), options)
-            case (("lstm" | "gru"), (units,)) if not options:
-                return Recurrent(inputs, units, kind == "gru")
+            case (("lstm" | "gru"), (units,)) if options in ([], ["both"]):
+                return Recurrent(inputs, units, kind == "gru", both=bool(options))
             case "conv1d", (filters, steps):
                 return _with_options(Convolution(inputs, filters, 1, steps), options)
             case (("pool" | "avgpool"), (size,)) if not options:

@@ -24,13 +24,13 @@ EXPRESSIONS: Final = {
     "Equal": "{0} == {1}",
     "Exp": "np.exp({0})",
     "Floor": "np.floor({0})",
-    "GRU": "_gru({0}, {1}, {2}, {3})",
+    "GRU": "_recurrent(_gru, {0}, {1}, {2}, {3})",
     "Gather": "np.take({0}, {1}, axis={axis})",
     "Gemm": "{0} @ {1} + {2}",
     "Greater": "{0} > {1}",
     "Identity": "{0}",
     "IsNaN": "np.isnan({0})",
-    "LSTM": "_lstm({0}, {1}, {2}, {3})",
+    "LSTM": "_recurrent(_lstm, {0}, {1}, {2}, {3})",
     "LabelEncoder": "_numbers({0}, {table}, {default})",
     "Log": "np.log({0})",
     "MatMul": "{0} @ {1}",
@@ -106,30 +106,35 @@ def _convolution(x, filters, bias, pads, strides, dilations):
     return np.einsum("ncyxij,fcij->nfyx", seen, filters, optimize=True) + bias[:, None, None]
 
 
+def _recurrent(units, x, *weights):
+    found = []
+    for n, own in enumerate(zip(*weights)):  # the second direction begins with the last step
+        order = slice(None, None, 1 - 2 * n)
+        found.append(np.stack([*units(x[order], *own)])[order])
+    return np.stack(found, axis=1)
+
+
 def _lstm(x, weights, recurrent, biases):
-    units = recurrent.shape[2]
-    state, cell, states = np.zeros((x.shape[1], units)), 0, []
-    given = x @ weights[0].T + biases[0, : 4 * units] + biases[0, 4 * units :]
-    for gates in given:
-        i, o, f, g = np.split(gates + state @ recurrent[0].T, 4, axis=1)
+    given, more = np.split(biases, 2)
+    state, cell = np.zeros((x.shape[1], recurrent.shape[1])), 0
+    for gates in x @ weights.T + given + more:
+        i, o, f, g = np.split(gates + state @ recurrent.T, 4, axis=1)
         i, o, f = (np.exp(-np.logaddexp(0, -gate)) for gate in (i, o, f))
         cell = f * cell + i * np.tanh(g)
         state = (o * np.tanh(cell)).astype(x.dtype)
-        states.append(state)
-    return np.stack(states)[:, None]
+        yield state
 
 
 def _gru(x, weights, recurrent, biases):
-    units = recurrent.shape[2]
-    state, states = np.zeros((x.shape[1], units)), []
-    for given in x @ weights[0].T + biases[0, : 3 * units]:
-        z, r, n = np.split(given, 3, axis=1)
-        more_z, more_r, m = np.split(state @ recurrent[0].T + biases[0, 3 * units :], 3, axis=1)
+    given, more = np.split(biases, 2)
+    state = np.zeros((x.shape[1], recurrent.shape[1]))
+    for gates in x @ weights.T + given:
+        z, r, n = np.split(gates, 3, axis=1)
+        more_z, more_r, m = np.split(state @ recurrent.T + more, 3, axis=1)
         z, r = (np.exp(-np.logaddexp(0, -gate)) for gate in (z + more_z, r + more_r))
         n = np.tanh(n + r * m)
         state = (n + z * (state - n)).astype(x.dtype)
-        states.append(state)
-    return np.stack(states)[:, None]
+        yield state
 
 
 def _softmax(scores, axis):

@@ -112,19 +112,23 @@ RECURRENT: Final = {
 
 def _recurrent(graph: Graph, x: str, layer: Recurrent, weights: Arrays) -> str:
     """ONNX has the steps first, the gates in another order, and two biases."""
-    _, steps, features = layer.inputs
+    (_, steps, features), units, directions = layer.inputs, layer.units, len(layer.directions)
     x = graph.add("Reshape", graph.add("Transpose", x, perm=[3, 0, 1, 2]), [steps, -1, features])
     operator, attributes, orders = RECURRENT[layer.gru]
-    parts = [np.split(each.T, each.shape[-1] // layer.units) for each in weights.values()]
-    parts[2] += np.zeros(layer.units, np.float32), np.ones(layer.units, np.float32)
+    constants = np.zeros(units, np.float32), np.ones(units, np.float32)
+    parts = [[*np.split(each.T, each.shape[-1] // units), *constants] for each in weights.values()]
     stacked = (
-        np.ascontiguousarray(np.concatenate([columns[n] for n in order])[None])
-        for columns, order in zip(parts, orders, strict=True)
+        np.stack([np.concatenate([columns[m] for m in order]) for columns in parts[n::3]])
+        for n, order in enumerate(orders)
     )
-    found = graph.add(operator, x, *stacked, hidden_size=layer.units, **attributes)
-    if layer.last:
-        found = graph.add("Gather", found, [steps - 1], axis=0)
-    return graph.add("Transpose", found, perm=[2, 3, 1, 0])
+    way = "bidirectional" if layer.both else "forward"
+    found = graph.add(operator, x, *stacked, hidden_size=units, direction=way, **attributes)
+    if layer.last:  # the second direction ends at the first step
+        flat = graph.add("Reshape", found, [steps * directions, -1, units])
+        ends = [(steps - 1) * directions, 1][:directions]
+        found = graph.add("Unsqueeze", graph.add("Gather", flat, ends, axis=0), [0])
+    found = graph.add("Transpose", found, perm=[2, 1, 3, 0])
+    return graph.add("Reshape", found, [-1, directions * units, 1, layer.outputs[1]])
 
 
 LAYERS: Final[dict[type, Callable[..., str]]] = {

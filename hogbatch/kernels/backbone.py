@@ -9,6 +9,7 @@ channels], one value after the other.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -70,7 +71,7 @@ class Backbone:
     ) -> None:
         self.rows = rows
         self._placed = placed
-        self._kernels = [kinds[type(each.layer)](each.layer, rows) for each in placed]
+        self._kernels = [self._kernels_of(each.layer, kinds, empty) for each in placed]
         widths = [math.prod(each.layer.inputs) for each in placed]
         widths.append(math.prod(placed[-1].layer.outputs))
         sizes = [rows * width for width in widths]
@@ -78,6 +79,12 @@ class Backbone:
         _, grads = aligned_parts(empty, sizes[1:])
         self._outputs = [each.reshape(rows, -1) for each in outputs]
         self._grads = [each.reshape(rows, -1) for each in grads]
+
+    def _kernels_of(self, layer: BackboneLayer, kinds: Any, empty: Empty) -> LayerKernels:
+        one: Callable[[Any, int], LayerKernels] = kinds[type(layer)]
+        if isinstance(layer, Recurrent) and layer.both:
+            return BothDirections(layer, self.rows, one, empty)
+        return one(layer, self.rows)
 
     def inputs(self, rows: int) -> Floats:
         """The inputs [rows, F], to be set before `forward`."""
@@ -323,6 +330,40 @@ class RecurrentBySteps:
             each[: count * rows * width].reshape(count, rows, width)
             for each, (count, width) in zip(self._parts, self._shapes, strict=True)
         ]
+
+
+class BothDirections:
+    """A layer of two recurrent layers, each computed by `one`; the second has reversed steps."""
+
+    def __init__(
+        self, layer: Recurrent, rows: int, one: Callable[[Any, int], LayerKernels], empty: Empty
+    ) -> None:
+        self._directions = [one(replace(layer, both=False), rows) for _ in layer.directions]
+        self._steps = -1, *layer.inputs[1:]
+        self._outputs = -1, layer.outputs[1], 2, layer.units
+        widths = *2 * [math.prod(layer.inputs)], math.prod(layer.outputs) // 2
+        self._parts = [empty((rows, width)) for width in widths]
+        self.values = (*self._parts, *(each for own in self._directions for each in own.values))
+
+    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
+        reverse, _, own = (part[: len(x)] for part in self._parts)
+        reverse.reshape(self._steps)[:] = x.reshape(self._steps)[:, ::-1]
+        both = out.reshape(self._outputs)
+        for n, given in enumerate((x, reverse)):
+            self._directions[n].forward(tensors[3 * n :][:3], given, own)
+            both[:, :: 1 - 2 * n, n] = own.reshape(both[:, :, n].shape)
+
+    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
+        reverse, found, own = (part[: len(batch.x)] for part in self._parts)
+        both, below = batch.grad.reshape(self._outputs), batch.below
+        second = batch._replace(x=reverse, below=None if below is None else found)
+        for n, given in enumerate((batch, second)):
+            own.reshape(both[:, :, n].shape)[:] = both[:, :: 1 - 2 * n, n]
+            part = given._replace(grad=own)
+            self._directions[n].backward(tensors[3 * n :][:3], gradients[3 * n :][:3], part)
+        if below is not None:
+            total = below.reshape(self._steps)
+            total += found.reshape(self._steps)[:, ::-1]
 
 
 KINDS: Final[Mapping[type, Callable[..., LayerKernels]]] = {

@@ -62,21 +62,19 @@ class BackboneKernels(DenseKernels):
         over_cells(_lstm_step, cells.size, cells.size, cells.shape[1], *arrays)
 
     def lstm_step_backward(self, gates, before, cells, given, state, cell):
-        arrays = gates, before, cells, _stride(given), given, state, cell
-        over_cells(_lstm_step_backward, cells.size, cells.size, cells.shape[1], *arrays)
+        _step_backward(_lstm_step_backward, (gates, before, cells), given, state, cell)
 
     def gru_step(self, gates, added, before, states):
         arrays = gates, added, before, states
         over_cells(_gru_step, states.size, states.size, states.shape[1], *arrays)
 
     def gru_step_backward(self, gates, added, before, given, state, direct):
-        arrays = gates, added, before, _stride(given), given, state, direct
-        over_cells(_gru_step_backward, state.size, state.size, state.shape[1], *arrays)
+        _step_backward(_gru_step_backward, (gates, added, before), given, state, direct)
 
 
-def _stride(given) -> int:
-    """The values from a row to the next, or 0 if there are none."""
-    return given.strides[0] // given.itemsize if given.size else 0
+def _step_backward(function, first, given, state, rest) -> None:
+    stride = given.strides[0] // given.itemsize if given.size else 0
+    over_cells(function, state.size, state.size, state.shape[1], *first, stride, given, state, rest)
 
 
 def _over_channels(function, layer, values, *arguments) -> None:

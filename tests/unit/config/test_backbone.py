@@ -24,6 +24,8 @@ SHAPES = {  # layers over 12 x 10 x 3: outputs
     "pool:12x1,lstm:4,last": (1, 1, 4),
     "pool:12x1,gru:4": (1, 10, 4),
     "pool:12x1,gru:4,last": (1, 1, 4),
+    "pool:12x1,lstm:4:both": (1, 10, 8),
+    "pool:12x1,gru:4:both,last": (1, 1, 8),
 }
 REFUSED = {
     "conv:8": "conv:FILTERSxHEIGHTxWIDTH",
@@ -33,6 +35,7 @@ REFUSED = {
     "pool:2:s1": "got 'pool:2:s1'",
     "rnn:4": "got 'rnn:4'",
     "gru:4:s2": "got 'gru:4:s2'",
+    "lstm:4:both:both": "got 'lstm:4:both:both'",
     "lstm:4": "'lstm:4' of 'lstm:4' needs a sequence, 1xSTEPSxVALUES; its inputs .* 12x10x3",
     "pool:12x1,last": "'last' of 'pool:12x1,last' does not follow an LSTM or GRU layer",
     "pool:2,relu": "does not follow a convolution",

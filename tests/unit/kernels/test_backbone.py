@@ -34,6 +34,7 @@ BACKBONES = [
     "1x11x3,conv1d:17x4,relu,pool:1x2,conv1d:5x3:d2:valid,mean",
     "1x5x3,gru:7",
     "1x6x2,conv1d:4x3,tanh,gru:18,gru:5,last",
+    "1x6x2,conv1d:4x3,tanh,lstm:5:both,gru:3:both,last",
 ]
 INFINITE = ["1x6x2,conv1d:4x3,lstm:7", "1x6x2,conv1d:4x3,gru:7"]  # large inputs; gates become nan
 evaluates = pytest.mark.no_own_indices  # those of training, and of `network.evaluate`
@@ -145,7 +146,7 @@ def test_a_lease_ends_between_two_batches_when_it_is_revoked():
 
 
 @evaluates
-@pytest.mark.parametrize("backbone", [BACKBONES[0], BACKBONES[5]])
+@pytest.mark.parametrize("backbone", [BACKBONES[0], BACKBONES[5], BACKBONES[-1]])
 def test_a_revoked_evaluation_compiles_its_kernels(backbone, monkeypatch):
     """Otherwise the first evaluation of a run would take seconds more than its lease allows."""
     run, called = case(backbone), []

@@ -129,7 +129,7 @@ def test_captured_steps_train_like_single_batches(device, recorder, optimizer, s
 
 
 @pytest.mark.parametrize(
-    "backbone", ["6x5x2,conv:4x3x3,relu,pool:2", "1x4x3,lstm:5,last", "1x4x3,gru:5"]
+    "backbone", ["6x5x2,conv:4x3x3,relu,pool:2", "1x4x3,lstm:5,last", "1x4x3,gru:5:both"]
 )
 def test_captured_steps_compute_the_layers_below_dense_ones(device, recorder, backbone):
     training, expected = (Training(device, backbone=backbone) for _ in range(2))
