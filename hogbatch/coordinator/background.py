@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import Generic, TypeVar
 
 from hogbatch.coordinator.commands import Command
 
+T = TypeVar("T")
 Event = Callable[[float], list[Command]]  # a call of the state, given the time
 
 
@@ -44,8 +46,8 @@ class BackgroundTasks:
 
     def __init__(self) -> None:
         self.wakeup = Wakeup()
-        self._outcomes: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
-        kinds = (_Thread(self._put) for _ in range(4))
+        self._outcomes: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
+        kinds = (TaskThread(self._put) for _ in range(4))
         self.shuffles, self.copies, self.writes, self.exchanges = kinds
 
     def events(self) -> Iterator[Event]:
@@ -53,7 +55,7 @@ class BackgroundTasks:
         self.wakeup.clear()
         while not self._outcomes.empty():
             outcome = self._outcomes.get_nowait()
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, BaseException):
                 raise outcome
             yield outcome
 
@@ -62,23 +64,23 @@ class BackgroundTasks:
         for thread in (self.shuffles, self.copies, self.writes, self.exchanges):
             thread.finish()
 
-    def _put(self, outcome: Event | Exception) -> None:
+    def _put(self, outcome: Event | BaseException) -> None:
         self._outcomes.put(outcome)
         self.wakeup.set()
 
 
-class _Thread:
-    """A thread that starts with its first task.
+class TaskThread(Generic[T]):
+    """A thread that starts with its first task, and reports the results and exceptions of tasks.
 
     It is a daemon, so that a run can be stopped in the middle of a task.
     """
 
-    def __init__(self, report: Callable[[Event | Exception], None]) -> None:
+    def __init__(self, report: Callable[[T | BaseException], object]) -> None:
         self._report = report
-        self._tasks: queue.SimpleQueue[Callable[[], Event] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], T] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, task: Callable[..., Event], *arguments: object) -> None:
+    def submit(self, task: Callable[..., T], *arguments: object) -> None:
         """Run `task` after those before it, and report its result."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
@@ -87,14 +89,18 @@ class _Thread:
 
     def finish(self) -> None:
         """Wait until all tasks are done; no more are accepted."""
-        self._tasks.put(None)
+        self.end()
         if self._thread is not None:
             self._thread.join()
+
+    def end(self) -> None:
+        """End when all tasks are done; no more are accepted."""
+        self._tasks.put(None)
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
             try:
-                outcome: Event | Exception = task()
-            except Exception as error:
+                outcome: T | BaseException = task()
+            except BaseException as error:
                 outcome = error
             self._report(outcome)

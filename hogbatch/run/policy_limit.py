@@ -6,12 +6,11 @@ end a thread: a policy that is late is not called again, and its thread ends wit
 """
 
 import queue
-import threading
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
+from hogbatch.coordinator.background import TaskThread
 from hogbatch.events.event import PolicyStopped
 from hogbatch.policy.base import BatchPolicy, Operation, WorkerView
 from hogbatch.policy.choose import CheckedJointPolicy, CheckedPolicy
@@ -19,8 +18,6 @@ from hogbatch.policy.choose import CheckedJointPolicy, CheckedPolicy
 LIMIT_S: Final = 5.0
 
 T = TypeVar("T")
-Calls = queue.SimpleQueue[Callable[[], object] | None]  # None: there are no more
-Answers = queue.SimpleQueue[Any]  # results, and exceptions to raise
 
 
 def limited(policy: BatchPolicy, record: Callable[[PolicyStopped], object]) -> BatchPolicy:
@@ -37,10 +34,10 @@ class LimitedPolicy:
         self._policy = policy
         self._record = record
         self._stopped = False
-        self._calls, self._answers = Calls(), Answers()
+        self._answers = queue.SimpleQueue[Any]()  # results, and exceptions to raise
+        self._thread = TaskThread[Any](self._answers.put)
         # It has no reference to this object, so it ends when this object is removed.
-        threading.Thread(target=_call, args=(self._calls, self._answers), daemon=True).start()
-        weakref.finalize(self, self._calls.put, None)
+        weakref.finalize(self, self._thread.end)
 
     def first_size(self, worker: WorkerView) -> int:
         return self._ask("first_size", worker.smallest, worker)
@@ -52,7 +49,7 @@ class LimitedPolicy:
         """Call `method`; return `otherwise` if the policy is late, or was late before."""
         if self._stopped:
             return otherwise
-        self._calls.put(partial(getattr(self._policy, method), *arguments))
+        self._thread.submit(getattr(self._policy, method), *arguments)
         try:
             answer = self._answers.get(timeout=LIMIT_S)
         except queue.Empty:
@@ -79,12 +76,3 @@ def _present(workers: Sequence[WorkerView]) -> Sequence[Operation]:
         Operation(each.batch_size, each.merge_every, each.weight, all_train or each.trains)
         for each in workers
     ]
-
-
-def _call(calls: Calls, answers: Answers) -> None:
-    """Make all `calls`, on a thread of their own."""
-    while (call := calls.get()) is not None:
-        try:
-            answers.put(call())
-        except BaseException as error:
-            answers.put(error)

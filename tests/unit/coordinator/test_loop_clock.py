@@ -73,7 +73,7 @@ def test_time_in_which_nobody_ran_is_no_time_of_the_run(stopped_s, late_s, monke
     end = StoppedOnce(stopped_s, late_s)
     clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: end.now})
     monkeypatch.setattr(loop, "time", clock)
-    monkeypatch.setattr("hogbatch.coordinator.background._Thread.submit", at_once)
+    monkeypatch.setattr("hogbatch.coordinator.background.TaskThread.submit", at_once)
     plan = make_plan(max_seconds=60.0, wait_for_workers=5.0)
     other = MagicMock()
     other.copy.return_value = None  # the model is finite
