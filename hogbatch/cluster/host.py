@@ -43,6 +43,8 @@ ENDS_WITHIN_S: Final = 6.0  # after it was told to stop
 LOG: Final = "server.log"
 MODEL_ARRAYS: Final = ("params", "first", "second")
 
+# (key of the server, why it has failed or ended): called on any thread
+ServerFailed = Callable[[str, str], None]
 ModelArrays = dict[str, NDArray[np.float32]]
 # (sender, version, target offset, bytes, note): writes to another server; returns why that failed.
 WriteTo = Callable[[int, int, int, NDArray[np.uint8], bytes], str | None]

@@ -23,10 +23,10 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from hogbatch.cluster.host import ENDS_WITHIN_S, ServerHost
+from hogbatch.cluster.host import ENDS_WITHIN_S, ServerFailed, ServerHost
 from hogbatch.cluster.planes.base import TIMEOUT_S
 from hogbatch.cluster.ray.calls import unpacked
-from hogbatch.cluster.servers import ServerFailed, requested
+from hogbatch.cluster.servers import requested
 from hogbatch.cluster.surveys import answer
 from hogbatch.coordinator.interrupts import ENDING_SIGNALS
 from hogbatch.errors import HogbatchError, UsageError

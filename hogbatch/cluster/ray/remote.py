@@ -19,10 +19,9 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from hogbatch.cluster.frames import FrameSocket
-from hogbatch.cluster.host import ModelArrays
+from hogbatch.cluster.host import ModelArrays, ServerFailed
 from hogbatch.cluster.ray import calls
 from hogbatch.cluster.ray.calls import Message
-from hogbatch.cluster.servers import ServerFailed, ServerHandle
 from hogbatch.errors import HogbatchError, NoWorkers
 from hogbatch.machine.process import module_command, start_process
 from hogbatch.store.segment import Segment
@@ -108,13 +107,13 @@ class RayProcess:
 
 
 class RemoteServer:
-    """A server on a machine of the cluster (ServerHandle)."""
+    """A server on a machine of the cluster, like `LocalServer`. OSError if it is lost."""
 
     def __init__(self, process: RayProcess, key: str) -> None:
         self.key, self._process = key, process
 
     def introduce(
-        self, number: int, version: int, peers: Mapping[int, ServerHandle], message: bytes
+        self, number: int, version: int, peers: Mapping[int, Any], message: bytes
     ) -> None:
         keys = {each: peer.key for each, peer in peers.items()}
         with suppress(OSError):  # reported as the end of the process
@@ -152,7 +151,7 @@ class RemoteServer:
 
 
 class RemoteCluster:
-    """The servers of a run on a Ray cluster (Cluster)."""
+    """The servers of a run on a Ray cluster, like `LocalCluster`."""
 
     relay = "the object store of Ray"
 
@@ -187,7 +186,7 @@ class RemoteCluster:
         self._report = failed
         self._call("begin", segment=data)
 
-    def start(self, index: int, key: str, start: bytes) -> ServerHandle:
+    def start(self, index: int, key: str, start: bytes) -> RemoteServer:
         self._keys.append(key)
         self._process.tell(Message("start", (index, key, start)))
         return RemoteServer(self._process, key)
