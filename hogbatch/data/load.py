@@ -196,9 +196,8 @@ def prepare(
     if class_weight is not None:
         of_class = weights_of_classes(class_weight, encoding, labels, raw.weights, training)
     labels = weighted(labels, raw.weights, of_class, training)
-    notes = tuple(filter(None, [kind, by_group]))
     transform = "none" if given else label_transform
-    rows = _LabelledRows(raw, held_out, parts, encoding, labels, of_class, notes)
+    rows = _LabelledRows(raw, held_out, parts, encoding, labels, of_class, kind, by_group)
     if raw.table is None:
         features = _scale(raw, parts, scale, drop_constant, shape[-1] if shape else None)
         return rows.with_features(features, shape, loss, transform)
@@ -228,7 +227,8 @@ class _LabelledRows:
     encoding: Encoding
     labels: Labels
     of_class: NDArray[np.float64] | None  # weights
-    notes: tuple[str, ...]
+    kind: str | None  # of labels, and
+    by_group: str | None  # how rows are split, for the user
 
     def with_features(
         self, features: Features, shape: Shape, loss: str, label_transform: str
@@ -261,7 +261,7 @@ class _LabelledRows:
             index_base=raw.index_base,
             fingerprint=_fingerprint(sets, encoding, features.table),
             skipped=sum(each.skipped.total for each in every),
-            notes=(*messages, *filter(None, [features.note]), *self.notes),
+            notes=(*messages, *filter(None, [self.kind, features.note, self.by_group])),
             columns=raw.columns,
             table=features.table,
             summaries=summaries,
