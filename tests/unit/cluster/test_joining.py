@@ -1,6 +1,7 @@
 """A server's process joins the run: it connects with the coordinator of all servers."""
 
 import threading
+import time
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -21,7 +22,8 @@ def join(tmp_path):
     def join(answer=None):
         identity = new_identity()
         # the other settings of its start are not used for this
-        own = {"workers": "cpu:1", "fingerprint": "f" * 32, "parts": ()}
+        plan = SimpleNamespace(identity=SimpleNamespace(fingerprint="f" * 32))
+        own = {"workers": "cpu:1", "plan": plan, "parts": ()}
         start = SimpleNamespace(control=router.address, **own)
         thread = threading.Thread(target=coordinator, args=(answer, identity.hex()))
         if answer is not None:
@@ -34,7 +36,8 @@ def join(tmp_path):
                     thread.join(WITHIN_S)
 
     def coordinator(answer, identity):
-        while not (received := list(router.receive())):
+        deadline = time.monotonic() + WITHIN_S
+        while not (received := list(router.receive())) and time.monotonic() < deadline:
             router.wait(WITHIN_S)
         ((key, hello),) = received
         assert (key, hello.device, hello.threads) == (identity, "server", 1)
