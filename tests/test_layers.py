@@ -71,6 +71,7 @@ ONLY_IN = {  # outside package: the modules that may import it
     "cupy": ["hogbatch.kernels.gpu", "hogbatch.workers.gpu"],
     "cupyx": ["hogbatch.kernels.gpu", "hogbatch.workers.gpu"],
     "pickle": [],
+    "PIL": ["hogbatch.data.pictures"],
     "pyarrow": ["hogbatch.data.table.arrow", "hogbatch.cluster.ray"],
     "matplotlib": ["hogbatch.views.report.chart"],
     "onnx": ["hogbatch.export.onnx_file", "hogbatch.estimators.converters"],

@@ -361,7 +361,7 @@ def shape_of(layers: str, stated: str, found: Shape) -> Shape:
         return (1, *found) if layers.startswith(("conv1d", "lstm", "gru")) else (*found, 1)
     raise UsageError(
         "--layers needs the shape of a row: an array X [N, HEIGHT, WIDTH] or [N, HEIGHT, WIDTH, "
-        "CHANNELS] of a .npz file, or --input-shape HEIGHTxWIDTHxCHANNELS"
+        "CHANNELS] of a .npz file, a folder of pictures, or --input-shape HEIGHTxWIDTHxCHANNELS"
     )
 
 

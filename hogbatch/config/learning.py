@@ -180,7 +180,8 @@ class LearningConfig:
     input_shape: str = Group.MODEL.flag(
         "",
         TEXT,
-        "shape of a row for --layers, as in 28x28x1 (default: that of the array X of a .npz file)",
+        "shape of a row for --layers, as in 28x28x1 (default: that of the array X of a .npz file); "
+        "the pictures of a folder are resized to it",
         "HEIGHTxWIDTHxCHANNELS",
     )
     activation: str = Group.MODEL.choice(

@@ -44,7 +44,11 @@ def read(path: Source, options: ReadOptions) -> RawSet:
 
     A dense matrix is a table whose columns have no names.
     """
-    arrays = _open(path)
+    return rows_of(_open(path), path, options)
+
+
+def rows_of(arrays: Arrays, path: Source, options: ReadOptions) -> RawSet:
+    """The rows of the `arrays` of a file; DataError names the missing or invalid array."""
     labels = partial(_labels, arrays if options.labels else {})
     try:
         features = _features(arrays)

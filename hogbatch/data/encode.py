@@ -372,7 +372,8 @@ def expect_labelled(raw: RawSet) -> None:
     """DataError if the rows have no labels."""
     if raw.labels is None and raw.label_lists is None:
         raise DataError(
-            f"{raw.source} has no labels: expected a label column in text, or an array y in .npz"
+            f"{raw.source} has no labels: expected a label column in text, an array y in .npz, or "
+            "pictures in folders with the names of their classes"
         )
 
 

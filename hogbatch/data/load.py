@@ -144,7 +144,9 @@ def load(
         own = replace(options, group=None, time=None)  # a file is one set
         alike = options_for_held_out(own, raw.columns, raw.index_base, features.width)
         lists = options.lists or raw.label_lists is not None
-        return rows_as(file, replace(alike, encoding=features.table, lists=lists), cache)
+        shape = options.shape or raw.shape
+        alike = replace(alike, encoding=features.table, lists=lists, shape=shape)
+        return rows_as(file, alike, cache)
 
     held_out = {name: partial(read, file) for name, file in files.items()}
     return prepare(raw, held_out, fractions=fractions, scale=scale, **settings)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.layers import Shape
 from hogbatch.data.batch import RawInputs, count
 from hogbatch.data.order import Groups
 from hogbatch.data.progress import ReadProgress
@@ -58,6 +59,7 @@ class ReadOptions:
     weight: str | None = None  # column of a table, or array of a .npz file, with weights of rows
     group: str | None = None  # column of a training table; a set contains all rows of a value
     time: str | None = None  # column of a training table; the last rows are held out
+    shape: Shape = ()  # (height, width, channels) of a row, to which pictures are resized
     progress: ReadProgress | None = None  # is told how far reading is
 
 

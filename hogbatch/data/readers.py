@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from hogbatch.data import arrays, libsvm, xmc
+from hogbatch.data import arrays, libsvm, pictures, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.labelled import labelled
 from hogbatch.data.pieces import CELL, in_memory, text_pieces
@@ -102,7 +102,7 @@ def large_file(path: Path, options: ReadOptions) -> LargeFile | None:
 
         rows, columns = rows_and_columns(path, str(source))
         return LargeFile(source, CELL * rows * columns, rows, table=True)
-    reader = table.read if path.is_dir() else _reader(source)
+    reader = _reader(source)
     if reader not in (table.read, libsvm.read):
         return None
     with first.open() as file:
@@ -141,7 +141,7 @@ def read_together(pieces: Sequence[Piece], options: ReadOptions) -> RawSet:
 
 
 def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawSet:
-    if table.is_columnar_file(source) or (reader := _reader(source)) is table.read:
+    if (reader := _reader(source)) is table.read:
         return table.read(source, options, cache)
     if options.table is not None and options.table.given and reader is not arrays.read:
         raise DataError(
@@ -183,7 +183,11 @@ def _encoded(raw: RawSet, options: ReadOptions) -> RawSet:
 
 
 def _reader(source: Source) -> Reader:
-    """The reader for a file: .npz is detected by its first bytes, text by name or content."""
+    """The reader for a file or folder, by its files, the first bytes, the name or the content."""
+    if pictures.pictures_in(source.path):
+        return pictures.read
+    if table.is_columnar_file(source):
+        return table.read
     with source.open() as file:
         if is_archive(file.read(MAX_MAGIC_BYTES)):
             return arrays.read

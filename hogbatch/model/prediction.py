@@ -270,6 +270,7 @@ def _options(model: Model, data: DataFile, *, labels: bool) -> ReadOptions:
         lists=model.encoding.kind == "multilabel",
         bad_lines=data.bad_lines,
         weight=data.weight,
+        shape=model.input_shape,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.layers import Shape
 from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, count, dense_inputs
 from hogbatch.data.csr import to_csr
@@ -89,6 +90,11 @@ class Model:
     others: tuple[dict[str, Floats], ...] = field(default=(), repr=False)  # of an ensemble
     label_vectors: LabelVectors | None = field(default=None, repr=False)  # times their factors
     nearest_rows: NearestRows | None = field(default=None, repr=False)  # times their weight
+
+    @property
+    def input_shape(self) -> Shape:
+        """The shape of a row, (height, width, channels), of a network with a backbone; else ()."""
+        return () if self.network.backbone is None else self.network.backbone.inputs
 
     @property
     def score_threshold(self) -> np.float32:
@@ -272,10 +278,9 @@ class Model:
         """The caller's rows, with their columns in the order of the features, or encoded."""
         if self.table is not None and not isinstance(inputs, Inputs | DoubleInputs):
             return encode(inputs, self.table, "X")
-        backbone = self.network.backbone
-        flat = flat_rows(inputs, () if backbone is None else backbone.inputs)
+        flat = flat_rows(inputs, self.input_shape)
         rows = as_inputs(flat, self.network.features, self.feature_names or ())
-        expect_ids(rows, backbone, "X")
+        expect_ids(rows, self.network.backbone, "X")
         return rows
 
     @property

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from hogbatch.config.backbone import shape_of
+from hogbatch.config.backbone import parse_shape, shape_of
 from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import to_toml
@@ -244,6 +244,7 @@ def read_options(config: TrainConfig) -> ReadOptions:
         weight=config.sample_weight,
         group=config.group,
         time=config.time,
+        shape=parse_shape(config.input_shape) if config.input_shape else (),
     )
 
 
@@ -290,7 +291,9 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
     of_numbers = config.layers and not config.sequence
     options = replace(read_options(config), table=None if of_numbers else table, progress=progress)
     cache = DataCache.of(config.data_cache, console.say)
-    settings = preparation(config, initial_model(config)) | {"options": options, "cache": cache}
+    if (start := initial_model(config)) is not None:
+        options = replace(options, shape=start.input_shape)
+    settings = preparation(config, start) | {"options": options, "cache": cache}
     settings["files"] = config.held_out_files
     if (large := larger_than_memory(config, options)) is not None:
         settings |= {} if config.label_transform == "log1p" else {"label_transform": "none"}

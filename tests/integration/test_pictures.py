@@ -6,6 +6,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 import hogbatch
@@ -140,3 +141,30 @@ def test_the_documented_program_classifies_time_series(monkeypatch, capsys):
     smaller = {"conv1d:128x8,relu,conv1d:256x5,relu,conv1d:128x3,relu,mean": "conv1d:8x3,relu,mean"}
     exec(program("aeon", smaller, "pictures.md"), {})
     assert float(capsys.readouterr().out.splitlines()[-1]) > 0.9
+
+
+def test_folders_of_pictures_are_trained_on_and_predicted(main, tmp_path):
+    """The pictures of the model are 8 x 8 and grey; later ones are larger, and have colours."""
+    for row, (values, digit) in enumerate(zip(PICTURES[:300], Y, strict=False)):
+        picture = Image.fromarray(15 * values)
+        if row >= 200:
+            picture = picture.resize((24, 24), Image.Resampling.NEAREST).convert("RGB")
+        path = tmp_path / ("train" if row < 200 else "test") / f"digit {digit}" / f"{row:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(path)
+    flags = ("--layers", "conv:8x3x3,relu,dense:32", "--epochs", 40, "--optimizer", "adam", "-q")
+    sets, run = (tmp_path / "train", "--test", tmp_path / "test"), tmp_path / "run"
+    done = main("train", *sets, *flags, "--members", 1, "--run-dir", run)
+    assert done.returncode == 0, done.stderr
+    assert load_model(run / "model.safetensors").input_shape == (8, 8, 1)
+    accuracy = json.loads((run / "summary.json").read_text())["test"]["values"]["accuracy"]
+    assert accuracy > 0.7
+    done = main("evaluate", run / "model.safetensors", tmp_path / "test")
+    assert f"accuracy {accuracy:.6g}" in done.stdout
+    done = main("predict", run / "model.safetensors", tmp_path / "test" / "digit 3")
+    predicted = done.stdout.splitlines()
+    assert len(predicted) == (Y[200:300] == 3).sum()
+    assert predicted.count("digit 3") > 0.5 * len(predicted)
+    init = ("--init", run / "model.safetensors", "--epochs", 1, "--run-dir", tmp_path / "later")
+    again = main("train", *sets, *init, "-q")
+    assert again.returncode == 0, again.stderr
