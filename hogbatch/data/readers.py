@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from hogbatch.data import arrays, libsvm, pictures, xmc
+from hogbatch.data import arrays, libsvm, pictures, time_series, xmc
 from hogbatch.data.cache import DataCache
 from hogbatch.data.labelled import labelled
 from hogbatch.data.pieces import CELL, in_memory, text_pieces
@@ -33,6 +33,7 @@ READERS: Final[dict[str, Reader]] = {
     ".csv": table.read,
     ".tsv": table.read,
     ".npz": arrays.read,
+    ".ts": time_series.read,
 }
 
 # Options that affect the result of parsing a text file; they are part of the cache key.
@@ -43,6 +44,7 @@ RELEVANT_OPTIONS: Final[dict[Reader, tuple[str, ...]]] = {
 
 # Tried in this order on the first lines of a file whose name does not determine the format.
 CONTENT_PATTERNS: Final[tuple[tuple[re.Pattern[bytes], Reader], ...]] = (
+    (re.compile(rb"(?im)^@problemname\b"), time_series.read),
     (re.compile(rb"\A\d+[ \t]+\d+[ \t]+\d+[ \t\r]*\n"), xmc.read),
     (re.compile(rb"(?m)(?:^|\s)\d+:[-+.\d]"), libsvm.read),
     (re.compile(rb"\A[^\n]*[,\t;|]"), table.read),

@@ -22,7 +22,9 @@ SAVE_ARRAYS: Final = "save the arrays with numpy.savez(path, X=X, y=y)"
 EXPORT_CSV: Final = "export the table as CSV"
 UNPACK: Final = "decompress it first"
 RECODE: Final = "convert it, e.g. with iconv -f {0} -t UTF-8"
-SUPPORTED: Final = "hogbatch reads svmlight/libsvm, XMC text, CSV, Parquet, Arrow, Feather and .npz"
+SUPPORTED: Final = (
+    "hogbatch reads svmlight/libsvm, XMC text, CSV, Parquet, Arrow, Feather, .npz and .ts"
+)
 
 
 class FileSignature(NamedTuple):
