@@ -34,7 +34,7 @@ from hogbatch.machine.topology import (
 )
 from hogbatch.model.footprint import cpu_worker, expect_memory
 from hogbatch.policy.limits import largest_cpu_batch
-from hogbatch.wire.messages import Lease, Ready
+from hogbatch.wire.messages import Done, Failed, Lease, Ready
 from hogbatch.workers.ahead import compiling_ahead
 from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
@@ -76,6 +76,11 @@ class LeaseTotals:
             self.seconds += seconds
             self.remaining -= 1
             return self.remaining == 0
+
+    def report(self, teams: int) -> Done | Failed:
+        """Return the message after the last range; `teams` teams have computed them."""
+        noise = tuple(self.noise.tolist()) if self.noise.any() else None
+        return report(self.lease, self.totals, self.seconds / teams, noise=noise)
 
 
 class TeamTask(NamedTuple):
@@ -213,9 +218,7 @@ class CpuEngine:
             began = time.perf_counter()
             totals = self._compute(lease, start, stop, thread, loop)
             if progress.add(totals, time.perf_counter() - began, noise):
-                seconds = progress.seconds / self._teams.count
-                noise_sums = tuple(progress.noise.tolist()) if progress.noise.any() else None
-                self._post(report(lease, progress.totals, seconds, noise=noise_sums))
+                self._post(progress.report(self._teams.count))
 
     def _measure(self, loop: "CompiledLoop") -> Profile | Exception:
         """Measure batches with `loop`; the exception if that fails."""

@@ -15,6 +15,7 @@ instead. Of a sparse first layer, r, c and m are sums over the features of the m
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -44,17 +45,26 @@ FIRST_SECONDS: Final = 0.005  # that the first measurement is expected to take
 class NoiseMeter:
     """Measures the gradient noise for one thread or team, of which there are `teams`.
 
-    Networks with a hashed output layer or with a backbone are not measured.
+    Networks with a hashed output layer or with a backbone are not measured. `clock` returns the
+    seconds of a thread. One that stands still meanwhile, as in rehearsals, lets each measurement
+    take `expected` seconds; else these are the expected ones of the first measurement.
     """
 
-    def __init__(self, assignment: Assignment, thread: ThreadState, teams: int) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        thread: ThreadState,
+        teams: int,
+        clock: Callable[[], float] = time.thread_time,
+        expected: float = FIRST_SECONDS,
+    ) -> None:
         self._assignment, self._model, self._teams = assignment, thread.model, teams
         network, params = assignment.network, thread.model.params
         left_out = network.backbone is not None or assignment.welcome.lsh is not None
         self._rows = 0 if left_out else min(ROWS, SCORES // network.outputs)
         self._views, none = network.layer_views(), params[:0]
         self._executor = Executor(NUMPY_KERNELS, np, self._views, params, none, none)
-        self._began, self._spent, self._expected = time.thread_time(), 0.0, FIRST_SECONDS
+        self._clock, self._began, self._spent, self._expected = clock, clock(), 0.0, expected
 
     @quiet
     def measure(self, lease: Lease, start: int) -> NDArray[np.float64] | None:
@@ -63,12 +73,12 @@ class NoiseMeter:
         Returns the result of `noise_sums`; None if nothing was measured, or if a sum is too large.
         """
         rows = self._assignment.orders.row_order(lease.epoch)[start : start + self._rows]
-        now = time.thread_time()
+        now = self._clock()
         due = LARGEST_COST * (now - self._began) >= self._spent + self._expected
         if not due or len(rows) < FEWEST_ROWS:
             return None
         sums = noise_sums(self.products(rows).astype(np.float64), self._assignment.train.rows)
-        self._expected = time.thread_time() - now
+        self._expected = self._clock() - now or self._expected
         self._spent += self._expected
         return sums if (np.abs(sums) < LARGEST).all() else None
 

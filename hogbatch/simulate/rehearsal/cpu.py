@@ -28,9 +28,9 @@ from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.hash_tables import HashTables
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
-from hogbatch.workers.compute.report import report
 from hogbatch.workers.compute.teams import Teams
 from hogbatch.workers.cpu import LeaseTotals, divide_lease
+from hogbatch.workers.noise import ROWS, NoiseMeter
 
 # Runs for that many simulated seconds of a core, then calls the function.
 Run = Callable[[float, Callable[[], object]], None]
@@ -108,6 +108,7 @@ class RehearsedTables:
 
 
 SHORTEST = 50e-6  # seconds; stages that are shorter run together with the following ones
+MEASURING = 2  # times as long as training, on one thread: measuring the gradient noise of rows
 
 
 @dataclass(slots=True)
@@ -119,6 +120,7 @@ class Range:
     stop: int
     began: float = 0.0
     totals: NDArray[np.float64] = field(default_factory=lambda: np.zeros(TOTALS))
+    noise: NDArray[np.float64] | None = None  # measured before it
 
 
 @dataclass(slots=True)
@@ -127,6 +129,7 @@ class _SimulatedTeam:
 
     threads: range  # of the run
     own: Thread
+    meter: NoiseMeter
     rollbacks: int = 0
 
 
@@ -188,11 +191,14 @@ class RehearsedCpu(SimulatedEngine):
             startup = hashed.build_now() / self.threads
             self._hashed, tables = hashed, hashed.tables
         count, members = self._teams.count, self._teams.members
+        rows = min(ROWS, assignment.train.rows)
+        self._measuring = MEASURING * members * self._train_seconds(rows)
         for number in range(count):
             own = self._model.thread(assignment, number, tables, team=members > 1)
             begin = self._first + number * members
             threads = range(begin, begin + members)
-            self._idle.append(_SimulatedTeam(threads, own))
+            meter = NoiseMeter(assignment, own.state, count, lambda: host.now, self._measuring)
+            self._idle.append(_SimulatedTeam(threads, own, meter))
         return startup, Ready(self._profile(), teams=count, members=members)
 
     def _profile(self) -> Profile:
@@ -200,13 +206,14 @@ class RehearsedCpu(SimulatedEngine):
         params, train = self._assignment.model.params, self._assignment.train
         if params.nbytes > MAX_CPU_MODEL_BYTES:
             return ()
-
-        def seconds_of(rows: int, batches: int) -> float:
-            stored = int(train.inputs.indptr[rows]) if train.sparse else 0
-            return batches * self._cost.train_seconds(rows, stored)
-
         largest = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
-        return measure_cpu_sizes(seconds_of, largest, train.rows)
+        return measure_cpu_sizes(self._train_seconds, largest, train.rows)
+
+    def _train_seconds(self, rows: int, batches: int = 1) -> float:
+        """The seconds in which one team trains on `batches` batches of the first `rows` rows."""
+        train = self._assignment.train
+        stored = int(train.inputs.indptr[rows]) if train.sparse else 0
+        return batches * self._cost.train_seconds(rows, stored)
 
     def submit(self, lease: Lease) -> None:
         self._ranges.extend(Range(*task) for task in divide_lease(lease, self._teams.count))
@@ -233,8 +240,11 @@ class RehearsedCpu(SimulatedEngine):
             return
         if self._hashed is not None:
             team.own.pinned = self._hashed.tables.enter()
+        part.noise = team.meter.measure(lease, part.start)
+        measuring = 0.0 if part.noise is None else self._measuring
+        part.began += measuring
         # All of them wait for their cores.
-        self._compute(team.threads, 0.0, lambda: self._train(team, part))
+        self._compute(team.threads, measuring, lambda: self._train(team, part))
 
     def _reset(self, team: _SimulatedTeam, rollbacks: int) -> None:
         """Discard the state of a model that was rolled back."""
@@ -327,8 +337,8 @@ class RehearsedCpu(SimulatedEngine):
         sums = part.sums
         if self._hashed is not None:
             self._hashed.leave(team.own)
-        if sums.add(part.totals, self._host.now - part.began):
-            self._host.post(report(sums.lease, sums.totals, sums.seconds / self._teams.count))
+        if sums.add(part.totals, self._host.now - part.began, part.noise):
+            self._host.post(sums.report(self._teams.count))
         self._begin_range(team)
 
     def _settings(self, lease: Lease) -> BatchSettings:

@@ -11,6 +11,7 @@ from hogbatch.simulate.rehearsal import cpu
 from hogbatch.simulate.rehearsal.cores import Cores, Noise
 from hogbatch.simulate.rehearsal.cpu import RehearsedCpu
 from hogbatch.wire.messages import Failed, Lease
+from hogbatch.workers import noise
 from hogbatch.workers.compute.teams import Teams
 from tests.support.assignments import wide
 from tests.support.simulated_host import SimulatedHost
@@ -187,6 +188,29 @@ def test_a_team_waits_for_a_thread_that_shares_its_core():
     driver.host.run()
     for at, _ in driver.host.posted:  # 5 rows each on cores of their own
         assert 7 * ROW_S < at < 11 * ROW_S
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_threads_measure_the_gradient_noise_before_leases(monkeypatch, members):
+    """It takes simulated time, which is not that of the leases, and changes no parameter."""
+    monkeypatch.setattr(noise, "FEWEST_ROWS", 10)
+    found = []
+    for cost in (0.0, 1e9):
+        monkeypatch.setattr(noise, "LARGEST_COST", cost)
+        driver = Driver(threads=members, members=members)
+        driver.submit(0, 20)
+        driver.submit(20, 40, lease=2)
+        driver.host.run()
+        first, last = [done for _, done in driver.host.posted]
+        assert first.noise is None, "no time has passed before the first lease"
+        assert last.seconds == pytest.approx(20 * ROW_S)
+        found.append((driver.host.posted[-1][0], last.noise, driver.params.copy()))
+    (without, unknown, params), (at, measured, same) = found
+    assert unknown is None and measured[0] > 0 and len(measured) == noise.SUMS
+    assert at == pytest.approx(
+        without + cpu.MEASURING * members * driver.assignment.train.rows * ROW_S
+    )
+    np.testing.assert_array_equal(params, same)
 
 
 @pytest.mark.parametrize(("kind", "members"), [("hashed", 1), ("dense", 2)])
