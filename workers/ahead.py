@@ -71,7 +71,7 @@ def main() -> None:
         (losses.loss_gradient.for_kernels, (0, targets, rows, rows, 0, matrix, matrix, totals)),
         (dense.step_rows.for_kernels, (0, hyper, floats, 0, 0, Slots(matrix, matrix), matrix)),
         (dense.pass_down.for_kernels, (matrix, product, product, matrix, 0, 0, matrix)),
-        (dense.scale_rows.for_kernels, (0, hyper, matrix, matrix, matrix)),
+        (dense.scale_rows.for_kernels, (0, hyper, 0, matrix, matrix, matrix)),
         (dense.activate_backward.for_kernels, (0, matrix, matrix, None)),
         (evaluate.for_python, (model, inputs, labels, rows, settings, rows, totals, NO_SCORES)),
     ):
