@@ -163,11 +163,14 @@ def tensors_of(placed: PlacedLayer, flat: Floats, start: int = 0) -> Tensors:
 
 
 class EmbeddingByRows:
-    """Vectors that are looked up; `step` changes those of the ids of a batch."""
+    """Vectors that are looked up; `step` changes those of the ids of a batch.
+
+    `kernels` are a backend, or functions of the same names.
+    """
 
     values: tuple[Floats, ...] = ()
 
-    def __init__(self, layer: Embedding, rows: int, kernels: Kernels, empty: Empty) -> None:
+    def __init__(self, layer: Embedding, rows: int, kernels: Any, empty: Empty) -> None:
         self._shape, self._kernels = (layer.ids, layer.width), kernels
         self._scratch = kernels.embedding_scratch(rows * math.prod(layer.inputs), *self._shape)
 

@@ -8,6 +8,7 @@ of layers that a network has are compiled. The dense layers above are computed b
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,14 @@ import numpy as np
 from hogbatch.config.backbone import Convolution, Embedding, Pooling, Recurrent
 from hogbatch.data.batch import dense_inputs, read_only
 from hogbatch.jit import kernel
-from hogbatch.kernels.backbone import Backbone, LayerBatch, LayerKernels, PlacedLayer, Tensors
+from hogbatch.kernels.backbone import (
+    Backbone,
+    EmbeddingByRows,
+    LayerBatch,
+    LayerKernels,
+    PlacedLayer,
+    Tensors,
+)
 from hogbatch.kernels.contract import ACTIVATIONS, ROWS, SKIPPED, Floats, Hyper
 from hogbatch.kernels.cpu import convolution, dense, embedding, network, pooling, recurrent
 from hogbatch.kernels.cpu.losses import loss_and_metrics, store_scores
@@ -31,27 +39,6 @@ from hogbatch.kernels.cpu.model import (
 )
 from hogbatch.kernels.cpu.network import backward, differentiate_loss, forward, links_for, matrix
 from hogbatch.kernels.cpu.rules import step_row
-
-
-class CompiledEmbedding:
-    """An embedding by `kernels.cpu.embedding`."""
-
-    values: tuple[Floats, ...] = ()
-
-    def __init__(self, layer: Embedding, rows: int) -> None:
-        sums = np.zeros((layer.ids, layer.width), np.float32)
-        self._space = embedding.EmbeddingScratch(sums, np.empty(layer.ids, np.int64))
-
-    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
-        embedding.look_up(x, tensors[0], out)
-
-    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        raise NotImplementedError("the first layer, see `step`")
-
-    def step(
-        self, kind: int, hyper: Hyper, x: Floats, grad: Floats, flats: Sequence[Floats]
-    ) -> None:
-        embedding.step_vectors(kind, hyper, x, grad, self._space, *flats)
 
 
 class CompiledConvolution:
@@ -142,8 +129,9 @@ class CompiledRecurrent:
             dense.activate_backward(activation, x, below)
 
 
+EMPTY: Final = partial(np.empty, dtype=np.float32)
 KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
-    Embedding: CompiledEmbedding,
+    Embedding: partial(EmbeddingByRows, kernels=embedding, empty=EMPTY),
     Recurrent: CompiledRecurrent,
     Convolution: CompiledConvolution,
     Pooling: CompiledPooling,
@@ -239,7 +227,7 @@ class BackboneLoop:
         """The arrays of the calling thread, for batches of at least `size` rows."""
         known: ThreadSpace | None = getattr(self._threads, "space", None)
         if known is None or known.layers.rows < size:
-            layers = Backbone(self._placed, KINDS, lambda shape: np.empty(shape, np.float32), size)
+            layers = Backbone(self._placed, KINDS, EMPTY, size)
             dense_space = network.workspace(model.table, np.bool_(False), size)
             known = ThreadSpace(layers, dense_space, np.zeros(len(model.params), np.float32))
             self._threads.space = known

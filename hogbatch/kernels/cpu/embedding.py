@@ -38,10 +38,16 @@ def look_up(x, vectors, out):
                 out[b, first + e] = vectors[n, e] if n > 0 else np.float32(0.0)
 
 
+def embedding_scratch(count: int, ids: int, width: int) -> EmbeddingScratch:
+    """Allocate for any number of ids of a batch."""
+    return EmbeddingScratch(np.zeros((ids, width), np.float32), np.empty(ids, np.int64))
+
+
 @kernel
-def step_vectors(kind, hyper, x, grad, space, params, first, second):
+def step_vectors(kind, hyper, x, grad, space, slots, vectors):
     """`reference.Kernels.step_vectors`; the slots are those of all threads, as in sparse layers."""
-    ids, width = space.sums.shape
+    ids, width = vectors.shape
+    first, second, params = slots.first.reshape(-1), slots.second.reshape(-1), vectors.reshape(-1)
     for b in range(x.shape[0]):
         for t in range(x.shape[1]):
             n, start = id_of(x[b, t], ids), t * width
@@ -54,6 +60,6 @@ def step_vectors(kind, hyper, x, grad, space, params, first, second):
             n = id_of(x[b, t], ids)
             if space.last[n] == b * x.shape[1] + t:
                 at, gradient = n * width, space.sums[n]
-                slots = vector(first, at, width), vector(second, at, width)
-                step_row(kind, hyper, gradient, *slots, vector(params, at, width))
+                own = vector(first, at, width), vector(second, at, width)
+                step_row(kind, hyper, gradient, *own, vector(params, at, width))
                 gradient[:] = 0
