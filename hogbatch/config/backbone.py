@@ -11,7 +11,9 @@
     gru:64           GRU layer of 64 units; gru:64,last: only its last state
     lstm:64:both     64 units in each direction; gru:64:both
     max, mean        the largest value of each channel, and its mean
-    relu, tanh, ...  the activation of the convolution before it
+    add:3            residual sum: the outputs of the layer below plus the inputs of the lowest of
+                     three layers below. Activations are no layers of their own
+    relu, tanh, ...  the activation of the convolution or sum before it
 
 In messages and model files, the shape of the inputs comes first: "28x28x1,conv:32x3x3,relu,pool:2".
 A sequence of T steps with F values is a picture of shape 1 x T x F.
@@ -19,7 +21,7 @@ A sequence of T steps with F values is a picture of shape 1 x T x F.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 from hogbatch.config.layers import HIDDEN_ACTIVATIONS, Activation, Shape, deviation
@@ -30,9 +32,9 @@ MAX_IDS: Final = 1 << 24  # larger ones are not exact in float32
 EMBEDDED: Final = 0.2  # deviation of the initial vectors; docs/pictures.md compares some
 FORM: Final = (
     'layers as in "conv:32x3x3,relu,pool:2,dense:128": conv:FILTERSxHEIGHTxWIDTH, '
-    "conv1d:FILTERSxSTEPS, pool:SIZE, avgpool:SIZE, max, mean, lstm:UNITS, gru:UNITS, and "
-    "an activation after a convolution; dense:WIDTH last; first embed:WIDTH for texts, "
-    "embed:IDSxWIDTH for ids"
+    "conv1d:FILTERSxSTEPS, pool:SIZE, avgpool:SIZE, max, mean, lstm:UNITS, gru:UNITS, "
+    "add:LAYERS, and an activation after conv or add; dense:WIDTH last; first embed:WIDTH for "
+    "texts, embed:IDSxWIDTH for ids"
 )
 
 
@@ -41,16 +43,13 @@ class BackboneLayer:
     """A layer over inputs of shape (height, width, channels), by default without parameters."""
 
     inputs: Shape
+    activation: Activation = field(default="linear", kw_only=True)  # that the layer ends with
+    skipped: int = field(default=0, kw_only=True)  # layers below; the lowest one's inputs are added
 
     @property
     def outputs(self) -> Shape:
-        """(height, width, channels) of the outputs."""
-        raise NotImplementedError
-
-    @property
-    def activation(self) -> Activation:
-        """The activation that the layer ends with."""
-        return "linear"
+        """(height, width, channels) of the outputs, by default those of the inputs."""
+        return self.inputs
 
     @property
     def values(self) -> int:
@@ -122,7 +121,6 @@ class Convolution(BackboneLayer):
     stride: int = 1
     dilation: int = 1
     same: bool = True  # zeros around the input, so that only the stride makes the output smaller
-    activation: Activation = "linear"
 
     @property
     def outputs(self) -> Shape:
@@ -158,8 +156,7 @@ class Convolution(BackboneLayer):
         options = f":s{self.stride}" * (self.stride > 1) + f":d{self.dilation}" * (
             self.dilation > 1
         )
-        activation = "" if self.activation == "linear" else f",{self.activation}"
-        return f"conv:{size}{options}{'' if self.same else ':valid'}{activation}"
+        return f"conv:{size}{options}{'' if self.same else ':valid'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +242,14 @@ class Recurrent(BackboneLayer):
 
 
 @dataclass(frozen=True, slots=True)
+class Residual(BackboneLayer):
+    """activation(in + the inputs of the lowest of the `skipped` layers below) (He et al. 2016)."""
+
+    def __str__(self) -> str:
+        return f"add:{self.skipped}"
+
+
+@dataclass(frozen=True, slots=True)
 class Backbone:
     """The layers below the dense ones, in order, and the shape of the inputs of the first one."""
 
@@ -267,8 +272,8 @@ class Backbone:
         for word in text.split(","):
             below = layers[-1] if layers else None
             if word in HIDDEN_ACTIVATIONS:
-                if not isinstance(below, Convolution) or below.activation != "linear":
-                    raise UsageError(f"{word!r} of {text!r} does not follow a convolution")
+                if not isinstance(below, Convolution | Residual) or below.activation != "linear":
+                    raise UsageError(f"{word!r} of {text!r} does not follow conv or add")
                 layers[-1] = replace(below, activation=cast(Activation, word))
                 continue
             if word == "last":
@@ -288,6 +293,14 @@ class Backbone:
                     f"{word!r} of {text!r} needs a sequence, 1xSTEPSxVALUES; its inputs have the "
                     f"shape {show_shape(inputs)}"
                 )
+            if layer.skipped:
+                shapes = [show_shape(each.inputs) for each in layers[-layer.skipped :]]
+                if len(shapes) < layer.skipped or shapes[0] != show_shape(inputs):
+                    raise UsageError(
+                        f"{word!r} of {text!r} adds outputs of shape {show_shape(inputs)} to the "
+                        f"inputs of the first of {layer.skipped} layers below it: expected equal "
+                        f"shapes; got layers with inputs of {', '.join(shapes) or 'none'}"
+                    )
             if min(layer.outputs) < 1 or math.prod(layer.outputs) > MAX_CELLS:
                 raise UsageError(
                     f"{word!r} of {text!r} has outputs of shape {show_shape(layer.outputs)}, from "
@@ -318,7 +331,10 @@ class Backbone:
                 yield f"backbone.{index}.{name}", shape
 
     def __str__(self) -> str:
-        return ",".join([show_shape(self.inputs), *map(str, self.layers)])
+        words = [show_shape(self.inputs)]
+        for layer in self.layers:
+            words += [str(layer), layer.activation]
+        return ",".join(word for word in words if word != "linear")
 
 
 def is_divided(text: str) -> bool:
@@ -396,6 +412,8 @@ def _layer(word: str, inputs: Shape, ids: int) -> BackboneLayer:
                 return _with_options(Convolution(inputs, filters, height, width), options)
             case (("lstm" | "gru"), (units,)) if options in ([], ["both"]):
                 return Recurrent(inputs, units, kind == "gru", both=bool(options))
+            case "add", (skipped,) if not options:
+                return Residual(inputs, skipped=skipped)
             case "conv1d", (filters, steps):
                 return _with_options(Convolution(inputs, filters, 1, steps), options)
             case (("pool" | "avgpool"), (size,)) if not options:

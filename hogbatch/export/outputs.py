@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.backbone import Convolution, Embedding, Pooling, Recurrent
+from hogbatch.config.backbone import Convolution, Embedding, Pooling, Recurrent, Residual
 from hogbatch.config.losses import LARGEST_LOG, OfNumbers
 from hogbatch.errors import UsageError
 from hogbatch.export.columns import Operands, add_columns, add_matrix
@@ -65,9 +65,13 @@ def _below(graph: Graph, operands: Operands, model: Model, tensors: Arrays) -> O
     assert operands.dense is not None
     x = graph.add("Reshape", operands.dense, [-1, *backbone.inputs])
     x = graph.add("Transpose", x, perm=[0, 3, 1, 2])
+    inputs = [x]
     for index, layer in enumerate(backbone.layers):
         weights = {name: tensors[f"backbone.{index}.{name}"] for name in layer.tensors()}
+        if layer.skipped:
+            x = graph.add("Add", x, inputs[-1 - layer.skipped])
         x = LAYERS[type(layer)](graph, x, layer, weights)
+        inputs.append(x)
     x = graph.add("Transpose", x, perm=[0, 2, 3, 1])
     dense = graph.add("Reshape", x, [-1, backbone.outputs])
     return operands._replace(dense=dense, features=np.arange(backbone.outputs))
@@ -91,10 +95,14 @@ def _convolution(graph: Graph, x: str, layer: Convolution, weights: Arrays) -> s
     steps = {"strides": 2 * [layer.stride], "dilations": 2 * [layer.dilation]}
     filters = np.ascontiguousarray(weights["weight"].transpose(3, 2, 0, 1))
     found = graph.add("Conv", x, filters, weights["bias"], pads=[top, left, *rest], **steps)
+    return _activated(graph, found, layer, weights)
+
+
+def _activated(graph: Graph, x: str, layer: Convolution | Residual, weights: Arrays) -> str:
     if layer.activation == "linear":
-        return found
+        return x
     operator, attributes = ACTIVATIONS[KINDS[layer.activation]]
-    return graph.add(operator, found, **attributes)
+    return graph.add(operator, x, **attributes)
 
 
 def _pooling(graph: Graph, x: str, layer: Pooling, weights: Arrays) -> str:
@@ -136,6 +144,7 @@ LAYERS: Final[dict[type, Callable[..., str]]] = {
     Convolution: _convolution,
     Pooling: _pooling,
     Recurrent: _recurrent,
+    Residual: _activated,
 }
 
 

@@ -14,7 +14,14 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from hogbatch.config.backbone import BackboneLayer, Convolution, Embedding, Pooling, Recurrent
+from hogbatch.config.backbone import (
+    BackboneLayer,
+    Convolution,
+    Embedding,
+    Pooling,
+    Recurrent,
+    Residual,
+)
 from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, Floats, Hyper, Slots
 from hogbatch.kernels.reference import Kernels
 from hogbatch.kernels.scratch import ALIGNMENT
@@ -50,7 +57,7 @@ class LayerKernels(Protocol):
         """Arrays with values of the last batch besides inputs and outputs, of any shape."""
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
-        """Compute out[B, n] from x[B, m]."""
+        """Compute out[B, n] from x[B, m]; the other input of a residual sum is in `out`."""
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
         """Set the gradients of the tensors, and `below`; `grad` is of outputs before activation."""
@@ -98,9 +105,10 @@ class Backbone:
     def forward(self, params: Floats, rows: int) -> Floats:
         """Return the outputs [rows, n] of the last layer."""
         outputs = [each[:rows] for each in self._outputs]
-        for kernels, each, x, out in zip(
-            self._kernels, self._placed, outputs, outputs[1:], strict=False
-        ):
+        for index, (kernels, each) in enumerate(zip(self._kernels, self._placed, strict=True)):
+            x, out = outputs[index : index + 2]
+            if each.layer.skipped:
+                out[:] = outputs[index - each.layer.skipped]
             kernels.forward(tensors_of(each, params), x, out)
         return outputs[-1]
 
@@ -134,6 +142,11 @@ class Backbone:
             each, batch = self._placed[index], LayerBatch(x, out, grad, below, kind, padded)
             found = tensors_of(each, gradient, start)
             self._kernels[index].backward(tensors_of(each, params), found, batch)
+            for last, other in enumerate(self._placed):
+                if below is not None and 0 < other.layer.skipped == last - index:
+                    added = self._grads[last][:rows]  # a sum has the same gradient for both inputs
+                    self._kernels[last].backward((), (), batch._replace(grad=added, below=added))
+                    below += added
 
     def step_rows(self, kind: int, hyper: Hyper, rows: int, flats: Sequence[Floats]) -> None:
         """Step the rows of the first tensor that the batch uses, after `backward`.
@@ -369,11 +382,29 @@ class BothDirections:
             total += found.reshape(self._steps)[:, ::-1]
 
 
+class ResidualSum:
+    """A residual sum; see EmbeddingByRows for `kernels`."""
+
+    values: tuple[Floats, ...] = ()
+
+    def __init__(self, layer: Residual, rows: int, kernels: Any, empty: Empty) -> None:
+        self._kernels, self._activation = kernels, ACTIVATIONS[layer.activation]
+
+    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
+        self._kernels.add_and_activate(x, self._activation, out)
+
+    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
+        assert batch.below is not None  # there are layers to skip
+        batch.below[:] = batch.grad
+        self._kernels.activate_backward(batch.activation, batch.x, batch.below)
+
+
 KINDS: Final[Mapping[type, Callable[..., LayerKernels]]] = {
     Embedding: EmbeddingByRows,
     Convolution: ConvolutionByPatches,
     Pooling: PoolingByWindows,
     Recurrent: RecurrentBySteps,
+    Residual: ResidualSum,
 }
 
 

@@ -35,8 +35,8 @@ from hogbatch.kernels.contract import (
     Rows,
     Slots,
 )
-from hogbatch.kernels.reference_backbone import BackboneKernels, ids_in, multiply_by_slope
-from hogbatch.kernels.reference_losses import functions_of, quiet, sigmoid
+from hogbatch.kernels.reference_backbone import BackboneKernels, activate, ids_in, multiply_by_slope
+from hogbatch.kernels.reference_losses import functions_of, quiet
 
 
 class Kernels(BackboneKernels):
@@ -76,7 +76,7 @@ class Kernels(BackboneKernels):
         type.
         """
         np.matmul(x, weights, out=out)
-        _activate(activation, width, bias, out)
+        activate(activation, width, bias, out)
 
     @quiet
     def csr_forward(
@@ -92,7 +92,7 @@ class Kernels(BackboneKernels):
         """`dense_forward` with x the CSR inputs of `rows`; the parameters are not rounded."""
         indptr, positions = csr.positions(inputs.indptr, rows)
         _csr_product(indptr, inputs.indices[positions], inputs.values[positions], weights, out)
-        _activate(activation, width, bias, out)
+        activate(activation, width, bias, out)
 
     @quiet
     def drop(
@@ -115,7 +115,7 @@ class Kernels(BackboneKernels):
     ) -> None:
         """Linear `dense_forward` with output-major weights[H, K]."""
         np.matmul(x, weights.T, out=out)
-        _activate(contract.LINEAR, width, bias, out)
+        activate(contract.LINEAR, width, bias, out)
 
     @quiet
     def activate_backward(self, kind: int, activated: Operands, grad: Operands) -> None:
@@ -353,21 +353,6 @@ def _csr_product(
     bounds = indptr.tolist()
     for start, stop, target in zip(bounds, bounds[1:], out, strict=False):
         np.dot(values[start:stop], dense[indices[start:stop]], out=target)
-
-
-def _activate(kind: int, width: int, bias: Floats, out: Floats) -> None:
-    out += bias
-    real = out[:, :width]
-    if kind == contract.RELU:
-        np.maximum(real, 0, out=real)
-    elif kind == contract.SIGMOID:
-        real[:] = sigmoid(real)
-    elif kind == contract.TANH:
-        np.tanh(real, out=real)
-    elif kind == contract.SELU:
-        below = contract.SELU_LIMIT * np.expm1(np.minimum(real, 0))
-        real[:] = np.where(real > 0, contract.SELU_SLOPE * real, below)
-    out[:, width:] = 0
 
 
 def _weights(labels: Labels, rows: Rows) -> Floats:

@@ -154,10 +154,31 @@ class BackboneKernels:
         m[:], n[:] = change * r, change
         r[:], z[:] = more_r, more_z
 
+    @quiet
+    def add_and_activate(self, x: Floats, kind: int, out: Floats) -> None:
+        """out[B, n] = f(out + x[B, n])."""
+        activate(kind, out.shape[1], x, out)
+
 
 def ids_in(x: Floats, ids: int) -> NDArray[np.intp]:
     """The ids x[B, T], from 1 to `ids` - 1, and 0 in place of other numbers."""
     return np.where((x > 0) & (x < ids), x, 0).astype(np.intp)
+
+
+def activate(kind: int, width: int, bias: Floats, out: Floats) -> None:
+    """out[B, H] = f(out + bias[H]); columns from `width` on are zero."""
+    out += bias
+    real = out[:, :width]
+    if kind == contract.RELU:
+        np.maximum(real, 0, out=real)
+    elif kind == contract.SIGMOID:
+        real[:] = sigmoid(real)
+    elif kind == contract.TANH:
+        np.tanh(real, out=real)
+    elif kind == contract.SELU:
+        below = contract.SELU_LIMIT * np.expm1(np.minimum(real, 0))
+        real[:] = np.where(real > 0, contract.SELU_SLOPE * real, below)
+    out[:, width:] = 0
 
 
 def multiply_by_slope(kind: int, activated: Floats, grad: Floats) -> None:

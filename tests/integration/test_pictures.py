@@ -16,6 +16,7 @@ from tests.support.doc_programs import program
 from tests.support.fault_injection import cli
 
 LAYERS = "conv:16x3x3,relu,pool:2,conv:16x3x3,relu,dense:32"
+RESIDUAL = "conv:16x3x3,relu,conv:16x3x3,relu,conv:16x3x3,add:2,relu,pool:2,dense:32"
 SETTINGS = {"layers": LAYERS, "epochs": 10, "members": 1, "verbose": False}
 X, Y = load_digits(return_X_y=True)
 PICTURES = X.astype(np.uint8).reshape(-1, 8, 8)
@@ -30,10 +31,10 @@ def files(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("workers", ["cpu:2", "gpu:host"])
-def test_a_model_of_pictures_is_trained_saved_and_applied(main, files, tmp_path, workers):
+@pytest.mark.parametrize(("workers", "layers"), [("cpu:2", RESIDUAL), ("gpu:host", LAYERS)])
+def test_a_model_of_pictures_is_trained_saved_and_applied(main, files, tmp_path, workers, layers):
     run, predictions = tmp_path / "run", tmp_path / "predictions.csv"
-    flags = ("--layers", LAYERS, "--workers", workers, "--run-dir", run, "--epochs", 10)
+    flags = ("--layers", layers, "--workers", workers, "--run-dir", run, "--epochs", 10)
     done = main("train", files / "digits.npz", *flags)
     assert done.returncode == 0, done.stderr
     summary = json.loads((run / "summary.json").read_text())

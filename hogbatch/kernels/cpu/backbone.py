@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hogbatch.config.backbone import Convolution, Embedding, Pooling, Recurrent
+from hogbatch.config.backbone import Convolution, Embedding, Pooling, Recurrent, Residual
 from hogbatch.data.batch import dense_inputs, read_only
 from hogbatch.jit import kernel
 from hogbatch.kernels.backbone import (
@@ -23,6 +23,7 @@ from hogbatch.kernels.backbone import (
     LayerBatch,
     LayerKernels,
     PlacedLayer,
+    ResidualSum,
     Tensors,
 )
 from hogbatch.kernels.contract import ACTIVATIONS, ROWS, SKIPPED, Floats, Hyper
@@ -135,6 +136,7 @@ KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
     Recurrent: CompiledRecurrent,
     Convolution: CompiledConvolution,
     Pooling: CompiledPooling,
+    Residual: partial(ResidualSum, kernels=dense, empty=EMPTY),
 }
 
 

@@ -79,6 +79,17 @@ def dense_layer(x, fan_in, weights, bias, activation, width, out):
     activate_rest(activation, width, out)
 
 
+@kernel
+def add_and_activate(x, kind, out):
+    """`reference.Kernels.add_and_activate`."""
+    (rows, width), floor = out.shape, np.float32(floor_of(kind))
+    for b in range(rows):
+        for n in range(width):
+            value = out[b, n] + x[b, n]
+            out[b, n] = floor if value < floor else value  # nan stays nan
+    activate_rest(kind, width, out)
+
+
 # Rows of weights that backward and update process together: few enough to stay in cache.
 BLOCK_ROWS = 48
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from hogbatch.config.backbone import Convolution, Pooling
 from hogbatch.data.batch import csr_inputs
-from hogbatch.kernels.gpu.dense import DenseKernels
+from hogbatch.kernels.gpu.dense import DenseKernels, add_bias_and_activate
 from hogbatch.kernels.gpu.launch import kernel, over_cells
 
 _WINDOWS = np.dtype([("windows", np.int32, 12)])  # as in backbone.cu; CuPy passes one by value
@@ -70,6 +70,9 @@ class BackboneKernels(DenseKernels):
 
     def gru_step_backward(self, gates, added, before, given, state, direct):
         _step_backward(_gru_step_backward, (gates, added, before), given, state, direct)
+
+    def add_and_activate(self, x, kind, out):
+        add_bias_and_activate(x.reshape(-1), kind, out.size, out.reshape(1, -1))
 
 
 def _step_backward(function, first, given, state, rest) -> None:

@@ -28,13 +28,14 @@ BACKBONES = [
     "8x8x3,conv:4x3x3:s3:d2,conv:6x1x1,relu,max",
     "1x5x3,lstm:7",
     "1x6x2,conv1d:4x3,tanh,lstm:18,lstm:5,last",
-    "1x7x1,embed:6x18,conv1d:5x3,tanh,max",
+    "1x7x1,embed:6x18,conv1d:18x3,add:1,tanh,max",
     "1x5x1,embed:9x3,lstm:7,last",
     "1x11x1,embed:7x4,conv1d:5x3:s2:d2,relu,conv1d:4x2:valid,mean",
     "1x11x3,conv1d:17x4,relu,pool:1x2,conv1d:5x3:d2:valid,mean",
     "1x5x3,gru:7",
     "1x6x2,conv1d:4x3,tanh,gru:18,gru:5,last",
     "1x6x2,conv1d:4x3,tanh,lstm:5:both,gru:3:both,last",
+    "4x3x2,conv:2x3x3,add:1,tanh,conv:5x3x3,tanh,conv:5x3x3,conv:5x1x1,add:2,selu,add:3,relu",
 ]
 INFINITE = ["1x6x2,conv1d:4x3,lstm:7", "1x6x2,conv1d:4x3,gru:7"]  # large inputs; gates become nan
 evaluates = pytest.mark.no_own_indices  # those of training, and of `network.evaluate`
