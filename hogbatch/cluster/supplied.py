@@ -18,7 +18,7 @@ from hogbatch.coordinator.ledger import Ledger, Rows
 from hogbatch.coordinator.progress import LossSums
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import Workforce
-from hogbatch.policy.utilization import peak_speed
+from hogbatch.policy.limits import peak_speed
 from hogbatch.wire.messages import (
     Done,
     Failed,

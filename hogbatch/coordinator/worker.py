@@ -9,11 +9,16 @@ from hogbatch.events.event import WorkerReady
 from hogbatch.events.records import WorkerRecord
 from hogbatch.events.worker_figures import Trace
 from hogbatch.policy.base import WorkerView
-from hogbatch.policy.limits import largest_cpu_batch, smallest_cpu_batch, useful_limits
+from hogbatch.policy.limits import (
+    largest_cpu_batch,
+    peak_speed,
+    smallest_cpu_batch,
+    useful_limits,
+    utilization,
+)
 from hogbatch.policy.noise_scale import NoiseEstimate
 from hogbatch.policy.progress import batch_seconds
 from hogbatch.policy.throughput import FORWARD_FRACTION, SecondsPerRow
-from hogbatch.policy.utilization import peak_speed, utilization
 from hogbatch.wire.messages import Done, Heartbeat, Lease, Ready
 
 Profile = tuple[tuple[int, float], ...]  # (rows of a batch, seconds), as measured

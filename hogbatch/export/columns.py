@@ -157,14 +157,12 @@ def _encoded_numbers(
         within = np.arange(len(owners)) - np.searchsorted(owners, owners)
         yield Block(fractions, starts[owners] + 1 + within)
     values = [() if each.values is None else each.values for each in encoders]
-    if any(map(len, values)):
-        owners = np.repeat(np.arange(len(values)), [*map(len, values)])
+    if any(counts := [*map(len, values)]):
+        owners = np.repeat(np.arange(len(counts)), counts)
+        found = graph.add("Gather", cells, owners, axis=1)
+        same = graph.cast(graph.add("Equal", found, np.concatenate(values)), np.float64)
         within = np.arange(len(owners)) - np.searchsorted(owners, owners)
-        same = graph.add(
-            "Equal", graph.add("Gather", cells, owners, axis=1), np.concatenate(values)
-        )
-        first = (starts + of_each("first_value"))[owners]
-        yield Block(graph.cast(same, np.float64), first + within)
+        yield Block(same, (starts + of_each("stored") - 1)[owners] + within)
 
 
 def _fractions(

@@ -1,9 +1,10 @@
-"""Limits of batch sizes, in rows, where the user gives none."""
+"""Limits of batch sizes, in rows, where the user gives none, and the utilization of workers."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
-from hogbatch.policy.utilization import Profile
+Profile = Sequence[tuple[int, float]]  # (rows of a batch, seconds), as measured before training
 
 MIN_UTILIZATION: Final = 0.5  # with the smallest batch, as a fraction of the peak rows per second
 FULL_UTILIZATION: Final = 0.9  # the same with the largest batch
@@ -56,3 +57,21 @@ def smallest_useful(profile: Profile, utilization: float) -> int:
 def smallest_cpu_batch(profile: Profile, utilization: float) -> int:
     """The smallest batch of a CPU worker: with 0, or without batches to compare, one row."""
     return smallest_useful(profile, utilization) if utilization > 0 and len(profile) > 1 else 1
+
+
+def peak_speed(profile: Profile, teams: int = 1) -> float | None:
+    """Peak rows per second of a worker that computes `teams` batches at the same time.
+
+    That of the fastest measured batch; None if none was measured.
+    """
+    return teams * max(rows / seconds for rows, seconds in profile) if profile else None
+
+
+def utilization(rows: int, seconds: float, peak: float | None) -> float | None:
+    """Utilization of a worker that has trained on `rows` rows in `seconds` training seconds.
+
+    None if `peak` is not known, or if no time has passed.
+    """
+    if peak is None or seconds <= 0:
+        return None
+    return rows / seconds / peak

@@ -13,7 +13,6 @@ from hogbatch.run.results import Run
 from hogbatch.run.short_runs import Execute, mean_errors, short
 from hogbatch.views.console import Console, figure
 
-COMPARED: Final = (0, 1)  # folds that are held out by one run with each kind of labels
 MOST_ROWS: Final = 10_000  # in all folds
 MIN_ROWS: Final = 500  # training rows; fewer cannot show which error is lower
 MAX_RATIO: Final = 0.9  # of the errors, because chance decides, too
@@ -31,7 +30,7 @@ def with_better_labels(
     console.busy("comparing labels with their logarithms")
     settings = replace(short(config, plain), loss="squared", metric="rmse")
     cases = [(settings, plain), (settings, logs)]
-    before, after = map(math.sqrt, mean_errors(cases, _square, execute, COMPARED, MOST_ROWS))
+    before, after = map(math.sqrt, mean_errors(cases, _square, execute, (0, 1), MOST_ROWS))
     better = after < MAX_RATIO * before
     console.say(
         f"label transform: {'log1p' if better else 'none'}; short runs have a validation rmse of "

@@ -12,8 +12,6 @@ from hogbatch.data.load import LoadedData
 from hogbatch.run.short_runs import Execute, mean_errors, short, validation_loss
 from hogbatch.views.console import Console, figure
 
-COMPARED: Final = (0, 1)  # folds that are held out by one run with each kind of features
-MOST_ROWS: Final = 20_000  # in all folds
 MAX_RATIO: Final = 0.995  # of the losses, because chance decides, too
 
 
@@ -26,7 +24,7 @@ def with_better_features(
     plain, values = replace(data, with_values=None), data.with_values
     console.busy("comparing numbers with features of their values")
     cases = [(short(config, each), each) for each in (plain, values)]
-    before, after = mean_errors(cases, validation_loss, execute, COMPARED, MOST_ROWS)
+    before, after = mean_errors(cases, validation_loss, execute)
     better = after < before - (1 - MAX_RATIO) * abs(before)  # losses may be negative
     console.say(
         f"values of numbers: {'features' if better else 'none'}; short runs have a validation loss "

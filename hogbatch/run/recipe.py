@@ -20,8 +20,6 @@ from hogbatch.views.console import Console, figure
 
 EPOCHS: Final = 40  # of a run with "tabular",
 SHORT_EPOCHS: Final = 20  # and of a short one
-COMPARED: Final = (0, 1)  # folds; the second one confirms that "tabular" is better
-MOST_ROWS: Final = 20_000  # in all folds
 MAX_RATIO: Final = 0.95  # of the losses, because chance decides, too
 MAX_ROWS: Final = 50_000  # for more training rows, it was not measured,
 MAX_DENSE_ROWS: Final = 100_000  # nor the number of epochs for more dense ones
@@ -39,8 +37,8 @@ def with_better_recipe(
     console.busy("comparing two recipes")
     fast, tabular = (short(each, data) for each in (config, replace(config, recipe="tabular")))
     cases = [(fast, data), (replace(tabular, epochs=SHORT_EPOCHS), data)]
-    for fold in COMPARED:
-        before, after = mean_errors(cases, validation_loss, execute, (fold,), MOST_ROWS)
+    for fold in (0, 1):  # the second one confirms that it is better
+        before, after = mean_errors(cases, validation_loss, execute, (fold,))
         if not (better := after < MAX_RATIO * before):
             break
     console.say(
@@ -72,7 +70,7 @@ def with_epochs(
         return config
     console.busy("finding the number of epochs")
     settings = replace(short(config, data), epochs=SHORT_EPOCHS)
-    (best,) = mean_errors([(settings, data)], _epochs, execute, COMPARED, MOST_ROWS)
+    (best,) = mean_errors([(settings, data)], _epochs, execute)
     epochs = max(1, round(min(best, SHORT_EPOCHS)))
     console.say(f"epochs: {epochs}, by the validation losses of short runs")
     return replace(config, epochs=epochs)

@@ -24,6 +24,7 @@ from hogbatch.run.setup import ReadData
 from hogbatch.run.this_server import ThisServer
 
 FOLDS: Final = 5  # of training rows: each short run holds out one
+MOST_ROWS: Final = 20_000  # in all folds
 MAX_WIDTH: Final = 128  # of the hidden layers
 SAME: Final = (
     *("data", "activation", "loss", "recipe", "optimizer", "lr", "schedule", "l2", "seed"),
@@ -46,8 +47,8 @@ def mean_errors(
     cases: Sequence[Case],
     error: Callable[[Run], float],
     execute: Execute,
-    compared: Sequence[int],
-    most_rows: int,
+    compared: Sequence[int] = (0, 1),
+    most_rows: int = MOST_ROWS,
 ) -> list[float]:
     """The mean `error` of short runs of each case, side by side on the cores of this server.
 

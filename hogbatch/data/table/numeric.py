@@ -50,20 +50,15 @@ class NumericEncoder(StoredByField):
     values: NDArray[np.float64] | None = None  # [K], ascending and distinct, at least two
 
     @property
-    def first_value(self) -> int:
-        """1 + T, the number of features before those of values."""
-        return 1 if self.edges is None else len(self.edges)
-
-    @property
     def stored(self) -> int:
         """The number of stored values per row."""
-        return self.first_value + (self.values is not None)
+        return (1 if self.edges is None else len(self.edges)) + (self.values is not None)
 
     @property
     def width(self) -> int:
         """The number of features; the indicator is the last one."""
-        count = 0 if self.values is None else len(self.values)
-        return self.first_value + count + self.indicator
+        more = 0 if self.values is None else len(self.values) - 1
+        return self.stored + more + self.indicator
 
     @property
     def linear(self) -> bool:

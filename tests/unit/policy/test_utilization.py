@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.policy.utilization import peak_speed, utilization
+from hogbatch.policy.limits import peak_speed, utilization
 
 
 def test_the_peak_is_that_of_the_fastest_batch_of_all_teams():
