@@ -27,7 +27,7 @@ def ratio(monkeypatch):
     monkeypatch.setattr(recipe, "EPOCHS", 3)
 
     def choose(*values):
-        def losses(cases, error, execute, folds, most_rows):
+        def losses(cases, error, execute, folds):
             [fold] = folds
             compared.append(fold)
             return [1.0, values[fold]]
