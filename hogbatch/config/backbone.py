@@ -12,7 +12,7 @@
     lstm:64:both     64 units in each direction; gru:64:both
     max, mean        the largest value of each channel, and its mean
     add:3            residual sum: the outputs of the layer below plus the inputs of the lowest of
-                     three layers below. Activations are no layers of their own
+                     three layers below. Activations are not counted
     relu, tanh, ...  the activation of the convolution or sum before it
 
 In messages and model files, the shape of the inputs comes first: "28x28x1,conv:32x3x3,relu,pool:2".

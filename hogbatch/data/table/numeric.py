@@ -16,10 +16,10 @@ QUANTILES: Final = 101
 UNIFORM_DEVIATION: Final = 12**-0.5  # of numbers spread evenly over [0, 1]
 BOUND: Final = 3.0  # of robustly scaled numbers
 PIECES: Final = 16  # intervals of a piecewise linear encoding
-MAX_VALUES: Final = 64  # of a column whose values have features
-ROWS: Final = 1_000  # training rows that it needs, and
-ROWS_OF_VALUES: Final = 50  # as a mean, of each value
-MIN_ROWS: Final = 20  # of a value with a feature
+MAX_VALUES: Final = 64  # different values of a column whose values have features;
+ROWS: Final = 1_000  # it also needs this many training rows,
+ROWS_OF_VALUES: Final = 50  # and on average this many for each value
+MIN_ROWS: Final = 20  # a value in fewer training rows has no feature
 
 
 @dataclass(frozen=True, slots=True, eq=False)
