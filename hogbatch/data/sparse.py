@@ -7,6 +7,7 @@ This module checks each line by itself, given the range of indices and labels. T
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from hogbatch.data import csr
 from hogbatch.data.raw import MAX_INDEX
 from hogbatch.data.skipped import LineError, SkippedLines
 from hogbatch.data.sparse_rows import (
+    TYPES,
     Counts,
     RowSummary,
     SparseRows,
@@ -23,6 +25,7 @@ from hogbatch.data.sparse_rows import (
     is_index,
     join,
     keep,
+    sizes,
     summary_of,
     view_of,
 )
@@ -68,8 +71,7 @@ class SparseFormat:
 
     def byte_size(self, counts: Counts) -> int:
         """Bytes of buffers for these numbers of rows, labels and values."""
-        rows, labels, values = counts
-        return 8 * (3 * rows + 2) + 8 * labels + 8 * values
+        return sum(map(mul, sizes(counts), (np.dtype(each).itemsize for each in TYPES)))
 
     def parse(self, block: TextBlock) -> SparsePart | None:
         """Parse a block; None if it contains an unusual line."""
@@ -118,14 +120,9 @@ class SparseFormat:
                 lines.append(line)
                 label_ends.append(len(labels))
                 ends.append(len(indices))
-        rows = SparseRows(
-            lines=np.array(lines, np.int64),
-            label_indptr=np.array(label_ends, np.int64),
-            labels=np.array(labels, np.float64),
-            indptr=np.array(ends, np.int64),
-            indices=np.array(indices, np.int32) - np.int32(self.base),
-            values=np.array(values, np.float32),
-        )
+        columns = lines, label_ends, labels, ends, indices, values
+        rows = SparseRows(*map(np.array, columns, TYPES))
+        rows.indices[:] -= self.base
         return rows, malformed
 
     def _known_valid(self, rows: SparseRows, summary: RowSummary) -> bool:
@@ -178,7 +175,8 @@ class SparseFormat:
         if not is_index(np.array(label)):
             raise not_listed(label, at)
         if label >= self.labels:
-            raise LineError(at, f"label {label:.0f}, but {_header_bound(self.labels, 'labels')}")
+            declared = f"the header declares {self.labels} labels, counted from 0"
+            raise LineError(at, f"label {label:.0f}, but {declared}")
 
     def _check_index(self, index: int, at: int) -> None:
         if index < self.lowest:
@@ -190,11 +188,8 @@ class SparseFormat:
         if index >= self.features and self.libsvm:
             raise out_of_range(index, self.features - self.base, self.base, at)
         if index >= self.features:
-            raise LineError(at, f"feature {index}, but {_header_bound(self.features, 'features')}")
-
-
-def _header_bound(count: int, what: str) -> str:
-    return f"the header declares {count} {what}, counted from 0"
+            declared = f"the header declares {self.features} features, counted from 0"
+            raise LineError(at, f"feature {index}, but {declared}")
 
 
 def out_of_range(index: int, features: int, base: int, at: int | None) -> LineError:

@@ -1,7 +1,7 @@
 """Arrays of sparse rows with labels, and operations on them, for libsvm and XMC text."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ class SparseRows(NamedTuple):
     values: NDArray[np.float32]
 
 
+TYPES: Final = np.int64, np.int64, np.float64, np.int64, np.int32, np.float32  # of `SparseRows`
+
+
 class RowSummary(NamedTuple):
     """Properties of rows that were collected while parsing, to avoid another pass."""
 
@@ -33,30 +36,21 @@ class RowSummary(NamedTuple):
     listed: bool = True  # labels are indices and strictly ascending within each row
 
 
+def sizes(counts: Counts) -> tuple[int, ...]:
+    """The lengths of the arrays of these numbers of rows, labels and values."""
+    rows, labels, values = counts
+    return rows, rows + 1, labels, rows + 1, values, values
+
+
 def view_of(buffers: SparseRows, counts: Counts) -> SparseRows:
     """View the first rows with these numbers of rows, labels and values."""
-    rows, labels, values = counts
-    return SparseRows(
-        lines=buffers.lines[:rows],
-        label_indptr=buffers.label_indptr[: rows + 1],
-        labels=buffers.labels[:labels],
-        indptr=buffers.indptr[: rows + 1],
-        indices=buffers.indices[:values],
-        values=buffers.values[:values],
-    )
+    arrays: tuple[NDArray[Any], ...] = buffers
+    return SparseRows(*(own[:size] for own, size in zip(arrays, sizes(counts), strict=True)))
 
 
 def allocate(counts: Counts) -> SparseRows:
-    """Arrays for these numbers of rows, labels and values."""
-    rows, labels, values = counts
-    return SparseRows(
-        lines=np.empty(rows, np.int64),
-        label_indptr=np.zeros(rows + 1, np.int64),
-        labels=np.empty(labels, np.float64),
-        indptr=np.zeros(rows + 1, np.int64),
-        indices=np.empty(values, np.int32),
-        values=np.empty(values, np.float32),
-    )
+    """Arrays of zeros for these numbers of rows, labels and values."""
+    return SparseRows(*map(np.zeros, sizes(counts), TYPES))
 
 
 def join(parts: Sequence[SparseRows]) -> SparseRows:
@@ -93,14 +87,8 @@ def keep(rows: SparseRows, chosen: NDArray[np.bool_]) -> SparseRows:
     taken = np.flatnonzero(chosen)
     label_indptr, labels = csr.positions(rows.label_indptr, taken)
     indptr, values = csr.positions(rows.indptr, taken)
-    return SparseRows(
-        lines=rows.lines[taken],
-        label_indptr=label_indptr,
-        labels=rows.labels[labels],
-        indptr=indptr,
-        indices=rows.indices[values],
-        values=rows.values[values],
-    )
+    own = rows.labels[labels], indptr, rows.indices[values], rows.values[values]
+    return SparseRows(rows.lines[taken], label_indptr, *own)
 
 
 def label_lists(rows: SparseRows, summary: RowSummary) -> LabelLists:

@@ -123,15 +123,10 @@ def _unpack_rows(scalars: Any, arrays: Arrays) -> RawSet:
     rows.validate(known.features, known.classes_hint, len(known.label_names))
     return RawSet(
         csr_inputs(rows.indptr, rows.indices, rows.values),
-        known.features,
-        rows.labels,
-        rows.label_lists(),
-        known.source,
-        known.classes_hint,
-        known.index_base,
-        rows.lines,
-        known.skipped,
-        label_names=known.label_names,
+        labels=rows.labels,
+        label_lists=rows.label_lists(),
+        lines=rows.lines,
+        **known._asdict(),
     )
 
 
