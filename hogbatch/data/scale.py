@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.learning import SCALES, TABLE_SCALES
 from hogbatch.data import csr
-from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, csr_inputs, dense_inputs
+from hogbatch.data.batch import Inputs, RawInputs, dense_inputs
 from hogbatch.data.order import RowNumbers
 from hogbatch.data.schema import FLOAT64_MAX, TO_ZERO, expect, within
 from hogbatch.errors import UsageError
@@ -59,21 +59,6 @@ class Scaler:
         usual = within(self.scale, math.ulp(0.0), FLOAT64_MAX)
         expect(usual, "scaler.scale: expected finite numbers above 0")
 
-    def apply(self, inputs: RawInputs, rows: RowNumbers | None = None) -> Inputs:
-        """Scale all rows of `inputs`, or `rows` in that order; `inputs` is not modified.
-
-        `inputs` must have the fitted features. Sparse inputs stay sparse unless the mean was fitted
-        on dense inputs. Values beyond the range of float32 become infinite.
-        """
-        if not len(inputs.indptr):
-            return dense_inputs(_to_float32(inputs, rows, self))
-        if self.mean.any():
-            return self.apply(csr.to_dense(inputs, len(self.mean)), rows)
-        _, indptr, indices, values = csr.rows(inputs, rows)
-        with np.errstate(over="ignore"):  # kernels skip and count non-finite rows
-            scaled = (values / self.scale[indices]).astype(np.float32)
-        return csr_inputs(indptr, indices, scaled)
-
 
 class ColumnStatistics(NamedTuple):
     """Statistics of F columns over the training rows; zeros of sparse columns are included."""
@@ -112,10 +97,18 @@ class ColumnMoments(NamedTuple):
     @classmethod
     def of(cls, inputs: RawInputs, features: int, rows: RowNumbers | None = None) -> Self:
         """The moments of `rows` (at least one; None: all rows), with F = `features`."""
-        if len(inputs.indptr):
-            return cls(*_sparse_moments(inputs, features, rows))
-        blocks = (cls._of_block(block) for _, block in _blocks(inputs, rows))
-        return reduce(cls.merged, blocks)
+        if not len(inputs.indptr):
+            return reduce(cls.merged, (cls._of_block(block) for _, block in _blocks(inputs, rows)))
+        _, indptr, indices, values = csr.rows(inputs, rows)  # those that are not stored are 0
+        count, stored = len(indptr) - 1, np.bincount(indices, minlength=features)
+        mean = np.bincount(indices, values, features) / count
+        distances = (values - mean[indices]) ** 2
+        squares = np.bincount(indices, distances, features) + (count - stored) * mean**2
+        low = np.where(stored < count, 0.0, np.inf)
+        high = np.where(stored < count, 0.0, -np.inf)
+        np.minimum.at(low, indices, values)
+        np.maximum.at(high, indices, values)
+        return cls(count, mean, squares, low, high)
 
     @classmethod
     def _of_block(cls, block: Floats) -> Self:
@@ -154,15 +147,22 @@ class ColumnMoments(NamedTuple):
 def scaled(inputs: RawInputs, scaler: Scaler | None, rows: RowNumbers | None = None) -> Inputs:
     """All rows of `inputs`, or `rows` in that order, scaled and in float32 for kernels.
 
-    Not copied if nothing changes.
+    Not copied if nothing changes. `inputs` have the features on which `scaler` was fitted. Sparse
+    ones stay sparse unless its mean was fitted on dense inputs. Values beyond the range of float32
+    become infinite.
     """
-    if scaler is not None:
-        return scaler.apply(inputs, rows)
-    if len(inputs.indptr):
-        return csr.to_csr(csr.rows(inputs, rows))
-    if rows is None and not isinstance(inputs, DoubleInputs):
+    if scaler is None and rows is None and isinstance(inputs, Inputs) and not len(inputs.indptr):
         return inputs
-    return dense_inputs(_to_float32(inputs, rows, None))
+    if not len(inputs.indptr):
+        return dense_inputs(_to_float32(inputs, rows, scaler))
+    if scaler is not None and scaler.mean.any():
+        return scaled(csr.to_dense(inputs, len(scaler.mean)), scaler, rows)
+    own = csr.to_csr(csr.rows(inputs, rows))
+    if scaler is None:
+        return own
+    with np.errstate(over="ignore"):  # kernels skip and count non-finite rows
+        values = (own.values / scaler.scale[own.indices]).astype(np.float32)
+    return own._replace(values=values)
 
 
 def fit(
@@ -183,7 +183,6 @@ def fit(
     pictures, whose channels are scaled instead of the columns. Also returns a sentence for the
     user, None if nothing changes. UsageError for any other setting.
     """
-    _expect_setting(setting)
     if not len(inputs.indptr):
         statistics = ColumnMoments.of(inputs, features, rows).statistics
         if channels is not None:
@@ -208,18 +207,14 @@ def fit(
     return Scaler(np.zeros(features), scale), note
 
 
-def _expect_setting(setting: str) -> None:
-    if setting not in SCALES:
-        raise UsageError(f"scale must be one of {', '.join(SCALES)}; got {setting!r}")
-    if setting in TABLE_SCALES:
-        raise UsageError(f"--scale {setting} needs a table: a CSV, Parquet, Arrow or Feather file")
-
-
 def scaler_for(
     setting: str, statistics: ColumnStatistics, *, sparse: bool, drop_constant: bool = True
 ) -> tuple[Scaler | None, str | None]:
     """The scaler of columns with these statistics and the sentence for the user, as in `fit`."""
-    _expect_setting(setting)
+    if setting not in SCALES:
+        raise UsageError(f"scale must be one of {', '.join(SCALES)}; got {setting!r}")
+    if setting in TABLE_SCALES:
+        raise UsageError(f"--scale {setting} needs a table: a CSV, Parquet, Arrow or Feather file")
     features, form = len(statistics.mean), "sparse" if sparse else "dense"
     mean, scale, notes = np.zeros(features), np.ones(features), list[str]()
     if setting == "auto":
@@ -284,19 +279,3 @@ def _to_float32(
         for part, block in _blocks(inputs, rows):
             out[part] = block if scaler is None else (block - scaler.mean) / scaler.scale
     return out
-
-
-def _sparse_moments(
-    inputs: RawInputs, features: int, rows: RowNumbers | None
-) -> tuple[int, Floats, Floats, Floats, Floats]:
-    """The fields of `ColumnMoments`; values that are not stored are 0."""
-    _, indptr, indices, values = csr.rows(inputs, rows)
-    count, stored = len(indptr) - 1, np.bincount(indices, minlength=features)
-    mean = np.bincount(indices, values, features) / count
-    distances = (values - mean[indices]) ** 2
-    squares = np.bincount(indices, distances, features) + (count - stored) * mean**2
-    low = np.where(stored < count, 0.0, np.inf)
-    high = np.where(stored < count, 0.0, -np.inf)
-    np.minimum.at(low, indices, values)
-    np.maximum.at(high, indices, values)
-    return count, mean, squares, low, high

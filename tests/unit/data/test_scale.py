@@ -55,7 +55,7 @@ def test_rows_are_scaled_as_scikit_learn_scales_them(monkeypatch, setting, form,
     rows, before = -HOLES, -HOLES
     inputs = FORMS[form](rows)
     scaler = fitted(setting, inputs)
-    out = scaler.apply(inputs)
+    out = scaled(inputs, scaler)
     assert len(out.indptr) == len(inputs.indptr)
     expected = theirs.fit_transform(rows.astype(np.float64))
     expected[:, 4] = 0  # constant
@@ -73,7 +73,7 @@ def test_only_the_rows_to_train_on_decide(setting, form, monkeypatch):
     scaler, alone = fitted(setting, inputs, rows=rows), fitted(setting, part)
     assert_array_equal(scaler.mean, alone.mean)
     assert_array_equal(scaler.scale, alone.scale)
-    assert_array_equal(matrix(scaler.apply(inputs, rows)), matrix(alone.apply(part)))
+    assert_array_equal(matrix(scaled(inputs, scaler, rows)), matrix(scaled(part, alone)))
 
 
 @pytest.mark.parametrize("value", [0.7, 1e9 + 0.1, 0])
@@ -81,20 +81,20 @@ def test_a_column_that_never_changes_becomes_zero(value):
     rows = np.full(1001, value)
     rows[1] = np.nextafter(value, 2 * value)  # the same but for rounding
     scaler = fitted("standard", column(rows), 1)
-    assert not scaler.apply(column([value, value + 100])).dense.any()
+    assert not scaled(column([value, value + 100]), scaler).dense.any()
     assert fit("standard", column(rows), 1, drop_constant=False)[0].scale.tolist() == [1]
 
 
 def test_sparse_rows_are_centred_when_the_mean_comes_from_dense_ones():
     scaler = fitted("standard", dense_inputs(DENSE))
-    sparse = scaler.apply(sparse_inputs(HOLES[:7]))
-    assert_array_equal(sparse.dense, scaler.apply(dense_inputs(HOLES[:7])).dense, strict=True)
+    sparse = scaled(sparse_inputs(HOLES[:7]), scaler)
+    assert_array_equal(sparse.dense, scaled(dense_inputs(HOLES[:7]), scaler).dense, strict=True)
 
 
 def test_a_huge_test_value_overflows_without_a_warning():
     tiny, huge = np.array([[1e-30], [3e-30]], np.float32), np.array([[1e38]], np.float32)
     for form in FORMS.values():
-        out = fitted("standard", form(tiny), 1).apply(form(huge))
+        out = scaled(form(huge), fitted("standard", form(tiny), 1))
         assert out.dense.sum() + out.values.sum() == np.inf
 
 
@@ -150,7 +150,7 @@ def test_dense_columns_out_of_scale_are_standardised(values, in_scale):
     scaler = fitted("auto", column(values), 1)
     assert (scaler is None) == in_scale
     if scaler is not None:
-        out = scaler.apply(column(values)).dense
+        out = scaled(column(values), scaler).dense
         assert_allclose(out.mean(), 0, atol=1e-6)
         assert_allclose(out.std(), 0 if np.std(values) == 0 else 1, rtol=1e-5)
     both = np.stack([np.resize(values, 1000), np.arange(1000.0)], axis=1)
@@ -175,7 +175,7 @@ def test_sparse_features_out_of_scale_are_divided_by_their_largest(values, in_sc
     scaler = fitted("auto", inputs, 2)
     assert (scaler is None) == in_scale
     if scaler is not None:
-        largest = np.abs(scaler.apply(inputs).values).max()
+        largest = np.abs(scaled(inputs, scaler).values).max()
         assert_allclose(largest, 0 if np.ptp(values) == 0 else 1, rtol=1e-6)
         assert scaler.scale[1] == 1  # a feature that does not occur
 
