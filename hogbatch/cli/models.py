@@ -111,7 +111,7 @@ def _data_file(options: argparse.Namespace) -> "DataFile":
     return DataFile(
         options.data,
         flag_value("label", options.label),
-        options.header,
+        flag_value("header", options.header),
         DataCache.of(options.data_cache),
         lambda line: print(f"hogbatch: note: {line}", file=sys.stderr),
         flag_value("bad_lines", options.bad_lines),

@@ -40,8 +40,10 @@ def merge_sources(flags: Mapping[str, object], file: Path | None = None) -> Trai
 
 
 def flag_value(name: str, text: str) -> Any:
-    """The value of one flag; UsageError if it is not of its type. Its condition is not checked."""
-    return _convert(name, FLAGS[name].value_type.from_text, text, "")
+    """The value of one flag; UsageError if it is not valid."""
+    value = _convert(name, FLAGS[name].value_type.from_text, text, "")
+    _expect_valid(name, value)
+    return value
 
 
 def _load_toml(file: Path) -> dict[str, Any]:
@@ -77,14 +79,18 @@ def validated(config: TrainConfig) -> TrainConfig:
     """Check every value and resolve `deterministic`; UsageError for the first invalid value."""
     if not config.data:
         raise UsageError("DATA is missing; give a file, or the name of the bundled sample")
-    for name, flag in FLAGS.items():
-        value, value_type = getattr(config, name), flag.value_type
-        for item in value if isinstance(value, tuple) else (value,):
-            if item is not None and not value_type.accepts(item):
-                raise UsageError(f"{dashed(name)} must be {value_type.condition}; got {item!r}")
+    for name in FLAGS:
+        _expect_valid(name, getattr(config, name))
     if config.resume == "auto" and config.run_dir is None:
         raise UsageError("resume auto needs run-dir; or give resume a run directory")
     return _with_one_thread(config) if config.deterministic else config
+
+
+def _expect_valid(name: str, value: object) -> None:
+    value_type = FLAGS[name].value_type
+    for item in value if isinstance(value, tuple) else (value,):
+        if item is not None and not value_type.accepts(item):
+            raise UsageError(f"{dashed(name)} must be {value_type.condition}; got {item!r}")
 
 
 def _with_one_thread(config: TrainConfig) -> TrainConfig:

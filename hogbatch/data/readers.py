@@ -18,7 +18,6 @@ from hogbatch.data.signatures import FIRST_BYTES, MAX_MAGIC_BYTES, compression_o
 from hogbatch.data.source import Source, files_in, opened
 from hogbatch.data.stored import RAW_SETS
 from hogbatch.data.table import read as table
-from hogbatch.data.table.dialect import HEADER_SETTINGS
 from hogbatch.data.table.given import encode_numbers
 from hogbatch.data.text import blocks
 from hogbatch.errors import DataError, UsageError
@@ -58,13 +57,6 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
     "-" is standard input. Compression is detected from the first bytes. Text files that were read
     before are taken from `cache`.
     """
-    if options.index_base not in (None, 0, 1):
-        raise UsageError(f"index base must be 0 or 1; got {options.index_base!r}")
-    if not 0 <= options.bad_lines <= 1:
-        raise UsageError(f"bad lines must be a fraction from 0 to 1; got {options.bad_lines!r}")
-    if options.header not in HEADER_SETTINGS:
-        settings = ", ".join(HEADER_SETTINGS)
-        raise UsageError(f"header must be one of {settings}; got {options.header!r}")
     with opened(path, options.progress) as source:
         try:
             raw = _read(source, options, cache if source.persistent else None)

@@ -16,7 +16,6 @@ from hogbatch.data.text import blocks, changed_error
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
 
-HEADER_SETTINGS: Final = ("auto", "yes", "no")
 SAMPLE_LINES: Final = 500
 SAMPLE_BYTES: Final = 1 << 17  # read at a time until there are SAMPLE_LINES lines
 DELIMITERS: Final = (",", "\t", ";", "|")
@@ -136,7 +135,7 @@ def decide_header(
 ) -> Header:
     """Decide whether the line `first` is a header; `below` are some of the rows after it.
 
-    `setting` is one of HEADER_SETTINGS, and `expected` are names that a header would have. A column
+    `setting` is auto, yes or no, and `expected` are names that a header would have. A column
     with text in the first line and mostly numbers below has a name. Words for missing values are
     ignored, and numbers are a header only if they are the column numbers.
     """

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.config.arguments import add_flags
-from hogbatch.config.sources import merge_sources, to_toml
+from hogbatch.config.sources import flag_value, merge_sources, to_toml
 from hogbatch.config.train import FLAGS, TrainConfig
 from hogbatch.config.values import BatchLimits, WorkerRequest
 from hogbatch.errors import UsageError
@@ -242,3 +242,16 @@ def test_a_path_may_begin_with_the_home_directory(name, toml, monkeypatch):
         assert getattr(merge_sources({"data": "d", name: path}), name) == "/home/of/me/x"
     config = merge_sources({"data": "d"} if name != "data" else {}, toml(f'{name} = "~/x"\n'))
     assert getattr(config, name) == "/home/of/me/x"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("bad_lines", "1.1", "bad-lines must be from 0 to 1; got 1.1"),
+        ("bad_lines", "nan", "bad-lines must be from 0 to 1; got nan"),
+        ("header", "maybe", "header must be one of auto, yes, no; got 'maybe'"),
+    ],
+)
+def test_a_flag_of_another_command_is_valid_under_the_same_conditions(name, text, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        flag_value(name, text)

@@ -99,20 +99,6 @@ def test_files_without_a_telling_name(write, tmp_path):
     assert complaint in read_error(tmp_path / "folder.npz")
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"index_base": 2}, "index base must be 0 or 1; got 2"),
-        ({"bad_lines": 1.1}, "bad lines must be a fraction from 0 to 1; got 1.1"),
-        ({"bad_lines": float("nan")}, "bad lines must be a fraction from 0 to 1; got nan"),
-        ({"header": "maybe"}, "header must be one of auto, yes, no; got 'maybe'"),
-    ],
-)
-def test_options_outside_their_range_are_refused(write, options, complaint):
-    with pytest.raises(UsageError, match=complaint):
-        read(write("a.svm", "1 1:1\n"), **options)
-
-
 @pairs(reader=NAMES, zipped=["", ".gz"])
 def test_any_number_of_threads_and_size_of_blocks_reads_alike(write, monkeypatch, reader, zipped):
     ending = next(ending for ending in TEXT_ENDINGS if READERS[ending] is reader)
