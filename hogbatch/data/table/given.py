@@ -18,7 +18,6 @@ from hogbatch.data.table.columns import (
     CategoryColumn,
     Column,
     NumberColumn,
-    Table,
 )
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import TableOptions, inspect, requested
@@ -161,9 +160,4 @@ def encode_numbers(
     width, sparse = encoding.width_without_labels, len(inputs.indptr) > 0
     if features > width or not sparse:
         _expect_features(features, encoding, source)
-    dense = csr.to_dense(inputs, width).dense
-    if (found := encoding.transform_matrix(dense, source)) is not None:
-        return found
-    columns = {n: NumberColumn(dense[:, n].astype(np.float64)) for n in range(width)}
-    table = Table(source, tuple(map(str, range(width))), columns, named=False)
-    return encoding.transform(encoding.adapted(table))
+    return encode(csr.to_dense(inputs, width).dense, encoding, source)
