@@ -181,20 +181,15 @@ class CategoryEncoder(StoredByField):
         codes = column.codes[rows]
         counts = np.bincount(codes[codes != NO_VALUE], minlength=len(column.values))
         missing = bool((codes == NO_VALUE).any())
-        if np.count_nonzero(counts) > MAX_VALUES:
-            return cls._weighed(cls((), (), True, missing, UNFITTED), column, rows)
-        few = min(RARE_ROWS, int(np.ceil(RARE_FRACTION * len(rows))))
-        frequent = np.flatnonzero((counts >= few) & (counts > 0))
-        rare = np.flatnonzero((counts < few) & (counts > 1))
-        own = tuple(sorted(column.values[n] for n in frequent.tolist()))
-        shared = tuple(sorted(column.values[n] for n in rare.tolist()))
-        return cls._weighed(cls(own, shared, False, missing, UNFITTED), column, rows)
-
-    @staticmethod
-    def _weighed(
-        plain: "CategoryEncoder", column: CategoryColumn, rows: RowNumbers
-    ) -> "CategoryEncoder":
-        """An encoder with weights from the training rows."""
+        hashed = bool(np.count_nonzero(counts) > MAX_VALUES)
+        own = shared = tuple[str, ...]()
+        if not hashed:
+            few = min(RARE_ROWS, int(np.ceil(RARE_FRACTION * len(rows))))
+            frequent = np.flatnonzero((counts >= few) & (counts > 0))
+            rare = np.flatnonzero((counts < few) & (counts > 1))
+            own = tuple(sorted(column.values[n] for n in frequent.tolist()))
+            shared = tuple(sorted(column.values[n] for n in rare.tolist()))
+        plain = cls(own, shared, hashed, missing, UNFITTED)
         features = plain._features(plain.places_of(column, rows))
         counts = np.bincount(features, minlength=plain._one_hot)  # 0: nothing is known of a feature
         weights = np.minimum(1, (counts / (FREQUENT * max(len(rows), 1))) ** 0.25)
