@@ -15,13 +15,14 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from types import SimpleNamespace
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.memory import flat_rows, raw_set
+from hogbatch.data.memory import flat_rows, is_sparse, raw_set
 from hogbatch.data.raw import MAX_INDEX, LabelLists, RawSet, ReadOptions
 from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.signatures import FIRST_BYTES, is_archive, not_arrays, not_text
@@ -53,7 +54,7 @@ def rows_of(arrays: Arrays, path: Source, options: ReadOptions) -> RawSet:
     try:
         features = _features(arrays)
         weights = _weights(arrays, options.weight)
-        if isinstance(features, CsrMatrix) or options.table is None:
+        if is_sparse(features) or options.table is None:
             if options.table is not None and options.table.given:
                 raise ValueError("--drop, --categorical, --numeric and --text need a dense matrix")
             raw = raw_set(features, weights=weights, labels=labels)
@@ -107,16 +108,8 @@ def _features(arrays: Arrays) -> Any:
     )
 
 
-class CsrMatrix(NamedTuple):
+def _csr(arrays: Arrays) -> SimpleNamespace:
     """A matrix with the attributes of a CSR matrix of SciPy."""
-
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    data: NDArray[Any]
-    shape: tuple[int, int]
-
-
-def _csr(arrays: Arrays) -> CsrMatrix:
     layout = arrays.get("format", np.array(b"csr")).astype(np.str_)
     if layout != "csr":
         raise ValueError(f"expected a sparse matrix in csr format; got {layout} (use .tocsr())")
@@ -141,7 +134,7 @@ def _csr(arrays: Arrays) -> CsrMatrix:
     if len(repeated):
         row = csr.row_of(indptr, repeated[0])
         raise ValueError(f"row {row} has feature {indices[repeated[0]]} twice (sum_duplicates())")
-    return CsrMatrix(indptr, indices, values, (rows, features))
+    return SimpleNamespace(indptr=indptr, indices=indices, data=values, shape=(rows, features))
 
 
 def _weights(arrays: Arrays, name: str | None) -> NDArray[Any] | None:
