@@ -58,8 +58,11 @@ def read(path: Source, options: ReadOptions) -> RawSet:
         rows.indices[:] += 1
         base = 0
         if summary.highest == options.declared:  # in range only while features counted from 1
-            rows, beyond = _drop_out_of_range(rows, options.declared)
-            odd = SkippedLines.of_parts((odd, beyond))
+            beyond = np.zeros(len(rows.lines), np.bool_)
+            beyond[csr.rows_of(rows.indptr)[rows.indices >= options.declared]] = True
+            error = sparse.out_of_range(options.declared, options.declared, 0, None)
+            dropped = SkippedLines.of(rows.lines[beyond].tolist(), lambda line: error)
+            rows, odd = sparse_rows.keep(rows, ~beyond), SkippedLines.of_parts((odd, dropped))
             summary = sparse_rows.summary_of(rows, base)
     skipped = SkippedLines.of_parts((skipped, odd))
     skipped.check(path, len(rows.lines), options.bad_lines)
@@ -78,14 +81,6 @@ def read(path: Source, options: ReadOptions) -> RawSet:
     )
 
 
-def _drop_out_of_range(rows: SparseRows, features: int) -> tuple[SparseRows, SkippedLines]:
-    """Keep rows whose indices, counted from 0, are below `features`; the others are malformed."""
-    beyond = np.zeros(len(rows.lines), np.bool_)
-    beyond[csr.rows_of(rows.indptr)[rows.indices >= features]] = True
-    lines, error = rows.lines[beyond].tolist(), sparse.out_of_range(features, features, 0, None)
-    return sparse_rows.keep(rows, ~beyond), SkippedLines.of(lines, lambda line: error)
-
-
 def _single_labels(path: Source, rows: SparseRows) -> tuple[NDArray[Any], LabelNames]:
     """The labels of rows with one each; text, if one is a whole number that float64 cannot hold."""
     labels = rows.labels
@@ -93,7 +88,8 @@ def _single_labels(path: Source, rows: SparseRows) -> tuple[NDArray[Any], LabelN
         return labels, ()
     if are_exact(labels):
         return labels.astype(np.int64), ()
-    texts = [sparse.label_text(line) for line in lines_at(path, rows.lines.tolist())]
+    lines = lines_at(path, rows.lines.tolist())
+    texts = [sparse.labels_in(line)[0].text.lstrip("+") for line in lines]
     if any(text.lstrip("-").isdigit() and abs(int(text)) >= MAX_WHOLE for text in texts):
         return named_labels(np.array(texts))
     return labels, ()
@@ -119,7 +115,8 @@ def _drop_odd_labels(
         row = np.searchsorted(rows.lines, line)
         begin, end = indptr[row], indptr[row + 1]
         number = 1 if single else int(np.argmin(valid[begin:end]))
-        at = sparse.label_at(contents[line], number)
+        written = sparse.labels_in(contents[line])[number:]
+        at = written[0].at if written else 0
         if single:
             got = f"expected one label, as in most rows; got {end - begin or 'none'}"
             return LineError(at, f"{got} (--loss multilabel: labels are lists)")

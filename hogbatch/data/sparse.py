@@ -110,8 +110,14 @@ class SparseFormat:
         indices: list[int] = []
         values: list[float] = []
         for line, content in enumerate(contents, first_line):
+            fields = content.decode("ascii", "replace").replace(", ", ",").split()
             try:
-                _parse_line(content.decode("ascii", "replace"), labels, indices, values)
+                if fields and ":" not in fields[0]:
+                    labels += map(number, fields.pop(0).split(","))
+                for field in fields:
+                    index, value = _pair(field)
+                    indices.append(index)
+                    values.append(value)
             except LineError:
                 malformed.append(line)
                 del labels[label_ends[-1] :], indices[ends[-1] :], values[ends[-1] :]
@@ -158,7 +164,12 @@ class SparseFormat:
         seen = set()
         try:
             for at, token in labels:
-                self._check_label(number(token, at), at)
+                label = number(token, at)
+                if self.labels is not None and not is_index(np.array(label)):
+                    raise not_listed(label, at)
+                if self.labels is not None and label >= self.labels:
+                    declared = f"the header declares {self.labels} labels, counted from 0"
+                    raise LineError(at, f"label {label:.0f}, but {declared}")
             for at, token in fields:
                 index, _ = _pair(token, at)
                 self._check_index(index, at)
@@ -168,15 +179,6 @@ class SparseFormat:
         except LineError as error:
             return error
         raise AssertionError("the line is not malformed")
-
-    def _check_label(self, label: float, at: int) -> None:
-        if self.labels is None:
-            return
-        if not is_index(np.array(label)):
-            raise not_listed(label, at)
-        if label >= self.labels:
-            declared = f"the header declares {self.labels} labels, counted from 0"
-            raise LineError(at, f"label {label:.0f}, but {declared}")
 
     def _check_index(self, index: int, at: int) -> None:
         if index < self.lowest:
@@ -233,27 +235,9 @@ def _tokens(content: str) -> tuple[list[Token], list[Token]]:
     return labels, fields
 
 
-def label_at(content: bytes, number: int) -> int:
-    """The position of a label in a line, from 0; 0 if the line has fewer labels."""
-    labels, _ = _tokens(_strip_comments(content).decode("ascii", "replace"))
-    return labels[number].at if number < len(labels) else 0
-
-
-def label_text(content: bytes) -> str:
-    """The label of a line that has one, as written, without a plus sign."""
-    labels, _ = _tokens(_strip_comments(content).decode("ascii", "replace"))
-    return labels[0].text.lstrip("+")
-
-
-def _parse_line(content: str, labels: list[float], indices: list[int], values: list[float]) -> None:
-    """Append the contents of a line; LineError, without a column, if it violates the grammar."""
-    fields = content.replace(", ", ",").split()
-    if fields and ":" not in fields[0]:
-        labels.extend(map(number, fields.pop(0).split(",")))
-    for field in fields:
-        index, value = _pair(field)
-        indices.append(index)
-        values.append(value)
+def labels_in(content: bytes) -> list[Token]:
+    """The labels of a line of libsvm text."""
+    return _tokens(_strip_comments(content).decode("ascii", "replace"))[0]
 
 
 def _pair(field: str, at: int = 0) -> tuple[int, float]:
