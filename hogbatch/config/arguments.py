@@ -26,22 +26,17 @@ def add_flags(
         if members:
             groups[group] = parser.add_argument_group(group.value)
         for name in members:
-            _add_flag(groups[group], name)
+            settings: dict[str, Any] = {"help": _help(name), "default": argparse.SUPPRESS}
+            if FLAGS[name].value_type is BOOLEAN:
+                settings["action"] = argparse.BooleanOptionalAction
+            else:
+                settings["metavar"] = FLAGS[name].metavar
+            short = ["-q"] if name == "quiet" else []
+            written = (*short, f"--{dashed(name)}")
+            if name == "data":
+                written, settings["nargs"] = (name,), "?"
+            groups[group].add_argument(*written, **settings)
     return groups
-
-
-def _add_flag(group: ArgumentGroup, name: str) -> None:
-    described = FLAGS[name]
-    settings: dict[str, Any] = {"help": _help(name), "default": argparse.SUPPRESS}
-    if described.value_type is BOOLEAN:
-        settings["action"] = argparse.BooleanOptionalAction
-    else:
-        settings["metavar"] = described.metavar
-    short = ["-q"] if name == "quiet" else []
-    if name == "data":
-        group.add_argument(name, nargs="?", **settings)
-    else:
-        group.add_argument(*short, f"--{dashed(name)}", **settings)
 
 
 def _help(name: str) -> str:

@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data.scale import Scaler
 from hogbatch.data.table.columns import MISSING, NO_VALUE, CategoryColumn
-from hogbatch.data.table.encoders import (
-    CYCLES,
-    MAX_VALUES,
-    CategoryEncoder,
-    DateEncoder,
-    TextEncoder,
-)
+from hogbatch.data.table.encoders import CYCLES, MAX_VALUES, CategoryEncoder, DateEncoder
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.numeric import BOUND
 from hogbatch.data.table.sequences import FIRST, PADDING, PATTERNS, UNKNOWN, SequenceEncoder
@@ -73,7 +67,11 @@ def add_columns(graph: Graph, table: TableEncoding) -> Operands:
     if table.sequence is not None:
         return _add_sequence(graph, table.columns[0].name, table.sequence)
     columns = [(own, features.start) for own, features in table.features_by_column()]
-    if hashed := [own.name for own, _ in columns if _is_hashed(own.encoder)]:
+    if hashed := [
+        own.name
+        for own, _ in columns
+        if own.encoder.kind == "text" or getattr(own.encoder, "hashed", False)
+    ]:
         raise UsageError(
             f"the columns {', '.join(map(quoted, hashed))} cannot be exported, because texts, and "
             f"categories with more than {MAX_VALUES:,} values, are hashed; train a model without "
@@ -114,12 +112,6 @@ def _add_sequence(graph: Graph, name: str, encoder: SequenceEncoder) -> Operands
     ids = {"": PADDING} | {value: n for n, value in enumerate(encoder.values, FIRST)}
     found = graph.add("LabelEncoder", cells, table=ids, default=UNKNOWN)
     return Operands(graph.cast(found, np.float32), np.arange(encoder.width))
-
-
-def _is_hashed(encoder: Any) -> bool:
-    return isinstance(encoder, TextEncoder) or (
-        isinstance(encoder, CategoryEncoder) and encoder.hashed
-    )
 
 
 def _encoded_numbers(

@@ -202,10 +202,7 @@ def expect_memory(parts: Parts, purpose: str) -> None:
 def describe(parts: Parts) -> str:
     """Name the large parts, the largest first: "model 6.4 GB, optimizer state 6.4 GB"."""
     minimum = MIN_SHOWN * total(parts)
-    large = sorted(
-        ((name, size) for name, size in parts.items() if size >= minimum and size),
-        key=lambda part: -part[1],
-    )
+    large = [each for each in Counter(parts).most_common() if each[1] >= minimum and each[1]]
     return ", ".join(f"{name} {byte_size(size)}" for name, size in large)
 
 
