@@ -37,7 +37,6 @@ from hogbatch.data.readers import read_as
 from hogbatch.data.scale import Scaler, fit, scaled
 from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
-from hogbatch.data.table.columns import Table
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import ColumnSummary, Inspected
 from hogbatch.data.table.means import MeanLabels, Values, targets_of, with_means
@@ -182,9 +181,8 @@ def prepare(
     the shape of a row from that in the file; the channels are then scaled instead of the features.
     """
     shape = () if shape_of_rows is None else shape_of_rows(raw.shape)
-    kind, given = None, encoding is not None or isinstance(scale, Fitted)
-    if isinstance(scale, Fitted):
-        encoding = scale.labels
+    encoding = scale.labels if isinstance(scale, Fitted) else encoding
+    kind, transform = None, label_transform if encoding is None else "none"
     if encoding is None:
         encoding = infer_encoding(raw, loss)
         kind = explain(raw, encoding) if loss == "auto" else None
@@ -198,25 +196,18 @@ def prepare(
     if class_weight is not None:
         of_class = weights_of_classes(class_weight, encoding, labels, raw.weights, training)
     labels = weighted(labels, raw.weights, of_class, training)
-    transform = "none" if given else label_transform
-    rows = _LabelledRows(raw, held_out, parts, encoding, labels, of_class, kind, by_group)
+    known = raw, held_out, parts, encoding, labels, of_class, kind, by_group
+    rows = _LabelledRows(*known, shape, loss, transform)
     if raw.table is None:
-        features = _scale(raw, parts, scale, drop_constant, shape[-1] if shape else None)
-        return rows.with_features(features, shape, loss, transform)
+        return rows.scaled(scale, drop_constant)
     assert isinstance(scale, str)
     cells, count = raw.table.table, raw.rows if training is None else len(training)
     setting = raw.table.sequence or _table_scale(scale, raw.table, encoding, count, linear=linear)
     table = TableEncoding.fit(raw.table, training, setting, drop_constant=drop_constant)
     targets = targets_of(labels, encoding, training) if category_means == "auto" else None
-
-    def encoded(table: TableEncoding) -> LoadedData:
-        features = _encode_table(cells, parts, table, targets)
-        own = (1, features.width, 1) if table.sequence else shape
-        return rows.with_features(features, own, loss, transform)
-
-    data = encoded(table)
+    data = rows.encoded(table, targets)
     more = table.with_values(cells, training) if scale == "auto" and not linear else None
-    return data if more is None else replace(data, with_values=encoded(more))
+    return data if more is None else replace(data, with_values=rows.encoded(more, targets))
 
 
 @dataclass(frozen=True)
@@ -231,10 +222,34 @@ class _LabelledRows:
     of_class: NDArray[np.float64] | None  # weights
     kind: str | None  # of labels, and
     by_group: str | None  # how rows are split, for the user
+    shape: Shape  # of a row, () without a backbone; like the next two, as in `prepare`
+    loss: str
+    label_transform: str
 
-    def with_features(
-        self, features: Features, shape: Shape, loss: str, label_transform: str
-    ) -> LoadedData:
+    def scaled(self, setting: str | Fitted, drop_constant: bool) -> LoadedData:
+        """The sets scaled with statistics of the training rows, or of earlier rows."""
+        require_memory_for_copy(self.raw.inputs)
+        table, note, channels = None, None, self.shape[-1] if self.shape else None
+        if isinstance(setting, Fitted):
+            scaler, table = setting.scaler, setting.table
+        else:
+            given = setting, self.raw.inputs, self.raw.features, self.parts["train"]
+            scaler, note = fit(*given, drop_constant=drop_constant, channels=channels)
+        sets = {name: scaled(self.raw.inputs, scaler, rows) for name, rows in self.parts.items()}
+        return self._with_features(Features(sets, self.raw.features, scaler, table, note))
+
+    def encoded(self, encoding: TableEncoding, targets: NDArray[np.float64] | None) -> LoadedData:
+        """The sets with the columns of the table encoded; `targets`: see `targets_of`."""
+        assert self.raw.table is not None
+        table, values = encoding.select(self.raw.table.table), dict[SetName, Values]()
+        if targets is not None:
+            encoding, values = with_means(encoding, table, self.parts, targets)
+        sets = {name: encoding.transform(table, rows) for name, rows in self.parts.items()}
+        if values:
+            MeanLabels.of(encoding).put_for_training(sets["train"], values["train"])
+        return self._with_features(Features(sets, encoding.features, None, encoding, None, values))
+
+    def _with_features(self, features: Features) -> LoadedData:
         """The sets with these features, and those that are held out."""
         raw, encoding, training = self.raw, self.encoding, self.parts["train"]
         sets = {
@@ -269,52 +284,25 @@ class _LabelledRows:
             summaries=summaries,
             validation_drawn="validation" in self.parts and raw.groups is None,
             values=features.values,
-            input_shape=shape,
+            input_shape=(1, features.width, 1) if raw.table and raw.table.sequence else self.shape,
             groups=None if raw.groups is None else raw.groups.of_rows(training),
         )
-        return _transformed(data, raw, others, self.parts, loss, label_transform)
+        return self._transformed(data, others)
 
-
-def _transformed(
-    data: LoadedData,
-    raw: RawSet,
-    others: Mapping[SetName, RawSet],
-    parts: SplitRows,
-    loss: str,
-    label_transform: str,
-) -> LoadedData:
-    """`data` with logarithms of the labels as targets, or with such rows beside its own."""
-    known = data.encoding, raw, others.values(), parts["train"]
-    encoding = log_labels.encoding(label_transform, loss, *known)
-    if encoding is None:
-        return data
-    labels, sets = encode(raw, encoding), dict[SetName, Examples]()
-    for name, rows in data.sets.items():
-        held_out = encode(others[name], encoding) if name in others else None
-        values = (held_out or take(labels, parts[name], encoding.targets)).values
-        sets[name] = replace(rows, labels=rows.labels._replace(values=values))
-    fingerprint = _fingerprint(sets, encoding, data.table)
-    found = replace(data, sets=sets, encoding=encoding, fingerprint=fingerprint)
-    return found if label_transform == "log1p" else replace(data, in_logs=found)
-
-
-def _scale(
-    raw: RawSet,
-    parts: SplitRows,
-    setting: str | Fitted,
-    drop_constant: bool,
-    channels: int | None,
-) -> Features:
-    """Scale features with statistics of the training rows, or of earlier rows."""
-    require_memory_for_copy(raw.inputs)
-    table, note, training = None, None, parts["train"]
-    if isinstance(setting, Fitted):
-        scaler, table = setting.scaler, setting.table
-    else:
-        given = setting, raw.inputs, raw.features, training
-        scaler, note = fit(*given, drop_constant=drop_constant, channels=channels)
-    sets = {name: scaled(raw.inputs, scaler, rows) for name, rows in parts.items()}
-    return Features(sets, raw.features, scaler, table, note)
+    def _transformed(self, data: LoadedData, others: Mapping[SetName, RawSet]) -> LoadedData:
+        """`data` with logarithms of the labels as targets, or with such rows beside its own."""
+        known = self.encoding, self.raw, others.values(), self.parts["train"]
+        encoding = log_labels.encoding(self.label_transform, self.loss, *known)
+        if encoding is None:
+            return data
+        labels, sets = encode(self.raw, encoding), dict[SetName, Examples]()
+        for name, rows in data.sets.items():
+            held_out = encode(others[name], encoding) if name in others else None
+            values = (held_out or take(labels, self.parts[name], encoding.targets)).values
+            sets[name] = replace(rows, labels=rows.labels._replace(values=values))
+        fingerprint = _fingerprint(sets, encoding, data.table)
+        found = replace(data, sets=sets, encoding=encoding, fingerprint=fingerprint)
+        return found if self.label_transform == "log1p" else replace(data, in_logs=found)
 
 
 def _table_scale(
@@ -326,20 +314,6 @@ def _table_scale(
     pieces = PIECES * sum(kind == "number" for kind in table.kinds.values())
     suits = encoding.kind in NUMBERS and not linear and rows >= PIECES_ROWS
     return "ple" if suits and pieces <= min(MAX_PIECES, MAX_PIECE_CELLS // rows) else "standard"
-
-
-def _encode_table(
-    table: Table, parts: SplitRows, encoding: TableEncoding, targets: NDArray[np.float64] | None
-) -> Features:
-    """Encode the columns of a table; `targets`: see `targets_of`."""
-    table = encoding.select(table)
-    values = dict[SetName, Values]()
-    if targets is not None:
-        encoding, values = with_means(encoding, table, parts, targets)
-    sets = {name: encoding.transform(table, rows) for name, rows in parts.items()}
-    if values:
-        MeanLabels.of(encoding).put_for_training(sets["train"], values["train"])
-    return Features(sets, encoding.features, None, encoding, None, values)
 
 
 def _summaries(raw: RawSet, encoding: TableEncoding | None) -> tuple[ColumnSummary, ...]:
