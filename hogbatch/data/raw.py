@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -115,6 +117,13 @@ def named_labels(values: NDArray[Any]) -> tuple[NDArray[np.float64], LabelNames]
     """The `labels` and `label_names` of text or boolean values[N]; the names are sorted."""
     names, labels = np.unique(values, return_inverse=True)
     return labels.astype(np.float64), tuple(names.tolist())
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell or a label is None, NaN, NaT or pandas.NA."""
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(cell, Real | Decimal | np.generic) and bool(cell != cell)
 
 
 def unlabelled(labels: NDArray[Any]) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ from hogbatch.data.raw import (
     LabelLists,
     LabelNames,
     are_exact,
+    is_missing,
     named_labels,
 )
 from hogbatch.errors import UsageError
@@ -125,13 +126,7 @@ def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
         return missing
     if labels.dtype.kind not in "OT":
         return np.zeros(len(labels), np.bool_)
-    return np.array([_is_missing(each) for each in labels.tolist()], np.bool_)
-
-
-def _is_missing(label: Any) -> bool:
-    if label is None or type(label).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(label, Real) and bool(label != label)
+    return np.array([is_missing(each) for each in labels.tolist()], np.bool_)
 
 
 def _of_one_kind(labels: NDArray[Any], rows: NDArray[np.int64], name: str) -> NDArray[Any]:

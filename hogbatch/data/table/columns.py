@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.columns import TableForm
+from hogbatch.data.raw import is_missing
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import digits
 
@@ -101,9 +102,7 @@ class CategoryColumn:
         places: dict[Any, int] = {}
         codes = np.fromiter(
             (
-                NO_VALUE
-                if cell is None or (cell != cell) is not False  # NaN, NaT and pandas.NA
-                else places.setdefault(cell, len(places))
+                NO_VALUE if is_missing(cell) else places.setdefault(cell, len(places))
                 for cell in cells
             ),
             np.int32,

@@ -242,3 +242,8 @@ def test_cells_are_the_same_however_they_are_given(rows):
             else:
                 np.testing.assert_array_equal(found.values, column.values)
                 assert (found.boolean, found.whole) == (column.boolean, column.whole)
+
+
+def test_numbers_of_numpy_among_text_are_not_missing():
+    given = [np.float64(1.5), "x", np.int64(2), np.float64("nan")]
+    assert cells(given) == ["1.5", "x", "2", None]
