@@ -15,12 +15,7 @@ from hogbatch.config.backbone import Backbone, Embedding, show_shape
 from hogbatch.config.layers import Shape
 from hogbatch.data import csr, frames
 from hogbatch.data.batch import Inputs, RawInputs, count, csr_inputs, dense_inputs, raw_inputs
-from hogbatch.data.raw import (
-    MAX_INDEX,
-    MAX_WHOLE,
-    RawSet,
-    are_exact,
-)
+from hogbatch.data.raw import MAX_INDEX, MAX_WHOLE, RawSet, are_exact
 from hogbatch.data.row_labels import RowLabels, labels_of
 from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.data.weights import used_rows

@@ -23,14 +23,7 @@ from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.given import encode
 from hogbatch.errors import UsageError
 from hogbatch.kernels.backbone import backbone_of
-from hogbatch.kernels.blocks import (
-    OUTPUTS,
-    LayerWeights,
-    ScoreSummary,
-    between,
-    blocks,
-    hidden,
-)
+from hogbatch.kernels.blocks import OUTPUTS, LayerWeights, ScoreSummary, between, blocks, hidden
 from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED, Floats
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.budget import require

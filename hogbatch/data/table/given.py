@@ -13,12 +13,7 @@ from hogbatch.data.frames import table_of
 from hogbatch.data.memory import is_sparse, labelled_set, numbers_of, raw_set
 from hogbatch.data.raw import Columns, RawSet, unlabelled
 from hogbatch.data.row_labels import RowLabels, labels_of
-from hogbatch.data.table.columns import (
-    NO_VALUE,
-    CategoryColumn,
-    Column,
-    NumberColumn,
-)
+from hogbatch.data.table.columns import NO_VALUE, CategoryColumn, Column, NumberColumn
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import TableOptions, inspect, requested
 from hogbatch.data.weights import used_rows

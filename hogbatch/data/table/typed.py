@@ -16,13 +16,7 @@ from hogbatch.data.table.columns import (
     to_texts,
 )
 from hogbatch.data.table.dates import ISO, format_of, seconds_in
-from hogbatch.data.table.written import (
-    MOSTLY,
-    Reading,
-    are_one_measure,
-    reading_of,
-    usual_mark,
-)
+from hogbatch.data.table.written import MOSTLY, Reading, are_one_measure, reading_of, usual_mark
 from hogbatch.data.text import FLOAT32_LIMIT
 from hogbatch.machine.printable import quoted
 
