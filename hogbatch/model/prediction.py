@@ -58,13 +58,9 @@ def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
     raw = _rows(model, data, labels=True)
     expect_labels(raw, model.columns)
     labels = weighted(encode(raw, model.encoding), raw.weights, None, None)
-    if isinstance(model.loss, OfNumbers):
-        numbers, scores = number_labels(raw, "the training data has"), model.scores(raw.inputs)
-        expect_finite_scores(np.isfinite(scores).all(axis=1))
-        known = model.loss, model.encoding
-        loss, scored = score_numbers(*known, scores, numbers, labels.weights)
-    else:
-        loss, scored = _score_labels(model, raw.inputs, labels)
+    of_numbers = isinstance(model.loss, OfNumbers)
+    numbers = number_labels(raw, "the training data has") if of_numbers else None
+    loss, scored = _score(model, raw.inputs, labels, numbers)
     measured = measure(scored)
     measured.pop("log_loss", None)  # models that have it are trained on it: it is the loss
     return {"rows": raw.rows, "loss": loss, **measured}
@@ -78,13 +74,7 @@ def evaluate_rows(model: Model, rows: Examples) -> dict[str, float]:
 
 def score_rows(model: Model, rows: Examples) -> tuple[float, Scored]:
     """The loss of a model on `rows` that are scaled and encoded for it, and their scores."""
-    labels, plain = rows.labels, model.plain
-    if isinstance(model.loss, OfNumbers):
-        scores = plain.scores(rows.inputs)
-        expect_finite_scores(np.isfinite(scores).all(axis=1))
-        true = model.encoding.numbers_of(labels.values.reshape(-1, scores.shape[1]))
-        return score_numbers(model.loss, model.encoding, scores, true, labels.weights)
-    return _score_labels(plain, rows.inputs, labels)
+    return _score(model.plain, rows.inputs, rows.labels)
 
 
 def score_numbers(
@@ -115,27 +105,32 @@ def score_numbers(
     return loss.in_units(mean, {}, encoding.unit).loss, Scored(loss, true, predicted)
 
 
-def _score_labels(model: Model, inputs: RawInputs, labels: Labels) -> tuple[float, Scored]:
-    """The loss of a model of classes or lists of labels, and scores or the best columns."""
-    if not keeps_all_scores(count(inputs), model.network.outputs):
-        return _from_best(model, inputs, labels)
+def _score(
+    model: Model, inputs: RawInputs, labels: Labels, numbers: NDArray[Any] | None = None
+) -> tuple[float, Scored]:
+    """The loss of a model, and scores, or the best columns if scores are too many to be kept.
+
+    `numbers`, if given, are the labels in float64, of a model of numbers.
+    """
+    numeric = isinstance(model.loss, OfNumbers)
+    if not numeric and not keeps_all_scores(count(inputs), model.network.outputs):
+        lists = label_lists(labels)
+        k = min(max(CUTOFFS), model.network.outputs)
+        summaries = model.summaries(inputs, k, model.loss.kind, (lists.indptr, lists.indices))
+        parts = [(part.columns, part.losses()) for part in summaries]
+        best, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
+        scored = Scored(model.loss, labels, None, best, frequencies=model.frequencies)
+        return scored.mean(losses), scored
     scores, totals, rows = model.scores(inputs), np.zeros(TOTALS), np.arange(count(inputs))
     expect_finite_scores(np.isfinite(scores).all(axis=1))
+    if isinstance(model.loss, OfNumbers):
+        if numbers is None:
+            numbers = model.encoding.numbers_of(labels.values.reshape(scores.shape))
+        return score_numbers(model.loss, model.encoding, scores, numbers, labels.weights)
     exact: Any = scores.astype(np.float64)
     NUMPY_KERNELS.loss_and_metrics(model.loss.kind, labels, rows, scores.shape[1], exact, totals)
     scored = Scored(model.loss, labels, scores, None, model.frequencies, model.threshold)
     return float(totals[LOSS] / (len(rows) + totals[EXTRA_WEIGHT])), scored
-
-
-def _from_best(model: Model, inputs: RawInputs, labels: Labels) -> tuple[float, Scored]:
-    """The same from summaries of the scores, which are too many to be kept."""
-    lists = label_lists(labels)
-    k = min(max(CUTOFFS), model.network.outputs)
-    summaries = model.summaries(inputs, k, model.loss.kind, (lists.indptr, lists.indices))
-    parts = [(part.columns, part.losses()) for part in summaries]
-    best, losses = (np.concatenate(each) for each in zip(*parts, strict=True))
-    scored = Scored(model.loss, labels, None, best, frequencies=model.frequencies)
-    return scored.mean(losses), scored
 
 
 def predict_file(
@@ -163,7 +158,7 @@ def predict_file(
         found = model.top_proba(inputs, top, approximate=approximate)
         return _xmc_lines(model.network.outputs, *found)
     if top is not None:
-        columns = [_best(model, top, approximate, label_text if table else _cell)]
+        columns = [_best(model, top, approximate, label_text if table else _label)]
     else:
         columns = _columns(model, proba, table)
     pieces = _pieces(model, data, lambda none: [each.cells(none) for each in columns])
@@ -174,11 +169,11 @@ def predict_file(
         for part in _parts(piece, 1 if labels else model.network.outputs)
         for cells in zip(*(each.cells(part) for each in columns), strict=True)
     )
-    if not table:
-        return map((" " if top is None else ",").join, rows)
+    if top is None and not table:
+        return map(" ".join, rows)
     writer = csv.writer(SimpleNamespace(write=lambda line: line[:-2]))  # its lines end in \r\n
-    header = [name for each in columns for name in each.names]
-    return map(writer.writerow, itertools.chain([header], rows))
+    header = [[name for each in columns for name in each.names]] if table else []
+    return map(writer.writerow, itertools.chain(header, rows))
 
 
 class PredictedColumns(NamedTuple):
@@ -276,12 +271,6 @@ def _options(model: Model, data: DataFile, *, labels: bool) -> ReadOptions:
 
 def _label(value: Any) -> str:
     return printable(label_text(value))
-
-
-def _cell(value: Any) -> str:
-    """A label in a line of labels separated by commas, quoted as in CSV if it has one."""
-    text = _label(value)
-    return '"' + text.replace('"', '""') + '"' if "," in text or '"' in text else text
 
 
 def _chosen(row: Any) -> str:
