@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from hogbatch.config.losses import LARGEST_LOG, OfNumbers
 from hogbatch.errors import UsageError
 from hogbatch.export.columns import Operands, add_columns, add_matrix
 from hogbatch.export.graph import Graph
-from hogbatch.kernels.blocks import LayerWeights
 from hogbatch.kernels.contract import (
     ACTIVATIONS as KINDS,
     RELU,
@@ -149,27 +148,20 @@ LAYERS: Final[dict[type, Callable[..., str]]] = {
 
 
 def _scores(graph: Graph, operands: Operands, layers: Layers) -> str:
-    """The scores [N, C] of one member."""
-    scores = _first(graph, operands, layers[0])
+    """The scores [N, C] of one member; a chosen feature is a row of weights, not one-hot."""
+    first, scores = layers[0], cast(Any, layers[0].bias)
+    if operands.dense is not None:
+        scores = graph.add("Gemm", operands.dense, first.weights[operands.features], scores)
+    if operands.chosen is not None:
+        rows = np.einsum("lkw,lk->lw", first.weights[operands.choices], operands.values)
+        chosen = graph.add("Gather", rows, operands.chosen, axis=0)
+        scores = graph.add("Add", graph.add("ReduceSum", chosen, [1], keepdims=0), scores)
     for below, layer in pairwise(layers):
         operator, attributes = ACTIVATIONS[below.activation]
         active = graph.add(operator, scores, **attributes)
         weights = layer.weights.T if layer.output_major else layer.weights
         scores = graph.add("Gemm", active, weights, layer.bias)
-    return scores
-
-
-def _first(graph: Graph, operands: Operands, layer: LayerWeights) -> str:
-    """The first layer; a chosen feature is a row of weights, so no category is one-hot."""
-    result: Any = layer.bias
-    if operands.dense is not None:
-        result = graph.add("Gemm", operands.dense, layer.weights[operands.features], result)
-    if operands.chosen is not None:
-        rows = np.einsum("lkw,lk->lw", layer.weights[operands.choices], operands.values)
-        chosen = graph.add("Gather", rows, operands.chosen, axis=0)
-        result = graph.add("Add", graph.add("ReduceSum", chosen, [1], keepdims=0), result)
-    assert isinstance(result, str)
-    return result
+    return str(scores)
 
 
 def _mean_scores(graph: Graph, model: Model, members: list[str]) -> str:
