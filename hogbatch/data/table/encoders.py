@@ -275,8 +275,10 @@ class TextEncoder(StoredByField):
         idf = 1 + np.log((1 + len(rows)) / (1 + counts[buckets]))
         return cls(buckets.astype(np.int32), idf.astype(np.float32))
 
-    def weigh(self, terms: Terms, rows: int) -> tuple[NDArray[np.int64], Block]:
-        """The row and, as a block of one column, feature and value of each known term."""
+    def weigh(
+        self, terms: Terms, rows: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        """The row, the feature and the value of each known term."""
         features = np.full(BUCKETS, -1, np.int32)
         features[self.buckets] = np.arange(len(self.buckets))
         own = features[terms.buckets]
@@ -284,8 +286,7 @@ class TextEncoder(StoredByField):
         row, own = terms.rows[known], own[known]
         values = (1 + np.log(terms.counts[known])) * self.idf[own]
         norms = np.sqrt(np.bincount(row, values**2, rows))
-        values = (values / norms[row]).astype(np.float32)
-        return row, Block(own[:, np.newaxis], values[:, np.newaxis])
+        return row, own, (values / norms[row]).astype(np.float32)
 
 
 ColumnEncoder: TypeAlias = NumericEncoder | DateEncoder | CategoryEncoder | SequenceEncoder

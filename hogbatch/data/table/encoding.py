@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.data import csr
 from hogbatch.data.batch import Inputs, csr_inputs, dense_inputs
 from hogbatch.data.columns import TableForm, find_features
 from hogbatch.data.order import RowNumbers
@@ -139,7 +140,7 @@ class TableEncoding:
     def sparse(self) -> bool:
         """Whether rows are in CSR form: always with texts, else if most features are 0."""
         stored = sum(column.encoder.stored for column in self.columns)
-        return bool(self.texts) or self.features - self._added > MAX_EMPTY * stored
+        return self.texts or self.features - self._added > MAX_EMPTY * stored
 
     @property
     def _added(self) -> int:
@@ -154,9 +155,9 @@ class TableEncoding:
         return encoder if isinstance(encoder, SequenceEncoder) else None
 
     @cached_property
-    def texts(self) -> list[int]:
-        """The columns of text, numbered from 0 in `columns`."""
-        return [n for n, each in enumerate(self.columns) if isinstance(each.encoder, TextEncoder)]
+    def texts(self) -> bool:
+        """Whether any column is text."""
+        return any(isinstance(each.encoder, TextEncoder) for each in self.columns)
 
     @classmethod
     def fit(
@@ -314,44 +315,29 @@ class TableEncoding:
 
     def _with_texts(self, plain: Inputs, table: Table, rows: RowNumbers) -> Inputs:
         """Add the words of texts behind the other features of each row."""
-        parts, counts = [(plain.indices, plain.values)], [np.diff(plain.indptr)]
-        owners = [np.repeat(np.arange(len(rows)), counts[0])]
-        for n in self.texts:
-            encoder = self.columns[n].encoder
-            assert isinstance(encoder, TextEncoder)
-            first = sum(column.encoder.width for column in self.columns[:n])
-            start = 0
-            column = table.columns[n]
+        parts = [(csr.rows_of(plain.indptr), plain.indices, plain.values)]
+        for n, (own, features) in enumerate(self.features_by_column()):
+            if not isinstance(own.encoder, TextEncoder):
+                continue
+            column, start = table.columns[n], 0
             assert isinstance(column, TextColumn)
             for count, found in terms(column, rows):
-                owner, block = encoder.weigh(found, count)
-                parts.append((block.features[:, 0] + np.int32(first), block.values[:, 0]))
-                owners.append(owner + start)
+                owner, words, values = own.encoder.weigh(found, count)
+                parts.append((owner + start, words + np.int32(features.start), values))
                 start += count
-        owner = np.concatenate(owners)
+        owner, indices, values = (np.concatenate(each) for each in zip(*parts, strict=True))
         order = np.argsort(owner, kind="stable")
-        indptr = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(rows)))))
-        indices = np.concatenate([indices for indices, _ in parts]).astype(np.int32, copy=False)
-        return csr_inputs(indptr, indices[order], np.concatenate([v for _, v in parts])[order])
+        indptr = np.searchsorted(owner[order], np.arange(len(rows) + 1))
+        return csr_inputs(indptr, indices[order], values[order])
 
     def description(self) -> dict[str, Any]:
         """The scalars, as JSON."""
         first, *more = self.labels
-        return asdict(
-            Description(
-                self.width,
-                first.position,
-                self.named,
-                first.name,
-                first.kind,
-                tuple(column.encoder.kind for column in self.columns),
-                tuple(column.position for column in self.columns),
-                tuple(column.form for column in self.columns),
-                first.form,
-                first.words,
-                tuple(more),
-            )
-        )
+        used = ((own.encoder.kind, own.position, own.form) for own in self.columns)
+        kinds, positions, forms = zip(*used, strict=True)
+        table = self.width, first.position, self.named, first.name, first.kind
+        label = first.form, first.words, tuple(more)
+        return asdict(Description(*table, kinds, positions, forms, *label))
 
     def arrays(self) -> Arrays:
         """All arrays by name. One is JSON: names and scalars, of which there may be many."""

@@ -42,20 +42,16 @@ def terms(texts: TextColumn, rows: RowNumbers) -> Iterator[tuple[int, Terms]]:
     while start < len(rows):
         before = ends[start - 1] if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + BLOCK_BYTES, side="right")))
-        yield stop - start, _terms(texts, rows[start:stop])
+        indptr, positions = csr.positions(texts.indptr, rows[start:stop])
+        row, words = _words(texts.characters[positions], indptr)
+        pairs = row[1:] == row[:-1]
+        both = _mix(words[:-1][pairs] * np.uint64(PAIR) + words[1:][pairs])
+        hashes = np.concatenate([_mix(words), both])
+        keys = np.concatenate([row, row[1:][pairs]]) << BUCKET_BITS
+        keys |= (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+        distinct, counts = np.unique(keys, return_counts=True)
+        yield stop - start, Terms(distinct >> BUCKET_BITS, distinct & (BUCKETS - 1), counts)
         start = stop
-
-
-def _terms(texts: TextColumn, rows: RowNumbers) -> Terms:
-    indptr, positions = csr.positions(texts.indptr, rows)
-    row, words = _words(texts.characters[positions], indptr)
-    pairs = row[1:] == row[:-1]
-    both = _mix(words[:-1][pairs] * np.uint64(PAIR) + words[1:][pairs])
-    hashes = np.concatenate([_mix(words), both])
-    keys = np.concatenate([row, row[1:][pairs]]) << BUCKET_BITS
-    keys |= (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
-    distinct, counts = np.unique(keys, return_counts=True)
-    return Terms(distinct >> BUCKET_BITS, distinct & (BUCKETS - 1), counts)
 
 
 def _words(

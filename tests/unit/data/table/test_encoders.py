@@ -214,8 +214,8 @@ def test_texts_are_tf_idf_of_words_and_pairs():
     assert encoder.width == 6  # red, cat, dog, red cat, red dog, red red
     stored = TextEncoder.from_description(encoder.description(), encoder.arrays(), "x")
     ((count, found),) = terms(column, np.arange(4))
-    rows, block = stored.weigh(found, count)
-    norms = np.bincount(rows, block.values[:, 0].astype(np.float64) ** 2, 4)
+    rows, _, values = stored.weigh(found, count)
+    norms = np.bincount(rows, values.astype(np.float64) ** 2, 4)
     np.testing.assert_allclose(norms, [1, 1, 1, 0], rtol=1e-6)  # fish is unknown
-    first = block.values[rows == 0, 0]
+    first = values[rows == 0]
     assert first.min() < first.max()  # red is in every row
