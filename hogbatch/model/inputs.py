@@ -1,14 +1,20 @@
 """Rows in the form in which a model computes their scores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hogbatch.data.batch import DoubleInputs, Inputs, Labels, RawInputs, multi_labels
+from hogbatch.data.batch import DoubleInputs, Inputs, Labels, RawInputs, dense_inputs, multi_labels
 from hogbatch.data.memory import numbers_of
 from hogbatch.errors import UsageError
+from hogbatch.kernels.backbone import backbone_of
+from hogbatch.kernels.contract import Floats
+from hogbatch.kernels.reference import NUMPY_KERNELS
+from hogbatch.model.network import Network
 from hogbatch.model.ranking import Lists
+
+Below = Callable[[Inputs], Inputs] | None  # computes the inputs of the dense layers
 
 
 def label_lists(labels: Labels) -> Labels:
@@ -42,3 +48,22 @@ def as_inputs(rows: Any, features: int, known: Sequence[str]) -> RawInputs:
             f"got {inputs.indices.min()} to {inputs.indices.max()}"
         )
     return inputs
+
+
+def inputs_of_dense_layers(network: Network, tensors: Mapping[str, Floats], dtype: Any) -> Below:
+    """Computes the inputs of the dense layers from scaled rows; None if these are the rows."""
+    if network.backbone is None:
+        return None
+    params = np.zeros(network.parameters, dtype)
+    for tensor in network.tensors():
+        if tensor.name.startswith("backbone."):
+            tensor.view(params)[:] = tensors[tensor.name]
+    placed = network.placed_backbone()
+
+    def outputs(part: Inputs) -> Inputs:
+        rows = len(part.dense)
+        layers = backbone_of(placed, NUMPY_KERNELS, np, dtype, rows)
+        layers.inputs(rows)[:] = part.dense
+        return dense_inputs(layers.forward(params, rows))
+
+    return outputs

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.layers import Shape
 from hogbatch.config.losses import LOSSES, Loss
-from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, count, dense_inputs
+from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, count
 from hogbatch.data.csr import to_csr
 from hogbatch.data.encode import Encoding
 from hogbatch.data.memory import expect_ids, expect_in_range, flat_rows
@@ -22,13 +22,11 @@ from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.given import encode
 from hogbatch.errors import UsageError
-from hogbatch.kernels.backbone import backbone_of
 from hogbatch.kernels.blocks import OUTPUTS, LayerWeights, ScoreSummary, between, blocks, hidden
 from hogbatch.kernels.contract import ACTIVATIONS, NORMALISED, Floats
-from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
-from hogbatch.model.inputs import as_inputs, slice_lists
+from hogbatch.model.inputs import Below, as_inputs, inputs_of_dense_layers, slice_lists
 from hogbatch.model.label_vectors import LabelVectors, NearestRows
 from hogbatch.model.metrics import Frequencies, log_odds
 from hogbatch.model.network import Network
@@ -37,7 +35,6 @@ from hogbatch.model.ranking import Lists, Ranking, Shortlist
 Layers = tuple[LayerWeights, ...]
 Blocks = Iterator[tuple[int, NDArray[Any]]]  # of scores of scaled rows, with their first column
 Scorers = tuple[Callable[[Inputs], Blocks], ...]  # of each member
-Below = Callable[[Inputs], Inputs] | None  # computes the inputs of the dense layers
 
 CHUNK: Final = 1 << 20  # floats of the widest intermediate result, 4 MiB
 MAX_PRODUCTS: Final = 1 << 24  # of rows with label vectors, 64 MiB
@@ -181,10 +178,9 @@ class Model:
         kind = self.loss.kind if self.loss.normalised else None
         found = self.summaries(inputs, k, kind, approximate=approximate)
         blocks = [(part.columns, part.probabilities()) for part in found]
-        columns = np.concatenate([*(each for each, _ in blocks), np.empty((0, k), np.int64)])
-        return columns, np.concatenate(
-            [*(each for _, each in blocks), np.empty((0, k), np.float32)]
-        )
+        blocks.append((np.empty((0, k), np.int64), np.empty((0, k), np.float32)))
+        columns, fractions = zip(*blocks, strict=True)
+        return np.concatenate(columns), np.concatenate(fractions)
 
     def summaries(
         self,
@@ -255,7 +251,11 @@ class Model:
     def _parts(self, rows: RawInputs, size: int | None = None) -> Iterator[tuple[int, Inputs]]:
         """Yield, part by part, of up to `size` rows, the first row and the scaled rows."""
         if size is None:
-            size = max(1, CHUNK // max(rows.dense.shape[1], *self._widths()))
+            *widths, last = (layer.width for layer in self.network.layers)
+            if self.network.backbone is not None:
+                widths += (each.values + each.patches for each in self.network.backbone.layers)
+            last = last * len(self.members) if self.others else min(last, OUTPUTS)
+            size = max(1, CHUNK // max(rows.dense.shape[1], *widths, last))
             if self.label_vectors is not None:
                 stored = 0 if self.nearest_rows is None else len(self.nearest_rows.indptr)
                 size = min(size, max(1, MAX_PRODUCTS // max(stored, self.network.outputs)))
@@ -307,13 +307,6 @@ class Model:
         require(size, purpose, "use fewer rows at a time, or only the best K (top)")
         return np.empty((rows, self.network.outputs), dtype)
 
-    def _widths(self) -> list[int]:
-        """The widths of the intermediate results."""
-        *below, last = (layer.width for layer in self.network.layers)
-        if self.network.backbone is not None:
-            below += (layer.values + layer.patches for layer in self.network.backbone.layers)
-        return [*below, last * len(self.members) if self.others else min(last, OUTPUTS)]
-
     def score_blocks(
         self, inputs: RawInputs, dtype: Any = np.float32
     ) -> Iterator[tuple[tuple[slice, slice], NDArray[Any]]]:
@@ -341,26 +334,9 @@ class Model:
         members = self.members
         if dtype != np.float32:
             members = tuple(tuple(each.astype(dtype) for each in layers) for layers in members)
-        below = (self._backbone(each, dtype) for each in (self.tensors, *self.others))
+        every = (self.tensors, *self.others)
+        below = (inputs_of_dense_layers(self.network, each, dtype) for each in every)
         return tuple(partial(_blocks, *each) for each in zip(members, below, strict=True))
-
-    def _backbone(self, tensors: dict[str, Floats], dtype: Any) -> Below:
-        """Computes the inputs of the dense layers from scaled rows; None if these are the rows."""
-        if self.network.backbone is None:
-            return None
-        params = np.zeros(self.network.parameters, dtype)
-        for tensor in self.network.tensors():
-            if tensor.name.startswith("backbone."):
-                tensor.view(params)[:] = tensors[tensor.name]
-        placed = self.network.placed_backbone()
-
-        def outputs(part: Inputs) -> Inputs:
-            rows = len(part.dense)
-            layers = backbone_of(placed, NUMPY_KERNELS, np, dtype, rows)
-            layers.inputs(rows)[:] = part.dense
-            return dense_inputs(layers.forward(params, rows))
-
-        return outputs
 
     @cached_property
     def _compiled(self) -> Scorers:
