@@ -103,14 +103,10 @@ def _content(model: Model) -> Iterator[bytes]:
     if model.table is not None:
         arrays |= {f"{TABLE}{name}": array for name, array in model.table.arrays().items()}
     if model.label_vectors is not None:
-        vectors = model.label_vectors._asdict()
-        arrays |= {f"{VECTORS}{name}": array for name, array in vectors.items()}
-    if model.nearest_rows is not None:
-        found = model.nearest_rows._asdict()
-        found |= {
-            f"vectors.{name}": array for name, array in found.pop("vectors")._asdict().items()
-        }
-        arrays |= {f"{ROWS}{name}": array for name, array in found.items()}
+        arrays |= {f"{VECTORS}{n}": each for n, each in model.label_vectors._asdict().items()}
+    if (near := model.nearest_rows) is not None:
+        arrays |= {f"{ROWS}indptr": near.indptr, f"{ROWS}labels": near.labels}
+        arrays |= {f"{ROWS}vectors.{n}": each for n, each in near.vectors._asdict().items()}
     arrays = in_file_order(arrays)
     description = Description(
         model.network.description(),
@@ -210,7 +206,9 @@ def _model(described: Any, arrays: Arrays) -> Model:
         _table(known.table, arrays, network.features),
         known.threshold,
         tuple(others),
-        _label_vectors(arrays, network) if known.label_vectors else None,
+        _vectors(arrays, VECTORS, network.features, network.outputs)
+        if known.label_vectors
+        else None,
         _nearest_rows(arrays, network, known.nearest_rows) if known.nearest_rows else None,
     )
 
@@ -249,16 +247,15 @@ def _frequencies(arrays: Arrays, rows: int | None, outputs: int) -> Frequencies 
     return Frequencies(rows, of_label)
 
 
-def _label_vectors(arrays: Arrays, network: Network) -> LabelVectors:
-    lists = _lists(arrays, VECTORS, network.features, network.outputs)
-    return LabelVectors(*lists, _expect(arrays, f"{VECTORS}values", np.float32, lists[1].shape))
+def _vectors(arrays: Arrays, start: str, features: int, vectors: int) -> LabelVectors:
+    lists = _lists(arrays, start, features, vectors)
+    return LabelVectors(*lists, _expect(arrays, f"{start}values", np.float32, lists[1].shape))
 
 
 def _nearest_rows(arrays: Arrays, network: Network, rows: int) -> NearestRows:
     expect("label_vectors.indptr" in arrays, "nearest rows: expected label vectors beside them")
-    lists = _lists(arrays, f"{ROWS}vectors.", network.features, rows)
-    values = _expect(arrays, f"{ROWS}vectors.values", np.float32, lists[1].shape)
-    return NearestRows(LabelVectors(*lists, values), *_lists(arrays, ROWS, rows, network.outputs))
+    vectors = _vectors(arrays, f"{ROWS}vectors.", network.features, rows)
+    return NearestRows(vectors, *_lists(arrays, ROWS, rows, network.outputs))
 
 
 def _lists(
