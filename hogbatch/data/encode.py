@@ -118,14 +118,10 @@ def infer_encoding(raw: RawSet, loss: str) -> Encoding:
     if loss != "auto" and loss not in LOSSES:
         raise UsageError(f"loss must be one of {', '.join(('auto', *CHOICES))}; got {loss!r}")
     expect_labelled(raw)
-    if loss == "auto":
-        return _auto(raw, loss)
-    accepted = encodings_for(loss)
-    lists = raw.labels is None and "multilabel" in accepted
-    return ENCODERS["multilabel" if lists else accepted[0]](raw, loss)
-
-
-def _auto(raw: RawSet, loss: str) -> Encoding:
+    if loss != "auto":
+        accepted = encodings_for(loss)
+        lists = raw.labels is None and "multilabel" in accepted
+        return ENCODERS["multilabel" if lists else accepted[0]](raw, loss)
     if raw.labels is None:
         return _multilabel(raw, loss)
     if raw.labels.ndim > 1:
@@ -254,7 +250,15 @@ def encode(raw: RawSet, encoding: Encoding) -> Labels:
     """
     expect_labelled(raw)
     if encoding.kind == "multilabel":
-        return _encode_lists(raw, encoding.outputs)
+        lists = label_lists(raw)
+        beyond = np.flatnonzero(lists.indices >= encoding.outputs)
+        if len(beyond):
+            raise DataError(
+                f"{raw.locate(csr.row_of(lists.indptr, beyond[0]))}: label "
+                f"{lists.indices[beyond[0]]} does not occur in the training data, whose labels are "
+                f"0 to {encoding.outputs - 1}"
+            )
+        return multi_labels(*lists)
     if encoding.kind in NUMBERS:
         numbers = number_labels if encoding.kind == "real" else amounts
         labels = numbers(raw, "the training data has")
@@ -297,18 +301,6 @@ def label_text(label: Any) -> str:
     if isinstance(label, str):
         return str(label)
     return str(bool(label)) if isinstance(label, bool | np.bool_) else digits(label)
-
-
-def _encode_lists(raw: RawSet, outputs: int) -> Labels:
-    lists = label_lists(raw)
-    beyond = np.flatnonzero(lists.indices >= outputs)
-    if len(beyond):
-        row = int(np.searchsorted(lists.indptr, beyond[0], side="right")) - 1
-        raise DataError(
-            f"{raw.locate(row)}: label {lists.indices[beyond[0]]} does not occur in the training "
-            f"data, whose labels are 0 to {outputs - 1}"
-        )
-    return multi_labels(*lists)
 
 
 def _single(raw: RawSet, subject: str) -> NDArray[Any]:

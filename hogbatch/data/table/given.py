@@ -46,7 +46,9 @@ def training_set(
     first, column = len(table.names), _label_column(labels, table.rows)
     for each in label_names or (getattr(y, "name", None),):
         columns = {**table.columns, len(table.names): column}
-        name = _label_name(each, table.names)
+        name = each if isinstance(each, str) and each else "y"
+        while name in table.names:  # it is that of a column
+            name += "_"
         table = replace(table, names=(*table.names, name), columns=columns)
     inspected = inspect(table, options, tuple(range(first, len(table.names))))
     if not inspected.kinds:
@@ -124,14 +126,6 @@ def _expect_features(got: int, encoding: TableEncoding, source: str) -> None:
 def _not_dropped(form: TableForm, options: TableOptions) -> list[int]:
     wanted = requested(form, options, ())
     return [n for n in range(len(form.names)) if wanted.get(n) != "drop"]
-
-
-def _label_name(own: Any, names: tuple[str, ...]) -> str:
-    """The name of the labels, if they have their `own`, that no column has."""
-    name = own if isinstance(own, str) and own else "y"
-    while name in names:
-        name += "_"
-    return name
 
 
 def _label_column(labels: RowLabels, rows: int) -> Column:
