@@ -7,15 +7,14 @@ send heartbeats.
 
 import math
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
 from hogbatch.errors import HogbatchError, ProtocolError, UsageError
 from hogbatch.jit import compiles
+from hogbatch.machine.pollable_queue import PollableQueue
 from hogbatch.model.network import Network
 from hogbatch.store.attach import AttachedSegments
 from hogbatch.store.dataset import EpochOrders, sets_of
@@ -66,10 +65,7 @@ class Session:
         self._end = end
         self._received = received
         self._engine = engine
-        self._outbox: queue.SimpleQueue[ToCoordinator] = queue.SimpleQueue()
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._leaving = False
-        self._failure: BaseException | None = None
+        self._outbox = PollableQueue[ToCoordinator | BaseException]()
         self._read_ahead: ReadAhead | None = None  # of rows on disk
         self._beat_s = BEAT_S
         self._beat_at = self._welcome_by = math.inf
@@ -85,7 +81,7 @@ class Session:
             coordinator = os.pidfd_open(pid)
         except ProcessLookupError:
             raise UsageError(f"the coordinator, process {pid}, has ended") from None
-        for fd in (self._wakeup, coordinator):
+        for fd in (self._outbox.fd, coordinator):
             self._end.watch(fd)
         hello = Hello(
             device="gpu" if self._engine.device == "gpu" else "cpu",
@@ -102,15 +98,22 @@ class Session:
                 return
 
     def _send_due(self) -> bool:
-        """Send results, and Goodbye or a Heartbeat when it is time; return True after Goodbye."""
-        leaving = self._leaving  # read first: results posted until then are sent before Goodbye
-        if failure := self._send_results():
-            raise failure
-        if leaving:
-            self._send(Goodbye())
-        elif time.monotonic() >= self._beat_at:
+        """Send what was posted, and a Heartbeat when it is time; return True after Goodbye.
+
+        Raises the error that ends the session, once Failed is sent.
+        """
+        for posted in self._outbox.taken():
+            if isinstance(posted, BaseException):
+                self._send(Failed(f"{type(posted).__name__}: {posted}"[:1000]))
+                raise posted
+            self._send(posted)
+            if isinstance(posted, Failed):
+                raise HogbatchError(posted.reason)
+            if isinstance(posted, Goodbye):
+                return True
+        if time.monotonic() >= self._beat_at:
             self._send(Heartbeat(compiling=compiles()))
-        return leaving
+        return False
 
     def _send(self, message: ToCoordinator) -> None:
         """Send a message. Any message shows that this worker is alive and delays the Heartbeat."""
@@ -139,8 +142,7 @@ class Session:
 
     def leave(self) -> None:
         """Request a Goodbye; may be called from a signal handler."""
-        self._leaving = True
-        os.eventfd_write(self._wakeup, 1)
+        self._outbox.put(Goodbye())
 
     def _prepare(self, welcome: Welcome) -> None:
         try:
@@ -149,28 +151,9 @@ class Session:
                 unmap_regularly(assignment.data)
                 rows = assignment.data, assignment.orders, assignment.train
                 self._read_ahead = ReadAhead(*rows)
-            self._post(self._engine.prepare(assignment, self._post))
+            self._outbox.put(self._engine.prepare(assignment, self._outbox.put))
         except BaseException as error:  # SystemExit too: the coordinator must be informed
-            self._post(error)
-
-    def _post(self, message: ToCoordinator | BaseException) -> None:
-        if isinstance(message, BaseException):
-            self._failure = message
-            message = Failed(f"{type(message).__name__}: {message}"[:1000])
-        self._outbox.put(message)
-        os.eventfd_write(self._wakeup, 1)
-
-    def _send_results(self) -> BaseException | None:
-        """Send the posted messages; return the error that ends the session, once Failed is sent."""
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._wakeup)
-        failure = None
-        while not self._outbox.empty():
-            message = self._outbox.get_nowait()
-            if isinstance(message, Failed):
-                failure = self._failure or HogbatchError(message.reason)
-            self._send(message)
-        return failure
+            self._outbox.put(error)
 
 
 def assign(received: AttachedSegments, welcome: Welcome) -> Assignment:

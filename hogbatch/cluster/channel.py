@@ -1,6 +1,5 @@
 """The servers of a run as the workers of its coordinator: messages, restarts, models."""
 
-import queue
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 from hogbatch.cluster.host import ModelArrays
 from hogbatch.cluster.servers import Cluster, ServerHandle
 from hogbatch.coordinator.adapters import ProcessAdapter
-from hogbatch.coordinator.background import Wakeup
 from hogbatch.errors import HogbatchError, UsageError
 from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
 from hogbatch.kernels.contract import NO_SCORES, RowScores
+from hogbatch.machine.pollable_queue import PollableQueue
 from hogbatch.run.launch.restarts import Restarts
 from hogbatch.wire.channel import CoordinatorChannel
 from hogbatch.wire.codec import encode
@@ -72,10 +71,9 @@ class ServersChannel(ProcessAdapter):
         the rows that servers evaluate.
         """
         self._cluster, self._router, self._start = cluster, router, start
-        self._reported: queue.SimpleQueue[tuple[str, ToCoordinator]] = queue.SimpleQueue()
+        self._reported = PollableQueue[tuple[str, ToCoordinator]]()
         self._scores, self._reader = scores.stored, ThreadPoolExecutor(1)
-        self._wakeup = Wakeup()
-        router.watch(self._wakeup.fd)
+        router.watch(self._reported.fd)
         self._places = [ServerPlace(number, f"server {number}") for number in range(cluster.size)]
         self._by_key: dict[str, ServerPlace] = {}
         self._numbers: dict[int, str] = {}  # as in Welcome → key
@@ -87,11 +85,7 @@ class ServersChannel(ProcessAdapter):
 
     def failed(self, key: str, reason: str) -> None:
         """Server `key` has failed or ended; may be called on any thread."""
-        self._report(key, Failed(reason[:MAX_REASON]))
-
-    def _report(self, key: str, message: ToCoordinator) -> None:
-        self._reported.put((key, message))
-        self._wakeup.set()
+        self._reported.put((key, Failed(reason[:MAX_REASON])))
 
     # The channel ------------------------------------------------------------------------------
 
@@ -102,7 +96,7 @@ class ServersChannel(ProcessAdapter):
         self._router.unwatch(fd)
 
     def wait(self, timeout_s: float) -> list[int]:
-        return self._router.wait(timeout_s if self._reported.empty() else 0.0)
+        return self._router.wait(timeout_s)
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
         for key, message in self._router.receive():
@@ -118,9 +112,7 @@ class ServersChannel(ProcessAdapter):
             if isinstance(message, Failed | Goodbye):
                 self._forget(key)
             yield key, message
-        self._wakeup.clear()
-        while not self._reported.empty():
-            key, message = self._reported.get_nowait()
+        for key, message in self._reported.taken():
             if key in self._by_key:
                 if isinstance(message, Failed):
                     self._forget(key)
@@ -134,7 +126,7 @@ class ServersChannel(ProcessAdapter):
         except LOST as error:
             self.failed(server.key, f"its scores could not be read: {error}")
         else:
-            self._report(server.key, done)
+            self._reported.put((server.key, done))
 
     def send(self, worker: str, message: ToWorker) -> bool:
         place = self._by_key.get(worker)
@@ -157,8 +149,8 @@ class ServersChannel(ProcessAdapter):
         for key in list(self._by_key):
             self.kill(key)
         self._reader.shutdown(wait=False)
-        self._router.unwatch(self._wakeup.fd)
-        self._wakeup.close()
+        self._router.unwatch(self._reported.fd)
+        self._reported.close()
 
     # Servers that end -------------------------------------------------------------------------
 

@@ -1,41 +1,16 @@
 """Slow work that the coordinator's loop runs on background threads."""
 
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
 from hogbatch.coordinator.commands import Command
+from hogbatch.machine.pollable_queue import PollableQueue
 
 T = TypeVar("T")
 Event = Callable[[float], list[Command]]  # a call of the state, given the time
-
-
-class Wakeup:
-    """A file descriptor that any thread can make readable."""
-
-    def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._open = threading.Lock()  # held while the descriptor is used or closed
-
-    def set(self) -> None:
-        """Make it readable; does nothing after `close`."""
-        with self._open:
-            if self.fd >= 0:
-                os.eventfd_write(self.fd, 1)
-
-    def clear(self) -> None:
-        """Make it unreadable until the next `set`."""
-        with suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
-
-    def close(self) -> None:
-        with self._open:
-            os.close(self.fd)
-            self.fd = -1
 
 
 class BackgroundTasks:
@@ -45,16 +20,13 @@ class BackgroundTasks:
     """
 
     def __init__(self) -> None:
-        self.wakeup = Wakeup()
-        self._outcomes: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
-        kinds = (TaskThread(self._put) for _ in range(4))
+        self.outcomes = PollableQueue[Event | BaseException]()
+        kinds = (TaskThread(self.outcomes.put) for _ in range(4))
         self.shuffles, self.copies, self.writes, self.exchanges = kinds
 
     def events(self) -> Iterator[Event]:
         """Results of the tasks finished so far; raises the exception of a task that failed."""
-        self.wakeup.clear()
-        while not self._outcomes.empty():
-            outcome = self._outcomes.get_nowait()
+        for outcome in self.outcomes.taken():
             if isinstance(outcome, BaseException):
                 raise outcome
             yield outcome
@@ -63,10 +35,6 @@ class BackgroundTasks:
         """Wait until all submitted tasks are done; no more are accepted."""
         for thread in (self.shuffles, self.copies, self.writes, self.exchanges):
             thread.finish()
-
-    def _put(self, outcome: Event | BaseException) -> None:
-        self._outcomes.put(outcome)
-        self.wakeup.set()
 
 
 class TaskThread(Generic[T]):

@@ -68,7 +68,7 @@ class Loop:
         A second Ctrl-C raises KeyboardInterrupt.
         """
         adapters, state = self._adapters, self._state
-        adapters.endpoint.watch(self._background.wakeup.fd)
+        adapters.endpoint.watch(self._background.outcomes.fd)
         for pid in adapters.processes.pids():  # now, since some may never attach
             self._watch(pid)
         try:
@@ -78,7 +78,7 @@ class Loop:
                     self._run_once(adapters.endpoint.wait(state.until_tick(time.monotonic())))
                 self._background.finish()  # not after a second Ctrl-C: a write may take long
         finally:
-            self._background.wakeup.close()
+            self._background.outcomes.close()
             for pidfd in self._pidfds:
                 os.close(pidfd)
         return self._finish, state.totals(time.monotonic())

@@ -6,7 +6,6 @@ those of every run, so the results are those of a worker `cpu:1`.
 """
 
 import os
-import queue
 import select
 import threading
 import time
@@ -14,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from hogbatch.coordinator.adapters import ProcessAdapter
-from hogbatch.coordinator.background import Wakeup
 from hogbatch.errors import HogbatchError
+from hogbatch.machine.pollable_queue import PollableQueue
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.version import version
@@ -55,13 +54,12 @@ class OwnThread(ProcessAdapter):
         self._failure: str | None = None
         self._assign = assign
         self._engine = CpuEngine(threads=1)
-        self._posted: queue.SimpleQueue[ToCoordinator | BaseException] = queue.SimpleQueue()
-        self._wakeup = Wakeup()
+        self._posted = PollableQueue[ToCoordinator | BaseException]()
         self._poll = select.poll()
-        self.watch(self._wakeup.fd)
+        self.watch(self._posted.fd)
         self._beat_at = time.monotonic()
         self._beat_seconds = 1.0
-        self._post(
+        self._posted.put(
             Hello("cpu", self._engine.label, 1, os.getpid(), version(), fingerprint=fingerprint)
         )
 
@@ -74,16 +72,14 @@ class OwnThread(ProcessAdapter):
         self._poll.unregister(fd)
 
     def wait(self, timeout_s: float) -> list[int]:
-        timeout_s = timeout_s if self._posted.empty() else 0.0
         return [fd for fd, _ in self._poll.poll(round(1000 * timeout_s))]
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
-        self._wakeup.clear()
+        for posted in self._posted.taken():
+            yield KEY, self._message(posted)
         if time.monotonic() >= self._beat_at:
             self._beat_at = time.monotonic() + self._beat_seconds
-            self._posted.put(Heartbeat())
-        while not self._posted.empty():
-            yield KEY, self._message(self._posted.get_nowait())
+            yield KEY, Heartbeat()
 
     def send(self, worker: str, message: ToWorker) -> bool:
         match message:
@@ -93,7 +89,7 @@ class OwnThread(ProcessAdapter):
             case Lease():
                 self._engine.submit(message)
             case Refused(reason):
-                self._post(HogbatchError(reason))
+                self._posted.put(HogbatchError(reason))
             case Stop():
                 pass
         return True
@@ -101,18 +97,14 @@ class OwnThread(ProcessAdapter):
     def close(self) -> None:
         """Wait until the thread has ended."""
         self._engine.close()
-        self._wakeup.close()
+        self._posted.close()
 
     def _prepare(self, welcome: Welcome) -> None:
         try:
             with PREPARATION:
-                self._post(self._engine.prepare(self._assign(welcome), self._post))
+                self._posted.put(self._engine.prepare(self._assign(welcome), self._posted.put))
         except Exception as error:
-            self._post(error)
-
-    def _post(self, message: ToCoordinator | BaseException) -> None:
-        self._posted.put(message)
-        self._wakeup.set()
+            self._posted.put(error)
 
     def _message(self, posted: ToCoordinator | BaseException) -> ToCoordinator:
         if not isinstance(posted, BaseException):
