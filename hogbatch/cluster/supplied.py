@@ -12,9 +12,9 @@ from typing import Final
 
 from hogbatch.cluster.server_figures import FIGURES_PER_S, figures_of
 from hogbatch.config.sets import SET_NAMES, SetName
-from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Send
+from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Quarantine, Send
 from hogbatch.coordinator.epochs import Epochs
-from hogbatch.coordinator.ledger import Ledger, Rows
+from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.progress import LossSums
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import Workforce
@@ -83,11 +83,11 @@ class Supply:
     def add(self, lease: Lease, now: float) -> None:
         self._leases[lease.task].append(SuppliedLease(lease, now))
 
-    def exclude(self, start: int, stop: int, now: float) -> list[Done]:
-        """Count training rows [start, stop), which kill workers, as skipped."""
-        rows = stop - start
+    def exclude(self, excluded: Quarantine, now: float) -> list[Done]:
+        """Count training rows that are excluded, because they kill workers, as skipped."""
+        rows = excluded.stop - excluded.start
         none = Done(0, rows, updates=0, seconds=0.0, loss=0.0, skipped=rows, metric_sums=())
-        return self.credit("train", start, none, now)
+        return self.credit("train", excluded.start, none, now)
 
     def credit(self, task: SetName, start: int, done: Done, now: float) -> list[Done]:
         """Add what a worker has done from row `start` on; return the message of a complete lease.
@@ -116,8 +116,6 @@ class SuppliedEpochs(Epochs):
     excluded again in the next epoch.
     """
 
-    excluded: list[Rows] = field(default_factory=list)  # since the list was last emptied
-
     def __post_init__(self) -> None:
         self.rows = Ledger(0, grows=True)
         self.number = -1  # until rows of an epoch are supplied
@@ -136,10 +134,6 @@ class SuppliedEpochs(Epochs):
     @property
     def ready(self) -> bool:
         return self.number in self._ready
-
-    def _quarantine(self, start: int, stop: int) -> None:
-        self.quarantined += stop - start
-        self.excluded.append((start, stop))
 
 
 @dataclass(slots=True)
@@ -250,13 +244,9 @@ class SuppliedCoordinator(Workforce):
         credited = self.supply.credit(lease.task, lease.start, done, worker.last_seen)
         return [Answer(each) for each in credited]
 
-    def _removed(self, worker: Worker, now: float) -> list[Command]:
-        excluded, self.epochs.excluded = self.epochs.excluded, []
-        return [
-            Answer(done)
-            for start, stop in excluded
-            for done in self.supply.exclude(start, stop, now)
-        ]
+    def _removed(self, worker: Worker, returned: Sequence[Command], now: float) -> list[Command]:
+        excluded = [each for each in returned if isinstance(each, Quarantine)]
+        return [Answer(done) for each in excluded for done in self.supply.exclude(each, now)]
 
     def _advance(self, now: float, to: Sequence[Worker] | None = None) -> list[Command]:
         if self.decisions.failure and not self.finished:

@@ -82,13 +82,9 @@ class Epochs:
             self.rows.take_back(lease, died)
             return []
         self.rows.acknowledge(lease, stop - start)
-        self._quarantine(start, stop)
+        self.quarantined += stop - start
         quarantined = Quarantined(self.number, [start, stop], deaths)
         return [Quarantine(self.number, start, stop), Record(quarantined)]
-
-    def _quarantine(self, start: int, stop: int) -> None:
-        """Count rows [start, stop), which are left out from now on."""
-        self.quarantined += stop - start
 
     def _request(self, epoch: int, without: int) -> list[Command]:
         if self._requested.get(epoch) == without:

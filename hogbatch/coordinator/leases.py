@@ -102,13 +102,6 @@ class Leases:
             # The others are idle, too: they had left the rows to one that has since become slower.
             yield from self.hand_out(phase, now, None)
 
-    def take_back(self, lease: Lease, died: bool) -> list[Command]:
-        """Return the rows of `lease` to the queue; `died`: they may have killed their worker."""
-        if lease.task == "train":
-            return self.epochs.take_back(lease.number, died)
-        self.evaluated.take_back(lease.number)
-        return []
-
     def _may_take(self, worker: Worker, ledger: Ledger, part: PartQueue, now: float) -> bool:
         """Whether this worker may be given rows of `part`, which has some.
 
@@ -247,7 +240,10 @@ class LeaseAccounting:
         quarantined = self.epochs.quarantined
         held = [held.lease for held in worker.leases.values()]
         for lease in reversed(held):
-            commands += self.leases.take_back(lease, died)
+            if lease.task == "train":
+                commands += self.epochs.take_back(lease.number, died)
+            else:
+                self.leases.evaluated.take_back(lease.number)
         self.faults["leases_reissued"] += len(held)
         self.faults["rows_quarantined"] += self.epochs.quarantined - quarantined
         reissued = [[lease.start, lease.stop] for lease in held if lease.task == "train"]

@@ -288,7 +288,7 @@ class Coordinator(Workforce):
             missing += self.leases.missing_parts("drain")
         return missing
 
-    def _removed(self, worker: Worker, now: float) -> list[Command]:
+    def _removed(self, worker: Worker, returned: Sequence[Command], now: float) -> list[Command]:
         commands = self.merges.removed(worker.key, now)
         if not self.merges.model_is_lost or self.finished:
             return commands

@@ -113,8 +113,8 @@ class Workforce(ABC):
         """The commands after a lease that `worker` has done, besides its accounting."""
         return []
 
-    def _removed(self, worker: Worker, now: float) -> list[Command]:
-        """The commands after the removal of a worker, besides the return of its leases."""
+    def _removed(self, worker: Worker, returned: Sequence[Command], now: float) -> list[Command]:
+        """The commands after the removal of a worker, besides those `returned` for its leases."""
         return []
 
     def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
@@ -276,7 +276,7 @@ class Workforce(ABC):
         if not self.workers:
             self.ending.no_workers_since = now
         removed = [Revoke(worker.number), *killed, *returned, *decided]
-        return [*removed, *self._removed(worker, now), *self._advance(now)]
+        return [*removed, *self._removed(worker, returned, now), *self._advance(now)]
 
     def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
         held = worker.leases.pop(done.lease, None)
