@@ -5,8 +5,7 @@ from importlib.util import find_spec
 from hogbatch.cluster.platform import SeveralServers
 from hogbatch.cluster.ray.remote import RemoteCluster
 from hogbatch.cluster.servers import LocalCluster
-from hogbatch.config.effect import expect_effect, without_policy, without_servers
-from hogbatch.config.flags import dashed
+from hogbatch.config.effect import changed, expect_effect, without_policy, without_servers
 from hogbatch.config.learning import TABLE_SCALES
 from hogbatch.config.train import TrainConfig
 from hogbatch.errors import UsageError
@@ -63,9 +62,7 @@ def _check_division(config: TrainConfig) -> None:
             "use another --scale, or train without --data-copies"
         )
     columns = "drop", "categorical", "numeric", "text", "sequence", "sample_weight", "group", "time"
-    for name in (*columns, "class_weight"):
-        if getattr(config, name):
-            raise UsageError(
-                f"--{dashed(name)} has no meaning with --data-copies, with which only numbers are "
-                "read; remove one of them"
-            )
+    problem = (
+        "has no meaning with --data-copies, with which only numbers are read; remove one of them"
+    )
+    expect_effect(dict.fromkeys(changed(config, (*columns, "class_weight")), problem))
