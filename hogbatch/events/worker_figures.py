@@ -28,24 +28,17 @@ class Trace:
             self.points[-1] = (self.points[-1][0], value)
             return
         self.points.append(point)
-        if len(self.points) > MAX_POINTS:
-            self._thin()
+        if len(self.points) > MAX_POINTS:  # drop about every second one
+            distance = 2 * (point[0] - self.points[0][0]) / MAX_POINTS
+            self.min_distance = max(2 * self.min_distance, distance, 10**-DIGITS)
+            points, self.points = self.points, []
+            for each in points:
+                self.add(*each)
 
     def keep_until(self, seconds: float) -> None:
         """Remove what it has after training second `seconds`."""
         last = round(seconds, DIGITS)  # as a change at this very moment was rounded
         self.points = [point for point in self.points if point[0] <= last]
-
-    def _thin(self) -> None:
-        """Drop about every second point."""
-        span = self.points[-1][0] - self.points[0][0]
-        self.min_distance = max(2 * self.min_distance, 2 * span / MAX_POINTS)
-        points, self.points = self.points, []
-        for seconds, value in points:
-            if not self.points or seconds - self.points[-1][0] >= self.min_distance:
-                self.points.append((seconds, value))
-            else:
-                self.points[-1] = (self.points[-1][0], value)
 
 
 @dataclass(slots=True)
