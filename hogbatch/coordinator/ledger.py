@@ -122,8 +122,8 @@ class Ledger:
     _queues: list[PartQueue] = field(init=False)  # by part; a single one without parts
     _ends: list[int] = field(init=False)  # of the parts
     _group_of: list[PartGroup] = field(default_factory=list)  # by part
-    # The groups that a worker can be given, by their number, by the parts that it holds.
-    _reaches: dict[Sequence[int], dict[int, PartGroup]] = field(default_factory=dict)
+    # The groups that a worker can be given, by the parts that it holds.
+    _reaches: dict[Sequence[int], set[PartGroup]] = field(default_factory=dict)
     _last_group: int = 0  # its number
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class Ledger:
         """Rows in `todo` that can be given to a worker that holds `parts`."""
         if not self._ends:
             return self.remaining
-        return sum(group.remaining for group in self._reach(parts).values())
+        return sum(group.remaining for group in self._reach(parts))
 
     def ahead(self, parts: Sequence[int] = ()) -> int:
         """The same, as far as is known: many if rows are added."""
@@ -212,32 +212,32 @@ class Ledger:
         the speeds of the workers that hold them.
         """
         if self._ends:
-            left = (group for group in self._reach(parts).values() if group.remaining)
+            left = (group for group in self._reach(parts) if group.remaining)
             group = min(left, key=lambda group: group.place, default=None)
             return None if group is None else group.first
         return self._queues[0] if self.remaining else None
 
-    def _reach(self, parts: Sequence[int]) -> dict[int, PartGroup]:
-        if parts not in self._reaches:
-            own = [part for part in parts if part < len(self._queues)]
-            self._reaches[parts] = self._separate(own)
-        return self._reaches[parts]
+    def _reach(self, parts: Sequence[int]) -> set[PartGroup]:
+        """The groups that a worker which holds `parts` can be given.
 
-    def _separate(self, parts: Sequence[int]) -> dict[int, PartGroup]:
-        """Move `parts` to groups of their own: one for those of each group; return these."""
-        moved: dict[int, PartGroup] = {}  # by the number of the group before
-        for part in parts:
-            before, queue = self._group_of[part], self._queues[part]
-            if before.number not in moved:
+        The first call moves these parts to groups of their own: one for those of each group.
+        """
+        if parts in self._reaches:
+            return self._reaches[parts]
+        moved: dict[PartGroup, PartGroup] = {}  # by the group before
+        for queue in (self._queues[part] for part in parts if part < len(self._queues)):
+            before = self._group_of[queue.number]
+            if before not in moved:
                 self._last_group += 1
-                group = moved[before.number] = PartGroup(self._last_group)
+                moved[before] = PartGroup(self._last_group)
                 for reach in self._reaches.values():
-                    if before.number in reach:
-                        reach[group.number] = group
+                    if before in reach:
+                        reach.add(moved[before])
             before.drop(queue)
-            moved[before.number].update(queue, queue.remaining)
-            self._group_of[part] = moved[before.number]
-        return {group.number: group for group in moved.values()}
+            moved[before].update(queue, queue.remaining)
+            self._group_of[queue.number] = moved[before]
+        self._reaches[parts] = set(moved.values())
+        return self._reaches[parts]
 
     def extend(self, start: int, stop: int) -> None:
         """Add the rows [start, stop), which are not in this pass yet, to those to be done last."""
