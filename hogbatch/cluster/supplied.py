@@ -12,7 +12,7 @@ from typing import Final
 
 from hogbatch.cluster.server_figures import FIGURES_PER_S, figures_of
 from hogbatch.config.sets import SET_NAMES, SetName
-from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Quarantine, Send
+from hogbatch.coordinator.commands import Answer, Command, Finish, MergeStep, Quarantine
 from hogbatch.coordinator.epochs import Epochs
 from hogbatch.coordinator.ledger import Ledger
 from hogbatch.coordinator.progress import LossSums
@@ -272,13 +272,3 @@ class SuppliedCoordinator(Workforce):
         # of one row, since those of batches are their own matter: the time of a lease follows
         profile = ((1, 1 / sum(peaks)),) if sum(peaks) > 0 else ()
         return Ready(profile=profile, address=self.address, plane=self.plane)
-
-    # End --------------------------------------------------------------------------------------
-
-    def _finish(self, end: Finish, now: float) -> list[Command]:
-        if self.finished:
-            return []
-        self.progress.clock.pause(now)
-        self.phase = "finished"
-        self.ending.status = end.status
-        return [*[Send(key, Stop()) for key in self.workers], end]

@@ -43,13 +43,9 @@ class Evaluator:
     def begin(self) -> list[Command]:
         """Make all validation rows available.
 
-        No worker writes the model until `end` or `interrupt`.
+        No worker writes the model until `end` or `show_mean`.
         """
-        return [*self._begin("validation"), *self._show_mean(True)]
-
-    def interrupt(self) -> list[Command]:
-        """Give up the evaluation; workers may write the model."""
-        return self._show_mean(False)
+        return [*self._begin("validation"), *self.show_mean(True)]
 
     def measure(self) -> list[Command]:
         """Compute the metrics that are needed besides those of the sums, if there are any.
@@ -96,7 +92,7 @@ class Evaluator:
         usable = progress.rows > 0 or self.plan.stopping.first_epoch
         if usable and (best or keep_last):
             commands.append(Keep(evaluation))
-        return [*commands, *self._show_mean(False)], diverged
+        return [*commands, *self.show_mean(False)], diverged
 
     def begin_test(self, now: float) -> list[Command]:
         """Make all test rows available, to evaluate the kept model; no worker trains any more."""
@@ -107,5 +103,6 @@ class Evaluator:
         self.leases.begin_evaluation(name)
         return [Record(EvaluationBegins(self.leases.evaluated.rows, name))]
 
-    def _show_mean(self, shown: bool) -> list[Command]:
+    def show_mean(self, shown: bool) -> list[Command]:
+        """Show the moving mean, if there is one; with False, workers may write the model again."""
         return [ShowMean(shown)] if self.plan.stopping.average else []

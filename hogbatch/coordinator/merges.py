@@ -80,7 +80,7 @@ class Merges:
     _waiting: dict[str, Ready] = field(default_factory=dict)  # for a model
     _loading: str | None = None  # the key of the server that a model is being written to
     _failures: int = 0  # to write it, in a row
-    _copied: bool = True  # whether this process has the merged model, too
+    copied: bool = True  # whether this process has the merged model, too
     _participants: list[str] = field(default_factory=list)  # servers in the current step
     _answers: dict[str, FromServer] = field(default_factory=dict)  # to the current step
     _collected: dict[str, Collected] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Merges:
     _rows: int = 0  # that the merge acknowledged
     _step_began: float = 0.0
     _sampled: float = -math.inf  # when the moving mean had its last sample
-    _pace: MergePace = field(default_factory=MergePace)
+    pace: MergePace = field(default_factory=MergePace)
     _unreachable: tuple[str, str] | None = None  # as the last answer says
 
     @property
@@ -123,10 +123,6 @@ class Merges:
         self._failures = 0 if at_fault else self._failures
         return at_fault
 
-    def copied(self) -> None:
-        """This process has a copy of the model."""
-        self._copied = True
-
     @property
     def applied(self) -> bool:
         """Whether the models contain all rows that are acknowledged."""
@@ -135,7 +131,7 @@ class Merges:
     @property
     def model_is_lost(self) -> bool:
         """Whether the merged model was lost together with the last server that had it."""
-        return not self._members and not self._copied
+        return not self._members and not self.copied
 
     def loaded(self, key: str) -> tuple[Ready, list[Command]] | None:
         """Server `key` uses the model: return its Ready; None if it was not given a model."""
@@ -170,10 +166,6 @@ class Merges:
 
     # Merges ---------------------------------------------------------------------------------------
 
-    def train(self, now: float) -> None:
-        """Training begins, or goes on after a pause, with equal models."""
-        self._pace.train(now)
-
     def advance(self, now: float, *, draining: bool, may_load: bool) -> list[Command]:
         """Begin what is due: writing the model to a server, or a merge.
 
@@ -189,7 +181,7 @@ class Merges:
             return [LoadServer(self._loading, source)]
         if self.due_at(draining=draining) > now:
             return []
-        self._pace.begin(now)
+        self.pace.begin(now)
         self.number += 1
         self._collected.clear()
         members = list(self._members)
@@ -212,13 +204,13 @@ class Merges:
         if draining or not rows.remaining:  # one that training waits for follows soon
             return math.inf
         if rows.unmerged_rows >= self.settings.rows:
-            return self._pace.earliest(self.settings, rows.unmerged_rows)
+            return self.pace.earliest(self.settings, rows.unmerged_rows)
         # A merge follows soon if few rows are left. Adaptive SGD's weights depend on updates, which
         # are counted when leases end.
         few = rows.remaining < self.settings.rows
         if few or not rows.held or self.settings.rule == "average" or len(self._members) < 2:
             return math.inf
-        return self._pace.expected(self.settings, self.roster.rows_per_second)
+        return self.pace.expected(self.settings, self.roster.rows_per_second)
 
     def _begin(
         self, step: Step, keys: Sequence[str], message: ToServer, now: float
@@ -283,7 +275,7 @@ class Merges:
 
     def late(self, now: float) -> list[str]:
         """Keys of the servers that have not answered the current step in time."""
-        patience = max(PATIENCE_S, PATIENCE_FACTOR * self._pace.seconds)
+        patience = max(PATIENCE_S, PATIENCE_FACTOR * self.pace.seconds)
         if not self.step or now - self._step_began <= patience:
             return []
         return [key for key in self._participants if key not in self._answers]
@@ -348,7 +340,7 @@ class Merges:
 
     def _apply(self, now: float) -> list[Command]:
         """All servers have the sum: the merge counts."""
-        self._copied = False
+        self.copied = False
         self._rows = sum(self._acknowledge(key) for key in self._participants)
         sample = now - self._sampled >= SAMPLE_S
         self._sampled = now if sample else self._sampled
@@ -378,7 +370,7 @@ class Merges:
             seconds = max(seconds, answer.seconds)
             busy = answer.cpu_seconds / self.roster.attached[key].threads
             busy_seconds = max(busy_seconds, busy)
-        self._pace.end(seconds, busy_seconds, now)
+        self.pace.end(seconds, busy_seconds, now)
         self.step = None
         merged = ServersMerged(
             merge=self.number,

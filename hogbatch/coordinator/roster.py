@@ -275,12 +275,9 @@ class Roster:
         """Utilization by worker between the last evaluation, at training second `since`, and
         `seconds`, also of workers that have left since.
         """
-        utilization = {}
-        for worker in [*self.departed, *self.attached.values()]:
-            own = worker.interval_utilization(since, seconds)
-            if own is not None:
-                utilization[worker.name] = own
-        return utilization
+        workers = [*self.departed, *self.attached.values()]
+        found = {each.name: each.interval_utilization(since, seconds) for each in workers}
+        return {name: own for name, own in found.items() if own is not None}
 
     def end_interval(self, seconds: float) -> None:
         """The model is evaluated at training second `seconds`."""

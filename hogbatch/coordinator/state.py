@@ -44,9 +44,7 @@ from hogbatch.coordinator.commands import (
     Finish,
     Keep,
     Record,
-    Send,
     ShowKept,
-    ShowMean,
     Snapshot,
 )
 from hogbatch.coordinator.evaluation import Evaluator
@@ -60,7 +58,7 @@ from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import TICK_S, Workforce
 from hogbatch.events.event import CheckpointBegins, CheckpointFailed
 from hogbatch.policy.base import BatchPolicy
-from hogbatch.wire.messages import FromServer, Loaded, Ready, ServerWorkers, Stop
+from hogbatch.wire.messages import FromServer, Loaded, Ready, ServerWorkers
 
 MIN_TICK_S = 0.001  # between two calls of `tick`
 
@@ -98,7 +96,7 @@ class Coordinator(Workforce):
         """The model is checked, and copied unless the parameter `not_finite_at` is not finite."""
         commands = self.recovery.end_snapshot(not_finite_at)
         if self.phase == "inspect":
-            self.merges.copied()
+            self.merges.copied = True
             commands += self._roll_back(now) if not_finite_at else self._begin_evaluation(now)
         elif not_finite_at and self.phase == "train":
             self.phase = "drain"
@@ -214,7 +212,7 @@ class Coordinator(Workforce):
             commands += self.evaluator.measure() or self._end_evaluation({}, now)
         elif self.phase == "evaluate" and self.leases.evaluation_is_stuck:
             self.phase = "drain"
-            commands += self.evaluator.interrupt()
+            commands += self.evaluator.show_mean(False)
         if self.phase == "test" and self.leases.evaluation_is_stuck:
             commands += self._end_run(now)
         if (self.phase, self.epochs.number) != before:
@@ -247,7 +245,7 @@ class Coordinator(Workforce):
     def _start_clock(self, now: float) -> None:
         """Training begins or goes on; all servers have the same model."""
         self.progress.clock.run(now)
-        self.merges.train(now)
+        self.merges.pace.train(now)
 
     def _end_epoch(self) -> list[Command]:
         commands = self.epochs.end()
@@ -391,18 +389,12 @@ class Coordinator(Workforce):
         return self._finish(end, now)
 
     def _finish(self, end: Finish, now: float) -> list[Command]:
-        if self.phase == "finished":
-            return []
         restored: list[Command] = []
-        if self.phase == "evaluate" and self.plan.stopping.average:
-            restored = [ShowMean(False)]
+        if self.phase == "evaluate":
+            restored = self.evaluator.show_mean(False)
         elif self.phase == "test":
             restored = [ShowKept(False)]
-        self.progress.clock.pause(now)
-        self.phase = "finished"
-        self.ending.status = end.status
-        stops = [Send(key, Stop()) for key in self.workers]
-        return [*restored, *stops, end]
+        return [*restored, *Workforce._finish(self, end, now)]
 
     def saved(self, now: float) -> SavedState:
         """Everything needed to resume from `now`."""

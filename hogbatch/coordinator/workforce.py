@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from hogbatch.coordinator.commands import Command, Kill, Record, Revoke, Send
+from hogbatch.coordinator.commands import Command, Finish, Kill, Record, Revoke, Send
 from hogbatch.coordinator.decisions import Decisions
 from hogbatch.coordinator.ending import Ending
 from hogbatch.coordinator.epochs import Epochs
@@ -209,6 +209,15 @@ class Workforce(ABC):
             workers=self.roster.records(seconds),
             faults=Faults(**self.accounting.faults),
         )
+
+    def _finish(self, end: Finish, now: float) -> list[Command]:
+        """Stop all workers and end the run, unless it has ended."""
+        if self.finished:
+            return []
+        self.progress.clock.pause(now)
+        self.phase = "finished"
+        self.ending.status = end.status
+        return [*(Send(key, Stop()) for key in self.workers), end]
 
     # Workers ----------------------------------------------------------------------------------
 
