@@ -75,9 +75,8 @@ class ServerHost:
         self._stopping = False
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         layout = decode(start, type=ServerStart).data
-        self._data = Segment.create("data", layout)  # inherited by the process
+        self._data = Segment.create("data", layout, read_only=True)  # inherited by the process
         self._data.memory[:] = data
-        self._data.make_read_only()
         self._thread = threading.Thread(
             target=self._run, args=(theirs, their_relay, start, started), daemon=True
         )

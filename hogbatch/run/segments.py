@@ -97,9 +97,9 @@ class RunSegments:
             return cls(data.segment(), training, network, slots, run_dir)
         if isinstance(data, MappedData):
             return cls(data.segment, training, network, slots, run_dir)
-        segment = Segment.create("data", arrange(dataset.fields(data.set_sizes)))
+        layout = arrange(dataset.fields(data.set_sizes))
+        segment = Segment.create("data", layout, read_only=True)
         dataset.fill(segment, [data.sets])
-        segment.make_read_only()
         return cls(segment, training, network, slots, run_dir)
 
     def initialise_model(self) -> None:

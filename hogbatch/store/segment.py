@@ -50,11 +50,12 @@ class Segment:
         self._release = weakref.finalize(self, os.close, fd)
 
     @classmethod
-    def create(cls, name: str, layout: Layout) -> Self:
+    def create(cls, name: str, layout: Layout, *, read_only: bool = False) -> Self:
         """Create a segment filled with zeros; `name` appears in errors and /proc/PID/maps.
 
         All memory is allocated here, so that a lack of memory is a UsageError now and not a SIGBUS
-        during the run.
+        during the run. `read_only`: workers may open it for reading only; this process writes it.
+        The seal F_SEAL_FUTURE_WRITE is not used, because it would also forbid `map_for_device`.
         """
         # Checked before allocating: a memfd that exceeds the memory triggers the OOM killer.
         require(layout.size, f"the {name} segment", ADVICE)
@@ -66,6 +67,7 @@ class Segment:
         except BaseException:
             os.close(fd)
             raise
+        segment.read_only = read_only
         collapse(segment.memory)  # before it is used, so that little has to be copied
         return segment
 
@@ -119,13 +121,6 @@ class Segment:
         """A view of the array `name`; read-only if the segment was attached read-only."""
         field = self._fields[name]
         return self.memory[field.offset : field.end].view(field.dtype).reshape(field.shape)
-
-    def make_read_only(self) -> None:
-        """Let workers open it for reading only; views of this process stay writable.
-
-        The seal F_SEAL_FUTURE_WRITE is not used, because it would also forbid `map_for_device`.
-        """
-        self.read_only = True
 
     def map_for_device(self) -> NDArray[np.uint8]:
         """Map the whole segment a second time, for a device to pin and read; [size].

@@ -36,7 +36,6 @@ def worker_segment(train, test=None):
     sizes = {name: rows.sizes for name, rows in sets.items()}
     made = Segment.create("data", arrange(dataset.fields(sizes)))
     dataset.fill(made, [sets])
-    made.make_read_only()
     attached = Segment.attach(os.dup(made.fd), made.layout, writable=False)
     try:
         yield attached

@@ -61,7 +61,6 @@ def data(gpu: Gpu) -> dict[str, Any]:
     RuntimeError if one is wrong, or the mapping for the device cannot be registered.
     """
     with shared_segment(gpu.quick) as segment:
-        segment.make_read_only()
         attached = Segment.attach(os.dup(segment.fd), segment.layout, writable=False)
         memory = attached.map_for_device()
         pinned = gpu.device.pin(memory)

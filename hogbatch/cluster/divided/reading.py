@@ -261,10 +261,9 @@ class ServerRows:
         """
         files = self._files
         layout = arrange(dataset.fields(sizes_of(self._own, files.held_out)))
-        segment = Segment.create("data", layout)
+        segment = Segment.create("data", layout, read_only=True)
         pieces = read_in_turn(self._own, files.held_out, files.reading, cache)
         dataset.fill(segment, pieces)
-        segment.make_read_only()
         return segment
 
     def local(self, lease: Lease) -> Lease:

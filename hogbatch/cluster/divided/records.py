@@ -177,9 +177,9 @@ class DividedFiles(Struct, frozen=True):
 def segment_of(files: DividedFiles) -> Segment:
     """A read-only segment that contains `files`."""
     encoded = np.frombuffer(msgspec.msgpack.encode(files), np.uint8)
-    segment = Segment.create("data", arrange({"files": ("|u1", encoded.shape)}))
+    layout = arrange({"files": ("|u1", encoded.shape)})
+    segment = Segment.create("data", layout, read_only=True)
     segment.array("files")[:] = encoded
-    segment.make_read_only()
     return segment
 
 

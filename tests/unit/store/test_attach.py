@@ -18,10 +18,10 @@ from tests.support.descriptors import open_descriptors
 @pytest.fixture
 def segments():
     made = {
-        name: Segment.create(name, arrange({"x": ("<f4", (4,))})) for name in ("data", "shared")
+        name: Segment.create(name, arrange({"x": ("<f4", (4,))}), read_only=name == "data")
+        for name in ("data", "shared")
     }
     made["data"].array("x")[:] = [1, 2, 3, 4]
-    made["data"].make_read_only()
     yield made
     for segment in made.values():
         segment.close()

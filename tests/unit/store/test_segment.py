@@ -26,7 +26,6 @@ def attached(segment, writable):
 
 
 def test_a_device_can_pin_a_read_only_segment(segment):
-    segment.make_read_only()
     before = open_descriptors()
     worker = attached(segment, writable=False)
     mapping = worker.map_for_device()
