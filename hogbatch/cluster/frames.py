@@ -22,8 +22,9 @@ CLOSED_BY_EXEC: Final = socket.MSG_CMSG_CLOEXEC
 class FrameSocket:
     """One end of the connection. One thread receives; any thread sends."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, fd: int) -> None:
+        """Use the socket `fd`, which this process has inherited or takes from a pair."""
+        connection = self._connection = socket.socket(fileno=fd)
         limit = struct.pack("@ll", TIMEOUT_S, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._arrived = select.poll()
@@ -36,12 +37,7 @@ class FrameSocket:
     def pair(cls) -> tuple[Self, socket.socket]:
         """This process's end, and the one to be inherited by a new process."""
         own, other = socket.socketpair()
-        return cls(own), other
-
-    @classmethod
-    def inherited(cls, fd: int) -> Self:
-        """The end that this process has inherited as `fd`."""
-        return cls(socket.socket(fileno=fd))
+        return cls(own.detach()), other
 
     def fileno(self) -> int:
         """Readable when a frame has arrived, or when the other process has ended."""

@@ -306,12 +306,12 @@ def main() -> None:
     options = parser.parse_args()
     die_with(options.launched)
     frames_fd, relay, data_fd = map(int, options.inherited.split(","))
-    frames = FrameSocket.inherited(frames_fd)
+    frames = FrameSocket(frames_fd)
 
     def work() -> int:
         start = msgspec.msgpack.decode(frames.wait(), type=ServerStart)
         data = Segment.attach(data_fd, start.data, writable=False)
-        return serve(frames, FrameSocket.inherited(relay), data, start, options.run_dir)
+        return serve(frames, FrameSocket(relay), data, start, options.run_dir)
 
     exit_after("server", work, lambda text: frames.send(encode_message(Failed(text[:1000]))))
 

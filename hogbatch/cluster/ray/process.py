@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--launched", type=int, required=True)
     options = parser.parse_args()
     die_with(options.launched)
-    frames = FrameSocket.inherited(options.socket)
+    frames = FrameSocket(options.socket)
 
     def failed(key: str, reason: str) -> None:
         calls.send(frames, Message(calls.FAILED, (key, reason)))

@@ -12,7 +12,7 @@ from hogbatch.wire.messages import Servers
 @pytest.fixture
 def ends():
     own, other = FrameSocket.pair()
-    theirs = FrameSocket(other)
+    theirs = FrameSocket(other.detach())
     yield own, theirs
     own.close()
     theirs.close()

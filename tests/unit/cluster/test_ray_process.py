@@ -20,7 +20,7 @@ from hogbatch.cluster.frames import FrameSocket
 from hogbatch.cluster.ray import calls
 from hogbatch.errors import DataError
 
-frames = FrameSocket.inherited(int(sys.argv[1]))
+frames = FrameSocket(int(sys.argv[1]))
 
 
 class Fake:

@@ -43,7 +43,7 @@ def servers():
 
     for number in NUMBERS:
         relay_end, theirs = FrameSocket.pair()
-        frames, buffers = FrameSocket(theirs), ExchangeBuffers.create(500)
+        frames, buffers = FrameSocket(theirs.detach()), ExchangeBuffers.create(500)
         plane = RelayedPlane(frames, "a thread")
         plane.connect(dict.fromkeys(set(NUMBERS) - {number}, b""))
         made[number] = SimpleNamespace(buffers=buffers, plane=plane, relay=relay_end, frames=frames)
