@@ -253,9 +253,7 @@ class SeveralServers(Platform):
             parts=self._parts(setup.config, index),
             features=data.train_sizes.features,
             mean_square=data.mean_square,
-            plane=setup.config.plane,
             relay=self.cluster.relay,
-            servers=self.cluster.size,
         )
         return msgspec.msgpack.encode(start)
 

@@ -201,7 +201,7 @@ def serve(
         cleanup.callback(segments.close)
         buffers = ExchangeBuffers.create(network.parameters)
         cleanup.callback(buffers.close)
-        plane = _open_plane(start, buffers, relay)
+        plane = _open_plane(config.plane, buffers, RelayedPlane(relay, start.relay))
         cleanup.callback(plane.close)
         shared = segments.shared.fd, segments.shared.layout
         memory = ServerMemory(*shared, buffers.segment.fd, buffers.segment.layout)
@@ -211,7 +211,7 @@ def serve(
         log = cleanup.enter_context(closing(EventLog(run_dir / EVENTS, combine=combine)))
         policy = limited(find(config.policy)(start.policy), log.write)
         coordinator = SuppliedCoordinator(
-            start.plan, policy, address=plane.address, plane=plane.name, servers=start.servers
+            start.plan, policy, address=plane.address, plane=plane.name, servers=config.servers
         )
         router, published = cleanup.enter_context(
             open_planes(run_dir, segments, directory.run_lock)
@@ -248,18 +248,18 @@ def _tensors(network: Network) -> list[slice]:
     return [slice(*pair) for pair in pairwise([*starts, network.parameters])]
 
 
-def _open_plane(start: ServerStart, buffers: ExchangeBuffers, relay: FrameSocket) -> Plane:
-    """The plane that is wanted; "auto": NIXL if it is installed, else the relay.
+def _open_plane(wanted: str, buffers: ExchangeBuffers, relay: RelayedPlane) -> Plane:
+    """The plane that is `wanted`; "auto": NIXL if it is installed, else the relay.
 
     UsageError if NIXL is wanted but cannot be used.
     """
-    if start.plane != "relay":
+    if wanted != "relay":
         why_not = nixl.unavailable()
         if why_not is None:
             return nixl.NixlPlane(buffers)
-        if start.plane == "nixl":
+        if wanted == "nixl":
             raise UsageError(f"NIXL cannot be used: {why_not}")
-    return RelayedPlane(relay, start.relay)
+    return relay
 
 
 def _rows(start: ServerStart, config: TrainConfig, own: ServerRows | None) -> TrainingRows:

@@ -24,9 +24,7 @@ class ServerStart(msgspec.Struct, frozen=True):
     parts: tuple[int, ...] | None  # of divided data, to be read by this server; None: not divided
     features: int
     mean_square: float  # of the inputs, on which the initial weights depend
-    plane: str  # "auto", "nixl" or "relay"
     relay: str  # what moves the models if the plane is the relay, for display
-    servers: int  # that may take part in a merge
 
 
 class ServerMemory(msgspec.Struct, frozen=True):

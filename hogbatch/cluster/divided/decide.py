@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from hogbatch.cluster.divided.reading import sizes_of, split_part, survey_held_out
+from hogbatch.cluster.divided.reading import sizes_of, survey_held_out
 from hogbatch.cluster.divided.records import (
     DividedFiles,
     HeldOutFile,
@@ -28,6 +28,7 @@ from hogbatch.data.batch import dense_inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, comparable, explain, infer_encoding, label_lists
+from hogbatch.data.load import split_rows
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import Columns, LabelLists, RawSet, ReadOptions
 from hogbatch.data.scale import ColumnMoments, Scaler, scaler_for
@@ -45,7 +46,6 @@ SAME: Final = "expected the same columns in the same order in all files"
 class DividedData(DataOfServers):
     """The data of a run in several files, without the rows; only numbers are read of tables."""
 
-    folder: Path
     parts: tuple[Part, ...]  # by number
     reading: PartReading  # how they are read
     mean_square: float  # over the training rows, of the squared norm of their scaled features
@@ -104,7 +104,6 @@ def decide(
     )
     parts = tuple(_encoded(each.part, encoding, features) for each in surveys)
     return DividedData(
-        folder=folder,
         parts=parts,
         reading=reading,
         encoding=encoding,
@@ -271,7 +270,7 @@ def frequencies(
         if isinstance(each.labels, ListedLabels):
             total += each.labels.frequencies(encoding.outputs)
         else:
-            sets = split_part(each.part.rows, fractions, seed, each.part.number)
+            sets = split_rows(each.part.rows, fractions, (seed, each.part.number))
             training = sets["train"]
             labels = label_lists(_single(each, each.labels)).indices
             own = labels if training is None else labels[training]

@@ -37,7 +37,7 @@ from hogbatch.data.later import (
     require_memory_for_copy,
     rows_as,
 )
-from hogbatch.data.load import SplitRows, split_rows, with_declared
+from hogbatch.data.load import split_rows, with_declared
 from hogbatch.data.order import Fractions, RowNumbers, take
 from hogbatch.data.raw import RawSet, ReadOptions
 from hogbatch.data.readers import read_as
@@ -73,7 +73,7 @@ def survey(
     raw = read_rows(path, options, cache)
     expect_labelled(raw)
     require_memory_for_copy(raw.inputs)
-    sets = split_part(raw.rows, fractions, seed, number)
+    sets = split_rows(raw.rows, fractions, (seed, number))
     return PartSurvey(
         part=Part(
             number=number,
@@ -98,11 +98,6 @@ def read_rows(path: str | Path, options: ReadOptions, cache: DataCache | None) -
         return with_declared(read_as(path, options, cache), options.declared)
     except UnexpectedCell as error:
         raise DataError(f"{error}; {ONLY_NUMBERS}") from None
-
-
-def split_part(rows: int, fractions: Fractions, seed: int, number: int) -> SplitRows:
-    """The rows of each set of part `number`; None: all."""
-    return split_rows(rows, fractions, (seed, number))
 
 
 def digest_of(raw: RawSet) -> bytes:
@@ -187,7 +182,7 @@ def read_part(part: Part, reading: PartReading, cache: DataCache | None = None) 
     raw = read_rows(part.path, reading.options, cache)
     _expect_unchanged(raw, part.digest)
     labels, scaler = encode(raw, reading.encoding), reading.scaler
-    sets = split_part(raw.rows, reading.fractions, reading.seed, part.number)
+    sets = split_rows(raw.rows, reading.fractions, (reading.seed, part.number))
     require_memory_for_copy(raw.inputs)
     return {
         name: Examples(scaled(raw.inputs, scaler, rows), take(labels, rows), reading.features)

@@ -25,9 +25,7 @@ def test_a_start_is_sent_as_it_is():
         parts=None,
         features=5,
         mean_square=1.5,
-        plane="auto",
         relay="a thread",
-        servers=2,
     )
     found = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=ServerStart)
     assert found == sent

@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.cluster.divided import reading
-from hogbatch.cluster.divided.reading import read_in_turn, read_part, sizes_of, split_part
-from hogbatch.data.load import load
+from hogbatch.cluster.divided.reading import read_in_turn, read_part, sizes_of
+from hogbatch.data.load import load, split_rows
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.sizes import SetSizes
@@ -135,7 +135,7 @@ def test_statistics_and_frequencies_are_those_of_the_training_rows(tmp_path):
     data = divided(folder, fractions=Fractions(0.4), scale="max")
     assert data.train_sizes.rows + data.set_sizes["test"].rows == ROWS
     assert data.set_sizes["test"].rows == sum(int(0.4 * part.rows) for part in data.parts)
-    first, second = (split_part(100, Fractions(0.4), 5, part)["test"].tolist() for part in (0, 1))
+    first, second = (split_rows(100, Fractions(0.4), (5, part))["test"].tolist() for part in (0, 1))
     assert first != second, "each part is split in its own way"
     trained = [piece["train"] for piece in pieces_of(data)]
     largest = max(np.abs(contents(each)[0]).max(axis=0).max() for each in trained)
