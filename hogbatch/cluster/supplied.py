@@ -155,17 +155,14 @@ class SuppliedCoordinator(Workforce):
     _figures: ServerWorkers = field(default_factory=ServerWorkers)  # as sent the last time
     _figures_due: float = -math.inf  # when others may be sent
 
-    def _add_parts(self) -> None:
+    def __post_init__(self) -> None:
+        Workforce.__post_init__(self)
         self.leases.evaluated.grows = True
 
     def _new_epochs(self) -> SuppliedEpochs:
         return SuppliedEpochs(self.plan.train_rows)
 
     # Events -----------------------------------------------------------------------------------
-
-    def begin(self, now: float) -> list[Command]:
-        self.ending.no_workers_since = now
-        return []
 
     def order(self, message: ToWorker, now: float) -> list[Command]:
         """Carry out what the coordinator of all servers orders."""

@@ -36,7 +36,7 @@ from hogbatch.coordinator.merge_pace import MergePace, MergeSettings
 from hogbatch.coordinator.merge_rules import merge_weights, sum_scales
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
-from hogbatch.events.event import PlaneChosen, ServersMerged, WorkersOfServer
+from hogbatch.events.event import PlaneChosen, ServersMerged
 from hogbatch.wire.messages import (
     Applied,
     Apply,
@@ -48,7 +48,6 @@ from hogbatch.wire.messages import (
     Reduce,
     Reduced,
     Servers,
-    ServerWorkers,
     ToServer,
     UseModel,
 )
@@ -122,11 +121,6 @@ class Merges:
         self._loading = None
         self._failures = 0 if at_fault else self._failures
         return at_fault
-
-    @property
-    def applied(self) -> bool:
-        """Whether the models contain all rows that are acknowledged."""
-        return self.step != "apply"
 
     @property
     def model_is_lost(self) -> bool:
@@ -219,16 +213,8 @@ class Merges:
         self._answers.clear()
         return [Send(key, message) for key in keys]
 
-    def receive(
-        self, worker: Worker, message: FromServer | ServerWorkers, now: float
-    ) -> list[Command]:
-        """Handle the answer of `worker` to the current step; others are ignored.
-
-        Record what it tells about its own workers.
-        """
-        if isinstance(message, ServerWorkers):
-            told = WorkersOfServer(worker.name, list(message.workers), message.others)
-            return [Record(told)]
+    def receive(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
+        """Handle the answer of `worker` to the current step; others are ignored."""
         self._unreachable = None
         if not self._is_current(message):
             return []

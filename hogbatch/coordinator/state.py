@@ -56,7 +56,7 @@ from hogbatch.coordinator.progress import LossSums, Metrics
 from hogbatch.coordinator.saved_state import SavedState, restore, save
 from hogbatch.coordinator.worker import Worker
 from hogbatch.coordinator.workforce import TICK_S, Workforce
-from hogbatch.events.event import CheckpointBegins, CheckpointFailed
+from hogbatch.events.event import CheckpointBegins, CheckpointFailed, WorkersOfServer
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.wire.messages import FromServer, Loaded, Ready, ServerWorkers
 
@@ -70,7 +70,8 @@ class Coordinator(Workforce):
     evaluator: Evaluator = field(init=False)
     merges: Merges = field(init=False)
 
-    def _add_parts(self) -> None:
+    def __post_init__(self) -> None:
+        Workforce.__post_init__(self)
         parts = self.progress, self.recovery, self.leases, self.ending
         self.evaluator = Evaluator(self.plan, *parts)
         merging = self.plan.merging or partial(Merges, ONE_MODEL)
@@ -89,8 +90,8 @@ class Coordinator(Workforce):
 
     def begin(self, now: float) -> list[Command]:
         """Start waiting for workers; request the first row order and a copy of the model."""
-        self.ending.no_workers_since = now
-        return [*self.epochs.begin(), *self._snapshot(with_checkpoint=False)]
+        waiting = Workforce.begin(self, now)
+        return [*waiting, *self.epochs.begin(), *self._snapshot(with_checkpoint=False)]
 
     def snapshot_taken(self, not_finite_at: str | None, now: float) -> list[Command]:
         """The model is checked, and copied unless the parameter `not_finite_at` is not finite."""
@@ -266,7 +267,8 @@ class Coordinator(Workforce):
         if worker.device != "server":
             return self._refuse_message()
         if isinstance(message, ServerWorkers):
-            return self.merges.receive(worker, message, now)
+            told = WorkersOfServer(worker.name, list(message.workers), message.others)
+            return [Record(told)]
         if isinstance(message, Loaded):
             if (loaded := self.merges.loaded(worker.key)) is None:
                 return []
@@ -305,7 +307,8 @@ class Coordinator(Workforce):
         """
         rows = self.progress.rows - self.epochs.rows.unmerged_rows
         at_once = self.plan.merging is not None
-        return rows > 0 and self.merges.applied and self.recovery.is_due(now, at_once)
+        applied = self.merges.step != "apply"  # the models contain all rows that are acknowledged
+        return rows > 0 and applied and self.recovery.is_due(now, at_once)
 
     def _snapshot(self, with_checkpoint: bool, now: float = 0.0) -> list[Command]:
         with_checkpoint = with_checkpoint and math.isfinite(self.recovery.every)

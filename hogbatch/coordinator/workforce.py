@@ -67,6 +67,7 @@ class Workforce(ABC):
     _next_check: float = field(init=False, default=-math.inf)
 
     def __post_init__(self) -> None:
+        """Set up the parts of every coordinator; subclasses add others."""
         plan = self.plan
         progress = self.progress = Progress(plan)
         recovery = self.recovery = Recovery(plan.checkpoint_seconds)
@@ -76,7 +77,6 @@ class Workforce(ABC):
         self.ending = Ending(plan.stopping, progress, plan.part_names)
         self.accounting = LeaseAccounting(epochs, leases, progress, recovery)
         self.decisions = Decisions(self.policy, roster)
-        self._add_parts()
 
     def _new_epochs(self) -> Epochs:
         plan = self.plan
@@ -84,14 +84,6 @@ class Workforce(ABC):
         return Epochs(plan.train_rows, parts, all_rows=plan.merging is not None)
 
     # Decided by subclasses --------------------------------------------------------------------
-
-    @abstractmethod
-    def _add_parts(self) -> None:
-        """Set up the further parts of the state, which use those of every coordinator."""
-
-    @abstractmethod
-    def begin(self, now: float) -> list[Command]:
-        """Start waiting for workers."""
 
     @abstractmethod
     def interrupt(self, now: float, reason: str = "interrupted") -> list[Command]:
@@ -129,6 +121,11 @@ class Workforce(ABC):
 
     # Events -----------------------------------------------------------------------------------
 
+    def begin(self, now: float) -> list[Command]:
+        """Start waiting for workers."""
+        self.ending.no_workers_since = now
+        return []
+
     @property
     def finished(self) -> bool:
         return self.phase == "finished"
@@ -161,22 +158,27 @@ class Workforce(ABC):
                 return []
             case Failed(reason):  # a failing device is not the fault of its rows
                 died = worker.device == "cpu"
-                return self._lose(worker, reason, now, died=died, kill=False)
+                return self.lose(key, reason, now, died, kill=False)
             case Goodbye():
                 goodbye = Record(events.Goodbye(worker.name))
                 return [goodbye, *self._remove(worker, now)]
             case _:
                 return self._from_server(worker, message, now)
 
-    def lose(self, key: str, reason: str, now: float, died: bool = True) -> list[Command]:
+    def lose(
+        self, key: str, reason: str, now: float, died: bool = True, *, kill: bool = True
+    ) -> list[Command]:
         """Worker `key` is gone or unusable; its rows are reassigned.
 
-        Its process is killed before that, if it still exists. `died`: its rows may have killed it.
+        `died`: its rows may have killed it. `kill`: its process may still run and is killed first.
         """
         worker = self.workers.get(key)
         if worker is None:
             return []
-        return self._lose(worker, reason, now, died=died, kill=True)
+        self.accounting.faults["workers_lost"] += 1
+        worker.lost_because, lost = reason, Record(WorkerLost(worker.name, reason))
+        died = died and worker.device != "server"  # rows kill workers of a server, not the server
+        return [lost, *self._remove(worker, now, died=died, kill=kill)]
 
     def tick(self, now: float) -> list[Command]:
         """Handle the passing of time; called several times a second."""
@@ -264,15 +266,6 @@ class Workforce(ABC):
         decided = self.decisions.membership_changed(worker.joined_at)
         made_ready = Record(worker.ready_event())
         return [made_ready, *decided, *self._advance(now, [worker])]
-
-    def _lose(
-        self, worker: Worker, reason: str, now: float, *, died: bool, kill: bool
-    ) -> list[Command]:
-        """Remove a worker that failed. `kill`: its process may still run and is killed first."""
-        self.accounting.faults["workers_lost"] += 1
-        worker.lost_because, lost = reason, Record(WorkerLost(worker.name, reason))
-        died = died and worker.device != "server"  # rows kill workers of a server, not the server
-        return [lost, *self._remove(worker, now, died=died, kill=kill)]
 
     def _remove(
         self, worker: Worker, now: float, *, died: bool = False, kill: bool = False
