@@ -27,7 +27,7 @@ from benchmarks.common.figures import draw_loss_curves
 from benchmarks.common.peer_process import rounded, train_once
 from benchmarks.common.report import OURS, Run
 from benchmarks.common.search import TunedSettings, tune
-from benchmarks.peers import ON_CPU, TUNED, installed, peer
+from benchmarks.peers import ON_CPU, TUNED, peer
 from benchmarks.peers.contract import Stopwatch, reached
 
 TUNING_TEST_ROWS = 25_000  # maximum in a search, which evaluates many models
@@ -107,7 +107,7 @@ def ratio(seconds: dict[str, float], limit_s: float) -> str:
 def description(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     """Machine, versions, targets and the peers' settings."""
     tuned = SETTINGS.read()
-    return machine.describe(*(peer(name).package for name in names)) | {
+    return machine.describe(*(peer(name).PACKAGE for name in names)) | {
         "limit_s": options.limit,
         "targets": {which: TASKS[which].target for which in options.sets},
         "settings": {which: tuned.get(which, {}) for which in options.sets},
@@ -127,6 +127,17 @@ def parse(flags: Sequence[str] | None = None) -> argparse.Namespace:
     arguments.add_json(parser)
     add("--plot", type=Path, metavar="FILE", help="output file for the curves, .svg or .png")
     return parser.parse_args(flags)
+
+
+def installed(names: Sequence[str]) -> list[str]:
+    """Those of the peers that are installed; prints which are not."""
+    found = []
+    for name in names:
+        if machine.versions(peer(name).PACKAGE):
+            found.append(name)
+        else:
+            print(f"skipping {name}: {peer(name).PACKAGE} is not installed", flush=True)
+    return found
 
 
 def main(flags: Sequence[str] | None = None) -> None:

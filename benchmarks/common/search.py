@@ -131,7 +131,7 @@ def search(
         curve: Curve = train(setting, Stopwatch(watch.target, limit_s, best.curve))["curve"]
         mark = "  best so far" if best.offer(setting, curve) else ""
         end = f"{curve[-1][1]:.4g} at {curve[-1][0]:.2f} s" if curve else "failed"
-        print(f"{peer.name} {setting}: {end}{mark}", flush=True)
+        print(f"{peer.NAME} {setting}: {end}{mark}", flush=True)
         return curve
 
     groups: dict[tuple[Any, ...], list[Setting]] = {}
@@ -139,7 +139,7 @@ def search(
         groups.setdefault(key(peer, setting), []).append(setting)
     for group in groups.values():
         pace = fastest(peer, group, train)
-        ladder = [s for s in group if all(s.get(name) == pace.get(name) for name in peer.pace)]
+        ladder = [s for s in group if all(s.get(name) == pace.get(name) for name in peer.PACE)]
         rates = [setting[RATE] for setting in ladder]
         start = rates.index(known[RATE]) if known in group and known else len(rates) // 2
         climb([partial(attempt, setting) for setting in ladder], start, watch.target)
@@ -175,7 +175,7 @@ def ahead(curve: Curve, other: Curve, target: float) -> bool:
 def key(peer: Peer, setting: Setting | None) -> tuple[Any, ...]:
     """The items of a setting except those for speed and the learning rate: the key of its group."""
     return tuple(
-        sorted(pair for pair in (setting or {}).items() if pair[0] not in (*peer.pace, RATE))
+        sorted(pair for pair in (setting or {}).items() if pair[0] not in (*peer.PACE, RATE))
     )
 
 

@@ -40,7 +40,7 @@ from benchmarks.common.search import TunedSettings, tune
 from benchmarks.heterogeneous.table import ALONE, device_totals, table
 from benchmarks.peers import TUNED
 from benchmarks.peers.contract import Stopwatch, reached
-from benchmarks.peers.pytorch_gpu import PEER, objection
+from benchmarks.peers.pytorch_gpu import NAME, objection
 from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import find_gpus
 from hogbatch.machine.linux import read_topology
@@ -101,8 +101,8 @@ def pytorch(options: argparse.Namespace, which: str) -> Callable[[int], Run]:
     if options.tune:
         with task_directory(case.task, options.data) as (problem, directory):
             watch = Stopwatch(case.task.target, options.max_seconds)
-            tune(PEER.name, SETTINGS, which, problem, directory, watch, fixed)
-    tuned = SETTINGS.setting(which, PEER.name)
+            tune(NAME, SETTINGS, which, problem, directory, watch, fixed)
+    tuned = SETTINGS.setting(which, NAME)
     setting, origin = (tuned, "search") if tuned else (case.setting, "default")
     target = -math.inf if options.past_target else case.task.target
 
@@ -113,7 +113,7 @@ def pytorch(options: argparse.Namespace, which: str) -> Callable[[int], Run]:
         with task_directory(case.task, options.data, seed) as (problem, directory):
             try:
                 watch = Stopwatch(target, options.max_seconds)
-                answer = train_once(PEER.name, directory, setting | fixed, seed, watch)
+                answer = train_once(NAME, directory, setting | fixed, seed, watch)
             except RuntimeError as error:
                 return {"error": str(error), "history": [], "workers": []}
         history = with_epochs(answer["curve"], answer["rows"] / len(problem.train))

@@ -1,15 +1,14 @@
-"""The frameworks hogbatch is compared with: one module per peer, each a `contract.Peer`.
+"""The frameworks hogbatch is compared with: one module per peer, each of them a `contract.Peer`.
 
 A peer's module imports its framework only when it trains, and of this project only hogbatch's data
 types and the contract, so that it runs in the framework's own environment.
 """
 
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from benchmarks.peers.contract import Peer, available
+from benchmarks.peers.contract import Peer
 
 ON_CPU: Final = {  # in time_to_loss
     "pytorch": "pytorch",
@@ -25,16 +24,4 @@ TUNED: Final = Path(__file__).parent / "tuned.json"  # settings of ON_CPU and ON
 def peer(name: str) -> Peer:
     """The peer called `name`; its framework is imported only when it trains."""
     module = (ON_CPU | ON_GPU)[name]
-    found: Peer = import_module(f"benchmarks.peers.{module}").PEER
-    return found
-
-
-def installed(names: Sequence[str]) -> list[str]:
-    """Those of the peers that are installed; prints which are not."""
-    found = []
-    for name in names:
-        if available(peer(name)):
-            found.append(name)
-        else:
-            print(f"skipping {name}: {peer(name).package} is not installed", flush=True)
-    return found
+    return cast(Peer, import_module(f"benchmarks.peers.{module}"))

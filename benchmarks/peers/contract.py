@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
@@ -222,11 +221,11 @@ def adam_rates(problem: Problem) -> tuple[float, ...]:
 
 
 class Peer(Protocol):
-    """One framework that trains a network as fast as it can."""
+    """A module with one framework that trains a network as fast as it can."""
 
-    name: str
-    package: str  # its name for pip
-    pace: tuple[str, ...]  # keys of a setting that change only the speed, not the steps
+    NAME: str
+    PACKAGE: str  # its name for pip
+    PACE: tuple[str, ...]  # keys of a setting that change only the speed, not the steps
 
     def grid(self, problem: Problem) -> list[Setting]:
         """The settings to search for `problem`; empty if the peer cannot train it."""
@@ -238,14 +237,6 @@ class Peer(Protocol):
         Array preparation, compilation and warm-up come before `watch.start`.
         """
         ...
-
-
-def available(peer: Peer) -> str | None:
-    """The installed version of the peer's package; None if it is not installed."""
-    try:
-        return version(peer.package)
-    except PackageNotFoundError:
-        return None
 
 
 def combine(**axes: Sequence[Any]) -> list[Setting]:

@@ -3,6 +3,11 @@
 Rows are dense (imdb, the widest set, needs 9 GB), because a graph needs fixed shapes, and without a
 graph the launches of a step take longer than its kernels. On a CPU, for tests, steps are not
 captured.
+
+In addition to the keys of the grid a setting may have "device" ("cuda:0"), "precision" of matrix
+products (hogbatch's names), "activation" ("relu" or "sigmoid") and "start" (standard deviation of
+the first layer's weights). With the loss multilabel-softmax, the targets of a row are 1/#labels,
+and the "loss" of the stopwatch is 1 - P@1.
 """
 
 import subprocess
@@ -21,7 +26,6 @@ from benchmarks.peers.contract import (
     Stopwatch,
     accuracy,
     adam_rates,
-    available,
     combine,
     dense,
     loss_of,
@@ -35,55 +39,47 @@ WARM_UP_S = 0.2  # in which a GPU raises its clocks, as long as for hogbatch
 # Initialisation as in hogbatch.model.network: with PyTorch's own the loss does not fall.
 SIGMOID_GAIN, OUTPUT_GAIN = 10.0, 0.1
 
+NAME = "pytorch-gpu"
+PACKAGE = "torch"
+PACE: tuple[str, ...] = ()
 
-class PyTorchGpu:
-    """One process, one device.
 
-    In addition to the grid's keys a setting may have "device" ("cuda:0"), "precision" of matrix
-    products (hogbatch's names), "activation" ("relu" or "sigmoid") and "start" (standard deviation
-    of the first layer's weights). With the loss multilabel-softmax, the
-    targets of a row are 1/#labels, and the "loss" of the stopwatch is 1 - P@1.
-    """
+def grid(problem: Problem) -> list[Setting]:
+    """SGD and Adam, batches of 64 to 4,096, with higher rates than on a CPU."""
+    sizes = [size for size in BATCHES if size <= len(problem.train)]
+    rates = {"sgd": sgd_rates(problem), "adam": adam_rates(problem)}
+    return [
+        setting
+        for name, usual in rates.items()
+        for setting in combine(
+            optimizer=(name,), batch=sizes, lr=(*usual, 2 * usual[-1], 4 * usual[-1])
+        )
+    ]
 
-    name = "pytorch-gpu"
-    package = "torch"
-    pace: tuple[str, ...] = ()
 
-    def grid(self, problem: Problem) -> list[Setting]:
-        """SGD and Adam, batches of 64 to 4,096, with higher rates than on a CPU."""
-        sizes = [size for size in BATCHES if size <= len(problem.train)]
-        rates = {"sgd": sgd_rates(problem), "adam": adam_rates(problem)}
-        return [
-            setting
-            for name, usual in rates.items()
-            for setting in combine(
-                optimizer=(name,), batch=sizes, lr=(*usual, 2 * usual[-1], 4 * usual[-1])
-            )
-        ]
+def train(problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+    """Copying the rows, warm-up, capture and the first order of the rows are not timed."""
+    step = GpuStep(problem, setting, seed)
+    x = on_device(problem.test.x, step.device)
+    step.capture()
+    rows_of = batches(step, seed)
+    first = next(rows_of)
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
-        """Copying the rows, warm-up, capture and the first order of the rows are not timed."""
-        step = GpuStep(problem, setting, seed)
-        x = on_device(problem.test.x, step.device)
-        step.capture()
-        rows_of = batches(step, seed)
-        first = next(rows_of)
+    def measure() -> float:
+        if step.uses_precision_at_1:
+            return 1 - accuracy(problem, lambda rows: step.best_labels(x[rows]))
+        return loss_of(problem, lambda rows: step.scores(x[rows]))
 
-        def measure() -> float:
-            if step.uses_precision_at_1:
-                return 1 - accuracy(problem, lambda rows: step.best_labels(x[rows]))
-            return loss_of(problem, lambda rows: step.scores(x[rows]))
-
-        watch.start(measure)
-        for number, rows in enumerate(chain([first], rows_of)):
-            step(rows)
-            watch.rows += len(rows)
-            if watch.due:
-                step.synchronize()
-                if watch.over(measure):
-                    return
-            elif number % AHEAD == 0:
-                step.limit_lead()
+    watch.start(measure)
+    for number, rows in enumerate(chain([first], rows_of)):
+        step(rows)
+        watch.rows += len(rows)
+        if watch.due:
+            step.synchronize()
+            if watch.over(measure):
+                return
+        elif number % AHEAD == 0:
+            step.limit_lead()
 
 
 class GpuStep:
@@ -258,10 +254,9 @@ def on_device(matrix: Matrix, device: Any) -> Any:
 
 def objection(ordinal: str) -> str | None:
     """Why PyTorch cannot train on GPU `ordinal`, tested in a temporary process; None if it can."""
-    if available(PEER) is None:
-        return "torch is not installed"
-    if find_spec("scipy") is None:
-        return "scipy is not installed"
+    for package in ("torch", "scipy"):
+        if find_spec(package) is None:
+            return f"{package} is not installed"
     question = "import torch; print(torch.__version__, torch.cuda.device_count())"
     answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True)
     if answer.returncode:
@@ -272,6 +267,3 @@ def objection(ordinal: str) -> str | None:
         if int(ordinal) < int(count)
         else f"torch {version} cannot use GPU {ordinal}: it finds {count} GPUs"
     )
-
-
-PEER = PyTorchGpu()

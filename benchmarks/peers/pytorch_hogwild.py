@@ -1,4 +1,7 @@
-"""PyTorch Hogwild: processes of one thread train one model in shared memory without locks."""
+"""PyTorch Hogwild: processes of one thread train one model in shared memory without locks.
+
+`torch.multiprocessing` over `model.share_memory()`, each process with its own optimizer.
+"""
 
 import os
 import time
@@ -24,48 +27,44 @@ PROCESSES = 2
 POLL_S = 0.005  # of the waiting process
 ORPHAN_CHECK_S = 1.0
 
+NAME = "pytorch-hogwild"
+PACKAGE = "torch"
+PACE = ("form",)
 
-class PyTorchHogwild:
-    """`torch.multiprocessing` over `model.share_memory()`, each process with its own optimizer."""
 
-    name = "pytorch-hogwild"
-    package = "torch"
-    pace = ("form",)
+def grid(problem: Problem) -> list[Setting]:
+    """Plain SGD, batches of 8 to 64."""
+    if problem.linear:
+        return []
+    rates = sgd_rates(problem)
+    return combine(batch=(8, 16, 32, 64), lr=rates, form=forms(problem.train))
 
-    def grid(self, problem: Problem) -> list[Setting]:
-        """Plain SGD, batches of 8 to 64."""
-        if problem.linear:
-            return []
-        rates = sgd_rates(problem)
-        return combine(batch=(8, 16, 32, 64), lr=rates, form=forms(problem.train))
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
-        """The start of the processes and their first steps are not timed."""
-        import torch
-        import torch.multiprocessing as mp
+def train(problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+    """The start of the processes and their first steps are not timed."""
+    import torch
+    import torch.multiprocessing as mp
 
-        from benchmarks.peers import torch_network as net
+    from benchmarks.peers import torch_network as net
 
-        torch.set_num_threads(
-            PROCESSES
-        )  # for the evaluation, during which the other processes wait
-        network = net.build(problem, setting["form"], seed)
-        network.share_memory()
-        measure = net.evaluation(problem, network, setting["form"])
-        context = mp.get_context("spawn")
-        gates = [context.Event() for _ in range(PROCESSES)]
-        flags = torch.zeros(PROCESSES, 3, dtype=torch.int64).share_memory_()
-        with TemporaryDirectory() as directory:
-            write_problem(problem, Path(directory))
-            arguments = (directory, setting, seed, network, flags, gates)
-            processes = [
-                context.Process(target=_work, args=(number, *arguments), daemon=True)
-                for number in range(PROCESSES)
-            ]
-            for process in processes:
-                process.start()
-            _wait_until_paused(flags, processes)
-        _train(watch, measure, flags, gates, processes)
+    torch.set_num_threads(PROCESSES)  # for the evaluation, during which the other processes wait
+    network = net.build(problem, setting["form"], seed)
+    network.share_memory()
+    measure = net.evaluation(problem, network, setting["form"])
+    context = mp.get_context("spawn")
+    gates = [context.Event() for _ in range(PROCESSES)]
+    flags = torch.zeros(PROCESSES, 3, dtype=torch.int64).share_memory_()
+    with TemporaryDirectory() as directory:
+        write_problem(problem, Path(directory))
+        arguments = (directory, setting, seed, network, flags, gates)
+        processes = [
+            context.Process(target=_work, args=(number, *arguments), daemon=True)
+            for number in range(PROCESSES)
+        ]
+        for process in processes:
+            process.start()
+        _wait_until_paused(flags, processes)
+    _train(watch, measure, flags, gates, processes)
 
 
 RUN, PAUSED, ROWS = range(3)  # columns of the shared flags[PROCESSES, 3]
@@ -126,6 +125,3 @@ def _work(
                 return
             step(inputs, targets)
             run[ROWS] += len(targets)
-
-
-PEER = PyTorchHogwild()

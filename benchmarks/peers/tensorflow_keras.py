@@ -1,4 +1,7 @@
-"""TensorFlow: Keras layers and optimizers, the loop over steps inside one `tf.function`."""
+"""TensorFlow: Keras layers and optimizers, the loop over steps inside one `tf.function`.
+
+One process, one or two threads.
+"""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -22,47 +25,45 @@ from benchmarks.peers.contract import (
 
 CHUNK_ROWS = 2048  # approximate rows of one call, so that Python costs little
 
+NAME = "tensorflow"
+PACKAGE = "tensorflow-cpu"
+PACE = ("threads", "form", "xla")
 
-class TensorFlow:
-    """One process, one or two threads."""
 
-    name = "tensorflow"
-    package = "tensorflow-cpu"
-    pace = ("threads", "form", "xla")
+def grid(problem: Problem) -> list[Setting]:
+    """SGD and Adam, batches of 16 to 1,024, with and without XLA."""
+    if problem.linear:
+        return []
+    kinds = [{"form": form, "xla": xla} for form in forms(problem.train) for xla in (0, 1)]
+    kinds = [kind for kind in kinds if kind != {"form": "bag", "xla": 1}]  # its shapes vary
+    sgd, adam = sgd_rates(problem), adam_rates(problem)
+    settings = [
+        *combine(optimizer=("sgd",), batch=(16, 32, 64, 256, 1024), lr=sgd, threads=(1, 2)),
+        *combine(optimizer=("adam",), batch=(32, 64, 256), lr=adam, threads=(1, 2)),
+    ]
+    return [setting | kind for setting in settings for kind in kinds]
 
-    def grid(self, problem: Problem) -> list[Setting]:
-        """SGD and Adam, batches of 16 to 1,024, with and without XLA."""
-        if problem.linear:
-            return []
-        kinds = [{"form": form, "xla": xla} for form in forms(problem.train) for xla in (0, 1)]
-        kinds = [kind for kind in kinds if kind != {"form": "bag", "xla": 1}]  # its shapes vary
-        sgd, adam = sgd_rates(problem), adam_rates(problem)
-        settings = [
-            *combine(optimizer=("sgd",), batch=(16, 32, 64, 256, 1024), lr=sgd, threads=(1, 2)),
-            *combine(optimizer=("adam",), batch=(32, 64, 256), lr=adam, threads=(1, 2)),
-        ]
-        return [setting | kind for setting in settings for kind in kinds]
 
-    def train(self, problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
-        """Tracing, compilation and the first steps are not timed."""
-        import tensorflow as tf
+def train(problem: Problem, setting: Setting, seed: int, watch: Stopwatch) -> None:
+    """Tracing, compilation and the first steps are not timed."""
+    import tensorflow as tf
 
-        if not tf.config.experimental.list_logical_devices():
-            raise RuntimeError("TensorFlow found no device")
-        size, random = setting["batch"], np.random.default_rng(seed)
-        model = KerasModel(problem, setting, seed)
-        epochs = EpochTensors(problem, setting["form"], random)
-        steps = max(1, min(CHUNK_ROWS, len(problem.train)) // size)
-        model.warm_up(epochs.next(), steps)
-        measure = model.evaluation(problem)
-        watch.start(measure)
-        while True:
-            rows = epochs.next()
-            for first in range(0, len(problem.train) - steps * size + 1, steps * size):
-                model.train(*rows, first, steps)
-                watch.rows += steps * size
-                if watch.due and watch.over(measure):
-                    return
+    if not tf.config.experimental.list_logical_devices():
+        raise RuntimeError("TensorFlow found no device")
+    size, random = setting["batch"], np.random.default_rng(seed)
+    model = KerasModel(problem, setting, seed)
+    epochs = EpochTensors(problem, setting["form"], random)
+    steps = max(1, min(CHUNK_ROWS, len(problem.train)) // size)
+    model.warm_up(epochs.next(), steps)
+    measure = model.evaluation(problem)
+    watch.start(measure)
+    while True:
+        rows = epochs.next()
+        for first in range(0, len(problem.train) - steps * size + 1, steps * size):
+            model.train(*rows, first, steps)
+            watch.rows += steps * size
+            if watch.due and watch.over(measure):
+                return
 
 
 class EpochTensors:
@@ -199,6 +200,3 @@ def _sum_rows(weight: Any, indices: Any, values: Any, row: Any, size: Any) -> An
     places = tf.stack([tf.cast(row, tf.int64), tf.cast(indices, tf.int64)], axis=1)
     shape = tf.cast(tf.stack([size, weight.shape[0]]), tf.int64)
     return tf.sparse.sparse_dense_matmul(tf.SparseTensor(places, values, shape), weight.value)
-
-
-PEER = TensorFlow()

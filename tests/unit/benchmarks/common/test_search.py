@@ -9,9 +9,9 @@ from benchmarks.peers.contract import Stopwatch, combine
 class Fake:
     """A peer whose batch 64 needs the fewest seconds; its threads alter pace alone."""
 
-    name = "fake"
-    package = "fake"
-    pace = ("threads",)
+    NAME = "fake"
+    PACKAGE = "fake"
+    PACE = ("threads",)
 
     def __init__(self):
         self.seen = []
