@@ -46,11 +46,12 @@ def wait_for(condition: Callable[[], T], what: str, within: float = WITHIN_S) ->
 class Job:
     """One run in `folder`: its coordinator, the workers attached by hand, and their output."""
 
+    coordinator: Any = None  # a Process, once this job has started it
+
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.run_dir = self.folder / "run"
         self.started: list[Process] = []
-        self.coordinator: Process | None = None
         self.inodes = set[int]()  # of the run's shared memory, once `note_memory` was called
 
     def train(self, *arguments: object, **env: str) -> Process:
@@ -77,8 +78,9 @@ class Job:
         # All events: single leases prove that each row was trained on once.
         flags = ("--hidden", 32, "--events", "all")
         arguments = (*flags, *arguments, "--run-dir", self.run_dir)
-        self.coordinator = self._start("hogbatch.cli.main", command, *arguments, **env)
-        return self.coordinator
+        process = self._start("hogbatch.cli.main", command, *arguments, **env)
+        self.coordinator = process
+        return process
 
     def _start(self, module: str, *arguments: object, **env: str) -> Process:
         number = len(self.started)
@@ -125,13 +127,13 @@ class Job:
         wanted = f"{count} events {kind.__name__} {fields}"
 
         def found() -> E | None:
-            process = self.coordinator
-            ended = process is not None and process.poll() is not None  # then the log is complete
+            # If the run has ended, the log is complete.
+            code = self.coordinator.poll() if self.coordinator else None
             events = [e for e in self.events(kind) if fields.items() <= e.fields.items()]
             if len(events) >= count:
                 return events[count - 1]
-            if process is not None and ended:
-                code, said = process.returncode, self.said(process)
+            if code is not None:
+                said = self.said(self.coordinator)
                 raise AssertionError(f"the run ended (exit code {code}) before {wanted}: {said}")
             return None
 
@@ -144,8 +146,7 @@ class Job:
 
         Returns the exit code of the coordinator.
         """
-        assert self.coordinator
-        code = self.coordinator.wait(within)
+        code: int = self.coordinator.wait(within)
         for process in self.started:
             process.wait(WITHIN_S)
         return code
@@ -156,7 +157,6 @@ class Job:
 
     def note_memory(self) -> None:
         """Remember which shared memory segments the coordinator maps."""
-        assert self.coordinator
         self.inodes = {inode for inode, name in mapped(self.coordinator.pid) if "hogbatch" in name}
         assert len(self.inodes) == 2, "the data and the shared segment"
 

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.common.run_history import Life, audit
+from benchmarks.common.watched_run import ROWS, WatchedRun, watched
 from benchmarks.faults.figures import spread
-from benchmarks.faults.runs import ROWS, WatchedRun, watched
 
 # A rate so low that the loss falls until the end, so that lost updates would show in it.
 FLAGS = ("a9a", "--hidden", "256,256", "--optimizer", "sgd", "--lr", 0.002)
@@ -55,20 +55,20 @@ def killed(flags: tuple[object, ...], rng: Random, limit: int) -> dict[str, Any]
         run.start(*flags)
         while len(kills) < limit and not run.ends_within(rng.uniform(*KILL_AFTER_S)):
             left = run.kill()
-            lives.append(Life.of(run.next_life()))
+            lives.append(Life.of(run.log.next_life()))
             start = time.monotonic()
             run.start(*flags, "--resume", "auto")
             kills.append({"training again": round(time.monotonic() - start, 3), "leftovers": left})
             kills[-1]["lost rows"] = lives[-1].rows_at_the_end - run.resumed_at()
         found = result(run)
-        lives.append(Life.of(run.next_life()))
+        lives.append(Life.of(run.log.next_life()))
         return {"kills": kills, "faults": audit(lives, ROWS), **found}
 
 
 def result(run: WatchedRun) -> dict[str, Any]:
     """The result of a run, once it has finished."""
-    code = run.job.finish()
-    summary, left = run.job.summary(), run.leftovers()
+    code = run.finish()
+    summary, left = run.summary(), run.remaining_with_files()
     return {
         "exit_code": code,
         "status": summary["status"],

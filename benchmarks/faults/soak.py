@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.watched_run import ENDLESS, WatchedRun, watched
 from benchmarks.faults.figures import slope
-from benchmarks.faults.runs import ENDLESS, WatchedRun, watched
 
 FLAGS = ("a9a", "--hidden", 32, "--workers", "cpu:1,cpu:1", *ENDLESS)
 HOUR_S, MB = 3600.0, 1e6
@@ -19,11 +19,11 @@ def measure(seconds: float, warm_up: float, flags: tuple[object, ...]) -> dict[s
     """Sample each process once a second; slopes after `warm_up` seconds, in MB an hour."""
     with watched() as run:
         run.start(*FLAGS, *flags)
-        run.wait_for(lambda: len(run.at_work()) == 2, "both workers train")
-        processes = {"coordinator": run.coordinator.pid, **run.at_work()}
+        run.wait_in_run(lambda: len(run.log.at_work()) == 2, "both workers train")
+        processes = {"coordinator": run.coordinator.pid, **run.log.at_work()}
         samples = sampled(run, processes, seconds)
         code = run.interrupt()
-        summary = run.job.summary()
+        summary = run.summary()
     return {
         "question": "soak",
         "seconds": seconds,
@@ -43,7 +43,7 @@ def sampled(run: WatchedRun, processes: dict[str, int], seconds: float) -> dict[
     for number in range(round(seconds / EVERY_S)):
         time.sleep(max(0.0, start + number * EVERY_S - time.monotonic()))
         if not run.running:
-            raise RuntimeError(f"the run has ended: {run.errors()}")
+            raise RuntimeError(f"the run has ended: {run.said(run.coordinator)}")
         for name, pid in processes.items():
             samples[name].append({"at": round(time.monotonic() - start, 3), **sample(pid)})
         if number % 30 == 0:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from benchmarks.faults.runs import ENDLESS, WatchedRun, watched
+from benchmarks.common.watched_run import ENDLESS, WatchedRun, watched
 from hogbatch.events.event import Evaluation, Event, WorkerReady
 
 WORKERS = ("--workers", "cpu:1,cpu:1")
@@ -46,8 +46,8 @@ def reach(
     with watched() as run:
         run.start(*flags)
         kills = strike(run, rng, seconds, every) if rng else 0
-        code = run.job.finish()
-        summary, events = run.job.summary(), run.next_life()
+        code = run.finish()
+        summary, events = run.summary(), run.log.next_life()
         return {
             "exit_code": code,
             "status": summary["status"],
@@ -64,7 +64,7 @@ def strike(run: WatchedRun, rng: Random, seconds: float, every: float) -> int:
     """Kill random workers until the run has ended or `seconds` have passed; the number of kills."""
     kills = 0
     while kills * every < seconds and not run.ends_within(every):
-        pids = sorted(run.at_work().values())
+        pids = sorted(run.log.at_work().values())
         if pids:
             with suppress(ProcessLookupError):
                 os.kill(rng.choice(pids), signal.SIGKILL)

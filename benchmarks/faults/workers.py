@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common.run_history import Life, audit
+from benchmarks.common.watched_run import ENDLESS, ROWS, WatchedRun, watched
 from benchmarks.faults.figures import spread
-from benchmarks.faults.runs import ENDLESS, ROWS, WatchedRun, watched
 from hogbatch.events.event import Event, LeaseDone, OfWorker, WorkerLeft, WorkerLost
 from hogbatch.run.launch.restarts import MAX_RECENT
 from hogbatch.store.attach import attach_segments
@@ -59,7 +59,7 @@ def disturbed_run(times: int, rng: Random, kills: list[dict[str, Any]]) -> dict[
         while counted(kills) < times and len(kills) < earlier + MAX_RECENT:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no killed worker held a lease within {LEASE_WITHIN_S:g} s")
-            run.wait_for(lambda: len(run.at_work(leases=3)) == 2, "both workers train")
+            run.wait_in_run(lambda: len(run.log.at_work(leases=3)) == 2, "both workers train")
             time.sleep(rng.uniform(0.0, 0.5))
             kills.append(kill(run, rng))
             kills[-1]["finite"] = bool(np.isfinite(params).all())
@@ -69,8 +69,8 @@ def disturbed_run(times: int, rng: Random, kills: list[dict[str, Any]]) -> dict[
         del params
         return {
             "exit_code": run.interrupt(),
-            "faults": audit([Life(run.next_life())], ROWS) + run.leftovers(),
-            "rows": run.job.summary()["rows"],
+            "faults": audit([Life(run.log.next_life())], ROWS) + run.remaining_with_files(),
+            "rows": run.summary()["rows"],
             "finite": run.model_is_finite(),
         }
 
@@ -82,7 +82,7 @@ def counted(kills: list[dict[str, Any]]) -> int:
 
 def shared_parameters(run: WatchedRun) -> NDArray[np.float32]:
     """The shared parameters, as the workers write them."""
-    segment = attach_segments(run.job.address()["store"]).segments["shared"]
+    segment = attach_segments(run.address()["store"]).segments["shared"]
     params: NDArray[np.float32] = segment.array("model/params")
     return params
 
@@ -91,11 +91,11 @@ def kill(run: WatchedRun, rng: Random) -> dict[str, Any]:
     """Kill one worker; return the times until this was detected, its rows were done, and another
     worker replaced it.
     """
-    workers, mark = run.at_work(), run.mark()
+    workers, mark = run.log.at_work(), len(run.log.read())
     name = rng.choice(sorted(workers))
     killed = time.time()
     os.kill(workers[name], signal.SIGKILL)
-    left = run.wait_for(lambda: event_of(run, mark, WorkerLeft, name), f"{name} has left")
+    left = run.wait_in_run(lambda: event_of(run, mark, WorkerLeft, name), f"{name} has left")
     lost = event_of(run, mark, WorkerLost, name)
     assert left
     wanted = sum(stop - start for start, stop in left.reissued)
@@ -112,8 +112,8 @@ def kill(run: WatchedRun, rng: Random) -> dict[str, Any]:
     def replaced() -> list[LeaseDone]:
         return [lease for lease in run.since(mark, LeaseDone) if lease.worker not in workers]
 
-    again = run.wait_for(done_again, f"the rows of {name} are done")
-    back = run.wait_for(replaced, "another worker replaces it")[0]
+    again = run.wait_in_run(done_again, f"the rows of {name} are done")
+    back = run.wait_in_run(replaced, "another worker replaces it")[0]
     return {
         "worker": name,
         "reissued": left.reissued,

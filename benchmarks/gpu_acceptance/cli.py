@@ -7,9 +7,8 @@ checked against the ledger: in each epoch, every row is acknowledged exactly onc
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Final
 
 from benchmarks.common.cases import CASES
 from benchmarks.common.data_sets import Task
-from benchmarks.common.event_log import EventReader
-from benchmarks.common.job import Job, wait_for
+from benchmarks.common.job import Job
 from benchmarks.common.run_history import Life, audit, check_summary
+from benchmarks.common.watched_run import WatchedRun, watched
 from benchmarks.gpu_acceptance.processes import ROOT
 from benchmarks.gpu_acceptance.record import Failure, Json, Unfinished, clipped, one_line
 from benchmarks.gpu_acceptance.stage import START_S, Stage
@@ -85,9 +84,9 @@ def _in_time(stage: Stage, work: Callable[[], Json]) -> Json:
 
 
 @contextmanager
-def new_job() -> Iterator[Job]:
+def new_job() -> Iterator[WatchedRun]:
     """A run in a temporary directory; an exception becomes a Failure with the logs of the run."""
-    with tempfile.TemporaryDirectory() as folder, closing(Job(folder)) as job:
+    with watched() as job:
         try:
             yield job
         except Exception as error:
@@ -171,19 +170,14 @@ def killed(stage: Stage, workers: str) -> Json:
             *("--workers", workers, "--start-with", workers.count(",") + 1, *ENDLESS),
             *("--eval-seconds", 5, "--quiet", "--max-seconds", MOST_SECONDS, *ALL_TRAIN, *SLOW_CPU),
         )
-        with closing(EventReader(job.run_dir / "events.jsonl")) as log:
-            # Both workers may compile before the first lease.
-            within = max(1.0, stage.left_s)
-            [(name, pid)] = wait_for(
-                lambda: gpus_at_work(job, log), "the GPU worker trains", within
-            )
-            os.kill(pid, signal.SIGKILL)
-            left = job.wait_for_event(WorkerLeft, worker=name)
-            [(again, _)] = wait_for(lambda: gpus_at_work(job, log), "another one replaces it")
-            back = next(e for e in log.read() if isinstance(e, LeaseDone) and e.worker == again)
-        assert job.coordinator
-        job.coordinator.send_signal(signal.SIGINT)
-        code = job.finish()
+        # Both workers may compile before the first lease.
+        within, at_work = max(1.0, stage.left_s), partial(gpus_at_work, job)
+        [(name, pid)] = job.wait_in_run(at_work, "the GPU worker trains", within)
+        os.kill(pid, signal.SIGKILL)
+        left = job.wait_for_event(WorkerLeft, worker=name)
+        [(again, _)] = job.wait_in_run(at_work, "another one replaces it")
+        back = next(lease for lease in job.since(0, LeaseDone) if lease.worker == again)
+        code = job.interrupt()
         problems = ledger(job, rows_of(SAMPLES, task)) + job.leftovers()
         if code != INTERRUPTED:
             problems.append(f"exit code {code}, expected {INTERRUPTED}")
@@ -197,8 +191,6 @@ def killed(stage: Stage, workers: str) -> Json:
     }
 
 
-def gpus_at_work(job: Job, log: EventReader) -> list[tuple[str, int]]:
+def gpus_at_work(job: WatchedRun) -> list[tuple[str, int]]:
     """(name, pid) of the attached GPU workers that have done some leases."""
-    if job.coordinator and (code := job.coordinator.poll()) is not None:
-        raise RuntimeError(f"the run has ended with exit code {code}")
-    return [item for item in log.at_work(LEASES).items() if item[0].startswith("gpu")]
+    return [item for item in job.log.at_work(LEASES).items() if item[0].startswith("gpu")]

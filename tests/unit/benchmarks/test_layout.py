@@ -55,9 +55,9 @@ def test_benchmarks_import_only_what_is_shared_and_their_own():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("benchmarks.several_servers", "from benchmarks.faults.runs import watched"),
+        ("benchmarks.several_servers", "from benchmarks.faults.soak import sample"),
         ("benchmarks.common.job", "from benchmarks import cpu_step"),
-        ("benchmarks.faults.runs", "from tests.support.fault_injection import Job"),
+        ("benchmarks.faults.soak", "from tests.support.fault_injection import Job"),
         ("benchmarks.peers.pytorch", "from benchmarks.common.search import search"),
         ("benchmarks.extreme.process", "from . import synthetic"),
     ],
