@@ -8,8 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.gpu_acceptance.gpu_tests import FLAGS
 from benchmarks.gpu_acceptance.stage import Stage
+from benchmarks.gpu_acceptance.tests import FLAGS
 
 PATHS: Final = (
     "tests/unit/kernels/gpu/test_replica.py",

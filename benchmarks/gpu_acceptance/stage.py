@@ -1,4 +1,7 @@
-"""The process of one stage: python -m benchmarks.gpu_acceptance.stage NAME FILE SETTINGS."""
+"""The process of one stage: python -m benchmarks.gpu_acceptance.stage NAME FILE SETTINGS.
+
+The module NAME of this package has a function run(stage).
+"""
 
 import json
 import math
@@ -11,19 +14,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any
 
 from benchmarks.gpu_acceptance.processes import adopt_orphans, end_all, end_with_parent
 from benchmarks.gpu_acceptance.record import Record, describe, one_line
 
-MODULES: Final = {  # each has a function run(stage)
-    "preflight": "benchmarks.gpu_acceptance.preflight",
-    "tests": "benchmarks.gpu_acceptance.gpu_tests",
-    "sanitizer": "benchmarks.gpu_acceptance.sanitizer",
-    "cli": "benchmarks.gpu_acceptance.cli",
-    "step": "benchmarks.gpu_acceptance.step",
-    "together": "benchmarks.gpu_acceptance.together",
-}
 Json = dict[str, Any]
 AddResult = Callable[[Json, Json], None]  # of a result and the description in its file
 
@@ -141,7 +136,7 @@ def main(arguments: list[str]) -> int:
     settings = Settings(**json.loads(text))
     stage = Stage(Record(Path(path), name, describe(asdict(settings))), settings)
     with stage.failures_recorded("stage"):
-        module: Any = import_module(MODULES[name])
+        module: Any = import_module(f"benchmarks.gpu_acceptance.{name}")
         module.run(stage)
     return int(stage.record.failed)
 

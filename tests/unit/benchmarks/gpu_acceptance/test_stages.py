@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu_acceptance import cli, sanitizer, step, together
-from benchmarks.gpu_acceptance.gpu_tests import OutcomeLog
 from benchmarks.gpu_acceptance.preflight.lost_updates import account
 from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.sanitizer import findings
 from benchmarks.gpu_acceptance.stage import START_S, ResultFile, Settings
+from benchmarks.gpu_acceptance.tests import OutcomeLog
 
 
 @pytest.fixture
