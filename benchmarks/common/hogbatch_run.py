@@ -2,6 +2,7 @@
 
 import json
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -81,3 +82,22 @@ def loss_curve(history: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
     """[(training seconds, test loss), ...] of the evaluations with a finite loss."""
     found = [(point["seconds"], point["test_loss"]) for point in history]
     return [(seconds, loss) for seconds, loss in found if loss is not None]
+
+
+def device_totals(workers: Sequence[dict[str, Any]], device: str) -> dict[str, Any] | None:
+    """Totals of the workers on `device`; None if there were none.
+
+    `since`: the training seconds at which the first of them was ready, None if none ever was.
+    """
+    chosen = [worker for worker in workers if worker["device"] == device]
+    if not chosen:
+        return None
+    stale = [w["staleness"] for w in chosen if w.get("staleness") is not None]
+    return {
+        "rows": sum(worker["rows"] for worker in chosen),
+        "updates": sum(worker["updates"] for worker in chosen),
+        "share": sum(worker["update_share"] for worker in chosen),
+        "busy": statistics.fmean(worker["busy"] for worker in chosen),
+        "staleness": statistics.fmean(stale) if stale else None,
+        "since": min((w["batch_trace"][0][0] for w in chosen if w["batch_trace"]), default=None),
+    }

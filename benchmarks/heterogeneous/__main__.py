@@ -37,7 +37,7 @@ from benchmarks.common.data_sets import FILES, task_directory
 from benchmarks.common.peer_process import process_limit, train_once
 from benchmarks.common.report import Run
 from benchmarks.common.search import TunedSettings, tune
-from benchmarks.heterogeneous.table import ALONE, device_totals, table
+from benchmarks.heterogeneous.table import ALONE, table
 from benchmarks.peers import TUNED
 from benchmarks.peers.contract import Stopwatch, reached
 from benchmarks.peers.pytorch_gpu import NAME, objection
@@ -155,7 +155,7 @@ def evaluated(run: Run, target: float) -> Run:
     return run | {
         "seconds": reached(hogbatch_run.loss_curve(points), target),
         "epochs": next((p["epochs"] for p in points if p["test_loss"] <= target), None),
-        "devices": {device: device_totals(run["workers"], device) for device in ALONE},
+        "devices": {device: hogbatch_run.device_totals(run["workers"], device) for device in ALONE},
     }
 
 

@@ -15,24 +15,6 @@ COLUMNS = (  # (value, device) between "epochs" and "both since"
 )
 
 
-def device_totals(workers: Sequence[dict[str, Any]], device: str) -> dict[str, Any] | None:
-    """Totals of the workers on `device`; None if there were none.
-
-    `since`: the training seconds at which the first of them was ready, None if none ever was.
-    """
-    chosen = [worker for worker in workers if worker["device"] == device]
-    if not chosen:
-        return None
-    stale = [w["staleness"] for w in chosen if w.get("staleness") is not None]
-    return {
-        "updates": sum(worker["updates"] for worker in chosen),
-        "share": sum(worker["update_share"] for worker in chosen),
-        "busy": statistics.fmean(worker["busy"] for worker in chosen),
-        "staleness": statistics.fmean(stale) if stale else None,
-        "since": min((w["batch_trace"][0][0] for w in chosen if w["batch_trace"]), default=None),
-    }
-
-
 def better_alone(seconds: dict[str, float]) -> str | None:
     """The device that reached the target first without the other; None if neither reached it."""
     arrived = [kind for kind in ALONE if seconds.get(kind, math.inf) < math.inf]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from benchmarks.common.arrival import arrival
-from benchmarks.common.hogbatch_run import as_tested
+from benchmarks.common.hogbatch_run import as_tested, device_totals
 from benchmarks.rehearsals.sets import MatrixSet
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ def outcome(matrix_set: MatrixSet, summary: Json) -> Json:
             {key: point[key] for key in ("seconds", "epochs", "rows", "test_loss")}
             for point in history
         ],
-        "devices": {device: totals(workers, device) for device in DEVICES},
+        "devices": {device: device_totals(workers, device) for device in DEVICES},
         "utilization": {
             device: utilization(workers, summary["history"], device) for device in DEVICES
         },
@@ -37,18 +37,6 @@ def reached(matrix_set: MatrixSet, history: Sequence[Json]) -> Json:
     """{"seconds", "rows"} at each target, or None for one that was not reached."""
     found = {name: arrival(history, loss) for name, loss in matrix_set.targets.items()}
     return {name: at and at._asdict() for name, at in found.items()}
-
-
-def totals(workers: Sequence[Json], device: str) -> Json | None:
-    """Totals of the workers on `device`; None if there were none."""
-    chosen = [worker for worker in workers if worker["device"] == device]
-    if not chosen:
-        return None
-    return {
-        "rows": sum(worker["rows"] for worker in chosen),
-        "updates": sum(worker["updates"] for worker in chosen),
-        "share": sum(worker["update_share"] for worker in chosen),
-    }
 
 
 def utilization(workers: Sequence[Json], history: Sequence[Json], device: str) -> list[list[float]]:

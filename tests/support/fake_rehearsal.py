@@ -23,7 +23,7 @@ def devices(workers):
 def worker(kind, rows, updates):
     """A worker of summary.json."""
     made = {"name": f"{kind}-0", "device": kind, "rows": rows, "updates": updates}
-    return made | {"update_share": 0.5}
+    return made | {"update_share": 0.5, "busy": 0.9, "batch_trace": [[0.0, 64]]}
 
 
 def main():
