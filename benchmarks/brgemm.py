@@ -161,7 +161,7 @@ def main() -> None:
         metavar="M,...",
         help="rows of a batch (default: 4,8,16,32,64)",
     )
-    add("--repetitions", type=int, default=15, help="measurements of each product (default: 15)")
+    arguments.add_number(parser, "--repetitions", 15, "measurements of each product")
     arguments.add_json(parser)
     options = parser.parse_args()
     results = []

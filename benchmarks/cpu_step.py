@@ -185,7 +185,7 @@ def main() -> None:
         metavar="ROWS,...",
         help="batch sizes (default: powers of two from 1 to 256)",
     )
-    add("--repetitions", type=int, default=15, help="measurements of each step (default: 15)")
+    arguments.add_number(parser, "--repetitions", 15, "measurements of each step")
     arguments.add_json(parser)
     options = parser.parse_args()
     results = []

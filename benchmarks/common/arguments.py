@@ -64,6 +64,15 @@ def positive(kind: type[T]) -> Callable[[str], T]:
     return number
 
 
+def add_number(
+    parser: argparse.ArgumentParser, flag: str, default: T, text: str, metavar: str | None = None
+) -> None:
+    """Add `flag VALUE`, a number above 0 of the type of `default`, which --help shows."""
+    shown = f"{text} (default: {default:g})"
+    kind = positive(type(default))
+    parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=shown)
+
+
 def positive_list(text: str) -> list[int]:
     """An argparse type: whole numbers above 0, comma-separated."""
     return [positive(int)(part) for part in dict.fromkeys(text.split(","))]

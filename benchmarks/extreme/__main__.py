@@ -190,7 +190,7 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     add("--hogbatch", action="append", metavar="FLAGS", help="of hogbatch (max-seconds=5)")
     add("--python", default=sys.executable, metavar="FILE", help="interpreter of the peers")
     add("--settings", metavar="SET", help="data set of the tuned settings (default: its own)")
-    add("--seeds", type=whole, default=1, help="number of seeds (default: 1)")
+    arguments.add_number(parser, "--seeds", 1, "number of seeds")
     add("--tune", action="store_true", help="choose settings instead of a measurement")
     arguments.add_json(parser)
     options = parser.parse_args(flags)

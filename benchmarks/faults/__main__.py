@@ -14,6 +14,7 @@ All print their progress and a JSON summary, accept --json FILE, and can be shor
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 
 from benchmarks.common import arguments, report
 from benchmarks.faults import coordinators, soak, target, workers
@@ -39,32 +40,19 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     for each in parsers.values():
         arguments.add_json(each)
     for name, times in (("workers", 200), ("coordinators", 50)):
-        add = parsers[name].add_argument
-        add("--times", type=int, default=times, help=f"number of kills (default: {times})")
-        add("--seed", type=int, default=0, help="random seed of the moments (default: 0)")
-    parsers["coordinators"].add_argument(
-        "--epochs", type=int, default=60, help="epochs of each run (default: 60)"
-    )
-    add = parsers["target"].add_argument
-    add("--seeds", type=int, default=5, help="number of seeds (default: 5)")
-    add("--seconds", type=float, default=60.0, help="maximum duration of the kills (default: 60)")
-    add(
-        "--every",
-        type=float,
-        default=2.0,
-        metavar="SECONDS",
-        help="interval between kills (default: 2)",
-    )
-    add = parsers["soak"].add_argument
-    add("--seconds", type=float, default=600.0, help="duration (default: 600)")
-    add(
-        "--warm-up",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="time excluded from the slopes (default: 60)",
-    )
-    add("--flags", default="", help="additional flags of `hogbatch train`, separated by spaces")
+        arguments.add_number(parsers[name], "--times", times, "number of kills")
+        text = "random seed of the moments (default: 0)"
+        parsers[name].add_argument("--seed", type=int, default=0, help=text)
+    arguments.add_number(parsers["coordinators"], "--epochs", 60, "epochs of each run")
+    number = partial(arguments.add_number, parsers["target"])
+    number("--seeds", 5, "number of seeds")
+    number("--seconds", 60.0, "maximum duration of the kills")
+    number("--every", 2.0, "interval between kills", "SECONDS")
+    number = partial(arguments.add_number, parsers["soak"])
+    number("--seconds", 600.0, "duration")
+    number("--warm-up", 60.0, "time excluded from the slopes", "SECONDS")
+    text = "additional flags of `hogbatch train`, separated by spaces"
+    parsers["soak"].add_argument("--flags", default="", help=text)
     return parser.parse_args(flags)
 
 

@@ -56,13 +56,7 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     stages = arguments.names(SHARES, none="none")
     default = next((path for path in DATA if path.is_dir()), None)
     add("--stages", type=stages, default=list(SHARES), metavar="NAMES", help="default: all")
-    add(
-        "--budget",
-        type=arguments.positive(float),
-        default=BUDGET_S,
-        metavar="SECONDS",
-        help=f"time for the whole program (default: {BUDGET_S:g})",
-    )
+    arguments.add_number(parser, "--budget", BUDGET_S, "time for the whole program", "SECONDS")
     add("--device", type=int, default=0, metavar="N", help="number of the GPU (default: 0)")
     add("--data", type=Path, default=default, metavar="DIR", help="directory of the data sets")
     add("--out", type=Path, required=True, metavar="DIR", help="directory for the results")

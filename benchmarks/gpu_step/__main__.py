@@ -37,6 +37,7 @@ import statistics
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from itertools import cycle, islice, product
 from math import ceil
@@ -212,8 +213,7 @@ def settle(options: argparse.Namespace) -> None:
 def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     """The flags; exit code 2 with one sentence for invalid values."""
     parser = arguments.parser("gpu_step", __doc__)
-    number, whole = arguments.positive(float), arguments.positive(int)
-    add = parser.add_argument
+    add, whole = parser.add_argument, arguments.positive(int)
     for flag, known, default in (
         ("--networks", NETWORKS, list(NETWORKS)),
         ("--precision", TOLERANCES, list(TOLERANCES)),
@@ -241,14 +241,10 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--rows", type=whole, help=f"minimum rows of a data set (default: {ROWS} on a GPU)")
     add("--side", type=whole, help=f"side of the square product (default: {SIDE} on a GPU)")
-    add("--repetitions", type=whole, default=5, help="measurements per variant (default: 5)")
-    add("--seconds", type=number, default=0.02, help="duration of a measurement (default: 0.02)")
-    add(
-        "--limit",
-        type=number,
-        default=225.0,
-        help="seconds after which no further batch size is started (default: 225)",
-    )
+    number = partial(arguments.add_number, parser)
+    number("--repetitions", 5, "measurements per variant")
+    number("--seconds", 0.02, "duration of a measurement")
+    number("--limit", 225.0, "seconds after which no further batch size is started")
     arguments.add_json(parser)
     return parser.parse_args(flags)
 

@@ -162,7 +162,6 @@ def evaluated(run: Run, target: float) -> Run:
 def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     """The flags; exit code 2 with one sentence for invalid values."""
     parser = arguments.parser("heterogeneous", __doc__)
-    whole, number = arguments.positive(int), arguments.positive(float)
     sets, default = list(CASES), [name for name in CASES if name != "a9a"]
     add = parser.add_argument
     add("data", type=Path, metavar="DIR", help=f"directory of the data sets: {FILES}")
@@ -181,13 +180,10 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
         metavar="N|host",
         help="number of the GPU; host: NumPy on a CPU core in place of a GPU (default: 0)",
     )
-    add(
-        "--threads",
-        type=whole,
-        help="CPU threads (default: all cores; beside a GPU worker one less)",
-    )
-    add("--seeds", type=whole, default=3, help="number of seeds (default: 3)")
-    add("--max-seconds", type=number, default=60.0, help="maximum training seconds (default: 60)")
+    threads = "CPU threads (default: all cores; beside a GPU worker one less)"
+    add("--threads", type=arguments.positive(int), help=threads)
+    arguments.add_number(parser, "--seeds", 3, "number of seeds")
+    arguments.add_number(parser, "--max-seconds", 60.0, "maximum training seconds")
     add("--past-target", action="store_true", help="training until --max-seconds, for full curves")
     add(
         "--extra",

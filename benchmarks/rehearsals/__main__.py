@@ -23,6 +23,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,6 @@ QUICK_SERVERS = 2
 def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     """The flags; exit code 2 with one sentence for invalid values."""
     parser = arguments.parser("rehearsals", __doc__)
-    whole, number = arguments.positive(int), arguments.positive(float)
     default = [name for name in SETS if name != EXAMPLE]
     add = parser.add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="directory of the results")
@@ -69,11 +69,13 @@ def parse(flags: Sequence[str] | None) -> argparse.Namespace:
     batches: Json = {"type": arguments.positive_list, "metavar": "ROWS,…"}
     add("--cpu-batches", **batches, help="exactly these fixed batches (default: a search)")
     add("--gpu-batches", **batches, help="exactly these fixed batches (default: a search)")
-    add("--seeds", type=whole, default=1, help="number of seeds (default: 1)")
-    add("--jobs", type=whole, default=2, help="cells at the same time (default: 2)")
-    add("--budget", type=number, default=float("inf"), metavar="SECONDS", help="time for new cells")
-    add("--within", type=number, default=5.0, help="limit of a cell, see above (default: 5)")
-    add("--cell-limit", type=number, default=1800.0, help="real seconds of a cell (default: 1800)")
+    seconds: Json = {"type": arguments.positive(float), "metavar": "SECONDS"}
+    add("--budget", **seconds, default=float("inf"), help="time for new cells")
+    number = partial(arguments.add_number, parser)
+    number("--seeds", 1, "number of seeds")
+    number("--jobs", 2, "cells at the same time")
+    number("--within", 5.0, "limit of a cell, see above")
+    number("--cell-limit", 1800.0, "real seconds of a cell")
     add("--retry-failed", action="store_true", help="run cells again that failed")
     add("--reuse-fixed", action="store_true", help="use cells with fixed batches of any sources")
     add("--quick", action="store_true", help="a9a, two servers, one batch size of each device")
