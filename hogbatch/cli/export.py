@@ -2,19 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Final
 
-from hogbatch.cli.parser import Parser, Usage
+from hogbatch.cli.parser import Parser
 from hogbatch.machine.printable import encodable, printable
-
-EXPORT: Final = Usage(
-    "export", "MODEL --to onnx|numpy [options]", "Write a model as a file for other programs."
-)
 
 
 def export(arguments: Sequence[str]) -> int:
-    """`hogbatch export`."""
-    parser = Parser(EXPORT)
+    """Write a model as a file for other programs."""
+    parser = Parser(export, "MODEL --to onnx|numpy [options]")
     parser.epilog = (
         "The file takes raw rows: it contains the encoding of the columns, and all members of an "
         "ensemble."

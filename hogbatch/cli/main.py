@@ -3,14 +3,13 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from hogbatch.cli import export, models, profile, rehearse, report, simulate, status, training
 from hogbatch.cli.doctor import command as doctor
-from hogbatch.cli.parser import Usage
+from hogbatch.cli.parser import Command
 from hogbatch.errors import INTERRUPTED, HogbatchError, UsageError
 from hogbatch.machine.printable import printable, printable_lines
 from hogbatch.machine.process import collect_rarely
@@ -19,35 +18,18 @@ from hogbatch.version import version
 LESS_MEMORY: Final = "use fewer rows, a smaller network, or a machine with more memory"
 
 
-class Command(NamedTuple):
-    """One command of the program."""
-
-    usage: Usage
-    run: Callable[[Sequence[str]], int]  # takes the arguments after its name; returns an exit code
-
-
-COMMANDS: Final = {
-    command.usage.command: command
+COMMANDS: Final[dict[str, Command]] = {
+    command.__name__: command
     for command in (
-        Command(training.TRAIN, training.train),
-        Command(training.COORDINATOR, partial(training.train, launch=False)),
-        Command(training.WORKER, training.worker),
-        Command(status.STATUS, status.status),
-        Command(status.LIST, status.runs),
-        Command(report.REPORT, report.report),
-        Command(models.EVALUATE, models.evaluate),
-        Command(models.PREDICT, models.predict),
-        Command(export.EXPORT, export.export),
-        Command(simulate.SIMULATE, simulate.simulate),
-        Command(rehearse.REHEARSE, rehearse.rehearse),
-        Command(profile.PROFILE, profile.profile),
-        Command(doctor.DOCTOR, doctor.doctor),
+        *(training.train, training.coordinator, training.worker, status.status, status.runs),
+        *(report.report, models.evaluate, models.predict, export.export, simulate.simulate),
+        *(rehearse.rehearse, profile.profile, doctor.doctor),
     )
 }
 
 
 def _overview() -> str:
-    lines = [f"  {name:12} {command.usage.summary}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:12} {command.__doc__}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
             "usage: hogbatch COMMAND [options]",
@@ -75,7 +57,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
             print(f"hogbatch {version()}")
             return 0
         case [command, *rest] if command in COMMANDS:
-            return COMMANDS[command].run(rest)
+            return COMMANDS[command](rest)
     known = ", ".join(COMMANDS)
     raise UsageError(f"unknown command {arguments[0]!r}; expected one of {known}")
 

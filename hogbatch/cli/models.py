@@ -5,9 +5,9 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hogbatch.cli.parser import Parser, Usage
+from hogbatch.cli.parser import Command, Parser
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.flags import Group
 from hogbatch.machine.printable import rounded
@@ -15,17 +15,10 @@ from hogbatch.machine.printable import rounded
 if TYPE_CHECKING:
     from hogbatch.model.prediction import DataFile
 
-EVALUATE: Final = Usage(
-    "evaluate", "MODEL DATA [options]", "Print the loss and metrics of a model on labelled data."
-)
-PREDICT: Final = Usage(
-    "predict", "MODEL DATA [options]", "Print the predictions of a model, one line per row."
-)
-
 
 def evaluate(arguments: Sequence[str]) -> int:
-    """`hogbatch evaluate`."""
-    parser = _model_parser(EVALUATE, "bad_lines", "sample_weight")
+    """Print the loss and metrics of a model on labelled data."""
+    parser = _model_parser(evaluate, "bad_lines", "sample_weight")
     parser.output.add_argument("--json", action="store_true", help="all results as one JSON object")
     options = parser.read(arguments)
     from hogbatch.model.prediction import evaluate_file, write_lines
@@ -40,8 +33,8 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 
 def predict(arguments: Sequence[str]) -> int:
-    """`hogbatch predict`."""
-    parser = _model_parser(PREDICT)
+    """Print the predictions of a model, one line per row."""
+    parser = _model_parser(predict)
     form = parser.output.add_mutually_exclusive_group()
     form.add_argument("--proba", action="store_true", help="probabilities instead of labels")
     form.add_argument(
@@ -80,9 +73,9 @@ def predict(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _model_parser(usage: Usage, *flags: str) -> Parser:
+def _model_parser(command: Command, *flags: str) -> Parser:
     """A parser with the arguments that `evaluate` and `predict` share, and `flags` of `train`."""
-    parser = Parser(usage)
+    parser = Parser(command, "MODEL DATA [options]")
     parser.add_argument(
         "model", metavar="MODEL", help="model file (model.safetensors in the run directory)"
     )

@@ -5,34 +5,29 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from hogbatch.config.arguments import ArgumentGroup
 from hogbatch.config.flags import Group
 from hogbatch.config.suggest import meant
 from hogbatch.errors import UsageError
 
-
-class Usage(NamedTuple):
-    """The usage line of a command."""
-
-    command: str
-    arguments: str
-    summary: str
+Command = Callable[[Sequence[str]], int]  # takes the arguments after its name; an exit code
 
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises UsageError, so that all errors have one form.
 
-    Flags must not be abbreviated. The error for an unknown flag names the one that is meant.
+    The name of the function `command` is that of the command, and its docstring the summary. Flags
+    must not be abbreviated. The error for an unknown flag names the one that is meant.
     """
 
-    def __init__(self, usage: Usage) -> None:
-        program = f"hogbatch {usage.command}"
+    def __init__(self, command: Command, arguments: str) -> None:
+        program = f"hogbatch {command.__name__}"
         super().__init__(
             prog=program,
-            usage=f"{program} {usage.arguments}",
-            description=usage.summary,
+            usage=f"{program} {arguments}",
+            description=command.__doc__,
             allow_abbrev=False,
         )
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hogbatch.cli.parser import Parser, Usage
+from hogbatch.cli.parser import Parser
 from hogbatch.errors import UsageError
 from hogbatch.machine.files import replace_file
 from hogbatch.machine.printable import printable
@@ -18,14 +18,10 @@ if TYPE_CHECKING:
     from hogbatch.simulate.hardware.description import ServerGpu
     from hogbatch.simulate.profile.fit import Probe
 
-PROFILE: Final = Usage(
-    "profile", "[options]", "Measure this machine and write its description, for rehearsals."
-)
-
 
 def profile(arguments: Sequence[str]) -> int:
-    """`hogbatch profile`."""
-    parser = Parser(PROFILE)
+    """Measure this machine and write its description, for rehearsals."""
+    parser = Parser(profile, "[options]")
     parser.add_argument(
         "--output", metavar="FILE", help="TOML file to write (default: standard output)"
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from hogbatch.cli.parser import Parser, Usage, add_config
+from hogbatch.cli.parser import Parser, add_config
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.effect import SEVERAL_SERVERS, changed, expect_effect, without_policy
 from hogbatch.config.flags import Group
@@ -26,15 +26,9 @@ NOT_REHEARSED: Final = (
 )
 PROGRESS_S: Final = 10.0  # of real time between two progress lines
 
-REHEARSE: Final = Usage(
-    "rehearse",
-    "[DATA] --server NAME|TOML [options]",
-    "Train on a simulated server: real gradients, simulated times.",
-)
-
 
 def rehearse(arguments: Sequence[str]) -> int:
-    """`hogbatch rehearse`."""
+    """Train on a simulated server: real gradients, simulated times."""
     options = vars(_parser().read(arguments))
     server, as_json = options.pop("server"), options.pop("json")
     config = merge_sources(options, options.pop("config"))
@@ -58,7 +52,7 @@ def rehearse(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     from hogbatch.simulate.hardware.description import bundled_names
 
-    parser = Parser(REHEARSE)
+    parser = Parser(rehearse, "[DATA] --server NAME|TOML [options]")
     rehearsed = parser.add_argument_group("simulated server")
     rehearsed.add_argument(
         "--server",

@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hogbatch.cli.parser import Parser, Usage
+from hogbatch.cli.parser import Parser
 from hogbatch.machine.printable import encodable, printable
 
 if TYPE_CHECKING:  # these need NumPy, which the help does not
@@ -13,16 +13,10 @@ if TYPE_CHECKING:  # these need NumPy, which the help does not
     from hogbatch.data.load import LoadedData
     from hogbatch.views.console import Console
 
-REPORT: Final = Usage(
-    "report",
-    "RUN_DIR... [options]",
-    "Write an HTML file with the figures and tables of one or several runs.",
-)
-
 
 def report(arguments: Sequence[str]) -> int:
-    """`hogbatch report`."""
-    parser = Parser(REPORT)
+    """Write an HTML file with the figures and tables of one or several runs."""
+    parser = Parser(report, "RUN_DIR... [options]")
     parser.epilog = (
         "The file needs no network and no other file. A report of a run in progress shows the run "
         "as it is now. An earlier report is replaced; any other existing file is refused."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
-from hogbatch.cli.parser import Parser, Usage, whole
+from hogbatch.cli.parser import Parser, whole
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.effect import POLICY_OF, expect_effect, without_policy
 from hogbatch.config.sources import merge_sources
@@ -16,13 +16,9 @@ SETTINGS = (
     *("cpu_batch", "gpu_batch", "lease_ms", "epochs", "max_seconds"),
 )
 
-SIMULATE: Final = Usage(
-    "simulate", "[options]", "Simulate a run with workers of given speeds, without the hardware."
-)
-
 
 def simulate(arguments: Sequence[str]) -> int:
-    """`hogbatch simulate`."""
+    """Simulate a run with workers of given speeds, without the hardware."""
     options = _simulate_parser().read(arguments)
     settings = {name: value for name, value in vars(options).items() if name in SETTINGS}
     config = merge_sources({"data": "simulated", **settings})
@@ -43,7 +39,7 @@ def simulate(arguments: Sequence[str]) -> int:
 
 
 def _simulate_parser() -> Parser:
-    parser = Parser(SIMULATE)
+    parser = Parser(simulate, "[options]")
     simulated = parser.add_argument_group("simulated run")
     simulated.add_argument(
         "--workers",

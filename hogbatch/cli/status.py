@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hogbatch.cli.parser import Parser, Usage, whole
+from hogbatch.cli.parser import Parser, whole
 from hogbatch.config.train import RUNS
 from hogbatch.machine.printable import encodable
 
@@ -19,17 +19,10 @@ POLL_S: Final = 0.5
 MIN_WIDTH: Final = 60  # columns
 MAX_LIMIT: Final = 1_000_000  # runs in a list
 
-STATUS: Final = Usage(
-    "status", "RUN_DIR [options]", "Show the state of a run, from the files in its directory."
-)
-LIST: Final = Usage(
-    "runs", "[DIR] [options]", "List the runs in a directory with results and differing settings."
-)
-
 
 def status(arguments: Sequence[str]) -> int:
-    """`hogbatch status`."""
-    parser = Parser(STATUS)
+    """Show the state of a run, from the files in its directory."""
+    parser = Parser(status, "RUN_DIR [options]")
     parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="run directory")
     parser.output.add_argument(
         "--follow",
@@ -58,8 +51,8 @@ def status(arguments: Sequence[str]) -> int:
 
 
 def runs(arguments: Sequence[str]) -> int:
-    """`hogbatch runs`."""
-    parser = Parser(LIST)
+    """List the runs in a directory with results and differing settings."""
+    parser = Parser(runs, "[DIR] [options]")
     parser.add_argument(
         "directory",
         nargs="?",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hogbatch.cli.parser import Parser, Usage, add_config
+from hogbatch.cli.parser import Parser, add_config
 from hogbatch.config.arguments import add_flags
 from hogbatch.config.effect import SEVERAL_SERVERS
 from hogbatch.config.flags import Group
@@ -24,21 +24,10 @@ ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
     *SEVERAL_SERVERS,
 )
 
-TRAIN: Final = Usage(
-    "train", "[DATA] [options]", "Train a model with all CPU cores and GPUs of this server."
-)
-COORDINATOR: Final = Usage(
-    "coordinator",
-    "[DATA] [options]",
-    "Coordinate a training run to which workers are attached by hand.",
-)
-WORKER: Final = Usage(
-    "worker", "cpu|gpu RUN_DIR [options]", "Attach a worker process to a running coordinator."
-)
-WORKER_HELP: Final = f"""\
-usage: hogbatch worker {WORKER.arguments}
+WORKER_HELP: Final = """\
+usage: hogbatch worker cpu|gpu RUN_DIR [options]
 
-{WORKER.summary}
+Attach a worker process to a running coordinator.
 
   cpu   a worker with threads on CPU cores
   gpu   a worker on one GPU
@@ -46,9 +35,17 @@ usage: hogbatch worker {WORKER.arguments}
 'hogbatch worker cpu --help' and 'hogbatch worker gpu --help' list the options."""
 
 
-def train(arguments: Sequence[str], *, launch: bool = True) -> int:
-    """`hogbatch train`, and `coordinator`, which does not launch workers."""
-    parser = Parser(TRAIN if launch else COORDINATOR)
+def train(arguments: Sequence[str]) -> int:
+    """Train a model with all CPU cores and GPUs of this server."""
+    return _train(Parser(train, "[DATA] [options]"), arguments, launch=True)
+
+
+def coordinator(arguments: Sequence[str]) -> int:
+    """Coordinate a training run to which workers are attached by hand."""
+    return _train(Parser(coordinator, "[DATA] [options]"), arguments, launch=False)
+
+
+def _train(parser: Parser, arguments: Sequence[str], *, launch: bool) -> int:
     add_config(parser)
     groups = add_flags(parser, [name for name in FLAGS if launch or name not in ONLY_IF_LAUNCHED])
     groups[Group.OUTPUT].add_argument(
@@ -102,7 +99,7 @@ def _write_to_stdout(run: "Run | None") -> bool:
 
 
 def worker(arguments: Sequence[str]) -> int:
-    """`hogbatch worker`: replace this process by `python -m hogbatch.workers.DEVICE`."""
+    """Attach a worker process to a running coordinator."""
     if arguments and arguments[0] in ("-h", "--help"):
         print(WORKER_HELP)
         return 0
@@ -114,4 +111,5 @@ def worker(arguments: Sequence[str]) -> int:
         )
     device, *rest = arguments
     program = [sys.executable, "-P", "-m", f"hogbatch.workers.{device}", *rest]
+    # The worker takes the place of this process.
     os.execve(sys.executable, program, worker_environment())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from hogbatch.cli.doctor import checks
 from hogbatch.cli.doctor.checks import REQUIRED, SHMEM, Verdict
-from hogbatch.cli.parser import Parser, Usage
+from hogbatch.cli.parser import Parser
 from hogbatch.errors import UsageError
 from hogbatch.jit import VECTOR_VARIABLE, cache_directory, cache_problem
 from hogbatch.machine import linux
@@ -26,11 +26,6 @@ from hogbatch.version import version
 if TYPE_CHECKING:
     from hogbatch.kernels.gpu.probe import ProbeResult
 
-DOCTOR: Final = Usage(
-    "doctor",
-    "[options]",
-    "Check this machine and this installation, and print what to improve.",
-)
 CUDA_SECONDS: Final = 60.0  # the first initialization of CUDA on a machine can take many
 PCI_FOLDER: Final = "sys/bus/pci/devices"
 NVIDIA: Final = "0x10de"
@@ -141,8 +136,8 @@ def attempt(decide: Callable[[], Verdict]) -> Verdict:
 
 
 def doctor(arguments: Sequence[str]) -> int:
-    """`hogbatch doctor`."""
-    parser = Parser(DOCTOR)
+    """Check this machine and this installation, and print what to improve."""
+    parser = Parser(doctor, "[options]")
     parser.epilog = (
         "Each check is ok, warn, or unknown (?) if something cannot be read. The exit code is 0 "
         "also if there are warnings."

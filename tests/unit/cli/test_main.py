@@ -11,7 +11,7 @@ def failing(error):
     def run(arguments):
         raise error
 
-    return cli.Command(cli.COMMANDS["evaluate"].usage, run)
+    return run
 
 
 def test_an_error_is_printed_on_one_line(monkeypatch, capsys):
