@@ -13,7 +13,6 @@ from hogbatch.kernels.gpu.launch import (
     gradient_repetitions,
     kernel,
     multiprocessors,
-    operand_kernel,
     over_cells,
     over_rows,
     rate_of,
@@ -26,23 +25,10 @@ _BOUND_LAYERS = np.dtype([("layers", _BOUND_LAYER, BOUND_LAYERS)])  # CuPy passe
 NARROW = 8  # outputs of a narrow layer, as in dense.cu
 PACKET_BYTES = 16  # as in common.cuh
 
-_gather_dense = operand_kernel("dense", "gather_dense")
-_gather_sparse = operand_kernel("sparse", "gather_sparse")
-_to_operands = operand_kernel("dense", "to_operands")
-_add_bias_and_activate = operand_kernel("dense", "add_bias_and_activate")
-_activate_backward = operand_kernel("dense", "activate_backward")
-_drop = operand_kernel("dense", "drop")
-_scale = operand_kernel("dense", "scale")
-_bound_rows = operand_kernel("dense", "bound_rows")
-_forget_not_finite = operand_kernel("dense", "forget_not_finite")
-_step = kernel("dense", "step")
-_narrow_forward = operand_kernel("dense", "narrow_forward")
-_narrow_backward = operand_kernel("dense", "narrow_backward")
-
 
 def add_bias_and_activate(bias, activation, width, out):
     """out[B, H] = activation(out + bias[H]); columns from `width` on become zero."""
-    stored, function = out.shape[1], _add_bias_and_activate[out.dtype.name]
+    stored, function = out.shape[1], kernel("dense", "add_bias_and_activate", out)
     packets = -(-out.nbytes // PACKET_BYTES)
     over_cells(function, packets, bias, activation, width, out.size, stored, out)
 
@@ -53,7 +39,7 @@ def _bound(rate, repetitions, batch, x, grads):
         layers["layers"][0, n] = inputs.data.ptr, grad.data.ptr, inputs.shape[1], grad.shape[1]
     if (rows := len(grads[0])) > 0:
         grid = -(-rows * WARP // THREADS), len(grads)
-        function = _bound_rows[grads[0].dtype.name]
+        function = kernel("dense", "bound_rows", grads[0])
         function(grid, (THREADS,), (rate, repetitions, batch, rows, layers))
 
 
@@ -61,28 +47,29 @@ class DenseKernels(DeviceKernels):
     """Those operations that neither are products nor need scratch memory."""
 
     def gather(self, inputs, rows, out):
-        (dense, *csr), (batch, fan_in), kind = inputs, out.shape, out.dtype.name
+        (dense, *csr), (batch, fan_in) = inputs, out.shape
         if len(inputs.indptr):
-            over_rows(_gather_sparse[kind], batch, fan_in, *csr, rows, fan_in, out)
+            function = kernel("sparse", "gather_sparse", out)
+            over_rows(function, batch, fan_in, *csr, rows, fan_in, out)
         else:
-            source = dense, rows, dense.shape[1]
-            over_rows(_gather_dense[kind], batch, fan_in, *source, fan_in, out)
+            function, source = kernel("dense", "gather_dense", out), (dense, rows, dense.shape[1])
+            over_rows(function, batch, fan_in, *source, fan_in, out)
 
     def to_operands(self, values, out):
-        over_cells(_to_operands[out.dtype.name], values.size, values, values.size, out)
+        over_cells(kernel("dense", "to_operands", out), values.size, values, values.size, out)
 
     def drop(self, fraction, key, layer, numbers, width, out):
         below, factor = int(dropout.limit(fraction)), float(dropout.factor(fraction))
         arguments = key, layer, below, factor, numbers, width, out.size, out.shape[1], out
-        over_cells(_drop[out.dtype.name], out.size, *arguments)
+        over_cells(kernel("dense", "drop", out), out.size, *arguments)
 
     def activate_backward(self, kind, activated, grad):
         if kind != LINEAR:
-            function, packets = _activate_backward[grad.dtype.name], -(-grad.nbytes // PACKET_BYTES)
-            over_cells(function, packets, kind, grad.size, activated, grad)
+            function = kernel("dense", "activate_backward", grad)
+            over_cells(function, -(-grad.nbytes // PACKET_BYTES), kind, grad.size, activated, grad)
 
     def scale(self, fraction, grad):
-        over_cells(_scale[grad.dtype.name], grad.size, float(fraction), grad.size, grad)
+        over_cells(kernel("dense", "scale", grad), grad.size, float(fraction), grad.size, grad)
 
     def bound_rows(self, kind, hyper, batch, x, grad):
         self.bound_layers(kind, hyper, batch, (x,), (grad,))
@@ -95,14 +82,14 @@ class DenseKernels(DeviceKernels):
             _bound(rate_of(hyper), gradient_repetitions(kind, hyper), batch, x[some], grads[some])
 
     def forget_not_finite(self, totals, values):
-        function = _forget_not_finite[values.dtype.name]
+        function = kernel("dense", "forget_not_finite", values)
         # Almost always no row was skipped, and each block only reads that.
         cells = min(values.size, RESIDENT_BLOCKS * multiprocessors() * THREADS)
         over_cells(function, cells, totals, values.size, values)
 
     def step(self, kind, hyper, gradient, slots, weights):
         count, optimizer = weights.size, (kind, rate_of(hyper), *map(float, hyper[1:]))
-        over_cells(_step, count, *optimizer, count, gradient, *slots, weights)
+        over_cells(kernel("dense", "step"), count, *optimizer, count, gradient, *slots, weights)
 
 
 def narrow_forward(x, weights, bias, width, out):
@@ -111,7 +98,7 @@ def narrow_forward(x, weights, bias, width, out):
     if batch > 0:
         grid = (-(-batch * WARP // THREADS),)
         arguments = x, weights, bias, width, batch, fan_in, stored, out
-        _narrow_forward[x.dtype.name](grid, (THREADS,), arguments)
+        kernel("dense", "narrow_forward", x)(grid, (THREADS,), arguments)
 
 
 def narrow_backward(grad, weights, kind, activated, out):
@@ -121,14 +108,11 @@ def narrow_backward(grad, weights, kind, activated, out):
         columns = -(-fan_in // THREADS)
         grid = columns, min(batch, max(1, RESIDENT_BLOCKS * multiprocessors() // columns))
         arguments = grad, weights, kind, activated, batch, fan_in, stored, out
-        _narrow_backward[grad.dtype.name](grid, (THREADS,), arguments)
+        kernel("dense", "narrow_backward", grad)(grid, (THREADS,), arguments)
 
 
 SUM_THREADS = 1024  # per block, as in dense.cu
 ROWS_OF_A_THREAD = 8  # minimum where blocks share columns: with fewer, adding parts takes longer
-
-_sum_columns = operand_kernel("dense", "sum_columns")
-_narrow_gradient = operand_kernel("dense", "narrow_gradient")
 
 
 def number_of_parts(rows: int, lanes: int, groups: int, blocks: int) -> int:
@@ -159,7 +143,7 @@ class ColumnSums:
         rows, width = grad.shape
         numbers = float(fraction), int(add), rows, width
         arguments = *numbers, grad, self._parts, self._finished, out
-        _sum_columns[grad.dtype.name](*self._shape(rows, width), arguments)
+        kernel("dense", "sum_columns", grad)(*self._shape(rows, width), arguments)
 
     def narrow_gradient(
         self, x: cupy.ndarray, grad: cupy.ndarray, out: cupy.ndarray, bias: cupy.ndarray
@@ -168,7 +152,7 @@ class ColumnSums:
         (rows, fan_in), biased = x.shape, int(bias.size > 0)
         numbers = rows, fan_in, grad.shape[1], biased
         arguments = *numbers, x, grad, self._parts, self._finished, out, bias
-        _narrow_gradient[x.dtype.name](*self._shape(rows, fan_in + biased), arguments)
+        kernel("dense", "narrow_gradient", x)(*self._shape(rows, fan_in + biased), arguments)
 
     def _shape(self, rows: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return the grid and the threads of a block for [rows, width]."""

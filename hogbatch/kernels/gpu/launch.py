@@ -16,15 +16,18 @@ _LINK_BLOCKS = 2  # enough to keep the link busy
 RESIDENT_BLOCKS = 8  # of THREADS that one multiprocessor can run concurrently
 
 
-def kernel(source: str, name: str) -> cupy.RawKernel:
-    """The function `name` of SOURCES[source], compiled at its first call and cached on disk."""
-    return cupy.RawKernel(SOURCES[source], name)
+def kernel(source: str, name: str, operands: cupy.ndarray | None = None) -> cupy.RawKernel:
+    """The function `name` of a source, for the type of `operands`, else for float32.
+
+    It is compiled at its first call and cached on disk.
+    """
+    return _kernel(source, name, "float32" if operands is None else operands.dtype.name)
 
 
-def operand_kernel(source: str, name: str) -> dict[str, cupy.RawKernel]:
-    """The function `name` of a source for each type of operands, by the dtype of their arrays."""
-    sources = {"float32": SOURCES, "uint16": BFLOAT16_SOURCES}
-    return {dtype: cupy.RawKernel(each[source], name) for dtype, each in sources.items()}
+@cache
+def _kernel(source: str, name: str, dtype: str) -> cupy.RawKernel:
+    sources = BFLOAT16_SOURCES if dtype == "uint16" else SOURCES
+    return cupy.RawKernel(sources[source], name)
 
 
 def over_cells(function: cupy.RawKernel, count: int, *arguments: object) -> None:

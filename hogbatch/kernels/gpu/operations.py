@@ -15,7 +15,6 @@ from hogbatch.kernels.gpu.launch import (
     WARP,
     gradient_repetitions,
     kernel,
-    operand_kernel,
     over_batch,
     over_cells,
     over_link,
@@ -23,17 +22,6 @@ from hogbatch.kernels.gpu.launch import (
     over_touched,
     rate_of,
 )
-
-# Losses with their gradients and metrics: one block per row, or one thread for few scores.
-_loss_gradient = operand_kernel("losses", "loss_gradient")
-_narrow_loss_gradient = operand_kernel("losses", "narrow_loss_gradient")
-_loss_and_metrics = kernel("losses", "loss_and_metrics")
-
-# CSR inputs: a batch is a list of row numbers of the whole set; no rows are copied.
-_csr_forward = operand_kernel("sparse", "csr_forward")
-_csr_bound_rows = operand_kernel("sparse", "csr_bound_rows")
-_add_up = operand_kernel("sparse", "add_up")
-_step_touched = kernel("sparse", "step_touched")
 
 
 class SparseScratch(NamedTuple):
@@ -45,16 +33,6 @@ class SparseScratch(NamedTuple):
     sums: cupy.ndarray  # float32[F, H], 0 between steps
 
 
-# A replica's exchange with the shared parameters, on the device.
-_hand_over = kernel("replica", "hand_over")
-_drain = kernel("replica", "drain")
-_add = kernel("replica", "add")
-_find_touched = kernel("sparse", "find_touched")
-_unmark = kernel("sparse", "unmark")
-_take_rows = kernel("replica", "take_rows")
-_rejoin_rows = kernel("replica", "rejoin_rows")
-_add_rows = kernel("replica", "add_rows")
-
 # Gathering the rows of a batch from a set in device memory or in mapped host memory. All cells have
 # 4 bytes.
 THREADS = 1024  # per block; also the threads of `add_lengths`
@@ -63,11 +41,6 @@ THREADS = 1024  # per block; also the threads of `add_lengths`
 MAX_BLOCKS = 16
 CHUNK = 4  # cells that a thread loads at once
 LANES = 8  # threads that read a line of 128 bytes together
-
-_copy_rows = kernel("staging", "copy_rows")
-_copy_cells = kernel("staging", "copy_cells")
-_find_spans = kernel("staging", "find_spans")
-_add_lengths = kernel("staging", "add_lengths")
 
 
 def _over_groups(function, rows, lanes, *arguments):
@@ -139,24 +112,27 @@ class GpuKernels(BackboneKernels):
         self._column_sums(fraction, True, grad, out)
 
     def loss_gradient(self, kind, labels, rows, numbers, width, scores, grad, totals):
-        (batch, stored), operand = scores.shape, grad.dtype.name
+        batch, stored = scores.shape
         arguments = rows, numbers, batch, width, stored, scores, grad, totals
         kind, smoothing = unsmoothed(kind)
-        if stored <= NARROW and kind not in LABEL_LISTS:
+        if stored <= NARROW and kind not in LABEL_LISTS:  # one thread per row, else one block
             own = labels.values, labels.weights, len(labels.weights)
-            over_cells(_narrow_loss_gradient[operand], batch, kind, smoothing, *own, *arguments)
+            function = kernel("losses", "narrow_loss_gradient", grad)
+            over_cells(function, batch, kind, smoothing, *own, *arguments)
         else:
-            own = *labels, len(labels.weights)
-            over_rows(_loss_gradient[operand], batch, stored, kind, smoothing, *own, *arguments)
+            function, own = kernel("losses", "loss_gradient", grad), (*labels, len(labels.weights))
+            over_rows(function, batch, stored, kind, smoothing, *own, *arguments)
 
     def loss_and_metrics(self, kind, labels, rows, width, scores, totals):
         batch, stored = scores.shape
-        (kind, _), own = unsmoothed(kind), (*labels, len(labels.weights))
-        over_rows(_loss_and_metrics, batch, stored, kind, *own, rows, width, stored, scores, totals)
+        (kind, _), own = unsmoothed(kind), (*labels, len(labels.weights), rows)
+        function = kernel("losses", "loss_and_metrics")
+        over_rows(function, batch, stored, kind, *own, width, stored, scores, totals)
 
     def csr_forward(self, inputs, rows, weights, bias, activation, width, out):
         batch, stored = out.shape
-        function, layer = _csr_forward[out.dtype.name], (weights, bias, activation, width, stored)
+        function = kernel("sparse", "csr_forward", out)
+        layer = weights, bias, activation, width, stored
         over_batch(function, batch, stored, *inputs[1:], rows, batch, *layer, out)
 
     def csr_bound_rows(self, kind, hyper, inputs, rows, grad):
@@ -164,7 +140,7 @@ class GpuKernels(BackboneKernels):
             batch, width = grad.shape
             bound = rate_of(hyper), gradient_repetitions(kind, hyper)
             csr = inputs.indptr, inputs.values, rows
-            function = _csr_bound_rows[grad.dtype.name]
+            function = kernel("sparse", "csr_bound_rows", grad)
             over_batch(function, batch, WARP, *bound, *csr, batch, width, grad)
 
     def csr_scratch(self, features, width):
@@ -179,59 +155,63 @@ class GpuKernels(BackboneKernels):
         head, touched, count, sums = scratch
         (features, width), batch = weights.shape, len(rows)
         count.fill(0)
-        function, marks = _add_up[grad.dtype.name], (head, touched, count)
+        function, marks = kernel("sparse", "add_up", grad), (head, touched, count)
         over_batch(function, batch, width, *inputs[1:], rows, batch, width, grad, sums, *marks)
         optimizer = kind, rate_of(hyper), *map(float, hyper[1:])
         arrays = touched, count, width, sums, head, *slots, weights
-        over_touched(_step_touched, features, width, *optimizer, *arrays)
+        over_touched(kernel("sparse", "step_touched"), features, width, *optimizer, *arrays)
 
     def hand_over(self, pulled, params, base, seen, change, finite):
-        size = params.size
-        over_cells(_hand_over, size, pulled, size, params, base, seen, change, finite)
+        arrays = params, base, seen, change, finite
+        over_cells(kernel("replica", "hand_over"), params.size, pulled, params.size, *arrays)
 
     def drain(self, values, out):
-        over_cells(_drain, values.size, values, values.size, out)
+        over_cells(kernel("replica", "drain"), values.size, values, values.size, out)
 
     def add(self, fraction, scale, seen, change, shared, pulled):
         arguments = float(fraction), float(scale), seen, change, change.size, shared, pulled
         if change.size > 0:
-            over_link(_add, LINK_THREADS, *arguments)
+            over_link(kernel("replica", "add"), LINK_THREADS, *arguments)
 
     def find_rows(self, inputs, rows, head, touched, found):
         found.fill(0)
         batch = len(rows)
         arrays = inputs.indptr, inputs.indices, rows, batch, head, touched, found
-        over_batch(_find_touched, batch, WARP, *arrays)
-        over_touched(_unmark, touched.size, 1, touched, found, head)
+        over_batch(kernel("sparse", "find_touched"), batch, WARP, *arrays)
+        over_touched(kernel("sparse", "unmark"), touched.size, 1, touched, found, head)
 
     def take_rows(self, touched, found, params, base, change, finite):
         features, width = params.shape
-        arrays = params, base, change, finite
-        over_touched(_take_rows, features, width, touched, found, width, *arrays)
+        arrays = touched, found, width, params, base, change, finite
+        over_touched(kernel("replica", "take_rows"), features, width, *arrays)
 
     def rejoin_rows(self, touched, found, shared, params, base):
         features, width = params.shape
-        over_touched(_rejoin_rows, features, width, touched, found, width, shared, params, base)
+        arrays = touched, found, width, shared, params, base
+        over_touched(kernel("replica", "rejoin_rows"), features, width, *arrays)
 
     def add_rows(self, fraction, touched, found, change, shared):
         width = shared.shape[1]
         packets = width // 4 if width % 4 == 0 else width
-        over_link(_add_rows, packets, float(fraction), touched, found, width, change, shared)
+        arrays = touched, found, width, change, shared
+        over_link(kernel("replica", "add_rows"), packets, float(fraction), *arrays)
 
     def copy_rows(self, source, rows, out):
         width = out.size // max(1, len(out))
         chunks = -(-width // CHUNK)
         lanes = min(1 << max(0, chunks - 1).bit_length(), LANES)  # fewer for narrow rows
         if out.size > 0:
-            _over_groups(_copy_rows, len(rows), lanes, source, rows, len(rows), width, lanes, out)
+            arguments = source, rows, len(rows), width, lanes, out
+            _over_groups(kernel("staging", "copy_rows"), len(rows), lanes, *arguments)
 
     def copy_cells(self, source, starts, indptr, out):
-        batch = len(starts)
-        _over_groups(_copy_cells, batch, LANES, source, starts, indptr, batch, LANES, out)
+        arguments = source, starts, indptr, len(starts), LANES, out
+        _over_groups(kernel("staging", "copy_cells"), len(starts), LANES, *arguments)
 
     def select_rows(self, indptr, rows, starts, out, stored):
-        over_cells(_find_spans, len(rows), indptr, rows, len(rows), starts, out[1:])
-        _add_lengths((1,), (THREADS,), (len(rows), out, stored))
+        arguments = indptr, rows, len(rows), starts, out[1:]
+        over_cells(kernel("staging", "find_spans"), len(rows), *arguments)
+        kernel("staging", "add_lengths")((1,), (THREADS,), (len(rows), out, stored))
 
 
 def _is_narrow(outputs) -> bool:
