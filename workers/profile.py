@@ -14,6 +14,7 @@ from hogbatch.config.layers import layer_to_file
 from hogbatch.kernels.gpu.device import memory_shortage
 from hogbatch.machine.cachedir import cache_root, make_directory
 from hogbatch.machine.files import replace_file
+from hogbatch.machine.linux import nvidia_driver
 from hogbatch.version import version
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.measured_batches import MIN_BATCH, densifying_is_faster, measure_sizes
@@ -102,7 +103,7 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
     key = [
         version(),
         trainer.device.model,
-        trainer.device.state().get("driver", ""),
+        nvidia_driver(),
         welcome.loss,
         welcome.optimizer.name,
         *(layer_to_file(layer) for layer in assignment.network.layers),

@@ -1,6 +1,5 @@
 import mmap
 import os
-import re
 import threading
 import time
 
@@ -10,7 +9,6 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import LINEAR
-from hogbatch.kernels.gpu import cuda_device
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
 
 pytestmark = pytest.mark.gpu
@@ -182,18 +180,6 @@ def test_a_faster_precision_is_close_but_not_equal(cuda, make_cuda, name, precis
     )
     assert full < 2.0**-18
     assert 2.0**-18 < rounded < 2.4 * 2.0**-bits  # 0.6 of it with rounding, 1.2 with truncation
-
-
-def test_the_state_is_that_of_the_gpu_with_the_address_of_the_device(cuda, monkeypatch):
-    monkeypatch.setattr(cuda_device, "query_gpu", lambda address: {"driver": address})
-    address = cuda.state()["driver"]
-    assert re.fullmatch(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", address)
-
-    def fail(ordinal):
-        raise cuda.failures[0](101)
-
-    monkeypatch.setattr(cuda.xp.cuda.runtime, "deviceGetPCIBusId", fail)
-    assert cuda.state() == {}
 
 
 def test_a_machine_without_cublaslt_is_an_error(cuda, monkeypatch):

@@ -1,7 +1,6 @@
 """The `Device` of a GPU, implemented with CuPy."""
 
 import logging
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,37 +12,6 @@ from numpy.typing import DTypeLike
 from hogbatch.errors import DeviceError
 from hogbatch.kernels.gpu.device import Device, HostArray, Shape
 from hogbatch.kernels.gpu.reference import DeviceKernels
-
-TIMEOUT = 10.0  # seconds; without persistence mode the driver is initialized first
-FIELDS = {  # our key: the property of nvidia-smi --query-gpu
-    "driver": "driver_version",
-    "sm_mhz": "clocks.sm",
-    "memory_mhz": "clocks.mem",
-    "max_sm_mhz": "clocks.max.sm",
-    "max_memory_mhz": "clocks.max.mem",
-}
-
-
-def query_gpu(pci_bus_id: str) -> dict[str, str]:
-    """Return the FIELDS of the GPU at `pci_bus_id` that are known; none if nvidia-smi fails."""
-    command = [
-        "nvidia-smi",
-        f"--id={pci_bus_id}",
-        f"--query-gpu={','.join(FIELDS.values())}",
-        "--format=csv,noheader,nounits",
-    ]
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT, errors="replace", check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    values = [value.strip() for value in answer.stdout.strip().split(",")]
-    if len(values) != len(FIELDS):
-        return {}
-    # "[N/A]", "[Not Supported]" and the like are in brackets.
-    return {key: v for key, v in zip(FIELDS, values, strict=True) if v and not v.startswith("[")}
-
 
 # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY: raised where memory does not come from
 # CuPy's pool: for the code of a kernel, a captured graph, or pinned memory.
@@ -86,13 +54,6 @@ class CudaDevice(Device):
         self._ordinal = ordinal
         self._copy_stream = cupy.cuda.Stream(non_blocking=True)
         self._streams: list[Any] = []  # keeps the threads' streams alive
-
-    def state(self) -> dict[str, str]:
-        try:
-            address = self.xp.cuda.runtime.deviceGetPCIBusId(self._ordinal)
-        except RuntimeError:  # without the address, nvidia-smi may report another GPU
-            return {}
-        return query_gpu(address)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         if isinstance(error, self.failures):

@@ -43,13 +43,6 @@ class Device:
     warm_up_seconds: float  # of work after which it runs at its full clock rate
     measured_seconds: float  # of work in one measurement, for an exact result
 
-    def state(self) -> dict[str, str]:
-        """Return what else its speed depends on: driver and clocks, where they can be read.
-
-        Keys: driver, sm_mhz, memory_mhz, max_sm_mhz, max_memory_mhz. May take a second.
-        """
-        return {}
-
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether `error` means that the device or the host has no memory left."""
         return isinstance(error, MemoryError)
