@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hogbatch.config.losses import LOSSES, LossAndMetrics
-from hogbatch.config.metrics import ranking
 from hogbatch.coordinator.plan import Plan
 from hogbatch.coordinator.saved_state import SavedState
 from hogbatch.events.event import Evaluation, Tested
-from hogbatch.events.records import SHORTEST
+from hogbatch.events.records import SHORTEST, rank
 from hogbatch.policy.noise_scale import NoiseScale
 from hogbatch.policy.progress import best_interval
 from hogbatch.policy.throughput import FORWARD_FRACTION
@@ -272,9 +271,7 @@ class Progress:
 
     def is_best(self, evaluation: Evaluation) -> bool:
         """Whether the validation loss, or the chosen metric, is the best so far."""
-        value, metric = evaluation.validation_loss, self.plan.stopping.metric
-        if metric is not None:
-            value = ranking(metric, evaluation.validation_values)
+        value = rank(evaluation, self.plan.stopping.metric)
         return self.best.beaten_by(value, evaluation.rows)
 
     @property

@@ -91,7 +91,7 @@ class Combiner:
         """Keep the best evaluation so far, unless that is the last one."""
 
         def by_rank(evaluation: Evaluation) -> float:
-            return rank(evaluation, self._started)
+            return rank(evaluation, self._started.metric if self._started else None)
 
         best = self._held.pop(BEST, earlier)
         assert isinstance(best, Evaluation)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from hogbatch.config.metrics import ranking
-from hogbatch.events.event import AnyEvent, Count, Evaluation, Seconds, Started
+from hogbatch.events.event import AnyEvent, Count, Evaluation, Seconds
 
 SHORTEST: Final = 0.1  # interval between evaluations in which speeds are measured, over the usual
 
@@ -31,11 +31,11 @@ class IntervalSpeed:
         return trained / interval if interval > SHORTEST * usual else None
 
 
-def rank(evaluation: Evaluation, started: Started | None) -> float:
-    """A number that is the lowest for the best model, by the rule of the coordinator."""
+def rank(evaluation: Evaluation, metric: str | None) -> float:
+    """A number that is the lowest for the best model, by `metric` or, if that is None, the loss."""
     value = evaluation.validation_loss
-    if started is not None and started.metric is not None:
-        value = ranking(started.metric, evaluation.validation_values)
+    if metric is not None:
+        value = ranking(metric, evaluation.validation_values)
     return math.inf if value is None else value
 
 

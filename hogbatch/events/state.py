@@ -247,8 +247,9 @@ class RunState:
 
     def _remember(self, evaluation: events.Evaluation) -> None:
         self.history.append(evaluation)
-        best = math.inf if self.best is None else rank(self.best, self.started)
-        if rank(evaluation, self.started) < best:
+        metric = self.started.metric if self.started else None
+        best = math.inf if self.best is None else rank(self.best, metric)
+        if rank(evaluation, metric) < best:
             self.best = evaluation
 
     def _note(self, at: float, text: str) -> None:
