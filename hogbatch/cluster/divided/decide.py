@@ -19,7 +19,6 @@ from hogbatch.cluster.divided.records import (
     PartReading,
     PartSurvey,
     SingleLabels,
-    StoredScaler,
     segment_of,
 )
 from hogbatch.config.losses import encodings_for
@@ -98,7 +97,7 @@ def decide(
         features=features,
         sparse=sparse,
         encoding=encoding,
-        stored_scaler=None if scaler is None else StoredScaler.of(scaler),
+        stored_scaler=None if scaler is None else (scaler.mean.tobytes(), scaler.scale.tobytes()),
         fractions=fractions,
         seed=seed,
     )

@@ -42,21 +42,6 @@ class StoredMoments(Struct, frozen=True):
         return ColumnMoments(self.rows, *values)
 
 
-class StoredScaler(Struct, frozen=True):
-    """A `Scaler`."""
-
-    mean: bytes  # float64[F]
-    scale: bytes  # float64[F]
-
-    @classmethod
-    def of(cls, scaler: Scaler) -> Self:
-        return cls(scaler.mean.tobytes(), scaler.scale.tobytes())
-
-    def restored(self) -> Scaler:
-        """The scaler; its arrays cannot be written."""
-        return Scaler(np.frombuffer(self.mean), np.frombuffer(self.scale))
-
-
 class SingleLabels(Struct, frozen=True, tag=True):
     """The labels of all rows of a part that has one label per row."""
 
@@ -145,7 +130,7 @@ class PartReading(Struct, frozen=True, kw_only=True):
     features: int  # F
     sparse: bool
     encoding: Encoding
-    stored_scaler: StoredScaler | None
+    stored_scaler: tuple[bytes, bytes] | None  # float64[F]: mean, scale
     fractions: Fractions
     seed: int
 
@@ -163,7 +148,8 @@ class PartReading(Struct, frozen=True, kw_only=True):
 
     @property
     def scaler(self) -> Scaler | None:
-        return None if self.stored_scaler is None else self.stored_scaler.restored()
+        """The scaler of all rows; its arrays cannot be written."""
+        return self.stored_scaler and Scaler(*map(np.frombuffer, self.stored_scaler))
 
 
 class DividedFiles(Struct, frozen=True):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hogbatch.cluster.divided.records import PartReading, StoredMoments, StoredScaler
+from hogbatch.cluster.divided.records import PartReading, StoredMoments
 from hogbatch.data.encode import Encoding
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import Columns
@@ -35,7 +35,7 @@ def test_a_reading_is_sent_as_it_is(encoding):
         features=2,
         sparse=False,
         encoding=encoding,
-        stored_scaler=StoredScaler.of(scaler),
+        stored_scaler=(scaler.mean.tobytes(), scaler.scale.tobytes()),
         fractions=Fractions(0.2, 0.1),
         seed=3,
     )
