@@ -297,12 +297,10 @@ class Ledger:
         """
         return [self.unmerged.pop(lease) for lease in leases if lease in self.unmerged]
 
-    def take_back(self, lease: int, died: bool = False) -> RowRange:
+    def take_back(self, lease: int, died: bool = False) -> None:
         """Let the rows of `lease` be done next; `died`: count a death on them."""
         start, stop, deaths = self.held.pop(lease)
-        returned = RowRange(start, stop, deaths + died)
-        self._return(returned)
-        return returned
+        self._return(RowRange(start, stop, deaths + died))
 
     def _return(self, rows: RowRange) -> None:
         queue, size = self._queues[self._part_of(rows.start)], rows.stop - rows.start

@@ -315,7 +315,7 @@ class Coordinator(Workforce):
         self.recovery.begin_snapshot(with_checkpoint, self.progress.rows)
         if not with_checkpoint:
             return [Snapshot(None)]
-        saved = self.saved(now)
+        saved = save(self, now)
         begins = CheckpointBegins(saved.epoch, saved.rows, saved.seconds)
         return [Record(begins), Snapshot(saved)]
 
@@ -398,7 +398,3 @@ class Coordinator(Workforce):
         elif self.phase == "test":
             restored = [ShowKept(False)]
         return [*restored, *Workforce._finish(self, end, now)]
-
-    def saved(self, now: float) -> SavedState:
-        """Everything needed to resume from `now`."""
-        return save(self, now)

@@ -26,6 +26,7 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.loop import Loop
+from hogbatch.coordinator.saved_state import save
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.crash import crash_report
 from hogbatch.events.event import Evaluation, Resumed
@@ -152,7 +153,7 @@ class RunComponents:
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint of the finished run, from which it can be continued."""
-        pending = self.snapshots.draft(self.coordinator.saved(time.monotonic()))
+        pending = self.snapshots.draft(save(self.coordinator, time.monotonic()))
         if not self.snapshots.copy(pending) and (failure := pending.write()):
             self.console.say(failure)
 

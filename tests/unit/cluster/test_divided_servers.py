@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hogbatch.coordinator.commands import Finish
+from hogbatch.coordinator.saved_state import save
 from tests.support.property_tests import max_examples
 from tests.support.servers_stage import ServersStage, rows_of
 
@@ -163,7 +164,7 @@ def test_an_evaluation_is_repeated_when_all_servers_were_lost_in_it():
 def test_a_resumed_run_gives_the_rows_that_are_left_to_the_servers_that_have_them():
     stage = stage_of(2000, 2000, epochs=2)
     stage.run(lambda stage: stage.state.progress.rows > 1500)
-    saved = stage.state.saved(stage.now)
+    saved = save(stage.state, stage.now)
     done = rows_of(2, 4000)
     for start, stop, _ in saved.todo:
         done.subtract((0, row) for row in range(start, stop))

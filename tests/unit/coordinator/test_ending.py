@@ -3,6 +3,7 @@
 import pytest
 
 from hogbatch.coordinator.commands import Finish, Keep, Measure, Report, Send, ShowMean
+from hogbatch.coordinator.saved_state import save
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import EpochEnded, LeaseDone, Tested as FinalResult
 from hogbatch.wire.messages import Stop
@@ -194,7 +195,7 @@ def test_a_resumed_run_remembers_its_last_improvement(tested):
     play = tested(train_rows=2000, eval_seconds=1e9, by_epoch=True, patience=2)
     evaluate(play, 0.4)
     evaluate(play, 0.5)
-    saved = play.state.saved(play.now)
+    saved = save(play.state, play.now)
     resumed = Coordinator.resumed(play.state.plan, play.state.policy, saved)
     assert not resumed.progress.has_stalled()
     resumed.progress.evaluated_rows += 2000

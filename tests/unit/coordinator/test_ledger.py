@@ -8,7 +8,8 @@ def test_rows_taken_back_are_the_next_to_be_taken():
     ledger = Ledger(100)
     ledger.take(1, 30)
     ledger.take(2, 30)
-    assert ledger.take_back(1).rows == (0, 30)
+    ledger.take_back(1)
+    assert ledger.todo[0].rows == (0, 30)
     assert ledger.remaining == 70
     assert ledger.take(3, 20) == (0, 20)
     assert ledger.take(4, 20) == (20, 30)  # a range is never joined with the next
@@ -53,10 +54,12 @@ def test_validation_sees_rows_that_are_lost_or_held_twice(damage):
 def test_row_ranges_keep_their_number_of_deaths():
     ledger = Ledger(100)
     ledger.take(1, 30)
-    assert ledger.take_back(1, died=True) == RowRange(0, 30, 1)
+    ledger.take_back(1, died=True)
+    assert ledger.todo[0] == RowRange(0, 30, 1)
     assert ledger.next_part().deaths == 1
     ledger.take(2, 10)
-    assert ledger.take_back(2, died=True) == RowRange(0, 10, 2)
+    ledger.take_back(2, died=True)
+    assert ledger.todo[0] == RowRange(0, 10, 2)
     ledger.take(3, 10)
     assert ledger.acknowledge(3, 4) == (0, 4)
     assert ledger.next_part().deaths == 2  # the rest of it

@@ -17,7 +17,7 @@ from hogbatch.coordinator.commands import (
     Snapshot,
 )
 from hogbatch.coordinator.ending import INTERRUPT_TIMEOUT_S
-from hogbatch.coordinator.saved_state import PROGRESS, SavedState
+from hogbatch.coordinator.saved_state import PROGRESS, SavedState, save
 from hogbatch.coordinator.state import Coordinator
 from hogbatch.events.event import (
     CheckpointBegins,
@@ -191,7 +191,7 @@ class TestPoison:
         for _ in range(2):
             play.bad = WHERE
             train_epochs(play, 1)
-        saved = msgspec.convert(asdict(play.state.saved(play.now)), SavedState)
+        saved = msgspec.convert(asdict(save(play.state, play.now)), SavedState)
         play.state = Coordinator.resumed(play.state.plan, play.state.policy, saved)
         play.work.clear()
         play._note(play.state.begin(play.now))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hogbatch.coordinator.commands import Report
-from hogbatch.coordinator.saved_state import SavedState
+from hogbatch.coordinator.saved_state import SavedState, save
 from hogbatch.coordinator.state import Coordinator
 from tests.support.coordinator_stage import of_kind
 from tests.unit.coordinator.test_parking import Parks
@@ -99,7 +99,7 @@ def test_a_resumed_run_continues_the_totals(play):
     train(play, seconds=1.0)
     finish_epoch(play)
     train(play, "a", seconds=0.5)
-    saved = msgspec.convert(asdict(play.state.saved(play.now)), SavedState)
+    saved = msgspec.convert(asdict(save(play.state, play.now)), SavedState)
     play.state = Coordinator.resumed(play.state.plan, play.state.policy, saved)
     play.work.clear()
     play._note(play.state.begin(play.now))
