@@ -39,8 +39,8 @@ class LocalServer(ServerHost):
 
         After that, it receives `message`, an encoded `Servers`.
         """
-        own = {each: peer for each, peer in peers.items() if isinstance(peer, LocalServer)}
-        self.connect(number, version, {each: peer.write for each, peer in own.items()}, message)
+        writes = {n: peer.write for n, peer in peers.items() if isinstance(peer, LocalServer)}
+        self.connect(number, version, writes, message)
 
 
 class LocalCluster:

@@ -158,22 +158,6 @@ def sizes_of(
     return sizes
 
 
-def read_in_turn(
-    parts: Sequence[Part],
-    held_out: Mapping[SetName, HeldOutFile],
-    reading: PartReading,
-    cache: DataCache | None = None,
-) -> Iterator[Piece]:
-    """Yield the rows of each part, then those of files; for `dataset.fill`.
-
-    Each is read when it is asked for. Errors are those of `read_part` and `read_held_out`.
-    """
-    for part in parts:
-        yield read_part(part, reading, cache)
-    for name, file in held_out.items():
-        yield {name: read_held_out(file, reading, cache)}
-
-
 def read_part(part: Part, reading: PartReading, cache: DataCache | None = None) -> Piece:
     """Read a part, encode its labels, scale and split it.
 
@@ -257,8 +241,14 @@ class ServerRows:
         files = self._files
         layout = arrange(dataset.fields(sizes_of(self._own, files.held_out)))
         segment = Segment.create("data", layout, read_only=True)
-        pieces = read_in_turn(self._own, files.held_out, files.reading, cache)
-        dataset.fill(segment, pieces)
+
+        def pieces() -> Iterator[Piece]:
+            for part in self._own:
+                yield read_part(part, files.reading, cache)
+            for name, file in files.held_out.items():
+                yield {name: read_held_out(file, files.reading, cache)}
+
+        dataset.fill(segment, pieces())
         return segment
 
     def local(self, lease: Lease) -> Lease:

@@ -8,7 +8,7 @@ import pandas as pd
 import scipy.sparse
 
 from hogbatch.cluster.divided.decide import decide
-from hogbatch.cluster.divided.reading import read_in_turn, survey
+from hogbatch.cluster.divided.reading import read_held_out, read_part, survey
 from hogbatch.cluster.surveys import list_parts
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
@@ -38,7 +38,9 @@ def divided(folder, options=ReadOptions(), fractions=Fractions(0), seed=0, **set
 
 def pieces_of(data):
     """The rows of all parts, as a server reads them."""
-    return list(read_in_turn(sent_all(data.parts), data.held_out, sent(data.reading)))
+    reading = sent(data.reading)
+    held_out = ({name: read_held_out(file, reading)} for name, file in data.held_out.items())
+    return [*(read_part(each, reading) for each in sent_all(data.parts)), *held_out]
 
 
 def sent_all(records):

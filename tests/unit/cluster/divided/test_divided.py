@@ -8,7 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from hogbatch.cluster.divided import reading
-from hogbatch.cluster.divided.reading import read_in_turn, read_part, sizes_of
+from hogbatch.cluster.divided.reading import ServerRows, read_part, sizes_of
+from hogbatch.cluster.divided.records import files_in
 from hogbatch.data.load import load, split_rows
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
@@ -231,7 +232,6 @@ def test_only_one_part_is_in_memory_while_a_segment_is_filled(tmp_path, monkeypa
         return piece
 
     monkeypatch.setattr(reading, "read_part", watched)
-    segment = Segment.create("data", arrange(dataset.fields(sizes_of(data.parts, {}))))
-    dataset.fill(segment, read_in_turn(data.parts, {}, data.reading))
+    files = files_in(data.segment())
+    ServerRows(files, range(len(files.parts))).read(cache=None).close()
     assert len(alive) == 4
-    segment.close()
