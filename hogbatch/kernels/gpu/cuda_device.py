@@ -102,11 +102,6 @@ class CudaDevice(Device):
         graph = stream.end_capture()
         return lambda: graph.launch()
 
-    def to_device(self, host: HostArray) -> Any:
-        array = self.xp.empty(host.shape, host.dtype)
-        self.copy_into(array, host)
-        return array
-
     def to_host(self, array: Any, out: HostArray) -> None:
         if out.size > 0:
             self.synchronize()  # a copy to pageable memory would spin until then

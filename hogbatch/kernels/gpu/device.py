@@ -90,7 +90,7 @@ class Device:
     def to_device(self, host: HostArray) -> Any:
         """Return a new device array with the contents of `host`."""
         array = self.empty(host.shape, host.dtype)
-        array[...] = host
+        self.copy_into(array, host)
         return array
 
     def to_host(self, array: Any, out: HostArray) -> None:

@@ -61,7 +61,7 @@ def test_a_gpu_has_all_operations_but_those_that_are_the_same_on_the_host():
     for name in operations(Device):
         assert parameters(getattr(CudaDevice, name)) == parameters(getattr(Device, name)), name
     inherited = {*operations(Device)} - vars(CudaDevice).keys()
-    assert inherited == {"host_time", "empty", "zeros"}
+    assert inherited == {"host_time", "to_device", "empty", "zeros"}
 
 
 def test_a_gpu_without_cupy_is_an_error_naming_the_packages(monkeypatch):
