@@ -8,6 +8,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 
 import numpy as np
 from llvmlite import ir
@@ -70,24 +72,17 @@ def aligned(array: np.ndarray) -> np.ndarray:
 def together(works: Sequence[Callable[[], None]]) -> float:
     """Run all in parallel, each on a pinned thread; seconds from first start to last end."""
     start = threading.Barrier(len(works))
-    times: list[tuple[float, float]] = []
 
-    def serve(work: Callable[[], None], core: int) -> None:
-        os.sched_setaffinity(threading.get_native_id(), {core})
+    def serve(work: Callable[[], None], core: int) -> tuple[float, float]:
+        os.sched_setaffinity(0, {core})  # of this thread
         start.wait()
         began = time.perf_counter()
         work()
-        times.append((began, time.perf_counter()))
+        return began, time.perf_counter()
 
-    threads = [
-        threading.Thread(target=serve, args=(work, CORES[n % len(CORES)]))
-        for n, work in enumerate(works)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return max(end for _, end in times) - min(began for began, _ in times)
+    with ThreadPoolExecutor(len(works)) as pool:
+        begins, ends = zip(*pool.map(serve, works, cycle(CORES)), strict=True)
+    return float(max(ends) - min(begins))
 
 
 def fraction_of_peak(
