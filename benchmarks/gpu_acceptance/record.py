@@ -61,7 +61,10 @@ class Record:
         self._append({"name": name, "skipped": reason})
 
     def measure(self, name: str, work: Callable[[], T]) -> T | None:
-        """Record the result of `work`, or its exception; return the result, None without one."""
+        """Record the result of `work`, or its exception; return the result, None without one.
+
+        Work without a result records what it measures itself.
+        """
         try:
             value = work()
         except Unfinished as unfinished:
@@ -74,7 +77,8 @@ class Record:
             self.fail(name, one_line(error))
             traceback.print_exc()
             return None
-        self.add(name, value)
+        if value is not None:
+            self.add(name, value)
         return value
 
     @property

@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 import tempfile
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -39,13 +40,10 @@ def run(stage: Stage) -> None:
         name = f"{tool} {Path(path).name}"
         if program is None:
             stage.record.skip(name, "not installed")
-        elif stage.left_s <= 0:
-            stage.record.skip(name, "no time left")
         else:
             command = [program, *ONLY_PYTEST, "--tool", tool, *TOOLS[tool]]
-            limit_s = stage.left_s
-            with stage.failures_recorded(name):
-                check(stage, name, command, path, limit_s / (len(parts) - number))
+            limit_s = stage.left_s / (len(parts) - number)
+            stage.attempt(name, partial(check, stage, name, command, path, limit_s))
 
 
 def find() -> str | None:

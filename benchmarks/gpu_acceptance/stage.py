@@ -9,15 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.gpu_acceptance.processes import adopt_orphans, end_all, end_with_parent
-from benchmarks.gpu_acceptance.record import Record, describe, one_line
+from benchmarks.gpu_acceptance.record import Record, describe
 
 Json = dict[str, Any]
 AddResult = Callable[[Json, Json], None]  # of a result and the description in its file
@@ -78,13 +77,12 @@ class Stage:
         poll()
         return code
 
-    @contextmanager
-    def failures_recorded(self, name: str) -> Iterator[None]:
-        """Record an exception of the body as an error called `name`, and go on."""
-        try:
-            yield
-        except Exception as error:
-            self.record.fail(name, one_line(error))
+    def attempt(self, name: str, work: Callable[[], object], margin_s: float = 0.0) -> None:
+        """Let the record measure `work`, if more than `margin_s` are left."""
+        if self.left_s > margin_s:
+            self.record.measure(name, work)
+        else:
+            self.record.skip(name, "no time left")
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
@@ -135,9 +133,7 @@ def main(arguments: list[str]) -> int:
     adopt_orphans()
     settings = Settings(**json.loads(text))
     stage = Stage(Record(Path(path), name, describe(asdict(settings))), settings)
-    with stage.failures_recorded("stage"):
-        module: Any = import_module(f"benchmarks.gpu_acceptance.{name}")
-        module.run(stage)
+    stage.attempt("stage", lambda: import_module(f"benchmarks.gpu_acceptance.{name}").run(stage))
     return int(stage.record.failed)
 
 

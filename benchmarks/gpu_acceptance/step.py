@@ -1,5 +1,6 @@
 """Stage step: benchmarks.gpu_step, the most valuable sizes first."""
 
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from benchmarks.gpu_acceptance.record import Record
@@ -41,11 +42,7 @@ QUICK: Final = (
 def run(stage: Stage) -> None:
     """Each pass in a process of its own."""
     for each in QUICK if stage.settings.quick else PASSES:
-        if stage.left_s <= MARGIN_S:
-            stage.record.skip(each.name, "no time left")
-        else:
-            with stage.failures_recorded(each.name):
-                measure(stage, each)
+        stage.attempt(each.name, partial(measure, stage, each), MARGIN_S)
 
 
 def measure(stage: Stage, each: Pass) -> None:

@@ -39,8 +39,7 @@ def run(stage: Stage) -> None:
         measure(stage, "a9a", SAMPLES, QUICK, quick, stage.left_s)
         return
     measure_all(stage, Path(stage.settings.data or "/nonexistent"))
-    with stage.failures_recorded("hogbatch profile"):
-        profile(stage)
+    stage.attempt("hogbatch profile", partial(profile, stage))
 
 
 def measure_all(stage: Stage, data: Path) -> None:
@@ -51,13 +50,11 @@ def measure_all(stage: Stage, data: Path) -> None:
         if absent[which]:
             reason = f"{absent[which][0]} is missing; give its directory with --data"
             stage.record.skip(which, reason)
-        elif stage.left_s <= 0:
-            stage.record.skip(which, "no time left")
         else:
             limit_s = stage.left_s * part.share / sum(PARTS[each].share for each in remaining)
             remaining.remove(which)
-            with stage.failures_recorded(which):
-                measure(stage, which, data, part, ["--kinds", KINDS], limit_s)
+            arguments = stage, which, data, part, ["--kinds", KINDS], limit_s
+            stage.attempt(which, partial(measure, *arguments))
 
 
 def missing_files(data: Path, which: str) -> list[str]:
@@ -84,13 +81,10 @@ def add_run(record: Record, run: dict[str, Any], about: dict[str, Any]) -> None:
         record.add(name, value)
 
 
-def profile(stage: Stage) -> None:
-    """Record the description of this server by `hogbatch profile`."""
-    if stage.left_s <= 0:
-        stage.record.skip("hogbatch profile", "no time left")
-        return
+def profile(stage: Stage) -> str:
+    """The description of this server by `hogbatch profile`."""
     command = [sys.executable, "-m", "hogbatch.cli.main", "profile"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, stage.left_s))
     if done.returncode != 0:
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-500:]}")
-    stage.record.add("hogbatch profile", done.stdout)
+    return done.stdout
