@@ -16,7 +16,8 @@ import numpy as np
 
 from benchmarks.common import arguments, report
 from benchmarks.common.peak import FLOPS, REPEATS, multiply_add_in_registers, together
-from hogbatch.config.backbone import Backbone, Convolution
+from hogbatch.config.backbone import Backbone
+from hogbatch.config.backbone_layers import Convolution
 from hogbatch.data.batch import Examples, dense_inputs, single_labels
 from hogbatch.kernels.backbone import LayerBatch
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper

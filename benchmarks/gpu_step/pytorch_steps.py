@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.gpu_step.problem import SyntheticProblem
-from hogbatch.config.backbone import Convolution, Lstm, Pooling
+from hogbatch.config.backbone_layers import Convolution, Pooling, Recurrent
 from hogbatch.config.optimizers import OPTIMIZERS
 
 WARM_STEPS = 3  # before a step is captured
@@ -176,7 +176,7 @@ def layers_below(problem: SyntheticProblem) -> list[Flat]:
                 layers += [conv.to(memory_format=torch.channels_last), nn.ReLU()]
             elif isinstance(layer, Pooling):
                 layers.append(nn.MaxPool2d((layer.height, layer.width)))
-            elif isinstance(layer, Lstm):
+            elif isinstance(layer, Recurrent):
                 lstm = nn.LSTM(layer.inputs[2], layer.units, batch_first=True)
                 lstm.weight_ih_l0.copy_(given["weight"])
                 lstm.weight_hh_l0.copy_(given["recurrent"])

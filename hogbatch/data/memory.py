@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.backbone import Backbone, Embedding, show_shape
+from hogbatch.config.backbone import Backbone, show_shape
+from hogbatch.config.backbone_layers import Embedding
 from hogbatch.config.layers import Shape
 from hogbatch.data import csr, frames
 from hogbatch.data.batch import Inputs, RawInputs, count, csr_inputs, dense_inputs, raw_inputs

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.backbone import Convolution, Embedding, Pooling, Recurrent, Residual
+from hogbatch.config.backbone_layers import Convolution, Embedding, Pooling, Recurrent, Residual
 from hogbatch.config.losses import LARGEST_LOG, OfNumbers
 from hogbatch.errors import UsageError
 from hogbatch.export.columns import Operands, add_columns, add_matrix

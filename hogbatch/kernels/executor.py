@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs, Labels
-from hogbatch.kernels.backbone import Backbone, PlacedLayer, backbone_of
+from hogbatch.kernels.backbone import Backbone, PlacedLayer
+from hogbatch.kernels.backbone_layers import backbone_of
 from hogbatch.kernels.contract import (
     BIAS_CORRECTED,
     LINEAR,

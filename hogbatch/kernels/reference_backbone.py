@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.backbone import Convolution, Pooling
+from hogbatch.config.backbone_layers import Convolution, Pooling
 from hogbatch.kernels import contract
 from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.reference_losses import quiet, sigmoid

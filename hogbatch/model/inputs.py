@@ -8,7 +8,7 @@ import numpy as np
 from hogbatch.data.batch import DoubleInputs, Inputs, Labels, RawInputs, dense_inputs, multi_labels
 from hogbatch.data.memory import numbers_of
 from hogbatch.errors import UsageError
-from hogbatch.kernels.backbone import backbone_of
+from hogbatch.kernels.backbone_layers import backbone_of
 from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.model.network import Network

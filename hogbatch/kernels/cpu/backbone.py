@@ -14,18 +14,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hogbatch.config.backbone import Convolution, Embedding, Pooling, Recurrent, Residual
+from hogbatch.config.backbone_layers import Convolution, Embedding, Pooling, Recurrent, Residual
 from hogbatch.data.batch import dense_inputs, read_only
 from hogbatch.jit import kernel
-from hogbatch.kernels.backbone import (
-    Backbone,
-    EmbeddingByRows,
-    LayerBatch,
-    LayerKernels,
-    PlacedLayer,
-    ResidualSum,
-    Tensors,
-)
+from hogbatch.kernels.backbone import Backbone, LayerBatch, LayerKernels, PlacedLayer, Tensors
+from hogbatch.kernels.backbone_layers import EmbeddingByRows, ResidualSum
 from hogbatch.kernels.contract import ACTIVATIONS, ROWS, SKIPPED, Floats, Hyper
 from hogbatch.kernels.cpu import convolution, dense, embedding, network, pooling, recurrent
 from hogbatch.kernels.cpu.losses import loss_and_metrics, store_scores

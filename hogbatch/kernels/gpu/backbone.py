@@ -5,7 +5,7 @@ from functools import cache
 import cupy
 import numpy as np
 
-from hogbatch.config.backbone import Convolution, Pooling
+from hogbatch.config.backbone_layers import Convolution, Pooling
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels.gpu.dense import DenseKernels, add_bias_and_activate
 from hogbatch.kernels.gpu.launch import kernel, over_cells

@@ -124,7 +124,7 @@ def test_the_shape_of_rows_is_stated_or_found():
 
 def test_initial_weights_keep_the_scale_of_signals():
     """The mean square of outputs is about that of inputs, through five layers with ReLU."""
-    from hogbatch.kernels.backbone import backbone_of
+    from hogbatch.kernels.backbone_layers import backbone_of
     from hogbatch.kernels.reference import NUMPY_KERNELS
     from hogbatch.model.network import Network
 

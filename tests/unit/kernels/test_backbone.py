@@ -134,7 +134,7 @@ def test_patches_of_a_few_rows_at_a_time_have_the_same_gradients(
 ):
     whole, parts = (Run(device_kernels, hidden=(7,), backbone=backbone) for _ in "ab")
     whole.train_some(OPTIMIZERS["sgd"])
-    monkeypatch.setattr("hogbatch.kernels.backbone.PATCH_VALUES", 2000)  # two rows, or a few
+    monkeypatch.setattr("hogbatch.kernels.backbone_layers.PATCH_VALUES", 2000)  # two rows, or a few
     parts.train_some(OPTIMIZERS["sgd"])
     assert_same_model(parts, whole)
 
