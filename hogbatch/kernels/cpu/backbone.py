@@ -167,10 +167,10 @@ class BackboneLoop:
             below = train_dense(model, x, labels, part, lease, hyper, dense_space, totals)
             grad = layers.grad(len(part))
             grad[:] = below[:, : grad.shape[1]]
-            dense.activate_backward(layers.activation, layers.out(len(part)), grad)
             if totals[SKIPPED]:  # 0 times a value that overflowed is nan
                 for values in layers.values:
                     np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+            dense.activate_backward(layers.activation, layers.out(len(part)), grad)
             layers.backward(model.params, len(part), gradient)
             exact = corrected(lease.optimizer, hyper, model.steps[0])
             flats = model.params, model.first, model.second
