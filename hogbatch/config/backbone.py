@@ -13,7 +13,8 @@
     max, mean        the largest value of each channel, and its mean
     add:3            residual sum: the outputs of the layer below plus the inputs of the lowest of
                      three layers below. Activations are not counted
-    relu, tanh, ...  the activation of the convolution or sum before it
+    norm             layer normalisation over the channels of each cell or step
+    relu, tanh, ...  the activation of the convolution, normalisation or sum before it
 
 In messages and model files, the shape of the inputs comes first: "28x28x1,conv:32x3x3,relu,pool:2".
 A sequence of T steps with F values is a picture of shape 1 x T x F.
@@ -28,6 +29,7 @@ from hogbatch.config.backbone_layers import (
     BackboneLayer,
     Convolution,
     Embedding,
+    Normalisation,
     Pooling,
     Recurrent,
     Residual,
@@ -40,8 +42,8 @@ MAX_IDS: Final = 1 << 24  # larger ones are not exact in float32
 FORM: Final = (
     'layers as in "conv:32x3x3,relu,pool:2,dense:128": conv:FILTERSxHEIGHTxWIDTH, '
     "conv1d:FILTERSxSTEPS, pool:SIZE, avgpool:SIZE, max, mean, lstm:UNITS, gru:UNITS, "
-    "add:LAYERS, and an activation after conv or add; dense:WIDTH last; first embed:WIDTH for "
-    "texts, embed:IDSxWIDTH for ids"
+    "norm, add:LAYERS, and an activation after conv, norm or add; dense:WIDTH last; first "
+    "embed:WIDTH for texts, embed:IDSxWIDTH for ids"
 )
 
 
@@ -68,8 +70,9 @@ class Backbone:
         for word in text.split(","):
             below = layers[-1] if layers else None
             if word in HIDDEN_ACTIVATIONS:
-                if not isinstance(below, Convolution | Residual) or below.activation != "linear":
-                    raise UsageError(f"{word!r} of {text!r} does not follow conv or add")
+                active = Convolution, Normalisation, Residual
+                if not isinstance(below, active) or below.activation != "linear":
+                    raise UsageError(f"{word!r} of {text!r} does not follow conv, norm or add")
                 layers[-1] = replace(below, activation=cast(Activation, word))
                 continue
             if word == "last":
@@ -88,6 +91,11 @@ class Backbone:
                 raise UsageError(
                     f"{word!r} of {text!r} needs a sequence, 1xSTEPSxVALUES; its inputs have the "
                     f"shape {show_shape(inputs)}"
+                )
+            if isinstance(layer, Normalisation) and inputs[2] < 2:
+                raise UsageError(
+                    f"{word!r} of {text!r} needs two or more channels, whose mean becomes 0; its "
+                    f"inputs have the shape {show_shape(inputs)}"
                 )
             if layer.skipped:
                 shapes = [show_shape(each.inputs) for each in layers[-layer.skipped :]]
@@ -210,6 +218,8 @@ def _layer(word: str, inputs: Shape, ids: int) -> BackboneLayer:
                 return Recurrent(inputs, units, kind == "gru", both=bool(options))
             case "add", (skipped,) if not options:
                 return Residual(inputs, skipped=skipped)
+            case "norm", () if not options:
+                return Normalisation(inputs)
             case "conv1d", (filters, steps):
                 return _with_options(Convolution(inputs, filters, 1, steps), options)
             case (("pool" | "avgpool"), (size,)) if not options:

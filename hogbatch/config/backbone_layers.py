@@ -47,7 +47,7 @@ class BackboneLayer:
         return {}
 
     def deviations(self) -> dict[str, float]:
-        """Return the standard deviations of the initial weights by name; biases start at zero."""
+        """Return the standard deviations of the initial weights by name; others start at zero."""
         return {}
 
 
@@ -218,3 +218,22 @@ class Residual(BackboneLayer):
 
     def __str__(self) -> str:
         return f"add:{self.skipped}"
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation(BackboneLayer):
+    """activation((1 + gain) (in - mean) / sqrt(variance + 1e-5) + bias) (Ba et al. 2016).
+
+    Mean and variance are those of the channels of a cell; a gain and a bias belong to each channel.
+    """
+
+    @property
+    def values(self) -> int:
+        """The outputs, the values before gain and bias, and a deviation for each cell."""
+        return (2 * self.inputs[2] + 1) * math.prod(self.inputs[:2])
+
+    def tensors(self) -> dict[str, Shape]:
+        return {"gain": self.inputs[2:], "bias": self.inputs[2:]}
+
+    def __str__(self) -> str:
+        return "norm"

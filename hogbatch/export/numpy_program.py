@@ -38,6 +38,7 @@ EXPRESSIONS: Final = {
     "Min": "np.minimum({0}, {1})",
     "Mul": "{0} * {1}",
     "Neg": "-{0}",
+    "ReduceMean": "{0}.mean(axis=tuple({axes}), keepdims=True)",
     "ReduceSum": "{0}.sum(axis=tuple({1}))",
     "Relu": "np.maximum({0}, 0)",
     "Reshape": "{0}.reshape({1})",

@@ -7,13 +7,22 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.backbone_layers import Convolution, Embedding, Pooling, Recurrent, Residual
+from hogbatch.config.backbone_layers import (
+    BackboneLayer,
+    Convolution,
+    Embedding,
+    Normalisation,
+    Pooling,
+    Recurrent,
+    Residual,
+)
 from hogbatch.config.losses import LARGEST_LOG, OfNumbers
 from hogbatch.errors import UsageError
 from hogbatch.export.columns import Operands, add_columns, add_matrix
 from hogbatch.export.graph import Graph
 from hogbatch.kernels.contract import (
     ACTIVATIONS as KINDS,
+    LEAST_VARIANCE,
     RELU,
     SELU,
     SELU_LIMIT,
@@ -97,11 +106,21 @@ def _convolution(graph: Graph, x: str, layer: Convolution, weights: Arrays) -> s
     return _activated(graph, found, layer, weights)
 
 
-def _activated(graph: Graph, x: str, layer: Convolution | Residual, weights: Arrays) -> str:
+def _activated(graph: Graph, x: str, layer: BackboneLayer, weights: Arrays) -> str:
     if layer.activation == "linear":
         return x
     operator, attributes = ACTIVATIONS[KINDS[layer.activation]]
     return graph.add(operator, x, **attributes)
+
+
+def _normalisation(graph: Graph, x: str, layer: Normalisation, weights: Arrays) -> str:
+    """By several operators, because opset 13 has none for it."""
+    centred = graph.add("Sub", x, graph.add("ReduceMean", x, axes=[1], keepdims=1))
+    variance = graph.add("ReduceMean", graph.add("Mul", centred, centred), axes=[1], keepdims=1)
+    deviation = graph.add("Sqrt", graph.add("Add", variance, np.float32(LEAST_VARIANCE)))
+    gain, bias = (weights[name].reshape(-1, 1, 1) for name in ("gain", "bias"))
+    scaled = graph.add("Mul", graph.add("Div", centred, deviation), 1 + gain)
+    return _activated(graph, graph.add("Add", scaled, bias), layer, weights)
 
 
 def _pooling(graph: Graph, x: str, layer: Pooling, weights: Arrays) -> str:
@@ -144,6 +163,7 @@ LAYERS: Final[dict[type, Callable[..., str]]] = {
     Pooling: _pooling,
     Recurrent: _recurrent,
     Residual: _activated,
+    Normalisation: _normalisation,
 }
 
 

@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from hogbatch.config.backbone_layers import Convolution, Embedding, Pooling, Recurrent, Residual
+from hogbatch.config.backbone_layers import (
+    Convolution,
+    Embedding,
+    Normalisation,
+    Pooling,
+    Recurrent,
+    Residual,
+)
 from hogbatch.kernels.backbone import (
     Backbone,
     Empty,
@@ -214,12 +221,40 @@ class ResidualSum:
         self._kernels.activate_backward(batch.activation, batch.x, batch.below)
 
 
+class LayerNormalisation:
+    """Layer normalisation; see EmbeddingByRows for `kernels`."""
+
+    def __init__(self, layer: Normalisation, rows: int, kernels: Any, empty: Empty) -> None:
+        self._kernels, self._activation = kernels, ACTIVATIONS[layer.activation]
+        self._cells, self._channels = math.prod(layer.inputs[:2]), layer.inputs[2]
+        cells = rows * self._cells
+        self.values = empty((cells, self._channels)), empty((cells,))
+
+    def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
+        given = self._by_cell(x), tuple(tensors), self._activation, self._kept(len(x))
+        self._kernels.normalise(*given, self._by_cell(out))
+
+    def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
+        x, _, grad, below, activation, _ = batch
+        given = self._kept(len(x)), tuple(tensors), self._by_cell(grad), tuple(gradients)
+        self._kernels.normalise_backward(*given, self._by_cell(grad if below is None else below))
+        if below is not None:
+            self._kernels.activate_backward(activation, x, below)
+
+    def _by_cell(self, values: Floats) -> Floats:
+        return values.reshape(-1, self._channels)
+
+    def _kept(self, rows: int) -> tuple[Floats, ...]:
+        return tuple(each[: rows * self._cells] for each in self.values)
+
+
 KINDS: Final[Mapping[type, Callable[..., LayerKernels]]] = {
     Embedding: EmbeddingByRows,
     Convolution: ConvolutionByPatches,
     Pooling: PoolingByWindows,
     Recurrent: RecurrentBySteps,
     Residual: ResidualSum,
+    Normalisation: LayerNormalisation,
 }
 
 

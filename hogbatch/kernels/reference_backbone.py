@@ -4,6 +4,7 @@ Rows of x[B, m] and out[B, n] are the inputs and outputs of a layer, pictures [h
 channels]. `kernels.backbone` composes layers of them, and of matrix products.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,43 @@ class BackboneKernels:
     def add_and_activate(self, x: Floats, kind: int, out: Floats) -> None:
         """out[B, n] = f(out + x[B, n])."""
         activate(kind, out.shape[1], x, out)
+
+    @quiet
+    def normalise(
+        self, x: Floats, tensors: Sequence[Floats], kind: int, kept: Sequence[Floats], out: Floats
+    ) -> None:
+        """out[N, C] = f((1 + gain) normal + bias), where normal[N, C] = (x[N, C] - mean) inverse.
+
+        `tensors` are gain[C] and bias[C]. For the backward pass, normal and inverse[N] =
+        1 / sqrt(variance + LEAST_VARIANCE) are `kept`. Mean and variance are those of a row of x.
+        """
+        (gain, bias), (normal, inverse) = tensors, kept
+        np.subtract(x, x.mean(axis=1, keepdims=True), out=normal)
+        inverse[:] = 1 / np.sqrt(np.square(normal).mean(axis=1) + contract.LEAST_VARIANCE)
+        normal *= inverse[:, None]
+        np.multiply(normal, 1 + gain, out=out)
+        activate(kind, out.shape[1], bias, out)
+
+    @quiet
+    def normalise_backward(
+        self,
+        kept: Sequence[Floats],
+        tensors: Sequence[Floats],
+        grad: Floats,
+        gradients: Sequence[Floats],
+        below: Floats,
+    ) -> None:
+        """Set the gradients of the tensors, and below[N, C], that of x; `below` may be `grad`.
+
+        grad[N, C] is that of the outputs before activation. `kept` is overwritten.
+        """
+        (normal, inverse), change = kept, grad * (1 + tensors[0])
+        common = normal * (change * normal).mean(axis=1, keepdims=True)
+        common += change.mean(axis=1, keepdims=True)
+        normal *= grad
+        for found, each in zip(gradients, (normal, grad), strict=True):
+            each.sum(axis=0, out=found)
+        np.multiply(change - common, inverse[:, None], out=below)
 
 
 def ids_in(x: Floats, ids: int) -> NDArray[np.intp]:

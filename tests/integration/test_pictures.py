@@ -16,7 +16,9 @@ from tests.support.doc_programs import program
 from tests.support.fault_injection import cli
 
 LAYERS = "conv:16x3x3,relu,pool:2,conv:16x3x3,relu,dense:32"
-RESIDUAL = "conv:16x3x3,relu,conv:16x3x3,relu,conv:16x3x3,add:2,relu,pool:2,dense:32"
+RESIDUAL = (
+    "conv:16x3x3,norm,relu,conv:16x3x3,norm,relu,conv:16x3x3,norm,add:4,relu,pool:2,dense:32"
+)
 SETTINGS = {"layers": LAYERS, "epochs": 10, "members": 1, "verbose": False}
 X, Y = load_digits(return_X_y=True)
 PICTURES = X.astype(np.uint8).reshape(-1, 8, 8)

@@ -25,7 +25,7 @@ LOGS = Encoding("logs", (), 1, offset=1.5, scale=0.5, largest=20.0)
 TARGETS = Encoding("real", (), 2, offset=(40.0, -1.0), scale=(2.5, 1e4))
 RANDOM = np.random.default_rng(5)
 MATRIX = RANDOM.normal(3, 2, (20, FEATURES)).astype(np.float32)
-PICTURES = "6x5x2,conv:4x3x3:s2,relu,pool:1x2,conv:3x2x2:d2,selu,avgpool:2x1"
+PICTURES = "6x5x2,norm,conv:4x3x3:s2,norm,relu,pool:1x2,conv:3x2x2:d2,selu,avgpool:2x1"
 SEQUENCES = (
     "1x6x3,conv1d:4x3:valid,tanh,conv1d:4x2,add:1,relu,gru:6,lstm:5,lstm:4:both,gru:3:both,last"
 )

@@ -14,13 +14,20 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hogbatch.config.backbone_layers import Convolution, Embedding, Pooling, Recurrent, Residual
+from hogbatch.config.backbone_layers import (
+    Convolution,
+    Embedding,
+    Normalisation,
+    Pooling,
+    Recurrent,
+    Residual,
+)
 from hogbatch.data.batch import dense_inputs, read_only
 from hogbatch.jit import kernel
 from hogbatch.kernels.backbone import Backbone, LayerBatch, LayerKernels, PlacedLayer, Tensors
-from hogbatch.kernels.backbone_layers import EmbeddingByRows, ResidualSum
+from hogbatch.kernels.backbone_layers import EmbeddingByRows, LayerNormalisation, ResidualSum
 from hogbatch.kernels.contract import ACTIVATIONS, ROWS, SKIPPED, Floats, Hyper
-from hogbatch.kernels.cpu import convolution, dense, embedding, network, pooling, recurrent
+from hogbatch.kernels.cpu import convolution, dense, embedding, network, norm, pooling, recurrent
 from hogbatch.kernels.cpu.losses import loss_and_metrics, store_scores
 from hogbatch.kernels.cpu.model import (
     FAN_IN,
@@ -130,6 +137,7 @@ KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
     Convolution: CompiledConvolution,
     Pooling: CompiledPooling,
     Residual: partial(ResidualSum, kernels=dense, empty=EMPTY),
+    Normalisation: partial(LayerNormalisation, kernels=norm, empty=EMPTY),
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hogbatch.config.backbone_layers import Convolution, Pooling
 from hogbatch.data.batch import csr_inputs
 from hogbatch.kernels.gpu.dense import DenseKernels, add_bias_and_activate
-from hogbatch.kernels.gpu.launch import kernel, over_cells
+from hogbatch.kernels.gpu.launch import WARP, kernel, over_cells
 
 _WINDOWS = np.dtype([("windows", np.int32, 12)])  # as in backbone.cu; CuPy passes one by value
 
@@ -22,6 +22,8 @@ _lstm_step = kernel("backbone", "lstm_step")
 _lstm_step_backward = kernel("backbone", "lstm_step_backward")
 _gru_step = kernel("backbone", "gru_step")
 _gru_step_backward = kernel("backbone", "gru_step_backward")
+_normalise = kernel("backbone", "normalise")
+_normalise_backward = kernel("backbone", "normalise_backward")
 
 
 class BackboneKernels(DenseKernels):
@@ -73,6 +75,15 @@ class BackboneKernels(DenseKernels):
 
     def add_and_activate(self, x, kind, out):
         add_bias_and_activate(x.reshape(-1), kind, out.size, out.reshape(1, -1))
+
+    def normalise(self, x, tensors, kind, kept, out):
+        over_cells(_normalise, len(x) * WARP, *x.shape, kind, x, *tensors, *kept, out)
+
+    def normalise_backward(self, kept, tensors, grad, gradients, below):
+        self.bias_gradient(grad, gradients[1])
+        arrays = *kept, tensors[0], grad, below
+        over_cells(_normalise_backward, len(grad) * WARP, *grad.shape, *arrays)
+        self.bias_gradient(kept[0], gradients[0])
 
 
 def _step_backward(function, first, given, state, rest) -> None:

@@ -36,8 +36,14 @@ BACKBONES = [
     "1x6x2,conv1d:4x3,tanh,gru:18,gru:5,last",
     "1x6x2,conv1d:4x3,tanh,lstm:5:both,gru:3:both,last",
     "4x3x2,conv:2x3x3,add:1,tanh,conv:5x3x3,tanh,conv:5x3x3,conv:5x1x1,add:2,selu,add:3,relu",
+    "4x3x2,norm,conv:5x3x3,norm,selu,conv:5x3x3,norm,add:3,relu,pool:2,norm",
+    "1x5x1,embed:9x18,norm,lstm:40,norm,tanh",
 ]
-INFINITE = ["1x6x2,conv1d:4x3,lstm:7", "1x6x2,conv1d:4x3,gru:7"]  # large inputs; gates become nan
+INFINITE = [  # large inputs; gates and normalised values become nan
+    "1x6x2,conv1d:4x3,lstm:7",
+    "1x6x2,conv1d:4x3,gru:7",
+    "1x6x2,conv1d:4x3,norm,tanh",
+]
 evaluates = pytest.mark.no_own_indices  # those of training, and of `network.evaluate`
 
 

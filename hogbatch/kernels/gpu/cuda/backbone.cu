@@ -248,3 +248,46 @@ extern "C" __global__ void gru_step_backward(long long count, long long H, float
         more[2 * H] = change * r;
     }
 }
+
+// The lanes of a warp process a row[C]: the row n / LANES, and the channels n % LANES + i LANES.
+#define EACH_CHANNEL(at, n, C)                                                          \
+    for (long long at = (n) / LANES * (C) + (n) % LANES; at < ((n) / LANES + 1) * (C); at += LANES)
+
+// normal[N, C] = (x - mean) * inverse of each row, and out[N, C] = f((1 + gain) normal + bias).
+extern "C" __global__ void normalise(long long N, long long C, long long kind, const float* x,
+                                     const float* gain, const float* bias, float* normal,
+                                     float* inverse, float* out)
+{
+    EACH(n, N * LANES) {
+        float total = 0, squares = 0;
+        EACH_CHANNEL(at, n, C) total += x[at];
+        float mean = sum_of_lanes(total, 1) / C;
+        EACH_CHANNEL(at, n, C) squares += (x[at] - mean) * (x[at] - mean);
+        float factor = 1 / sqrtf(sum_of_lanes(squares, 1) / C + (float)LEAST_VARIANCE);
+        EACH_CHANNEL(at, n, C) {
+            normal[at] = (x[at] - mean) * factor;
+            out[at] = activated(kind, (1 + gain[at % C]) * normal[at] + bias[at % C]);
+        }
+        if (n % LANES == 0) inverse[n / LANES] = factor;
+    }
+}
+
+// Also multiplies `normal` by `grad`: the sum over rows is the gradient of the gain.
+extern "C" __global__ void normalise_backward(long long N, long long C, float* normal,
+                                              const float* inverse, const float* gain,
+                                              const float* grad, float* below)
+{
+    EACH(n, N * LANES) {
+        float total = 0, product = 0;
+        EACH_CHANNEL(at, n, C) {
+            float change = grad[at] * (1 + gain[at % C]);
+            total += change, product += change * normal[at];
+        }
+        float mean = sum_of_lanes(total, 1) / C, slope = sum_of_lanes(product, 1) / C;
+        EACH_CHANNEL(at, n, C) {
+            float given = grad[at], change = given * (1 + gain[at % C]) - mean - slope * normal[at];
+            normal[at] *= given;
+            below[at] = change * inverse[n / LANES];
+        }
+    }
+}

@@ -19,6 +19,7 @@ KERNELS = {  # the extern "C" names of each source
     "backbone": (
         *("look_up", "as_sparse", "take_patches", "add_patches", "pool", "pool_backward"),
         *("lstm_step", "lstm_step_backward", "gru_step", "gru_step_backward"),
+        *("normalise", "normalise_backward"),
     ),
     "dense": (
         *("gather_dense", "to_operands", "add_bias_and_activate", "drop"),
