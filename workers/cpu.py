@@ -226,8 +226,8 @@ class CpuEngine:
 
         train = self._assignment.train
         rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
-        dropout = self._assignment.dropout
-        settings = BatchSettings(rows, *self._assignment.kinds, 0, self._teams.count, dropout)
+        random = self._assignment.dropout, self._assignment.welcome.augmentation
+        settings = BatchSettings(rows, *self._assignment.kinds, 0, self._teams.count, *random)
         if self._hashed is not None:
             loop = self._hashed.measured_loop(loop, rows)
         try:
@@ -254,7 +254,8 @@ class CpuEngine:
             data = chosen.inputs, chosen.labels, rows
             loop.evaluate(thread.model, *data, batches, self._line, totals, self._assignment.scores)
             return totals
-        batches = batches._replace(dropout=self._assignment.dropout)
+        augmentation = self._assignment.welcome.augmentation
+        batches = batches._replace(dropout=self._assignment.dropout, augmentation=augmentation)
         train, hyper = self._assignment.train, self._assignment.hyper(lease.learning_rate)
         rows = self._assignment.orders.row_order(lease.epoch)[start:stop]
         if self._hashed is not None:

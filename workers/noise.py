@@ -25,7 +25,7 @@ from hogbatch.data import csr
 from hogbatch.data.batch import Inputs
 from hogbatch.kernels.contract import ADAPTIVE, BIAS_CORRECTED, Floats, Rows
 from hogbatch.kernels.dropout import key_of
-from hogbatch.kernels.executor import DropoutKey, Executor, weights_of
+from hogbatch.kernels.executor import Executor, Randomness, weights_of
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.kernels.reference_losses import quiet
 from hogbatch.wire.messages import Lease
@@ -87,7 +87,7 @@ class NoiseMeter:
         """The products [B, B] of the gradients of `rows`[B], summed over the layers."""
         train, (loss, optimizer) = self._assignment.train, self._assignment.kinds
         dropout, steps = self._assignment.dropout, int(self._model.steps[0])
-        key = dropout and DropoutKey(dropout.fraction, key_of(dropout.seed, steps + 1))
+        key = dropout and Randomness(dropout.fraction, key_of(dropout.seed, steps + 1))
         layers = self._executor.output_gradients(train.inputs, train.labels, rows, loss, key)
         total = np.zeros((len(rows), len(rows)), np.float32)
         for view, (x, grad) in zip(self._views, layers, strict=True):

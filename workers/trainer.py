@@ -74,8 +74,8 @@ class Trainer:
             backbone=self._assignment.network.placed_backbone(),
         )
         kinds, hyper = self._assignment.kinds, self._assignment.hyper(0.0)
-        dropout = self._assignment.dropout
-        self._steps = CapturedSteps(device, network, *kinds, hyper, dropout)
+        random = self._assignment.dropout, self._assignment.welcome.augmentation
+        self._steps = CapturedSteps(device, network, *kinds, hyper, *random)
 
     def exchange_touched_rows(self) -> bool:
         """Exchange only the touched rows of the first layer; return False if that is impossible."""

@@ -299,6 +299,14 @@ class LearningConfig:
         "fraction of the outputs of hidden layers that each update leaves out, with --activation "
         "relu",
     )
+    augment: str = Group.OPTIMIZATION.choice(
+        "none",
+        "random changes of pictures in training, for --layers: flip: half of them are mirrored "
+        "left-right; shift:N: they are moved by up to N cells, down or up and across",
+        ("none", "flip"),
+        "[flip,]shift:N",
+        r"flip|(flip,)?shift:[1-9]\d{0,5}",
+    )
     seed: int = Group.OPTIMIZATION.flag(
         0, SEED, "random seed for the split, row order and initial weights"
     )

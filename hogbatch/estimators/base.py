@@ -63,6 +63,8 @@ class HogbatchEstimator(BaseEstimator):
         L2 penalty, under Adam a decoupled weight decay; None: depends on the recipe.
     dropout : float
         Fraction of the outputs of hidden layers that each update leaves out.
+    augment : str
+        Random changes of pictures in training, such as "flip,shift:2" (docs/pictures.md).
     epochs : int or None
         Maximum number of passes over the training rows; None: 10, more for small data; for most
         networks on 10,000 to 100,000 dense rows, short runs find it.
@@ -119,6 +121,7 @@ class HogbatchEstimator(BaseEstimator):
     schedule: str = "auto"
     l2: float | None = None
     dropout: float = 0.0
+    augment: str = "none"
     epochs: int | None = None
     max_seconds: float | None = None
     cpu_batch: str | None = None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.augmentation import Augmentation
 from hogbatch.data.batch import Inputs, Labels
 from hogbatch.kernels.backbone import Backbone, PlacedLayer
 from hogbatch.kernels.backbone_layers import backbone_of
@@ -48,11 +49,12 @@ def corrected(optimizer: int, hyper: Hyper, t: int) -> Hyper:
     return hyper._replace(rate=hyper.rate * float(correction))
 
 
-class DropoutKey(NamedTuple):
-    """The dropout of an update."""
+class Randomness(NamedTuple):
+    """The dropout and the augmentation of an update."""
 
-    fraction: float
+    fraction: float  # of outputs that dropout leaves out
     key: Any  # `dropout.key_of` the update, as a uint32[1] of the backend
+    augmentation: Augmentation | None = None
 
 
 class Executor:
@@ -115,7 +117,7 @@ class Executor:
         hyper: Hyper,
         totals: NDArray[np.float64],
         numbers: Rows | None = None,
-        dropout: DropoutKey | None = None,
+        random: Randomness | None = None,
     ) -> None:
         """Make one update from `rows`[B]; add LOSS, SKIPPED and SKIPPED_ROW to `totals`.
 
@@ -124,8 +126,8 @@ class Executor:
         """
         self._prepare_to_train(inputs)
         numbers = rows if numbers is None else numbers
-        space, last = self._forward(inputs, rows, numbers, dropout), len(self._views) - 1
-        kept = 1.0 if dropout is None else float(factor(dropout.fraction))
+        space, last = self._forward(inputs, rows, numbers, random), len(self._views) - 1
+        kept = 1.0 if random is None else float(factor(random.fraction))
         parts = self._parts(space, rows, numbers)
         if len(parts) > 1:
             for gradient in self._gradients[last]:
@@ -164,7 +166,7 @@ class Executor:
         `stored` are arrays of the backend for the B rows of the batch, or NO_SCORES.
         """
         last, start = len(self._views) - 1, 0
-        for part, members, _ in self._parts(self._forward(inputs, rows), rows, rows):
+        for part, members, _ in self._parts(self._forward(inputs, rows, rows), rows, rows):
             self._apply(last, part, inputs, members)
             scores, width = part.activated[last], self._views[last].width
             self._kernels.loss_and_metrics(loss, labels, members, width, scores, totals)
@@ -177,7 +179,7 @@ class Executor:
         labels: Labels,
         rows: Rows,
         loss: int,
-        dropout: DropoutKey | None = None,
+        random: Randomness | None = None,
     ) -> list[tuple[Operands, Operands]]:
         """Return the inputs x[B, K] and the gradients of the outputs, grad[B, H], of each layer.
 
@@ -185,13 +187,13 @@ class Executor:
         x of sparse rows is [B, 0]. The arrays are valid until the next call. There is no
         `backbone`.
         """
-        space, last = self._forward(inputs, rows, rows, dropout), len(self._views) - 1
+        space, last = self._forward(inputs, rows, rows, random), len(self._views) - 1
         self._apply(last, space, inputs, rows)
         totals, width = self._xp.zeros(TOTALS), self._views[last].width
         found = space.activated[last], space.grads[last], totals
         self._kernels.loss_gradient(loss, labels, rows, rows, width, *found)
         self._kernels.forget_not_finite(totals, space.values)
-        kept = 1.0 if dropout is None else float(factor(dropout.fraction))
+        kept = 1.0 if random is None else float(factor(random.fraction))
         for index in reversed(range(last + 1)):
             self._backward(index, space, kept)
         return [(self._inputs(index, space), space.grads[index]) for index in range(last + 1)]
@@ -242,30 +244,37 @@ class Executor:
         self,
         inputs: Inputs,
         rows: Rows,
-        numbers: Rows | None = None,
-        dropout: DropoutKey | None = None,
+        numbers: Rows,
+        random: Randomness | None = None,
     ) -> Scratch:
-        """Compute all layers except the last for `rows`; `dropout` needs their `numbers`."""
+        """Compute all layers except the last for `rows`; `numbers`[B] are theirs in the set."""
         by_rows, last = len(inputs.indptr) > 0 and not self._densify, len(self._views) - 1
         space = self._space.arrays(len(rows), self._scored(len(rows)), by_rows=by_rows)
         self._round_params(by_rows)
         if self._placed:
-            self._forward_backbone(inputs, rows, space.gathered)
+            self._forward_backbone(inputs, rows, numbers, random, space.gathered)
         elif not by_rows:
             self._kernels.gather(inputs, rows, space.gathered)
         for index in range(last):
             self._apply(index, space, inputs, rows)
-            if dropout is not None and numbers is not None:
+            if random is not None and random.fraction > 0:
                 width, out = self._views[index].width, space.activated[index]
-                self._kernels.drop(*dropout, index, numbers, width, out)
+                self._kernels.drop(random.fraction, random.key, index, numbers, width, out)
         return space
 
-    def _forward_backbone(self, inputs: Inputs, rows: Rows, out: Operands) -> None:
+    def _forward_backbone(
+        self, inputs: Inputs, rows: Rows, numbers: Rows, random: Randomness | None, out: Operands
+    ) -> None:
         """Compute the inputs out[B, K] of the dense layers."""
         self.reserve(len(rows), sparse=False)
         layers = self._backbone
         assert layers is not None
-        self._kernels.gather(inputs, rows, layers.inputs(len(rows)))
+        x = layers.inputs(len(rows))
+        if random is None or random.augmentation is None:
+            self._kernels.gather(inputs, rows, x)
+        else:
+            given = random.augmentation, random.key
+            self._kernels.gather_augmented(inputs, rows, numbers, *given, x)
         found = layers.forward(self._flat[0], len(rows))
         out[:, : found.shape[1]], out[:, found.shape[1] :] = found, 0
 

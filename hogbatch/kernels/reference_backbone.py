@@ -10,14 +10,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.augmentation import LAYER, Augmentation
 from hogbatch.config.backbone_layers import Convolution, Pooling
+from hogbatch.data.batch import Inputs
 from hogbatch.kernels import contract
-from hogbatch.kernels.contract import Floats
+from hogbatch.kernels.contract import Floats, Rows
+from hogbatch.kernels.dropout import SPREAD, mixed
 from hogbatch.kernels.reference_losses import quiet, sigmoid
 
 
 class BackboneKernels:
     """The operations; `kernels.reference.Kernels` inherits them."""
+
+    @quiet
+    def gather_augmented(
+        self, inputs: Inputs, rows: Rows, numbers: Rows, given: Augmentation, key: Any, out: Floats
+    ) -> None:
+        """out[B, F] = dense inputs of `rows`, changed as `config.augmentation` describes.
+
+        `key` is a uint32[1] of the backend, and `numbers`[B] are row numbers in the set.
+        """
+        (height, width, channels), flip, shift, _ = given
+        first = mixed(mixed(key + np.uint32(LAYER)) + numbers.astype(np.uint32))
+        drawn = mixed(first[:, None] + np.arange(3, dtype=np.uint32) * SPREAD).astype(np.int64)
+        down, across = ((drawn[:, 1:] * (2 * shift + 1) >> 32) - shift).T[:, :, None]
+        x = np.abs((drawn[:, :1] >> 31 & flip) * (width - 1) - np.arange(width)) + across
+        y = (np.arange(height) + down).clip(0, height - 1) + rows[:, None] * height
+        cells = y[:, :, None] * width + x.clip(0, width - 1)[:, None]
+        pictures = inputs.dense.reshape(-1, channels)
+        np.take(pictures, cells, axis=0, out=out.reshape(*cells.shape, channels), mode="clip")
 
     def look_up(self, x: Floats, vectors: Floats, out: Floats) -> None:
         """out[B, T * E] = the row of vectors[V, E] of each id x[B, T], or 0 if it is no id."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from hogbatch.config.augmentation import parse as parse_augmentation
 from hogbatch.config.backbone import Backbone, divided
 from hogbatch.config.effect import changed
 from hogbatch.config.flags import dashed
@@ -141,6 +142,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
     scaling = spec.scaling if config.lr_scaling == "auto" else config.lr_scaling
     optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
     stopping = _stopping_criteria(config, data, network)
+    shape = () if network.backbone is None else network.backbone.inputs
     return Plan(
         identity=Identity(version(), data.fingerprint),
         training=Welcome(
@@ -155,6 +157,7 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
             cpu_teams=config.cpu_teams or 0,
             label_smoothing=config.label_smoothing,
             dropout=config.dropout,
+            augmentation=parse_augmentation(config.augment, shape, config.seed),
             seed=config.seed,
             backbone="" if network.backbone is None else str(network.backbone),
         ),

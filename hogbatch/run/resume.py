@@ -93,7 +93,7 @@ class ResumePoint:
         DataError if it does not fit the `network`, the optimizer and the training `rows`.
         """
         for key, value in identity.items():
-            was: object = self.described.identity.get(key)
+            was: object = self.described.identity.get(key, value)  # unknown to earlier versions
             if was != value:
                 if key == "data":
                     before = tomllib.loads(self.described.config)
@@ -152,6 +152,7 @@ def identity_of(config: TrainConfig, data: DataFacts, network: Network) -> dict[
         "loss": network.loss,
         "data": f"{train.rows} rows of {train.features} features ({data.fingerprint})",
         "network": f"{network.widths} {network.layers[0].activation}",
+        "augment": config.augment,
         "output": "output-major" if network.output_major else "dense",
     }
 

@@ -28,7 +28,7 @@ MOST_ROWS: Final = 20_000  # in all folds
 MAX_WIDTH: Final = 128  # of the hidden layers
 SAME: Final = (
     *("data", "activation", "loss", "recipe", "optimizer", "lr", "schedule", "l2", "seed"),
-    *("layers", "input_shape"),
+    *("layers", "input_shape", "augment"),
 )
 
 

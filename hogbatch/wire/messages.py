@@ -19,6 +19,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from hogbatch.config.augmentation import Augmentation
 from hogbatch.config.layers import DenseLayer
 from hogbatch.config.lsh import Lsh
 from hogbatch.config.sets import SetName
@@ -220,6 +221,7 @@ class Welcome(Message, frozen=True):
     cpu_teams: int = 0  # teams of each CPU worker; 0: automatic
     label_smoothing: float = 0.0  # see hogbatch.kernels.contract.smoothed
     dropout: float = 0.0  # fraction of the outputs of hidden layers
+    augmentation: Augmentation | None = None  # of pictures
     seed: int = 0  # of the random numbers of dropout
     backbone: str = ""  # layers below `layers`, in the notation of hogbatch.config.backbone
     worker: int = 0  # index of its fence line

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
+from sklearn.metrics import log_loss
 
 import hogbatch
 from hogbatch.model.file import load_model
@@ -16,9 +17,7 @@ from tests.support.doc_programs import program
 from tests.support.fault_injection import cli
 
 LAYERS = "conv:16x3x3,relu,pool:2,conv:16x3x3,relu,dense:32"
-RESIDUAL = (
-    "conv:16x3x3,norm,relu,conv:16x3x3,norm,relu,conv:16x3x3,norm,add:4,relu,pool:2,dense:32"
-)
+RESIDUAL = "conv:16x3x3,norm,relu,conv:16x3x3,norm,relu,conv:16x3x3,norm,add:4,relu,pool:2,dense:32"
 SETTINGS = {"layers": LAYERS, "epochs": 10, "members": 1, "verbose": False}
 X, Y = load_digits(return_X_y=True)
 PICTURES = X.astype(np.uint8).reshape(-1, 8, 8)
@@ -83,6 +82,22 @@ def test_steps_of_values_are_sequences(layers):
     assert run.model.network.backbone.inputs == (1, 20, 3)
 
 
+def test_pictures_are_augmented_in_training_but_not_in_evaluation_or_prediction():
+    held_out = {"X_validation": PICTURES[900:1200], "y_validation": Y[900:1200]}
+    held_out |= {"X_test": PICTURES[1200:], "y_test": Y[1200:]}
+    same = SETTINGS | held_out | {"deterministic": True, "epochs": 3}
+    run, again, plain = (
+        hogbatch.train(PICTURES[:900], Y[:900], augment=augment, **same)
+        for augment in ("flip,shift:1", "flip,shift:1", "none")
+    )
+    scores = run.model.scores(PICTURES)
+    np.testing.assert_array_equal(again.model.scores(PICTURES), scores)
+    predicted = run.model.predict_proba(PICTURES[1200:])
+    assert run.test_loss == pytest.approx(log_loss(Y[1200:], predicted), abs=1e-5)
+    of_run, of_plain = ((r.model.predict(PICTURES[:, :, ::-1]) == Y).mean() for r in (run, plain))
+    assert of_run > of_plain + 0.1
+
+
 def test_training_continues_from_a_model(files, tmp_path):
     run = hogbatch.train(files / "digits.npz", **SETTINGS)
     run.save(tmp_path / "model")
@@ -102,6 +117,8 @@ def test_training_continues_from_a_model(files, tmp_path):
         ("--layers", "pool:2", "--input-shape", "64"): "HEIGHTxWIDTHxCHANNELS; got '64'",
         ("--layers", "pool:2", "--output", "lsh"): "--layers needs --output dense",
         ("--layers", "pool:2", "--precision", "bfloat16"): "--precision float32 or tf32",
+        ("--layers", "pool:2", "--augment", "flip,turn"): "none, flip, [flip,]shift:N; got 'flip,",
+        ("--layers", "pool:2", "--augment", "shift:8"): "a height and a width above 8; got 8x8x1",
     }.items(),
 )
 def test_layers_that_do_not_suit_the_data_are_refused(main, files, tmp_path, flags, sentence):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from hogbatch.config.backbone import Backbone
 from hogbatch.config.lsh import defaults
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, multi_labels, single_labels
@@ -64,7 +65,8 @@ def assignment(train, test=None, *, hidden=(8,), optimizer="sgd", l2=0.0, **fiel
     train, test = train.read_only(), test and test.read_only()
     several = len(train.labels.indptr) > 0
     loss, outputs = ("multilabel", LABELS) if several else ("logistic", 1)
-    network = Network.build(train.features, hidden, outputs, "tanh", loss)
+    backbone = fields.get("backbone") and Backbone.parse(fields["backbone"])
+    network = Network.build(train.features, hidden, outputs, "tanh", loss, backbone=backbone)
     spec = OPTIMIZERS[optimizer]
     welcome = Welcome(
         **{

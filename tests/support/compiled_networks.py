@@ -8,7 +8,7 @@ from hogbatch.kernels.contract import LOSSES, NO_SCORES, ROWS, TOTALS, UPDATES, 
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
 from hogbatch.kernels.dropout import key_of
-from hogbatch.kernels.executor import DropoutKey, Executor, corrected
+from hogbatch.kernels.executor import Executor, Randomness, corrected
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.model.network import Network
 from tests.support.executor_runs import scores_of
@@ -49,7 +49,9 @@ class Case:
         epsilon=1e-3,  # large, so that rounding does not decide the sign of a step
         dropout=None,
         backbone=None,
+        augmentation=None,
     ):
+        self.augmentation, self.seeded = augmentation, dropout or augmentation
         self.dropout, below = dropout, backbone and Backbone.parse(backbone)
         features = below.features if below else features
         random, self.batch = np.random.default_rng(11), batch
@@ -102,7 +104,13 @@ class Case:
 
     def lease(self, batch=None, threads=1):
         return BatchSettings(
-            batch or self.batch, self.loss, self.spec.kind, FENCE, threads, self.dropout
+            batch or self.batch,
+            self.loss,
+            self.spec.kind,
+            FENCE,
+            threads,
+            self.dropout,
+            self.augmentation,
         )
 
     def train(self, batch=None, *, threads=1, own=None, fence=None):
@@ -125,10 +133,11 @@ class Case:
         for t, start in enumerate(range(0, len(self.order), batch), 1):
             rows, kind = self.order[start : start + batch], self.spec.kind
             hyper = corrected(kind, self.hyper, t)
-            drop = self.dropout and DropoutKey(self.dropout.fraction, key_of(self.dropout.seed, t))
-            self.executor().train_batch(
-                *data, rows, self.loss, kind, hyper, self.totals, dropout=drop
-            )
+            kinds, random = (self.loss, kind, hyper), None
+            if self.seeded is not None:
+                fraction = 0.0 if self.dropout is None else self.dropout.fraction
+                random = Randomness(fraction, key_of(self.seeded.seed, t), self.augmentation)
+            self.executor().train_batch(*data, rows, *kinds, self.totals, random=random)
             self.totals[[ROWS, UPDATES]] += len(rows), 1
         return self
 

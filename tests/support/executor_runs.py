@@ -16,7 +16,7 @@ PLAIN = Hyper(rate=1e-3, l2=0.0, momentum=0.0, beta2=0.0, epsilon=0.0)  # small:
 def scores_of(executor, inputs, rows):
     """The scores [B, H] of any number of rows, computed at a time; valid until the next call."""
     usual, executor._max_scores = executor._max_scores, 1 << 62
-    space, last = executor._forward(inputs, rows), len(executor._views) - 1
+    space, last = executor._forward(inputs, rows, rows), len(executor._views) - 1
     executor._apply(last, space, inputs, rows)
     executor._max_scores = usual
     return space.activated[last]

@@ -40,6 +40,8 @@ from hogbatch.kernels.cpu.model import (
 )
 from hogbatch.kernels.cpu.network import backward, differentiate_loss, forward, links_for, matrix
 from hogbatch.kernels.cpu.rules import step_row
+from hogbatch.kernels.dropout import key_of
+from hogbatch.kernels.reference import NUMPY_KERNELS
 
 
 class CompiledConvolution:
@@ -172,6 +174,7 @@ class BackboneLoop:
         for part, x, (layers, dense_space, gradient) in self._batches(
             model, inputs, rows, lease, fence
         ):
+            lease = lease._replace(augmentation=None)  # compiled kernels do not need it
             below = train_dense(model, x, labels, part, lease, hyper, dense_space, totals)
             grad = layers.grad(len(part))
             grad[:] = below[:, : grad.shape[1]]
@@ -205,7 +208,7 @@ class BackboneLoop:
         It begins with no rows, so that a lease that is revoked compiles the kernels, too.
         """
         none, space = rows[:0], self._space(model, min(lease.batch_size, len(rows)))
-        first = none, self._forward(model, inputs, none, space), space
+        first = none, self._forward(model, inputs, none, lease, space), space
         batches = self._batches(model, inputs, rows, lease, fence)
         for part, x, space in chain([first], batches):
             evaluate_dense(model, x, labels, part, lease, space.dense, totals, stored)
@@ -224,7 +227,7 @@ class BackboneLoop:
             if fence[0] != lease.fence:
                 return
             part = rows[start : start + size]
-            yield part, self._forward(model, inputs, part, space), space
+            yield part, self._forward(model, inputs, part, lease, space), space
 
     def _space(self, model: Any, size: int) -> ThreadSpace:
         """The arrays of the calling thread, for batches of at least `size` rows."""
@@ -236,13 +239,18 @@ class BackboneLoop:
             self._threads.space = known
         return known
 
-    def _forward(self, model: Any, inputs: Any, rows: Any, space: ThreadSpace) -> Any:
+    def _forward(self, model: Any, inputs: Any, rows: Any, lease: Any, space: ThreadSpace) -> Any:
         """Compute the backbone of `rows`; its outputs become the inputs of the dense layers.
 
         The result stands for these inputs, which are in the workspace of these layers already.
         """
-        layers = space.layers
-        np.take(inputs.dense, rows, axis=0, out=layers.inputs(len(rows)), mode="clip")
+        layers, given = space.layers, lease.augmentation
+        gathered = layers.inputs(len(rows))
+        if given is None:
+            np.take(inputs.dense, rows, axis=0, out=gathered, mode="clip")
+        else:
+            key = key_of(given.seed, model.steps[0] + 1)
+            NUMPY_KERNELS.gather_augmented(inputs, rows, rows, given, key, gathered)
         out, fan_in = layers.forward(model.params, len(rows)), model.table[0, FAN_IN]
         x = space.dense.activations[: len(rows) * fan_in].reshape(len(rows), fan_in)
         x[:, : out.shape[1]], x[:, out.shape[1] :] = out, 0

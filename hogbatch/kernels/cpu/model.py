@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.augmentation import Augmentation
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import BIAS_CORRECTED, SUMMED_SLOTS, Floats, Hyper
 from hogbatch.kernels.dropout import Dropout
@@ -40,6 +41,7 @@ class BatchSettings(NamedTuple):
     fence: int  # continue while the fence line shows this value
     threads: int  # sharing the model, each with its own slots of dense layers
     dropout: Dropout | None = None  # None has a type of its own: no code is compiled for dropout
+    augmentation: Augmentation | None = None  # only for the loop of networks with a backbone
 
 
 def layer_table(layers: tuple[LayerView, ...]) -> NDArray[np.int64]:

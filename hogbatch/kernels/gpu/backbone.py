@@ -12,6 +12,7 @@ from hogbatch.kernels.gpu.launch import WARP, kernel, over_cells
 
 _WINDOWS = np.dtype([("windows", np.int32, 12)])  # as in backbone.cu; CuPy passes one by value
 
+_gather_augmented = kernel("backbone", "gather_augmented")
 _look_up = kernel("backbone", "look_up")
 _as_sparse = kernel("backbone", "as_sparse")
 _take_patches = kernel("backbone", "take_patches")
@@ -28,6 +29,11 @@ _normalise_backward = kernel("backbone", "normalise_backward")
 
 class BackboneKernels(DenseKernels):
     """Those operations."""
+
+    def gather_augmented(self, inputs, rows, numbers, given, key, out):
+        changes = *given.shape, int(given.flip), given.shift
+        arrays = inputs.dense, rows, numbers, key, out
+        over_cells(_gather_augmented, out.size, out.size, *changes, *arrays)
 
     def look_up(self, x, vectors, out):
         over_cells(_look_up, out.size, out.size, *vectors.shape, x, vectors, out)

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from hogbatch.config.augmentation import Augmentation
 from hogbatch.data.batch import Inputs, Labels
 from hogbatch.kernels.contract import NO_SCORES, Hyper, RowScores
 from hogbatch.kernels.dropout import Dropout, key_of
-from hogbatch.kernels.executor import DropoutKey, Executor
+from hogbatch.kernels.executor import Executor, Randomness
 from hogbatch.kernels.gpu.device import Device
 
 MAX_CAPTURED = 16  # batch sizes times buffers; policies that double and halve use far fewer
@@ -26,6 +27,7 @@ class CapturedSteps:
         optimizer: int,
         hyper: Hyper,
         dropout: Dropout | None = None,
+        augmentation: Augmentation | None = None,
     ) -> None:
         self._device, self._network = device, network
         self._kinds = loss, optimizer
@@ -34,7 +36,9 @@ class CapturedSteps:
         # So that the first lease does not wait for NVRTC. For 0, CuPy would need no kernel.
         self._rate.fill(self._rate_set)
         self._hyper = hyper._replace(rate=self._rate)
-        self._dropout, self._key = dropout, device.zeros(1, np.uint32)
+        self._seeded, self._key = dropout or augmentation, device.zeros(1, np.uint32)
+        fraction = 0.0 if dropout is None else dropout.fraction
+        self._random = self._seeded and Randomness(fraction, self._key, augmentation)
         # None: the step has run once and is captured the next time.
         self._captured: OrderedDict[tuple[int, int], Callable[[], None] | None] = OrderedDict()
 
@@ -67,12 +71,11 @@ class CapturedSteps:
             return
         self.reserve(len(rows), sparse=len(inputs.indptr) > 0)
         network, hyper = self._network, self._hyper  # not self: avoids a reference cycle
-        loss, optimizer = self._kinds
-        dropout = self._dropout and DropoutKey(self._dropout.fraction, self._key)
+        (loss, optimizer), random = self._kinds, self._random
 
         def step() -> None:
             network.train_batch(
-                inputs, labels, rows, loss, optimizer, hyper, totals, numbers, dropout
+                inputs, labels, rows, loss, optimizer, hyper, totals, numbers, random
             )
 
         if key in self._captured:
@@ -88,9 +91,9 @@ class CapturedSteps:
             self._rate_set = rate
 
     def set_update(self, number: int) -> None:
-        """Set the number of the next update, on which dropout depends."""
-        if self._dropout is not None:
-            self._key.fill(key_of(self._dropout.seed, number)[0])
+        """Set the number of the next update, on which dropout and augmentation depend."""
+        if self._seeded is not None:
+            self._key.fill(key_of(self._seeded.seed, number)[0])
 
     def evaluate(
         self,

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from hogbatch.config.augmentation import Augmentation
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.kernels.contract import ROWS, SGD, SKIPPED, UPDATES
 from hogbatch.kernels.cpu import backbone as cpu_backbone, embedding
+from hogbatch.kernels.dropout import Dropout
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.compiled_networks import Case
@@ -88,6 +90,14 @@ def test_a_lease_trains_as_its_batches_on_the_reference(backbone, optimizer, hid
     for slot, other in zip(fast.slots, slow.slots, strict=True):
         assert_allclose(slot, other, rtol=1e-3, atol=2e-5)
     assert (fast.totals[ROWS], fast.totals[UPDATES]) == (31, 8)
+
+
+@pairs(flip=[False, True], shift=[0, 2], dropout=[None, Dropout(0.4, 9)])
+def test_a_lease_trains_on_augmented_pictures_as_the_reference(flip, shift, dropout):
+    given = {"dropout": dropout, "augmentation": Augmentation((7, 6, 2), flip, shift, 9)}
+    fast, slow = (case(BACKBONES[0], **given) for _ in range(2))
+    fast.train(), slow.interpret()
+    assert_allclose(fast.params, slow.params, rtol=0, atol=2e-5)
 
 
 @evaluates

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels.contract import LOSS, SGD, TOTALS
 from hogbatch.kernels.dropout import key_of
-from hogbatch.kernels.executor import DropoutKey
+from hogbatch.kernels.executor import Randomness
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from tests.support.executor_runs import PLAIN, Run
@@ -89,7 +89,7 @@ def test_gradients_are_finite_differences_of_the_loss_with_the_same_mask(
     )
     random, rows, start = np.random.default_rng(1), np.array([6, 1, 3, 3, 0]), run.params.copy()
     numbers = rows + 100  # those in the set decide, not the positions of rows in a buffer
-    dropout = DropoutKey(0.4, KEY)
+    dropout = Randomness(0.4, KEY)
 
     def train(params, rate):
         run.params, run.totals = params.copy(), np.zeros(TOTALS)
@@ -118,7 +118,7 @@ def test_every_device_trains_as_the_reference_in_double(device_kernels, sparse):
         there = [run.backend.move(each) for each in (run.params, *run.slots)]
         data = [run.backend.move(each) for each in (run.inputs, run.labels, rows)]
         totals = run.backend.move(run.totals)
-        dropout = DropoutKey(0.4, run.backend.move(KEY))
+        dropout = Randomness(0.4, run.backend.move(KEY))
         hyper = PLAIN._replace(rate=0.1)
         run.executor(*there).train_batch(*data, run.loss, SGD, hyper, totals, data[2], dropout)
         run.backend.fetch(there[0], run.params)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hogbatch.config.augmentation import Augmentation
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.values import BatchLimits, WorkerRequest
@@ -29,8 +30,8 @@ def config(**flags):
     return merge_sources({"data": "x", "lr": 0.1, **flags})
 
 
-def planned(kind="binary", outputs=1, sizes=DENSE, **flags):
-    """The settings, the data, the network and the plan of a run."""
+def planned(kind="binary", outputs=1, sizes=DENSE, shape=(), **flags):
+    """The settings, the data, the network and the plan of a run on rows of this `shape`."""
     encoding = Encoding(kind, (), outputs)
     data = SimpleNamespace(
         fingerprint="abc",
@@ -38,6 +39,8 @@ def planned(kind="binary", outputs=1, sizes=DENSE, **flags):
         set_sizes={"train": sizes, "validation": sizes},
         encoding=encoding,
         mean_square=30.0,
+        input_shape=shape,
+        table=None,
     )
     network = network_for(config(**flags), data)
     chosen = with_recipe(config(**flags), data, network)
@@ -215,6 +218,22 @@ def test_dropout_needs_hidden_layers_with_relu():
         need = f"^--dropout 0.2 needs hidden layers with activation relu; got {got}$"
         with pytest.raises(UsageError, match=need):
             planned(**flags, dropout=0.2)
+
+
+def test_augmentation_needs_pictures_that_are_larger_than_its_shift():
+    pictures, none = {"layers": "conv:2x2x2"}, {}
+    for flags, shape, augment, above, got in (
+        (none, (), "flip", 1, "no --layers"),
+        ({"layers": "lstm:4"}, (1, 10, 3), "flip", 1, "1x10x3"),
+        (pictures, (6, 5, 1), "flip,shift:5", 5, "6x5x1"),
+    ):
+        need = f"--augment {augment} needs pictures .* above {above}; got {got}$"
+        with pytest.raises(UsageError, match=need):
+            planned(**flags, augment=augment, shape=shape)
+    sent = welcome(**pictures, augment="flip,shift:4", shape=(6, 5, 1), seed=8)
+    assert sent.augmentation == Augmentation((6, 5, 1), True, 4, 8)
+    assert welcome(**pictures, augment="shift:1", shape=(6, 5, 1)).augmentation[1:3] == (False, 1)
+    assert welcome(**pictures, shape=(6, 5, 1)).augmentation is None
 
 
 @pytest.mark.parametrize(

@@ -276,3 +276,11 @@ def test_the_setting_is_named_by_which_data_differ(tmp_path, changes, message):
     point.check({"data": "9 rows"}, now, *SIZES[1:])
     with pytest.raises(UsageError, match=message):
         point.check({"data": "8 rows", "network": "1-2"}, now, *SIZES[1:])
+
+
+def test_the_augmentation_agrees_if_the_checkpoint_has_one(tmp_path):
+    write(tmp_path, identity={"augment": "flip"})
+    point, config = find_resume_point("auto", tmp_path), TrainConfig("a.csv", optimizer="adagrad")
+    point.check({"augment": "flip", "seed": 3}, config, *SIZES[1:])
+    with pytest.raises(UsageError, match="its augment is 'flip', but this run's is 'none'"):
+        point.check({"augment": "none"}, config, *SIZES[1:])

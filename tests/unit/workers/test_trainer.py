@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from hogbatch.config.augmentation import Augmentation
 from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
 from hogbatch.kernels.dropout import key_of
-from hogbatch.kernels.executor import DropoutKey, Executor
+from hogbatch.kernels.executor import Executor, Randomness
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.wire.messages import Lease
 from hogbatch.workers import feed
@@ -27,6 +28,7 @@ from tests.support.assignments import (
     examples,
 )
 from tests.support.limited_devices import Clocked, Limited
+from tests.support.pairs import pairs
 from tests.support.stored_scores import assert_stored
 
 ROWS, TEST_ROWS = 60, 25
@@ -65,20 +67,25 @@ def test_steps_are_recorded_again_for_larger_batches(staged):
     assert_array_equal(trained, expected.replica.params)
 
 
-@either_feed
-def test_dropout_depends_on_the_numbers_of_updates_and_rows(staged):
-    trainer, given = make(examples(ROWS), staged=staged, dropout=0.4, seed=7)
+@pairs(
+    staged=[False, True],
+    fields=[
+        {"dropout": 0.4},
+        {"backbone": "3x4x1,conv:4x2x2", "augmentation": Augmentation((3, 4, 1), True, 1, 7)},
+    ],
+)
+def test_dropout_and_augmentation_depend_on_the_numbers_of_updates_and_rows(staged, fields):
+    trainer, given = make(examples(ROWS), staged=staged, seed=7, **fields)
     expected, first = given.model.params.copy(), given.model.first.copy()
     trained = train(trainer, (0, 20, 5), (20, 40, 5))  # of each size, the second step is recorded
-    layers, (loss, optimizer) = given.network.layer_views(), given.kinds
-    executor = Executor(NUMPY_KERNELS, np, layers, expected, first, given.model.second)
+    layers, welcome = given.network.layer_views(), given.welcome
+    below, flats = given.network.placed_backbone(), (expected, first, given.model.second)
+    executor = Executor(NUMPY_KERNELS, np, layers, *flats, backbone=below)
     order, data = given.orders.row_order(0), (given.train.inputs, given.train.labels)
     for update, start in enumerate(range(0, 40, 5), 1):
         rows, totals = order[start : start + 5], np.zeros(TOTALS)
-        dropout = DropoutKey(0.4, key_of(7, update))
-        executor.train_batch(
-            *data, rows, loss, optimizer, given.hyper(0.1), totals, dropout=dropout
-        )
+        random = Randomness(welcome.dropout, key_of(7, update), welcome.augmentation)
+        executor.train_batch(*data, rows, *given.kinds, given.hyper(0.1), totals, random=random)
     assert_allclose(trained, expected, rtol=1e-5, atol=1e-7)
 
 

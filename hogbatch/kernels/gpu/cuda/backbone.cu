@@ -1,6 +1,34 @@
 // Layers below the dense ones, except their products. Rows of x[B, .] and out[B, .] are pictures
 // [height, width, channels]. Values are float32: no such network has operands in bfloat16.
 
+// A number from -shift to shift, from 32 random bits.
+__device__ int shifted_by(unsigned bits, long long shift)
+{
+    return (int)((long long)bits * (2 * shift + 1) >> 32) - (int)shift;
+}
+
+// out[., height * width * channels] = pictures that are mirrored and moved at random, as in
+// kernels/augmentation.py
+extern "C" __global__ void gather_augmented(long long count, long long height, long long width,
+                                            long long channels, long long flip, long long shift,
+                                            const float* dense, const long long* rows,
+                                            const long long* numbers, const unsigned* key, float* out)
+{
+    unsigned first = mixed(*key + 0xFFFFFFFFu);
+    long long size = height * width * channels;
+    EACH(n, count) {
+        long long b = n / size, cell = n % size / channels;
+        unsigned drawn = mixed(first + (unsigned)numbers[b]);
+        bool mirrored = flip && mixed(drawn) >> 31;
+        int down = shifted_by(mixed(drawn + 0x9E3779B9u), shift);
+        int across = shifted_by(mixed(drawn + 2 * 0x9E3779B9u), shift);
+        int y = cell / width, x = cell % width;
+        y = min(max(y + down, 0), (int)height - 1);
+        x = min(max((mirrored ? (int)width - 1 - x : x) + across, 0), (int)width - 1);
+        out[n] = dense[rows[b] * size + (y * width + x) * channels + n % channels];
+    }
+}
+
 // An id from 1 to V - 1, or 0 for another number.
 __device__ int id_of(float x, long long V)
 {

@@ -89,6 +89,14 @@ __device__ void load_outputs(const Operand* row, int H, float* values)
 // The threads of a block process the columns of one row.
 #define EACH_COLUMN(h, width) for (int h = threadIdx.x; h < (width); h += blockDim.x)
 
+// `mixed` in kernels/dropout.py
+__device__ unsigned mixed(unsigned bits)
+{
+    bits = (bits ^ bits >> 16) * 0x85EBCA6Bu;
+    bits = (bits ^ bits >> 13) * 0xC2B2AE35u;
+    return bits ^ bits >> 16;
+}
+
 // The sum over all threads of a block, returned to each of them; the block size is a power of two.
 __device__ float block_sum(float mine)
 {

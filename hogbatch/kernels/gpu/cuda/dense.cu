@@ -38,14 +38,6 @@ extern "C" __global__ void add_bias_and_activate(const Operand* bias, long long 
     }
 }
 
-// `mixed` in kernels/dropout.py
-__device__ unsigned mixed(unsigned bits)
-{
-    bits = (bits ^ bits >> 16) * 0x85EBCA6Bu;
-    bits = (bits ^ bits >> 13) * 0xC2B2AE35u;
-    return bits ^ bits >> 16;
-}
-
 // Dropout: a random number below `limit` sets an output to 0.
 extern "C" __global__ void drop(const unsigned* key, long long layer, long long limit, double factor,
                                 const long long* numbers, long long width, long long count,

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from hogbatch.config.augmentation import Augmentation
 from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, SGD
 from hogbatch.kernels.dropout import Dropout, key_of
-from hogbatch.kernels.executor import DropoutKey, corrected
+from hogbatch.kernels.executor import Randomness, corrected
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.gpu.graph import MAX_CAPTURED, CapturedSteps
 from tests.support.executor_runs import HYPER, ROWS, Run
@@ -66,13 +67,19 @@ class Training:
     The same arguments make the same numbers: trained one way they are the oracle of the other.
     """
 
-    def __init__(self, device, optimizer=SGD, sparse=False, dropout=None, backbone=None):
+    def __init__(
+        self, device, optimizer=SGD, sparse=False, dropout=None, backbone=None, augmentation=None
+    ):
         run = Run(Backend(device, device.kernels), sparse=sparse, backbone=backbone)
         self.device, self.optimizer, move = device, optimizer, run.backend.move
         self.flat = [move(each) for each in (run.params, *run.slots)]
         self.network, self.totals = run.executor(*self.flat), move(run.totals)
-        self.dropout, given = dropout, (self.network, LOSS, optimizer, HYPER._replace(rate=0.0))
-        self.steps = CapturedSteps(device, *given, dropout)
+        self.seeded, given = (
+            dropout or augmentation,
+            (self.network, LOSS, optimizer, HYPER._replace(rate=0.0)),
+        )
+        self.steps = CapturedSteps(device, *given, dropout, augmentation)
+        self.fraction, self.augmentation = dropout.fraction if dropout else 0.0, augmentation
         self.data, self.random = (move(run.inputs), move(run.labels)), np.random.default_rng(8)
         self.rows, self.updates = {}, 0  # an array for each slot and size
 
@@ -97,11 +104,11 @@ class Training:
 
     def plain(self, batch, slot=0, rate=HYPER.rate):
         rows, hyper = self.next_rows(slot, batch), self.hyper(rate)
-        kinds, dropout = (LOSS, self.optimizer, hyper), None
-        if self.dropout is not None:
-            key = key_of(self.dropout.seed, self.updates)
-            dropout = DropoutKey(self.dropout.fraction, self.device.to_device(key))
-        self.network.train_batch(*self.data, rows, *kinds, self.totals, dropout=dropout)
+        kinds, random = (LOSS, self.optimizer, hyper), None
+        if self.seeded is not None:
+            key = self.device.to_device(key_of(self.seeded.seed, self.updates))
+            random = Randomness(self.fraction, key, self.augmentation)
+        self.network.train_batch(*self.data, rows, *kinds, self.totals, random=random)
 
     def numbers(self):
         """Parameters, slots and totals, on the host."""
@@ -129,10 +136,19 @@ def test_captured_steps_train_like_single_batches(device, recorder, optimizer, s
 
 
 @pytest.mark.parametrize(
-    "backbone", ["6x5x2,conv:4x3x3,relu,pool:2", "1x4x3,lstm:5,last", "1x4x3,gru:5:both"]
+    ("backbone", "augmentation"),
+    [
+        ("6x5x2,conv:4x3x3,relu,pool:2", Augmentation((6, 5, 2), True, 2, 9)),
+        ("1x4x3,lstm:5,last", None),
+        ("1x4x3,gru:5:both", None),
+    ],
 )
-def test_captured_steps_compute_the_layers_below_dense_ones(device, recorder, backbone):
-    training, expected = (Training(device, backbone=backbone) for _ in range(2))
+def test_captured_steps_compute_the_layers_below_dense_ones(
+    device, recorder, backbone, augmentation
+):
+    training, expected = (
+        Training(device, backbone=backbone, augmentation=augmentation) for _ in range(2)
+    )
     for batch in (SMALL, LARGE, SMALL, SMALL, LARGE, SMALL):
         how = recorder.by(training.step, batch)
         expected.plain(batch)
