@@ -202,7 +202,7 @@ class CpuEngine:
         """Compute one range after the other, regardless of their leases."""
         if cores:
             pin(cores[0])  # before it allocates anything
-        thread, rollbacks = thread_state(self._assignment, number), 0
+        thread, rollbacks = thread_state(self._assignment, number), -1  # before the first lease
         loop = self._team_loop(self._teams.members, cores)
         if number == 0:
             self._measured.put(self._measure(loop))
@@ -210,10 +210,10 @@ class CpuEngine:
         while (task := self._ranges.get()) is not None:
             progress, start, stop = task
             lease, noise = progress.lease, None
-            if lease.rollbacks != rollbacks:
-                rollbacks = lease.rollbacks
-                self._reset(thread, rollbacks)
             if lease.task == "train":
+                if lease.rollbacks != rollbacks:
+                    rollbacks = lease.rollbacks
+                    self._reset(thread, rollbacks)
                 noise = meter.measure(lease, start)
             began = time.perf_counter()
             totals = self._compute(lease, start, stop, thread, loop)
@@ -236,7 +236,7 @@ class CpuEngine:
             return error
 
     def _reset(self, thread: ThreadState, rollbacks: int) -> None:
-        """Discard the state that belongs to a model that was rolled back."""
+        """Discard the state that belongs to no model, or to one that was rolled back."""
         copy_slots(self._assignment, thread)
         if self._hashed is not None:
             self._hashed.reset(rollbacks)

@@ -162,7 +162,8 @@ class Pipeline:
         lease, trainer = interval.progress.lease, self._trainer
         trainer.follow(lease.epoch)
         if pull_needed:
-            self.exchange.before_pull()
+            if self.exchange.before_pull():
+                self._replica.take_sums()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
             yield Pause.COMPLETE
             self._begun = self._device.record_event()

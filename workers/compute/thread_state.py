@@ -22,7 +22,8 @@ def thread_state(assignment: Assignment, number: int) -> ThreadState:
     """Return the state of team or thread `number`.
 
     Number 0 keeps its slots in shared memory, so that workers that join later need not start at
-    zero: the first steps of Adagrad from zero would be large enough to ruin a trained model.
+    zero: the first steps of Adagrad from zero would be large enough to ruin a trained model. The
+    slots of the others are 0 until `copy_slots`, which is to be called before they train.
     """
     from hogbatch.kernels.cpu.model import ModelView, layer_table  # imports Numba
 
@@ -31,9 +32,7 @@ def thread_state(assignment: Assignment, number: int) -> ThreadState:
     # np.zeros takes memory when it is written to; np.zeros_like would write all of it.
     own = slots if number == 0 else tuple(np.zeros(slot.shape, slot.dtype) for slot in slots)
     model = ModelView(layer_table(layers), shared.params, *slots, shared.steps, *own)
-    thread = ThreadState(number, model, np.full(layers[0].fan_in, -1, np.int32))
-    copy_slots(assignment, thread)
-    return thread
+    return ThreadState(number, model, np.full(layers[0].fan_in, -1, np.int32))
 
 
 def copy_slots(assignment: Assignment, thread: ThreadState) -> None:

@@ -130,7 +130,7 @@ class _SimulatedTeam:
     threads: range  # of the run
     own: Thread
     meter: NoiseMeter
-    rollbacks: int = 0
+    rollbacks: int = -1  # before its first lease
 
 
 @dataclass(slots=True)
@@ -233,11 +233,11 @@ class RehearsedCpu(SimulatedEngine):
             return
         part = self._ranges.popleft()
         lease, part.began = part.sums.lease, self._host.now
-        if lease.rollbacks != team.rollbacks:
-            self._reset(team, lease.rollbacks)
         if lease.task != "train":
             self._evaluate(team, part)
             return
+        if lease.rollbacks != team.rollbacks:
+            self._reset(team, lease.rollbacks)
         if self._hashed is not None:
             team.own.pinned = self._hashed.tables.enter()
         part.noise = team.meter.measure(lease, part.start)
@@ -247,7 +247,7 @@ class RehearsedCpu(SimulatedEngine):
         self._compute(team.threads, measuring, lambda: self._train(team, part))
 
     def _reset(self, team: _SimulatedTeam, rollbacks: int) -> None:
-        """Discard the state of a model that was rolled back."""
+        """Discard the state of no model, or of one that was rolled back."""
         team.rollbacks = rollbacks
         team.own.reset()
         if self._hashed is not None:

@@ -110,6 +110,8 @@ class RehearsedGpu(SimulatedEngine):
             case Pause.MERGE:
                 transfers.add(0, times.merge)
                 return now + times.merge
+            case Pause.SUMS:
+                return now + self._replica.sums_seconds(2)  # they are read and written
             case Pause.COMPLETE:
                 return self._device.free
             case Pause.QUEUED:

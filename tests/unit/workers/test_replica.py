@@ -370,11 +370,30 @@ def test_sums_of_a_sparse_layer_are_exchanged_and_other_slots_are_not(model, by_
         assert_array_equal(one.slots[0][weights], expected[weights])
 
 
-def test_sums_are_not_exchanged_with_average(model):
-    replica = Replica(HostDevice(), model, "average", sums=FEATURES * WIDTH)
-    replica.exchange_all()
-    replica.begin(None)
-    replica.slots[0][:] = 9
-    replica.hand_over(None)
-    replica.merge(1.0)
+@pytest.mark.parametrize("sums", [0, FEATURES * WIDTH])
+def test_the_larger_sums_that_are_not_exchanged_are_shared_and_taken(model, sums):
+    others, own = np.arange(PARAMETERS), np.arange(PARAMETERS)[::-1]
+    replica = Replica(HostDevice(), model, "delta", sums=sums)
+    for call, larger in (replica.share_sums, model.first), (replica.take_sums, replica.slots[0]):
+        model.first[:], replica.slots[0][:] = others, own
+        exchanged = larger[:sums].copy()
+        call()
+        assert_array_equal(larger[sums:], np.maximum(others, own)[sums:])
+        assert_array_equal(larger[:sums], exchanged)
+
+
+@pytest.mark.parametrize(
+    ("sums", "device"),
+    [(None, HostDevice), (0, Unmapped), (0, Unpinned)],
+    ids=["other optimizer", "not mapped", "not pinned"],
+)
+def test_slots_that_are_no_sums_or_that_the_device_cannot_access_are_not_shared(
+    model, sums, device
+):
+    replica = Replica(device(), model, "delta", sums=sums)
+    replica.slots[0][:] = 7
+    replica.share_sums()
     assert not model.first.any()
+    model.first[:] = 9
+    replica.take_sums()
+    assert (replica.slots[0] == 7).all()

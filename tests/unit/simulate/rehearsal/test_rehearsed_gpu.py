@@ -22,6 +22,7 @@ from tests.support.simulated_host import SimulatedHost
 ROWS, BATCH = 64, 8
 BATCH_S, BLOCKING_S, MERGE_S, PULL_S, EVALUATE_S = 1.0, 0.25, 0.5, 0.125, 0.0625
 ONE_ROW_S = BATCH_S / BATCH
+SUMS_S = 1 / 64  # of one pass over the shared sums of squares
 
 
 class FixedCost:
@@ -29,8 +30,8 @@ class FixedCost:
 
     densify = False
 
-    def __init__(self, merge_s=MERGE_S, pull_s=PULL_S):
-        self.merge_s, self.pull_s = merge_s, pull_s
+    def __init__(self, merge_s=MERGE_S, pull_s=PULL_S, byte_s=0.0):
+        self.merge_s, self.pull_s, self.byte_s = merge_s, pull_s, byte_s
 
     def train_seconds(self, rows):
         return rows * ONE_ROW_S
@@ -40,6 +41,9 @@ class FixedCost:
 
     def profile(self, rows):
         return ((BATCH, BATCH_S),)
+
+    def mapped_seconds(self, nbytes):
+        return nbytes * self.byte_s
 
     def merge(self, touched):
         return MergeTimes(BLOCKING_S, self.merge_s, self.pull_s)
@@ -179,6 +183,27 @@ def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
     assert rig.times["merge"][0] == first + BLOCKING_S + 2 * MERGE_S
     assert rig.times["fetch"][0] == rig.times["merge"][0]
     assert rig.host.posted[0][0] == second + BLOCKING_S + exchange  # nothing else is trained
+
+
+def test_sums_of_squares_are_shared_with_workers_that_join_and_taken_from_others(monkeypatch):
+    given = dense(optimizer="adagrad")
+    rig = Rig(monkeypatch, given, cost=FixedCost(byte_s=SUMS_S / given.model.first.nbytes))
+
+    def others():
+        given.model.first[:] = 100
+        given.model.steps[0] += 1
+
+    rig.submit(0.0, lease(0, 0, 32))
+    rig.submit(10.0, lease(1, 32, 48))
+    rig.at(19.0, others)
+    rig.submit(20.0, lease(2, 48, 64))
+    rig.host.run(until=9.0)
+    assert [at for at, _ in rig.host.posted] == [5.125 + 2 * SUMS_S]
+    assert given.model.first.any()
+    rig.host.run()
+    # The replica takes them only if others have trained.
+    assert rig.times["_take"][2:] == [10.0 + PULL_S + 2.0, 20.0 + SUMS_S + PULL_S + 2.0]
+    assert (rig.engine._replica.slots[0] >= 100).all()
 
 
 def test_evaluation_waits_for_the_merge(monkeypatch):

@@ -26,6 +26,8 @@ def test_a_thread_copies_the_slots_of_dense_layers_alone(sparse):
         (second.model.own_second, given.model.second),
     )
     for before in (0.0, np.nan):
+        copy_slots(given, first)  # the slots of the first thread are the shared ones
+        copy_slots(given, second)
         for own, slots in pairs:
             assert not np.shares_memory(own, slots)
             for tensor in given.network.tensors():
@@ -33,8 +35,6 @@ def test_a_thread_copies_the_slots_of_dense_layers_alone(sparse):
                 expected = np.broadcast_to(copied, tensor.shape)
                 assert_array_equal(tensor.view(own), expected, err_msg=tensor.name)
             own[:] = np.nan
-        copy_slots(given, first)  # the slots of the first thread are the shared ones
-        copy_slots(given, second)
     assert_array_equal(given.model.first, np.arange(1, given.model.first.size + 1))
     assert (second.number, second.head.shape) == (1, (given.network.layer_views()[0].fan_in,))
 
@@ -57,5 +57,6 @@ def test_slots_of_a_sparse_layer_that_a_thread_does_not_use_take_no_memory():
     assert given.model.first.nbytes > 60e6
     before = own_memory()
     seat = thread_state(given, 1)
+    copy_slots(given, seat)
     assert own_memory() - before < 30e6, "4 MB of them are the list that begins at each feature"
     assert seat.model.own_first.size == given.model.first.size
