@@ -190,7 +190,7 @@ class Roster:
         updates.
         """
         self.rank(worker)
-        return Others(self._by_updates, worker.number, self._view)
+        return Others(self._by_updates, worker.number, lambda n: self._numbers[n].view())
 
     def initial_credit(self, worker: Worker) -> float:
         """Updates that a late worker is credited with; it could never catch up otherwise.
@@ -306,9 +306,6 @@ class Roster:
         self._speed.put(worker.number, worker.speed.value)
         if worker.speed.value > 0:
             self._by_batch.put(worker.number, worker.batch_size * worker.speed.value)
-
-    def _view(self, number: int) -> WorkerView:
-        return self._numbers[number].view()
 
     def _weight(self, worker: Worker) -> float:
         return self.beta if worker.device == "cpu" else 1.0
