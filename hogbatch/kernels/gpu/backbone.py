@@ -12,20 +12,6 @@ from hogbatch.kernels.gpu.launch import WARP, kernel, over_cells
 
 _WINDOWS = np.dtype([("windows", np.int32, 12)])  # as in backbone.cu; CuPy passes one by value
 
-_gather_augmented = kernel("backbone", "gather_augmented")
-_look_up = kernel("backbone", "look_up")
-_as_sparse = kernel("backbone", "as_sparse")
-_take_patches = kernel("backbone", "take_patches")
-_add_patches = kernel("backbone", "add_patches")
-_pool = kernel("backbone", "pool")
-_pool_backward = kernel("backbone", "pool_backward")
-_lstm_step = kernel("backbone", "lstm_step")
-_lstm_step_backward = kernel("backbone", "lstm_step_backward")
-_gru_step = kernel("backbone", "gru_step")
-_gru_step_backward = kernel("backbone", "gru_step_backward")
-_normalise = kernel("backbone", "normalise")
-_normalise_backward = kernel("backbone", "normalise_backward")
-
 
 class BackboneKernels(DenseKernels):
     """Those operations."""
@@ -33,10 +19,11 @@ class BackboneKernels(DenseKernels):
     def gather_augmented(self, inputs, rows, numbers, given, key, out):
         changes = *given.shape, int(given.flip), given.shift
         arrays = inputs.dense, rows, numbers, key, out
-        over_cells(_gather_augmented, out.size, out.size, *changes, *arrays)
+        over_cells(kernel("backbone", "gather_augmented"), out.size, out.size, *changes, *arrays)
 
     def look_up(self, x, vectors, out):
-        over_cells(_look_up, out.size, out.size, *vectors.shape, x, vectors, out)
+        function = kernel("backbone", "look_up")
+        over_cells(function, out.size, out.size, *vectors.shape, x, vectors, out)
 
     def embedding_scratch(self, count, ids, width):
         numbers = cupy.arange(count + 1, dtype=np.int64)
@@ -45,50 +32,55 @@ class BackboneKernels(DenseKernels):
 
     def step_vectors(self, kind, hyper, x, grad, scratch, slots, vectors):
         numbers, (indices, values), sums = scratch
-        over_cells(_as_sparse, x.size, x.size, len(vectors), x, indices, values)
+        function = kernel("backbone", "as_sparse")
+        over_cells(function, x.size, x.size, len(vectors), x, indices, values)
         inputs = csr_inputs(numbers, indices, values)
         by_id = grad.reshape(x.size, -1)
         self.csr_step(kind, hyper, inputs, numbers[: x.size], by_id, sums, slots, vectors)
 
     def take_patches(self, layer, x, out):
-        _over_channels(_take_patches, layer, out, out.size, x, out)
+        _over_channels(kernel("backbone", "take_patches"), layer, out, out.size, x, out)
 
     def add_patches(self, layer, patches, out):
-        _over_channels(_add_patches, layer, out, out.size, patches, out)
+        _over_channels(kernel("backbone", "add_patches"), layer, out, out.size, patches, out)
 
     def pool(self, layer, x, out):
-        _over_channels(_pool, layer, out, int(layer.mean), out.size, x, out)
+        _over_channels(kernel("backbone", "pool"), layer, out, int(layer.mean), out.size, x, out)
 
     def pool_backward(self, layer, x, out, grad, activation, below):
         if out.shape[1] * layer.height * layer.width < below.shape[1]:
             below.fill(0)  # cells of a rest that fills no window
         arguments = int(layer.mean), out.size, activation, x, out, grad, below
-        _over_channels(_pool_backward, layer, out, *arguments)
+        _over_channels(kernel("backbone", "pool_backward"), layer, out, *arguments)
 
     def lstm_step(self, gates, added, before, cells, states):
         arrays = gates, added, before, cells, states
-        over_cells(_lstm_step, cells.size, cells.size, cells.shape[1], *arrays)
+        over_cells(kernel("backbone", "lstm_step"), cells.size, cells.size, cells.shape[1], *arrays)
 
     def lstm_step_backward(self, gates, before, cells, given, state, cell):
-        _step_backward(_lstm_step_backward, (gates, before, cells), given, state, cell)
+        function = kernel("backbone", "lstm_step_backward")
+        _step_backward(function, (gates, before, cells), given, state, cell)
 
     def gru_step(self, gates, added, before, states):
         arrays = gates, added, before, states
-        over_cells(_gru_step, states.size, states.size, states.shape[1], *arrays)
+        function = kernel("backbone", "gru_step")
+        over_cells(function, states.size, states.size, states.shape[1], *arrays)
 
     def gru_step_backward(self, gates, added, before, given, state, direct):
-        _step_backward(_gru_step_backward, (gates, added, before), given, state, direct)
+        function = kernel("backbone", "gru_step_backward")
+        _step_backward(function, (gates, added, before), given, state, direct)
 
     def add_and_activate(self, x, kind, out):
         add_bias_and_activate(x.reshape(-1), kind, out.size, out.reshape(1, -1))
 
     def normalise(self, x, tensors, kind, kept, out):
-        over_cells(_normalise, len(x) * WARP, *x.shape, kind, x, *tensors, *kept, out)
+        function = kernel("backbone", "normalise")
+        over_cells(function, len(x) * WARP, *x.shape, kind, x, *tensors, *kept, out)
 
     def normalise_backward(self, kept, tensors, grad, gradients, below):
         self.bias_gradient(grad, gradients[1])
         arrays = *kept, tensors[0], grad, below
-        over_cells(_normalise_backward, len(grad) * WARP, *grad.shape, *arrays)
+        over_cells(kernel("backbone", "normalise_backward"), len(grad) * WARP, *grad.shape, *arrays)
         self.bias_gradient(kept[0], gradients[0])
 
 
