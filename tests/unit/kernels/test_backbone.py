@@ -38,8 +38,8 @@ BACKBONES = [
     "1x6x2,conv1d:4x3,tanh,gru:18,gru:5,last",
     "1x6x2,conv1d:4x3,tanh,lstm:5:both,gru:3:both,last",
     "4x3x2,conv:2x3x3,add:1,tanh,conv:5x3x3,tanh,conv:5x3x3,conv:5x1x1,add:2,selu,add:3,relu",
-    "4x3x2,norm,conv:5x3x3,norm,selu,conv:5x3x3,norm,add:3,relu,pool:2,norm",
-    "1x5x1,embed:9x18,norm,lstm:40,norm,tanh",
+    "4x3x2,norm,conv:34x3x3,norm,selu,conv:34x3x3,norm,add:3,relu,pool:2,norm",
+    "1x5x1,embed:9x18,norm,lstm:18,norm,tanh",
 ]
 INFINITE = [  # large inputs; gates and normalised values become nan
     "1x6x2,conv1d:4x3,lstm:7",
