@@ -178,14 +178,9 @@ class ReplicaExchange:
             self._observe(outcome.times)
         return outcome.finite
 
-    def before_pull(self) -> bool:
-        """Record the current number of updates; to be called before the replica is pulled.
-
-        Returns whether other workers have updated the parameters since they were fetched last.
-        """
-        fetched, self._fetched = self._fetched, self._foreign_updates()
-        self._based_on = self._fetched
-        return self._fetched != fetched
+    def before_pull(self) -> None:
+        """Record the current number of updates; to be called before the replica is pulled."""
+        self._fetched = self._based_on = self._foreign_updates()
 
     # Run by the exchange thread -------------------------------------------------------------
 

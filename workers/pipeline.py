@@ -102,7 +102,7 @@ class Pipeline:
         self._device = trainer.device
         self._upcoming: Lease | None = None  # a lease that has been taken from `jobs`
         self._intervals: Iterator[Interval] = iter(())  # the rest of the lease in progress
-        self._rollbacks = 0
+        self._rollbacks = -1  # before the first lease
         self._begun: Any = None  # events of the interval in progress
         self._trained: Any = None
 
@@ -135,17 +135,21 @@ class Pipeline:
         return interval
 
     def _next_lease(self) -> Steps:
-        """Wait for a lease; reset the replica after a roll-back, and evaluate."""
+        """Wait for a lease, and evaluate.
+
+        The replica is reset before its first training lease, because others may have trained in the
+        meantime, and after a roll-back.
+        """
         if self._upcoming is None:
             yield self._jobs
             self._upcoming = self._jobs.get()
         lease = self._upcoming
-        if lease.rollbacks != self._rollbacks:
-            self._rollbacks = lease.rollbacks
-            self._replica.reset()
         if lease.task != "train":
             self._upcoming = None
             yield from self._evaluate(lease)
+        elif lease.rollbacks != self._rollbacks:
+            self._rollbacks = lease.rollbacks
+            self._replica.reset()
 
     def _split(self, lease: Lease) -> Iterator[Interval]:
         """The intervals of one lease, until memory runs out."""
@@ -162,8 +166,7 @@ class Pipeline:
         lease, trainer = interval.progress.lease, self._trainer
         trainer.follow(lease.epoch)
         if pull_needed:
-            if self.exchange.before_pull():
-                self._replica.take_sums()
+            self.exchange.before_pull()
             self._replica.begin(trainer.rows(interval.start, interval.stop))
             yield Pause.COMPLETE
             self._begun = self._device.record_event()

@@ -39,11 +39,11 @@ from hogbatch.workers.transfers import Transfers
 class Replica:
     """The parameters [P] and optimizer slots on the device, exchanged in parts.
 
-    The slots are initialized from shared memory, and are not exchanged, except Adagrad's, which are
+    `reset` copies the slots from shared memory. They are not exchanged, except Adagrad's, which are
     sums of squares; then `sums` is not None. The first `sums` of them, those of a sparse input
     layer, are exchanged with its weights, because every occurrence of a rare feature counts, in all
-    workers. Of the others, `share_sums` and `take_sums` keep the larger ones: otherwise the first
-    steps of a worker that joins late would be as large as those of an untrained model.
+    workers. The others are shared by `share_sums`: otherwise the first steps of a worker that joins
+    late would be as large as those of an untrained model.
 
     With `per_weight`, less is added to the parameters that others have changed more, if all of them
     are exchanged with the rule "delta".
@@ -149,11 +149,6 @@ class Replica:
         for part in self._parts:
             part.refresh()
 
-    def take_sums(self) -> None:
-        """Raise the sums of squares of dense layers to the shared ones, where those are larger."""
-        if self._shared_sums is not None:
-            self._raise(self.slots[0][self._sums :], self._shared_sums)
-
     def hand_over(self, rows: Any) -> Any:
         """Apply what `fetch` has pulled, and take the change and the totals of the interval.
 
@@ -208,12 +203,11 @@ class Replica:
 
         The device may train meanwhile.
         """
-        if self._shared_sums is not None:
-            self._raise(self._shared_sums, self.slots[0][self._sums :])
-
-    def _raise(self, sums: Any, others: Any) -> None:
-        work = partial(self.device.xp.maximum, sums, others, out=sums)
-        count_transfer(self.device, self.transfers, sums.nbytes, work)
+        shared = self._shared_sums
+        if shared is not None:
+            own = self.slots[0][self._sums :]
+            work = partial(self.device.xp.maximum, shared, own, out=shared)
+            count_transfer(self.device, self.transfers, 2 * shared.nbytes, work)
 
     # Called before training -----------------------------------------------------------------
 

@@ -111,7 +111,7 @@ class RehearsedGpu(SimulatedEngine):
                 transfers.add(0, times.merge)
                 return now + times.merge
             case Pause.SUMS:
-                return now + self._replica.sums_seconds(2)  # they are read and written
+                return now + self._replica.sharing_seconds
             case Pause.COMPLETE:
                 return self._device.free
             case Pause.QUEUED:

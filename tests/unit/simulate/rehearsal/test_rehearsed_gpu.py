@@ -114,6 +114,7 @@ def test_the_change_of_an_interval_is_merged_while_the_next_one_is_trained(monke
     rig.host.run()
     # Pulled at 1, trained from 1.125 to 3.125, taken until 3.375; then the second interval begins.
     assert rig.log == [
+        (1.0, "reset"),
         (1.0, "begin"),
         (3.125, "_take"),
         (3.875, "merge"),
@@ -185,25 +186,16 @@ def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
     assert rig.host.posted[0][0] == second + BLOCKING_S + exchange  # nothing else is trained
 
 
-def test_sums_of_squares_are_shared_with_workers_that_join_and_taken_from_others(monkeypatch):
+def test_a_gpu_begins_with_the_sums_of_others_and_shares_its_own(monkeypatch):
     given = dense(optimizer="adagrad")
     rig = Rig(monkeypatch, given, cost=FixedCost(byte_s=SUMS_S / given.model.first.nbytes))
-
-    def others():
-        given.model.first[:] = 100
-        given.model.steps[0] += 1
-
-    rig.submit(0.0, lease(0, 0, 32))
-    rig.submit(10.0, lease(1, 32, 48))
-    rig.at(19.0, others)
-    rig.submit(20.0, lease(2, 48, 64))
-    rig.host.run(until=9.0)
-    assert [at for at, _ in rig.host.posted] == [5.125 + 2 * SUMS_S]
-    assert given.model.first.any()
+    rig.submit(0.0, lease(0, 0, 20, task="test", batch_size=6))
+    rig.at(8.0, partial(given.model.first.fill, 100))  # others train
+    rig.submit(10.0, lease(1))
     rig.host.run()
-    # The replica takes them only if others have trained.
-    assert rig.times["_take"][2:] == [10.0 + PULL_S + 2.0, 20.0 + SUMS_S + PULL_S + 2.0]
-    assert (rig.engine._replica.slots[0] >= 100).all()
+    assert rig.host.posted[1][0] == 15.125 + 2 * SUMS_S
+    assert rig.times["reset"] == [10.0]
+    assert given.model.first.min() >= 100 and given.model.first.max() > 100
 
 
 def test_evaluation_waits_for_the_merge(monkeypatch):
@@ -258,7 +250,7 @@ def test_a_change_that_is_not_finite_is_refused(monkeypatch):
     assert np.isfinite(rig.given.model.params).all()
     assert len(calls) == 3  # the skipped interval is not computed
     # Refused at 2.375; the second interval ends at 4.375.
-    assert rig.times["reset"] == [4.375]
+    assert rig.times["reset"] == [0.0, 4.375]
     assert rig.times["begin"] == [0.0, 4.375]
 
 
@@ -266,7 +258,7 @@ def test_a_roll_back_resets_the_replica(monkeypatch):
     rig = Rig(monkeypatch, dense(optimizer="momentum"))
     rig.submit(0.0, lease(0, 0, 32), lease(1, 32, 64, rollbacks=1))
     rig.host.run()
-    assert rig.times["reset"] == [5.125]
+    assert rig.times["reset"] == [0.0, 5.125]
     assert rig.times["begin"] == [0.0, 5.125]
     assert [done.rows for done in rig.done] == [32, 32]
 
