@@ -198,7 +198,7 @@ class TrainConfig(LearningConfig):
         None,
         COUNT,
         "maximum number of passes over the training set (default: 10, more for small data; for "
-        "networks with --recipe tabular on 10,000 to 100,000 dense rows, short runs find it)",
+        "networks with --recipe tabular on 10,000 dense rows or more, short runs find it)",
     )
     patience: int | None = Group.STOPPING.flag(
         None,

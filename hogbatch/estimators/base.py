@@ -67,7 +67,7 @@ class HogbatchEstimator(BaseEstimator):
         Random changes of pictures in training, such as "flip,shift:2" (docs/pictures.md).
     epochs : int or None
         Maximum number of passes over the training rows; None: 10, more for small data; for most
-        networks on 10,000 to 100,000 dense rows, short runs find it.
+        networks on 10,000 dense rows or more, short runs find it.
     max_seconds : float or None
         Maximum training time.
     cpu_batch, gpu_batch : str or None

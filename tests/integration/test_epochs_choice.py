@@ -92,13 +92,12 @@ def test_nothing_is_chosen_on_fewer_or_sparse_rows(best, rows):
     assert not given
 
 
-def test_nothing_is_chosen_on_more_rows_than_were_measured(best, monkeypatch):
-    given = best(2)
-    monkeypatch.setattr(recipe, "MAX_DENSE_ROWS", ROWS - 1)
-    hogbatch.train(X, Y, **NUMBERS | {"validation_fraction": 0.0})
-    assert not given
-    hogbatch.train(X, Y, **NUMBERS)
-    assert len(given) == 1
+@pytest.mark.parametrize(("mean", "epochs"), [(0.1, 2), (3, 6), (15, 20)])
+def test_more_rows_than_short_runs_have_more_epochs(best, monkeypatch, mean, epochs):
+    best(mean)
+    monkeypatch.setattr(recipe, "MOST_ROWS", ROWS / 16)  # the fourth root is 2
+    run = hogbatch.train(X, Y, **NUMBERS | {"validation_fraction": 0.0})
+    assert run.summary["epochs"] == epochs
 
 
 def test_epochs_are_chosen_once_for_members_refit_and_resume_and_for_each_fit(best, tmp_path):
