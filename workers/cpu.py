@@ -41,7 +41,12 @@ from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
 from hogbatch.workers.compute.report import report
 from hogbatch.workers.compute.teams import Teams, computes_together, cut, divide
-from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
+from hogbatch.workers.compute.thread_state import (
+    ThreadState,
+    copies_slots,
+    copy_slots,
+    thread_state,
+)
 from hogbatch.workers.noise import SUMS, NoiseMeter
 from hogbatch.workers.session import Post
 from hogbatch.workers.start import parser, run
@@ -213,7 +218,8 @@ class CpuEngine:
             if lease.task == "train":
                 if lease.rollbacks != rollbacks:
                     rollbacks = lease.rollbacks
-                    self._reset(thread, rollbacks)
+                    if copies_slots(lease):
+                        self._reset(thread, rollbacks)
                 noise = meter.measure(lease, start)
             began = time.perf_counter()
             totals = self._compute(lease, start, stop, thread, loop)

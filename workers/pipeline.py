@@ -20,6 +20,7 @@ from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile, first_merge_interval, touches_few_rows
 from hogbatch.workers.compute.merge_interval import MergeCost, MergeInterval
 from hogbatch.workers.compute.report import report
+from hogbatch.workers.compute.thread_state import copies_slots
 from hogbatch.workers.exchange import (
     Interval,
     IntervalEvents,
@@ -149,7 +150,8 @@ class Pipeline:
             yield from self._evaluate(lease)
         elif lease.rollbacks != self._rollbacks:
             self._rollbacks = lease.rollbacks
-            self._replica.reset()
+            if copies_slots(lease):
+                self._replica.reset()
 
     def _split(self, lease: Lease) -> Iterator[Interval]:
         """The intervals of one lease, until memory runs out."""

@@ -29,6 +29,7 @@ from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.hash_tables import HashTables
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
 from hogbatch.workers.compute.teams import Teams
+from hogbatch.workers.compute.thread_state import copies_slots
 from hogbatch.workers.cpu import LeaseTotals, divide_lease
 from hogbatch.workers.noise import ROWS, NoiseMeter
 
@@ -237,7 +238,9 @@ class RehearsedCpu(SimulatedEngine):
             self._evaluate(team, part)
             return
         if lease.rollbacks != team.rollbacks:
-            self._reset(team, lease.rollbacks)
+            team.rollbacks = lease.rollbacks
+            if copies_slots(lease):
+                self._reset(team, lease.rollbacks)
         if self._hashed is not None:
             team.own.pinned = self._hashed.tables.enter()
         part.noise = team.meter.measure(lease, part.start)
@@ -248,7 +251,6 @@ class RehearsedCpu(SimulatedEngine):
 
     def _reset(self, team: _SimulatedTeam, rollbacks: int) -> None:
         """Discard the state of no model, or of one that was rolled back."""
-        team.rollbacks = rollbacks
         team.own.reset()
         if self._hashed is not None:
             self._hashed.reset(rollbacks)

@@ -7,7 +7,13 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import Examples, csr_inputs, single_labels
-from hogbatch.workers.compute.thread_state import copy_slots, thread_state
+from hogbatch.wire.messages import Lease
+from hogbatch.workers.compute.thread_state import (
+    FIRST_ROWS,
+    copies_slots,
+    copy_slots,
+    thread_state,
+)
 from tests.support.assignments import assignment, wide
 
 
@@ -37,6 +43,17 @@ def test_a_thread_copies_the_slots_of_dense_layers_alone(sparse):
             own[:] = np.nan
     assert_array_equal(given.model.first, np.arange(1, given.model.first.size + 1))
     assert (second.number, second.head.shape) == (1, (given.network.layer_views()[0].fan_in,))
+
+
+def test_slots_of_the_first_rows_of_a_run_are_not_copied_by_workers_that_join():
+    for start, epoch, rollbacks, copied in (
+        (FIRST_ROWS - 1, 0, 0, False),
+        (FIRST_ROWS, 0, 0, True),
+        (0, 1, 0, True),
+        (0, 0, 1, True),
+    ):
+        lease = Lease(1, "train", epoch, start, start + 9, 3, 0.1, 0, rollbacks)
+        assert copies_slots(lease) == copied
 
 
 def test_an_optimizer_without_slots_has_none_of_its_own():
