@@ -41,12 +41,7 @@ from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
 from hogbatch.workers.compute.report import report
 from hogbatch.workers.compute.teams import Teams, computes_together, cut, divide
-from hogbatch.workers.compute.thread_state import (
-    ThreadState,
-    copies_slots,
-    copy_slots,
-    thread_state,
-)
+from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
 from hogbatch.workers.noise import SUMS, NoiseMeter
 from hogbatch.workers.session import Post
 from hogbatch.workers.start import parser, run
@@ -207,7 +202,7 @@ class CpuEngine:
         """Compute one range after the other, regardless of their leases."""
         if cores:
             pin(cores[0])  # before it allocates anything
-        thread, rollbacks = thread_state(self._assignment, number), -1  # before the first lease
+        thread, rollbacks = thread_state(self._assignment, number), 0
         loop = self._team_loop(self._teams.members, cores)
         if number == 0:
             self._measured.put(self._measure(loop))
@@ -215,11 +210,10 @@ class CpuEngine:
         while (task := self._ranges.get()) is not None:
             progress, start, stop = task
             lease, noise = progress.lease, None
+            if lease.rollbacks != rollbacks:
+                rollbacks = lease.rollbacks
+                self._reset(thread, rollbacks)
             if lease.task == "train":
-                if lease.rollbacks != rollbacks:
-                    rollbacks = lease.rollbacks
-                    if copies_slots(lease):
-                        self._reset(thread, rollbacks)
                 noise = meter.measure(lease, start)
             began = time.perf_counter()
             totals = self._compute(lease, start, stop, thread, loop)
@@ -242,7 +236,7 @@ class CpuEngine:
             return error
 
     def _reset(self, thread: ThreadState, rollbacks: int) -> None:
-        """Discard the state that belongs to no model, or to one that was rolled back."""
+        """Discard the state that belongs to a model that was rolled back."""
         copy_slots(self._assignment, thread)
         if self._hashed is not None:
             self._hashed.reset(rollbacks)

@@ -27,7 +27,6 @@ from hogbatch.workers.replica import Replica
 from hogbatch.workers.session import Post
 from hogbatch.workers.transfers import Transfers
 
-SHARE_SECONDS: Final = 0.1  # between two times that sums of squares are shared, at least
 MAX_REFUSED: Final = 3  # changes in a row that are not finite; then the worker fails
 
 
@@ -42,7 +41,6 @@ class Pause(Enum):
     QUEUED = "after operations that the device does while the thread continues"
     COMPLETE = "after operations for which the thread waits"
     MERGE = "before a change is added to the shared parameters"
-    SUMS = "before sums of squares are shared"
 
 
 Steps = Generator[Any, None, None]
@@ -142,7 +140,6 @@ class ReplicaExchange:
         self._merges = 0  # by this worker
         self._refused = 0  # changes in a row
         self._reported_at = 0.0
-        self._share_next = replica.device.host_time() + SHARE_SECONDS
         # Updates by other workers that the fetched parameters and the replica contain.
         self._fetched = self._based_on = 0
 
@@ -224,10 +221,6 @@ class ReplicaExchange:
                 yield Pause.MERGE
                 others = self._foreign_updates()  # read first: what is pulled contains these
                 self._merge(pending, staleness)
-                if interval.last and self._replica.device.host_time() >= self._share_next:
-                    yield Pause.SUMS
-                    self._replica.share_sums()
-                    self._share_next = self._replica.device.host_time() + SHARE_SECONDS
             else:
                 progress.refused += 1
                 self._skip_rows(interval)

@@ -9,7 +9,8 @@ Two threads use the device, each with its own stream:
                         take 1          take 2          take 3
     exchange              │ merge 1 fetch │ merge 2 fetch │ …     (with the shared parameters)
 
-Optimizer slots stay on the device, except Adagrad's: see `hogbatch.workers.replica`.
+Optimizer slots stay on the device, except Adagrad's of a sparse input layer: see
+`hogbatch.workers.replica`.
 """
 
 import logging

@@ -20,7 +20,6 @@ from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.device_profile import Profile, first_merge_interval, touches_few_rows
 from hogbatch.workers.compute.merge_interval import MergeCost, MergeInterval
 from hogbatch.workers.compute.report import report
-from hogbatch.workers.compute.thread_state import copies_slots
 from hogbatch.workers.exchange import (
     Interval,
     IntervalEvents,
@@ -103,7 +102,7 @@ class Pipeline:
         self._device = trainer.device
         self._upcoming: Lease | None = None  # a lease that has been taken from `jobs`
         self._intervals: Iterator[Interval] = iter(())  # the rest of the lease in progress
-        self._rollbacks = -1  # before the first lease
+        self._rollbacks = 0
         self._begun: Any = None  # events of the interval in progress
         self._trained: Any = None
 
@@ -136,22 +135,17 @@ class Pipeline:
         return interval
 
     def _next_lease(self) -> Steps:
-        """Wait for a lease, and evaluate.
-
-        The replica is reset before its first training lease, because others may have trained in the
-        meantime, and after a roll-back.
-        """
+        """Wait for a lease; reset the replica after a roll-back, and evaluate."""
         if self._upcoming is None:
             yield self._jobs
             self._upcoming = self._jobs.get()
         lease = self._upcoming
+        if lease.rollbacks != self._rollbacks:
+            self._rollbacks = lease.rollbacks
+            self._replica.reset()
         if lease.task != "train":
             self._upcoming = None
             yield from self._evaluate(lease)
-        elif lease.rollbacks != self._rollbacks:
-            self._rollbacks = lease.rollbacks
-            if copies_slots(lease):
-                self._replica.reset()
 
     def _split(self, lease: Lease) -> Iterator[Interval]:
         """The intervals of one lease, until memory runs out."""

@@ -25,25 +25,17 @@ from hogbatch.store.merge import MERGE_RULES
 from hogbatch.store.model import SharedModel
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.merge_interval import MergeCost
-from hogbatch.workers.parts import (
-    REPETITIONS,
-    FlatPart,
-    HostFloats,
-    ReplicaPart,
-    TouchedRowsPart,
-    count_transfer,
-)
+from hogbatch.workers.parts import REPETITIONS, FlatPart, HostFloats, ReplicaPart, TouchedRowsPart
 from hogbatch.workers.transfers import Transfers
 
 
 class Replica:
     """The parameters [P] and optimizer slots on the device, exchanged in parts.
 
-    `reset` copies the slots from shared memory. They are not exchanged, except Adagrad's, which are
-    sums of squares; then `sums` is not None. The first `sums` of them, those of a sparse input
-    layer, are exchanged with its weights, because every occurrence of a rare feature counts, in all
-    workers. The others are shared by `share_sums`: otherwise the first steps of a worker that joins
-    late would be as large as those of an untrained model.
+    The slots are initialized from shared memory (from the CPU workers' first thread); otherwise the
+    first steps of a worker that joins late would be as large as those of an untrained model. They
+    are not exchanged, except the first `sums` of them: Adagrad's slots of a sparse input layer are
+    exchanged with its weights, because every occurrence of a rare feature counts, in all workers.
 
     With `per_weight`, less is added to the parameters that others have changed more, if all of them
     are exchanged with the rule "delta".
@@ -54,7 +46,7 @@ class Replica:
         device: Device,
         model: SharedModel,
         rule: str,
-        sums: int | None = None,
+        sums: int = 0,
         *,
         per_weight: bool = False,
     ) -> None:
@@ -62,7 +54,7 @@ class Replica:
         self.params = device.to_device(model.params)
         self.slots = [device.to_device(slot) for slot in (model.first, model.second)]
         self.steps = int(model.steps[0])  # batches that the slots include
-        self._model, self._rule, self._sums = model, MERGE_RULES[rule], sums or 0
+        self._model, self._rule, self._sums = model, MERGE_RULES[rule], sums
         self._per_weight = per_weight and self._rule.additive
         self.damps_weights = False  # whether `merge` damps changes by weights
         self.totals = device.zeros(TOTALS, np.float64)  # of the batches since the last `take`
@@ -74,9 +66,6 @@ class Replica:
             weakref.finalize(self, device.unpin, model.memory).atexit = False
         else:
             logging.warning("shared memory cannot be pinned, so pulls and merges are slower")
-        keeps_larger = sums is not None and self._pinned
-        # Those that are not exchanged, as the device sees them; None: it does not.
-        self._shared_sums = device.mapped(model.first[sums:]) if keeps_larger else None
         self._parts: list[ReplicaPart] = []
         self._repeat_hand_over: Callable[[], None] | None = None  # captured
         # Of merges and pulls. The training thread uses it only while no exchange is pending.
@@ -85,13 +74,12 @@ class Replica:
     @classmethod
     def of(cls, device: Device, assignment: Assignment) -> Self:
         welcome, first = assignment.welcome, assignment.network.layer_views()[0]
-        exchanged = assignment.train.sparse and MERGE_RULES[welcome.merge].additive
-        sums = first.fan_in * first.fan_out if exchanged else 0
+        sums = assignment.train.sparse and OPTIMIZERS[welcome.optimizer.name] in SUMMED_SLOTS
         return cls(
             device,
             assignment.model,
             welcome.merge,
-            sums if OPTIMIZERS[welcome.optimizer.name] in SUMMED_SLOTS else None,
+            first.fan_in * first.fan_out if sums else 0,
             per_weight=welcome.staleness_damping == "per-weight",
         )
 
@@ -106,7 +94,7 @@ class Replica:
         self._repeat_hand_over = None
         whole = self._flat(self.params, self._model.params, self._per_weight)
         self._parts, self.damps_weights = [whole], whole.damps
-        if self._sums:
+        if self._sums and self._rule.additive:
             slot, shared = self.slots[0][: self._sums], self._model.first[: self._sums]
             self._parts.append(self._flat(slot, shared))
 
@@ -197,17 +185,6 @@ class Replica:
         """Pull the shared parameters for the next `hand_over`."""
         for part in self._parts:
             part.fetch()
-
-    def share_sums(self) -> None:
-        """Raise the shared sums of squares of dense layers to its own, where these are larger.
-
-        The device may train meanwhile.
-        """
-        shared = self._shared_sums
-        if shared is not None:
-            own = self.slots[0][self._sums :]
-            work = partial(self.device.xp.maximum, shared, own, out=shared)
-            count_transfer(self.device, self.transfers, 2 * shared.nbytes, work)
 
     # Called before training -----------------------------------------------------------------
 

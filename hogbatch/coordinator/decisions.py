@@ -1,10 +1,9 @@
 """The decisions of the batch policy: batch sizes, merges, weights, and who trains."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hogbatch.coordinator.commands import Record
-from hogbatch.coordinator.progress import Progress
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
 from hogbatch.errors import PolicyError
@@ -21,7 +20,6 @@ class Decisions:
 
     policy: BatchPolicy
     roster: Roster
-    progress: Progress
     failure: str | None = None  # message of the policy's PolicyError
     _next_review: float = field(default=-math.inf)  # training seconds
 
@@ -60,10 +58,8 @@ class Decisions:
         workers = [worker for worker in self.roster.attached.values() if worker.ready]
         if not workers:
             return []
-        trained = self.progress.rows
         try:
-            views = [replace(worker.view(), trained=trained) for worker in workers]
-            operations = self.policy.decide(views)
+            operations = self.policy.decide([worker.view() for worker in workers])
         except PolicyError as error:
             self.failure = str(error)
             return []

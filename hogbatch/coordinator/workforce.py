@@ -76,7 +76,7 @@ class Workforce(ABC):
         leases = self.leases = Leases(plan, roster, epochs, recovery, progress)
         self.ending = Ending(plan.stopping, progress, plan.part_names)
         self.accounting = LeaseAccounting(epochs, leases, progress, recovery)
-        self.decisions = Decisions(self.policy, roster, progress)
+        self.decisions = Decisions(self.policy, roster)
 
     def _new_epochs(self) -> Epochs:
         plan = self.plan

@@ -1,6 +1,5 @@
 """Adaptive Hogbatch: who trains, with which batches, and how often GPUs merge."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -13,8 +12,6 @@ from hogbatch.policy.progress import Load, best_operation, load, with_measured_s
 MIN_GAIN: Final = 1.1
 MIN_RETURN_GAIN: Final = 1.05  # the factor by which that of a parked worker must be higher
 MIN_REPLACEMENT_GAIN: Final = 1.3  # or it must be faster by this factor than the one it replaces
-# Times the root of the rows trained on, the lowest gradient noise scale that was measured.
-CRITICAL_GROWTH: Final = 2.5
 SWEEPS: Final = 2  # over the workers; more would hardly change their operations
 
 Operations = dict[int, Operation]  # of workers, by their index
@@ -63,16 +60,11 @@ class Adaptive:
 class Selection:
     """Selects out of `workers`, which must all have a profile.
 
-    A unit is a GPU worker, or all CPU workers together: these train or are parked together. The
-    critical batch for this grows while the run trains, as the gradient noise scale does; that for
-    batch sizes and merges does not, because with Adagrad larger batches need as many updates.
+    A unit is a GPU worker, or all CPU workers together: these train or are parked together.
     """
 
     def __init__(self, workers: Sequence[WorkerView], settings: PolicySettings) -> None:
         self._workers, self._settings = workers, settings
-        trained = max((worker.trained for worker in workers), default=0)
-        grown = min(settings.critical_limit, CRITICAL_GROWTH * math.sqrt(trained))
-        self._critical = max(settings.critical_batch, grown)
         cpus = [number for number, worker in enumerate(workers) if worker.device == "cpu"]
         gpus = [[number] for number, worker in enumerate(workers) if worker.device != "cpu"]
         self._units = [cpus, *gpus] if cpus else gpus
@@ -81,17 +73,14 @@ class Selection:
         """Return the operations of the workers that should train.
 
         Begins with the unit that learns fastest alone, and adds each other one with which learning
-        is clearly faster. From the third one on, the critical batch does not grow: a CPU beside two
-        GPUs made training slower.
+        is clearly faster.
         """
         chosen: Operations = {}
-        units = 0  # chosen so far
         for unit in sorted(self._units, key=self._rate_alone, reverse=True):
             together = self.operate([*chosen, *unit])
             least = MIN_GAIN if self._trains(unit) else MIN_GAIN * MIN_RETURN_GAIN
-            critical = self._critical if units < 2 else self._settings.critical_batch
-            if self._rate(together, critical) > self._rate(chosen, critical) * least:
-                chosen, units = together, units + 1
+            if self.rate(together) > self.rate(chosen) * least:
+                chosen = together
         return chosen
 
     def operate(self, workers: Iterable[int]) -> Operations:
@@ -112,10 +101,7 @@ class Selection:
 
     def rate(self, operations: Mapping[int, Operation]) -> float:
         """Return the rate of learning with these operations."""
-        return self._rate(operations, self._critical)
-
-    def _rate(self, operations: Mapping[int, Operation], critical: float) -> float:
-        return self._together(operations).rate(critical)
+        return self._together(operations).rate(self._settings.critical_batch)
 
     def bound(self, training: Operations, number: int) -> float:
         """Return the factor by which the worker `number` could speed up those that train, at most.
@@ -125,7 +111,7 @@ class Selection:
         in flight over the critical batch.
         """
         now, alone = self._together(training), self._together(self.operate([number]))
-        more, critical = 1.0 + alone.speed / now.speed, self._critical
+        more, critical = 1.0 + alone.speed / now.speed, self._settings.critical_batch
         return Load(more * now.speed, more * now.unseen).rate(critical) / now.rate(critical)
 
     def _together(self, operations: Mapping[int, Operation]) -> Load:

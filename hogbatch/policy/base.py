@@ -30,7 +30,6 @@ class WorkerView:
     members: int = 1  # CPU threads that compute each batch together
     weight: float = 1.0  # current weight of its changes, as in Operation
     noise_scale: NoiseScale | None = None  # of the run's gradients; None while it is not known
-    trained: int = 0  # rows that all workers of the run have trained on; only in `decide`
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,6 @@ class PolicySettings:
     alpha: float = 2.0  # resize factor of `paper-adaptive`
     beta: float = 1.0  # weight of a CPU worker's update: the fraction that survives conflicts
     critical_batch: float = 512.0  # rows in flight with which a run needs twice the rows
-    # up to which it grows while the run trains, for the choice of who trains; 0: it does not
-    critical_limit: float = 0.0
     # cost of a row in flight that a GPU has not seen, in rows of its batch: less if it is damped
     stale_cost: float = 1.0
     # rows until an evaluation or the end of an epoch: at least and at most; 0: very many

@@ -61,19 +61,16 @@ SPARSE_HIDDEN: Final = (256,)
 HASHED_HIDDEN: Final = (128,)  # below a hashed output layer
 
 
-def critical_batches(rows: int, *, dense: bool) -> tuple[float, float]:
+def critical_batch(rows: int, *, dense: bool) -> float:
     """Rows in flight with which a run needs twice the rows, for `rows` training rows.
-
-    At the start of the run, and the most that this may grow to; 0: it does not grow.
 
     `dense` is whether most of the work is in dense layers. There the gradient noise scale, which
     the critical batch follows (McCandlish et al. 2018), was about proportional to the rows trained
     on so far, and a run takes a few epochs; docs/batch-policy.md has the measurements.
     """
     if not dense:
-        return SPARSE_CRITICAL_BATCH, 0.0
-    limit = max(rows / ROWS_PER_CRITICAL, MIN_CRITICAL_BATCH)
-    return min(limit, MAX_CRITICAL_BATCH), limit
+        return SPARSE_CRITICAL_BATCH
+    return min(max(rows / ROWS_PER_CRITICAL, MIN_CRITICAL_BATCH), MAX_CRITICAL_BATCH)
 
 
 def learning_rate(

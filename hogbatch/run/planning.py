@@ -186,14 +186,12 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
 
 def policy_settings(config: TrainConfig, data: DataFacts, network: Network) -> PolicySettings:
     """Return the settings of the batch policy for a network and its training rows."""
-    rows, dense = data.train_sizes.rows, mostly_dense(data, network)
-    critical, limit = recommend.critical_batches(rows, dense=dense)
+    critical = recommend.critical_batch(data.train_sizes.rows, dense=mostly_dense(data, network))
     damped = _staleness_damping(config, data, network) == "per-weight"
     return PolicySettings(
         config.alpha,
         config.beta,
         critical_batch=config.critical_batch or critical,
-        critical_limit=0.0 if config.critical_batch else limit,
         stale_cost=recommend.DAMPED_COST if damped else 1.0,
         rows_between_pauses=_rows_between_pauses(config, data),
     )

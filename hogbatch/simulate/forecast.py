@@ -13,7 +13,7 @@ from hogbatch.events.records import WorkerRecord
 from hogbatch.machine.printable import rounded
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.choose import find
-from hogbatch.run.defaults import DAMPED_COST, critical_batches
+from hogbatch.run.defaults import DAMPED_COST, critical_batch
 from hogbatch.run.planning import epochs_for, limits_for
 from hogbatch.simulate.simulated_world import SimulatedWorld, engine_of, simulated_plan
 from hogbatch.simulate.speed import Speed
@@ -58,12 +58,10 @@ def forecast(
     limits, seconds = limits_for(config, rows), config.lease_ms / 1000
     workers_in_all = sum(count for count, _ in groups)
     plan = simulated_plan(stopping, limits, (rows, 0, 0), seconds, config.beta, workers_in_all)
-    critical, limit = critical_batches(rows, dense=True)
     settings = PolicySettings(
         config.alpha,
         config.beta,
-        critical_batch=config.critical_batch or critical,
-        critical_limit=0.0 if config.critical_batch else limit,
+        critical_batch=config.critical_batch or critical_batch(rows, dense=True),
         stale_cost=DAMPED_COST,
         rows_between_pauses=(rows, rows),
     )

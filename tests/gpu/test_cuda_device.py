@@ -10,8 +10,6 @@ from numpy.testing import assert_array_equal
 from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import LINEAR
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
-from hogbatch.workers.replica import Replica
-from tests.support.assignments import shared_model
 
 pytestmark = pytest.mark.gpu
 
@@ -57,15 +55,6 @@ def test_pinned_shared_memory_is_copied(cuda, mapping):
     cuda.unpin(mapping)  # not pinned: does nothing
     assert cuda.pin(mapping)
     cuda.unpin(mapping)
-
-
-def test_sums_of_squares_are_shared_with_the_host(cuda):
-    model, own = shared_model(1000, 1), np.arange(1000, dtype=np.float32)
-    replica = Replica(cuda, model, "delta", sums=100)
-    cuda.copy_into(replica.slots[0], own)
-    model.first[:] = others = own[::-1].copy()
-    replica.share_sums()
-    assert_array_equal(model.first, np.concatenate((others[:100], np.maximum(own, others)[100:])))
 
 
 def test_the_device_is_usable_after_out_of_memory(cuda):

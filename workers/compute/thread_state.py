@@ -2,17 +2,12 @@
 arrays of its own.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
-
-# Of a run. Gradients are largest there: where a faster GPU replaced the CPU after 1,600 rows of
-# delicious and began with its sums of squares, the run took 1.2 times as long.
-FIRST_ROWS: Final = 10_000
 
 
 class ThreadState(NamedTuple):
@@ -27,8 +22,7 @@ def thread_state(assignment: Assignment, number: int) -> ThreadState:
     """Return the state of team or thread `number`.
 
     Number 0 keeps its slots in shared memory, so that workers that join later need not start at
-    zero: the first steps of Adagrad from zero would be large enough to ruin a trained model. The
-    slots of the others are 0 until `copy_slots`, which is to be called before they train.
+    zero: the first steps of Adagrad from zero would be large enough to ruin a trained model.
     """
     from hogbatch.kernels.cpu.model import ModelView, layer_table  # imports Numba
 
@@ -37,15 +31,9 @@ def thread_state(assignment: Assignment, number: int) -> ThreadState:
     # np.zeros takes memory when it is written to; np.zeros_like would write all of it.
     own = slots if number == 0 else tuple(np.zeros(slot.shape, slot.dtype) for slot in slots)
     model = ModelView(layer_table(layers), shared.params, *slots, shared.steps, *own)
-    return ThreadState(number, model, np.full(layers[0].fan_in, -1, np.int32))
-
-
-def copies_slots(lease: Lease) -> bool:
-    """Whether a worker copies the shared slots before `lease`, if that is the first one to train.
-
-    If it is the first one after a roll-back, always.
-    """
-    return lease.epoch > 0 or lease.start >= FIRST_ROWS or lease.rollbacks > 0
+    thread = ThreadState(number, model, np.full(layers[0].fan_in, -1, np.int32))
+    copy_slots(assignment, thread)
+    return thread
 
 
 def copy_slots(assignment: Assignment, thread: ThreadState) -> None:

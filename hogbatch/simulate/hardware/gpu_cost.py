@@ -68,19 +68,16 @@ class GpuCost:
         flat = self._flat(cells - weights(first))
         nbytes = touched * max(FLOAT * first.fan_out, SPARSE_LINE) * (1 + slots)
         on_device = ROWS_HAND_OVER * nbytes / gpu.exchange_speed + 3 * gpu.launch_seconds
-        pulled, added = self.mapped_seconds(nbytes), self.mapped_seconds(2 * nbytes)
+        pulled = nbytes / gpu.mapped_speed + gpu.link_seconds
+        added = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
         blocking, merge = flat.blocking + on_device + pulled, flat.merge + added
         return MergeTimes(blocking, merge, flat.pull + pulled)
-
-    def mapped_seconds(self, nbytes: float) -> float:
-        """Seconds in which operations read or write `nbytes` of the host's memory."""
-        return nbytes / self._gpu.mapped_speed + self._gpu.link_seconds
 
     def _flat(self, cells: int) -> MergeTimes:
         """Times of a merge of `cells` parameters."""
         gpu, nbytes = self._gpu, FLOAT * cells
         blocking = HAND_OVER * nbytes / gpu.exchange_speed + 2 * gpu.launch_seconds
-        merge = self.mapped_seconds(2 * nbytes)
+        merge = 2 * nbytes / gpu.mapped_speed + gpu.link_seconds
         return MergeTimes(blocking, merge, nbytes / gpu.link_speed + gpu.link_seconds)
 
     def _train_seconds(self, rows: int, densify: bool) -> float:

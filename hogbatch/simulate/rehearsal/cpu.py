@@ -29,7 +29,6 @@ from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.hash_tables import HashTables
 from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measure_cpu_sizes
 from hogbatch.workers.compute.teams import Teams
-from hogbatch.workers.compute.thread_state import copies_slots
 from hogbatch.workers.cpu import LeaseTotals, divide_lease
 from hogbatch.workers.noise import ROWS, NoiseMeter
 
@@ -131,7 +130,7 @@ class _SimulatedTeam:
     threads: range  # of the run
     own: Thread
     meter: NoiseMeter
-    rollbacks: int = -1  # before its first lease
+    rollbacks: int = 0
 
 
 @dataclass(slots=True)
@@ -234,13 +233,11 @@ class RehearsedCpu(SimulatedEngine):
             return
         part = self._ranges.popleft()
         lease, part.began = part.sums.lease, self._host.now
+        if lease.rollbacks != team.rollbacks:
+            self._reset(team, lease.rollbacks)
         if lease.task != "train":
             self._evaluate(team, part)
             return
-        if lease.rollbacks != team.rollbacks:
-            team.rollbacks = lease.rollbacks
-            if copies_slots(lease):
-                self._reset(team, lease.rollbacks)
         if self._hashed is not None:
             team.own.pinned = self._hashed.tables.enter()
         part.noise = team.meter.measure(lease, part.start)
@@ -250,7 +247,8 @@ class RehearsedCpu(SimulatedEngine):
         self._compute(team.threads, measuring, lambda: self._train(team, part))
 
     def _reset(self, team: _SimulatedTeam, rollbacks: int) -> None:
-        """Discard the state of no model, or of one that was rolled back."""
+        """Discard the state of a model that was rolled back."""
+        team.rollbacks = rollbacks
         team.own.reset()
         if self._hashed is not None:
             self._hashed.reset(rollbacks)

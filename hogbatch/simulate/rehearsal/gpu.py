@@ -110,8 +110,6 @@ class RehearsedGpu(SimulatedEngine):
             case Pause.MERGE:
                 transfers.add(0, times.merge)
                 return now + times.merge
-            case Pause.SUMS:
-                return now + self._replica.sharing_seconds
             case Pause.COMPLETE:
                 return self._device.free
             case Pause.QUEUED:

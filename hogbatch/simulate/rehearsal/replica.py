@@ -113,14 +113,6 @@ class RehearsedReplica(Replica):
         super().refresh()
         self.transfers.add(0, self.device.cost.merge(None).pull)
 
-    @property
-    def sharing_seconds(self) -> float:
-        """Seconds of `share_sums`, which reads and writes the shared sums of dense layers."""
-        if self._shared_sums is None:
-            return 0.0
-        cost, noise = self.device.cost, self.device.noise
-        return cost.mapped_seconds(2 * self._shared_sums.nbytes) * noise.factor()
-
     def hand_over(self, rows: Any) -> float:
         self.device.work.append(partial(super().hand_over, rows))
         self.device.take(self.touched, last=rows is None)

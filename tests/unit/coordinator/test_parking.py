@@ -14,7 +14,7 @@ class Parks:
     """Parks the workers on `device` as long as there is another one; the rest merge and weigh."""
 
     def __init__(self, device="cpu"):
-        self.device, self.trained = device, []
+        self.device = device
 
     def first_size(self, worker):
         return worker.smallest
@@ -25,7 +25,6 @@ class Parks:
     def decide(self, workers):
         if self.device == "broken":
             raise PolicyError("--policy mine:Broken: decide failed")
-        self.trained += [worker.trained for worker in workers]
         parked = [worker.device == self.device for worker in workers]
         if all(parked):
             parked = [False] * len(workers)
@@ -54,14 +53,6 @@ def test_a_parked_worker_evaluates_and_gets_no_rows_to_train_on(play):
     assert play.finish.status == "finished" and worker(play, "g").rows == 2000
     assert records(play.said, WorkerParked) == [WorkerParked("cpu-0", "slow")]
     assert records(play.said, WorkerUnparked) == []
-
-
-def test_a_policy_knows_the_rows_that_all_workers_have_trained_on(play):
-    play.work_on()
-    policy = play.state.decisions.policy
-    assert policy.trained[0] == 0 and policy.trained == sorted(policy.trained)
-    play.state.decisions.decide(play.now)
-    assert policy.trained[-1] == play.state.progress.rows == 2000
 
 
 def test_a_parked_worker_trains_when_the_other_one_is_lost(play):

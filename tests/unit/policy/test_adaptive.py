@@ -44,14 +44,6 @@ def test_two_equal_gpus_train_together_only_if_that_is_faster():
     assert all(each.trains for each in decide(FAST_GPU, FAST_GPU, critical_batch=1e5))
 
 
-def test_a_second_gpu_joins_when_the_critical_batch_has_grown_and_batches_stay_as_they_are():
-    for rows, limit, trains in ((40_000, 1e6, False), (10**8, 1e6, True), (10**8, 512.0, False)):
-        gpu = replace(FAST_GPU, trained=rows)
-        both = decide(gpu, gpu, critical_batch=512.0, critical_limit=limit)
-        assert [each.trains for each in both] == [True, trains]
-        assert both[0].batch_size == 512
-
-
 def test_a_second_gpu_trains_if_its_stale_rows_cost_less():
     for cost, trains in ((1.0, False), (0.6, True)):
         both = decide(FAST_GPU, FAST_GPU, critical_batch=768.0, stale_cost=cost)

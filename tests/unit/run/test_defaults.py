@@ -87,6 +87,6 @@ def test_the_decay_of_a_recipe_falls_with_the_rows_of_large_sets():
 
 
 def test_the_critical_batch_of_a_dense_network_follows_the_rows():
-    for rows, *critical in ((100, 64, 64), (12_000, 250, 250), (480_000, 400, 10_000)):
-        assert defaults.critical_batches(rows, dense=True) == tuple(critical)
-        assert defaults.critical_batches(rows, dense=False) == (1536, 0)
+    for rows, critical in ((100, 64), (12_000, 250), (1_000_000, 400)):
+        assert defaults.critical_batch(rows, dense=True) == critical
+        assert defaults.critical_batch(rows, dense=False) == 1536

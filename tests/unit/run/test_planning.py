@@ -82,12 +82,6 @@ def test_changes_of_a_wide_sparse_layer_are_not_damped_by_weights_unless_that_is
         assert (policy_settings(chosen, data, network).stale_cost < 1) == (sent == "per-weight")
 
 
-def test_a_critical_batch_that_is_chosen_does_not_grow():
-    for given, grows in ((None, True), (400.0, False)):
-        chosen, data, network, _ = planned(critical_batch=given)
-        assert (policy_settings(chosen, data, network).critical_limit > 0) == grows
-
-
 @pytest.mark.parametrize(
     ("flags", "kind", "outputs", "hashed", "loss"),
     [

@@ -370,26 +370,11 @@ def test_sums_of_a_sparse_layer_are_exchanged_and_other_slots_are_not(model, by_
         assert_array_equal(one.slots[0][weights], expected[weights])
 
 
-@pytest.mark.parametrize("sums", [0, FEATURES * WIDTH])
-def test_the_larger_sums_that_are_not_exchanged_are_shared(model, sums):
-    others, own = np.arange(PARAMETERS), np.arange(PARAMETERS)[::-1]
-    replica = Replica(HostDevice(), model, "delta", sums=sums)
-    model.first[:], replica.slots[0][:] = others, own
-    replica.share_sums()
-    assert_array_equal(model.first[:sums], others[:sums])
-    assert_array_equal(model.first[sums:], np.maximum(others, own)[sums:])
-    assert_array_equal(replica.slots[0], own)
-
-
-@pytest.mark.parametrize(
-    ("sums", "device"),
-    [(None, HostDevice), (0, Unmapped), (0, Unpinned)],
-    ids=["other optimizer", "not mapped", "not pinned"],
-)
-def test_slots_that_are_no_sums_or_that_the_device_cannot_access_are_not_shared(
-    model, sums, device
-):
-    replica = Replica(device(), model, "delta", sums=sums)
-    replica.slots[0][:] = 7
-    replica.share_sums()
+def test_sums_are_not_exchanged_with_average(model):
+    replica = Replica(HostDevice(), model, "average", sums=FEATURES * WIDTH)
+    replica.exchange_all()
+    replica.begin(None)
+    replica.slots[0][:] = 9
+    replica.hand_over(None)
+    replica.merge(1.0)
     assert not model.first.any()

@@ -72,14 +72,6 @@ def test_no_thread_restores_a_poisoned_model(given):
         assert all(np.isfinite(array).all() for array in arrays(given.model))
 
 
-def test_a_worker_that_joins_late_takes_steps_as_small_as_those_that_have_trained():
-    given = assignment(examples(ROWS), optimizer="adagrad", cpu_teams=2)
-    rig, before = CpuRig(given, threads=2), given.model.params.copy()
-    given.model.first[:] = 1e12  # others train
-    assert rig.do(lease(batch=4, epoch=1)).updates == ROWS // 4
-    assert np.abs(given.model.params - before).max() < 1e-4
-
-
 def test_hashed_outputs_are_hashed_again_once(monkeypatch):
     rig = Rig(monkeypatch, wide(most=3, random=1))
     rig.train(3)

@@ -106,16 +106,6 @@ def test_threads_share_leases_that_follow_each_other_without_a_pause():
     assert len(driver.host.posted) == 2
 
 
-def test_a_worker_that_joins_late_takes_steps_as_small_as_those_that_have_trained():
-    driver = Driver()
-    driver.assignment.model.first[:] = 1e12
-    before = driver.params.copy()
-    driver.submit(0, 48, epoch=1)
-    driver.host.run()
-    assert driver.host.posted
-    assert np.abs(driver.params - before).max() < 1e-4
-
-
 @pytest.mark.parametrize(
     ("members", "shortest", "parts"),
     [

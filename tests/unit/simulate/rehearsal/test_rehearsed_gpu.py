@@ -22,7 +22,6 @@ from tests.support.simulated_host import SimulatedHost
 ROWS, BATCH = 64, 8
 BATCH_S, BLOCKING_S, MERGE_S, PULL_S, EVALUATE_S = 1.0, 0.25, 0.5, 0.125, 0.0625
 ONE_ROW_S = BATCH_S / BATCH
-SUMS_S = 1 / 64  # of one pass over the shared sums of squares
 
 
 class FixedCost:
@@ -30,8 +29,8 @@ class FixedCost:
 
     densify = False
 
-    def __init__(self, merge_s=MERGE_S, pull_s=PULL_S, byte_s=0.0):
-        self.merge_s, self.pull_s, self.byte_s = merge_s, pull_s, byte_s
+    def __init__(self, merge_s=MERGE_S, pull_s=PULL_S):
+        self.merge_s, self.pull_s = merge_s, pull_s
 
     def train_seconds(self, rows):
         return rows * ONE_ROW_S
@@ -41,9 +40,6 @@ class FixedCost:
 
     def profile(self, rows):
         return ((BATCH, BATCH_S),)
-
-    def mapped_seconds(self, nbytes):
-        return nbytes * self.byte_s
 
     def merge(self, touched):
         return MergeTimes(BLOCKING_S, self.merge_s, self.pull_s)
@@ -183,18 +179,6 @@ def test_on_a_shared_core_the_exchange_delays_the_next_interval(monkeypatch):
     assert rig.times["merge"][0] == first + BLOCKING_S + 2 * MERGE_S
     assert rig.times["fetch"][0] == rig.times["merge"][0]
     assert rig.host.posted[0][0] == second + BLOCKING_S + exchange  # nothing else is trained
-
-
-def test_a_gpu_begins_with_the_sums_of_others_and_shares_its_own(monkeypatch):
-    given = dense(optimizer="adagrad")
-    rig = Rig(monkeypatch, given, cost=FixedCost(byte_s=SUMS_S / given.model.first.nbytes))
-    rig.submit(0.0, lease(0, 0, 20, task="test", batch_size=6))
-    rig.at(8.0, partial(given.model.first.fill, 100))  # others train
-    rig.submit(10.0, lease(1, epoch=1))
-    rig.host.run()
-    assert rig.host.posted[1][0] == 15.125 + 2 * SUMS_S
-    assert rig.times["reset"] == [10.0]
-    assert given.model.first.min() >= 100 and given.model.first.max() > 100
 
 
 def test_evaluation_waits_for_the_merge(monkeypatch):

@@ -7,13 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hogbatch.data.batch import Examples, csr_inputs, single_labels
-from hogbatch.wire.messages import Lease
-from hogbatch.workers.compute.thread_state import (
-    FIRST_ROWS,
-    copies_slots,
-    copy_slots,
-    thread_state,
-)
+from hogbatch.workers.compute.thread_state import copy_slots, thread_state
 from tests.support.assignments import assignment, wide
 
 
@@ -32,8 +26,6 @@ def test_a_thread_copies_the_slots_of_dense_layers_alone(sparse):
         (second.model.own_second, given.model.second),
     )
     for before in (0.0, np.nan):
-        copy_slots(given, first)  # the slots of the first thread are the shared ones
-        copy_slots(given, second)
         for own, slots in pairs:
             assert not np.shares_memory(own, slots)
             for tensor in given.network.tensors():
@@ -41,19 +33,10 @@ def test_a_thread_copies_the_slots_of_dense_layers_alone(sparse):
                 expected = np.broadcast_to(copied, tensor.shape)
                 assert_array_equal(tensor.view(own), expected, err_msg=tensor.name)
             own[:] = np.nan
+        copy_slots(given, first)  # the slots of the first thread are the shared ones
+        copy_slots(given, second)
     assert_array_equal(given.model.first, np.arange(1, given.model.first.size + 1))
     assert (second.number, second.head.shape) == (1, (given.network.layer_views()[0].fan_in,))
-
-
-def test_slots_of_the_first_rows_of_a_run_are_not_copied_by_workers_that_join():
-    for start, epoch, rollbacks, copied in (
-        (FIRST_ROWS - 1, 0, 0, False),
-        (FIRST_ROWS, 0, 0, True),
-        (0, 1, 0, True),
-        (0, 0, 1, True),
-    ):
-        lease = Lease(1, "train", epoch, start, start + 9, 3, 0.1, 0, rollbacks)
-        assert copies_slots(lease) == copied
 
 
 def test_an_optimizer_without_slots_has_none_of_its_own():
@@ -74,6 +57,5 @@ def test_slots_of_a_sparse_layer_that_a_thread_does_not_use_take_no_memory():
     assert given.model.first.nbytes > 60e6
     before = own_memory()
     seat = thread_state(given, 1)
-    copy_slots(given, seat)
     assert own_memory() - before < 30e6, "4 MB of them are the list that begins at each feature"
     assert seat.model.own_first.size == given.model.first.size
