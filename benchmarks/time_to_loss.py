@@ -130,7 +130,7 @@ def parse(flags: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def installed(names: Sequence[str]) -> list[str]:
-    """Those of the peers that are installed; prints which are not."""
+    """Return the peers that are installed; print the names of the others."""
     found = []
     for name in names:
         if machine.versions(peer(name).PACKAGE):
