@@ -44,8 +44,8 @@ class Decisions:
         """Decide again how all workers train if the last time was some training seconds ago."""
         return self.decide(seconds) if seconds >= self._next_review else []
 
-    def membership_changed(self, seconds: float) -> list[Record]:
-        """Decide how all workers train, because one has become ready or has left."""
+    def workers_changed(self, seconds: float) -> list[Record]:
+        """Decide how all workers train: one is ready, or has left, or its speed is known."""
         if len(self.roster.attached) >= MANY and self.roster.any_trains:
             return []  # the next review decides
         return self.decide(seconds)

@@ -95,8 +95,8 @@ class Leases:
                     if delays:
                         left_to_others = True
                         continue
-                if phase == "train" and in_flight and self._left(worker, now) <= 0.0:
-                    continue  # it has enough to do until then
+                if phase == "train" and in_flight and self._has_enough(worker, now):
+                    continue
                 yield self._assign(worker, ledger, part, now)
         if left_to_others and to is not None and not ledger.held:
             # The others are idle, too: they had left the rows to one that has since become slower.
@@ -140,6 +140,18 @@ class Leases:
         shared = part.number if ledger.divided else None
         return self.roster.would_delay(worker, ledger.ahead(worker.parts), shared)
 
+    def _is_new(self, worker: Worker) -> bool:
+        """Whether others train beside a GPU worker whose speed is not known from training.
+
+        If it is slower than it was when it measured its batches, they wait for it before the first
+        evaluation.
+        """
+        return worker.is_new_gpu and self.roster.several_train
+
+    def _has_enough(self, worker: Worker, now: float) -> bool:
+        """Whether a worker with a lease should get no other one before it is done."""
+        return self._is_new(worker) or self._left(worker, now) <= 0.0
+
     def _left(self, worker: Worker, now: float) -> float:
         """Seconds between the end of the leases of `worker` and the next evaluation.
 
@@ -161,10 +173,11 @@ class Leases:
             return min(self._batch(worker, ledger), available)
         shared = part.number if ledger.divided else None
         left = max(self._left(worker, now), SHORTEST * usual) if training else usual
+        row_seconds = worker.speed.value if training else worker.evaluation_row_seconds
         sizing = LeaseSizing(
             batch_size=self._batch(worker, ledger),
             teams=worker.teams,
-            seconds_per_row=worker.speed.value if training else worker.evaluation_row_seconds,
+            seconds_per_row=math.nan if training and self._is_new(worker) else row_seconds,
             target_seconds=min(usual, left),
             remaining=ledger.ahead(worker.parts) if training else ledger.left(worker.parts),
             fraction=self.roster.fraction(worker, shared, evaluating=not training),

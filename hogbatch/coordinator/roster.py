@@ -129,6 +129,11 @@ class Roster:
     def any_trains(self) -> bool:
         return self.ready_workers > self._parked
 
+    @property
+    def several_train(self) -> bool:
+        """Whether two or more workers train."""
+        return self.ready_workers - self._parked > 1
+
     def park(self, worker: Worker, seconds: float) -> None:
         """Give `worker` no more training leases, from training second `seconds` on."""
         worker.park(seconds)

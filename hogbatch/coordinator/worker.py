@@ -131,11 +131,16 @@ class Worker:
     def expect_measured_speed(self) -> None:
         """Expect the speed that was measured before training, until a lease is done.
 
-        The first lease of a GPU worker may then be long, which saves merges. Leases of a CPU worker
-        cost nothing, and the first one measures its speed with all threads.
+        The first lease of a GPU worker may then be long if it trains alone, which saves merges.
+        Leases of a CPU worker cost nothing, and the first one measures its speed with all threads.
         """
         if self.device != "cpu" and self.profile:
             self.speed.add(batch_seconds(self.profile, self.batch_size), self.batch_size)
+
+    @property
+    def is_new_gpu(self) -> bool:
+        """Whether this is a GPU worker that has not trained yet."""
+        return self.device == "gpu" and not self.rows
 
     def park(self, seconds: float) -> None:
         self.trains, self.parked_since = False, seconds

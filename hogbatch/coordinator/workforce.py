@@ -263,7 +263,7 @@ class Workforce(ABC):
         worker.resize(self.decisions.first_size(worker), worker.joined_at)
         worker.expect_measured_speed()
         self.progress.expect_speed(worker.speed.value)
-        decided = self.decisions.membership_changed(worker.joined_at)
+        decided = self.decisions.workers_changed(worker.joined_at)
         made_ready = Record(worker.ready_event())
         return [made_ready, *decided, *self._advance(now, [worker])]
 
@@ -274,7 +274,7 @@ class Workforce(ABC):
         killed = [Kill(worker.pid)] if kill else []
         returned, seconds = self.accounting.take_back(worker, died), self.progress.seconds(now)
         self.roster.remove(worker, seconds)
-        decided = self.decisions.membership_changed(seconds)
+        decided = self.decisions.workers_changed(seconds)
         if not self.workers:
             self.ending.no_workers_since = now
         removed = [Revoke(worker.number), *killed, *returned, *decided]
@@ -289,10 +289,11 @@ class Workforce(ABC):
             return self.lose(worker.key, error, now, died=False)
         lease = held.lease
         seconds = self.progress.seconds(now)
+        decide = self.decisions.workers_changed if worker.is_new_gpu else self.decisions.review
         commands: list[Command] = [*self.accounting.credit(worker, lease, done, seconds)]
         if lease.task == "train" and not done.too_large:
             self.decisions.resize(worker, seconds)
-            commands += self.decisions.review(seconds)
+            commands += decide(seconds)
         commands += self._credited(worker, lease, done)
         # Other workers may take the rest of a lease, or may have waited for a parked one.
         parked = lease.task == "train" and not worker.trains
