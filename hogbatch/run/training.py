@@ -21,13 +21,12 @@ from hogbatch.machine.allocator import return_freed_memory
 from hogbatch.machine.cachedir import find_cache_root
 from hogbatch.policy.choose import find
 from hogbatch.run.assessment import assess
+from hogbatch.run.better_data import with_better_features, with_better_labels
 from hogbatch.run.components import Outcome, RunComponents, coordinator_of
 from hogbatch.run.initial import start_from
-from hogbatch.run.label_transform import with_better_labels
 from hogbatch.run.label_vectors import with_label_vectors
 from hogbatch.run.launch.local import log_name
 from hogbatch.run.members import Others, combine, train_members
-from hogbatch.run.number_values import with_better_features
 from hogbatch.run.planning import policy_settings
 from hogbatch.run.platform import Platform
 from hogbatch.run.recipe import with_better_recipe, with_epochs

@@ -9,7 +9,7 @@ from hogbatch import HogbatchRegressor
 from hogbatch.errors import DataError, UsageError
 from hogbatch.model.file import load_model
 from hogbatch.model.prediction import DataFile, evaluate_file
-from hogbatch.run import label_transform
+from hogbatch.run import better_data
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(800, 3))
@@ -28,7 +28,7 @@ def ratio(monkeypatch):
             compared.append(value)
             return [1.0, value**2]
 
-        monkeypatch.setattr(label_transform, "mean_errors", errors)
+        monkeypatch.setattr(better_data, "mean_errors", errors)
         return compared
 
     return choose

@@ -1,4 +1,4 @@
-"""Whole numbers whose values have features of their own (`run.number_values`)."""
+"""Whole numbers whose values have features of their own (`run.better_data`)."""
 
 import numpy as np
 import pytest
