@@ -1,8 +1,10 @@
 """Facts that a run on divided data derives from the surveys of all parts."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -223,21 +225,6 @@ def _label(columns: Columns) -> str:
 NO_INPUTS: Final = dense_inputs(np.empty((0, 0), np.float32))
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedLabels(RawSet):
-    """The labels of all parts, in their order, without inputs."""
-
-    parts: tuple[tuple[str, int], ...] = ()  # file and number of rows of each
-
-    def locate(self, row: int) -> str:
-        """The file of `row`, and its number there."""
-        for file, rows in self.parts:
-            if row < rows:
-                return f"{file}: row {row}"
-            row -= rows
-        raise IndexError(row)
-
-
 def joined_labels(folder: Path, surveys: Sequence[PartSurvey], loss: str) -> RawSet:
     """The labels of all parts as those of one file, for `infer_encoding` with `loss`.
 
@@ -290,7 +277,7 @@ def _single(survey: PartSurvey, labels: SingleLabels) -> RawSet:
     return RawSet(NO_INPUTS, 0, labels.array(), None, source, label_names=labels.names)
 
 
-def _joined_single(folder: Path, surveys: Sequence[PartSurvey]) -> JoinedLabels:
+def _joined_single(folder: Path, surveys: Sequence[PartSurvey]) -> RawSet:
     """The labels of all rows, with the names of all parts if they are text or boolean."""
     each = [survey.labels for survey in surveys if isinstance(survey.labels, SingleLabels)]
     for survey, labels in zip(surveys, each, strict=True):
@@ -307,16 +294,14 @@ def _joined_single(folder: Path, surveys: Sequence[PartSurvey]) -> JoinedLabels:
             np.array([indices[name] for name in labels.names], np.float64)[own.astype(np.intp)]
             for labels, own in zip(each, values, strict=True)
         ]
-    parts = tuple((shown(survey.part.path), survey.part.rows) for survey in surveys)
-    return JoinedLabels(
-        NO_INPUTS,
-        0,
-        np.concatenate(values),
-        None,
-        shown(folder),
-        label_names=tuple(names),
-        parts=parts,
-    )
+    starts = list(accumulate((survey.part.rows for survey in surveys), initial=0))
+
+    def locate(row: int) -> str:
+        part = bisect_right(starts, row) - 1
+        return f"{shown(surveys[part].part.path)}: row {row - starts[part]}"
+
+    joined, source = np.concatenate(values), shown(folder)
+    return RawSet(NO_INPUTS, 0, joined, None, source, label_names=tuple(names), locator=locate)
 
 
 def _type(labels: SingleLabels) -> str:
