@@ -47,21 +47,16 @@ class RowSet:
     """The arrays of a set on the host, and the shapes of the arrays of its batches."""
 
     def __init__(self, examples: Examples) -> None:
-        labels, self.targets = examples.labels, examples.targets
+        labels, self._sizes, self.targets = examples.labels, examples.sizes, examples.targets
         if self.targets > 1:  # as the rows of a matrix; kernels take either form
             labels = labels._replace(values=labels.values.reshape(-1, self.targets))
         self.arrays = Arrays(examples.inputs, labels)
         self.flat: tuple[NDArray[Any], ...] = (*examples.inputs, *labels)
-        self._longest = [
-            int(np.diff(indptr).max(initial=0)) if len(indptr) else 0
-            for indptr in (examples.inputs.indptr, examples.labels.indptr)
-        ]
 
     def kinds(self, batch: int) -> list[tuple[Shape, DTypeLike]]:
         """Shape and dtype of the arrays for any `batch` different rows, and of their numbers."""
-        stored = min(batch * self._longest[0], len(self.arrays.inputs.values))
-        listed = min(batch * self._longest[1], len(self.arrays.labels.indices))
-        *lengths, _ = self.lengths(batch, stored, listed)
+        sizes = self._sizes
+        *lengths, _ = self.lengths(batch, sizes.stored_in(batch), sizes.listed_in(batch))
         kinds: list[tuple[Shape, DTypeLike]] = [
             ((length, *array.shape[1:]), array.dtype)
             for length, array in zip(lengths, self.flat, strict=True)
