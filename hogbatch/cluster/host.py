@@ -28,7 +28,7 @@ from hogbatch.cluster.start import ServerMemory, ServerStart
 from hogbatch.errors import HogbatchError
 from hogbatch.events.names import EVENTS, SUMMARY
 from hogbatch.kernels.contract import NO_SCORES
-from hogbatch.machine.process import module_command, start_process
+from hogbatch.machine.process import exit_in_words, last_lines, module_command, start_process
 from hogbatch.machine.temporary import TemporaryDirectory
 from hogbatch.store.model import SharedModel
 from hogbatch.store.row_scores import row_scores
@@ -38,7 +38,6 @@ from hogbatch.wire.messages import Failed
 
 SHOWN_WITHIN_S: Final = 10.0  # after it was asked for
 POLL_S: Final = 0.002
-LAST_LINES: Final = 20  # of the log of a process that has failed
 ENDS_WITHIN_S: Final = 6.0  # after it was told to stop
 LOG: Final = "server.log"
 MODEL_ARRAYS: Final = ("params", "first", "second")
@@ -211,9 +210,9 @@ class ServerHost:
         started.put(None)
         while frame := self._frames.wait():
             self._received(frame)
-        code = self._process.wait()
+        why = f"the process of the server {exit_in_words(self._process.wait())}"
         if not self._stopping:
-            self._failed(self._failure(code))
+            self._failed("\n".join([why, *last_lines(self._run_dir / LOG)]))
 
     def _received(self, frame: bytes) -> None:
         if frame.startswith(MAGIC):
@@ -236,15 +235,6 @@ class ServerHost:
         segment = Segment.attach(shared, memory.layout, writable=True)
         self._model, self._scores = SharedModel.of(segment), row_scores(segment)
         self._buffers = ExchangeBuffers.attach(exchange, memory.exchange_layout)
-
-    def _failure(self, code: int) -> str:
-        """Why the process has ended, with the last lines of its log."""
-        try:
-            lines = (self._run_dir / LOG).read_text(errors="replace").splitlines()[-LAST_LINES:]
-        except OSError:
-            lines = []
-        ended = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        return "\n".join([f"the process of the server {ended}", *lines])
 
     def _serve_relay(self) -> None:
         """Write to other servers what the process asks for."""

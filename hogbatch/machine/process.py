@@ -22,6 +22,7 @@ ROOT = Path("/")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ORPHANED = 2  # exit code of a process whose parent ended while it started
 START_FIELD = 19  # of /proc/<pid>/stat, counted from the state, which follows the name
+LAST_LINES = 20  # of the log of a process that has failed, in messages
 THREAD_POOLS = ("OPENBLAS", "OMP", "MKL", "BLIS", "NUMEXPR", "NUMBA")
 
 
@@ -57,6 +58,21 @@ def start_process(command: list[str], output: IO[bytes], **options: Any) -> subp
     """
     options |= {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
     return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def exit_in_words(code: int) -> str:
+    """The exit of a process in words, from its `returncode`."""
+    if code >= 0:
+        return f"exited with code {code}"
+    named = -code in set(signal.Signals)  # real-time signals have no name
+    return f"was killed by {signal.Signals(-code).name if named else f'signal {-code}'}"
+
+
+def last_lines(log: Path) -> list[str]:
+    """The last lines of the log of a process; none if it was removed."""
+    with suppress(OSError):
+        return log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    return []
 
 
 def exit_after(

@@ -12,12 +12,17 @@ from hogbatch.config.values import WorkerRequest
 from hogbatch.coordinator.adapters import ProcessAdapter
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.events.event import WorkerGivenUp, WorkerRestarted
-from hogbatch.machine.process import module_command, start_process, worker_environment
+from hogbatch.machine.process import (
+    exit_in_words,
+    last_lines,
+    module_command,
+    start_process,
+    worker_environment,
+)
 from hogbatch.machine.topology import Cores, show_cores
 from hogbatch.run.launch.restarts import Restarts
 
 LEAVE_WITHIN_S = 3.0
-LAST_LINES = 20
 # exit codes of workers that were stopped, or that would fail in the same way again
 FINAL_CODES = (0, UsageError.exit_code, ProtocolError.exit_code)
 
@@ -36,10 +41,10 @@ class Child:
 
     def died(self, worked: bool, now: float) -> WorkerGivenUp | None:
         """Handle the exit of its process; return WorkerGivenUp if it will not be restarted."""
-        if self.process.wait() not in FINAL_CODES:
+        if (code := self.process.wait()) not in FINAL_CODES:
             return self.fail(worked, now)
         self.ended = True
-        return self._not_restarted(_exit(self.process)) if self.process.returncode else None
+        return self._not_restarted(exit_in_words(code)) if code else None
 
     def fail(self, worked: bool, now: float) -> WorkerGivenUp | None:
         """Schedule its next start; return WorkerGivenUp if there is none."""
@@ -61,10 +66,7 @@ class Child:
 
     def with_log(self, why: str) -> str:
         """`why`, followed by the last lines of its log."""
-        try:
-            lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        except OSError:  # the log was removed
-            lines = []
+        lines = last_lines(self.log)
         return "\n".join([f"{why}; {self.log} ends with:", *lines]) if lines else why
 
 
@@ -109,15 +111,16 @@ class LocalLauncher(ProcessAdapter):
         if not self._children or not all(child.ended for child in self._children):
             return None
         last = self._children[-1]
-        return last.with_log(f"all workers have exited; the last one {_exit(last.process)}")
+        ended = exit_in_words(last.process.wait())
+        return last.with_log(f"all workers have exited; the last one {ended}")
 
     def cause_of_death(self, pid: int) -> str:
         child = self._child(pid)
         if child is None:
             return f"process {pid} exited"
-        killed = child.process.wait() == -signal.SIGKILL
-        hint = "out of memory? see dmesg" if killed else f"see {child.log.name}"
-        return f"process {pid} {_exit(child.process)} ({hint})"
+        code = child.process.wait()
+        hint = "out of memory? see dmesg" if code == -signal.SIGKILL else f"see {child.log.name}"
+        return f"process {pid} {exit_in_words(code)} ({hint})"
 
     def stop(self, patience_s: float = LEAVE_WITHIN_S) -> None:
         """Wait up to `patience_s` for the workers to exit, then kill the remaining ones."""
@@ -158,12 +161,3 @@ def _run(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a worker whose output is appended to `log`."""
     with log.open("ab") as output:
         return start_process(arguments, output, env=worker_environment())
-
-
-def _exit(process: subprocess.Popen[bytes]) -> str:
-    """The exit of a process in words; it must have been waited for."""
-    code = process.returncode
-    if code >= 0:
-        return f"exited with code {code}"
-    named = -code in set(signal.Signals)  # real-time signals have no name
-    return f"was killed by {signal.Signals(-code).name if named else f'signal {-code}'}"
