@@ -360,7 +360,7 @@ def _expect_suitable(config: TrainConfig, data: DataFacts, network: Network) -> 
         "temperature": classes or (held_out if config.temperature == "auto" else scored),
     }
     for name in changed(config, needs):
-        if need := needs[name]:
+        if getattr(config, name) != "off" and (need := needs[name]):
             raise UsageError(f"--{dashed(name)} {getattr(config, name)} needs {need}")
 
 
@@ -370,9 +370,7 @@ def has_label_vectors(config: TrainConfig, data: DataFacts) -> bool:
 
 
 def _no_label_vectors(config: TrainConfig, data: DataFacts) -> str | None:
-    """What label vectors need that is missing; None if nothing is, or if they are off."""
-    if config.label_vectors == "off":
-        return None
+    """What label vectors need that is missing; None if nothing is."""
     if not _hashes(config, data):
         return "a hashed output layer (--output lsh)"
     if not data.train_sizes.sparse:
@@ -388,9 +386,7 @@ def has_nearest_rows(config: TrainConfig, data: DataFacts) -> bool:
 
 
 def _no_nearest_rows(config: TrainConfig, data: DataFacts) -> str | None:
-    """What nearest rows need that is missing; None if nothing is, or if they are off."""
-    if config.nearest_rows == "off":
-        return None
+    """What nearest rows need that is missing; None if nothing is."""
     if config.label_vectors == "off":
         return "label vectors, without --label-vectors off"
     stored = stored_of_rows(data.train_sizes)
