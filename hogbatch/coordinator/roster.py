@@ -220,17 +220,13 @@ class Roster:
         batch_seconds = worker.batch_size * worker.speed.value
         until_done = batch_seconds + worker.seconds_ahead
         if part is not None:
-            faster = self._faster_holders(part, batch_seconds)
+            holders = (each.number for each in self.holders.ready(part))
+            faster = (n for n in holders if 0.0 < self._by_batch.value(n) < batch_seconds)
             return would_delay_epoch(until_done, map(self._speed.of, faster), remaining)
         if not until_done * self._speed.of_others(worker.number) > remaining:
             return False  # the usual case, or its speed is not known yet
         before = takewhile(lambda other: other[0] < batch_seconds, self._by_batch.order)
         return would_delay_epoch(until_done, (self._speed.of(n) for _, n in before), remaining)
-
-    def _faster_holders(self, part: int, batch_seconds: float) -> list[int]:
-        """Numbers of the workers with `part` whose batches take less than `batch_seconds`."""
-        numbers = (each.number for each in self.holders.ready(part))
-        return [each for each in numbers if 0.0 < self._by_batch.value(each) < batch_seconds]
 
     def fraction(self, worker: Worker, part: int | None, *, evaluating: bool = False) -> float:
         """The speed of `worker` over that of all that train, or that are ready if `evaluating`.
