@@ -179,8 +179,7 @@ class IndependentLabels(Loss):
 
     def predict(self, scores: "Floats") -> "NDArray[Any]":
         """bool[B, C], true where a label has a probability above 0.5."""
-        likely: NDArray[Any] = scores > 0
-        return likely
+        return scores > 0
 
 
 class OfNumbers(Loss):
@@ -301,8 +300,7 @@ class Poisson(OfNumbers):
         """log(predictions)."""
         import numpy as np
 
-        logs: NDArray[np.float64] = np.log(predictions)
-        return logs
+        return np.log(predictions)
 
 
 _LOSSES: Final[tuple[Loss, ...]] = (
@@ -390,5 +388,4 @@ def _sigmoid(scores: "Floats") -> "Floats":
     """1 / (1 + exp(-scores)), without overflow, and accurate for very negative scores."""
     import numpy as np
 
-    result: Floats = np.exp(-np.logaddexp(np.float32(0), -scores))
-    return result
+    return np.exp(-np.logaddexp(np.float32(0), -scores))

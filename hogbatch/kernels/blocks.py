@@ -183,5 +183,4 @@ class ScoreSummary:
             fractions = np.exp(self.best - self.highest[:, np.newaxis])
             part: Floats = (fractions / self.total[:, np.newaxis]).astype(np.float32)
             return part
-        result: Floats = np.exp(-np.logaddexp(np.float32(0), -self.best))
-        return result
+        return np.exp(-np.logaddexp(np.float32(0), -self.best))

@@ -73,5 +73,4 @@ class NearestRows(NamedTuple):
 
 def factors(weight: float, exponent: float, rows: NDArray[np.int64]) -> Floats:
     """The factor of each label's cosine, of which rows[C] have the label: float32[C]."""
-    scaled: Floats = (weight * np.maximum(rows, 1.0) ** exponent).astype(np.float32)
-    return scaled
+    return (weight * np.maximum(rows, 1.0) ** exponent).astype(np.float32)

@@ -53,8 +53,7 @@ class Scored:
     def shares(self) -> Doubles:
         """The weights of the rows, with the sum 1: float64[N]."""
         weights = weights_of(self.labels, len(self.top if self.scores is None else self.scores))
-        shares: Doubles = weights / (weights.sum() or 1.0)
-        return shares
+        return weights / (weights.sum() or 1.0)
 
     def mean(self, values: NDArray[Any]) -> float:
         """The weighted mean of values[N]."""

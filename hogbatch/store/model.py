@@ -60,10 +60,7 @@ class SharedModel:
         start = self.params.ctypes.data
         end = self.merges.ctypes.data + self.merges.nbytes
         size = -(-(end - start) // PAGE) * PAGE
-        memory: NDArray[np.uint8] = np.ctypeslib.as_array(
-            (ctypes.c_uint8 * size).from_address(start)
-        )
-        return memory
+        return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
 
     @property
     def updates(self) -> int:

@@ -83,8 +83,7 @@ def described(error: Exception) -> tuple[str, str]:
 
 def restored(kind: str, text: str) -> Exception:
     """The error of the other process: one of `hogbatch.errors`, or else an OSError."""
-    error: Exception = getattr(errors, kind, OSError)(text)
-    return error
+    return getattr(errors, kind, OSError)(text)
 
 
 def answer(frames: FrameSocket, target: object, message: Message, segment: Segment | None) -> None:

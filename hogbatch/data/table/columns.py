@@ -36,8 +36,7 @@ class Measures:
     @property
     def missing(self) -> NDArray[np.bool_]:
         """Whether each row has no value: bool[N]."""
-        missing: NDArray[np.bool_] = np.isnan(self.values)
-        return missing
+        return np.isnan(self.values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,8 +206,7 @@ class PlainNumbers(NamedTuple):
 
 def _bounded(scaled: NDArray[np.float64]) -> NDArray[np.float64]:
     """z / sqrt(1 + (z / BOUND)^2), without a square, which could overflow."""
-    bounded: NDArray[np.float64] = BOUND * np.sin(np.arctan(scaled / BOUND))
-    return bounded
+    return BOUND * np.sin(np.arctan(scaled / BOUND))
 
 
 def _has_two(numbers: NDArray[np.float64]) -> bool:

@@ -143,8 +143,7 @@ class CudaDevice(Device):
         nbytes = max(1, count * np.dtype(dtype).itemsize)
         cuda = self.xp.cuda  # not its pool, which takes a power of two, and keeps it
         memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(nbytes), 0)
-        array: HostArray = np.frombuffer(memory, dtype, count).reshape(shape)
-        return array
+        return np.frombuffer(memory, dtype, count).reshape(shape)
 
     def visible(self, shape: Shape, dtype: DTypeLike) -> tuple[HostArray, Any]:
         array = self.pinned(shape, dtype)
