@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import subprocess
 import sys
 from contextlib import suppress
 from datetime import date
@@ -62,18 +61,3 @@ def without_directories(command: str) -> str:
     name, _, flags = rest.partition(" ") if first == "scripts/bench" else ("", "", rest)
     shown = re.sub(r"[^\s=,]*/", "DIR/", flags)
     return " ".join(filter(None, [first, name, shown]))
-
-
-def nvidia_smi(fields: str, *flags: str) -> list[str]:
-    """What nvidia-smi reports, one line per GPU; empty if it is missing, fails or hangs."""
-    query = ["nvidia-smi", *flags, f"--query-gpu={fields}", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return done.stdout.strip().splitlines()
-
-
-def nvidia_driver() -> str | None:
-    """Version of the NVIDIA driver; None if nvidia-smi does not tell."""
-    return next(iter(nvidia_smi("driver_version")), None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.common import machine, report
+from hogbatch.machine.linux import nvidia_driver, nvidia_gpus
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -130,8 +131,8 @@ def close(path: Path, stage: str, ended: str, seconds: float) -> Json:
 
 def describe(settings: Json) -> Json:
     """Date, hardware, versions and command."""
-    gpus = machine.nvidia_smi("name,driver_version,pci.bus_id")
-    return machine.describe(*PACKAGES) | {"gpus": gpus, "settings": settings}
+    found = {"gpus": nvidia_gpus(), "driver": nvidia_driver(), "settings": settings}
+    return machine.describe(*PACKAGES) | found
 
 
 def one_line(error: BaseException) -> str:

@@ -50,6 +50,7 @@ from benchmarks.gpu_step.course import TOLERANCES, Course, compare
 from benchmarks.gpu_step.problem import NETWORKS, OPTIMIZERS, SyntheticProblem, TimedWork
 from benchmarks.gpu_step.table import Result, head, line, summarised
 from hogbatch.errors import HogbatchError, UsageError
+from hogbatch.machine.linux import nvidia_driver
 
 PEERS = ("eager", "graph", "compiled", "autotuned")
 DEFAULT_PEERS = ["eager", "graph", "compiled"]
@@ -159,18 +160,14 @@ def compiled_at(batches: Sequence[int]) -> set[int]:
 
 
 def gpu_description(device: str) -> Result | None:
-    """Name, driver (None without nvidia-smi) and CUDA version of a GPU; None for the host."""
+    """Name, driver and CUDA version of a GPU; None for the host."""
     if device == "host":
         return None
     import cupy
 
     runtime = cupy.cuda.runtime
     name = runtime.getDeviceProperties(int(device))["name"].decode()
-    return {
-        "name": name,
-        "driver": machine.nvidia_driver(),
-        "cuda": runtime.runtimeGetVersion(),
-    }
+    return {"name": name, "driver": nvidia_driver(), "cuda": runtime.runtimeGetVersion()}
 
 
 def description(options: argparse.Namespace) -> Result:

@@ -43,7 +43,7 @@ from benchmarks.peers.contract import Stopwatch, reached
 from benchmarks.peers.pytorch_gpu import NAME, objection
 from hogbatch.errors import UsageError
 from hogbatch.kernels.gpu.probe import find_gpus
-from hogbatch.machine.linux import read_topology
+from hogbatch.machine.linux import nvidia_driver, read_topology
 
 TOGETHER = ("hogbatch", "adaptive")
 PYTORCH = "pytorch"
@@ -230,7 +230,7 @@ def check_files(options: argparse.Namespace) -> None:
 
 
 def gpu_description(ordinal: int) -> dict[str, Any]:
-    """Name, memory in bytes and driver (None without nvidia-smi) of a GPU; UsageError if absent."""
+    """Name, memory in bytes and driver of a GPU; UsageError if absent."""
     probe = find_gpus()
     gpu = next((gpu for gpu in probe.devices if gpu.ordinal == ordinal), None)
     if gpu is None:
@@ -238,7 +238,7 @@ def gpu_description(ordinal: int) -> dict[str, Any]:
         raise UsageError(
             f"--gpu {ordinal}: no such GPU (usable: {usable}); --gpu host runs without one"
         )
-    return {"name": gpu.name, "memory": gpu.memory, "driver": machine.nvidia_driver()}
+    return {"name": gpu.name, "memory": gpu.memory, "driver": nvidia_driver()}
 
 
 def description(options: argparse.Namespace, gpu: dict[str, Any] | None) -> dict[str, Any]:

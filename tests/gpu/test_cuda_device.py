@@ -10,6 +10,11 @@ from numpy.testing import assert_array_equal
 from hogbatch.errors import DeviceError
 from hogbatch.kernels.contract import LINEAR
 from hogbatch.kernels.gpu.cuda_device import CudaDevice
+from hogbatch.store.dataset import EpochOrders
+from hogbatch.store.fence import Fences
+from hogbatch.store.layout import arrange
+from hogbatch.store.model import SharedModel
+from hogbatch.store.segment import Segment
 
 pytestmark = pytest.mark.gpu
 
@@ -55,6 +60,29 @@ def test_pinned_shared_memory_is_copied(cuda, mapping):
     cuda.unpin(mapping)  # not pinned: does nothing
     assert cuda.pin(mapping)
     cuda.unpin(mapping)
+
+
+def test_a_registered_model_is_copied_and_added_to(cuda):
+    """In a segment as a run creates it: a copy fails that spans registered and other memory."""
+    model, orders = SharedModel.fields(20_003, 2), EpochOrders.fields(5_001)  # no whole pages
+    segment = Segment.create("test", arrange(model, orders, Fences.fields()))
+    params, memory = segment.array("model/params"), SharedModel.of(segment).memory
+    assert cuda.pin(memory)
+    try:
+        for number, name in enumerate([*model, *orders]):
+            array = segment.array(name)
+            array[...] = np.arange(array.size).reshape(array.shape) + number
+            assert_array_equal(fetch(cuda, cuda.to_device(array)), array)
+        expected = params + 1
+        seen, pulled = cuda.zeros(params.size, np.float32), cuda.zeros(params.size, np.float32)
+        change = cuda.to_device(ones(params.size))
+        cuda.kernels.add(1.0, 0.0, seen, change, cuda.mapped(params), pulled)
+        cuda.synchronize()
+        assert_array_equal(params, expected)
+    finally:
+        cuda.unpin(memory)
+        del params, memory, array
+        segment.close()
 
 
 def test_the_device_is_usable_after_out_of_memory(cuda):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu_acceptance import cli, sanitizer, step, together
-from benchmarks.gpu_acceptance.preflight.lost_updates import account
+from benchmarks.gpu_acceptance.preflight import lost_beside
 from benchmarks.gpu_acceptance.record import Record
 from benchmarks.gpu_acceptance.sanitizer import findings
 from benchmarks.gpu_acceptance.stage import START_S, ResultFile, Settings
@@ -80,10 +80,9 @@ def test_no_tests_at_all_are_a_failure(tmp_path, record):
 
 
 def test_lost_updates_are_the_difference_of_the_sums():
-    parts = [np.full(3, 12.0, np.float32), np.full(2, 15.0, np.float32)]
-    found = account(parts, [10, 15], merges=2)
-    assert found["lost"] == 2 * 2  # the second part lacks both merges
-    assert found["lost_per_merge"] == 2 and found["lost_per_cell_and_merge"] == 2 / 5
+    shared = np.zeros(5, np.float32)
+    found = lost_beside(shared, lambda: None, merges=2)  # merges whose updates are all lost
+    assert found["lost"] == 2 * 5 and found["lost_per_cell_and_merge"] == 1
 
 
 def test_the_errors_of_the_sanitizer_are_counted_over_its_processes(record):
