@@ -22,10 +22,12 @@ class Case:
     activation: str = "relu"
     metric: str = ""
     setting: Setting | None = None  # of PyTorch, unless one was searched for
+    more: tuple[str, ...] = ()  # flags of `hogbatch train`
 
     def flags(self, data: Path) -> list[str]:
         """Flags of `hogbatch train`."""
-        return [*self.task.flags(data), "--activation", self.activation]
+        metric = ["--metric", self.metric] if self.metric else []
+        return [*self.task.flags(data), "--activation", self.activation, *metric, *self.more]
 
     def points(self, history: Sequence[Point]) -> list[Point]:
         """The evaluations of summary.json; with a metric, `test_loss` is replaced by 1 - metric."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from benchmarks.common import generated
 from benchmarks.peers.contract import Problem, Rows, write_problem
 from hogbatch.config.losses import choose_loss
 from hogbatch.config.sets import SetName
@@ -34,14 +35,18 @@ class Task:
     target: float
     test: str | None = None
     loss: str = "auto"  # "auto": the one that hogbatch chooses for the kind of labels
+    rows: int = 0  # of a set of :mod:`benchmarks.common.generated` with the name `data`
 
     def files(self, directory: Path) -> list[Path]:
         """The files that must exist."""
+        if self.rows:
+            return [generated.csv(self.data, self.rows)]
         return [directory / name for name in (self.data, self.test) if name]
 
     def flags(self, directory: Path) -> list[str]:
         """Flags of `hogbatch train` for the data and the network."""
-        flags = [str(directory / self.data), "--hidden", ",".join(map(str, self.hidden))]
+        hidden = ",".join(map(str, self.hidden))
+        flags = [str(self.files(directory)[0]), "--hidden", hidden]
         if self.test:
             flags += ["--validation", str(directory / self.test)]
         else:
@@ -51,7 +56,7 @@ class Task:
     def load(self, directory: Path, seed: int = 0) -> LoadedData:
         """The rows of a run with this seed; the validation rows are the test rows of peers."""
         files: dict[SetName, Path] = {"validation": directory / self.test} if self.test else {}
-        return load(directory / self.data, files=files, fractions=SPLIT, seed=seed)
+        return load(self.files(directory)[0], files=files, fractions=SPLIT, seed=seed)
 
     def problem(self, directory: Path, seed: int = 0) -> Problem:
         """The rows as hogbatch reads, splits and scales them in a run with this seed.

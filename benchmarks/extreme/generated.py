@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common.generated import zipf
+
 FEATURES: Final = 135_909
 ROWS: Final = 490_449
 LABELS: Final = 670_091
@@ -61,12 +63,3 @@ def part(
         (sorted({*of_row.tolist()}), sorted({*own_.ravel().tolist(), *other}))
         for of_row, own_, other in zip(of_rows, split, noise.tolist(), strict=True)
     ]
-
-
-def zipf(
-    random: np.random.Generator, count: int, shape: tuple[int, ...], offset: float
-) -> NDArray[np.int64]:
-    """Numbers below `count`, the probability of n proportional to about 1/(n + offset)."""
-    drawn = offset * (np.exp(random.random(shape) * np.log1p(count / offset)) - 1)
-    found: NDArray[np.int64] = np.minimum(drawn.astype(np.int64), count - 1)
-    return found

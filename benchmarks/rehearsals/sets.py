@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.common.cases import CASES, Case
+from benchmarks.common.data_sets import Task
 from benchmarks.common.servers import short_name
 
 UNREACHABLE: Final = 1e-9
@@ -62,6 +63,8 @@ class MatrixSet:
         return not self.paper or short_name(server) in PAPER_SERVERS
 
 
+CLICKS: Final = Case(Task("clicks", (64, 32), 0.277, rows=500_000), metric="auc")
+HIGGS_LIKE: Final = Case(Task("collisions", (300,) * 4, 0.515, rows=300_000))
 SETS: Final = {
     "imdb": MatrixSet(CASES["imdb"], 0.32, 0.28, 8, 25_000, 230e3),
     "w8a": MatrixSet(CASES["w8a"], 0.05, 0.042, 12, 39_800, 55e3),
@@ -70,6 +73,9 @@ SETS: Final = {
     "covtype": MatrixSet(CASES["covtype"], 0.45, 0.34, 6, 464_810, 50e3),
     "w8a-paper": MatrixSet(CASES["w8a-paper"], 0.06, 0.046, 12, 39_800, 15e3, paper=True),
     "covtype-paper": MatrixSet(CASES["covtype-paper"], 0.55, 0.40, 3, 464_810, 20e3, paper=True),
+    "covtype-long": MatrixSet(CASES["covtype"], 0.25, 0.20, 15, 464_810, 30e3),
+    "clicks": MatrixSet(CLICKS, 0.285, 0.277, 1, 400_000, 30e3),
+    "higgs-like": MatrixSet(HIGGS_LIKE, 0.54, 0.515, 12, 240_000, 36e3),
     "a9a": MatrixSet(CASES["a9a"], 0.36, 0.33, 2, 32_561, 200e3),
 }
 EXAMPLE: Final = "a9a"  # the bundled sample, for a trial run; not in the matrix by default

@@ -83,7 +83,7 @@ def _problem(set_name: str, data: Path) -> _Problem:
     case = SETS[set_name].case
     files = case.task.files(data)
     config = TrainConfig(
-        data=str(data / case.task.data),
+        data=str(files[0]),
         validation=str(files[1]) if len(files) > 1 else None,
         hidden=case.task.hidden,
         activation=case.activation,
