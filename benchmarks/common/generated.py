@@ -1,15 +1,14 @@
 """Generated data sets for which no file is needed; the rows are always the same.
 
-They are written once, into `benchmarks` in the cache directory of hogbatch.
+They are written once, into `benchmarks` in the cache directory of hogbatch. pandas is imported when
+they are written: benchmarks that do not use these sets run without it.
 """
 
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.common import report
@@ -20,13 +19,15 @@ VALUES: Final = np.geomspace(3, 2e5, 26).astype(int)  # possible ones of each ca
 MISSING: Final = np.linspace(0, 0.6, 13)  # fraction of each number
 
 
-def clicks(rows: int) -> pd.DataFrame:
+def clicks(rows: int) -> Any:
     """Clicks on advertisements, with statistics like those of Criteo's (2014).
 
     13 counts with heavy tails and missing values, and 26 categories with 3 to 200,000 values by
     Zipf's law. The label depends on each value, on logarithms of counts, and on products of two
     categories; a quarter of the rows is clicked.
     """
+    import pandas as pd
+
     random = np.random.default_rng(0)
     counts = np.floor(random.lognormal(np.linspace(0, 5, 13), np.linspace(1, 2.5, 13), (rows, 13)))
     missing = random.random((rows, 13)) < MISSING
@@ -46,13 +47,15 @@ def clicks(rows: int) -> pd.DataFrame:
     return frame.assign(clicked=(score > np.quantile(score, 1 - CLICK_RATE)).astype(int))
 
 
-def collisions(rows: int) -> pd.DataFrame:
+def collisions(rows: int) -> Any:
     """Collisions of particles, with columns like those of HIGGS (Baldi et al. 2014).
 
     Momentum, pseudorapidity and angle of seven particles, and the masses of seven pairs of them.
     The label depends on how near these and other masses are to those of particles, and on products
     of two of these values.
     """
+    import pandas as pd
+
     random = np.random.default_rng(0)
     momentum = random.lognormal(0, 0.5, (rows, 7))
     rapidity, angle = random.normal(0, 1, (rows, 7)), random.uniform(-np.pi, np.pi, (rows, 7))
@@ -68,10 +71,7 @@ def collisions(rows: int) -> pd.DataFrame:
     return frame.assign(signal=(score > np.median(score)).astype(int))
 
 
-GENERATORS: Final[dict[str, Callable[[int], pd.DataFrame]]] = {
-    "clicks": clicks,
-    "collisions": collisions,
-}
+GENERATORS: Final = {"clicks": clicks, "collisions": collisions}
 
 
 def csv(name: str, rows: int) -> Path:

@@ -1,6 +1,6 @@
 """The data sets and networks of the matrix, with two targets each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +65,8 @@ class MatrixSet:
 
 CLICKS: Final = Case(Task("clicks", (64, 32), 0.277, rows=500_000), metric="auc")
 HIGGS_LIKE: Final = Case(Task("collisions", (300,) * 4, 0.515, rows=300_000))
+W8A_L2: Final = replace(CASES["w8a"], more=("--l2", "1e-4"))
+DELICIOUS_DROPOUT: Final = replace(CASES["delicious"], more=("--dropout", "0.25"))
 SETS: Final = {
     "imdb": MatrixSet(CASES["imdb"], 0.32, 0.28, 8, 25_000, 230e3),
     "w8a": MatrixSet(CASES["w8a"], 0.05, 0.042, 12, 39_800, 55e3),
@@ -74,6 +76,9 @@ SETS: Final = {
     "w8a-paper": MatrixSet(CASES["w8a-paper"], 0.06, 0.046, 12, 39_800, 15e3, paper=True),
     "covtype-paper": MatrixSet(CASES["covtype-paper"], 0.55, 0.40, 3, 464_810, 20e3, paper=True),
     "covtype-long": MatrixSet(CASES["covtype"], 0.25, 0.20, 15, 464_810, 30e3),
+    "w8a-l2": MatrixSet(W8A_L2, 0.045, 0.0369, 12, 39_800, 55e3),
+    "delicious-dropout": MatrixSet(DELICIOUS_DROPOUT, 61.5, 60.3, 25, 12_920, 30e3),
+    "citeulike-best": MatrixSet(CASES["citeulike"], 0.45, 0.44, 4, 20_755, 5e3, 20e3),
     "clicks": MatrixSet(CLICKS, 0.285, 0.277, 1, 400_000, 30e3),
     "higgs-like": MatrixSet(HIGGS_LIKE, 0.54, 0.515, 12, 240_000, 36e3),
     "a9a": MatrixSet(CASES["a9a"], 0.36, 0.33, 2, 32_561, 200e3),
