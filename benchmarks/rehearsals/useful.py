@@ -9,21 +9,21 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from benchmarks.common.data_sets import SPLIT
+from benchmarks.common.data_sets import TEST_FRACTION
 from benchmarks.rehearsals.sets import SETS
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
 from hogbatch.data.batch import Examples
-from hogbatch.data.cache import DataCache
-from hogbatch.data.load import load
 from hogbatch.model.network import Network
 from hogbatch.policy.limits import largest_cpu_batch, useful_limits
 from hogbatch.run.planning import network_for, plan_for, with_recipe
+from hogbatch.run.setup import load_data
 from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
 from hogbatch.simulate.hardware.workload import Workload
 from hogbatch.simulate.rehearsal.rehearsal import teams_of
+from hogbatch.views.console import PlainConsole
 from hogbatch.wire.messages import Welcome
 
 LEAST: Final = 16  # rows; smaller batches of a GPU are not tried
@@ -85,16 +85,13 @@ def _problem(set_name: str, data: Path) -> _Problem:
     config = TrainConfig(
         data=str(files[0]),
         validation=str(files[1]) if len(files) > 1 else None,
+        validation_fraction=TEST_FRACTION,
+        test_fraction=0.0,
         hidden=case.task.hidden,
         activation=case.activation,
         recipe="fast",
     )
-    loaded = load(
-        config.data,
-        files=config.held_out_files,
-        fractions=SPLIT,
-        cache=DataCache.of(config.data_cache, lambda note: None),
-    )
+    loaded = load_data(config, PlainConsole(quiet=True))
     network = network_for(config, loaded)
     config = with_recipe(config, loaded, network)
     plan, spec = plan_for(config, loaded, network), OPTIMIZERS[config.optimizer]
