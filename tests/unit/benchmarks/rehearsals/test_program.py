@@ -1,10 +1,14 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 import benchmarks.rehearsals.__main__ as program
+from benchmarks.common import generated
 from benchmarks.common.servers import Processors
 from benchmarks.rehearsals import cell as cells
+from benchmarks.rehearsals.sets import SETS
+from benchmarks.rehearsals.useful import LEAST, useful_range
 from tests.support import fake_rehearsal
 from tests.support.rehearsed_cells import BOTH, FAKE, SERVER
 
@@ -51,3 +55,14 @@ def test_a_failed_cell_is_in_the_report_and_in_the_exit_code(tmp_path, quick):
     assert quick("--seeds", f"{fake_rehearsal.FAILING_SEED + 1}", "--methods", "adaptive") == 1
     last = "adaptive, seed 13: ValueError: no rows"
     assert last in (tmp_path / "out" / "matrix.md").read_text()
+
+
+def test_useful_batches_of_a_generated_table_follow_from_its_encoded_rows(monkeypatch, tmp_path):
+    pytest.importorskip("pandas")
+    monkeypatch.setattr(generated, "cache_root", lambda: tmp_path)
+    found = SETS["clicks"]
+    case = replace(found.case, task=replace(found.case.task, rows=500))
+    monkeypatch.setitem(SETS, "clicks", replace(found, case=case))
+    useful = useful_range("clicks", "h100-16cores", tmp_path)
+    assert LEAST <= useful.low < useful.high
+    assert [path.name for path in (tmp_path / "benchmarks").iterdir()] == ["clicks-500.csv"]
