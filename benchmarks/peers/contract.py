@@ -272,18 +272,16 @@ def read_problem(directory: Path) -> Problem:
 
 def _write(matrix: Matrix, stem: Path) -> None:
     if _sparse(matrix):
-        parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr")}
-        np.savez(f"{stem}.npz", shape=np.array(matrix.shape), **parts)
+        from scipy.sparse import save_npz
+
+        save_npz(f"{stem}.npz", matrix, compressed=False)
     else:
         np.save(f"{stem}.npy", matrix)
 
 
 def _read(stem: Path) -> Matrix:
-    if not (packed := Path(f"{stem}.npz")).exists():
-        loaded: NDArray[np.float32] = np.load(f"{stem}.npy")
-        return loaded
-    with np.load(packed) as parts:
-        arrays = (parts["data"], parts["indices"], parts["indptr"])
-        from scipy.sparse import csr_array
+    if (packed := Path(f"{stem}.npz")).exists():
+        from scipy.sparse import load_npz
 
-        return csr_array(arrays, shape=tuple(parts["shape"].tolist()))
+        return load_npz(packed)
+    return np.load(f"{stem}.npy")
