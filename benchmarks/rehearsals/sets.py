@@ -79,7 +79,7 @@ SETS: Final = {
     "w8a-l2": MatrixSet(W8A_L2, 0.045, 0.0369, 12, 39_800, 55e3),
     "delicious-dropout": MatrixSet(DELICIOUS_DROPOUT, 61.5, 60.3, 25, 12_920, 30e3),
     "citeulike-best": MatrixSet(CASES["citeulike"], 0.45, 0.44, 4, 20_755, 5e3, 20e3),
-    "clicks": MatrixSet(CLICKS, 0.285, 0.277, 1, 400_000, 30e3),
+    "clicks": MatrixSet(CLICKS, 0.285, 0.277, 2, 400_000, 30e3),
     "higgs-like": MatrixSet(HIGGS_LIKE, 0.54, 0.515, 12, 240_000, 36e3),
     "a9a": MatrixSet(CASES["a9a"], 0.36, 0.33, 2, 32_561, 200e3),
 }
