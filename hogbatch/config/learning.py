@@ -257,6 +257,7 @@ class LearningConfig:
         "linear: the same for linear models on sparse rows; fast: a good model early; auto: fast, "
         "but tabular for networks on dense data and linear for linear models on sparse rows from "
         "2,000 training rows on, unless --target-loss, --optimizer, --lr or --cluster is given; "
+        "tabular with --layers, unless --optimizer or --cluster is given; "
         "for categories with many values, short runs decide between fast and tabular, if their "
         "other settings have defaults",
         ("auto", "tabular", "linear", "fast"),
@@ -267,7 +268,7 @@ class LearningConfig:
     lr: float | None = Group.OPTIMIZATION.flag(
         None,
         POSITIVE,
-        "learning rate for batches of 16 rows (default: depends on optimizer, loss and data)",
+        "learning rate for batches of 16 rows (default: depends on optimizer, network, loss, data)",
         "RATE",
     )
     lr_scaling: str = Group.OPTIMIZATION.choice(

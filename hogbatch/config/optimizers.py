@@ -35,6 +35,7 @@ class OptimizerSpec:
     # Recommended learning rates (run/defaults.py).
     scaling: Scaling = "linear"  # growth of the learning rate with the batch
     hashed_learning_rate: float | None = None  # with a hashed output layer; None: as without one
+    layers_learning_rate: float | None = None  # with `--layers`, for all losses; None: as without
     # Adaptive optimizers: factor of the learning rate for a linear model with values of size 1.
     linear_steps: float = 1.0
     # Adaptive optimizers: factor of the learning rate for a loss with an unbounded gradient.
@@ -91,6 +92,7 @@ _SPECS: Final = (
         epsilon=1e-8,
         scaling="sqrt",
         hashed_learning_rate=0.002,
+        layers_learning_rate=0.002,
         linear_steps=1.2,  # they do not shrink as those of Adagrad
         unbounded_loss_factor=3.0,  # of standardised labels
         adaptive=True,

@@ -81,6 +81,7 @@ def learning_rate(
     mean_square: float,
     value_square: float,
     hashed: bool = False,
+    layers: bool = False,
 ) -> float:
     """The learning rate for a batch of RATE_BATCH rows.
 
@@ -91,11 +92,14 @@ def learning_rate(
     standardised columns. Adaptive optimizers move each weight by about the rate, whatever the
     gradient, and the smaller an input, the larger its weight: the rate follows 1 / rms of a value.
     Deep networks have the same rate for all data, measured on the data sets of
-    docs/batch-policy.md, or of docs/slide.md for those with a `hashed` output layer.
+    docs/batch-policy.md, of docs/slide.md for those with a `hashed` output layer, or of
+    docs/pictures.md for those with `layers`, such as convolutions, below the dense ones.
     """
     spec, trained = OPTIMIZERS[optimizer], LOSSES[loss]
     if hashed and spec.hashed_learning_rate is not None:
         return spec.hashed_learning_rate
+    if layers and spec.layers_learning_rate is not None:
+        return spec.layers_learning_rate
     if not linear:
         return spec.learning_rate * _factor(spec, trained)
     if spec.adaptive:

@@ -112,15 +112,17 @@ def with_recipe(config: TrainConfig, data: DataFacts, network: Network) -> Train
     A network on dense data has the recipe "tabular", and a linear model on sparse data "linear",
     unless the user has chosen an optimizer or its rate, or wants a certain loss as early as
     possible. With several servers it is not measured, and with few rows the best model is one of
-    the first, when the rate has not fallen yet.
+    the first, when the rate has not fallen yet. Networks with `--layers` have "tabular" with few
+    rows, a rate or a target loss, too: Adagrad hardly trains those with many layers.
     """
     recipe, train = config.recipe, data.train_sizes
     if recipe == "auto":
-        chosen = config.optimizer != "auto" or config.lr or config.target_loss or config.cluster
         linear, many = network.linear, train.rows >= recommend.TABULAR_ROWS
         suits = train.sparse == linear and not network.output_major
+        suits = suits and many and not config.lr and not config.target_loss
+        chosen = config.optimizer != "auto" or config.cluster
         best = "linear" if linear else "tabular"
-        recipe = best if suits and many and not chosen else "fast"
+        recipe = best if (suits or network.backbone) and not chosen else "fast"
     optimizer = config.optimizer
     if optimizer == "auto":
         optimizer = recommend.RECIPES[recipe].optimizer
@@ -442,4 +444,5 @@ def _recommended_rate(config: TrainConfig, data: DataFacts, network: Network) ->
         mean_square=data.mean_square,
         value_square=data.mean_square * train.rows / max(train.values, 1),
         hashed=network.output_major,
+        layers=network.backbone is not None,
     )

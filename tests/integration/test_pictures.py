@@ -75,9 +75,7 @@ def test_steps_of_values_are_sequences(layers):
     for row, early in enumerate(first):
         begin = random.integers(0, 16)
         sequences[row, begin : begin + 4, 0] += [2, -2, 2, -2] if early else [-2, 2, -2, 2]
-    run = hogbatch.train(
-        sequences, first, layers=layers, epochs=30, members=1, optimizer="adam", verbose=False
-    )
+    run = hogbatch.train(sequences, first, layers=layers, epochs=30, members=1, verbose=False)
     assert run.summary["test"]["values"]["accuracy"] > 0.95
     assert run.model.network.backbone.inputs == (1, 20, 3)
 
@@ -172,7 +170,7 @@ def test_folders_of_pictures_are_trained_on_and_predicted(main, tmp_path):
         path = tmp_path / ("train" if row < 200 else "test") / f"digit {digit}" / f"{row:03}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         picture.save(path)
-    flags = ("--layers", "conv:8x3x3,relu,dense:32", "--epochs", 40, "--optimizer", "adam", "-q")
+    flags = ("--layers", "conv:8x3x3,relu,dense:32", "--epochs", 40, "-q")
     sets, run = (tmp_path / "train", "--test", tmp_path / "test"), tmp_path / "run"
     done = main("train", *sets, *flags, "--members", 1, "--run-dir", run)
     assert done.returncode == 0, done.stderr

@@ -61,6 +61,12 @@ def test_a_hashed_output_layer_has_rates_of_its_own():
     assert found == RATES | {"adagrad": 0.025, "adam": 0.002}
 
 
+def test_networks_with_layers_have_one_rate_of_adam_for_all_losses():
+    for loss in ("squared", "softmax"):
+        assert rate("adam", loss, False, layers=True) == 0.002
+        assert rate("adagrad", loss, False, layers=True) == rate("adagrad", loss, False)
+
+
 @pytest.mark.parametrize(
     ("rows", "batch", "epochs", "patience"),
     [

@@ -312,6 +312,21 @@ def test_a_recipe_follows_from_the_data_and_what_the_user_has_chosen(flags, size
 
 
 @pytest.mark.parametrize(
+    ("flags", "recipe", "optimizer", "rate"),
+    [
+        ({"target_loss": 0.1}, "tabular", "adam", 0.002),  # also with few rows
+        ({"lr": 0.02}, "tabular", "adam", 0.02),
+        ({"optimizer": "adam"}, "fast", "adam", 0.002),
+        ({"cluster": "local"}, "fast", "adagrad", 0.0075),
+    ],
+)
+def test_networks_with_layers_have_adam_with_a_rate_of_their_own(flags, recipe, optimizer, rate):
+    flags = {"lr": None, "layers": "pool:2"} | flags
+    given, _, _, plan = planned(shape=(6, 5, 1), **flags)
+    assert (given.recipe, given.optimizer, plan.learning_rate.base) == (recipe, optimizer, rate)
+
+
+@pytest.mark.parametrize(
     ("kind", "outputs", "sizes", "flags", "hidden"),
     [
         ("binary", 1, MANY_ROWS, {}, (512, 512)),
