@@ -3,13 +3,15 @@
 A batch of pictures takes milliseconds, so these calls take little of the time, and only the kinds
 of layers that a network has are compiled. The dense layers above are computed by
 `kernels.cpu.network`.
+
+All gradients of the backbone are computed before its update, so a batch has other stages than one
+of dense layers: the forward passes of the backbone; the dense layers with their updates; the
+backward passes of the backbone; its update.
 """
 
 import math
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -132,6 +134,7 @@ class CompiledRecurrent:
             dense.activate_backward(activation, x, below)
 
 
+STAGES: Final = 4  # of a batch: backbone forward, dense layers, backbone backward, its update
 EMPTY: Final = partial(np.empty, dtype=np.float32)
 KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
     Embedding: partial(EmbeddingByRows, kernels=embedding, empty=EMPTY),
@@ -143,20 +146,21 @@ KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
 }
 
 
-class ThreadSpace(NamedTuple):
-    """The arrays of a thread for batches of up to `layers.rows` rows."""
+class BatchSpace(NamedTuple):
+    """The arrays for batches of up to `layers.rows` rows."""
 
     layers: Backbone
     dense: Any  # network.Workspace of the dense layers
     gradient: Floats  # [P]; only that of the backbone is used
+    x: Any  # stands for the inputs of the dense layers, which are in `dense` already
 
 
 class BackboneLoop:
-    """`train` and `evaluate` of `kernels.cpu.loops.CompiledLoop` for networks with a backbone."""
+    """The functions of `kernels.cpu.loops.CompiledLoop` for networks with a backbone."""
 
     def __init__(self, placed: Sequence[PlacedLayer]) -> None:
         self._placed = placed
-        self._threads = threading.local()  # a thread keeps its arrays from lease to lease
+        self._unused: list[BatchSpace] = []  # kept for later leases and batches
 
     def train(
         self,
@@ -171,26 +175,13 @@ class BackboneLoop:
         totals: Any,
     ) -> None:
         """Train on `rows`; see `kernels.cpu.network.train`."""
-        for part, x, (layers, dense_space, gradient) in self._batches(
-            model, inputs, rows, lease, fence
-        ):
-            lease = lease._replace(augmentation=None)  # compiled kernels do not need it
-            below = train_dense(model, x, labels, part, lease, hyper, dense_space, totals)
-            grad = layers.grad(len(part))
-            grad[:] = below[:, : grad.shape[1]]
-            if totals[SKIPPED]:  # 0 times a value that overflowed is nan
-                for values in layers.values:
-                    np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
-            dense.activate_backward(layers.activation, layers.out(len(part)), grad)
-            layers.backward(model.params, len(part), gradient)
-            exact = corrected(lease.optimizer, hyper, model.steps[0])
-            flats = model.params, model.first, model.second
-            layers.step_rows(lease.optimizer, exact, len(part), flats)
-            for each in self._placed[self._placed[0].layer.by_rows :]:
-                for offset, shape in zip(each.offsets, each.layer.tensors().values(), strict=True):
-                    found = gradient[offset : offset + math.prod(shape)]
-                    decayed = len(shape) > 1  # biases are not
-                    step_tensor(model, offset, decayed, lease, hyper, found)
+        size = min(lease.batch_size, len(rows))
+        for start in range(0, len(rows), size):
+            if fence[0] != lease.fence:
+                return
+            data = model, inputs, labels, rows[start : start + size]
+            space = self.open_batches(*data, size, head)
+            self.run_stages(*data, lease, hyper, space, totals, 0, STAGES, True)
 
     def evaluate(
         self,
@@ -207,43 +198,59 @@ class BackboneLoop:
 
         It begins with no rows, so that a lease that is revoked compiles the kernels, too.
         """
-        none, space = rows[:0], self._space(model, min(lease.batch_size, len(rows)))
-        first = none, self._forward(model, inputs, none, lease, space), space
-        batches = self._batches(model, inputs, rows, lease, fence)
-        for part, x, space in chain([first], batches):
-            evaluate_dense(model, x, labels, part, lease, space.dense, totals, stored)
+        size, lease = min(lease.batch_size, len(rows)), lease._replace(augmentation=None)
+        space = self.open_batches(model, inputs, labels, rows, size, None)
+        for start in range(-size, len(rows), size):
+            if start >= 0 and fence[0] != lease.fence:
+                break
+            part = rows[max(0, start) : start + size]
+            self._forward(model, inputs, part, lease, space)
+            evaluate_dense(model, space.x, labels, part, lease, space.dense, totals, stored)
+        self._unused.append(space)
 
-    def _batches(
-        self, model: Any, inputs: Any, rows: Any, lease: Any, fence: Any
-    ) -> Iterator[tuple[Any, Any, ThreadSpace]]:
-        """Yield the rows of each batch after its backbone was computed, with the thread's arrays.
+    def open_batches(
+        self, model: Any, inputs: Any, labels: Any, rows: Any, size: int, head: Any
+    ) -> BatchSpace:
+        """Return unused arrays for batches of at least `size` rows."""
+        while self._unused:
+            if (space := self._unused.pop()).layers.rows >= size:
+                return space
+        layers = Backbone(self._placed, KINDS, EMPTY, size)
+        dense_space = network.workspace(model.table, np.bool_(False), size)
+        x = dense_inputs(np.empty((0, model.table[0, FAN_IN]), np.float32))
+        x, gradient = type(x)(*map(read_only, x)), np.zeros(len(model.params), np.float32)
+        return BatchSpace(layers, dense_space, gradient, x)
 
-        Ends early if the lease is revoked. The second value stands for the inputs of the dense
-        layers.
-        """
-        size = min(lease.batch_size, len(rows))
-        space = self._space(model, size)
-        for start in range(0, len(rows), size):
-            if fence[0] != lease.fence:
-                return
-            part = rows[start : start + size]
-            yield part, self._forward(model, inputs, part, lease, space), space
+    def run_stages(self, *arguments: Any) -> None:
+        """Compute some stages of a batch; see `kernels.cpu.loops`. The last one ends the batch."""
+        model, inputs, labels, rows, lease, hyper, space, totals, first, stop, _ = arguments
+        layers, size = space.layers, len(rows)
+        if first <= 0 < stop:
+            self._forward(model, inputs, rows, lease, space)
+        lease = lease._replace(augmentation=None)  # compiled kernels do not need it
+        if first <= 1 < stop:
+            given = model, space.x, labels, rows, lease, hyper, space.dense, totals
+            below, grad = train_dense(*given), layers.grad(size)
+            grad[:] = below[:, : grad.shape[1]]
+            if totals[SKIPPED]:  # 0 times a value that overflowed is nan
+                for values in layers.values:
+                    np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+            dense.activate_backward(layers.activation, layers.out(size), grad)
+        if first <= 2 < stop:
+            layers.backward(model.params, size, space.gradient)
+        if first <= 3 < stop:
+            exact = corrected(lease.optimizer, hyper, model.steps[0])
+            flats = model.params, model.first, model.second
+            layers.step_rows(lease.optimizer, exact, size, flats)
+            for each in self._placed[self._placed[0].layer.by_rows :]:
+                for offset, shape in zip(each.offsets, each.layer.tensors().values(), strict=True):
+                    found = space.gradient[offset : offset + math.prod(shape)]
+                    decayed = len(shape) > 1  # biases are not
+                    step_tensor(model, offset, decayed, lease, hyper, found)
+            self._unused.append(space)
 
-    def _space(self, model: Any, size: int) -> ThreadSpace:
-        """The arrays of the calling thread, for batches of at least `size` rows."""
-        known: ThreadSpace | None = getattr(self._threads, "space", None)
-        if known is None or known.layers.rows < size:
-            layers = Backbone(self._placed, KINDS, EMPTY, size)
-            dense_space = network.workspace(model.table, np.bool_(False), size)
-            known = ThreadSpace(layers, dense_space, np.zeros(len(model.params), np.float32))
-            self._threads.space = known
-        return known
-
-    def _forward(self, model: Any, inputs: Any, rows: Any, lease: Any, space: ThreadSpace) -> Any:
-        """Compute the backbone of `rows`; its outputs become the inputs of the dense layers.
-
-        The result stands for these inputs, which are in the workspace of these layers already.
-        """
+    def _forward(self, model: Any, inputs: Any, rows: Any, lease: Any, space: BatchSpace) -> None:
+        """Compute the backbone of `rows`; its outputs become the inputs of the dense layers."""
         layers, given = space.layers, lease.augmentation
         gathered = layers.inputs(len(rows))
         if given is None:
@@ -254,8 +261,6 @@ class BackboneLoop:
         out, fan_in = layers.forward(model.params, len(rows)), model.table[0, FAN_IN]
         x = space.dense.activations[: len(rows) * fan_in].reshape(len(rows), fan_in)
         x[:, : out.shape[1]], x[:, out.shape[1] :] = out, 0
-        none = dense_inputs(np.empty((0, fan_in), np.float32))
-        return type(none)(*map(read_only, none))
 
 
 @kernel

@@ -12,19 +12,19 @@ is the general loop. Each other loop leaves something out where that saves most 
     hashed  all outputs but the active ones, those that hash tables return for the rows of a batch,
             and its labels (docs/slide.md)
 
-The loop `backbone`, for networks with layers below the dense ones, calls a kernel for each of them.
+The loop `backbone`, for networks with layers below the dense ones, calls a kernel for each of them;
+`kernels.cpu.backbone` describes its stages.
 
-A batch of a network with L layers has 2L stages: the forward passes of layers 0 to L - 1, the last
-one with the loss and the gradient of the scores, then the backward passes of layers L - 1 to 0. The
-backward pass of a layer passes the gradient down with the weights as they are then, and updates
-them in place. A lease runs all stages of a batch at once; rehearsals compute other batches between
-two stages (`hogbatch.simulate.rehearsal`).
+A batch of any other network with L layers has 2L stages: the forward passes of layers 0 to L - 1,
+the last one with the loss and the gradient of the scores, then the backward passes of layers L - 1
+to 0. The backward pass of a layer passes the gradient down with the weights as they are then, and
+updates them in place. A lease runs all stages of a batch at once; rehearsals compute other batches
+between two stages (`hogbatch.simulate.rehearsal`).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from hogbatch.errors import UsageError
 from hogbatch.kernels.backbone import PlacedLayer
 from hogbatch.kernels.cpu import exact, linear, network, wide
 from hogbatch.kernels.layers import LayerView
@@ -44,10 +44,11 @@ class CompiledLoop(NamedTuple):
     workspace `space`, run_stages(model, inputs, labels, rows, lease, hyper, space, totals, first,
     stop, down) computes stages first : stop. `down` is whether backward passes pass the gradient
     down: False after `network.read`, which computes all gradients on one state of the model, in
-    place of the forward stages.
+    place of the forward stages. A batch has `stages` stages.
     """
 
     name: LoopName
+    stages: int
     train: Callable[..., None]
     evaluate: Callable[..., None]
     open_batches: Callable[..., Any]
@@ -67,25 +68,21 @@ def loop_for(
     `backbone` are the layers below the dense `layers`.
     """
     if backbone:
-        from hogbatch.kernels.cpu.backbone import BackboneLoop  # only such networks need it
+        from hogbatch.kernels.cpu import backbone as layered  # only such networks need it
 
-        loop = BackboneLoop(backbone)
-        return CompiledLoop("backbone", loop.train, loop.evaluate, *2 * [_in_stages])
-    last = layers[-1]
+        loop = layered.BackboneLoop(backbone)
+        return _loop("backbone", layered.STAGES, loop, loop.evaluate)
+    last, stages = layers[-1], 2 * len(layers)
     if hashed:
         from hogbatch.kernels.cpu.lsh import network as lsh  # 20 ms that other loops do not need
 
-        return _loop("hashed", lsh, exact.evaluate)
+        return _loop("hashed", stages, lsh, exact.evaluate)
     if last.output_major:
-        return _loop("wide", wide, exact.evaluate)
+        return _loop("wide", stages, wide, exact.evaluate)
     if sparse and len(layers) == 1 and last.fan_out == 1:
-        return _loop("linear", linear, network.evaluate)
-    return _loop("dense", network, network.evaluate)
+        return _loop("linear", stages, linear, network.evaluate)
+    return _loop("dense", stages, network, network.evaluate)
 
 
-def _in_stages(*arguments: Any) -> None:
-    raise UsageError("networks with --layers cannot be trained in stages")
-
-
-def _loop(name: LoopName, module: Any, evaluate: Callable[..., None]) -> CompiledLoop:
-    return CompiledLoop(name, module.train, evaluate, module.open_batches, module.run_stages)
+def _loop(name: LoopName, stages: int, of: Any, evaluate: Callable[..., None]) -> CompiledLoop:
+    return CompiledLoop(name, stages, of.train, evaluate, of.open_batches, of.run_stages)

@@ -42,10 +42,10 @@ class Thread:
 class StagedBatch:
     """A batch of a thread, in stages. Nothing runs if the fence moves before its first stage.
 
-    The stages are the forward and the backward passes of the layers. If all run at once, the loop
-    of a real run computes them. If the thread is `delayed`, the first stage computes all gradients,
-    and the others update the layers, last to first; only networks of the dense loop have such
-    batches: those of teams.
+    The stages are the forward and the backward passes of the layers, or those of
+    `kernels.cpu.backbone`. If all run at once, the loop of a real run computes them. If the thread
+    is `delayed`, the first stage computes all gradients, and the others update the layers, last to
+    first; only networks of the dense loop have such batches: those of teams.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StagedBatch:
         self._model: tuple[Any, ...] = (thread.state.model,)
         self._thread = thread
         self._space: Any = None  # workspace of the kernels, once the batch has begun
-        self.stages = 1 + model.layers if thread.delayed else 2 * model.layers
+        self.stages = 1 + model.layers if thread.delayed else model.loop.stages
         self.done = 0  # stages
         self.totals = np.zeros(TOTALS)  # [TOTALS] of the kernels
         self.stored = 0  # values in the rows; 0 if the inputs are dense
@@ -148,8 +148,8 @@ class ConcurrentModel:
     ) -> None:
         self.train, self.alone = train, alone
         self.steps = model.steps  # [1]: updates of the shared model
-        layers = network.layer_views()
-        self.loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
+        layers, below = network.layer_views(), network.placed_backbone()
+        self.loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None, backbone=below)
         self.layers = len(layers)
         self._steps = np.zeros(1, np.int64)  # of the batch that reads the model in one stage
         self._head = np.full(layers[0].fan_in, -1, np.int32)  # only one stage runs at a time

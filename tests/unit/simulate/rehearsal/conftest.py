@@ -13,6 +13,7 @@ from tests.support.assignments import assignment, examples, wide
 
 ROWS, BATCH = 48, 5
 KINDS = "dense", "sparse", "linear", "wide", "hashed"
+PICTURES = "3x4x1,conv:3x2x2,tanh,pool:1x2"  # layers below the dense ones of "backbone"
 OF_TEAMS = "dense", "sparse"  # those with batches of teams
 
 
@@ -23,9 +24,10 @@ def given(kind, optimizer="adagrad"):
     if kind == "wide":
         made = wide(sparse=True, optimizer=optimizer)
         return replace(made, welcome=msgspec.structs.replace(made.welcome, lsh=None))
-    train = examples(ROWS, sparse=kind != "dense", several=kind == "sparse")
+    train = examples(ROWS, sparse=kind not in ("dense", "backbone"), several=kind == "sparse")
     hidden = () if kind == "linear" else (8, 16)
-    made = assignment(train, hidden=hidden, optimizer=optimizer)
+    below = {"backbone": PICTURES} if kind == "backbone" else {}
+    made = assignment(train, hidden=hidden, optimizer=optimizer, **below)
     rng = np.random.default_rng(2)
     for slots in (made.model.first, made.model.second):
         for tensor in made.network.tensors() if slots.size else ():

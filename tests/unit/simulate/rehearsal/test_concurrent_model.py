@@ -39,10 +39,11 @@ class PlainBatch:
 
     def __init__(self, given, state, tables, delayed, rows, lease, hyper):
         layers, train = given.network.layer_views(), given.train
-        loop = loop_for(layers, sparse=train.sparse, hashed=tables is not None)
+        below = given.network.placed_backbone()
+        loop = loop_for(layers, sparse=train.sparse, hashed=tables is not None, backbone=below)
         self.loop, self.shared, self.delayed = loop, given.model, delayed
         self.layers, self.done, self.totals = len(layers), 0, np.zeros(TOTALS)
-        self.stages = 1 + self.layers if delayed else 2 * self.layers
+        self.stages = 1 + self.layers if delayed else loop.stages
         self.state = (
             state.model._replace(steps=given.model.steps.copy()) if delayed else state.model
         )
@@ -83,7 +84,7 @@ def run(new_batch, threads, arguments):
         batch.run(batch.stages)
 
 
-@pairs(kind=KINDS, optimizer=OPTIMIZERS)
+@pairs(kind=[*KINDS, "backbone"], optimizer=OPTIMIZERS)
 def test_overlapping_batches(kind, optimizer):
     compare_overlapping_batches(kind, optimizer, team=False)
 
@@ -107,7 +108,7 @@ def compare_overlapping_batches(kind, optimizer, *, team):
     assert_same_model(real, plain)
 
 
-@pairs(kind=KINDS, optimizer=OPTIMIZERS, alone=[True, False])
+@pairs(kind=[*KINDS, "backbone"], optimizer=OPTIMIZERS, alone=[True, False])
 def test_a_batch_that_no_other_one_overlaps_is_that_of_a_real_run(kind, optimizer, alone):
     real, plain = given(kind, optimizer), given(kind, optimizer)
     model, tables = concurrent(real, alone=alone), tables_of(plain)
