@@ -38,6 +38,16 @@ class BackboneLayer:
         return 0
 
     @property
+    def depth(self) -> int:
+        """The multiplications of its passes that must follow one another, except for weights."""
+        return 0
+
+    @property
+    def launches(self) -> int:
+        """The operations of a GPU for a batch, about."""
+        return 2 + 2 * len(self.tensors())
+
+    @property
     def by_rows(self) -> bool:
         """Whether an update changes only rows of its tensor; such a layer is the first one."""
         return False
@@ -122,6 +132,10 @@ class Convolution(BackboneLayer):
     def products(self) -> int:
         return math.prod(self.outputs) * self.height * self.width * self.inputs[2]
 
+    @property
+    def depth(self) -> int:
+        return self.products // math.prod(self.outputs) + self.filters
+
     def __str__(self) -> str:
         size = f"{self.filters}x{self.height}x{self.width}"
         options = f":s{self.stride}" * (self.stride > 1) + f":d{self.dilation}" * (
@@ -196,6 +210,15 @@ class Recurrent(BackboneLayer):
     def products(self) -> int:
         one = self.inputs[1] * (self.inputs[2] + self.units) * self.gates
         return one * len(self.directions)
+
+    @property
+    def depth(self) -> int:
+        steps = self.inputs[1] * (self.units + self.gates)
+        return (steps + self.inputs[2] + self.gates) * len(self.directions)
+
+    @property
+    def launches(self) -> int:
+        return 2 + 2 * len(self.tensors()) + 4 * self.inputs[1] * len(self.directions)
 
     def tensors(self) -> dict[str, Shape]:
         weight, recurrent = (self.inputs[2], self.gates), (self.units, self.gates)

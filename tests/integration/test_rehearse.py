@@ -14,6 +14,7 @@ from tests.support.fault_injection import ROWS, WITHIN_S
 
 SERVER = "h100-16cores"
 NETWORK = ("--hidden", "32,16")
+LAYERS = ("--layers", "conv:4x3x3,relu,pool:2,dense:8", "--augment", "flip")
 
 
 @pytest.fixture
@@ -46,13 +47,19 @@ def test_two_rehearsals_with_one_seed_are_equal_to_the_bit(rehearse):
     assert files(first) == files(second)
 
 
-def test_one_thread_computes_what_a_real_one_computes(rehearse, main, tmp_path):
+@pytest.mark.parametrize("given", [("a9a", *NETWORK), ("pictures.npz", *LAYERS)])
+def test_one_thread_computes_what_a_real_one_computes(main, tmp_path, given):
+    random, models = np.random.default_rng(0), []
+    X, y = random.integers(0, 256, (300, 6, 6)).astype(np.uint8), random.integers(0, 3, 300)
+    np.savez(tmp_path / "pictures.npz", X=X, y=y)
     flags = ("--workers", "cpu:1", "--policy", "fixed", "--cpu-batch", "16:16", "--epochs", 2)
     flags += ("--eval-seconds", "1e9", "--keep", "last")
-    rehearsed = load_model(rehearse("rehearsed", *flags) / "model.safetensors")
-    done = main("train", "a9a", *NETWORK, *flags, "--run-dir", tmp_path / "real")
-    assert done.returncode == 0, done.stderr
-    real = load_model(tmp_path / "real" / "model.safetensors")
+    for command in (("train",), ("rehearse", "--server", SERVER)):
+        run_dir = tmp_path / command[0]
+        done = main(*command, *given, *flags, "--run-dir", run_dir, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        models.append(load_model(run_dir / "model.safetensors"))
+    real, rehearsed = models
     for name, tensor in real.tensors.items():
         np.testing.assert_array_equal(rehearsed.tensors[name], tensor)
 

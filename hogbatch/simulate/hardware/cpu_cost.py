@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from hogbatch.kernels.contract import LINEAR, RELU
 from hogbatch.kernels.layers import LayerView
 from hogbatch.simulate.hardware.description import Cpu
-from hogbatch.simulate.hardware.workload import Workload, weights
+from hogbatch.simulate.hardware.workload import Workload, parameters, weights
 
 FLOAT = 4  # bytes
 LINE = 64  # bytes of a cache line
+CALL = 3  # times as long as a dense layer's own time: a call of a compiled kernel from Python
+CELLS_OF_VALUE = 2  # a value below the dense layers takes as long as so many of their cells
 BARRIERS = 2  # of a team in each batch
 SKETCH_HASHES = 128  # hashes of a sketch of 512 bits, in units of one hash of a row
 SKETCHED = 0.25  # fraction of the active outputs with a new sketch at each update
@@ -97,7 +99,8 @@ class CpuCost:
         """The parts of `train_seconds`: forward passes first to last, then backward passes last to
         first, each with the update of the layer.
 
-        Of a team: its first phase, and the updates of the layers last to first.
+        Of a team: its first phase, and the updates of the layers last to first. Of a network with a
+        backbone: those of `hogbatch.kernels.cpu.backbone`.
         """
         if self._linear:
             sparse, lines = self._cpu.sparse, LINE * self._touched(rows, LINE).by_others
@@ -111,6 +114,9 @@ class CpuCost:
         if self._members > 1:
             up = [sum(up)]
         down = [each.both - each.up for each in reversed(passes)]
+        if self._workload.backbone:
+            below, step = self._backbone_seconds(rows)
+            up, down = [below.up, sum(up) + sum(down)], [below.both - below.up, step]
         return tuple(self._smt * seconds for seconds in (*up, *down))
 
     def _start_seconds(self, rows: int) -> float:
@@ -132,7 +138,7 @@ class CpuCost:
             return self._team_seconds(layer, rows, first=index == 0)
         if workload.lsh is not None and layer is workload.layers[-1]:
             return self._hashed_seconds(layer, rows, active, found)
-        return self._dense_seconds(layer, rows, first=index == 0)
+        return self._dense_seconds(layer, rows, first=index == 0 and not workload.backbone)
 
     def evaluate_seconds(self, rows: int, stored: int) -> float:
         """Seconds of the scores and losses of `rows` rows."""
@@ -149,7 +155,7 @@ class CpuCost:
                 nbytes = FLOAT * weights(layer)
                 seconds += math.hypot(arithmetic, nbytes * self._cached_seconds)
                 seconds += nbytes * self._memory_seconds
-        return self._smt * seconds
+        return self._smt * (seconds + self._backbone_seconds(rows)[0].up)
 
     def rebuild_seconds(self, outputs: int) -> float:
         """Seconds of hashing `outputs` outputs and putting them into new tables."""
@@ -161,22 +167,51 @@ class CpuCost:
 
     def _dense_seconds(self, layer: LayerView, rows: int, *, first: bool) -> Passes:
         """A dense layer; the first has no gradient to pass on."""
-        cells, slots, dense = weights(layer), self._workload.slots, self._cpu.dense
+        cells, dense = weights(layer), self._cpu.dense
         fan_in = self._workload.features if first else layer.fan_in
         arithmetic = 2.0 * rows * fan_in * layer.fan_out * (2 if first else 3) / dense.flops
-        # Forward reads the weights, backward reads and update writes them; slots are both.
-        cached = FLOAT * cells * self._cached_seconds
-        in_memory = FLOAT * cells * self._memory_seconds
-        fetched = FLOAT * cells * self._fetch_seconds
-        products = math.hypot(arithmetic, 3 * cached, fetched) + 3 * in_memory
-        steps = 0.0
-        if slots:
-            steps = math.hypot(cells * dense.step_seconds, 2 * slots * cached)
-            steps += 2 * slots * in_memory
+        products, steps = self._products_seconds(arithmetic, cells), self._step_seconds(cells)
         cell_seconds = self._cell_seconds(layer, rows)
         up = products / (2 if first else 3) + dense.layer_seconds / 2
         up += cell_seconds * self._cells_up(layer)
         return Passes(up, products + steps + dense.layer_seconds + cell_seconds)
+
+    def _products_seconds(self, arithmetic: float, cells: int) -> float:
+        """Products with `cells` weights; `arithmetic` seconds if these cost nothing."""
+        # Forward reads the weights, backward reads and update writes them.
+        cached = FLOAT * cells * self._cached_seconds
+        in_memory = FLOAT * cells * self._memory_seconds
+        fetched = FLOAT * cells * self._fetch_seconds
+        return math.hypot(arithmetic, 3 * cached, fetched) + 3 * in_memory
+
+    def _step_seconds(self, cells: int) -> float:
+        """The update of the slots of `cells` weights, which are read and written."""
+        nbytes = 2 * FLOAT * cells * self._workload.slots
+        if not nbytes:
+            return 0.0
+        step = math.hypot(cells * self._cpu.dense.step_seconds, nbytes * self._cached_seconds)
+        return step + nbytes * self._memory_seconds
+
+    def _backbone_seconds(self, rows: int) -> tuple[Passes, float]:
+        """The passes through the layers below the dense ones, and the update of these layers.
+
+        The gradient of the inputs of the first one is not needed, but is counted: products with
+        its few channels are slower than others.
+        """
+        dense = self._cpu.dense
+        up, both, updated = 0.0, 0.0, 0
+        for layer in self._workload.backbone:
+            cells = parameters(layer)
+            if layer.by_rows:
+                cells = min(cells, rows * math.prod(layer.outputs))
+            arithmetic = 2.0 * rows * layer.products * 3 / dense.flops
+            products = self._products_seconds(arithmetic, cells)
+            values = rows * (math.prod(layer.inputs) + layer.values)
+            others = CELLS_OF_VALUE * values * dense.cell_seconds + 2 * CALL * dense.layer_seconds
+            up, both = up + products / 3 + others / 2, both + products + others
+            updated += cells
+        calls = CALL * len(self._workload.backbone) * dense.layer_seconds
+        return Passes(up, both), self._step_seconds(updated) + calls
 
     def _team_seconds(self, layer: LayerView, rows: int, *, first: bool) -> Passes:
         """A dense layer on a thread of a team: `up` is the first phase, of its own rows.

@@ -5,15 +5,19 @@ at half of its speed. Every operation of a batch takes at least the time of a la
 described by the same figures, measured with NumPy.
 """
 
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from hogbatch.kernels.layers import LayerView
 from hogbatch.simulate.hardware.cpu_cost import FLOAT
 from hogbatch.simulate.hardware.description import ServerGpu
-from hogbatch.simulate.hardware.workload import Workload, weights
+from hogbatch.simulate.hardware.workload import Workload, parameters, weights
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.measured_batches import densifying_is_faster, measure_sizes
 
+LONGEST_SUM = 512  # terms of a sum that are not divided among multiprocessors
+PATCH_PASSES = 5  # reads and writes of the patches of a convolution
 CELL_PASSES = 6  # reads and writes of a cell of activations or scores in a batch
 HAND_OVER = 8  # arrays of parameters that the operation reads or writes
 ROWS_HAND_OVER = 9  # the same for touched rows, with which it is two operations
@@ -43,7 +47,7 @@ class GpuCost:
     def evaluate_seconds(self, rows: int) -> float:
         """Seconds of the scores and losses of `rows` rows."""
         gpu, workload = self._gpu, self._workload
-        seconds = gpu.step_seconds
+        seconds = gpu.step_seconds + sum(self._backbone_seconds(rows)) / 3
         for index, layer in enumerate(workload.layers):
             seconds += self._cell_seconds(layer, rows) / 2 + gpu.launch_seconds
             if index == 0 and workload.sparse:
@@ -83,8 +87,8 @@ class GpuCost:
     def _train_seconds(self, rows: int, densify: bool) -> float:
         gpu, workload = self._gpu, self._workload
         sparse = workload.sparse and not densify
-        seconds = gpu.step_seconds
-        stepped = 0.0
+        seconds = gpu.step_seconds + sum(self._backbone_seconds(rows))
+        stepped = float(sum(map(parameters, workload.backbone)))
         for index, layer in enumerate(workload.layers):
             seconds += self._cell_seconds(layer, rows) + 3 * gpu.launch_seconds
             if index == 0 and sparse:
@@ -93,7 +97,7 @@ class GpuCost:
             else:
                 seconds += self._product(rows, layer.fan_out, layer.fan_in)
                 seconds += self._product(layer.fan_in, layer.fan_out, rows)
-                if index > 0:
+                if index > 0 or workload.backbone:
                     seconds += self._product(rows, layer.fan_in, layer.fan_out)
                 stepped += weights(layer)
         if workload.sparse and densify:
@@ -101,6 +105,21 @@ class GpuCost:
         # The gradient is written and read, the weights and each slot are read and written.
         arrays = 4 + 2 * workload.slots
         return seconds + FLOAT * stepped * arrays / gpu.memory_speed
+
+    def _backbone_seconds(self, rows: int) -> Iterator[float]:
+        """Yield the seconds of a batch in each layer below the dense ones.
+
+        The sums over all rows and cells, for the gradients of weights, are divided if they are
+        long; the others are computed one after the other.
+        """
+        gpu = self._gpu
+        for layer in self._workload.backbone:
+            values = CELL_PASSES * layer.values + PATCH_PASSES * layer.patches
+            together = min(rows * math.prod(layer.inputs[:2]), LONGEST_SUM) * (layer.depth > 0)
+            filling = (layer.depth + together) * gpu.fill_cells
+            seconds = 2 * (3 * rows * layer.products + filling) / gpu.flops
+            yield seconds + FLOAT * rows * values / gpu.memory_speed
+            yield layer.launches * gpu.launch_seconds
 
     def _product(self, rows: float, columns: float, inner: float) -> float:
         """Seconds of a product with rows x columns cells, each a sum of `inner` terms."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hogbatch.config.backbone_layers import BackboneLayer
 from hogbatch.config.lsh import Lsh
 from hogbatch.data.batch import Examples
 from hogbatch.kernels.layers import LayerView
@@ -19,6 +20,7 @@ class Workload:
     """The sizes of a network and of its training rows."""
 
     layers: tuple[LayerView, ...]
+    backbone: tuple[BackboneLayer, ...]  # below `layers`
     features: int  # inputs, without padding
     sparse: bool
     stored: float  # values per row; of dense rows, the features
@@ -51,6 +53,7 @@ class Workload:
         lists = len(train.labels.indptr) > 0
         return cls(
             layers=network.layer_views(),
+            backbone=network.backbone.layers if network.backbone else (),
             features=train.features,
             sparse=train.sparse,
             stored=stored,
@@ -65,7 +68,8 @@ class Workload:
 
     @property
     def parameters(self) -> int:
-        return sum(weights(layer) + layer.fan_out for layer in self.layers)
+        dense = sum(weights(layer) + layer.fan_out for layer in self.layers)
+        return dense + sum(map(parameters, self.backbone))
 
     def touched(self, rows: int, most: float = math.inf) -> float:
         """Expected number of features, of the `most` frequent ones, in `rows` random rows."""
@@ -99,6 +103,10 @@ class Workload:
 
 def weights(layer: LayerView) -> int:
     return layer.fan_in * layer.fan_out
+
+
+def parameters(layer: BackboneLayer) -> int:
+    return sum(math.prod(shape) for shape in layer.tensors().values())
 
 
 def _frequencies(train: Examples) -> tuple[tuple[float, float], ...]:

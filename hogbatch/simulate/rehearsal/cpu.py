@@ -289,8 +289,9 @@ class RehearsedCpu(SimulatedEngine):
         if self._model.alone:
             return StageGroup(flight.batch.stages, 0.0)
         done, seconds = flight.batch.done, flight.seconds
-        if self._teams.members > 1 and not done:  # their first phase is never with the updates
-            return StageGroup(1, seconds[0] / 2)
+        first_phase = self._teams.members > 1 and not done
+        if first_phase or self._model.loop.name == "backbone":  # never with the updates
+            return StageGroup(done + 1, sum(seconds[:done]) + seconds[done] / 2)
         return next_pass(seconds, done)
 
     def _at(
@@ -343,8 +344,8 @@ class RehearsedCpu(SimulatedEngine):
 
     def _settings(self, lease: Lease) -> BatchSettings:
         assignment, count = self._assignment, self._teams.count
-        kinds, dropout = assignment.kinds, assignment.dropout
-        return BatchSettings(lease.batch_size, *kinds, lease.fence, count, dropout)
+        kinds, random = assignment.kinds, (assignment.dropout, assignment.welcome.augmentation)
+        return BatchSettings(lease.batch_size, *kinds, lease.fence, count, *random)
 
 
 def next_pass(seconds: Sequence[float], done: int) -> StageGroup:

@@ -254,9 +254,10 @@ def teams_of(
 
     None for a GPU worker. `pin` is whether threads are pinned if there are enough logical cores.
     """
-    loop = loop_for(network.layer_views(), sparse=train.sparse, hashed=training.lsh is not None)
+    layers, hashed = network.layer_views(), training.lsh is not None
+    loop = loop_for(layers, sparse=train.sparse, hashed=hashed, backbone=network.placed_backbone())
     wanted = training.cpu_teams
-    together = computes_together(wanted, loop.name, network.layer_views(), train)
+    together = computes_together(wanted, loop.name, layers, train)
     threads = [worker.threads for worker in workers]
     cores = pinned_cores(cpu, threads) if pin else [0 for _ in threads]
     return [

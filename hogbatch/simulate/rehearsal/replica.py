@@ -129,8 +129,9 @@ class RehearsedTrainer:
     def __init__(self, device: SimulatedDevice, assignment: Assignment) -> None:
         self.device, self._assignment = device, assignment
         replica = self.replica = RehearsedReplica.of(device, assignment)
-        layers = assignment.network.layer_views()
-        self._loop = loop_for(layers, sparse=assignment.train.sparse, hashed=False)
+        layers, below = assignment.network.layer_views(), assignment.network.placed_backbone()
+        sparse = assignment.train.sparse
+        self._loop = loop_for(layers, sparse=sparse, hashed=False, backbone=below)
         self._steps = np.zeros(1, np.int64)
         slots = replica.slots[0], replica.slots[1]
         table = layer_table(layers)
@@ -180,7 +181,8 @@ class RehearsedTrainer:
 
     def _settings(self, batch_size: int) -> BatchSettings:
         assignment = self._assignment
-        return BatchSettings(batch_size, *assignment.kinds, NO_FENCE, 1, assignment.dropout)
+        random = assignment.dropout, assignment.welcome.augmentation
+        return BatchSettings(batch_size, *assignment.kinds, NO_FENCE, 1, *random)
 
 
 def _batch_sizes(rows: int, batch: int) -> list[tuple[int, int]]:

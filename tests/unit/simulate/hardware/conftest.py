@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hogbatch.config.backbone import Backbone
 from hogbatch.config.lsh import defaults
 from hogbatch.data.batch import Examples, csr_inputs, dense_inputs, single_labels
 from hogbatch.model.network import Network
@@ -10,9 +11,10 @@ from hogbatch.simulate.hardware.description import read_server
 from hogbatch.simulate.hardware.workload import Workload
 
 
-def dense_workload(widths=(54, 512, 512, 512, 7), slots=1, **exchanged):
+def dense_workload(widths=(54, 512, 512, 512, 7), slots=1, backbone=None, **exchanged):
     features, *hidden, outputs = widths
-    network = Network.build(features, tuple(hidden), outputs, "relu", "softmax")
+    below = backbone and Backbone.parse(backbone)
+    network = Network.build(features, tuple(hidden), outputs, "relu", "softmax", backbone=below)
     rows = 1000
     inputs = dense_inputs(np.zeros((rows, features), np.float32))
     train = Examples(inputs, single_labels(np.zeros(rows, np.float32)), features)
@@ -31,7 +33,10 @@ def sparse_workload(widths=(2000, 64, 2), stored=20, slots=1, hashed=False, exch
     return Workload.of(network, train, slots, lsh, exchanges_sums=exchanges_sums)
 
 
+PICTURES = "28x28x1,conv:32x3x3,relu,pool:2,conv:64x3x3,relu,pool:2"
 WORKLOADS = {
+    "pictures": dense_workload((784, 128, 10), backbone=PICTURES),
+    "sequences": dense_workload((960, 10), backbone="1x30x32,lstm:128,last"),
     "dense": dense_workload(),
     "sparse": sparse_workload(),
     "linear": sparse_workload((2000, 1)),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
+from hogbatch.kernels.cpu.backbone import STAGES
 from hogbatch.simulate.hardware.cpu_cost import CpuCost, mean_found
 from hogbatch.simulate.hardware.description import bundled_names, read_server
 from hogbatch.simulate.hardware.gpu_cost import GpuCost
@@ -38,8 +39,8 @@ def test_a_larger_batch_takes_longer_but_less_per_row_and_its_stages_its_time(
     one, two = (cost.train_seconds(n, stored(workload, n), active or 200) for n in (rows, 2 * rows))
     assert one < two <= 2 * one * (1 + 1e-9)
     stages = cost.stage_seconds(rows, stored(workload, rows), active or 200)
-    layers = len(workload.layers)
-    assert len(stages) == (2 * layers if members == 1 else 1 + layers)
+    layers, alone = len(workload.layers), STAGES if workload.backbone else 2 * len(workload.layers)
+    assert len(stages) == (alone if members == 1 else 1 + layers)
     assert min(stages) > 0
     assert sum(stages) == pytest.approx(one, rel=1e-9)
 
@@ -58,11 +59,11 @@ def test_more_threads_never_make_one_thread_faster(name, kind, rows, threads):
 
 
 @settings(deadline=None, max_examples=50)
-@given(SERVERS, BATCHES)
-def test_a_gpu_takes_longer_for_more_rows_but_less_per_row(name, rows):
+@given(SERVERS, st.sampled_from(["dense", "pictures", "sequences"]), BATCHES)
+def test_a_gpu_takes_longer_for_more_rows_but_less_per_row(name, kind, rows):
     server = read_server(name)
     for gpu in server.gpus:
-        cost = GpuCost(gpu, WORKLOADS["dense"])
+        cost = GpuCost(gpu, WORKLOADS[kind])
         one, two = cost.train_seconds(rows), cost.train_seconds(2 * rows)
         assert one < two <= 2 * one
 
@@ -74,7 +75,7 @@ def test_more_work_takes_longer(server):
     def slots(count):
         return CpuCost(server.cpu, dense_workload(slots=count), 1).train_seconds(16, 0)
 
-    for kind, values in (("dense", 0), ("sparse", 5120)):
+    for kind, values in (("dense", 0), ("sparse", 5120), ("pictures", 0), ("sequences", 0)):
         evaluated = CpuCost(server.cpu, WORKLOADS[kind], 1).evaluate_seconds(256, values)
         assert 0 < evaluated < seconds(kind, 256, values)
     assert slots(0) < slots(1) < slots(2)
@@ -191,3 +192,20 @@ def test_an_h100_trains_millions_of_rows_per_second_and_half_of_that_at_500_rows
     assert 5e6 < peak < 12e6
     assert 500 / cost.train_seconds(500) / peak == pytest.approx(0.5, abs=0.05)
     assert 1e-4 < sum(cost.merge(None)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "measured"),  # microseconds of 256 and 2,048 rows on an H200 (docs/pictures.md)
+    [("pictures", (489, 2690)), ("sequences", (657, 1489))],
+)
+def test_networks_with_layers_take_about_as_long_on_an_h100_as_measured(kind, measured):
+    cost = GpuCost(read_server("h100-16cores").gpus[0], WORKLOADS[kind])
+    for rows, microseconds in zip((256, 2048), measured, strict=True):
+        assert 0.8 < cost.train_seconds(rows) * 1e6 / microseconds < 1.25
+
+
+@pytest.mark.parametrize(("kind", "measured"), [("pictures", 254), ("sequences", 84)])
+def test_networks_with_layers_take_about_as_long_on_a_core_as_measured(server, kind, measured):
+    """Microseconds for each of 64 rows (docs/servers.md)."""
+    seconds = CpuCost(server.cpu, WORKLOADS[kind], 1).train_seconds(64, 0)
+    assert 0.67 < seconds / 64 * 1e6 / measured < 1.5

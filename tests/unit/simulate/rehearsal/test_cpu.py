@@ -37,6 +37,13 @@ class FixedCost:
         return 0.01
 
 
+class FixedBackboneCost(FixedCost):
+    """The backward passes take half of the time, its update next to nothing."""
+
+    def stage_seconds(self, rows, stored, active=0, found=0.0):
+        return tuple(rows * ROW_S * part for part in (0.25, 0.245, 0.5, 0.005))
+
+
 class FixedTeamCost(FixedCost):
     """The first phase takes half of the time, and so do the updates of all layers."""
 
@@ -59,6 +66,7 @@ class Driver:
         model = concurrent(self.assignment, alone=alone)
         noise, teams = Noise(Random(0), 0.0), Teams(threads // members, members)
         cost = FixedCost() if members == 1 else FixedTeamCost()
+        cost = FixedBackboneCost() if kind == "backbone" else cost
         self.engine = RehearsedCpu(
             *(threads, teams, cost, model, lambda welcome: self.assignment, noise),
             *(Cores(cores, 0.003, self.host.queue), 0, threads),
@@ -130,6 +138,16 @@ def test_layers_are_updated_last_to_first_in_the_middle_of_their_stages(
     assert not driver.host.posted
     driver.host.run()
     assert driver.host.posted[0][0] == pytest.approx(5 * ROW_S)
+
+
+def test_a_backbone_is_updated_at_the_end_of_a_batch():
+    driver = Driver("backbone")
+    before, dense = driver.params.copy(), driver.assignment.network.layer_views()[0].weights
+    driver.submit(0, 5)
+    for part, expected in [(0.36, (0, 0)), (0.38, (0, 1)), (0.99, (0, 1)), (0.999, (1, 1))]:
+        driver.host.run(part * 5 * ROW_S)
+        changed = driver.params != before
+        assert (changed[:dense].any(), changed[dense:].any()) == expected
 
 
 def test_short_last_stages_run_with_the_one_before_them():
