@@ -18,6 +18,7 @@ from hogbatch.workers.replica import Replica
 from hogbatch.workers.trainer import Trainer
 from tests.support.assignments import assignment, examples
 from tests.support.simulated_host import SimulatedHost
+from tests.unit.simulate.rehearsal.conftest import PICTURES
 
 ROWS, BATCH = 64, 8
 BATCH_S, BLOCKING_S, MERGE_S, PULL_S, EVALUATE_S = 1.0, 0.25, 0.5, 0.125, 0.0625
@@ -247,13 +248,17 @@ def test_a_roll_back_resets_the_replica(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "data"),
-    [("adam", {}), ("adagrad", {"sparse": True, "features": 200})],
-    ids=["all parameters", "touched rows"],
+    ("optimizer", "data", "below"),
+    [
+        ("adam", {}, {}),
+        ("adagrad", {"sparse": True, "features": 200}, {}),
+        ("adam", {}, {"backbone": PICTURES}),
+    ],
+    ids=["all parameters", "touched rows", "layers below dense ones"],
 )
-def test_one_worker_trains_as_a_real_one_on_one_interval(monkeypatch, optimizer, data):
+def test_one_worker_trains_as_a_real_one_on_one_interval(monkeypatch, optimizer, data, below):
     """Without other workers, the sum of all changes is what plain training gives."""
-    settings = {"optimizer": optimizer, "merge_every": 3}
+    settings = {"optimizer": optimizer, "merge_every": 3, **below}
     if data:
         data["stored"] = 0.005
     rig = Rig(monkeypatch, assignment(examples(ROWS, **data), **settings))
